@@ -1,0 +1,133 @@
+# shellcheck shell=bash
+# Set-up for ./run: each function brings one thing into being, says what it does, and does nothing the next time.
+cache=${VGPUMGR_CACHE:-$root/.cache}
+venv=$cache/venv
+cuda=$cache/cuda
+build=$root/build
+export VGPUMGR_CACHE=$cache
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+
+debian_packages=(
+	gcc g++ make cmake libc6-dev python3-venv python3-dev pkg-config libvirt-dev libzstd-dev liblz4-dev
+	qemu-system-x86 libvirt-daemon-system libvirt-clients busybox-static kmod cpio xz-utils zstd
+	fuse3 libfuse3-3 procps util-linux shellcheck
+)
+# Pinned: what the native part is compiled against, and what the tests compile CUDA programs with.
+wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)
+wheels_cuda12=(nvidia-cuda-runtime-cu12==12.9.79)
+wheels_nvml=(nvidia-nvml-dev==13.4.92)
+wheels_nvcc=(nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-runtime==13.5.37)
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+# locked NAME FUNCTION: one set-up at a time for each cache
+locked() {
+	mkdir -p "$cache"
+	exec {lock}>"$cache/$1.lock"
+	flock "$lock"
+	"$2"
+	exec {lock}>&-
+}
+
+setup_debian() { locked debian install_debian; }
+install_debian() {
+	local p missing=()
+	local key
+	key=$(printf '%s\n' "${debian_packages[@]}" | sha256sum)
+	[ "$(cat "$cache/debian.stamp" 2>/dev/null)" != "$key" ] || return 0
+	for p in "${debian_packages[@]}"; do
+		[ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
+	done
+	if [ ${#missing[@]} != 0 ]; then
+		say "installing Debian packages: ${missing[*]}"
+		local sudo=()
+		[ "$(id -u)" = 0 ] || sudo=(sudo)
+		local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 --no-install-recommends)
+		"${apt[@]}" install -y "${missing[@]}" >"$cache/apt.log" 2>&1 ||
+			{ "${apt[@]}" update >"$cache/apt.log" 2>&1 && "${apt[@]}" install -y "${missing[@]}" >>"$cache/apt.log" 2>&1; } ||
+			{ tail -n 20 "$cache/apt.log" >&2; return 1; }
+	fi
+	printf '%s\n' "$key" >"$cache/debian.stamp"
+}
+
+setup_python() { setup_debian; locked venv install_python; }
+install_python() {
+	local key
+	key=$(sha256sum "$root/tools/requirements.txt" | cut -d' ' -f1)
+	[ "$(cat "$venv/stamp" 2>/dev/null)" != "$key" ] || return 0
+	say "making the virtual environment (tools/requirements.txt)"
+	[ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+	"$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$root/tools/requirements.txt"
+	# a command on the path of this environment; the tree itself is found through a .pth file
+	echo "$root" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vgpumgr-tree.pth"
+	printf '#!%s\nimport sys\nfrom vgpumgr.cli.main import main\nsys.exit(main())\n' "$venv/bin/python" >"$venv/bin/vgpumgr"
+	chmod +x "$venv/bin/vgpumgr"
+	printf '%s\n' "$key" >"$venv/stamp"
+}
+
+# unpack_wheels DIRECTORY WHEEL...: NVIDIA's redistributable wheels, side by side in one tree
+unpack_wheels() {
+	local dir=$1 key tmp
+	shift
+	key="$*"
+	[ "$(cat "$dir/stamp" 2>/dev/null)" != "$key" ] || return 0
+	say "fetching from PyPI: $*"
+	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+	"$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$tmp" "$@"
+	rm -rf "$dir"
+	mv "$tmp" "$dir"
+	printf '%s\n' "$key" >"$dir/stamp"
+}
+
+setup_cuda() { setup_python; locked cuda install_cuda; }
+install_cuda() {
+	mkdir -p "$cuda"
+	unpack_wheels "$cuda/13" "${wheels_cuda13[@]}"
+	unpack_wheels "$cuda/12" "${wheels_cuda12[@]}"
+	unpack_wheels "$cuda/nvml" "${wheels_nvml[@]}"
+}
+cuda13_include() { echo "$cuda/13/nvidia/cu13/include"; }
+cuda12_include() { echo "$cuda/12/nvidia/cuda_runtime/include"; }
+nvml_include() { dirname "$(find "$cuda/nvml/nvidia" -name nvml.h | head -n 1)"; }
+
+# The CUDA compiler: a toolkit's where there is one (CUDA 13), else NVIDIA's wheels from PyPI.
+setup_nvcc() { setup_cuda; locked nvcc install_nvcc; export VGPUMGR_NVCC=$cuda/nvcc-link/nvcc; }
+install_nvcc() {
+	[ ! -x "$cuda/nvcc-link/nvcc" ] || return 0
+	local nvcc=${CUDA_HOME:+$CUDA_HOME/bin/nvcc}
+	nvcc=${nvcc:-$(command -v nvcc || :)}
+	mkdir -p "$cuda/nvcc-link"
+	if [ -n "$nvcc" ] && "$nvcc" --version 2>/dev/null | grep -q 'release 13\.'; then
+		say "using the CUDA compiler found at $nvcc"
+	else
+		unpack_wheels "$cuda/nvcc" "${wheels_nvcc[@]}"
+		nvcc=$cuda/nvcc/nvidia/cu13/bin/nvcc
+		chmod -R a+x "$cuda/nvcc/nvidia/cu13/bin" "$cuda/nvcc/nvidia/cu13/nvvm/bin" 2>/dev/null || :
+		# the wheel has the library but not the name that the linker looks for
+		ln -sf libcudart.so.13 "$cuda/nvcc/nvidia/cu13/lib/libcudart.so"
+	fi
+	printf '#!/bin/sh\nexec %q "$@"\n' "$nvcc" >"$cuda/nvcc-link/nvcc"
+	chmod +x "$cuda/nvcc-link/nvcc"
+}
+
+setup_native() { setup_cuda; locked native build_native; }
+build_native() {
+	if [ ! -e "$build/CMakeCache.txt" ]; then
+		say "configuring the native part"
+		cmake -S "$root" -B "$build" -DCMAKE_INSTALL_PREFIX="$root" \
+			-DVGPUMGR_CUDA13_INCLUDE="$(cuda13_include)" -DVGPUMGR_CUDA12_INCLUDE="$(cuda12_include)" \
+			-DVGPUMGR_NVML_INCLUDE="$(nvml_include)" -DPython3_EXECUTABLE="$venv/bin/python" >"$cache/cmake.log" 2>&1 ||
+			{ cat "$cache/cmake.log" >&2; rm -f "$build/CMakeCache.txt"; return 1; }
+	fi
+	# nothing newer than the last build: start at once
+	if [ -e "$build/stamp" ] && [ -z "$(find "$root/CMakeLists.txt" "$root/vgpumgr" \( -path '*/native/*' -o -path '*/spec/*' -o -path '*/codegen/*' -o -path '*/sim/data/*' -o -name CMakeLists.txt \) -newer "$build/stamp" -not -name '*.pyc' -type f -print -quit)" ]; then
+		return 0
+	fi
+	[ -e "$build/stamp" ] || say "building the native part"
+	touch "$build/stamp.new"
+	cmake --build "$build" -j "$(nproc)" >"$cache/build.log" 2>&1 && cmake --install "$build" >>"$cache/build.log" 2>&1 ||
+		{ tail -n 60 "$cache/build.log" >&2; return 1; }
+	mv "$build/stamp.new" "$build/stamp"
+}
+
+setup_all() { setup_native; setup_nvcc; }

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * PTX on the CPU: parse a module, run its kernels. Reference: NVIDIA's PTX ISA manual.
+ *
+ * The interpreter owns no device memory: it asks its host for addresses (module variables) and has every global,
+ * constant and generic access translated and checked by it. It knows nothing of CUDA contexts or streams.
+ * What it cannot do it refuses by name when the module is loaded (PTX_UNSUPPORTED); it never guesses.
+ */
+#ifndef VGPUMGR_PTX_H
+#define VGPUMGR_PTX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ptx_status {
+	PTX_OK = 0,
+	PTX_SYNTAX,          /* not PTX: CUDA_ERROR_INVALID_PTX */
+	PTX_UNSUPPORTED,     /* an instruction or form we do not run; the message names it: CUDA_ERROR_INVALID_PTX */
+	PTX_UNRESOLVED,      /* an extern that no module defines */
+	PTX_NO_MEMORY,
+	PTX_ILLEGAL_ADDRESS, /* CUDA_ERROR_ILLEGAL_ADDRESS */
+	PTX_MISALIGNED,      /* CUDA_ERROR_MISALIGNED_ADDRESS */
+	PTX_TRAP,            /* trap: CUDA_ERROR_LAUNCH_FAILED ("unspecified launch failure") */
+	PTX_ASSERT,          /* __assertfail: CUDA_ERROR_ASSERT */
+	PTX_BAD_LAUNCH,      /* grid, block or shared memory beyond limits: CUDA_ERROR_INVALID_VALUE */
+	PTX_STACK_OVERFLOW,  /* calls too deep */
+	PTX_CANCELLED,       /* *cancel became true */
+	PTX_DEADLOCK,        /* no thread of a block can run: a barrier or shuffle that cannot complete */
+};
+
+struct ptx_error {
+	enum ptx_status status;
+	char message[512]; /* with line number, instruction and, at run time, kernel, block and thread */
+};
+
+/* What the interpreter needs of the machine around it. `ctx` is passed through. All must be thread-safe. */
+struct ptx_host {
+	void *ctx;
+	/* Host pointer for [addr, addr + size) if wholly inside one live allocation of this context, else NULL.
+	 * *base and *length (where not NULL) receive that allocation's bounds, for the interpreter's cache. */
+	void *(*translate)(void *ctx, uint64_t addr, uint64_t size, bool write, uint64_t *base, uint64_t *length);
+	/* Device memory for a module's .global and .const variables; zeroed. 0: out of memory. */
+	uint64_t (*alloc)(void *ctx, uint64_t size, uint64_t align);
+	void (*free)(void *ctx, uint64_t addr);
+	/* Output of printf in a kernel. */
+	void (*print)(void *ctx, const char *text, size_t length);
+};
+
+struct ptx_module;
+struct ptx_kernel;
+
+/* `text` need not end with NUL. On failure *out is NULL and err says what and where. */
+int ptx_module_load(const char *text, size_t length, const struct ptx_host *host, struct ptx_module **out,
+		    struct ptx_error *err);
+void ptx_module_unload(struct ptx_module *module);
+
+/* NULL if there is no such .entry. */
+struct ptx_kernel *ptx_module_kernel(struct ptx_module *module, const char *name);
+size_t ptx_module_kernel_count(const struct ptx_module *module);
+struct ptx_kernel *ptx_module_kernel_at(struct ptx_module *module, size_t index);
+/* A .global or .const variable. Returns false if there is none of that name. */
+bool ptx_module_variable(struct ptx_module *module, const char *name, uint64_t *addr, uint64_t *size);
+
+struct ptx_param {
+	uint32_t offset, size, align;
+};
+
+struct ptx_kernel_info {
+	const char *name;
+	uint32_t n_params;
+	const struct ptx_param *params;
+	uint32_t param_bytes;  /* size of the whole parameter block */
+	uint32_t static_shared_bytes, local_bytes, const_bytes, registers;
+	uint32_t max_threads;  /* from .maxntid, else 1024 */
+	uint32_t ptx_version;  /* 80 for .version 8.0 */
+	uint32_t target;       /* 80 for sm_80 */
+};
+void ptx_kernel_info(const struct ptx_kernel *kernel, struct ptx_kernel_info *info);
+
+struct ptx_launch {
+	uint32_t grid[3], block[3];
+	uint32_t dynamic_shared_bytes;
+	const void *params;    /* the parameter block, param_bytes long */
+	uint32_t sm_count;     /* %nsmid */
+	const volatile bool *cancel; /* polled; may be NULL */
+};
+/* Runs the whole grid on the calling thread (or on some of its own). Returns err->status. */
+int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct ptx_error *err);
+
+#endif

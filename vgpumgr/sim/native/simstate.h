@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state of one simulated machine: a file that every process using the machine maps.
+ *
+ * libnvidia-ml.so.1 and libcuda.so.1 of the simulator are two doors to this one state. Readers take a shared lock,
+ * writers an exclusive one (flock: the kernel drops it when a process dies). A writer changes a private copy;
+ * sim_commit() publishes it in one step, so a writer killed half-way leaves the old state. Processes are known by pid
+ * and start time: what a dead process held is dropped by the next reader or writer that looks.
+ *
+ * The machine is found through the environment: VGPUMGR_SIM is its directory (vgpumgr sim env NAME prints it).
+ * Functions return 0 or a negative errno.
+ */
+#ifndef VGPUMGR_SIMSTATE_H
+#define VGPUMGR_SIMSTATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+	SIM_MAX_GPUS = 16,
+	SIM_MAX_PROFILES = 24,
+	SIM_MAX_PLACEMENTS = 8,
+	SIM_MAX_GI = 14,
+	SIM_MAX_CI = 8,
+	SIM_MAX_CLIENTS = 512,
+	SIM_NAME = 96,
+	SIM_UUID = 48,
+};
+
+struct sim_placement {
+	uint32_t start, size; /* in units of the GPU's memory axis */
+};
+
+/* One row of the board's GPU-instance profile table. */
+struct sim_profile {
+	char name[SIM_NAME];       /* "1g.10gb" */
+	uint32_t profile_enum;     /* NVML_GPU_INSTANCE_PROFILE_* */
+	uint32_t id;               /* gi_profile_id: what create and capacity calls take */
+	uint32_t slices;           /* compute slices */
+	uint32_t max_instances;
+	uint32_t sm_count, copy_engines, decoders, encoders, jpegs, ofas;
+	uint64_t memory_bytes;
+	bool media, media_all, no_media, gfx;
+	uint32_t n_placements;
+	struct sim_placement placements[SIM_MAX_PLACEMENTS];
+};
+
+struct sim_ci {
+	bool used;
+	uint32_t id, profile_enum, slices, sm_count;
+	struct sim_placement placement; /* in compute slices of the GI */
+	char uuid[SIM_UUID];            /* "MIG-..." */
+};
+
+struct sim_gi {
+	bool used;
+	uint32_t id, profile; /* index into the GPU's profiles */
+	struct sim_placement placement;
+	struct sim_ci ci[SIM_MAX_CI];
+};
+
+struct sim_gpu {
+	char name[SIM_NAME], uuid[SIM_UUID], serial[32], vbios[32], part_number[32];
+	uint32_t pci_domain, pci_bus, pci_device, pci_device_id, pci_subsystem_id; /* ids: (device << 16) | vendor */
+	int32_t numa_node;
+	uint32_t architecture;           /* NVML_DEVICE_ARCH_* */
+	uint32_t cc_major, cc_minor, sm_count, sm_clock_mhz, mem_clock_mhz, power_limit_mw;
+	uint64_t memory_bytes, memory_reserved_bytes;
+	bool mig_capable, mig_needs_reset; /* needs_reset: Ampere, the mode changes only with no client on the GPU */
+	bool mig_current, mig_pending;
+	bool lost;                       /* fault injection: NVML_ERROR_GPU_IS_LOST, CUDA_ERROR_DEVICE_UNAVAILABLE */
+	uint32_t compute_slices, memory_slices;
+	uint32_t n_profiles;
+	struct sim_profile profiles[SIM_MAX_PROFILES];
+	struct sim_gi gi[SIM_MAX_GI];
+};
+
+/* A process with a CUDA context on a GPU or on one compute instance. */
+struct sim_client {
+	bool used;
+	pid_t pid;
+	uint64_t start_time; /* field 22 of /proc/PID/stat */
+	uint32_t gpu;
+	int32_t gi_id, ci_id; /* -1: the whole GPU */
+	uint64_t memory_bytes;
+	uint64_t busy_ns;     /* time that its kernels and copies ran; utilisation is its growth over wall time */
+	uint64_t busy_since_ns; /* CLOCK_MONOTONIC start of the kernel that runs now, 0 if none */
+	char name[64];
+};
+
+struct sim_machine {
+	char name[SIM_NAME], driver_version[32], nvml_version[32];
+	int32_t cuda_driver_version; /* 13000 */
+	uint32_t n_gpus;
+	struct sim_gpu gpus[SIM_MAX_GPUS];
+	struct sim_client clients[SIM_MAX_CLIENTS];
+};
+
+struct sim; /* one process's handle */
+
+/* Opens the machine of directory `dir`, or of $VGPUMGR_SIM where dir is NULL. -ENOENT: no such machine runs. */
+int sim_open(const char *dir, struct sim **out);
+void sim_close(struct sim *sim);
+
+/* A consistent view, held under the shared lock until sim_end(). Dead clients are already left out. */
+const struct sim_machine *sim_read(struct sim *sim);
+void sim_end(struct sim *sim);
+
+/* A private copy to change, under the exclusive lock; then either sim_commit() or sim_abort(). */
+struct sim_machine *sim_write(struct sim *sim);
+int sim_commit(struct sim *sim);
+void sim_abort(struct sim *sim);
+
+/* The capacity that a client of this GPU (gi_id -1) or instance can allocate, and what all its clients hold. */
+int sim_capacity(const struct sim_machine *m, uint32_t gpu, int32_t gi_id, uint64_t *total, uint64_t *used);
+
+/* Registers this process as a client; the slot is valid until sim_client_remove() or exit.
+ * -ENODEV: GPU in MIG mode but no instance given, or no such instance. -EUSERS: client table full. */
+int sim_client_add(struct sim *sim, uint32_t gpu, int32_t gi_id, int32_t ci_id, int *slot);
+void sim_client_remove(struct sim *sim, int slot);
+/* Charges memory against the instance's capacity over all its clients. -ENOMEM: would exceed it. */
+int sim_client_charge(struct sim *sim, int slot, uint64_t bytes);
+void sim_client_uncharge(struct sim *sim, int slot, uint64_t bytes);
+/* Brackets running work, for utilisation. Cheap: no lock is taken. */
+void sim_client_busy(struct sim *sim, int slot, bool busy);
+
+#endif

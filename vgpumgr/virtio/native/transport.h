@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The channel's transport: frames between a guest process and the worker of its VM, over the ring in shared memory
+ * or over virtio-serial. docs/wire-format.md is the truth about bytes; this header is the interface above them.
+ *
+ * Parts: the guest agent (vgpumgr-guestd) owns the guest's devices, says hello, and gives each guest process that asks
+ * one *lane*. The shim in that process speaks on its lane through vg_conn below. The worker gets one *session* for
+ * each lane and is called through vg_session_ops. The keeper (vgpumgr-keeper) owns memory and sockets for as long as
+ * the VM's attachment lives, and starts the worker, again if it dies.
+ *
+ * A lane is ordered: frames arrive in the order in which they were begun. Posted frames ("quiet") have no reply.
+ * Called frames have one; a worker may answer a later frame before an earlier one (a blocked synchronise must not hold
+ * up another thread of the same process), replies are matched by sequence number.
+ *
+ * The guest is hostile to the worker and not the reverse. Nothing here prints, exits or touches signals on the guest
+ * side. Functions return 0 or a negative errno; -ECONNRESET: the session is lost (worker died, violation, VM reset)
+ * and stays lost for this process; -EPROTO: versions differ (vg_conn_error() names both); -ENOTCONN: no channel.
+ */
+#ifndef VGPUMGR_TRANSPORT_H
+#define VGPUMGR_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	VG_FRAME_MAX = 1 << 20,     /* header and payload; bulk is apart */
+	VG_PAYLOAD_RING_MAX = 16384, /* payload that every transport takes in one frame */
+	VG_HASH_SIZE = 16,           /* of the interface description: guest and worker must agree */
+};
+
+/* ---- guest side -------------------------------------------------------------------------------------------- */
+
+struct vg_conn;
+
+enum vg_bulk {
+	VG_BULK_NONE = 0,
+	VG_BULK_TO_WORKER = 1,  /* the caller fills frame.bulk before post or call */
+	VG_BULK_TO_GUEST = 2,   /* the worker fills it; it stands in reply.bulk */
+};
+
+struct vg_frame {
+	void *payload;
+	size_t payload_length;
+	void *bulk;             /* NULL unless VG_BULK_TO_WORKER */
+	size_t bulk_length;
+	uint64_t internal[4];
+};
+
+struct vg_reply {
+	int32_t status;         /* the CUresult (or other API's code) of the call */
+	const void *data;
+	size_t length;
+	const void *bulk;
+	size_t bulk_length;
+	uint64_t internal[4];
+};
+
+/*
+ * Connects this process: asks the agent at $VGPUMGR_AGENT (default /run/vgpumgr/guest.sock) for a lane.
+ * hash is that of the caller's interface description; api_version is the shim's, for messages ("0.1.0").
+ */
+int vg_conn_open(const uint8_t hash[VG_HASH_SIZE], const char *api_version, struct vg_conn **out);
+/* Ends the lane. Safe in a child after fork: it then only drops the child's copy, the parent's lane is untouched. */
+void vg_conn_close(struct vg_conn *conn);
+/* Why the last open failed or the session was lost, for a human; "" if there is nothing to say. Thread-local. */
+const char *vg_conn_error(void);
+/* Largest bulk that one frame may carry on this transport; larger copies go in chunks. */
+size_t vg_conn_bulk_max(const struct vg_conn *conn);
+/* Synchronous waits so far on this connection: the tested round-trip number. */
+uint64_t vg_conn_waits(const struct vg_conn *conn);
+bool vg_conn_lost(const struct vg_conn *conn);
+
+/*
+ * Begins a frame: fills frame->payload (and bulk for VG_BULK_TO_WORKER) with room to encode into. Takes the lane's
+ * lock; vg_post(), vg_call() or vg_cancel() releases it. May wait for room. Threads may call all of this at once.
+ */
+int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
+	     struct vg_frame *frame);
+void vg_cancel(struct vg_conn *conn, struct vg_frame *frame);
+int vg_post(struct vg_conn *conn, struct vg_frame *frame);
+/* Sends, waits for the reply. reply->data and reply->bulk stay valid until vg_reply_done(), which must follow. */
+int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply);
+void vg_reply_done(struct vg_conn *conn, struct vg_reply *reply);
+
+/* ---- worker side ------------------------------------------------------------------------------------------- */
+
+struct vg_lane; /* the worker's end of one lane */
+
+struct vg_call {
+	uint32_t op;
+	uint32_t sequence;
+	bool wants_reply;
+	const void *payload;      /* a private copy: validated once, it stays what it was */
+	size_t payload_length;
+	/* Bulk stands in memory that the guest may be changing meanwhile: hand it on, never parse it. */
+	const void *bulk_in;
+	size_t bulk_in_length;
+	void *bulk_out;           /* to fill for VG_BULK_TO_GUEST; bulk_out_length is the guest's wish, already bounded */
+	size_t bulk_out_length;
+};
+
+struct vg_peer {              /* who opened the lane, as the guest says: for display only */
+	uint32_t lane;
+	uint32_t pid;
+	char name[32];
+	bool ring;                /* false: virtio-serial */
+};
+
+struct vg_session_ops {
+	/* Called on the lane's own thread. A non-zero return refuses the lane. */
+	int (*open)(struct vg_lane *lane, const struct vg_peer *peer, void **session);
+	/* One frame. A negative return is a protocol violation: it ends the session and is counted and logged once.
+	 * If wants_reply, vg_answer() must be called exactly once, now or later, from any thread. */
+	int (*call)(void *session, struct vg_lane *lane, const struct vg_call *call);
+	/* After the last call; no answer may be outstanding when it returns. Frees all that the session held. */
+	void (*close)(void *session);
+	/* Nothing is pending on the lane: a place for housekeeping. May be NULL. */
+	void (*idle)(void *session);
+};
+
+/* Answers a call: status, up to VG_PAYLOAD_RING_MAX bytes of data, and how much of bulk_out was filled. */
+int vg_answer(struct vg_lane *lane, uint32_t sequence, int32_t status, const void *data, size_t length,
+	      size_t bulk_length);
+/* True once the lane is going away (guest process died, channel lost): long waits should give up. */
+bool vg_lane_closing(const struct vg_lane *lane);
+/* For `virtio show`: device memory that this session holds. */
+void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes);
+
+/* Serves the channel until the keeper says stop; argc/argv are the worker's own, see vgpumgr-worker(1). */
+int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], const char *api_version,
+		    const struct vg_session_ops *ops);
+
+#endif
