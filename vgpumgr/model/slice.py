@@ -32,7 +32,7 @@ class SliceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MigInstanceRef:
-    """Which GPU instance and compute instance on the slice's GPU; ids void after a reboot or reset."""
+    """Which GPU and compute instance on the slice's GPU; ids are void after a reboot or reset."""
 
     gpu_instance_id: int
     compute_instance_id: int
