@@ -16,7 +16,17 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from lxml import etree
 
@@ -58,7 +68,9 @@ def hexadecimal(digits: int) -> Codec[int]:
     return Codec(_decode_number, lambda value: f"0x{value:0{digits}x}")
 
 
-_PATH = re.compile(r"^(?P<elements>[a-z]+(/[a-z]+)*)?/?(@(?P<attribute>[a-zA-Z]+)|(?P<text>text\(\)))?$")
+_PATH = re.compile(
+    r"^(?P<elements>[a-z]+(/[a-z]+)*)?/?(@(?P<attribute>[a-zA-Z]+)|(?P<text>text\(\)))?$"
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,11 @@ class At:
         match = _PATH.match(self.path)
         assert match is not None, self.path
         elements = match["elements"]
-        return elements.split("/") if elements else [], match["attribute"], match["text"] is not None
+        return (
+            elements.split("/") if elements else [],
+            match["attribute"],
+            match["text"] is not None,
+        )
 
     @property
     def is_presence(self) -> bool:
@@ -210,7 +226,9 @@ class Element:
     def from_element(cls, element: etree._Element) -> Self:
         """Reads the declared values and remembers the element."""
         values = {
-            d.name: d.place.read(element) if isinstance(d.place, At) else d.place.read(element, _class(d))
+            d.name: d.place.read(element)
+            if isinstance(d.place, At)
+            else d.place.read(element, _class(d))
             for d in declarations_of(cls)
         }
         value = cls(**{k: v for k, v in values.items() if v is not None})

@@ -35,13 +35,17 @@ def parse_document(text: str | bytes) -> etree._Element:
     """
     data = text.encode() if isinstance(text, str) else text
     if len(data) > MAX_DOCUMENT_BYTES:
-        raise DocumentError(f"XML document of {len(data)} bytes is larger than {MAX_DOCUMENT_BYTES}")
+        raise DocumentError(
+            f"XML document of {len(data)} bytes is larger than {MAX_DOCUMENT_BYTES}"
+        )
     try:
         root = etree.fromstring(data, _parser())
     except (etree.XMLSyntaxError, ValueError) as e:
         raise DocumentError("XML document is not well-formed", cause=str(e)) from e
     if root.getroottree().docinfo.doctype:
-        raise DocumentError("XML document has a document type declaration", why="entities are not allowed")
+        raise DocumentError(
+            "XML document has a document type declaration", why="entities are not allowed"
+        )
     return root
 
 

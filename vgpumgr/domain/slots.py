@@ -50,7 +50,8 @@ def free_conventional_slots(domain: Domain) -> int:
     """Slots left on the buses that are there."""
     used = _used_slots(domain)
     return sum(
-        len(set(_SLOTS_PER_BUS) - used.get(bus.index or 0, set())) for bus in conventional_buses(domain)
+        len(set(_SLOTS_PER_BUS) - used.get(bus.index or 0, set()))
+        for bus in conventional_buses(domain)
     )
 
 
