@@ -1,4 +1,4 @@
-"""Choosing a GPU and a placement for a profile: exhaustive, pure, and able to say why.
+"""Choosing a GPU and a placement for a profile: exhaustive, pure, able to say why.
 
 Nothing that exists is moved. Of all GPUs and all placements that fit, the one wins that takes the
 least room away from later requests (``rules.measure_room``). A GPU in MIG mode wins over one that
@@ -161,12 +161,8 @@ def _refuse_room(gpu: Gpu, profile: MigProfile, occupancy: Occupancy) -> Refusal
     """Names the smallest set of instances without which the profile would fit."""
     obstacles = find_obstacles(occupancy, profile)
     reasons = list(occupancy.missing_budgets(profile))
-    free = [
-        p
-        for p in profile.placements
-        if not any(p.overlaps(o.placement) for o in occupancy.occupants)
-    ]
-    if not free:
+    taken = [o.placement for o in occupancy.occupants]
+    if all(any(p.overlaps(t) for t in taken) for p in profile.placements):
         places = ", ".join(str(p) for p in profile.placements)
         reasons.append(f"each of its places on the memory axis ({places}) is taken")
     if obstacles:

@@ -86,6 +86,15 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class LostGpu:
+    """A GPU that NVML counts but cannot speak about; code and text are NVML's."""
+
+    index: int
+    code: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """All GPUs of a machine at one moment, ordered by NVML index, with the versions that NVML
     states.
@@ -95,3 +104,4 @@ class Inventory:
     nvml_version: str
     cuda_version: tuple[int, int] | None
     gpus: tuple[Gpu, ...]
+    lost: tuple[LostGpu, ...] = ()

@@ -124,6 +124,7 @@ class ComputeInstance:
     slices: int
     uuid: MigUuid | None
     placement: Placement | None = None
+    memory_used_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
