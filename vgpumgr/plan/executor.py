@@ -7,7 +7,7 @@ from typing import Generic
 
 from vgpumgr.errors import JournalError, RollbackIncompleteError, RolledBackError, VgpumgrError
 from vgpumgr.plan.journal import Journal
-from vgpumgr.plan.step import OnFailure, Plan, Step, W
+from vgpumgr.plan.step import NothingDone, OnFailure, Plan, Step, W
 
 #: called with a word (``do``, ``undo``) and the step, for progress on a terminal
 Progress = Callable[[str, str], None]
@@ -51,11 +51,14 @@ class Executor(Generic[W]):
     ) -> None:
         """Ends the operation after an error; always raises."""
         failed = plan.steps[number]
+        untouched = isinstance(error, NothingDone)
+        if isinstance(error, NothingDone):
+            error = error.error
         if plan.on_failure is OnFailure.STOP:
             self._note(op, "end", {"outcome": "stopped", "step": number, "error": str(error)})
             raise error
         # a step that failed may have taken effect all the same: its call came back too late, or half of it was done
-        changed = self._has_effect(failed)
+        changed = not untouched and self._has_effect(failed)
         left = self._undo(op, [*done, failed] if changed else done)
         outcome = "incomplete" if left else "rolled-back"
         if not left:

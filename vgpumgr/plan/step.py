@@ -7,8 +7,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
+from vgpumgr.errors import VgpumgrError
+
 W = TypeVar("W")
 W_contra = TypeVar("W_contra", contravariant=True)
+
+
+class NothingDone(Exception):
+    """Raised by ``do`` around the real error where it is certain that nothing was changed."""
+
+    def __init__(self, error: VgpumgrError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Step(Protocol[W_contra]):
