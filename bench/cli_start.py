@@ -14,4 +14,12 @@ def run() -> Iterable[Figure]:
     floor = seconds([sys.executable, "-c", "pass"])
     ours = seconds([str(Path(sys.executable).with_name("vgpumgr")), "--help"])
     goal, met = at_most(8, ours, floor)
-    yield Figure("vgpumgr --help", ours, floor, "s", "python3 -c pass", f"{goal}, 0.15 s", met and ours <= 0.15)
+    yield Figure(
+        "vgpumgr --help",
+        ours,
+        floor,
+        "s",
+        "python3 -c pass",
+        f"{goal}, 0.15 s",
+        met and ours <= 0.15,
+    )

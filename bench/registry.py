@@ -70,7 +70,9 @@ def circumstances() -> dict[str, str]:
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.machine(),
     )  # fmt: skip
-    count = sum(line.startswith("processor") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    count = sum(
+        line.startswith("processor") for line in Path("/proc/cpuinfo").read_text().splitlines()
+    )
     return {
         "commit": commit or "unknown",
         "date": time.strftime("%Y-%m-%d"),

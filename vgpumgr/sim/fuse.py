@@ -35,9 +35,15 @@ class MachineOperations:
         """stat(2)."""
         with self._lock:
             node = self._tree.find(path)
-        times = {name: self._started_ns for name in ("st_atime", "st_mtime", "st_ctime")}
+        times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._started_ns)
         size = PAGE if isinstance(node, File) else len(node.target) if isinstance(node, Link) else 0
-        return {"st_mode": mode(node), "st_nlink": 1, "st_size": size, "st_uid": 0, "st_gid": 0} | times
+        return {
+            "st_mode": mode(node),
+            "st_nlink": 1,
+            "st_size": size,
+            "st_uid": 0,
+            "st_gid": 0,
+        } | times
 
     def readdir(self, path: str, _fh: int) -> list[str]:
         """The names in a directory."""
@@ -62,7 +68,9 @@ class MachineOperations:
         if not isinstance(node, File):
             raise refuse(errno.EISDIR)
         access = flags & os.O_ACCMODE
-        if (access != os.O_WRONLY and node.read is None) or (access != os.O_RDONLY and node.write is None):
+        if (access != os.O_WRONLY and node.read is None) or (
+            access != os.O_RDONLY and node.write is None
+        ):
             raise refuse(errno.EACCES)
         return 0
 

@@ -109,7 +109,9 @@ class PciBus:
     @classmethod
     def of(cls, functions: list[Function]) -> PciBus:
         """A bus as it stands after boot: every function with the driver that claims it."""
-        bus = cls({f.address: State(f, f.driver) for f in sorted(functions, key=lambda f: f.address)})
+        bus = cls(
+            {f.address: State(f, f.driver) for f in sorted(functions, key=lambda f: f.address)}
+        )
         bus.drivers |= {f.driver for f in functions if f.driver}
         return bus
 

@@ -16,7 +16,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SYSTEM_LIBRARIES = ("ld-linux", "libc.", "libm.", "libpthread.", "libdl.", "librt.", "libgcc_s.", "libstdc++.")
+SYSTEM_LIBRARIES = (
+    "ld-linux",
+    "libc.",
+    "libm.",
+    "libpthread.",
+    "libdl.",
+    "librt.",
+    "libgcc_s.",
+    "libstdc++.",
+)
 
 
 def cache() -> Path:
@@ -33,7 +42,9 @@ def needed_libraries(program: Path) -> list[Path]:
     """The system libraries that ``ldd`` finds for a program (not CUDA's: those come from the guest package)."""
     result = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False)
     words = (word for line in result.stdout.splitlines() for word in line.split())
-    return [Path(w) for w in words if w.startswith("/") and Path(w).name.startswith(SYSTEM_LIBRARIES)]
+    return [
+        Path(w) for w in words if w.startswith("/") and Path(w).name.startswith(SYSTEM_LIBRARIES)
+    ]
 
 
 def build(files: Mapping[str, Path], *, symlinks: Mapping[str, str] | None = None) -> Path:
@@ -65,7 +76,17 @@ def content_key(files: Mapping[str, Path], symlinks: Mapping[str, str]) -> str:
 
 def populate(tree: Path, files: Mapping[str, Path], symlinks: Mapping[str, str]) -> None:
     """Lay out the image's tree."""
-    for directory in ("bin", "modules", "proc", "sys", "dev", "lib64", "lib/x86_64-linux-gnu", "root", "etc"):
+    for directory in (
+        "bin",
+        "modules",
+        "proc",
+        "sys",
+        "dev",
+        "lib64",
+        "lib/x86_64-linux-gnu",
+        "root",
+        "etc",
+    ):
         (tree / directory).mkdir(parents=True)
     shutil.copy("/bin/busybox", tree / "bin/busybox")
     shutil.copy(HERE / "init", tree / "init")
