@@ -5,6 +5,7 @@ The files come from the native part (``_lib/guest``) and the templates (``_lib/t
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 from pathlib import Path
@@ -37,10 +38,10 @@ def write_archive(library_directory: Path, target: Path) -> list[str]:
     """
     files = guest_files(library_directory)
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, source in sorted(files.items()):
             archive.addfile(entry(name, source), io.BytesIO(source.read_bytes()))
-    target.write_bytes(buffer.getvalue())
+    target.write_bytes(gzip.compress(buffer.getvalue(), mtime=0))
     return sorted(files)
 
 
