@@ -49,7 +49,7 @@ def entry(name: str, source: Path) -> tarfile.TarInfo:
     """The archive's header for one file: root's, without times."""
     info = tarfile.TarInfo(f"vgpumgr-guest/{name}")
     info.size = source.stat().st_size
-    executable = name.startswith(("usr/sbin/", "install.sh")) or ".so" in name
+    executable = name.startswith(("usr/sbin/", "install.sh", LIBRARY_DIRECTORY))
     info.mode = 0o755 if executable else 0o644
     info.uname = info.gname = "root"
     return info
