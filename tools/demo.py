@@ -10,12 +10,9 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 from tests.guest.lab import GuestLab, lab
 
-ROOT = Path(__file__).resolve().parent.parent
-MACHINE = "demo"
 STORY_PROGRAMS = ("devinfo", "vectoradd", "matmul", "reduction", "histogram", "overlap")
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
@@ -34,7 +31,7 @@ class Story:
     def run(self, *arguments: str) -> None:
         """A vgpumgr command as a user would type it."""
         print(f"{DIM}host${PLAIN} vgpumgr {' '.join(arguments)}", flush=True)
-        self.scene.vgpumgr(*arguments, capture=False)
+        print(self.scene.vgpumgr(*arguments).rstrip(), flush=True)
 
     def virsh(self, *arguments: str) -> None:
         """A virsh command."""
