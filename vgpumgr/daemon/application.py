@@ -125,5 +125,5 @@ class Application:
             simulated=self.machine.is_simulated,
             driver_version=inventory.driver_version,
             nvml_version=inventory.nvml_version,
-            cuda_version=cuda and f"{cuda[0]}.{cuda[1]}",
+            cuda_version=f"{cuda[0]}.{cuda[1]}" if cuda else None,
         )

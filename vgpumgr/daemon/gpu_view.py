@@ -20,6 +20,7 @@ from vgpumgr.mig.rules import Occupancy, count_packable
 from vgpumgr.model.gpu import Gpu, GpuProcess
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, Placement
+from vgpumgr.model.pci import IommuGroup
 from vgpumgr.model.slice import SliceOwner
 
 Owners = Mapping[tuple[GpuUuid, int], SliceOwner]
@@ -41,17 +42,17 @@ def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
         model=gpu.model,
         pci=str(gpu.pci),
         numa_node=gpu.numa_node,
-        iommu_group=group
-        and IommuGroupDocument(number=group.number, members=[str(m) for m in group.members]),
+        iommu_group=_describe_group(group) if group else None,
         driver=gpu.driver,
         driver_version=gpu.driver_version,
         architecture=gpu.architecture,
-        compute_capability=capability and f"{capability[0]}.{capability[1]}",
+        compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
         serial=gpu.serial,
         memory_total_bytes=gpu.memory.total_bytes,
         memory_used_bytes=gpu.memory.used_bytes,
-        utilisation=use
-        and UtilisationDocument(gpu_ratio=use.gpu_ratio, memory_ratio=use.memory_ratio),
+        utilisation=UtilisationDocument(gpu_ratio=use.gpu_ratio, memory_ratio=use.memory_ratio)
+        if use
+        else None,
         mig=_describe_mode(gpu),
         instances=[describe_instance(gpu, instance, owners) for instance in gpu.instances],
         processes=[_describe_process(p) for p in gpu.processes if p.gpu_instance_id is None],
@@ -67,8 +68,8 @@ def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> Instan
         placement=_describe_placement(instance.placement),
         slices=instance.slices,
         memory_bytes=instance.memory_bytes,
-        vm=owner and owner.vm_name,
-        attachment=owner and owner.attachment_id,
+        vm=owner.vm_name if owner else None,
+        attachment=owner.attachment_id if owner else None,
         compute_instances=[_describe_compute(c) for c in instance.compute_instances],
         processes=[_describe_process(p) for p in gpu.processes if p.gpu_instance_id == instance.id],
     )
@@ -106,6 +107,10 @@ def _describe_mode(gpu: Gpu) -> MigModeDocument:
         memory_positions=gpu.memory_positions,
         memory_positions_used=sum(i.placement.size for i in gpu.instances),
     )
+
+
+def _describe_group(group: IommuGroup) -> IommuGroupDocument:
+    return IommuGroupDocument(number=group.number, members=[str(m) for m in group.members])
 
 
 def _describe_placement(placement: Placement) -> PlacementDocument:

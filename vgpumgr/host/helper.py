@@ -43,7 +43,7 @@ class HelperState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LateHelper:
-    """A helper that missed a deadline and still lives. ``scheduler_state`` D: asleep in the kernel."""
+    """A helper past its deadline that still lives; ``scheduler_state`` D: asleep in the kernel."""
 
     process: ProcessId
     what: str

@@ -18,7 +18,7 @@ _PCI_DEVICES = "/sys/bus/pci/devices"
 
 
 def list_pci_functions(machine: Machine, vendor_id: int | None = None) -> list[PciFunction]:
-    """All PCI functions of the machine in address order, or those of one vendor (0x10de: NVIDIA)."""
+    """All PCI functions in address order, or those of one vendor (0x10de: NVIDIA)."""
     directory = machine.path(_PCI_DEVICES)
     if not directory.is_dir():
         return []

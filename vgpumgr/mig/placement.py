@@ -21,7 +21,7 @@ from vgpumgr.model.slice import SliceOwner
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where the instance goes. ``room_before`` and ``room_after`` are in slices, to compare only."""
+    """Where the instance goes. ``room_before`` and ``room_after`` only serve to compare."""
 
     gpu: Gpu
     profile: MigProfile

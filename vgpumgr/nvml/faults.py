@@ -1,4 +1,4 @@
-"""From NVML's return codes to errors that say what to do; code and text of NVML stay in the cause."""
+"""From NVML's return codes to errors that say what to do; its code and text stay in the cause."""
 
 from __future__ import annotations
 
