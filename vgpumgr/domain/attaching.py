@@ -1,8 +1,8 @@
 """The act of attaching: giving one device to a domain, taking it away, and looking which is there.
 
-A device is known by its alias. Nothing is ever redefined as a whole: libvirt adds and removes our device alone, so what
-others change meanwhile stays. Controllers that libvirt added for our device are found by comparison and taken away
-again with it.
+A device is known by its alias. Nothing is ever redefined as a whole: libvirt adds and removes our
+device alone, so what others change meanwhile stays. Controllers that libvirt added for our device
+are found by comparison and taken away again with it.
 """
 
 from __future__ import annotations

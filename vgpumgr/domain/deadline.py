@@ -10,15 +10,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Late(Exception):
+class LateCallError(Exception):
     """The call has not come back by its deadline; its thread is left alone."""
 
 
 def run_with_deadline(call: Callable[[], T], timeout_s: float) -> T:
-    """Runs ``call`` on a thread of its own and waits for it; raises Late, or what the call raised.
+    """Runs ``call`` on a thread of its own and waits for it; raises LateCallError, or what the call
+    raised.
 
-    libvirt's binding releases the interpreter's lock while it waits. A late thread is a daemon thread: it ends with
-    the process, and whether its call takes effect after all only observing tells.
+    libvirt's binding releases the interpreter's lock while it waits. A late thread is a daemon
+    thread: it ends with the process, and whether its call takes effect after all only observing
+    tells.
     """
     results: queue.SimpleQueue[tuple[bool, object]] = queue.SimpleQueue()
 
@@ -32,7 +34,7 @@ def run_with_deadline(call: Callable[[], T], timeout_s: float) -> T:
     try:
         done, result = results.get(timeout=timeout_s)
     except queue.Empty:
-        raise Late from None
+        raise LateCallError from None
     if not done:
         assert isinstance(result, BaseException)
         raise result

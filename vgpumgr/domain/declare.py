@@ -5,9 +5,10 @@ A class lists its values as annotated fields::
     class Channel(Element, tag="channel"):
         source_path: Annotated[str | None, At("source/@path")] = None
 
-`Element.from_xml` reads them, `Element.to_xml` writes them. A value remembers the element it was read from and writes
-only what differs, so that whatever the class does not know survives untouched. Values are frozen and equal when all
-declared values are equal. Nothing here sets defaults or validates: rendering decides nothing.
+`Element.from_xml` reads them, `Element.to_xml` writes them. A value remembers the element it was
+read from and writes only what differs, so that whatever the class does not know survives untouched.
+Values are frozen and equal when all declared values are equal. Nothing here sets defaults or
+validates: rendering decides nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Codec(Generic[T]):
-    """How a value is spelled: text to value and back. Decoding raises ValueError on what it does not understand."""
+    """How a value is spelled: text to value and back. Decoding raises ValueError on what it does
+    not understand.
+    """
 
     decode: Callable[[str], T]
     encode: Callable[[T], str]
@@ -75,7 +78,9 @@ _PATH = re.compile(
 
 @dataclass(frozen=True)
 class At:
-    """Where a value lives: ``a/b/@c`` (attribute), ``a/text()``, or ``a`` (that the element is there at all)."""
+    """Where a value lives: ``a/b/@c`` (attribute), ``a/text()``, or ``a`` (that the element is
+    there at all).
+    """
 
     path: str
     codec: Codec[Any] = TEXT
@@ -110,10 +115,14 @@ class At:
         try:
             return self.codec.decode(raw)
         except ValueError as e:
-            raise DocumentError(f"cannot read {self.path} of <{element.tag}>", cause=str(e)) from e
+            raise DocumentError(
+                f"cannot read {self.path} of <{element.tag!s}>", cause=str(e)
+            ) from e
 
     def write(self, element: etree._Element, value: Any) -> None:
-        """Puts the value there; None (False) takes it away, and elements that are empty after that with it."""
+        """Puts the value there; None (False) takes it away, and elements that are empty after that
+        with it.
+        """
         if value is None or (self.is_presence and value is False):
             self._remove(element)
             return
@@ -149,7 +158,9 @@ class At:
 
 @dataclass(frozen=True)
 class Inside:
-    """A value that is an element of its own class: one (``address``) or, for a tuple, all (``devices/shmem``)."""
+    """A value that is an element of its own class: one (``address``) or, for a tuple, all
+    (``devices/shmem``).
+    """
 
     path: str
     many: bool = False
@@ -168,7 +179,9 @@ class Inside:
         return found[0] if found else None
 
     def write(self, element: etree._Element, value: Any, cls: type[Element]) -> None:
-        """Makes the elements there equal to the value; those that are equal already stay untouched, in their place."""
+        """Makes the elements there equal to the value; those that are equal already stay untouched,
+        in their place.
+        """
         wanted = list(value) if self.many else [] if value is None else [value]
         for existing in self.elements(element):
             have = cls.from_element(existing)
@@ -216,7 +229,9 @@ class Declaration:
 
 @dataclass(frozen=True, kw_only=True)
 class Element:
-    """Base of all element classes; subclasses are frozen dataclasses whose annotated fields are declarations."""
+    """Base of all element classes; subclasses are frozen dataclasses whose annotated fields are
+    declarations.
+    """
 
     tag: ClassVar[str] = ""
     #: attributes that every element of the class has (``type='unix'``)
@@ -240,11 +255,13 @@ class Element:
         """Parses a document whose root is the element."""
         root = parse_document(text)
         if root.tag != cls.tag:
-            raise DocumentError(f"expected <{cls.tag}>, found <{root.tag}>")
+            raise DocumentError(f"expected <{cls.tag}>, found <{root.tag!s}>")
         return cls.from_element(root)
 
     def to_element(self) -> etree._Element:
-        """The element: the one it was read from with the values that differ written into it, or a new one."""
+        """The element: the one it was read from with the values that differ written into it, or a
+        new one.
+        """
         origin: str | None = getattr(self, "_origin", None)
         element = etree.Element(self.tag) if origin is None else parse_document(origin)
         for key, text in self.fixed:
@@ -259,7 +276,9 @@ class Element:
         return render_element(self.to_element())
 
     def changed(self, **values: Any) -> Self:
-        """A copy with other values; what the class does not know comes along (`dataclasses.replace` would lose it)."""
+        """A copy with other values; what the class does not know comes along (`dataclasses.replace`
+        would lose it).
+        """
         names = {f.name for f in fields(self)}
         unknown = values.keys() - names
         if unknown:
@@ -286,9 +305,13 @@ def _write(declaration: Declaration, element: etree._Element, value: Any) -> Non
         place.write(element, value, _class(declaration))
 
 
-@cache
 def declarations_of(cls: type[Element]) -> tuple[Declaration, ...]:
     """The class's declared values in the order of its fields."""
+    return _declarations_of(cls)  # type: ignore[arg-type]  # mypy takes the class for its values
+
+
+@cache
+def _declarations_of(cls: type[Element]) -> tuple[Declaration, ...]:
     hints = get_type_hints(cls, include_extras=True)
     found = []
     for field in fields(cls):
@@ -301,7 +324,9 @@ def declarations_of(cls: type[Element]) -> tuple[Declaration, ...]:
 
 
 def _element_class(hint: Any) -> type[Element] | None:
-    """The element class named in a hint such as ``Shmem``, ``Shmem | None`` or ``tuple[Shmem, ...]``."""
+    """The element class named in a hint such as ``Shmem``, ``Shmem | None`` or ``tuple[Shmem,
+    ...]``.
+    """
     if isinstance(hint, type) and issubclass(hint, Element):
         return hint
     return next((c for c in map(_element_class, get_args(hint)) if c is not None), None)

@@ -1,7 +1,8 @@
 """The device elements that vgpumgr gives to domains or must understand in them.
 
-Places and spellings are those of libvirt's domain format (https://libvirt.org/formatdomain.html) and of its RelaxNG
-schema ``domaincommon.rng``; tests validate every rendered element against the schema.
+Places and spellings are those of libvirt's domain format (https://libvirt.org/formatdomain.html)
+and of its RelaxNG schema ``domaincommon.rng``; tests validate every rendered element against the
+schema.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """XML documents as libvirt writes them: hardened parsing, rendering, digests.
 
-libvirt's XML comes from a privileged daemon but carries what users wrote into it, so entities, DTDs and network
-access are off, and sizes are bounded.
+libvirt's XML comes from a privileged daemon but carries what users wrote into it, so entities, DTDs
+and network access are off, and sizes are bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def parse_document(text: str | bytes) -> etree._Element:
     """The root element of a document.
 
     Raises:
-        DocumentError: not well-formed, too large, or with a document type declaration (entities live there).
+        DocumentError: not well-formed, too large, or with a document type declaration (entities
+        live there).
     """
     data = text.encode() if isinstance(text, str) else text
     if len(data) > MAX_DOCUMENT_BYTES:
@@ -55,7 +56,9 @@ def render_element(element: etree._Element) -> str:
 
 
 def document_digest(text: str) -> str:
-    """A digest that changes when a document's meaning may have: canonical XML, blanks between elements ignored."""
+    """A digest that changes when a document's meaning may have: canonical XML, blanks between
+    elements ignored.
+    """
     root = parse_document(text)
     for element in root.iter():
         if isinstance(element.tag, str) and len(element) and not (element.text or "").strip():

@@ -16,8 +16,6 @@ from vgpumgr.domain.devices import (
     Shmem,
 )
 
-Device = Shmem | Channel | Controller | PciHostdev | MdevHostdev
-
 
 @dataclass(frozen=True, kw_only=True)
 class Domain(Element):
@@ -53,7 +51,12 @@ class Domain(Element):
 
     def own_aliases(self) -> tuple[str, ...]:
         """Aliases of the devices that vgpumgr gave to the domain."""
-        devices = (*self.shmems, *self.channels, *self.pci_hostdevs, *self.mdev_hostdevs)
+        devices: tuple[Shmem | Channel | PciHostdev | MdevHostdev, ...] = (
+            *self.shmems,
+            *self.channels,
+            *self.pci_hostdevs,
+            *self.mdev_hostdevs,
+        )
         return tuple(d.alias for d in devices if d.alias and d.alias.startswith(ALIAS_PREFIX))
 
     def pci_addresses(self) -> tuple[GuestPciAddress, ...]:

@@ -29,8 +29,9 @@ class VmState(StrEnum):
 class Vm:
     """One VM as libvirt shows it now.
 
-    ``live`` is the running machine's definition (None when shut off), ``config`` the one that the next start uses
-    (None for a transient domain). ``digest`` changes when ``config`` does, or for a transient domain ``live``.
+    ``live`` is the running machine's definition (None when shut off), ``config`` the one that the
+    next start uses (None for a transient domain). ``digest`` changes when ``config`` does, or for a
+    transient domain ``live``.
     """
 
     name: str
@@ -55,7 +56,9 @@ class Vm:
 
 
 class Hypervisor(Protocol):
-    """One machine's libvirt. Every method may raise LibvirtDownError, LibvirtLateError and LibvirtError."""
+    """One machine's libvirt. Every method may raise LibvirtDownError, LibvirtLateError and
+    LibvirtError.
+    """
 
     def list_vms(self) -> tuple[Vm, ...]:
         """All VMs, by name."""

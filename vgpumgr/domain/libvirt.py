@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from vgpumgr.domain.deadline import Late, run_with_deadline
+from vgpumgr.domain.deadline import LateCallError, run_with_deadline
 from vgpumgr.domain.document import document_digest
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
@@ -60,7 +60,7 @@ class LibvirtHypervisor:
         if connection is not None:
             try:
                 run_with_deadline(connection.close, self._timeout_s)
-            except (Late, self._lib.libvirtError):
+            except (LateCallError, self._lib.libvirtError):
                 return
 
     def list_vms(self) -> tuple[Vm, ...]:
@@ -179,7 +179,7 @@ class LibvirtHypervisor:
     def _call(self, what: str, call: Callable[[], T]) -> T:
         try:
             return run_with_deadline(call, self._timeout_s)
-        except Late:
+        except LateCallError:
             self._connection = None
             raise LibvirtLateError(
                 f"cannot {what}: libvirt does not answer",

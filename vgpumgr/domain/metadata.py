@@ -1,4 +1,6 @@
-"""Our note in a domain's ``<metadata>``: which attachment the domain has, readable without our store."""
+"""Our note in a domain's ``<metadata>``: which attachment the domain has, readable without our
+store.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """PCI slots of a domain: whether a device still fits, and why not.
 
-libvirt places conventional devices (ivshmem is one) on ``pci-root`` and ``pci-bridge`` buses, slots 1 to 31
-(slot 0 of a bus cannot take a device there), and on ``pcie-to-pci-bridge`` under PCI Express. To a definition it adds
-the bridges it needs; a running domain gets none, so what is there must do (tried with libvirt 9.0: "No more available
-PCI slots").
+libvirt places conventional devices (ivshmem is one) on ``pci-root`` and ``pci-bridge`` buses, slots
+1 to 31 (slot 0 of a bus cannot take a device there), and on ``pcie-to-pci-bridge`` under PCI
+Express. To a definition it adds the bridges it needs; a running domain gets none, so what is there
+must do (tried with libvirt 9.0: "No more available PCI slots").
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def _free_root_ports(domain: Domain) -> int:
 
 
 def check_live(domain: Domain) -> SlotCheck:
-    """Whether the running domain takes one more conventional device now (``domain`` is the live definition)."""
+    """Whether the running domain takes one more conventional device now (``domain`` is the live
+    definition).
+    """
     if free_conventional_slots(domain):
         return SlotCheck(True)
     if domain.is_q35 and not conventional_buses(domain):
@@ -75,7 +77,9 @@ def check_live(domain: Domain) -> SlotCheck:
 
 
 def check_config(domain: Domain) -> SlotCheck:
-    """Whether the definition takes one more conventional device, with the bridges that libvirt may add."""
+    """Whether the definition takes one more conventional device, with the bridges that libvirt may
+    add.
+    """
     if free_conventional_slots(domain):
         return SlotCheck(True)
     if not domain.is_q35:

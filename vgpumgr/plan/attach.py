@@ -1,4 +1,6 @@
-"""Planning an attach: pure. From what was asked and what was observed to steps, or to one clear refusal."""
+"""Planning an attach: pure. From what was asked and what was observed to steps, or to one clear
+refusal.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ HELLO_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
-    """What a user asked for. ``live`` and ``config`` as with virsh; neither means both as far as possible."""
+    """What a user asked for. ``live`` and ``config`` as with virsh; neither means both as far as
+    possible.
+    """
 
     vm: str
     profile: str
@@ -85,7 +89,9 @@ def check_request(request: AttachRequest) -> MigProfileName:
     try:
         wanted = parse_profile_request(request.profile)
     except ValueError as error:
-        raise UsageError("cannot read --profile", cause=str(error), hint="vgpumgr mig profiles") from error
+        raise UsageError(
+            "cannot read --profile", cause=str(error), hint="vgpumgr mig profiles"
+        ) from error
     backends = ("auto", *map(str, Backend))
     if request.backend not in backends:
         raise UsageError(f"no backend {request.backend!r}", why=f"there are: {', '.join(backends)}")
@@ -106,8 +112,12 @@ def check_request(request: AttachRequest) -> MigProfileName:
     return wanted.name
 
 
-def plan_attach(request: AttachRequest, observed: AttachObserved) -> Plan[World]:
-    """The plan; raises what stands in the way, before anything is changed."""
+def plan_attach(
+    request: AttachRequest, observed: AttachObserved
+) -> tuple[AttachmentRecord, Plan[World]]:
+    """The new attachment's record and the plan; raises what stands in the way, before anything is
+    changed.
+    """
     name = check_request(request)
     vm = observed.vm
     _check_free(vm, observed.records)
@@ -137,7 +147,9 @@ def _check_free(vm: Vm, records: Sequence[AttachmentRecord]) -> None:
 
 
 def observe_live_parts(vm: Vm, transport: Transport) -> LiveParts:
-    """What the machine takes while it runs: libvirt plugs no virtio-serial controller and no PCI bridge."""
+    """What the machine takes while it runs: libvirt plugs no virtio-serial controller and no PCI
+    bridge.
+    """
     if vm.live is None:
         return LiveParts(False, False, ("the VM is shut off",))
     reasons = []
@@ -205,7 +217,7 @@ def _build(
     name: MigProfileName,
     choice: Choice,
     live: LiveParts,
-) -> Plan[World]:
+) -> tuple[AttachmentRecord, Plan[World]]:
     vm, record = observed.vm, _new_record(request, observed, name, choice)
     wants_live = _wants_live(request, vm, live)
     small = wants_live and live.ring and vm.live is not None and vm.live.is_q35
@@ -218,10 +230,8 @@ def _build(
     steps += _domain_steps(request, observed, live if wants_live else None)
     if small and _wants_config(request, vm):
         steps.append(ResizeChannel(record.id, RING_BYTES, memory))
-    steps.append(
-        MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING)
-    )
-    return Plan(
+    steps.append(MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING))
+    plan = Plan(
         operation="attach",
         subject=vm.name,
         steps=tuple(steps),
@@ -240,6 +250,7 @@ def _build(
             "not_live_because": [] if wants_live else list(live.reasons),
         },
     )
+    return record, plan
 
 
 def _new_record(

@@ -107,7 +107,9 @@ class StopChannel:
 
 @dataclass(frozen=True)
 class AwaitHello:
-    """Waits for the hello of the guest's agent: before it, nothing in the guest can use the devices."""
+    """Waits for the hello of the guest's agent: before it, nothing in the guest can use the
+    devices.
+    """
 
     id: str
     timeout_s: float
@@ -124,7 +126,9 @@ class AwaitHello:
         return f"wait for the guest's agent (at most {self.timeout_s:g} s)"
 
     def do(self, world: World) -> None:
-        """Waits; without a hello the attachment counts from the next start, or fails where that is not enough."""
+        """Waits; without a hello the attachment counts from the next start, or fails where that is
+        not enough.
+        """
         if world.wait(lambda: self.observe(world), self.timeout_s):
             world.hello = True
             return

@@ -54,7 +54,9 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
         steps += [DestroyComputeInstance(gpu, record), DestroyGpuInstance(gpu, record)]
         if record.mig_mode_enabled and _is_last(observed, gpu):
             steps.append(DisableMigMode(gpu))
-            notes.append(f"MIG mode of {gpu} goes off again: attach turned it on, nobody else uses it")
+            notes.append(
+                f"MIG mode of {gpu} goes off again: attach turned it on, nobody else uses it"
+            )
         elif record.mig_mode_enabled:
             notes.append(f"MIG mode of {gpu} stays on: others use it")
     if observed.vm is None:
@@ -114,5 +116,3 @@ def _is_last(observed: DetachObserved, gpu: Gpu) -> bool:
     others = [r for r in observed.records if r.gpu == gpu.uuid and r.id != observed.record.id]
     strangers = [i for i in gpu.instances if i.placement != observed.record.placement]
     return not others and not strangers
-
-

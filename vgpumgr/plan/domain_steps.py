@@ -17,11 +17,12 @@ from vgpumgr.domain.attaching import (
     remove_unused_controllers,
 )
 from vgpumgr.domain.devices import Controller
+from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope
 from vgpumgr.domain.metadata import AttachmentNote
 from vgpumgr.errors import DeviceBusyError, DomainChangedError, VmNotFoundError
 from vgpumgr.plan.record import AddedController
-from vgpumgr.plan.step import NothingDone
+from vgpumgr.plan.step import NothingDoneError
 from vgpumgr.plan.world import World
 
 _WORDS = {Scope.LIVE: "the running machine", Scope.CONFIG: "its definition"}
@@ -30,6 +31,8 @@ UNDO_TIMEOUT_S = 10.0
 
 
 def _forget_controllers(world: World) -> None:
+    if world.maybe_record is None:
+        return
     wanted = tuple(
         Controller(type=c.type, index=c.index, model=c.model) for c in world.record.controllers
     )
@@ -70,7 +73,7 @@ class AttachDevices:
             try:
                 check_unchanged(before, self.digest)
             except DomainChangedError as error:
-                raise NothingDone(error) from error
+                raise NothingDoneError(error) from error
         try:
             for device in self.devices:
                 attach_device(world.hypervisor, self.vm_uuid, device, self.scope)
@@ -78,9 +81,9 @@ class AttachDevices:
             if self.scope is Scope.CONFIG:
                 self._remember_controllers(world, before.config)
 
-    def _remember_controllers(self, world: World, before: object) -> None:
+    def _remember_controllers(self, world: World, before: Domain | None) -> None:
         after = world.hypervisor.read_vm(self.vm_uuid).config
-        added = added_controllers(before, after)  # type: ignore[arg-type]
+        added = added_controllers(before, after)
         if added:
             found = tuple(AddedController(c.type, c.index or 0, c.model) for c in added)
             world.remember(controllers=found)
@@ -134,8 +137,8 @@ class DetachDevices:
         return f"take the devices away from {self.vm_name} in {_WORDS[self.scope]}"
 
     def do(self, world: World) -> None:
-        """Takes them away. A guest that does not release one keeps an empty shell of it until it stops: it cannot hold
-        the slice back.
+        """Takes them away. A guest that does not release one keeps an empty shell of it until it
+        stops: it cannot hold the slice back.
         """
         for alias in self.aliases:
             try:
@@ -194,7 +197,7 @@ class WriteNote:
             id=self.id,
             profile=self.profile,
             backend=self.backend,
-            device=device and str(device.uuid),
+            device=str(device.uuid) if device else None,
         )
         world.hypervisor.set_note(self.vm_uuid, note, self.scope)
 

@@ -7,7 +7,7 @@ from typing import Generic
 
 from vgpumgr.errors import JournalError, RollbackIncompleteError, RolledBackError, VgpumgrError
 from vgpumgr.plan.journal import Journal
-from vgpumgr.plan.step import NothingDone, OnFailure, Plan, Step, W
+from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan, Step, W
 
 #: called with a word (``do``, ``undo``) and the step, for progress on a terminal
 Progress = Callable[[str, str], None]
@@ -32,7 +32,8 @@ class Executor(Generic[W]):
             JournalError: before the first step, if the journal cannot be written.
             RolledBackError: a step failed, and everything before it was undone.
             RollbackIncompleteError: undoing failed as well; what is left is listed.
-            VgpumgrError: the step's own error, if nothing had been changed, or if the plan says stop.
+            VgpumgrError: the step's own error, if nothing had been changed, or if the plan says
+            stop.
         """
         self._journal.append(op, "begin", plan.as_dict())
         done: list[Step[W]] = []
@@ -51,13 +52,14 @@ class Executor(Generic[W]):
     ) -> None:
         """Ends the operation after an error; always raises."""
         failed = plan.steps[number]
-        untouched = isinstance(error, NothingDone)
-        if isinstance(error, NothingDone):
+        untouched = isinstance(error, NothingDoneError)
+        if isinstance(error, NothingDoneError):
             error = error.error
         if plan.on_failure is OnFailure.STOP:
             self._note(op, "end", {"outcome": "stopped", "step": number, "error": str(error)})
             raise error
-        # a step that failed may have taken effect all the same: its call came back too late, or half of it was done
+        # a step that failed may have taken effect all the same: its call came back too late, or
+        # half of it was done
         changed = not untouched and self._has_effect(failed)
         left = self._undo(op, [*done, failed] if changed else done)
         outcome = "incomplete" if left else "rolled-back"
@@ -119,7 +121,9 @@ def _rolled_back(plan: Plan[W], failed: Step[W], error: BaseException) -> Rolled
     because = getattr(error, "why", None)
     return RolledBackError(
         f"cannot {plan.operation} {plan.subject}: {failed.describe()} failed: {error}",
-        cause=(error.cause if isinstance(error, VgpumgrError) else f"{type(error).__name__}: {error}"),
+        cause=(
+            error.cause if isinstance(error, VgpumgrError) else f"{type(error).__name__}: {error}"
+        ),
         why="; ".join(p for p in (because, "everything done before it was undone") if p),
         held_by=error.held_by if isinstance(error, VgpumgrError) else (),
         hint=getattr(error, "hint", None) if known else None,

@@ -1,8 +1,9 @@
 """The intent journal: what is about to be done, on disk before it is done.
 
-A line of JSON for each event: ``{"seq", "boot", "op", "event", ..., "crc"}``, appended and fdatasync'ed. ``crc`` is the
-CRC-32 of the line without it. A torn last line is normal after a crash and is cut off; anything else that does not
-check is a corrupt journal, which is moved aside and kept, never believed.
+A line of JSON for each event: ``{"seq", "boot", "op", "event", ..., "crc"}``, appended and
+fdatasync'ed. ``crc`` is the CRC-32 of the line without it. A torn last line is normal after a crash
+and is cut off; anything else that does not check is a corrupt journal, which is moved aside and
+kept, never believed.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Journal:
                 raise OSError(f"{written} of {len(line)} bytes written")
             os.fdatasync(descriptor)
         except OSError as error:
-            # after a failed fsync the kernel may have dropped the pages: retrying would believe a lie
+            # after a failed fsync the kernel may have dropped the pages: retrying would believe a
+            # lie
             self.close()
             raise JournalError(
                 "cannot write the journal",

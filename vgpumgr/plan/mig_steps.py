@@ -21,7 +21,7 @@ from vgpumgr.model.mig import GpuInstance, MigProfile, Placement
 from vgpumgr.model.slice import MigInstanceRef
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.record import AttachmentRecord
-from vgpumgr.plan.step import NothingDone
+from vgpumgr.plan.step import NothingDoneError
 from vgpumgr.plan.world import World
 
 #: a worker that was just ended holds its instance until the driver has cleaned up after it
@@ -85,7 +85,9 @@ class DisableMigMode:
         return f"turn MIG mode off on {self.gpu}, as it was before"
 
     def do(self, world: World) -> None:
-        """Turns it off; an instance made meanwhile, a client or a pending reset leaves it on, and is said."""
+        """Turns it off; an instance made meanwhile, a client or a pending reset leaves it on, and
+        is said.
+        """
         now = read_gpu(world.nvml, self.gpu)
         if now.instances:
             world.notes.append(f"MIG mode stays on on {now}: it has instances")
@@ -130,7 +132,7 @@ class CreateGpuInstance:
     def do(self, world: World) -> None:
         """Creates it. What is there already is somebody else's."""
         if self._find(world) is not None:
-            raise NothingDone(
+            raise NothingDoneError(
                 NvmlInsufficientResourcesError(
                     f"cannot {self.describe()}",
                     why="somebody else created one there meanwhile",
@@ -144,7 +146,7 @@ class CreateGpuInstance:
         except (HelperLateError, HelperDiedError):
             raise
         except VgpumgrError as error:
-            raise NothingDone(error) from error
+            raise NothingDoneError(error) from error
         if instance.placement != self.placement:
             destroy_instance(world.nvml, self.gpu.uuid, instance.id)
             raise ReadBackError(f"asked for {self.placement}, it was put at {instance.placement}")
@@ -153,9 +155,7 @@ class CreateGpuInstance:
         """Destroys it."""
         instance = self._find(world)
         if instance is not None:
-            _until_released(
-                world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id)
-            )
+            _until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
 
     def observe(self, world: World) -> bool:
         """Whether it is there."""
@@ -167,7 +167,9 @@ class CreateGpuInstance:
 
 @dataclass(frozen=True)
 class CreateComputeInstance:
-    """Creates the compute instance, which makes the GPU instance a CUDA device; its UUID goes into the record."""
+    """Creates the compute instance, which makes the GPU instance a CUDA device; its UUID goes into
+    the record.
+    """
 
     gpu: Gpu
     profile: MigProfile
@@ -193,7 +195,7 @@ class CreateComputeInstance:
         """Creates it and remembers both ids and the UUID."""
         instance = self._find(world)
         if instance is None:
-            raise NothingDone(ReadBackError("the GPU instance has disappeared"))
+            raise NothingDoneError(ReadBackError("the GPU instance has disappeared"))
         compute = world.nvml.create_compute_instance(self.gpu.uuid, instance.id, self.slices)
         if compute.uuid is None:
             raise ReadBackError(f"the driver gave {self.profile.name} no UUID")
@@ -216,7 +218,9 @@ class CreateComputeInstance:
 
 
 def find_recorded_instance(nvml: Nvml, record: AttachmentRecord) -> GpuInstance | None:
-    """The GPU instance of an attachment; None if it is gone or if something else is in its place now."""
+    """The GPU instance of an attachment; None if it is gone or if something else is in its place
+    now.
+    """
     for instance in nvml.list_gpu_instances(record.gpu):
         if instance.placement != record.placement:
             continue
@@ -285,15 +289,15 @@ class DestroyGpuInstance:
 
     def describe(self) -> str:
         """For people."""
-        return f"destroy GPU instance {self.record.profile} at {self.record.placement} on {self.gpu}"
+        return (
+            f"destroy GPU instance {self.record.profile} at {self.record.placement} on {self.gpu}"
+        )
 
     def do(self, world: World) -> None:
         """Destroys it; what is no longer ours is left alone."""
         instance = find_recorded_instance(world.nvml, self.record)
         if instance is not None:
-            _until_released(
-                world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id)
-            )
+            _until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
 
     def undo(self, world: World) -> None:
         """Nothing: a detach goes on, it is not taken back."""
@@ -303,9 +307,7 @@ class DestroyGpuInstance:
         return find_recorded_instance(world.nvml, self.record) is None
 
 
-def _destroy_compute(
-    world: World, gpu: Gpu, instance: GpuInstance | None, compute_id: int
-) -> None:
+def _destroy_compute(world: World, gpu: Gpu, instance: GpuInstance | None, compute_id: int) -> None:
     assert instance is not None
 
     def destroy() -> None:

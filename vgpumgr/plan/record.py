@@ -77,9 +77,7 @@ class AttachmentRecord:
         if self.mig is None:
             return None
         slice_ = Slice(SliceKind.MIG, self.gpu, self.profile, self.memory_bytes, self.mig)
-        return Attachment(
-            self.id, self.vm_name, self.vm_uuid, slice_, self.backend, self.created_s
-        )
+        return Attachment(self.id, self.vm_name, self.vm_uuid, slice_, self.backend, self.created_s)
 
     @property
     def owner(self) -> SliceOwner | None:

@@ -13,7 +13,7 @@ W = TypeVar("W")
 W_contra = TypeVar("W_contra", contravariant=True)
 
 
-class NothingDone(Exception):
+class NothingDoneError(Exception):
     """Raised by ``do`` around the real error where it is certain that nothing was changed."""
 
     def __init__(self, error: VgpumgrError) -> None:
@@ -22,10 +22,11 @@ class NothingDone(Exception):
 
 
 class Step(Protocol[W_contra]):
-    """One change of the world. Steps are values: planning makes them, nothing happens before ``do``.
+    """One change of the world. Steps are values: planning makes them, nothing happens before
+    ``do``.
 
-    ``do`` and ``undo`` are restartable: what is already so is no error. ``undo`` also cleans up after a ``do`` that
-    failed half-way. All three may raise any VgpumgrError.
+    ``do`` and ``undo`` are restartable: what is already so is no error. ``undo`` also cleans up
+    after a ``do`` that failed half-way. All three may raise any VgpumgrError.
     """
 
     @property

@@ -1,4 +1,6 @@
-"""What steps work on: the machine's parts, each behind its Protocol, and the attachment being changed."""
+"""What steps work on: the machine's parts, each behind its Protocol, and the attachment being
+changed.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,18 @@ class World:
     channels: Channels
     store: AttachmentStore
     clock: Clock
-    record: AttachmentRecord
+    #: the attachment that is changed; None only while devices that nobody remembers are removed
+    maybe_record: AttachmentRecord | None = None
     #: what the user should know afterwards
     notes: list[str] = field(default_factory=list)
     #: whether the guest's agent answered during this operation
     hello: bool = False
+
+    @property
+    def record(self) -> AttachmentRecord:
+        """The attachment that is changed."""
+        assert self.maybe_record is not None
+        return self.maybe_record
 
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until the condition holds; False if it does not by then."""
@@ -41,5 +50,5 @@ class World:
 
     def remember(self, **changes: Any) -> None:
         """Changes the attachment's record, in memory and on disk."""
-        self.record = replace(self.record, **changes)
+        self.maybe_record = replace(self.record, **changes)
         self.store.save_attachment(self.record)

@@ -1,7 +1,7 @@
 """The state file: SQLite in WAL mode, STRICT tables, numbered migrations.
 
-``PRAGMA user_version`` is the number of migrations applied. A file from a newer program is refused; a file that is not
-a database is moved aside and kept.
+``PRAGMA user_version`` is the number of migrations applied. A file from a newer program is refused;
+a file that is not a database is moved aside and kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the forward backend offers: a channel for an attachment, and what it needs from the domain.
 
-A channel is a keeper (it owns the ring's memory and the sockets for as long as the attachment lives) with a worker (it
-runs the guest's calls on one CUDA device). Nothing here talks to libvirt or chooses a device.
+A channel is a keeper (it owns the ring's memory and the sockets for as long as the attachment
+lives) with a worker (it runs the guest's calls on one CUDA device). Nothing here talks to libvirt
+or chooses a device.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Protocol
 
 #: memory of a ring that is there when the guest starts
 RING_BYTES = 64 << 20
-#: what a running q35 guest can still place: its kernel gives hot-plugged devices behind a bridge 2 MiB windows
+#: what a running q35 guest can still place: its kernel gives hot-plugged devices behind a bridge
+# 2 MiB windows
 LIVE_RING_BYTES = 1 << 20
 
 
@@ -29,7 +31,9 @@ class ChannelSpec:
 
 @dataclass(frozen=True, slots=True)
 class ChannelPaths:
-    """Sockets that the domain's devices name: libvirt connects to ``ring``, QEMU listens at ``control``."""
+    """Sockets that the domain's devices name: libvirt connects to ``ring``, QEMU listens at
+    ``control``.
+    """
 
     ring: str
     control: str
@@ -71,13 +75,17 @@ class ChannelStatus:
 
 
 class Channels(Protocol):
-    """The channels of one machine. Methods may raise ChannelStartError and OSError's kin as VgpumgrErrors."""
+    """The channels of one machine. Methods may raise ChannelStartError and OSError's kin as
+    VgpumgrErrors.
+    """
 
     def paths(self, channel_id: str) -> ChannelPaths:
         """Where the channel's sockets are or will be; known before it starts."""
 
     def start(self, spec: ChannelSpec) -> None:
-        """Starts the keeper and its worker; returns before the worker is ready. Running is no error."""
+        """Starts the keeper and its worker; returns before the worker is ready. Running is no
+        error.
+        """
 
     def stop(self, channel_id: str) -> None:
         """Ends worker and keeper and frees what they hold; absent is no error."""
