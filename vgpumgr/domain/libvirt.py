@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -37,11 +37,7 @@ class LibvirtHypervisor:
     def __init__(self, uri: str, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
         self.uri = uri
         self._timeout_s = call_timeout_s
-        # libvirt-python has no type information; Any stays inside this adapter
-        self._lib: Any = importlib.import_module("libvirt")
         self._connection: Any = None
-        # the binding prints every error to stderr otherwise
-        self._lib.registerErrorHandler(lambda _context, _error: None, None)
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +49,14 @@ class LibvirtHypervisor:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @cached_property
+    def _lib(self) -> Any:
+        """The binding, loaded when first needed; it has no type information, and Any stays in here."""
+        lib = importlib.import_module("libvirt")
+        # it prints every error to stderr otherwise
+        lib.registerErrorHandler(lambda _context, _error: None, None)
+        return lib
 
     def close(self) -> None:
         """Closes the connection; without one nothing happens. A late libvirt is not waited for."""
