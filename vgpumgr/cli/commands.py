@@ -46,4 +46,14 @@ GROUPS = (
             Verb("profiles", "vgpumgr.cli.mig_profiles", "List the profiles and what still fits."),
         ),
     ),
+    Group(
+        "sim",
+        "Simulated machines: NVML, CUDA, /sys and /proc without a GPU.",
+        (
+            Verb("start", "vgpumgr.cli.sim_start", "Start a simulated machine."),
+            Verb("stop", "vgpumgr.cli.sim_stop", "Stop it and forget its state."),
+            Verb("list", "vgpumgr.cli.sim_list", "List machines, and which of them run."),
+            Verb("env", "vgpumgr.cli.sim_env", "Print the variables for other programs."),
+        ),
+    ),
 )
