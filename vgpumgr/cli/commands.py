@@ -51,6 +51,16 @@ GROUPS = (
         ),
     ),
     Group(
+        "sim",
+        "Simulated machines: NVML, CUDA, /sys and /proc without a GPU.",
+        (
+            Verb("start", "vgpumgr.cli.sim_start", "Start a simulated machine."),
+            Verb("stop", "vgpumgr.cli.sim_stop", "Stop it and forget its state."),
+            Verb("list", "vgpumgr.cli.sim_list", "List machines, and which of them run."),
+            Verb("env", "vgpumgr.cli.sim_env", "Print the variables for other programs."),
+        ),
+    ),
+    Group(
         "virtio",
         "Channels: how VMs without a GPU device reach their slices.",
         (
