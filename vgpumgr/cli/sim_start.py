@@ -13,9 +13,12 @@ from vgpumgr.cli.simulator import become_simulator, format_arguments
 
 def command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A machine file's name; see sim list.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A machine file's name; see sim list.")
+    ],
     libvirt: Annotated[
-        str | None, typer.Option("--libvirt", metavar="URI", help="The hypervisor that goes with it.")
+        str | None,
+        typer.Option("--libvirt", metavar="URI", help="The hypervisor that goes with it."),
     ] = None,
     output: Output = None,
 ) -> None:
