@@ -51,6 +51,7 @@ struct sim_profile {
 
 struct sim_ci {
 	bool used;
+	uint32_t serial;           /* never used again on this GPU: a handle of a destroyed instance stays invalid */
 	uint32_t id, profile_enum, slices, sm_count; /* profile_enum: NVML_COMPUTE_INSTANCE_PROFILE_* */
 	struct sim_placement placement; /* in compute slices of the GI */
 	char uuid[SIM_UUID];            /* "MIG-..." */
@@ -58,6 +59,7 @@ struct sim_ci {
 
 struct sim_gi {
 	bool used;
+	uint32_t serial;
 	uint32_t id, profile; /* index into the GPU's profiles */
 	struct sim_placement placement;
 	struct sim_ci ci[SIM_MAX_CI];
@@ -83,6 +85,7 @@ struct sim_gpu {
 	uint32_t compute_slices, memory_slices;
 	uint32_t n_profiles;
 	struct sim_profile profiles[SIM_MAX_PROFILES];
+	uint32_t next_serial;
 	struct sim_gi gi[SIM_MAX_GI];
 };
 
