@@ -50,7 +50,9 @@ def show_list(options: argparse.Namespace) -> None:
         print(json.dumps({"schema": SCHEMA, "machines": rows}, indent=2))
         return
     for row in rows:
-        print(f"{row['name']:16} {'running' if row['running'] else 'stopped':8} {row['description']}")
+        print(
+            f"{row['name']:16} {'running' if row['running'] else 'stopped':8} {row['description']}"
+        )
 
 
 def env(options: argparse.Namespace) -> None:

@@ -22,7 +22,7 @@ def proc_files(machine: Machine) -> dict[str, str]:
         "nvidia 56717312 1 nvidia_uvm, Live 0x0000000000000000 (OE)",
         "driver/nvidia/version": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}\n"
         "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)",
-        "driver/nvidia/params": "ModifyDeviceFiles: 1\nDeviceFileMode: 438\nRegistryDwords: \"\"",
+        "driver/nvidia/params": 'ModifyDeviceFiles: 1\nDeviceFileMode: 438\nRegistryDwords: ""',
     }
     for gpu in machine.gpus:
         files[f"driver/nvidia/gpus/{gpu.place.address}/information"] = information(gpu)
