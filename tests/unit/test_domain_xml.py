@@ -114,7 +114,6 @@ def test_equal_by_value() -> None:
     assert one != one.changed(name="b")
 
 
-
 def sample_values(declaration: Declaration) -> list[Any]:
     """Two values of a declared place that libvirt's schema allows."""
     special: dict[tuple[str, str], list[Any]] = {
