@@ -140,6 +140,7 @@ def test_intent_is_on_disk_before_the_step(tmp_path: Path) -> None:
 
     class Look(Put):
         def do(self, world: World) -> None:
+            assert world.things == []
             seen.append([e.event for e in Journal(path, "boot").read()])
 
     Executor(World(), Journal(path, "boot")).run(Plan("x", "y", (Look("a"), Look("b"))), "op")
