@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vgpumgr.daemon.application import Application
+from vgpumgr.daemon.managing import open_managing
 from vgpumgr.host.machine import find_machine
 from vgpumgr.nvml.client import NvmlClient
 
@@ -15,4 +16,5 @@ def open_application(machine_name: str | None) -> Iterator[Application]:
     """The application for the machine of that name (None: as the environment says)."""
     machine = find_machine(machine_name)
     with NvmlClient(machine) as nvml:
-        yield Application(machine, nvml)
+        with open_managing(machine, nvml) as application:
+            yield application
