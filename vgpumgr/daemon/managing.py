@@ -38,7 +38,9 @@ class ManagingApplication(Application):
         super().__init__(machine, nvml, owners=store)
         self._service = service
 
-    def attach(self, *, dry_run: bool = False, transport: str = "auto", **asked: Any) -> AttachDocument:
+    def attach(
+        self, *, dry_run: bool = False, transport: str = "auto", **asked: Any
+    ) -> AttachDocument:
         """See ``AttachmentService.attach``; the other parameters are the fields of AttachRequest."""
         request = AttachRequest(transport=Transport(transport), **asked)
         return self._service.attach(request, dry_run)
