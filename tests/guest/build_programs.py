@@ -56,7 +56,7 @@ def compile_program(source: Path, *flags: str) -> Path:
     return output
 
 
-def build(names: Iterable[str] = NAMES) -> dict[str, Path]:
+def build_programs(names: Iterable[str] = NAMES) -> dict[str, Path]:
     """Compiled programs by name; all of them by default."""
     wanted = list(names)
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -65,5 +65,5 @@ def build(names: Iterable[str] = NAMES) -> dict[str, Path]:
 
 
 if __name__ == "__main__":
-    for path in build(sys.argv[1:] or NAMES).values():
+    for path in build_programs(sys.argv[1:] or NAMES).values():
         print(path)
