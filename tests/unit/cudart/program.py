@@ -41,7 +41,7 @@ KERNEL, VARIABLE, MANAGED = at(0x111000), at(0x222000), at(0x333000)
 
 def register(cudart: ctypes.CDLL, *, version: int = 1, prefix: bytes = b"") -> int:
     """Does what nvcc's start-up code does for one image with a kernel and a variable."""
-    parts = (ctypes.c_uint64 * 2)(0x001000010BA55ED50, 48)
+    parts = (ctypes.c_uint64 * 2)(0x00100001BA55ED50, 48)
     prelinked = (ctypes.c_void_p * 2)(ctypes.addressof(parts), None)
     extra = ctypes.addressof(prelinked) if version == 2 else None
     wrapper = Wrapper(0x466243B1, version, 0xFA7, extra)
