@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,7 +85,9 @@ def build_simstate(directory: Path) -> Path:
 class Client:
     """A process that computes on a GPU or an instance."""
 
-    def __init__(self, library: Path, gpu: int, gi: int = -1, ci: int = -1, *, memory: int = 0) -> None:
+    def __init__(
+        self, library: Path, gpu: int, gi: int = -1, ci: int = -1, *, memory: int = 0
+    ) -> None:
         self.arguments = [str(library), *map(str, (gpu, gi, ci, memory))]
         self.result = 0
 
@@ -116,6 +118,14 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.process.communicate()
+
+
+def nvml_header() -> Path:
+    """The nvml.h that the native part was built with."""
+    cache = (ROOT / "build/CMakeCache.txt").read_text()
+    match = re.search(r"^VGPUMGR_NVML_INCLUDE:PATH=(.+)$", cache, re.MULTILINE)
+    assert match, "the build does not know nvml.h"
+    return Path(match[1]) / "nvml.h"
 
 
 def show(directory: Path) -> list[list[str]]:

@@ -39,17 +39,10 @@ def _exports() -> set[str]:
     return {line.split()[-1] for line in output.splitlines()}
 
 
-def _header() -> Path:
-    cache = (support.ROOT / "build/CMakeCache.txt").read_text()
-    match = re.search(r"^VGPUMGR_NVML_INCLUDE:PATH=(.+)$", cache, re.MULTILINE)
-    assert match, "the build does not know nvml.h"
-    return Path(match[1]) / "nvml.h"
-
-
 def _declared() -> set[str]:
     """By the compiler's own reading of the header, independent of the generator's."""
     text = subprocess.run(
-        ["cc", "-E", "-P", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", str(_header())],
+        ["cc", "-E", "-P", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", str(support.nvml_header())],
         check=True,
         capture_output=True,
         text=True,

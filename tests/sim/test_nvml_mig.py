@@ -165,7 +165,10 @@ def test_mig_devices_have_names_memory_and_uuids_that_last(gpu: Any) -> None:
         assert _same(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device), gpu)
         attributes = pynvml.nvmlDeviceGetAttributes(device)
         assert attributes.multiprocessorCount == 14 * (2 - n)
-        assert (attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount) == (3, 2 - n)
+        assert (attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount) == (
+            3,
+            2 - n,
+        )
     for part in parts:
         pynvml.nvmlComputeInstanceDestroy(part)
     again = pynvml.nvmlGpuInstanceCreateComputeInstance(instance, 1)
@@ -330,9 +333,7 @@ def test_a_lost_gpu(dgx: Path) -> None:
     with support.refused(pynvml.NVML_ERROR_GPU_IS_LOST):
         pynvml.nvmlDeviceGetName(device)
     assert pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(3))
-    (field,) = pynvml.nvmlDeviceGetFieldValues(
-        device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
-    )
+    (field,) = pynvml.nvmlDeviceGetFieldValues(device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
     assert field.value.uiVal == pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET
     support.set_gpu(dgx, 2, "lost", 0)
     assert pynvml.nvmlDeviceGetName(device)
