@@ -182,7 +182,7 @@ def test_the_closest_gpu_and_who_is_in_the_way() -> None:
         "instance 1 (1g.10gb at 2:1) on GPU 1 (0000:0f:00.0)",
         'vm "build7" (instance 2 (1g.10gb at 6:1))',
     )
-    assert "it needs 7 compute slices and 5 are free" in str(caught.value.why)
+    assert "it needs 7 compute slices, 5 free" in str(caught.value.why)
     assert (caught.value.id, int(caught.value.exit_code)) == ("VG104", 6)
 
 

@@ -11,7 +11,7 @@ from vgpumgr.cli.session import Session, get_session
 
 COLUMNS = (
     Column("index", lambda g: str(g["index"]), right=True),
-    Column("model", lambda g: str(g["model"])),
+    Column("model", lambda g: g["model"].removeprefix("NVIDIA "), lambda g: g["model"]),
     Column("uuid", lambda g: str(g["uuid"]), wide=True),
     Column("pci", lambda g: str(g["pci"])),
     Column("numa", lambda g: gpu_text.or_absent(g["numa_node"]), lambda g: g["numa_node"]),
@@ -25,8 +25,8 @@ COLUMNS = (
     Column("mig", lambda g: gpu_text.tell_mig(g["mig"])),
     Column("memory", gpu_text.tell_memory, lambda g: g["memory_total_bytes"], right=True),
     Column("memory_used", lambda g: str(g["memory_used_bytes"]), wide=True, right=True),
-    Column("slices", gpu_text.tell_slices),
-    Column("used_by", gpu_text.tell_users),
+    Column("slices", gpu_text.tell_slices, wraps=True),
+    Column("used_by", gpu_text.tell_users, wraps=True),
 )
 
 
