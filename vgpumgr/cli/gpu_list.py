@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from vgpumgr.cli import gpu_text
@@ -9,9 +11,16 @@ from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
 
+
+
+def _short_model(gpu: dict[str, Any]) -> str:
+    """The model without the vendor, which every one of them would repeat."""
+    return str(gpu["model"]).removeprefix("NVIDIA ")
+
+
 COLUMNS = (
     Column("index", lambda g: str(g["index"]), right=True),
-    Column("model", lambda g: g["model"].removeprefix("NVIDIA "), lambda g: g["model"]),
+    Column("model", _short_model, lambda g: g["model"], wraps=True),
     Column("uuid", lambda g: str(g["uuid"]), wide=True),
     Column("pci", lambda g: str(g["pci"])),
     Column("numa", lambda g: gpu_text.or_absent(g["numa_node"]), lambda g: g["numa_node"]),
