@@ -63,9 +63,9 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         ring_bytes=status.memory_bytes if status else 0,
         problem=status.problem if status else "its keeper does not run",
         lanes=lanes,
-        calls=sum(lane.calls for lane in lanes),
-        bytes_in=sum(lane.bytes_in for lane in lanes),
-        bytes_out=sum(lane.bytes_out for lane in lanes),
+        calls=status.calls if status else 0,
+        bytes_in=status.bytes_in if status else 0,
+        bytes_out=status.bytes_out if status else 0,
         memory_bytes=sum(lane.memory_bytes for lane in lanes),
     )
 

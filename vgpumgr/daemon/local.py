@@ -15,6 +15,5 @@ from vgpumgr.nvml.client import NvmlClient
 def open_application(machine_name: str | None) -> Iterator[Application]:
     """The application for the machine of that name (None: as the environment says)."""
     machine = find_machine(machine_name)
-    with NvmlClient(machine) as nvml:
-        with open_managing(machine, nvml) as application:
-            yield application
+    with NvmlClient(machine) as nvml, open_managing(machine, nvml) as application:
+        yield application

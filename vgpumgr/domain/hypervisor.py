@@ -74,3 +74,6 @@ class Hypervisor(Protocol):
 
     def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
         """Writes our note into the domain's metadata, or takes it away (absent is no error)."""
+
+    def read_qemu_owner(self) -> tuple[int, int] | None:
+        """uid and gid that QEMU runs as; None where libvirt does not change them."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Callable
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from vgpumgr.domain.deadline import LateCallError, run_with_deadline
-from vgpumgr.domain.document import document_digest
+from vgpumgr.domain.document import document_digest, parse_document
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
 from vgpumgr.domain.metadata import NAMESPACE, PREFIX, AttachmentNote
@@ -28,6 +29,7 @@ from vgpumgr.errors import (
 T = TypeVar("T")
 #: generous: a loaded libvirtd answers in seconds, a hung one never
 CALL_TIMEOUT_S = 30.0
+_DAC_LABEL = re.compile(r"\+(\d+):\+(\d+)")
 _NO_SLOTS = "No more available PCI slots"
 
 
@@ -106,6 +108,15 @@ class LibvirtHypervisor:
                 kind, text, PREFIX if text else None, NAMESPACE, self._flag(scope)
             ),
         )
+
+    def read_qemu_owner(self) -> tuple[int, int] | None:
+        """uid and gid that QEMU runs as: the base label of libvirt's security model ``dac``."""
+        text = self._call("read capabilities", lambda: self._connected().getCapabilities())
+        for label in parse_document(text).iterfind("host/secmodel[model='dac']/baselabel"):
+            match = _DAC_LABEL.fullmatch(label.text or "")
+            if match is not None:
+                return int(match[1]), int(match[2])
+        return None
 
     def _flag(self, scope: Scope) -> int:
         lib = self._lib

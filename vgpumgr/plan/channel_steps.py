@@ -52,15 +52,21 @@ class StartChannel:
             ring=self.ring,
             serial=self.serial,
             memory_bytes=self.memory_bytes,
+            socket_owner=world.hypervisor.read_qemu_owner(),
         )
         world.channels.start(spec)
-        if not world.wait(lambda: self._is_ready(world), WORKER_TIMEOUT_S):
-            status = world.channels.read_status(self.id)
-            raise ChannelStartError(
-                f"the worker of {self.vm_name} did not become ready",
-                cause=status.problem if status else "its keeper is gone",
-                why=f"waited {WORKER_TIMEOUT_S:g} s",
-            )
+        if not world.wait(lambda: self._is_settled(world), WORKER_TIMEOUT_S):
+            why = f"waited {WORKER_TIMEOUT_S:g} s"
+        elif not (status := world.channels.read_status(self.id)) or not status.worker_ready:
+            why = "it ended again and again"
+        else:
+            return
+        status = world.channels.read_status(self.id)
+        raise ChannelStartError(
+            f"the worker of {self.vm_name} did not become ready",
+            cause=status.problem if status else "its keeper is gone",
+            why=why,
+        )
 
     def undo(self, world: World) -> None:
         """Ends both."""
@@ -70,11 +76,10 @@ class StartChannel:
         """Whether a keeper runs."""
         return world.channels.read_status(self.id) is not None
 
-    def _is_ready(self, world: World) -> bool:
+    def _is_settled(self, world: World) -> bool:
+        """Whether the worker is ready or will never be."""
         status = world.channels.read_status(self.id)
-        if status is None:
-            raise ChannelStartError(f"the keeper of {self.vm_name} ended at once")
-        return status.worker_ready
+        return status is None or status.worker_ready or status.worker_failed
 
 
 @dataclass(frozen=True)

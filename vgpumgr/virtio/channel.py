@@ -27,6 +27,8 @@ class ChannelSpec:
     ring: bool
     serial: bool
     memory_bytes: int = RING_BYTES
+    #: uid and gid of the QEMU that will connect; None: our own
+    socket_owner: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
-    """A channel as it is now. ``problem`` says why the worker is not ready, in its own words."""
+    """A channel as it is now. ``problem`` says why the worker is not ready, in its own words;
+    ``worker_failed``: it ended so often that the keeper starts it no more.
+    """
 
     id: str
     keeper_pid: int
@@ -65,8 +69,13 @@ class ChannelStatus:
     hello_serial: bool
     memory_bytes: int
     worker_restarts: int = 0
+    worker_failed: bool = False
     problem: str | None = None
     lanes: tuple[Lane, ...] = ()
+    #: of all lanes since the keeper started, those that are gone included
+    calls: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
 
     @property
     def hello(self) -> bool:
