@@ -12,7 +12,6 @@ from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
 
 
-
 def _short_model(gpu: dict[str, Any]) -> str:
     """The model without the vendor, which every one of them would repeat."""
     return str(gpu["model"]).removeprefix("NVIDIA ")
