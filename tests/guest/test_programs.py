@@ -1,4 +1,4 @@
-"""The proof: CUDA programs compiled by nvcc run in a libvirt guest and check their own results, over both transports."""
+"""The proof: CUDA programs compiled by nvcc run in a guest and check their own results, over both transports."""
 
 from __future__ import annotations
 
