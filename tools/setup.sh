@@ -120,7 +120,7 @@ build_native() {
 			{ cat "$cache/cmake.log" >&2; rm -f "$build/CMakeCache.txt"; return 1; }
 	fi
 	# nothing newer than the last build: start at once
-	if [ -e "$build/stamp" ] && [ -z "$(find "$root/CMakeLists.txt" "$root/vgpumgr" \( -path '*/native/*' -o -path '*/spec/*' -o -path '*/codegen/*' -o -path '*/sim/data/*' -o -name CMakeLists.txt \) -newer "$build/stamp" -not -name '*.pyc' -type f -print -quit)" ]; then
+	if [ -e "$build/stamp" ] && [ -z "$(find "$root/CMakeLists.txt" "$root/vgpumgr" "$root/templates" "$root/tests/native" \( -path '*/native/*' -o -path '*/spec/*' -o -path '*/codegen/*' -o -path '*/sim/data/*' -o -path '*/templates/*' -o -name CMakeLists.txt \) -newer "$build/stamp" -not -name '*.pyc' -type f -print -quit)" ]; then
 		return 0
 	fi
 	[ -e "$build/stamp" ] || say "building the native part"
@@ -130,4 +130,35 @@ build_native() {
 	mv "$build/stamp.new" "$build/stamp"
 }
 
-setup_all() { setup_native; setup_nvcc; }
+
+# Debian's stock kernel for guests, never installed: unpacked into the cache.
+setup_kernel() { setup_debian; locked kernel install_kernel; export VGPUMGR_KERNEL=$cache/kernel; }
+install_kernel() {
+	[ ! -e "$cache/kernel/vmlinux" ] || return 0
+	newest() { apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: linux-image-//p' | head -n 1; }
+	local version tmp at
+	version=$(newest)
+	if [ -z "$version" ]; then
+		apt-get -qq update >"$cache/apt.log" 2>&1 || { cat "$cache/apt.log" >&2; return 1; }
+		version=$(newest)
+	fi
+	say "unpacking Debian's kernel $version for the guests"
+	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+	(cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "linux-image-$version" && dpkg-deb -x ./*.deb .) >"$cache/kernel.log" 2>&1 ||
+		{ cat "$cache/kernel.log" >&2; return 1; }
+	depmod -b "$tmp" "$version"
+	# QEMU starts an uncompressed kernel directly: under TCG that saves seconds of decompression
+	at=$(LC_ALL=C grep -abo $'\xfd7zXZ' "$tmp/boot/vmlinuz-$version" | cut -d: -f1 | head -n 1)
+	xz -dc --single-stream < <(tail -c "+$((at + 1))" "$tmp/boot/vmlinuz-$version") >"$tmp/vmlinux"
+	# the modules that a guest of the tests needs, in loading order
+	mkdir "$tmp/guest-modules"
+	local n=10 m
+	for m in virtio_pci virtio_console; do modprobe -d "$tmp" -S "$version" --show-depends "$m"; done |
+		awk '$1 == "insmod" && !seen[$2]++ { print $2 }' |
+		while read -r m; do cp "$m" "$tmp/guest-modules/$((n++))-${m##*/}"; done
+	printf '%s\n' "$version" >"$tmp/version"
+	rm -rf "$cache/kernel" "$tmp"/*.deb "$tmp/boot" "$tmp/lib" "$tmp/usr"
+	mv "$tmp" "$cache/kernel"
+}
+
+setup_all() { setup_native; setup_nvcc; setup_kernel; }

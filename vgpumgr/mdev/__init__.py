@@ -1,0 +1,1 @@
+"""Mediated devices and vendor-VFIO vGPU types. Nothing is built here yet."""

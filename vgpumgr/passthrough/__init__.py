@@ -1,0 +1,1 @@
+"""IOMMU groups, driver binding and SR-IOV. Nothing is built here yet."""

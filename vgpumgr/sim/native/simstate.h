@@ -8,7 +8,9 @@
  * and start time: what a dead process held is dropped by the next reader or writer that looks.
  *
  * The machine is found through the environment: VGPUMGR_SIM is its directory (vgpumgr sim env NAME prints it).
- * Functions return 0 or a negative errno.
+ * Functions return 0 or a negative errno. Handles may be used by several threads and in the child of a fork, which is
+ * nobody's client until it adds itself. Sections (sim_read .. sim_end, sim_write .. sim_commit) do not nest, are short,
+ * and begin and end in one thread.
  */
 #ifndef VGPUMGR_SIMSTATE_H
 #define VGPUMGR_SIMSTATE_H
@@ -42,20 +44,22 @@ struct sim_profile {
 	uint32_t max_instances;
 	uint32_t sm_count, copy_engines, decoders, encoders, jpegs, ofas;
 	uint64_t memory_bytes;
-	bool media, media_all, no_media, gfx;
+	bool media, media_all, no_media, gfx; /* +me, +me.all, -me, +gfx */
 	uint32_t n_placements;
 	struct sim_placement placements[SIM_MAX_PLACEMENTS];
 };
 
 struct sim_ci {
 	bool used;
-	uint32_t id, profile_enum, slices, sm_count;
+	uint32_t serial;           /* never used again on this GPU: a handle of a destroyed instance stays invalid */
+	uint32_t id, profile_enum, slices, sm_count; /* profile_enum: NVML_COMPUTE_INSTANCE_PROFILE_* */
 	struct sim_placement placement; /* in compute slices of the GI */
 	char uuid[SIM_UUID];            /* "MIG-..." */
 };
 
 struct sim_gi {
 	bool used;
+	uint32_t serial;
 	uint32_t id, profile; /* index into the GPU's profiles */
 	struct sim_placement placement;
 	struct sim_ci ci[SIM_MAX_CI];
@@ -70,10 +74,18 @@ struct sim_gpu {
 	uint64_t memory_bytes, memory_reserved_bytes;
 	bool mig_capable, mig_needs_reset; /* needs_reset: Ampere, the mode changes only with no client on the GPU */
 	bool mig_current, mig_pending;
+	bool ecc_current, ecc_pending, persistence;
 	bool lost;                       /* fault injection: NVML_ERROR_GPU_IS_LOST, CUDA_ERROR_DEVICE_UNAVAILABLE */
+	uint32_t brand, minor, compute_mode; /* NVML_BRAND_*, /dev/nvidiaN, NVML_COMPUTEMODE_* */
+	uint32_t pcie_gen, pcie_width, pcie_switch; /* GPUs with one switch number share a PCIe switch */
+	uint32_t memory_bus_bits, cores_per_sm, idle_power_mw, idle_temperature_c, max_temperature_c;
+	uint32_t copy_engines, decoders, encoders, jpegs, ofas; /* of the whole board */
+	uint64_t bar1_bytes;
+	char cpus[64];                   /* near the GPU: "0-15,128-143" */
 	uint32_t compute_slices, memory_slices;
 	uint32_t n_profiles;
 	struct sim_profile profiles[SIM_MAX_PROFILES];
+	uint32_t next_serial;
 	struct sim_gi gi[SIM_MAX_GI];
 };
 
@@ -103,27 +115,34 @@ struct sim; /* one process's handle */
 /* Opens the machine of directory `dir`, or of $VGPUMGR_SIM where dir is NULL. -ENOENT: no such machine runs. */
 int sim_open(const char *dir, struct sim **out);
 void sim_close(struct sim *sim);
+/* Who made the machine: on it, that user has root's rights. */
+uid_t sim_owner(const struct sim *sim);
 
-/* A consistent view, held under the shared lock until sim_end(). Dead clients are already left out. */
+/* A consistent view, held under the shared lock until sim_end(). Dead clients are already left out.
+ * NULL (errno set) only if the section is opened twice by one thread or, after fork, no descriptor is free. */
 const struct sim_machine *sim_read(struct sim *sim);
 void sim_end(struct sim *sim);
 
-/* A private copy to change, under the exclusive lock; then either sim_commit() or sim_abort(). */
+/* A private copy to change, under the exclusive lock; then either sim_commit() or sim_abort(). NULL as sim_read(). */
 struct sim_machine *sim_write(struct sim *sim);
 int sim_commit(struct sim *sim);
 void sim_abort(struct sim *sim);
 
-/* The capacity that a client of this GPU (gi_id -1) or instance can allocate, and what all its clients hold. */
+/* The capacity that a client of this GPU (gi_id -1) or instance can allocate, and what all its clients hold.
+ * -ENODEV: no such GPU or instance. */
 int sim_capacity(const struct sim_machine *m, uint32_t gpu, int32_t gi_id, uint64_t *total, uint64_t *used);
 
 /* Registers this process as a client; the slot is valid until sim_client_remove() or exit.
- * -ENODEV: GPU in MIG mode but no instance given, or no such instance. -EUSERS: client table full. */
+ * -ENODEV: GPU in MIG mode but no instance given, or no such instance. -EIO: GPU lost. -EUSERS: client table full. */
 int sim_client_add(struct sim *sim, uint32_t gpu, int32_t gi_id, int32_t ci_id, int *slot);
 void sim_client_remove(struct sim *sim, int slot);
-/* Charges memory against the instance's capacity over all its clients. -ENOMEM: would exceed it. */
+/* Charges memory against the instance's capacity over all its clients. -ENOMEM: would exceed it.
+ * -ESRCH: the slot is not this process's, as in the child of a fork. */
 int sim_client_charge(struct sim *sim, int slot, uint64_t bytes);
 void sim_client_uncharge(struct sim *sim, int slot, uint64_t bytes);
-/* Brackets running work, for utilisation. Cheap: no lock is taken. */
+/* Brackets running work, for utilisation; brackets of several threads may overlap. Cheap: no lock is taken. */
 void sim_client_busy(struct sim *sim, int slot, bool busy);
+/* Share of the last sampling window (about a second) in which some client of the GPU ran work, in percent. */
+uint32_t sim_gpu_utilization(struct sim *sim, uint32_t gpu);
 
 #endif

@@ -1,0 +1,21 @@
+"""What ``./run test`` runs: all of pytest, two at a time. ``--fast`` leaves out what boots a guest."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+
+def main(arguments: list[str]) -> int:
+    """Run the tests; arguments go to pytest."""
+    options = ["-n", str(min(2, os.cpu_count() or 1)), "--dist", "loadgroup", "--durations", "15"]
+    if "--fast" in arguments:
+        arguments = [a for a in arguments if a != "--fast"]
+        options += ["-m", "not guest"]
+    return int(pytest.main([*options, *arguments]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

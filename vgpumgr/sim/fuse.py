@@ -1,0 +1,153 @@
+"""Serves a machine's ``/sys`` and ``/proc`` through FUSE, below the machine's ``root`` directory.
+
+One process for each machine, started by ``vgpumgr sim start`` and ended by ``sim stop`` (an unmount). Where FUSE is not
+to be had, ``write_snapshot`` leaves the same tree as plain files: it can be read, but it does not behave.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from vgpumgr.sim.pcibus import refuse
+from vgpumgr.sim.tree import Directory, File, Link, MachineTree, Node
+
+PAGE = 4096
+"""What sysfs says of every attribute's size, and the most that one write may carry."""
+
+
+class MachineOperations:
+    """FUSE operations over a tree. Errors are ``OSError``, which the binding turns into error numbers."""
+
+    use_ns = True
+
+    def __init__(self, tree: MachineTree) -> None:
+        self._tree = tree
+        self._lock = threading.Lock()
+        self._started_ns = time.time_ns()
+
+    def getattr(self, path: str, _fh: int | None = None) -> dict[str, Any]:
+        """stat(2)."""
+        with self._lock:
+            node = self._tree.find(path)
+        times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._started_ns)
+        size = PAGE if isinstance(node, File) else len(node.target) if isinstance(node, Link) else 0
+        return {
+            "st_mode": mode(node),
+            "st_nlink": 1,
+            "st_size": size,
+            "st_uid": 0,
+            "st_gid": 0,
+        } | times
+
+    def readdir(self, path: str, _fh: int) -> list[str]:
+        """The names in a directory."""
+        with self._lock:
+            node = self._tree.find(path)
+        if not isinstance(node, Directory):
+            raise refuse(errno.ENOTDIR)
+        return [".", "..", *node.entries]
+
+    def readlink(self, path: str) -> str:
+        """A link's target."""
+        with self._lock:
+            node = self._tree.find(path)
+        if not isinstance(node, Link):
+            raise refuse(errno.EINVAL)
+        return node.target
+
+    def open(self, path: str, flags: int) -> int:
+        """Opens an attribute, if its mode allows what is asked (root included, as sysfs has it)."""
+        with self._lock:
+            node = self._tree.find(path)
+        if not isinstance(node, File):
+            raise refuse(errno.EISDIR)
+        access = flags & os.O_ACCMODE
+        if (access != os.O_WRONLY and node.read is None) or (
+            access != os.O_RDONLY and node.write is None
+        ):
+            raise refuse(errno.EACCES)
+        return 0
+
+    def read(self, path: str, size: int, offset: int, _fh: int) -> bytes:
+        """An attribute's text."""
+        with self._lock:
+            node = self._tree.find(path)
+            if not isinstance(node, File) or node.read is None:
+                raise refuse(errno.EIO)
+            return node.read()[offset : offset + size]
+
+    def write(self, path: str, data: bytes, offset: int, _fh: int) -> int:
+        """One write is one request to the kernel, as in sysfs."""
+        if offset or len(data) > PAGE:
+            raise refuse(errno.EINVAL)
+        with self._lock:
+            node = self._tree.find(path)
+            if not isinstance(node, File) or node.write is None:
+                raise refuse(errno.EIO)
+            node.write(data)
+        return len(data)
+
+    def truncate(self, path: str, _length: int, _fh: int | None = None) -> int:
+        """``echo x >attribute`` opens with O_TRUNC; sysfs ignores it."""
+        self.getattr(path)
+        return 0
+
+
+def mode(node: Node) -> int:
+    """The node's type and permission bits."""
+    if isinstance(node, Directory):
+        return stat.S_IFDIR | 0o755
+    if isinstance(node, Link):
+        return stat.S_IFLNK | 0o777
+    return stat.S_IFREG | node.mode
+
+
+def available() -> str | None:
+    """None if FUSE can be used here, else why not."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "/dev/fuse cannot be opened"
+    try:
+        import mfusepy  # noqa: F401  (a probe: the binding fails to load without libfuse)
+    except (ImportError, OSError) as error:
+        return str(error)
+    return None
+
+
+def serve(tree: MachineTree, mountpoint: Path) -> None:
+    """Mount the tree and serve it until it is unmounted."""
+    import mfusepy
+
+    methods = {n: m for n, m in vars(MachineOperations).items() if not n.startswith("_")}
+    operations_type = type("Operations", (MachineOperations, mfusepy.Operations), methods)
+    mfusepy.FUSE(
+        operations_type(tree),
+        str(mountpoint),
+        foreground=True,
+        nothreads=False,
+        direct_io=True,
+        allow_other=os.geteuid() == 0,
+        fsname="vgpumgr-sim",
+        attr_timeout=0,
+        entry_timeout=0,
+        negative_timeout=0,
+    )
+
+
+def write_snapshot(directory: Directory, target: Path) -> None:
+    """The tree as plain files, for where FUSE is missing: readable, but writes change nothing."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name, node in directory.entries.items():
+        path = target / name
+        if isinstance(node, Directory):
+            write_snapshot(node, path)
+        elif isinstance(node, Link):
+            path.symlink_to(node.target)
+        elif node.read is not None:
+            path.write_bytes(node.read())
+            path.chmod(node.mode)

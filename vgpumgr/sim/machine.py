@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated machines: their data files, and the directory that a running one lives in.
+
+A machine is one TOML file in ``machines/``; what its GPUs are comes from ``data/boards.toml`` and the MIG profile
+tables of ``data/mig-profiles.json``. A running machine is a directory of ``$VGPUMGR_SIM_ROOT`` with the state file
+that the simulated vendor libraries share, a copy of the data file, and ``root``, where its ``/sys`` is mounted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from vgpumgr.errors import Exit, VgpumgrError
+from vgpumgr.sim.machine_model import Board, Machine, MachineFile, MigTables
+
+_HERE = Path(__file__).parent
+_LIB = _HERE.parent / "_lib"
+_STATE = "state"
+_DATA = "machine.toml"
+_ROOT = "root"
+
+
+class SimulatorError(VgpumgrError):
+    """A simulated machine's data is wrong, or its state cannot be made."""
+
+    id = "VG090"
+
+
+class MachineNotFoundError(SimulatorError):
+    """No data file or no running machine has this name."""
+
+    id = "VG091"
+    exit_code = Exit.NOT_FOUND
+    http_status = 404
+
+
+class MachineRunsError(SimulatorError):
+    """A machine of this name runs already."""
+
+    id = "VG092"
+    exit_code = Exit.BUSY
+    http_status = 409
+
+
+def sim_root() -> Path:
+    """The directory of all running machines: ``$VGPUMGR_SIM_ROOT``, else in ``/run`` or ``$XDG_RUNTIME_DIR``."""
+    if root := os.environ.get("VGPUMGR_SIM_ROOT"):
+        return Path(root)
+    if os.geteuid() == 0:
+        return Path("/run/vgpumgr/sim")
+    base = os.environ.get("XDG_RUNTIME_DIR") or f"{tempfile.gettempdir()}/vgpumgr-{os.getuid()}"
+    return Path(base) / "vgpumgr" / "sim"
+
+
+def known_machines() -> list[str]:
+    """The names of the machines that can be started."""
+    return sorted(path.stem for path in (_HERE / "machines").glob("*.toml"))
+
+
+def load_machine(name: str) -> Machine:
+    """The machine of that name from its data file.
+
+    Raises MachineNotFoundError, or SimulatorError where the data is wrong.
+    """
+    path = _HERE / "machines" / f"{name}.toml"
+    if "/" in name or not path.is_file():
+        raise MachineNotFoundError(
+            f"no simulated machine is called {name!r}",
+            hint=f"one of: {', '.join(known_machines())}",
+        )
+    return read_machine(path, name)
+
+
+def read_machine(path: Path, name: str | None = None) -> Machine:
+    """The machine of a data file anywhere; its name is the file's unless given. Raises SimulatorError."""
+    try:
+        data = MachineFile.model_validate(tomllib.loads(path.read_text()))
+        boards = {
+            board: Board.model_validate(fields)
+            for board, fields in tomllib.loads((_HERE / "data/boards.toml").read_text()).items()
+        }
+        tables = MigTables.model_validate_json((_HERE / "data/mig-profiles.json").read_text())
+        return Machine.build(name or path.stem, data, boards, tables)
+    except (OSError, ValueError) as err:  # pydantic's and tomllib's errors are ValueErrors
+        raise SimulatorError(f"cannot use the machine file {path}", cause=_brief(err)) from err
+
+
+def _brief(err: Exception) -> str:
+    if isinstance(err, ValidationError):
+        first = err.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(err)
+
+
+def machine_directory(name: str) -> Path:
+    """Where a running machine of this name lives, whether it runs or not."""
+    if not name or "/" in name or name.startswith("."):
+        raise MachineNotFoundError(f"{name!r} is no name of a machine")
+    return sim_root() / name
+
+
+def create_machine(name: str, data_file: Path | None = None) -> Path:
+    """Start a machine: make its directory and state, with all GPUs as after boot. Returns the directory.
+
+    ``data_file``: of a machine that is not among the known ones. Raises MachineRunsError if it runs already.
+    """
+    machine = read_machine(data_file, name) if data_file else load_machine(name)
+    directory = machine_directory(name)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    # made aside and renamed: a machine that can be seen is whole
+    staging = Path(tempfile.mkdtemp(prefix=".new-", dir=directory.parent))
+    try:
+        staging.chmod(0o755)
+        (staging / _ROOT).mkdir()
+        source = data_file or _HERE / "machines" / f"{name}.toml"
+        shutil.copyfile(source, staging / _DATA)
+        _create_state(staging, machine.state_lines())
+        _publish(staging, directory, name)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return directory
+
+
+def _publish(staging: Path, directory: Path, name: str) -> None:
+    try:
+        staging.rename(directory)
+    except OSError as err:
+        if not directory.exists():
+            raise
+        raise MachineRunsError(
+            f"the simulated machine {name} runs already", hint=f"vgpumgr sim stop {name}"
+        ) from err
+
+
+def _create_state(directory: Path, lines: Iterator[str]) -> None:
+    tool = _LIB / "bin/vgpumgr-simstate"
+    text = "".join(f"{line}\n" for line in lines)
+    try:
+        subprocess.run(
+            [tool, "create", directory], input=text, text=True, capture_output=True, check=True
+        )
+    except FileNotFoundError as err:
+        raise SimulatorError(
+            "the native part of vgpumgr is not built", cause=str(err), hint="./run setup"
+        ) from err
+    except subprocess.CalledProcessError as err:
+        raise SimulatorError(
+            "cannot create the machine's state", cause=str(err.stderr).strip()
+        ) from err
+
+
+def destroy_machine(name: str) -> None:
+    """Stop a machine: its state is gone; processes that still use it keep what they have mapped.
+
+    Its ``/sys`` must be unmounted before. Raises MachineNotFoundError if it does not run.
+    """
+    directory = machine_directory(name)
+    if not (directory / _STATE).is_file():
+        raise MachineNotFoundError(f"no simulated machine {name} runs", hint="vgpumgr sim list")
+    if os.path.ismount(directory / _ROOT):
+        raise SimulatorError(f"{directory / _ROOT} is still mounted")
+    (directory / _STATE).unlink()
+    shutil.rmtree(directory)
+
+
+def list_machines() -> list[str]:
+    """The names of the machines that run."""
+    root = sim_root()
+    if not root.is_dir():
+        return []
+    return sorted(
+        path.name
+        for path in root.iterdir()
+        if not path.name.startswith(".") and (path / _STATE).is_file()
+    )
+
+
+def running_machine(name: str) -> Machine:
+    """The data of a machine that runs. Raises MachineNotFoundError if it does not."""
+    directory = machine_directory(name)
+    if not (directory / _STATE).is_file():
+        raise MachineNotFoundError(
+            f"no simulated machine {name} runs", hint=f"vgpumgr sim start {name}"
+        )
+    return read_machine(directory / _DATA, name)
+
+
+def machine_env(name: str) -> dict[str, str]:
+    """The variables that let any program use the running machine. Raises MachineNotFoundError.
+
+    ``LD_LIBRARY_PATH`` has the simulated vendor libraries first and keeps what the caller's has.
+    """
+    directory = machine_directory(name)
+    if not (directory / _STATE).is_file():
+        raise MachineNotFoundError(
+            f"no simulated machine {name} runs", hint=f"vgpumgr sim start {name}"
+        )
+    mine = str(_LIB / "sim")
+    old = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    return {
+        "VGPUMGR_SIM": str(directory),
+        "VGPUMGR_SYSFS_ROOT": str(directory / _ROOT),
+        "LD_LIBRARY_PATH": ":".join([mine, *(part for part in old if part and part != mine)]),
+    }

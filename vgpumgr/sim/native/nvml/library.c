@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Initialisation, errors and the system-wide queries. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nvml_sim.h"
+
+/* Calls hold `lock` shared, so that nvmlShutdown cannot take the machine from under them. */
+static struct {
+	pthread_rwlock_t lock;
+	pthread_once_t once;
+	unsigned int users; /* nvmlInit calls without their nvmlShutdown */
+	struct sim *sim;
+} library = { .lock = PTHREAD_RWLOCK_INITIALIZER, .once = PTHREAD_ONCE_INIT };
+
+static void fork_child(void)
+{
+	/* other threads of the parent may have held it; none of them is here */
+	pthread_rwlock_init(&library.lock, NULL);
+}
+
+static void register_fork_handler(void)
+{
+	pthread_atfork(NULL, NULL, fork_child);
+}
+
+struct sim *nvml_enter(void)
+{
+	pthread_rwlock_rdlock(&library.lock);
+	if (library.users)
+		return library.sim;
+	pthread_rwlock_unlock(&library.lock);
+	return NULL;
+}
+
+void nvml_leave(void)
+{
+	pthread_rwlock_unlock(&library.lock);
+}
+
+struct sim *nvml_state(void)
+{
+	return library.sim;
+}
+
+nvmlReturn_t nvml_refuse(nvmlReturn_t status)
+{
+	if (!nvml_enter())
+		return NVML_ERROR_UNINITIALIZED;
+	nvml_leave();
+	return status;
+}
+
+nvmlReturn_t nvml_not_simulated(void)
+{
+	return nvml_refuse(NVML_ERROR_NOT_SUPPORTED);
+}
+
+nvmlReturn_t nvml_from_errno(int err)
+{
+	switch (-err) {
+	case 0:
+		return NVML_SUCCESS;
+	case ENOENT:
+	case ENOTDIR:
+		return NVML_ERROR_DRIVER_NOT_LOADED;
+	case EPROTO: /* a state file that another build of the simulator wrote */
+		return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+	case EACCES:
+	case EPERM:
+		return NVML_ERROR_NO_PERMISSION;
+	case ENOMEM:
+		return NVML_ERROR_MEMORY;
+	default:
+		return NVML_ERROR_UNKNOWN;
+	}
+}
+
+nvmlReturn_t nvml_check_root(void)
+{
+	uid_t uid = geteuid();
+
+	return !uid || uid == sim_owner(library.sim) ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
+}
+
+static nvmlReturn_t initialise(void)
+{
+	int err;
+
+	if (!library.users) {
+		err = sim_open(NULL, &library.sim);
+		if (err)
+			return nvml_from_errno(err);
+	}
+	library.users++;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+	nvmlReturn_t status;
+
+	if (flags & ~(unsigned int)(NVML_INIT_FLAG_NO_GPUS | NVML_INIT_FLAG_NO_ATTACH))
+		return NVML_ERROR_INVALID_ARGUMENT;
+	pthread_once(&library.once, register_fork_handler);
+	pthread_rwlock_wrlock(&library.lock);
+	status = initialise();
+	pthread_rwlock_unlock(&library.lock);
+	return status;
+}
+
+nvmlReturn_t nvmlInit(void)
+{
+	return nvmlInitWithFlags(0);
+}
+
+nvmlReturn_t nvmlInit_v2(void)
+{
+	return nvmlInitWithFlags(0);
+}
+
+nvmlReturn_t nvmlShutdown(void)
+{
+	nvmlReturn_t status = NVML_ERROR_UNINITIALIZED;
+
+	pthread_rwlock_wrlock(&library.lock);
+	if (library.users) {
+		status = NVML_SUCCESS;
+		if (!--library.users) {
+			sim_close(library.sim);
+			library.sim = NULL;
+		}
+	}
+	pthread_rwlock_unlock(&library.lock);
+	return status;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result)
+{
+	static const char *const text[] = {
+		[NVML_SUCCESS] = "Success",
+		[NVML_ERROR_UNINITIALIZED] = "Uninitialized",
+		[NVML_ERROR_INVALID_ARGUMENT] = "Invalid Argument",
+		[NVML_ERROR_NOT_SUPPORTED] = "Not Supported",
+		[NVML_ERROR_NO_PERMISSION] = "Insufficient Permissions",
+		[NVML_ERROR_ALREADY_INITIALIZED] = "Already Initialized",
+		[NVML_ERROR_NOT_FOUND] = "Not Found",
+		[NVML_ERROR_INSUFFICIENT_SIZE] = "Insufficient Size",
+		[NVML_ERROR_INSUFFICIENT_POWER] = "Insufficient External Power",
+		[NVML_ERROR_DRIVER_NOT_LOADED] = "Driver Not Loaded",
+		[NVML_ERROR_TIMEOUT] = "Timeout",
+		[NVML_ERROR_IRQ_ISSUE] = "Interrupt Request Issue",
+		[NVML_ERROR_LIBRARY_NOT_FOUND] = "NVML Shared Library Not Found",
+		[NVML_ERROR_FUNCTION_NOT_FOUND] = "Function Not Found",
+		[NVML_ERROR_CORRUPTED_INFOROM] = "Corrupted infoROM",
+		[NVML_ERROR_GPU_IS_LOST] = "GPU is lost",
+		[NVML_ERROR_RESET_REQUIRED] = "GPU requires reset",
+		[NVML_ERROR_OPERATING_SYSTEM] = "GPU access blocked by the operating system",
+		[NVML_ERROR_LIB_RM_VERSION_MISMATCH] = "Driver/library version mismatch",
+		[NVML_ERROR_IN_USE] = "In use by another client",
+		[NVML_ERROR_MEMORY] = "Insufficient Memory",
+		[NVML_ERROR_NO_DATA] = "No Data",
+		[NVML_ERROR_VGPU_ECC_NOT_SUPPORTED] = "vGPU ECC Not Supported",
+		[NVML_ERROR_INSUFFICIENT_RESOURCES] = "Insufficient Resources",
+		[NVML_ERROR_FREQ_NOT_SUPPORTED] = "Frequency Not Supported",
+		[NVML_ERROR_ARGUMENT_VERSION_MISMATCH] = "Argument Version Mismatch",
+		[NVML_ERROR_DEPRECATED] = "Deprecated",
+		[NVML_ERROR_NOT_READY] = "Not Ready",
+		[NVML_ERROR_GPU_NOT_FOUND] = "GPU Not Found",
+		[NVML_ERROR_INVALID_STATE] = "Invalid State",
+	};
+
+	if ((unsigned int)result < sizeof(text) / sizeof(text[0]) && text[result])
+		return text[result];
+	return "Unknown Error";
+}
+
+nvmlReturn_t put_text(char *to, unsigned int length, const char *from)
+{
+	size_t need = strlen(from) + 1;
+
+	if (!to)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (length < need)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	memcpy(to, from, need);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t put_uint(unsigned int *to, unsigned int value)
+{
+	if (!to)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*to = value;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
+{
+	VIEW_MACHINE(v);
+	return put_text(version, length, v.m->driver_version);
+}
+
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
+{
+	VIEW_MACHINE(v);
+	return put_text(version, length, v.m->nvml_version);
+}
+
+/* These two need the driver but no nvmlInit. */
+static nvmlReturn_t cuda_version(int *version)
+{
+	const struct sim_machine *m;
+	struct sim *sim;
+	int err;
+
+	if (!version)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	err = sim_open(NULL, &sim);
+	if (err)
+		return nvml_from_errno(err);
+	m = sim_read(sim);
+	if (m) {
+		*version = m->cuda_driver_version;
+		sim_end(sim);
+	}
+	sim_close(sim);
+	return m ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *cudaDriverVersion)
+{
+	return cuda_version(cudaDriverVersion);
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cudaDriverVersion)
+{
+	return cuda_version(cudaDriverVersion);
+}
+
+nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *branchInfo, unsigned int length)
+{
+	char branch[16];
+	VIEW_MACHINE(v);
+
+	if (!branchInfo)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (branchInfo->version != nvmlSystemDriverBranchInfo_v1)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	snprintf(branch, sizeof(branch), "r%.*s", (int)strcspn(v.m->driver_version, "."), v.m->driver_version);
+	return put_text(branchInfo->branch, length, branch);
+}
+
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
+{
+	char path[32], text[4096];
+	ssize_t n = -1;
+	int fd;
+	VIEW_MACHINE(v);
+
+	if (!name || !length)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	snprintf(path, sizeof(path), "/proc/%u/cmdline", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	if (n < 0)
+		return NVML_ERROR_NOT_FOUND;
+	text[n] = 0;
+	snprintf(name, length, "%s", text); /* the program alone, cut to the caller's buffer */
+	return NVML_SUCCESS;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * vgpumgr-simstate: creates, shows and changes a simulated machine's state file.
+ *
+ * `create` reads lines from standard input, so that neither this program needs a parser for the machine files nor
+ * their reader the layout of the structures:
+ *
+ *	machine.FIELD VALUE      of the machine
+ *	gpu                      begins a GPU
+ *	gpu.FIELD VALUE          of the last GPU
+ *	profile                  begins a GPU-instance profile of the last GPU
+ *	profile.FIELD VALUE      of the last profile
+ *	placement START SIZE     of the last profile
+ *
+ * `show` prints the same lines, and live instances and clients after them.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fields.h"
+#include "layout.h"
+
+static const char usage[] = "usage: vgpumgr-simstate create DIR < LINES\n"
+			    "       vgpumgr-simstate show DIR\n"
+			    "       vgpumgr-simstate set DIR GPU FIELD VALUE\n";
+
+static int fail(const char *what, int err)
+{
+	fprintf(stderr, "vgpumgr-simstate: %s: %s\n", what, strerror(-err));
+	return 1;
+}
+
+static struct sim_gpu *last_gpu(struct sim_machine *m)
+{
+	return m->n_gpus ? &m->gpus[m->n_gpus - 1] : NULL;
+}
+
+static struct sim_profile *last_profile(struct sim_machine *m)
+{
+	struct sim_gpu *g = last_gpu(m);
+
+	return g && g->n_profiles ? &g->profiles[g->n_profiles - 1] : NULL;
+}
+
+static int begin_gpu(struct sim_machine *m)
+{
+	if (m->n_gpus == SIM_MAX_GPUS)
+		return -E2BIG;
+	m->n_gpus++;
+	return 0;
+}
+
+static int begin_profile(struct sim_machine *m)
+{
+	struct sim_gpu *g = last_gpu(m);
+
+	if (!g)
+		return -EINVAL;
+	if (g->n_profiles == SIM_MAX_PROFILES)
+		return -E2BIG;
+	g->n_profiles++;
+	return 0;
+}
+
+static int add_placement(struct sim_machine *m, const char *value)
+{
+	struct sim_profile *p = last_profile(m);
+	struct sim_placement *at;
+	char rest;
+
+	if (!p)
+		return -EINVAL;
+	if (p->n_placements == SIM_MAX_PLACEMENTS)
+		return -E2BIG;
+	at = &p->placements[p->n_placements];
+	if (sscanf(value, "%" SCNu32 " %" SCNu32 "%c", &at->start, &at->size, &rest) != 2)
+		return -EINVAL;
+	p->n_placements++;
+	return 0;
+}
+
+static int set_in(const struct field *table, void *base, const char *name, const char *value)
+{
+	return base ? field_set(table, base, name, value) : -EINVAL;
+}
+
+static int take_line(struct sim_machine *m, char *line)
+{
+	char *value = strchr(line, ' ');
+
+	if (value)
+		*value++ = 0;
+	else
+		value = line + strlen(line);
+	if (!strcmp(line, "gpu"))
+		return begin_gpu(m);
+	if (!strcmp(line, "profile"))
+		return begin_profile(m);
+	if (!strcmp(line, "placement"))
+		return add_placement(m, value);
+	if (!strncmp(line, "machine.", 8))
+		return field_set(machine_fields, m, line + 8, value);
+	if (!strncmp(line, "gpu.", 4))
+		return set_in(gpu_fields, last_gpu(m), line + 4, value);
+	if (!strncmp(line, "profile.", 8))
+		return set_in(profile_fields, last_profile(m), line + 8, value);
+	return -EINVAL;
+}
+
+static int read_lines(struct sim_machine *m)
+{
+	char line[512];
+	int number = 0;
+
+	while (fgets(line, sizeof(line), stdin)) {
+		int err;
+
+		number++;
+		if (!strchr(line, '\n'))
+			err = -E2BIG;
+		else {
+			line[strcspn(line, "\n")] = 0;
+			err = take_line(m, line);
+		}
+		if (err) {
+			fprintf(stderr, "vgpumgr-simstate: line %d: %s: %s\n", number, line, strerror(-err));
+			return err;
+		}
+	}
+	return ferror(stdin) ? -EIO : 0;
+}
+
+static int create(const char *dir)
+{
+	struct sim_machine *m = calloc(1, sizeof(*m));
+	int err = m ? read_lines(m) : -ENOMEM;
+
+	if (!err) {
+		err = sim_create(dir, m);
+		if (err)
+			fail(dir, err);
+	}
+	free(m);
+	return err ? 1 : 0;
+}
+
+static void show_profile(const struct sim_profile *p)
+{
+	puts("profile");
+	fields_print(stdout, profile_fields, p, "profile.");
+	for (uint32_t i = 0; i < p->n_placements; i++)
+		printf("placement %" PRIu32 " %" PRIu32 "\n", p->placements[i].start, p->placements[i].size);
+}
+
+static void show_gi(uint32_t gpu, const struct sim_gpu *g, const struct sim_gi *gi)
+{
+	printf("gi %" PRIu32 " %" PRIu32 " %s %" PRIu32 " %" PRIu32 "\n", gpu, gi->id, g->profiles[gi->profile].name,
+	       gi->placement.start, gi->placement.size);
+	for (uint32_t i = 0; i < SIM_MAX_CI; i++) {
+		const struct sim_ci *ci = &gi->ci[i];
+
+		if (ci->used)
+			printf("ci %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %s\n", gpu, gi->id,
+			       ci->id, ci->placement.start, ci->placement.size, ci->uuid);
+	}
+}
+
+static void show_machine(const struct sim_machine *m)
+{
+	fields_print(stdout, machine_fields, m, "machine.");
+	for (uint32_t i = 0; i < m->n_gpus; i++) {
+		const struct sim_gpu *g = &m->gpus[i];
+
+		puts("gpu");
+		fields_print(stdout, gpu_fields, g, "gpu.");
+		for (uint32_t p = 0; p < g->n_profiles; p++)
+			show_profile(&g->profiles[p]);
+		for (uint32_t k = 0; k < SIM_MAX_GI; k++)
+			if (g->gi[k].used)
+				show_gi(i, g, &g->gi[k]);
+	}
+	for (uint32_t i = 0; i < SIM_MAX_CLIENTS; i++) {
+		const struct sim_client *c = &m->clients[i];
+
+		if (c->used)
+			printf("client %d %" PRIu32 " %" PRId32 " %" PRId32 " %" PRIu64 " %s\n", (int)c->pid, c->gpu,
+			       c->gi_id, c->ci_id, c->memory_bytes, c->name);
+	}
+}
+
+static int show(const char *dir)
+{
+	const struct sim_machine *m;
+	struct sim *sim;
+	int err = sim_open(dir, &sim);
+
+	if (err)
+		return fail(dir, err);
+	m = sim_read(sim);
+	if (!m) {
+		err = -errno;
+		sim_close(sim);
+		return fail(dir, err);
+	}
+	show_machine(m);
+	sim_end(sim);
+	sim_close(sim);
+	return 0;
+}
+
+static int set_gpu(struct sim *sim, const char *gpu, const char *name, const char *value)
+{
+	struct sim_machine *m = sim_write(sim);
+	unsigned long n;
+	char *end;
+	int err;
+
+	if (!m)
+		return -errno;
+	n = strtoul(gpu, &end, 10);
+	err = *end || end == gpu || n >= m->n_gpus ? -ENODEV : field_set(gpu_fields, &m->gpus[n], name, value);
+	if (!err)
+		return sim_commit(sim);
+	sim_abort(sim);
+	return err;
+}
+
+static int set(char **args)
+{
+	struct sim *sim;
+	int err = sim_open(args[0], &sim);
+
+	if (err)
+		return fail(args[0], err);
+	err = set_gpu(sim, args[1], args[2], args[3]);
+	sim_close(sim);
+	return err ? fail(args[2], err) : 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 3 && !strcmp(argv[1], "create"))
+		return create(argv[2]);
+	if (argc == 3 && !strcmp(argv[1], "show"))
+		return show(argv[2]);
+	if (argc == 6 && !strcmp(argv[1], "set"))
+		return set(argv + 2);
+	fputs(usage, stderr);
+	return 2;
+}

@@ -1,0 +1,215 @@
+"""The simulated machine's PCI bus: functions, drivers, IOMMU groups and SR-IOV, behaving as Linux does.
+
+Pure: no file system, no processes. The rules and error numbers are the kernel's (``Documentation/PCI/pci-iov-howto``,
+``drivers/pci/pci-driver.c``, ``drivers/pci/iov.c``): ``driver_override`` decides who may bind, a second bind answers
+ENODEV, changing a non-zero VF count answers EBUSY, a driver without SR-IOV support answers ENOENT.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field, replace
+
+
+def refuse(number: int) -> OSError:
+    """The error a kernel attribute would answer with."""
+    return OSError(number, os.strerror(number))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """A PCI address, ``domain:bus:device.function``."""
+
+    domain: int
+    bus: int
+    device: int
+    function: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Parse the full form, ``0000:3b:00.0``."""
+        head, function = text.rsplit(".", 1)
+        domain, bus, device = head.split(":")
+        return cls(int(domain, 16), int(bus, 16), int(device, 16), int(function, 16))
+
+    def __str__(self) -> str:
+        return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.{self.function:x}"
+
+    def plus(self, offset: int) -> Address:
+        """The address whose routing id is ``offset`` further, as SR-IOV counts."""
+        rid = (self.bus << 8 | self.device << 3 | self.function) + offset
+        return Address(self.domain, rid >> 8, rid >> 3 & 31, rid & 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Sriov:
+    """A physical function's SR-IOV capability."""
+
+    total: int
+    vf_device: int
+    offset: int = 1
+    stride: int = 1
+    configurable: bool = True
+    """False where the driver has no ``sriov_configure`` (NVIDIA's): writes to ``sriov_numvfs`` are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What does not change about a PCI function."""
+
+    address: Address
+    vendor: int
+    device: int
+    subsystem_vendor: int
+    subsystem_device: int
+    class_code: int
+    numa_node: int
+    iommu_group: int | None
+    driver: str | None
+    """The driver that claims it by itself."""
+    revision: int = 0xA1
+    sriov: Sriov | None = None
+    link_speed: str = "16.0 GT/s PCIe"
+    link_width: int = 16
+    bars: tuple[int, ...] = ()
+    """Sizes in bytes of the memory BARs."""
+    physfn: Address | None = None
+
+    @property
+    def modalias(self) -> str:
+        """The kernel's module alias of the function."""
+        return (
+            f"pci:v{self.vendor:08X}d{self.device:08X}sv{self.subsystem_vendor:08X}"
+            f"sd{self.subsystem_device:08X}bc{self.class_code >> 16:02X}"
+            f"sc{self.class_code >> 8 & 255:02X}i{self.class_code & 255:02X}"
+        )
+
+
+@dataclass(slots=True)
+class State:
+    """What changes about a PCI function."""
+
+    function: Function
+    driver: str | None
+    driver_override: str | None = None
+    numvfs: int = 0
+    autoprobe: bool = True
+
+
+@dataclass(slots=True)
+class PciBus:
+    """All functions of a machine and the drivers that know them."""
+
+    states: dict[Address, State]
+    drivers: set[str] = field(default_factory=lambda: {"vfio-pci", "pci-stub"})
+    generation: int = 0
+    """Rises with every change."""
+
+    @classmethod
+    def of(cls, functions: list[Function]) -> PciBus:
+        """A bus as it stands after boot: every function with the driver that claims it."""
+        bus = cls(
+            {f.address: State(f, f.driver) for f in sorted(functions, key=lambda f: f.address)}
+        )
+        bus.drivers |= {f.driver for f in functions if f.driver}
+        return bus
+
+    def state(self, address: Address) -> State:
+        """The function's state; ENODEV if there is none."""
+        try:
+            return self.states[address]
+        except KeyError:
+            raise refuse(errno.ENODEV) from None
+
+    def accepts(self, driver: str, state: State) -> bool:
+        """Whether the kernel would match the driver with the function."""
+        if state.driver_override is not None:
+            return state.driver_override == driver
+        return state.function.driver == driver
+
+    def bind(self, driver: str, address: Address) -> None:
+        """``/sys/bus/pci/drivers/DRIVER/bind``."""
+        state = self.state(address)
+        if state.driver is not None or not self.accepts(driver, state):
+            raise refuse(errno.ENODEV)
+        state.driver = driver
+        self.generation += 1
+
+    def unbind(self, driver: str, address: Address) -> None:
+        """``/sys/bus/pci/drivers/DRIVER/unbind``; takes the function's VFs away with the driver."""
+        state = self.state(address)
+        if state.driver != driver:
+            raise refuse(errno.ENODEV)
+        self._remove_vfs(state)
+        state.driver = None
+        self.generation += 1
+
+    def probe(self, address: Address) -> None:
+        """``/sys/bus/pci/drivers_probe``: the driver that matches takes a function without one."""
+        state = self.state(address)
+        if state.driver is not None:
+            return
+        for driver in sorted(self.drivers):
+            if self.accepts(driver, state):
+                state.driver = driver
+                self.generation += 1
+                return
+
+    def override(self, address: Address, driver: str) -> None:
+        """``driver_override``; an empty name clears it."""
+        self.state(address).driver_override = driver or None
+        self.generation += 1
+
+    def set_autoprobe(self, address: Address, value: bool) -> None:
+        """``sriov_drivers_autoprobe``."""
+        self.state(address).autoprobe = value
+        self.generation += 1
+
+    def set_numvfs(self, address: Address, count: int) -> None:
+        """``sriov_numvfs``: from 0 to a number or back, never from one number to another."""
+        state = self.state(address)
+        sriov = state.function.sriov
+        if sriov is None or count < 0 or count > sriov.total:
+            raise refuse(errno.ERANGE)
+        if count == state.numvfs:
+            return
+        if state.driver is None or not sriov.configurable or state.driver == "vfio-pci":
+            raise refuse(errno.ENOENT)
+        if count and state.numvfs:
+            raise refuse(errno.EBUSY)
+        if count:
+            self._add_vfs(state, sriov, count)
+        else:
+            self._remove_vfs(state)
+        self.generation += 1
+
+    def vf_address(self, pf: Function, index: int) -> Address:
+        """Where VF ``index`` of a physical function appears."""
+        assert pf.sriov is not None
+        return pf.address.plus(pf.sriov.offset + pf.sriov.stride * index)
+
+    def _add_vfs(self, state: State, sriov: Sriov, count: int) -> None:
+        pf = state.function
+        group = max((s.function.iommu_group or 0 for s in self.states.values()), default=0) + 1
+        for index in range(count):
+            vf = replace(
+                pf,
+                address=self.vf_address(pf, index),
+                device=sriov.vf_device,
+                sriov=None,
+                iommu_group=None if pf.iommu_group is None else group + index,
+                driver=state.driver,
+                physfn=pf.address,
+            )
+            self.states[vf.address] = State(vf, vf.driver if state.autoprobe else None)
+        state.numvfs = count
+
+    def _remove_vfs(self, state: State) -> None:
+        for index in range(state.numvfs):
+            del self.states[self.vf_address(state.function, index)]
+        state.numvfs = 0
+
+    def group(self, number: int) -> list[Address]:
+        """The members of an IOMMU group."""
+        return [a for a, s in sorted(self.states.items()) if s.function.iommu_group == number]

@@ -1,0 +1,250 @@
+"""The files of a simulated machine: ``/sys`` and ``/proc`` as nodes over the PCI bus model.
+
+The tree is rebuilt when the bus changes; nodes hold closures, so reading one reads the bus as it is now. Formats are
+those of ``Documentation/ABI/testing/sysfs-bus-pci``; a read-only attribute refuses a write with EACCES, a bad value
+answers EINVAL.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from vgpumgr.sim.pcibus import Address, PciBus, State, refuse
+
+Read = Callable[[], bytes]
+Write = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """An attribute: what reading gives, and what writing does if it may be written."""
+
+    read: Read | None
+    write: Write | None = None
+
+    @property
+    def mode(self) -> int:
+        """Permission bits, as sysfs would show them."""
+        return (0o444 if self.read else 0) | (0o200 if self.write else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A symbolic link, with a target relative to the link's own directory."""
+
+    target: str
+
+
+@dataclass(slots=True)
+class Directory:
+    """Named nodes."""
+
+    entries: dict[str, Node] = field(default_factory=dict)
+
+    def make(self, path: str) -> Directory:
+        """The directory at ``path`` below this one, made where it is missing."""
+        here = self
+        for name in path.strip("/").split("/"):
+            child = here.entries.setdefault(name, Directory())
+            assert isinstance(child, Directory), path
+            here = child
+        return here
+
+    def add(self, path: str, node: Node) -> None:
+        """Put a node at ``path`` below this directory."""
+        head, _, name = path.strip("/").rpartition("/")
+        (self.make(head) if head else self).entries[name] = node
+
+    def link(self, path: str, to: str) -> None:
+        """Put a link at ``path`` to the node at ``to``, both from this directory's root."""
+        self.add(path, Link("../" * path.strip("/").count("/") + to.strip("/")))
+
+
+Node = File | Link | Directory
+
+
+def text(value: Callable[[], object]) -> Read:
+    """An attribute that prints one value and a newline."""
+    return lambda: f"{value()}\n".encode()
+
+
+def constant(value: object) -> File:
+    """A read-only attribute that never changes."""
+    data = f"{value}\n".encode()
+    return File(lambda: data)
+
+
+def parse_int(data: bytes) -> int:
+    """A number as ``kstrtoul(…, 0, …)`` reads it; EINVAL otherwise."""
+    try:
+        return int(data.strip(), 0)
+    except ValueError:
+        raise refuse(errno.EINVAL) from None
+
+
+def parse_address(data: bytes) -> Address:
+    """A PCI address written to ``bind`` and its like; ENODEV for anything else, as the kernel answers."""
+    try:
+        return Address.parse(data.decode().strip())
+    except (ValueError, UnicodeDecodeError):
+        raise refuse(errno.ENODEV) from None
+
+
+def device_path(address: Address) -> str:
+    """Where the function's directory stands, below the root."""
+    return f"sys/devices/pci{address.domain:04x}:{address.bus:02x}/{address}"
+
+
+class MachineTree:
+    """All files of one machine. ``proc`` adds constant files below ``/proc``: path to text."""
+
+    def __init__(self, bus: PciBus, proc: Mapping[str, str], cpus: Mapping[int, str]) -> None:
+        self._bus = bus
+        self._proc = dict(proc)
+        self._cpus = dict(cpus)
+        self._generation = -1
+        self._root = Directory()
+
+    def root(self) -> Directory:
+        """The tree as of now."""
+        if self._generation != self._bus.generation:
+            self._generation = self._bus.generation
+            self._root = self._build()
+        return self._root
+
+    def find(self, path: str) -> Node:
+        """The node at an absolute path; ENOENT or ENOTDIR where there is none. Links are not followed."""
+        node: Node = self.root()
+        for name in filter(None, path.split("/")):
+            if not isinstance(node, Directory):
+                raise refuse(errno.ENOTDIR)
+            if name not in node.entries:
+                raise refuse(errno.ENOENT)
+            node = node.entries[name]
+        return node
+
+    def _build(self) -> Directory:
+        root = Directory()
+        for path, content in self._proc.items():
+            root.add(f"proc/{path}", constant(content.rstrip("\n")))
+        for node, cpus in self._cpus.items():
+            root.add(f"sys/devices/system/node/node{node}/cpulist", constant(cpus))
+        self._build_drivers(root)
+        for address, state in self._bus.states.items():
+            self._build_function(root, address, state)
+        return root
+
+    def _build_drivers(self, root: Directory) -> None:
+        bus = self._bus
+        root.make("sys/bus/pci/devices")
+        probe = File(None, lambda data: bus.probe(parse_address(data)))
+        root.add("sys/bus/pci/drivers_probe", probe)
+        root.add("sys/bus/pci/drivers_autoprobe", constant(1))
+        root.add("sys/bus/pci/rescan", File(None, lambda data: _ignore(parse_int(data))))
+        for driver in sorted(bus.drivers):
+            directory = root.make(f"sys/bus/pci/drivers/{driver}")
+            directory.entries["bind"] = File(None, self._binder(driver))
+            directory.entries["unbind"] = File(None, self._unbinder(driver))
+
+    def _binder(self, driver: str) -> Write:
+        return lambda data: self._bus.bind(driver, parse_address(data))
+
+    def _unbinder(self, driver: str) -> Write:
+        return lambda data: self._bus.unbind(driver, parse_address(data))
+
+    def _build_function(self, root: Directory, address: Address, state: State) -> None:
+        path = device_path(address)
+        directory = root.make(path)
+        directory.entries.update(self._identity(state))
+        directory.entries["driver_override"] = File(
+            text(lambda: state.driver_override or "(null)"),
+            lambda data: self._bus.override(address, data.decode().strip()),
+        )
+        root.link(f"sys/bus/pci/devices/{address}", path)
+        root.link(f"{path}/subsystem", "sys/bus/pci")
+        if state.driver is not None:
+            root.link(f"{path}/driver", f"sys/bus/pci/drivers/{state.driver}")
+            root.link(f"sys/bus/pci/drivers/{state.driver}/{address}", path)
+        group = state.function.iommu_group
+        if group is not None:
+            root.link(f"{path}/iommu_group", f"sys/kernel/iommu_groups/{group}")
+            root.link(f"sys/kernel/iommu_groups/{group}/devices/{address}", path)
+            root.add(f"sys/kernel/iommu_groups/{group}/type", constant("DMA"))
+        if state.function.sriov is not None:
+            self._build_sriov(root, path, address, state)
+        if state.function.physfn is not None:
+            root.link(f"{path}/physfn", device_path(state.function.physfn))
+
+    def _identity(self, state: State) -> dict[str, Node]:
+        function = state.function
+        node = function.numa_node
+        return {
+            "vendor": constant(f"0x{function.vendor:04x}"),
+            "device": constant(f"0x{function.device:04x}"),
+            "subsystem_vendor": constant(f"0x{function.subsystem_vendor:04x}"),
+            "subsystem_device": constant(f"0x{function.subsystem_device:04x}"),
+            "class": constant(f"0x{function.class_code:06x}"),
+            "revision": constant(f"0x{function.revision:02x}"),
+            "modalias": constant(function.modalias),
+            "numa_node": constant(node),
+            "local_cpulist": constant(self._cpus.get(node, "")),
+            "current_link_speed": constant(function.link_speed),
+            "max_link_speed": constant(function.link_speed),
+            "current_link_width": constant(function.link_width),
+            "max_link_width": constant(function.link_width),
+            "enable": File(text(lambda: int(state.driver is not None))),
+            "resource": constant(resource_lines(function.bars)),
+            "uevent": File(lambda: uevent(state)),
+        }
+
+    def _build_sriov(self, root: Directory, path: str, address: Address, state: State) -> None:
+        sriov = state.function.sriov
+        assert sriov is not None
+        bus = self._bus
+        files: dict[str, Node] = {
+            "sriov_totalvfs": constant(sriov.total),
+            "sriov_numvfs": File(
+                text(lambda: state.numvfs), lambda data: bus.set_numvfs(address, parse_int(data))
+            ),
+            "sriov_offset": constant(sriov.offset),
+            "sriov_stride": constant(sriov.stride),
+            "sriov_vf_device": constant(f"{sriov.vf_device:x}"),
+            "sriov_drivers_autoprobe": File(
+                text(lambda: int(state.autoprobe)),
+                lambda data: bus.set_autoprobe(address, bool(parse_int(data))),
+            ),
+        }
+        root.make(path).entries.update(files)
+        for index in range(state.numvfs):
+            root.link(f"{path}/virtfn{index}", device_path(bus.vf_address(state.function, index)))
+
+
+def _ignore(_value: int) -> None:
+    """A write that is accepted and changes nothing here (a rescan of a bus where nothing was removed)."""
+
+
+def resource_lines(bars: tuple[int, ...]) -> str:
+    """``resource``: start, end and flags of six BARs and the ROM, as the kernel prints them."""
+    lines, start = [], 0x38000000000
+    for size in bars:
+        start = (start + size - 1) // size * size
+        lines.append(f"0x{start:016x} 0x{start + size - 1:016x} 0x{0x14220C:016x}")
+        start += size
+    empty = f"0x{0:016x} 0x{0:016x} 0x{0:016x}"
+    return "\n".join(lines + [empty] * (7 - len(lines)))
+
+
+def uevent(state: State) -> bytes:
+    """``uevent``: what udev is told of the function."""
+    function = state.function
+    lines = [f"DRIVER={state.driver}"] if state.driver else []
+    lines += [
+        f"PCI_CLASS={function.class_code:X}",
+        f"PCI_ID={function.vendor:04X}:{function.device:04X}",
+        f"PCI_SUBSYS_ID={function.subsystem_vendor:04X}:{function.subsystem_device:04X}",
+        f"PCI_SLOT_NAME={function.address}",
+        f"MODALIAS={function.modalias}",
+    ]
+    return ("\n".join(lines) + "\n").encode()
