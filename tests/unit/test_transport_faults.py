@@ -156,7 +156,9 @@ def test_other_interface_is_refused_by_name(rig: Rig) -> None:
     rig.keeper.stop()
     with Rig(rig.transport, worker_args=["--interface", "2"]) as other:
         out = other.run("open")
-        assert out.startswith("open: EPROTO: vgpumgr-test-client has guest libraries 1.0.0 (interface ")
+        assert out.startswith(
+            "open: EPROTO: vgpumgr-test-client has guest libraries 1.0.0 (interface "
+        )
         assert "the worker on the host is 2.0.0 (interface 2021222324252627)" in out
         status = other.status()
         assert status.guest.mismatches == 1
@@ -345,7 +347,11 @@ def test_garbage_on_the_serial_stream() -> None:
             dice.randbytes(5000),
             bytes(16),
             b"VGS1" + (0).to_bytes(4, "little") + b"\1\0\0\0" + (1 << 31).to_bytes(4, "little"),
-            b"VGS1" + (99).to_bytes(4, "little") + b"\1\0\0\0" + (4).to_bytes(4, "little") + b"abcd",
+            b"VGS1"
+            + (99).to_bytes(4, "little")
+            + b"\1\0\0\0"
+            + (4).to_bytes(4, "little")
+            + b"abcd",
             b"VGS1" + bytes(4) + b"\1\0\0\0" + (40).to_bytes(4, "little") + bytes(40),
         ]
         for attack in attacks:
