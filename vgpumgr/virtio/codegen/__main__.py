@@ -53,7 +53,11 @@ def load(path: Path = SPEC) -> Spec:
 
 def stale(root: Path, files: dict[str, bytes]) -> list[str]:
     """Those of ``files`` that are missing under ``root`` or differ there."""
-    return [n for n, data in files.items() if not (root / n).is_file() or (root / n).read_bytes() != data]
+    return [
+        n
+        for n, data in files.items()
+        if not (root / n).is_file() or (root / n).read_bytes() != data
+    ]
 
 
 def write_headers(spec: Spec, include: Path, output: Path) -> None:
@@ -70,7 +74,9 @@ def write_headers(spec: Spec, include: Path, output: Path) -> None:
 def main() -> int:
     """Exit 0: done or up to date; 1: stale or wrong."""
     parser = argparse.ArgumentParser(prog="vgpumgr.virtio.codegen", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if an output is out of date")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if an output is out of date"
+    )
     parser.add_argument("--headers", type=Path, help="directory of cuda.h and cudaTypedefs.h")
     parser.add_argument("--output", type=Path, help="where to write what is made from the headers")
     args = parser.parse_args()

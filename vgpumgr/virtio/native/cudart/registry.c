@@ -214,6 +214,18 @@ static void note_exit(void)
 	exiting = true;
 }
 
+/* A fat-binary container's length: its header says its own and the body's. */
+static size_t container_length(const void *container)
+{
+	const struct {
+		uint32_t magic;
+		uint16_t version, header_length;
+		uint64_t body_length;
+	} *header = container;
+
+	return header->header_length + header->body_length;
+}
+
 /* Linked device code without machine code for this device: link what went into it again, for this one. */
 static CUresult link_again(const struct fatbin_wrapper *wrapper, CUmodule *out)
 {
@@ -224,12 +236,9 @@ static CUresult link_again(const struct fatbin_wrapper *wrapper, CUmodule *out)
 
 	if (err != CUDA_SUCCESS)
 		return err;
-	for (const void *const *part = wrapper->extra; part && *part && err == CUDA_SUCCESS; part++) {
-		const uint64_t *header = *part; /* magic, version and header's length; then the body's length */
-
-		err = CU(cuLinkAddData, state, CU_JIT_INPUT_FATBINARY, (void *)*part, 16 + header[1], NULL, 0, NULL,
-			 NULL);
-	}
+	for (const void *const *part = wrapper->extra; part && *part && err == CUDA_SUCCESS; part++)
+		err = CU(cuLinkAddData, state, CU_JIT_INPUT_FATBINARY, (void *)*part, container_length(*part), NULL, 0,
+			 NULL, NULL);
 	if (err == CUDA_SUCCESS)
 		err = CU(cuLinkComplete, state, &cubin, &size);
 	if (err == CUDA_SUCCESS)
