@@ -75,7 +75,9 @@ def _build_vectoradd12() -> Path:
 
 
 def _build(name: str) -> Path:
-    return _build_vectoradd12() if name == "vectoradd12" else compile_program(SOURCES / f"{name}.cu")
+    return (
+        _build_vectoradd12() if name == "vectoradd12" else compile_program(SOURCES / f"{name}.cu")
+    )
 
 
 def build_programs(names: Iterable[str] = NAMES) -> dict[str, Path]:
