@@ -430,6 +430,12 @@ class ChannelStartError(VgpumgrError):
     id = "VG221"
 
 
+class FileWriteError(VgpumgrError):
+    """A file that was asked for cannot be written."""
+
+    id = "VG222"
+
+
 # VG23x: plans, journal, store
 
 

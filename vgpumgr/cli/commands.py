@@ -51,21 +51,16 @@ GROUPS = (
         ),
     ),
     Group(
-        "sim",
-        "Simulated machines: NVML, CUDA, /sys and /proc without a GPU.",
-        (
-            Verb("start", "vgpumgr.cli.sim_start", "Start a simulated machine."),
-            Verb("stop", "vgpumgr.cli.sim_stop", "Stop it and forget its state."),
-            Verb("list", "vgpumgr.cli.sim_list", "List machines, and which of them run."),
-            Verb("env", "vgpumgr.cli.sim_env", "Print the variables for other programs."),
-        ),
-    ),
-    Group(
         "virtio",
         "Channels: how VMs without a GPU device reach their slices.",
         (
             Verb("list", "vgpumgr.cli.virtio_list", "List the channels."),
             Verb("show", "vgpumgr.cli.virtio_show", "Show one channel and who uses it."),
+            Verb(
+                "guest-package",
+                "vgpumgr.cli.virtio_guest_package",
+                "Write the archive that a VM needs to use its slice.",
+            ),
         ),
     ),
     Group(
@@ -74,6 +69,16 @@ GROUPS = (
         (
             Verb("list", "vgpumgr.cli.vm_list", "List the VMs and their slices."),
             Verb("show", "vgpumgr.cli.vm_show", "Show one VM, its slice and its channel."),
+        ),
+    ),
+    Group(
+        "sim",
+        "Simulated machines: NVML, CUDA, /sys and /proc without a GPU.",
+        (
+            Verb("start", "vgpumgr.cli.sim_start", "Start a simulated machine."),
+            Verb("stop", "vgpumgr.cli.sim_stop", "Stop it and forget its state."),
+            Verb("list", "vgpumgr.cli.sim_list", "List machines, and which of them run."),
+            Verb("env", "vgpumgr.cli.sim_env", "Print the variables for other programs."),
         ),
     ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vgpumgr.daemon.attachment_documents import GuestPackageDocument
 from vgpumgr.daemon.documents import (
     GpuListDocument,
     GpuShowDocument,
@@ -25,6 +26,7 @@ from vgpumgr.daemon.gpu_view import (
     describe_profile,
     index_owners,
 )
+from vgpumgr.daemon.guest_package import write_guest_package
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
 from vgpumgr.mig.selection import select_gpu
@@ -36,22 +38,10 @@ from vgpumgr.nvml.protocol import Nvml
 class Application:
     """Operations on one machine. Owners come from whoever remembers attachments."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        nvml: Nvml,
-        owners: OwnerProvider | None = None,
-        close: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, machine: Machine, nvml: Nvml, owners: OwnerProvider | None = None) -> None:
         self.machine = machine
         self.nvml = nvml
         self._owners = owners or NoOwners()
-        self._close = close
-
-    def close(self) -> None:
-        """Ends what was opened for this application."""
-        if self._close is not None:
-            self._close()
 
     def read_inventory(self) -> Inventory:
         """All GPUs as models, observed now."""
@@ -110,6 +100,10 @@ class Application:
                 for profile in gpu.profiles
             ]
         )
+
+    def write_guest_package(self, target: str) -> GuestPackageDocument:
+        """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""
+        return write_guest_package(target)
 
     def _select(self, selector: str | None) -> tuple[Gpu, ...]:
         gpus = self.read_inventory().gpus

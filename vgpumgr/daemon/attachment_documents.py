@@ -143,3 +143,11 @@ class ChannelShowDocument(Document):
 
     schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
     channel: ChannelDocument
+
+
+class GuestPackageDocument(Document):
+    """``vgpumgr virtio guest-package -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    path: str
+    files: list[str]

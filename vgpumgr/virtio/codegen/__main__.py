@@ -11,7 +11,7 @@ from vgpumgr.virtio.codegen.check import check
 from vgpumgr.virtio.codegen.emit_codec import emit_codec, emit_ops
 from vgpumgr.virtio.codegen.emit_docs import emit_coverage, emit_seeds
 from vgpumgr.virtio.codegen.emit_guest import emit_stubs, emit_stubs_header
-from vgpumgr.virtio.codegen.emit_worker import emit_dispatch, emit_worker_header
+from vgpumgr.virtio.codegen.emit_worker import emit_dispatch, emit_driver, emit_worker_header
 from vgpumgr.virtio.codegen.headers import (
     HeaderError,
     emit_map,
@@ -36,6 +36,7 @@ def outputs(spec: Spec, native: str = "vgpumgr/virtio/native/generated") -> dict
         f"{native}/vg_codec.c": emit_codec(spec),
         f"{native}/vg_stubs.h": emit_stubs_header(spec),
         f"{native}/vg_stubs.c": emit_stubs(spec),
+        f"{native}/vg_driver.h": emit_driver(spec),
         f"{native}/vg_worker.h": emit_worker_header(spec),
         f"{native}/vg_dispatch.c": emit_dispatch(spec),
         "docs/coverage.md": emit_coverage(spec),
@@ -53,7 +54,11 @@ def load(path: Path = SPEC) -> Spec:
 
 def stale(root: Path, files: dict[str, bytes]) -> list[str]:
     """Those of ``files`` that are missing under ``root`` or differ there."""
-    return [n for n, data in files.items() if not (root / n).is_file() or (root / n).read_bytes() != data]
+    return [
+        n
+        for n, data in files.items()
+        if not (root / n).is_file() or (root / n).read_bytes() != data
+    ]
 
 
 def write_headers(spec: Spec, include: Path, output: Path) -> None:
@@ -70,7 +75,9 @@ def write_headers(spec: Spec, include: Path, output: Path) -> None:
 def main() -> int:
     """Exit 0: done or up to date; 1: stale or wrong."""
     parser = argparse.ArgumentParser(prog="vgpumgr.virtio.codegen", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if an output is out of date")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if an output is out of date"
+    )
     parser.add_argument("--headers", type=Path, help="directory of cuda.h and cudaTypedefs.h")
     parser.add_argument("--output", type=Path, help="where to write what is made from the headers")
     args = parser.parse_args()

@@ -29,7 +29,9 @@ def _handles(spec: Spec) -> None:
         if h.tag in seen:
             raise SpecError(h.where, f"tag {h.tag} is used by both '{seen[h.tag]}' and '{h.name}'")
         if not 1 <= h.cap <= 1 << 24:
-            raise SpecError(h.where, f"cap {h.cap} of handle '{h.name}' is not within 1 to {1 << 24}")
+            raise SpecError(
+                h.where, f"cap {h.cap} of handle '{h.name}' is not within 1 to {1 << 24}"
+            )
         seen[h.tag] = h.name
 
 
@@ -40,7 +42,9 @@ def _ids(spec: Spec) -> None:
         if not 1 <= o.id <= 0xFFFF:
             raise SpecError(o.where, f"id {o.id:#06x} of '{o.name}' is not within 0x0001 to 0xffff")
         if o.id in spec.retired:
-            raise SpecError(o.where, f"id {o.id:#06x} of '{o.name}' is retired and must not be used again")
+            raise SpecError(
+                o.where, f"id {o.id:#06x} of '{o.name}' is retired and must not be used again"
+            )
         if o.id in ids:
             raise SpecError(o.where, f"id {o.id:#06x} is used by both '{ids[o.id]}' and '{o.name}'")
         if o.name in names:
@@ -54,7 +58,9 @@ def _operation(spec: Spec, o: Operation) -> None:
         raise SpecError(o.where, f"'{o.name}' has an id but class local: nothing would travel")
     if o.call_class is CallClass.QUIET and (o.reply or o.bulk == "out" or o.blocking):
         raise SpecError(o.where, f"'{o.name}' is quiet and cannot have outputs or block")
-    if o.call_class is CallClass.CACHED and (o.bulk != "none" or any(f.kind is Kind.MINT for f in o.request)):
+    if o.call_class is CallClass.CACHED and (
+        o.bulk != "none" or any(f.kind is Kind.MINT for f in o.request)
+    ):
         raise SpecError(o.where, f"'{o.name}' is cached and cannot make objects or carry bulk")
     kinds = {h.name for h in spec.handles}
     for fields, limit in ((o.request, REQUEST_MAX), (o.reply, REPLY_MAX)):
@@ -68,9 +74,14 @@ def _operation(spec: Spec, o: Operation) -> None:
             if f.kind in BLOBS and f.cap < 1:
                 raise SpecError(f.where, f"the cap of '{f.name}' must be at least 1 byte")
         if (size := 8 + sum(largest(f) for f in fields)) > limit:
-            raise SpecError(o.where, f"'{o.name}' may take {size} bytes, more than the {limit} that a frame holds")
+            raise SpecError(
+                o.where,
+                f"'{o.name}' may take {size} bytes, more than the {limit} that a frame holds",
+            )
     if any(f.kind in (Kind.HANDLE, Kind.MINT) for f in o.reply):
-        raise SpecError(o.where, f"'{o.name}' returns a handle: handles are named by the guest, use mint")
+        raise SpecError(
+            o.where, f"'{o.name}' returns a handle: handles are named by the guest, use mint"
+        )
 
 
 def _functions(spec: Spec) -> None:
@@ -87,8 +98,14 @@ def _functions(spec: Spec) -> None:
                 raise SpecError(f.where, f"'{f.name}' uses '{used}', which is no operation")
         if f.via:
             target = by_name.get(f.via)
-            if target is None or [p.c_type for p in target.params] != [*(p.c_type for p in f.params), "CUstream"]:
-                raise SpecError(f.where, f"'{f.name}' goes via '{f.via}', which is not the same with a stream added")
+            if target is None or [p.c_type for p in target.params] != [
+                *(p.c_type for p in f.params),
+                "CUstream",
+            ]:
+                raise SpecError(
+                    f.where,
+                    f"'{f.name}' goes via '{f.via}', which is not the same with a stream added",
+                )
 
 
 def largest(f: Field) -> int:

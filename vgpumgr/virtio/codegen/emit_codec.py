@@ -18,7 +18,9 @@ def banner(spec: Spec) -> str:
 
 def sides(o: Operation) -> list[tuple[str, tuple[Field, ...]]]:
     """The structures of an operation that have any field, with the context word where there is one."""
-    request = ((Field("context", Kind.HANDLE, o.where, handle="context"),) if o.context else ()) + o.request
+    request = (
+        (Field("context", Kind.HANDLE, o.where, handle="context"),) if o.context else ()
+    ) + o.request
     return [(s, f) for s, f in (("request", request), ("reply", o.reply)) if f]
 
 
@@ -34,7 +36,9 @@ def emit_ops(spec: Spec) -> str:
     """``vg_ops.h``"""
     out = [banner(spec), "#ifndef VGPUMGR_OPS_H\n#define VGPUMGR_OPS_H\n\n#include <codec.h>\n"]
     octets = ", ".join(f"0x{b:02x}" for b in digest(spec))
-    out.append(f"/* Both ends of a channel must have the same. */\n#define VG_SCHEMA_HASH {{ {octets} }}\n")
+    out.append(
+        f"/* Both ends of a channel must have the same. */\n#define VG_SCHEMA_HASH {{ {octets} }}\n"
+    )
     out.append("enum {")
     for h in spec.handles:
         out.append(f"\tVG_TAG_{h.name.upper()} = {h.tag},\n\tVG_CAP_{h.name.upper()} = {h.cap},")
@@ -51,7 +55,9 @@ def emit_ops(spec: Spec) -> str:
             args = f"const struct vg_{o.name}_{side} *v"
             out.append(f"size_t vg_size_{o.name}_{side}({args});")
             out.append(f"void vg_put_{o.name}_{side}(struct vg_encoder *e, {args});")
-            out.append(f"void vg_get_{o.name}_{side}(struct vg_decoder *d, struct vg_{o.name}_{side} *v);\n")
+            out.append(
+                f"void vg_get_{o.name}_{side}(struct vg_decoder *d, struct vg_{o.name}_{side} *v);\n"
+            )
     out.append("#endif")
     return "\n".join(out) + "\n"
 
@@ -61,7 +67,9 @@ def _size(fields: tuple[Field, ...], side: str) -> str:
     parts = [str(fixed)] if fixed else []
     for f in fields:
         if f.kind in BLOBS:
-            parts.append(f"vg_blob_size(v->{f.name}{'.length' if side == 'request' else '_length'})")
+            parts.append(
+                f"vg_blob_size(v->{f.name}{'.length' if side == 'request' else '_length'})"
+            )
     return " + ".join(parts)
 
 

@@ -31,16 +31,33 @@ def emit_coverage(spec: Spec) -> str:
     ]
     out += [f"| {c} | {count[c]} | {w} |" for c, w in CLASS_WORDS.items()]
     out += [f"| **all** | **{names}** | |", ""]
-    out += ["A function by hand may be answered locally where its class allows more: the class is its slowest path.", ""]
+    out += [
+        "A function by hand may be answered locally where its class allows more: the class is its slowest path.",
+        "",
+    ]
     out += ["| function | class | id | made by | operations |", "|---|---|---|---|---|"]
     for f in sorted(spec.functions, key=lambda f: f.name):
         shown = f.name + "".join(f", `_{v}`" for v in f.variants)
         number = f"`{spec.operation(f.operation).id:#06x}`" if f.operation else ""
-        made = f"via {f.via}" if f.via else f.hand or ("generator" if f.generated_guest else "generator (guest by hand)")
+        made = (
+            f"via {f.via}"
+            if f.via
+            else f.hand or ("generator" if f.generated_guest else "generator (guest by hand)")
+        )
         out.append(f"| {shown} | {spec.class_of(f)} | {number} | {made} | {', '.join(f.uses)} |")
-    out += ["", "## Operations without a C function of their own", "", "| operation | class | id |", "|---|---|---|"]
+    out += [
+        "",
+        "## Operations without a C function of their own",
+        "",
+        "| operation | class | id |",
+        "|---|---|---|",
+    ]
     own = {f.operation for f in spec.functions}
-    out += [f"| {o.name} | {o.call_class} | `{o.id:#06x}` |" for o in spec.operations if o.name not in own]
+    out += [
+        f"| {o.name} | {o.call_class} | `{o.id:#06x}` |"
+        for o in spec.operations
+        if o.name not in own
+    ]
     return "\n".join(out) + "\n"
 
 
@@ -51,7 +68,11 @@ def _seed_field(spec: Spec, f: Field) -> bytes:
         return struct.pack("<Q8s", min(8, f.cap), bytes(range(min(8, f.cap))))
     if f.kind in (Kind.HANDLE, Kind.MINT):
         # slot 0 first made by the seed of its own creation; a stream's 0 is the default stream
-        made = 0 if f.kind is Kind.HANDLE and f.handle == "stream" else spec.handle(f.handle).tag << 60 | 1 << 32
+        made = (
+            0
+            if f.kind is Kind.HANDLE and f.handle == "stream"
+            else spec.handle(f.handle).tag << 60 | 1 << 32
+        )
         return struct.pack("<Q", made)
     return struct.pack("<Q", 4)
 
@@ -67,7 +88,9 @@ def emit_seeds(spec: Spec) -> dict[str, bytes]:
 
     def encoded(o: Operation) -> bytes:
         fields = dict(sides(o)).get("request", ())
-        return frame(o, b"".join(_seed_field(spec, f) for f in fields), 16 if o.bulk != "none" else 0)
+        return frame(
+            o, b"".join(_seed_field(spec, f) for f in fields), 16 if o.bulk != "none" else 0
+        )
 
     makers = [
         o for o in spec.operations

@@ -5,7 +5,12 @@ from __future__ import annotations
 from vgpumgr.virtio.codegen.emit_codec import banner, sides
 from vgpumgr.virtio.codegen.model import CallClass, Function, Kind, Operation, Param, Spec
 
-LOOKUPS = {"stream": "shim_stream", "event": "shim_event", "module": "shim_module", "function": "shim_function"}
+LOOKUPS = {
+    "stream": "shim_stream",
+    "event": "shim_event",
+    "module": "shim_module",
+    "function": "shim_function",
+}
 
 
 def _sender(o: Operation) -> str:
@@ -34,7 +39,11 @@ def _emit_sender(o: Operation) -> list[str]:
     has = dict(sides(o))
     out = [f"{_sender(o)}\n{{", "\tstruct shim_frame f;", "\tCUresult r;\n"]
     size = f"vg_size_{o.name}_request(in)" if "request" in has else "0"
-    kind = {CallClass.QUIET: "SHIM_QUIET", CallClass.CACHED: "SHIM_CACHED", CallClass.SYNC: "SHIM_SYNC"}[o.call_class]
+    kind = {
+        CallClass.QUIET: "SHIM_QUIET",
+        CallClass.CACHED: "SHIM_CACHED",
+        CallClass.SYNC: "SHIM_SYNC",
+    }[o.call_class]
     bulk = "bulk" if o.bulk != "none" else "NULL"
     out.append(f"\tr = shim_begin(&f, VG_OP_{o.name}, {kind}, {size}, {bulk});")
     out.append("\tif (r != CUDA_SUCCESS)\n\t\treturn r;")
@@ -51,7 +60,9 @@ def _emit_sender(o: Operation) -> list[str]:
 
 
 def _prototype(name: str, params: tuple[Param, ...]) -> str:
-    return f"SHIM_API CUresult {name}({', '.join(f'{p.c_type} {p.name}' for p in params) or 'void'})"
+    return (
+        f"SHIM_API CUresult {name}({', '.join(f'{p.c_type} {p.name}' for p in params) or 'void'})"
+    )
 
 
 def _stream_argument(p: Param) -> str:
@@ -62,9 +73,14 @@ def _emit_variants(f: Function) -> list[str]:
     """Wrappers with another default stream: ``via`` adds the argument, ``_ptsz`` replaces a null one."""
     out = []
     if f.via:
-        for suffix, stream in (("", "CU_STREAM_LEGACY"), *((f"_{v}", "CU_STREAM_PER_THREAD") for v in f.variants)):
+        for suffix, stream in (
+            ("", "CU_STREAM_LEGACY"),
+            *((f"_{v}", "CU_STREAM_PER_THREAD") for v in f.variants),
+        ):
             args = ", ".join([*(p.name for p in f.params), stream])
-            out.append(f"{_prototype(f.name + suffix, f.params)}\n{{\n\treturn {f.via}({args});\n}}\n")
+            out.append(
+                f"{_prototype(f.name + suffix, f.params)}\n{{\n\treturn {f.via}({args});\n}}\n"
+            )
         return out
     for v in f.variants if f.operation else ():
         args = ", ".join(_stream_argument(p) for p in f.params)

@@ -16,14 +16,25 @@ def _do(o: Operation) -> str:
     return f"CUresult wk_do_{o.name}({', '.join(args)})"
 
 
+def emit_driver(spec: Spec) -> str:
+    """``vg_driver.h``: the driver functions that generated code calls."""
+    out = [
+        banner(spec),
+        "#ifndef VGPUMGR_DRIVER_H\n#define VGPUMGR_DRIVER_H\n\n#define VG_WORKER_DRIVER(X) \\",
+    ]
+    out.append(
+        " \\\n".join(
+            f"\tX({n})" for n in sorted(o.name for o in spec.operations if not o.worker_by_hand)
+        )
+    )
+    return "\n".join(out) + "\n\n#endif\n"
+
+
 def emit_worker_header(spec: Spec) -> str:
     """``vg_worker.h``"""
     out = [banner(spec), "#ifndef VGPUMGR_WORKER_OPS_H\n#define VGPUMGR_WORKER_OPS_H\n"]
     out.append('#include "vg_ops.h"\n#include "worker.h"\n')
-    out.append("/* The driver functions that generated code calls. */\n#define VG_WORKER_DRIVER(X) \\")
-    names = sorted(o.name for o in spec.operations if not o.worker_by_hand)
-    out += [f"\tX({n}) \\" for n in names]
-    out.append("\n/* By hand. */")
+    out.append("/* By hand. */")
     out += [f"{_do(o)};" for o in spec.operations if o.worker_by_hand]
     out.append("\n/* How one operation is called; NULL: no such operation. */")
     out.append("const struct wk_operation *wk_operation(uint32_t op);\n\n#endif")
@@ -33,7 +44,11 @@ def emit_worker_header(spec: Spec) -> str:
 def _argument(o: Operation, f: Function, name: str) -> str:
     fields = {x.name: x for x in o.request}
     if name in f.outs:
-        return f"&out->{name}" if {x.name: x for x in o.reply}[name].kind is not Kind.U64 else f"(void *)&out->{name}"
+        return (
+            f"&out->{name}"
+            if {x.name: x for x in o.reply}[name].kind is not Kind.U64
+            else f"(void *)&out->{name}"
+        )
     field = fields[name]
     if field.kind is Kind.MINT:
         return "(void *)&made"
@@ -56,11 +71,15 @@ def _run(spec: Spec, o: Operation) -> list[str]:
     for g in o.ranges:
         rows, pitch = (f"in->{g.rows}", f"in->{g.pitch}") if g.rows else ("1", "0")
         out.append("\tif (r == CUDA_SUCCESS)")
-        out.append(f"\t\tr = wk_check_range(c, in->{g.param}, in->{g.count}, {g.factor}, {rows}, {pitch});")
+        out.append(
+            f"\t\tr = wk_check_range(c, in->{g.param}, in->{g.count}, {g.factor}, {rows}, {pitch});"
+        )
     args = ", ".join(_argument(o, function, p.name) for p in function.params)
     out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = wk_driver.{o.name}({args});")
     if mint:
-        out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = wk_fill(c, WK_{mint.handle.upper()}, in->{mint.name}, made);")
+        out.append(
+            f"\tif (r == CUDA_SUCCESS)\n\t\tr = wk_fill(c, WK_{mint.handle.upper()}, in->{mint.name}, made);"
+        )
     out.append("\treturn r;\n}\n")
     if "in->" not in "\n".join(out[1:]) and "request" in dict(sides(o)):
         out[-1] = "\t(void)in;\n" + out[-1]
@@ -80,7 +99,9 @@ def _handle(o: Operation) -> list[str]:
         out.append(f"\tstruct vg_{o.name}_request in;")
     if "reply" in has:
         out.append(f"\tstruct vg_{o.name}_reply out;")
-        out.append(f"\tuint8_t data[VG_MAX_{o.name}_reply];\n\tstruct vg_encoder e;\n\tsize_t size = 0;")
+        out.append(
+            f"\tuint8_t data[VG_MAX_{o.name}_reply];\n\tstruct vg_encoder e;\n\tsize_t size = 0;"
+        )
     out.append("\tstruct vg_decoder d;\n\tCUresult r;\n")
     out.append("\tvg_decoder_init(&d, c->call->payload, c->call->payload_length);")
     if "request" in has:
@@ -91,12 +112,16 @@ def _handle(o: Operation) -> list[str]:
         # a reply begins as zeros: nothing of the worker's memory leaves it
         out.append("\tmemset(&out, 0, sizeof(out));")
     out.append(f"\tr = wk_begin(c, {'in.context' if o.context else '0'});")
-    args = ", ".join(["c", *(["&in"] if "request" in has else []), *(["&out"] if "reply" in has else [])])
+    args = ", ".join(
+        ["c", *(["&in"] if "request" in has else []), *(["&out"] if "reply" in has else [])]
+    )
     out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = wk_do_{o.name}({args});")
     if "reply" in has:
         condition = "true" if o.reply_always else "r == CUDA_SUCCESS"
         out.append(f"\tif ({condition}) {{\n\t\tsize = vg_size_{o.name}_reply(&out);")
-        out.append(f"\t\tvg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);\n\t\tvg_put_{o.name}_reply(&e, &out);")
+        out.append(
+            f"\t\tvg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);\n\t\tvg_put_{o.name}_reply(&e, &out);"
+        )
         out.append("\t\tif (vg_encoder_end(&e))\n\t\t\tr = CUDA_ERROR_UNKNOWN, size = 0;\n\t}")
         out.append("\treturn wk_finish(c, r, data, size);\n}\n")
     else:
@@ -126,7 +151,9 @@ def emit_dispatch(spec: Spec) -> str:
     out.append("const struct wk_operation *wk_operation(uint32_t op)\n{\n\tswitch (op) {")
     for o in sorted(spec.operations, key=lambda o: o.id):
         out.append(f"\tcase VG_OP_{o.name}: {{")
-        out.append(f'\t\tstatic const struct wk_operation it = {{ "{o.name}", handle_{o.name}, {_flags(o)} }};')
+        out.append(
+            f'\t\tstatic const struct wk_operation it = {{ "{o.name}", handle_{o.name}, {_flags(o)} }};'
+        )
         out.append("\t\treturn &it;\n\t}")
     out.append("\tdefault:\n\t\treturn NULL;\n\t}\n}")
     return "\n".join(out) + "\n"

@@ -31,8 +31,20 @@ class HeaderError(Exception):
 
 def preprocess(include: Path, header: str, compiler: str = "cc") -> str:
     """The header after the preprocessor, with old and per-thread variants declared."""
-    command = [compiler, "-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", "-I", str(include), "-x", "c", "-"]
-    done = subprocess.run(command, input=f"#include <{header}>\n", capture_output=True, text=True, check=False)
+    command = [
+        compiler,
+        "-E",
+        "-P",
+        "-D__CUDA_API_VERSION_INTERNAL",
+        "-I",
+        str(include),
+        "-x",
+        "c",
+        "-",
+    ]
+    done = subprocess.run(
+        command, input=f"#include <{header}>\n", capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise HeaderError(f"{include / header}: {done.stderr.strip()}")
     return done.stdout
@@ -99,10 +111,14 @@ def emit_procs(table: list[Variant], errors: dict[str, int]) -> str:
     out += [
         f'\t{{ "{v.name}", {v.version}, {int(v.per_thread)}, (void (*)(void)){v.symbol} }},' for v in table
     ]  # fmt: skip
-    out.append("};\nconst unsigned int shim_procs_count = sizeof(shim_procs) / sizeof(shim_procs[0]);\n")
+    out.append(
+        "};\nconst unsigned int shim_procs_count = sizeof(shim_procs) / sizeof(shim_procs[0]);\n"
+    )
     out.append("const struct shim_error_name shim_error_names[] = {")
     out += [f'\t{{ {v}, "{n}" }},' for n, v in sorted(errors.items(), key=lambda e: e[1])]
-    out.append("};\nconst unsigned int shim_error_names_count = sizeof(shim_error_names) / sizeof(shim_error_names[0]);")
+    out.append(
+        "};\nconst unsigned int shim_error_names_count = sizeof(shim_error_names) / sizeof(shim_error_names[0]);"
+    )
     return "\n".join(out) + "\n"
 
 

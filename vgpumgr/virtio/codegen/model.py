@@ -169,4 +169,6 @@ class Spec:
         names = function.uses or ((function.operation,) if function.operation else ())
         if function.via:
             return self.class_of(next(f for f in self.functions if f.name == function.via))
-        return max((self.operation(n).call_class for n in names), key=order.index, default=CallClass.LOCAL)
+        return max(
+            (self.operation(n).call_class for n in names), key=order.index, default=CallClass.LOCAL
+        )

@@ -99,7 +99,16 @@ def parse(path: Path, name: str | None = None) -> Spec:
         raise SpecError(Where(file, line), f"not YAML: {error.problem}") from error
     if root is None:
         raise SpecError(Where(file, 1), "the description is empty")
-    keys = {"schema", "revision", "header", "handles", "types", "retired", "operations", "functions"}
+    keys = {
+        "schema",
+        "revision",
+        "header",
+        "handles",
+        "types",
+        "retired",
+        "operations",
+        "functions",
+    }
     top = Node(root, file).fields(keys, ("schema", "revision", "header", "handles", "types"))
     handles = tuple(_handle(n, v) for n, v in top["handles"].pairs().items())
     types = {n: _scalar(v) for n, v in top["types"].pairs().items()}
@@ -177,7 +186,12 @@ def _choice(found: dict[str, Node], key: str, choices: tuple[str, ...]) -> str:
 
 
 def _make(
-    node: Node, found: dict[str, Node], name: str, request: list[Field], reply: list[Field], ranges: list[Range]
+    node: Node,
+    found: dict[str, Node],
+    name: str,
+    request: list[Field],
+    reply: list[Field],
+    ranges: list[Range],
 ) -> Operation:
     if "class" not in found:
         raise node.fail(f"'{name}' has no class (local, quiet, cached, sync)")
@@ -217,7 +231,9 @@ def _params(node: Node, text: str) -> tuple[Param, ...]:
     return tuple(params)
 
 
-def _function(node: Node, types: dict[str, Kind], handles: dict[str, str]) -> tuple[Function, Operation | None]:
+def _function(
+    node: Node, types: dict[str, Kind], handles: dict[str, str]
+) -> tuple[Function, Operation | None]:
     found = node.fields(FUNCTION_KEYS, ("c",))
     m = PROTOTYPE.match(found["c"].text())
     if not m:
@@ -236,7 +252,9 @@ def _function(node: Node, types: dict[str, Kind], handles: dict[str, str]) -> tu
     if ways == ["hand"]:
         uses = tuple(n.text() for n in _list(found, "uses"))
         if not uses and ("class" not in found or _class(found["class"]) is not CallClass.LOCAL):
-            raise node.fail(f"'{name}' has no class: name the operations it uses, or 'class: local'")
+            raise node.fail(
+                f"'{name}' has no class: name the operations it uses, or 'class: local'"
+            )
         return Function(**common, hand=found["hand"].text(), uses=uses), None  # type: ignore[arg-type]
     args = found["args"].pairs() if "args" in found else {}
     for arg, value in args.items():
@@ -251,7 +269,12 @@ def _function(node: Node, types: dict[str, Kind], handles: dict[str, str]) -> tu
 
 
 def _from_params(
-    node: Node, name: str, params: tuple[Param, ...], args: dict[str, Node], types: dict[str, Kind], handles: dict[str, str]
+    node: Node,
+    name: str,
+    params: tuple[Param, ...],
+    args: dict[str, Node],
+    types: dict[str, Kind],
+    handles: dict[str, str],
 ) -> tuple[list[Field], list[Field], list[Range]]:
     request: list[Field] = []
     reply: list[Field] = []
@@ -261,7 +284,9 @@ def _from_params(
         where = args[p.name].where if p.name in args else node.where
         if note == "out" or note.startswith("mint "):
             if not p.pointee:
-                raise SpecError(where, f"'{p.name}' of {name} is no pointer and cannot be {note.split()[0]}")
+                raise SpecError(
+                    where, f"'{p.name}' of {name} is no pointer and cannot be {note.split()[0]}"
+                )
             if note != "out":
                 request.append(Field(p.name, Kind.MINT, where, handle=note.split()[1]))
             elif p.pointee in types:
@@ -270,7 +295,9 @@ def _from_params(
                 raise SpecError(where, f"type '{p.pointee}' of {name} is not in 'types'")
             continue
         if p.pointee:
-            raise SpecError(where, f"'{p.name}' of {name} is a pointer: its direction must be given")
+            raise SpecError(
+                where, f"'{p.name}' of {name} is a pointer: its direction must be given"
+            )
         if p.c_type in handles:
             request.append(Field(p.name, Kind.HANDLE, where, handle=handles[p.c_type]))
         elif p.c_type in types:
@@ -288,7 +315,10 @@ def _range(param: str, note: str, where: Where, names: set[str]) -> Range:
     elif m := ROWS.match(note):
         found = Range(param, m[1], int(m[2]), m[3], m[4])
     else:
-        raise SpecError(where, f"cannot read '{note}': out, mint KIND, range COUNT [* N], rows WIDTH * N ROWS PITCH")
+        raise SpecError(
+            where,
+            f"cannot read '{note}': out, mint KIND, range COUNT [* N], rows WIDTH * N ROWS PITCH",
+        )
     for used in (found.count, found.rows, found.pitch):
         if used and used not in names:
             raise SpecError(where, f"'{used}' in '{note}' is no parameter")

@@ -302,11 +302,12 @@ CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned int 
 			create_current(out, flags, dev);
 }
 
+/* The caller holds a reference of its own. */
 static void pop_if_current(struct context *ctx)
 {
 	if (context_current() == ctx) {
 		stack.used--;
-		context_unref(ctx);
+		ctx->refs--;
 	}
 }
 
@@ -321,7 +322,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle)
 		drv_unlock();
 		return CUDA_ERROR_INVALID_CONTEXT;
 	}
-	ctx->refs++; /* for the pop below */
+	ctx->refs++;
 	handle_remove(ctx);
 	drv_unlock();
 	context_destroy(ctx);

@@ -20,7 +20,8 @@ __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 struct driver driver;
 
 static bool loaded;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive: a driver may fork helpers while it is being initialised under this lock. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 void rt_lock(void)
 {
@@ -32,10 +33,16 @@ void rt_unlock(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* A fork waits until nobody is inside, so that the child's copy of the lock is free. */
+/* The child's only thread is not the one that took the lock, as far as its number goes: it cannot unlock it. */
+static void free_in_child(void)
+{
+	lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+}
+
+/* A fork waits until no other thread is inside. */
 __attribute__((constructor)) static void prepare_for_fork(void)
 {
-	pthread_atfork(rt_lock, rt_unlock, rt_unlock);
+	pthread_atfork(rt_lock, rt_unlock, free_in_child);
 }
 
 #define TEXT_(name) #name

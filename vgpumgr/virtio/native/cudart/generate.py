@@ -69,7 +69,9 @@ def main(major: str, exports: str, header: str, output: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "exports.map").write_text(version_script(f"libcudart.so.{major}", names))
     (out / "stubs.c").write_text(stubs(names))
-    rows = (f'{{ (cudaError_t){code}, "{name}", "{error_text(name)}" }},\n' for code, name in errors)
+    rows = (
+        f'{{ (cudaError_t){code}, "{name}", "{error_text(name)}" }},\n' for code, name in errors
+    )
     (out / "errors.inc").write_text("".join(rows))
 
 

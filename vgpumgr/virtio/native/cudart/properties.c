@@ -145,8 +145,9 @@ static cudaError_t fill(struct cudaDeviceProp *prop, CUdevice device)
 
 	memset(prop, 0, sizeof(*prop));
 	error = rt_error(CU(cuDeviceGetName, prop->name, sizeof(prop->name), device));
+	/* the second version names the MIG instance, where the first named its GPU */
 	if (error == cudaSuccess)
-		error = rt_error(CU(cuDeviceGetUuid, (CUuuid *)&prop->uuid, device));
+		error = rt_error(CU(cuDeviceGetUuid_v2, (CUuuid *)&prop->uuid, device));
 	if (error == cudaSuccess)
 		error = rt_error(CU(cuDeviceTotalMem, &prop->totalGlobalMem, device));
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]) && error == cudaSuccess; i++) {

@@ -48,6 +48,8 @@ enum { BUCKETS = 4096 };
 
 static struct image *images;
 static struct symbol *buckets[BUCKETS];
+/* A program passes the address that such a variable has: none, as we never give it one. */
+static bool managed_variables;
 /* Set when exit() has begun: by then the driver may have shut down, and everything goes with the process. */
 static bool exiting;
 
@@ -97,6 +99,7 @@ static void add_symbol(struct image *image, const void *host, const char *name, 
 	symbol->next = *bucket_of(host);
 	*bucket_of(host) = symbol;
 	image->has_managed |= kind == MANAGED;
+	managed_variables |= kind == MANAGED;
 	rt_unlock();
 }
 
@@ -214,6 +217,18 @@ static void note_exit(void)
 	exiting = true;
 }
 
+/* A fat-binary container's length: its header says its own and the body's. */
+static size_t container_length(const void *container)
+{
+	const struct {
+		uint32_t magic;
+		uint16_t version, header_length;
+		uint64_t body_length;
+	} *header = container;
+
+	return header->header_length + header->body_length;
+}
+
 /* Linked device code without machine code for this device: link what went into it again, for this one. */
 static CUresult link_again(const struct fatbin_wrapper *wrapper, CUmodule *out)
 {
@@ -224,12 +239,9 @@ static CUresult link_again(const struct fatbin_wrapper *wrapper, CUmodule *out)
 
 	if (err != CUDA_SUCCESS)
 		return err;
-	for (const void *const *part = wrapper->extra; part && *part && err == CUDA_SUCCESS; part++) {
-		const uint64_t *header = *part; /* magic, version and header's length; then the body's length */
-
-		err = CU(cuLinkAddData, state, CU_JIT_INPUT_FATBINARY, (void *)*part, 16 + header[1], NULL, 0, NULL,
-			 NULL);
-	}
+	for (const void *const *part = wrapper->extra; part && *part && err == CUDA_SUCCESS; part++)
+		err = CU(cuLinkAddData, state, CU_JIT_INPUT_FATBINARY, (void *)*part, container_length(*part), NULL, 0,
+			 NULL, NULL);
 	if (err == CUDA_SUCCESS)
 		err = CU(cuLinkComplete, state, &cubin, &size);
 	if (err == CUDA_SUCCESS)
@@ -340,7 +352,9 @@ static cudaError_t lookup(const void *host, bool kernel, cudaError_t missing, st
 		return error;
 	rt_lock();
 	symbol = find(host);
-	if (!symbol || (symbol->kind == KERNEL) != kernel)
+	if (!host && !kernel && managed_variables)
+		error = cudaErrorNotSupported;
+	else if (!symbol || (symbol->kind == KERNEL) != kernel)
 		error = missing;
 	else if (symbol->kind == MANAGED)
 		error = cudaErrorNotSupported;
