@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.transport_rig import FUZZ, PATIENCE_S, Rig, open_fds, read_line, wait_for
+from tests.unit.transport_rig import CLIENT, FUZZ, PATIENCE_S, Rig, open_fds, read_line, wait_for
 
 pytestmark = pytest.mark.native
 
@@ -113,7 +113,7 @@ def test_no_agent(rig: Rig) -> None:
 
 def test_refused_by_the_worker(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> None:
     link = tmp_path_factory.mktemp("bin") / "refused"
-    link.symlink_to(rig.client("close").args[0])  # type: ignore[index]
+    link.symlink_to(CLIENT)
     out = rig.client("open", program=link).communicate(timeout=PATIENCE_S)[0]
     assert "EACCES: the worker has refused this process" in out
 
