@@ -61,7 +61,12 @@ def library() -> ctypes.CDLL:
     lib.runner_copy.restype = ctypes.c_bool
     lib.runner_copy.argtypes = [ctypes.c_void_p, u64, ctypes.c_void_p, u64, ctypes.c_bool]
     lib.runner_variable.restype = ctypes.c_bool
-    lib.runner_variable.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
+    lib.runner_variable.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
     lib.runner_info.restype = ctypes.c_bool
     lib.runner_info.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     lib.runner_run.argtypes = [

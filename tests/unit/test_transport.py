@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -27,6 +28,13 @@ def test_steps(rig: Rig, step: str) -> None:
 
 def test_opens_again_in_one_process(rig: Rig) -> None:
     rig.check("open", "echo", "close", "open", "order", "close")
+
+
+def test_sleeping_worker_is_woken() -> None:
+    with Rig("ring") as rig:
+        before = rig.status().totals.doorbells
+        rig.check("open", "sleepy", "close")
+        assert rig.status().totals.doorbells >= before + 30
 
 
 def test_several_processes_at_once(rig: Rig) -> None:
@@ -111,8 +119,6 @@ def test_refused_by_the_worker(rig: Rig, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_fuzzed_decoder() -> None:
-    import subprocess
-
     for seed in range(4):
         done = subprocess.run(
             [str(FUZZ), str(seed), "500"], capture_output=True, text=True, check=False, timeout=600
