@@ -31,7 +31,7 @@ def nvcc() -> Path:
 def _digest(source: Path, flags: Iterable[str]) -> str:
     """Of everything that decides what comes out of the compiler."""
     digest = hashlib.sha256()
-    for path in (source, *sorted(source.parent.glob("*.h"))):
+    for path in (source, *sorted(SOURCES.glob("*.h"))):
         digest.update(path.read_bytes())
     digest.update("\0".join((*flags, nvcc().read_text(errors="replace"))).encode())
     return digest.hexdigest()[:16]

@@ -11,7 +11,7 @@ from vgpumgr.virtio.codegen.check import check
 from vgpumgr.virtio.codegen.emit_codec import emit_codec, emit_ops
 from vgpumgr.virtio.codegen.emit_docs import emit_coverage, emit_seeds
 from vgpumgr.virtio.codegen.emit_guest import emit_stubs, emit_stubs_header
-from vgpumgr.virtio.codegen.emit_worker import emit_dispatch, emit_worker_header
+from vgpumgr.virtio.codegen.emit_worker import emit_dispatch, emit_driver, emit_worker_header
 from vgpumgr.virtio.codegen.headers import (
     HeaderError,
     emit_map,
@@ -36,6 +36,7 @@ def outputs(spec: Spec, native: str = "vgpumgr/virtio/native/generated") -> dict
         f"{native}/vg_codec.c": emit_codec(spec),
         f"{native}/vg_stubs.h": emit_stubs_header(spec),
         f"{native}/vg_stubs.c": emit_stubs(spec),
+        f"{native}/vg_driver.h": emit_driver(spec),
         f"{native}/vg_worker.h": emit_worker_header(spec),
         f"{native}/vg_dispatch.c": emit_dispatch(spec),
         "docs/coverage.md": emit_coverage(spec),

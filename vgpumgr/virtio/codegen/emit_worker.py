@@ -16,16 +16,25 @@ def _do(o: Operation) -> str:
     return f"CUresult wk_do_{o.name}({', '.join(args)})"
 
 
+def emit_driver(spec: Spec) -> str:
+    """``vg_driver.h``: the driver functions that generated code calls."""
+    out = [
+        banner(spec),
+        "#ifndef VGPUMGR_DRIVER_H\n#define VGPUMGR_DRIVER_H\n\n#define VG_WORKER_DRIVER(X) \\",
+    ]
+    out.append(
+        " \\\n".join(
+            f"\tX({n})" for n in sorted(o.name for o in spec.operations if not o.worker_by_hand)
+        )
+    )
+    return "\n".join(out) + "\n\n#endif\n"
+
+
 def emit_worker_header(spec: Spec) -> str:
     """``vg_worker.h``"""
     out = [banner(spec), "#ifndef VGPUMGR_WORKER_OPS_H\n#define VGPUMGR_WORKER_OPS_H\n"]
     out.append('#include "vg_ops.h"\n#include "worker.h"\n')
-    out.append(
-        "/* The driver functions that generated code calls. */\n#define VG_WORKER_DRIVER(X) \\"
-    )
-    names = sorted(o.name for o in spec.operations if not o.worker_by_hand)
-    out += [f"\tX({n}) \\" for n in names]
-    out.append("\n/* By hand. */")
+    out.append("/* By hand. */")
     out += [f"{_do(o)};" for o in spec.operations if o.worker_by_hand]
     out.append("\n/* How one operation is called; NULL: no such operation. */")
     out.append("const struct wk_operation *wk_operation(uint32_t op);\n\n#endif")

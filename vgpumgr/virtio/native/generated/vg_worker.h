@@ -7,37 +7,6 @@
 #include "vg_ops.h"
 #include "worker.h"
 
-/* The driver functions that generated code calls. */
-#define VG_WORKER_DRIVER(X) \
-	X(cuCtxGetCacheConfig) \
-	X(cuCtxGetLimit) \
-	X(cuCtxGetSharedMemConfig) \
-	X(cuCtxSetCacheConfig) \
-	X(cuCtxSetLimit) \
-	X(cuCtxSetSharedMemConfig) \
-	X(cuCtxSynchronize) \
-	X(cuEventCreate) \
-	X(cuEventElapsedTime_v2) \
-	X(cuEventQuery) \
-	X(cuEventRecordWithFlags) \
-	X(cuEventSynchronize) \
-	X(cuFuncSetAttribute) \
-	X(cuFuncSetCacheConfig) \
-	X(cuFuncSetSharedMemConfig) \
-	X(cuMemGetInfo_v2) \
-	X(cuMemsetD16Async) \
-	X(cuMemsetD2D16Async) \
-	X(cuMemsetD2D32Async) \
-	X(cuMemsetD2D8Async) \
-	X(cuMemsetD32Async) \
-	X(cuMemsetD8Async) \
-	X(cuOccupancyAvailableDynamicSMemPerBlock) \
-	X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \
-	X(cuStreamCreateWithPriority) \
-	X(cuStreamQuery) \
-	X(cuStreamSynchronize) \
-	X(cuStreamWaitEvent) \
-
 /* By hand. */
 CUresult wk_do_snapshot(struct wk_call *c, struct vg_snapshot_reply *out);
 CUresult wk_do_device_snapshot(struct wk_call *c, const struct vg_device_snapshot_request *in, struct vg_device_snapshot_reply *out);

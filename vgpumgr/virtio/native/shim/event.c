@@ -81,11 +81,6 @@ SHIM_API CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsig
 	return vg_send_cuEventRecordWithFlags(&in);
 }
 
-SHIM_API CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags)
-{
-	return cuEventRecordWithFlags(hEvent, hStream ? hStream : CU_STREAM_PER_THREAD, flags);
-}
-
 SHIM_API CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
 {
 	return cuEventRecordWithFlags(hEvent, hStream, 0);

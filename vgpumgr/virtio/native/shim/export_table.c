@@ -3,7 +3,7 @@
  * cuGetExportTable: the door to the driver's private tables. None is implemented and none will be. A runtime that asks
  * for one cannot start here; it is told so with a documented code, and a person is told once for each file.
  */
-#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,22 +36,56 @@ static const char *advice(const char *file, char *text, size_t size)
 	return text;
 }
 
+struct owner {
+	uintptr_t caller;
+	uintptr_t base;
+	const char *file;
+};
+
+/* dl_iterate_phdr() and not dladdr(): the latter's symbol version would keep this library off older systems. */
+static int find_owner(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	struct owner *o = argument;
+
+	(void)size;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+
+		if (p->p_type != PT_LOAD || o->caller - info->dlpi_addr - p->p_vaddr >= p->p_memsz)
+			continue;
+		o->base = info->dlpi_addr;
+		o->file = info->dlpi_name;
+		return 1;
+	}
+	return 0;
+}
+
+static const char *program_path(char *path, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", path, size - 1);
+
+	path[n > 0 ? n : 0] = 0;
+	return path;
+}
+
 static void tell(const void *caller)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static const void *told[FILES];
+	static uintptr_t told[FILES];
 	static int count;
-	char text[512];
-	Dl_info info;
+	char text[512], path[4096];
+	struct owner owner = { .caller = (uintptr_t)caller };
 	bool seen = false;
 
-	if (!dladdr(caller, &info) || !info.dli_fname)
+	if (!dl_iterate_phdr(find_owner, &owner))
 		return;
+	if (!*owner.file) /* the program itself has no name there */
+		owner.file = program_path(path, sizeof(path));
 	pthread_mutex_lock(&lock);
 	for (int i = 0; i < count; i++)
-		seen = seen || told[i] == info.dli_fbase;
+		seen = seen || told[i] == owner.base;
 	if (!seen && count < FILES)
-		told[count++] = info.dli_fbase;
+		told[count++] = owner.base;
 	else
 		seen = true;
 	pthread_mutex_unlock(&lock);
@@ -61,7 +95,7 @@ static void tell(const void *caller)
 		"vgpumgr: %s holds a CUDA runtime that needs private driver tables, and cannot start over a forwarded "
 		"GPU.\nvgpumgr: %s\nvgpumgr: A VM with a passthrough, vf or mdev slice runs the vendor's driver and has "
 		"no such limit.\n",
-		info.dli_fname, advice(info.dli_fname, text, sizeof(text)));
+		owner.file, advice(owner.file, text, sizeof(text)));
 }
 
 SHIM_API CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)

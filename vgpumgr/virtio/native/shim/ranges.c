@@ -7,12 +7,12 @@
 #include "shim.h"
 
 static struct ranges {
-	pthread_rwlock_t lock;
+	pthread_mutex_t lock;
 	struct shim_range *at;
 	size_t count, room;
 } ranges[2] = {
-	{ .lock = PTHREAD_RWLOCK_INITIALIZER },
-	{ .lock = PTHREAD_RWLOCK_INITIALIZER },
+	{ .lock = PTHREAD_MUTEX_INITIALIZER },
+	{ .lock = PTHREAD_MUTEX_INITIALIZER },
 };
 
 static _Atomic uint64_t last_id;
@@ -54,7 +54,7 @@ CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *rang
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	size_t at;
 
-	pthread_rwlock_wrlock(&r->lock);
+	pthread_mutex_lock(&r->lock);
 	if (make_room(r)) {
 		at = below(r, range->start);
 		memmove(&r->at[at + 1], &r->at[at], (r->count - at) * sizeof(*r->at));
@@ -63,7 +63,7 @@ CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *rang
 		r->count++;
 		result = CUDA_SUCCESS;
 	}
-	pthread_rwlock_unlock(&r->lock);
+	pthread_mutex_unlock(&r->lock);
 	return result;
 }
 
@@ -73,13 +73,13 @@ bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_ra
 	bool is = false;
 	size_t at;
 
-	pthread_rwlock_rdlock(&r->lock);
+	pthread_mutex_lock(&r->lock);
 	at = below(r, address);
 	if (at && address - r->at[at - 1].start < r->at[at - 1].bytes) {
 		*found = r->at[at - 1];
 		is = true;
 	}
-	pthread_rwlock_unlock(&r->lock);
+	pthread_mutex_unlock(&r->lock);
 	return is;
 }
 
@@ -89,7 +89,7 @@ bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_ra
 	bool is = false;
 	size_t at;
 
-	pthread_rwlock_wrlock(&r->lock);
+	pthread_mutex_lock(&r->lock);
 	at = below(r, start);
 	if (at && r->at[at - 1].start == start) {
 		*removed = r->at[at - 1];
@@ -97,7 +97,7 @@ bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_ra
 		r->count--;
 		is = true;
 	}
-	pthread_rwlock_unlock(&r->lock);
+	pthread_mutex_unlock(&r->lock);
 	return is;
 }
 
@@ -106,12 +106,12 @@ void shim_range_forget(enum shim_range_kind kind, uint64_t owner)
 	struct ranges *r = &ranges[kind];
 	size_t kept = 0;
 
-	pthread_rwlock_wrlock(&r->lock);
+	pthread_mutex_lock(&r->lock);
 	for (size_t i = 0; i < r->count; i++)
 		if (r->at[i].context != owner && r->at[i].module != owner)
 			r->at[kept++] = r->at[i];
 	r->count = kept;
-	pthread_rwlock_unlock(&r->lock);
+	pthread_mutex_unlock(&r->lock);
 }
 
 CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uint64_t rows, uint64_t pitch)
