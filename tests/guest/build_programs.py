@@ -16,9 +16,6 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "programs"
 NAMES = tuple(sorted(path.stem for path in SOURCES.glob("*.c*")))
 
-# The runtime as a shared library is all that a program needs to run in a guest.
-_FLAGS = ("-cudart", "shared")
-
 
 def cache() -> Path:
     """Where compiled programs are kept: $VGPUMGR_CACHE, as ./run sets it."""
@@ -40,12 +37,14 @@ def _digest(source: Path, flags: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def compile_program(source: Path, *flags: str) -> Path:
+def compile_program(source: Path, *flags: str, runtime: str = "shared") -> Path:
     """Compiles one .cu file unless that was done before. Safe when several processes do it at once.
+
+    The runtime as a shared library is all that a program needs to run in a guest; nvcc's default is a static one.
 
     Raises subprocess.CalledProcessError, with the compiler's output, if it does not compile.
     """
-    options = (*_FLAGS, *flags)
+    options = ("-cudart", runtime, *flags)
     output = cache() / f"{source.stem}-{_digest(source, options)}"
     if output.exists():
         return output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from vgpumgr.cli import gpu_text
@@ -9,9 +11,15 @@ from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
 
+
+def _short_model(gpu: dict[str, Any]) -> str:
+    """The model without the vendor, which every one of them would repeat."""
+    return str(gpu["model"]).removeprefix("NVIDIA ")
+
+
 COLUMNS = (
     Column("index", lambda g: str(g["index"]), right=True),
-    Column("model", lambda g: str(g["model"])),
+    Column("model", _short_model, lambda g: g["model"], wraps=True),
     Column("uuid", lambda g: str(g["uuid"]), wide=True),
     Column("pci", lambda g: str(g["pci"])),
     Column("numa", lambda g: gpu_text.or_absent(g["numa_node"]), lambda g: g["numa_node"]),
@@ -25,8 +33,8 @@ COLUMNS = (
     Column("mig", lambda g: gpu_text.tell_mig(g["mig"])),
     Column("memory", gpu_text.tell_memory, lambda g: g["memory_total_bytes"], right=True),
     Column("memory_used", lambda g: str(g["memory_used_bytes"]), wide=True, right=True),
-    Column("slices", gpu_text.tell_slices),
-    Column("used_by", gpu_text.tell_users),
+    Column("slices", gpu_text.tell_slices, wraps=True),
+    Column("used_by", gpu_text.tell_users, wraps=True),
 )
 
 

@@ -24,9 +24,9 @@ def tell_mig(mig: dict[str, Any]) -> str:
 
 
 def tell_memory(gpu: dict[str, Any]) -> str:
-    """Used of total memory."""
-    used, total = gpu["memory_used_bytes"], gpu["memory_total_bytes"]
-    return f"{format_size(used)} / {format_size(total)}"
+    """Used of total memory: ``0.6/80 GiB``."""
+    used_gib = gpu["memory_used_bytes"] / (1 << 30)
+    return f"{used_gib:.1f}/{format_size(gpu['memory_total_bytes'])}"
 
 
 def tell_slices(gpu: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ COLUMNS = (
     Column("placement", lambda r: gpu_text.tell_placement(r["placement"])),
     Column("memory", lambda r: format_size(r["memory_bytes"]), lambda r: r["memory_bytes"]),
     Column("uuid", lambda r: " ".join(_uuids(r)) or gpu_text.ABSENT, lambda r: " ".join(_uuids(r))),
-    Column("used_by", _users),
+    Column("used_by", _users, wraps=True),
 )
 
 

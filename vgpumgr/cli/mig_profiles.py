@@ -27,9 +27,15 @@ COLUMNS = (
     Column("sm", lambda r: str(r["sm_count"]), right=True),
     Column("free", lambda r: f"{r['free']}/{r['max_instances']}", lambda r: r["free"], right=True),
     Column("max", lambda r: str(r["max_instances"]), wide=True, right=True),
-    Column("free_at", lambda r: _places(r, "free_placements")),
-    Column("placements", lambda r: _places(r, "placements"), wide=True),
-    Column("why_not", lambda r: r["why_not"] or gpu_text.ABSENT, lambda r: r["why_not"], wide=True),
+    Column("free_at", lambda r: _places(r, "free_placements"), wraps=True),
+    Column("placements", lambda r: _places(r, "placements"), wide=True, wraps=True),
+    Column(
+        "why_not",
+        lambda r: r["why_not"] or gpu_text.ABSENT,
+        lambda r: r["why_not"],
+        wide=True,
+        wraps=True,
+    ),
 )
 
 

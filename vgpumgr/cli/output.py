@@ -36,6 +36,7 @@ class Column:
     raw: Callable[[Row], object] | None = None
     wide: bool = False
     right: bool = False
+    wraps: bool = False
 
     def csv_value(self, row: Row) -> str:
         """The value without units; empty where there is none."""
@@ -150,15 +151,19 @@ def _print_markdown(streams: Streams, rows: Sequence[Row], columns: Sequence[Col
 def _print_table(
     streams: Streams, rows: Sequence[Row], columns: Sequence[Column], *, header: bool
 ) -> None:
-    from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, pad_edge=False)
+    table = Table(box=None, show_header=header, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         justify = "right" if column.right else "left"
-        table.add_column(column.name.upper(), justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(
+            column.name.upper(),
+            justify=justify,  # type: ignore[arg-type]
+            no_wrap=not column.wraps,
+            min_width=8 if column.wraps else None,
+        )
     for row in rows:
         table.add_row(*(Text(column.text(row)) for column in columns))
     color = streams.has_color(streams.out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vgpumgr.daemon.attachment_documents import GuestPackageDocument
 from vgpumgr.daemon.documents import (
     GpuListDocument,
     GpuShowDocument,
@@ -25,6 +26,7 @@ from vgpumgr.daemon.gpu_view import (
     describe_profile,
     index_owners,
 )
+from vgpumgr.daemon.guest_package import write_guest_package
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
 from vgpumgr.mig.selection import select_gpu
@@ -110,6 +112,10 @@ class Application:
                 for profile in gpu.profiles
             ]
         )
+
+    def write_guest_package(self, target: str) -> GuestPackageDocument:
+        """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""
+        return write_guest_package(target)
 
     def _select(self, selector: str | None) -> tuple[Gpu, ...]:
         gpus = self.read_inventory().gpus

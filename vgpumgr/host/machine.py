@@ -20,6 +20,7 @@ sim env`` prints them; then each of them counts for the whole command.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,7 @@ def find_machine(name: str | None, environ: Mapping[str, str] | None = None) -> 
         return _build_simulated(Path(chosen), env) if chosen else _build_real(env)
     root = find_sim_root(env)
     directory = root / name
-    if "/" in name or name in (".", "..") or not directory.is_dir():
+    if "/" in name or name.startswith(".") or not directory.is_dir():
         running = ", ".join(list_machines(env)) or "none"
         raise MachineNotFoundError(
             f'no simulated machine "{name}" runs',
@@ -91,10 +92,10 @@ def find_sim_root(environ: Mapping[str, str]) -> Path:
     """The directory that holds the running simulated machines of this user."""
     if chosen := environ.get("VGPUMGR_SIM_ROOT"):
         return Path(chosen)
-    runtime = environ.get("XDG_RUNTIME_DIR")
-    if os.geteuid() != 0 and runtime:
-        return Path(runtime) / "vgpumgr" / "sim"
-    return Path("/run/vgpumgr/sim")
+    if os.geteuid() == 0:
+        return Path("/run/vgpumgr/sim")
+    runtime = environ.get("XDG_RUNTIME_DIR") or f"{tempfile.gettempdir()}/vgpumgr-{os.getuid()}"
+    return Path(runtime) / "vgpumgr" / "sim"
 
 
 def list_machines(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -102,7 +103,9 @@ def list_machines(environ: Mapping[str, str] | None = None) -> list[str]:
     root = find_sim_root(os.environ if environ is None else environ)
     if not root.is_dir():
         return []
-    return sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+    names = (entry.name for entry in root.iterdir() if entry.is_dir())
+    # a name with a dot in front is a machine that is only being made
+    return sorted(name for name in names if not name.startswith("."))
 
 
 def _build_real(env: Mapping[str, str]) -> Machine:

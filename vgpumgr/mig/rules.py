@@ -93,7 +93,7 @@ class Occupancy:
         reasons = []
         free = self.free_compute_slices
         if profile.slices > free:
-            reasons.append(f"it needs {profile.slices} compute slices and {free} are free")
+            reasons.append(f"it needs {profile.slices} compute slices, {free} free")
         count = self._count(profile)
         if count >= profile.max_instances:
             plural = "s" if profile.max_instances > 1 else ""

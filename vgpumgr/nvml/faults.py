@@ -35,16 +35,19 @@ _KINDS: Mapping[int, type[NvmlError]] = {
 _WHYS: Mapping[int, str] = {
     1: "NVML was not initialised, or the driver went away meanwhile",
     4: "this needs root, or read access to the capability under /proc/driver/nvidia/capabilities",
+    6: "it has gone, or never was there",
     9: "the NVIDIA kernel driver is not loaded",
     12: "libnvidia-ml.so.1 is not installed: this host has no NVIDIA driver",
     13: "the installed driver is too old for this function",
     15: "the GPU does not answer on the bus any more",
     16: "the GPU works again only after a reset",
     18: "the kernel module and libnvidia-ml.so.1 are of different versions, as after an update",
+    IN_USE: "a process, or a compute instance, still uses it",
     23: "no free place or compute slices, or an instance is already there",
 }
 _HINTS: Mapping[int, str] = {
     4: "repeat as root",
+    6: "vgpumgr gpu list; vgpumgr mig list",
     9: "modprobe nvidia; or vgpumgr --machine NAME for a simulated machine",
     12: "install the NVIDIA driver; or vgpumgr --machine NAME for a simulated machine",
     15: "nvidia-smi --gpu-reset, or reboot; dmesg names the Xid",
