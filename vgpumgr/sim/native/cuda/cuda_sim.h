@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The simulated CUDA driver, inside.
+ *
+ * One process-wide lock, drv.lock, guards handles, contexts, streams and events; it is never held while a kernel, a copy
+ * or a callback runs. vm.lock (in vm.c) guards the table of allocations, client.c serialises the machine's state. They
+ * are taken in that order. Each stream with queued work has a thread of its own; each operation carries the (stream,
+ * sequence number) pairs that it must wait for, so legacy default-stream rules and events are one mechanism.
+ */
+#ifndef VGPUMGR_CUDA_SIM_H
+#define VGPUMGR_CUDA_SIM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api_tables.h"
+#include "ptx.h"
+#include "simstate.h"
+
+enum {
+	MAX_DEVICES = SIM_MAX_GPUS,
+	MAX_LIMITS = CU_LIMIT_MAX,
+	GRANULE = 2 << 20,          /* device memory is taken from the machine in 2 MiB pieces, as by the real driver */
+	SUBALLOC_UNIT = 512,        /* alignment of small allocations */
+	SUBALLOC_MAX = GRANULE / 2, /* larger ones get pieces of their own */
+	WARP_SIZE = 32,
+	MAX_THREADS_PER_BLOCK = 1024,
+};
+
+/* Attribute: runs the cleanup function when the variable leaves its scope. */
+#define CLEANUP(function) __attribute__((cleanup(function)))
+
+struct context;
+struct stream;
+struct module;
+struct pool;
+
+/* A set of bits with search for runs of clear ones: bits.c. */
+struct bits {
+	uint64_t *words;
+	size_t n;
+};
+int bits_init(struct bits *b, size_t n);
+void bits_deinit(struct bits *b);
+/* First run of `count` clear bits, set on return; SIZE_MAX if there is none. */
+size_t bits_take(struct bits *b, size_t count);
+void bits_release(struct bits *b, size_t first, size_t count);
+bool bits_empty(const struct bits *b);
+
+/* What the process sees as one CUDA device: a GPU or one compute instance. */
+struct device {
+	int ordinal;
+	uint32_t gpu;
+	int32_t gi_id, ci_id; /* -1: the whole GPU */
+	char name[2 * SIM_NAME];
+	CUuuid uuid, gpu_uuid; /* of the MIG device and of its GPU; the same for a whole GPU */
+	uint64_t total_bytes;
+	uint32_t sm_count, copy_engines;
+	struct sim_gpu info; /* as it was at cuInit; instances inside are not looked at later */
+	/* client.c: this process in the machine's state */
+	int slot, n_contexts, n_busy;
+	/* vm.c: the reserved address range and its 2 MiB pieces in use */
+	uint64_t va_base;
+	struct bits va_used;
+	/* primary.c */
+	struct context *primary;
+	unsigned primary_refs, primary_flags;
+	/* pool.c */
+	struct pool *default_pool, *current_pool;
+};
+
+struct driver {
+	pthread_mutex_t lock;
+	bool initialised, forked;
+	CUresult init_result;
+	struct sim *sim;
+	int version; /* 13000 */
+	int n_devices;
+	struct device devices[MAX_DEVICES];
+};
+extern struct driver drv;
+
+/* driver.c */
+/* Every API call but cuInit and a few getters starts with this. */
+CUresult driver_check(void);
+#define DRIVER_CHECK()                         \
+	do {                                   \
+		CUresult r_ = driver_check();  \
+		if (r_ != CUDA_SUCCESS)        \
+			return r_;             \
+	} while (0)
+static inline void drv_lock(void) { pthread_mutex_lock(&drv.lock); }
+static inline void drv_unlock(void) { pthread_mutex_unlock(&drv.lock); }
+static inline void drv_unlock_scope(int *unused)
+{
+	(void)unused;
+	drv_unlock();
+}
+/* Holds drv.lock until the end of the scope. */
+#define DRV_LOCKED() CLEANUP(drv_unlock_scope) int locked_ = (drv_lock(), 0); (void)locked_
+struct device *device_find(CUdevice dev);
+/* True in a thread that runs a host function of a stream: CUDA calls are not permitted there. */
+extern _Thread_local bool in_callback;
+/* Appends a line to the file that $VGPUMGR_SIM_LOG names, if any. The library itself prints nothing. */
+void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+uint64_t clock_ns(void);
+/* Ids of contexts, streams and buffers: never used twice. */
+uint64_t next_id(void);
+
+/* visible.c: fills drv.devices from the machine and CUDA_VISIBLE_DEVICES. */
+CUresult visible_devices(const struct sim_machine *m, const char *list);
+bool parse_uuid(const char *text, CUuuid *uuid);
+
+/* client.c: this process as the machine sees it. Returns CUDA codes. */
+CUresult client_attach(struct device *dev);
+void client_detach(struct device *dev);
+CUresult client_charge(struct device *dev, uint64_t bytes);
+void client_uncharge(struct device *dev, uint64_t bytes);
+/* With drv.lock held. */
+void client_busy(struct device *dev, int change);
+CUresult client_memory(struct device *dev, uint64_t *free_bytes, uint64_t *total_bytes);
+
+/* handle.c: the set of live handles by kind. With drv.lock held. */
+enum handle_kind {
+	HANDLE_CONTEXT = 1,
+	HANDLE_STREAM,
+	HANDLE_EVENT,
+	HANDLE_MODULE,
+	HANDLE_FUNCTION,
+	HANDLE_KERNEL,
+	HANDLE_LIBRARY,
+	HANDLE_POOL,
+};
+int handle_add(const void *object, enum handle_kind kind);
+void handle_remove(const void *object);
+bool handle_is(const void *object, enum handle_kind kind);
+
+/* vm.c: allocations of device memory and of page-locked host memory. */
+enum allocation_kind { ALLOCATION_DEVICE, ALLOCATION_HOST, ALLOCATION_REGISTERED };
+struct chunk {
+	struct chunk *next;
+	uint64_t addr, bytes;
+	struct bits units; /* only in chunks that hold small allocations */
+};
+struct allocation {
+	uint64_t addr, size;
+	enum allocation_kind kind;
+	struct context *ctx;
+	struct chunk *chunk;
+	struct pool *pool;  /* cuMemAllocAsync */
+	unsigned flags;     /* of host memory */
+	uint64_t id;
+	bool of_module, sync_memops, freeing; /* freeing: cuMemFreeAsync is under way */
+};
+/* A fresh device allocation. */
+CUresult vm_alloc(struct context *ctx, uint64_t size, bool of_module, uint64_t *addr);
+/* Enters host memory into the table. Overlap with an entry: HOST_MEMORY_ALREADY_REGISTERED. */
+CUresult vm_add_host(struct context *ctx, enum allocation_kind kind, uint64_t addr, uint64_t size, unsigned flags);
+/* Takes out the allocation that starts at addr, if `may` says yes; *out gets what it was. */
+CUresult vm_remove(uint64_t addr, bool (*may)(const struct allocation *), struct allocation *out);
+/* Frees everything of a context; host memory too. */
+void vm_remove_context(struct context *ctx);
+/* The allocation that holds addr. */
+bool vm_find(uint64_t addr, struct allocation *out);
+/* Like vm_find, but for a change of its flags. */
+bool vm_update(uint64_t addr, void (*change)(struct allocation *, const void *), const void *arg);
+/* Is all of [addr, addr + size) inside one live allocation? */
+bool vm_contains(uint64_t addr, uint64_t size, struct allocation *out);
+/* Does addr belong to the reserved device ranges, live or not? */
+bool vm_is_device_range(uint64_t addr);
+CUresult vm_reserve(struct device *dev);
+
+/* context.c */
+struct print_buffer {
+	char *text;
+	size_t used, size;
+};
+struct context {
+	unsigned refs; /* the living context, and each place in a thread's stack */
+	struct device *dev;
+	bool primary, destroyed;
+	unsigned flags, api_version;
+	CUresult error; /* sticky */
+	uint64_t id, baseline_bytes;
+	struct stream *streams, *legacy;
+	struct module *modules;
+	struct event *events;
+	struct chunk *chunks; /* under vm.lock */
+	size_t limits[MAX_LIMITS];
+	CUfunc_cache cache;
+	CUsharedconfig shared_config;
+	pthread_mutex_t print_lock;
+	struct print_buffer print;
+};
+/* The calling thread's current context, usable: not destroyed, not poisoned. */
+CUresult context_enter(struct context **out);
+/* As above, but of the given context where it is not NULL. */
+CUresult context_of(CUcontext handle, struct context **out);
+CUresult context_create(struct device *dev, unsigned flags, bool primary, struct context **out);
+/* Waits for the context's work, then frees all that it owns. Without drv.lock. */
+void context_destroy(struct context *ctx);
+void context_unref(struct context *ctx);
+struct context *context_current(void);
+int context_push(struct context *ctx);
+/* With drv.lock held: the first error stays. */
+void context_poison(struct context *ctx, CUresult error);
+/* Waits for all work of the context. Takes and drops drv.lock. Returns the context's error. */
+CUresult context_drain(struct context *ctx);
+void context_print(struct context *ctx, const char *text, size_t length);
+/* Writes what kernels printed to stdout, as CUDA does at synchronisation. */
+void context_flush_print(struct context *ctx);
+#define CONTEXT_ENTER(ctx)                                 \
+	struct context *ctx;                               \
+	do {                                               \
+		CUresult r_ = context_enter(&ctx);         \
+		if (r_ != CUDA_SUCCESS)                    \
+			return r_;                         \
+	} while (0)
+
+/* queue.c */
+struct dependency {
+	struct stream *stream;
+	uint64_t seq;
+};
+struct op {
+	struct op *next;
+	struct stream *stream;
+	uint64_t seq;
+	struct dependency *deps;
+	size_t n_deps;
+	CUresult (*run)(struct op *op);     /* without locks; an error poisons the context */
+	void (*release)(struct op *op);     /* with drv.lock held, after it ran or was skipped; frees op */
+	bool always;                        /* runs on a poisoned context too */
+	bool busy;                          /* is work of the GPU: counted as utilisation */
+};
+struct stream {
+	struct stream *next; /* in the context's list */
+	struct context *ctx;
+	unsigned refs, flags;
+	int priority;
+	uint64_t id, submitted, completed;
+	struct op *head, **tail;
+	bool running, closing, has_worker, is_default; /* is_default: legacy or per-thread */
+	pthread_cond_t wake, done;
+};
+struct stream *queue_create(struct context *ctx, unsigned flags, int priority, bool is_default);
+/* No more work; the worker ends after what is queued. The caller's reference goes. */
+void queue_close(struct stream *s);
+void stream_unref(struct stream *s);
+int op_depend(struct op *op, struct stream *s, uint64_t seq);
+/* All with drv.lock held. submit: on failure the operation has been released. */
+CUresult queue_submit(struct stream *s, struct op *op);
+/* Submits and waits; runs on the calling thread where nothing is before it. */
+CUresult queue_run(struct stream *s, struct op *op);
+/* Waits until seq has completed; drops drv.lock meanwhile. Returns the context's error. */
+CUresult queue_wait(struct stream *s, uint64_t seq);
+bool queue_idle(const struct stream *s);
+
+/* stream.c: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD resolved. With drv.lock held. */
+CUresult stream_get(struct context *ctx, CUstream handle, struct stream **out);
+/* Forgets the calling thread's default streams of contexts (thread end). */
+void stream_forget_thread(void);
+
+/* event.c */
+void event_free_context(struct context *ctx);
+
+/* copy.c: every copy is this: depth slices of height rows of width bytes. */
+struct plane {
+	uint8_t *base;
+	size_t pitch, slice;
+	bool host, pinned; /* host memory; page-locked host memory */
+};
+struct copy {
+	struct plane dst, src;
+	size_t width, height, depth;
+};
+CUresult copy_submit(CUstream stream, const struct copy *copy, bool async);
+/* Checks [addr, extent) and says what kind of memory it is. */
+CUresult plane_device(struct plane *p, uint64_t addr, const struct copy *extent);
+CUresult plane_any(struct plane *p, uint64_t addr, const struct copy *extent);
+void plane_host(struct plane *p, const void *addr, const struct copy *extent);
+/* Bytes from the first to the last one that the copy touches in a plane; SIZE_MAX on overflow. */
+size_t plane_extent(const struct plane *p, const struct copy *c);
+
+/* image.c: what a program hands over as module: PTX out of any image, and the JIT's log. */
+struct jit_log {
+	char *error, *info;
+	size_t error_size, info_size;
+	size_t error_slot, info_slot; /* index of the size options, which receive the length; SIZE_MAX if absent */
+};
+CUresult image_text(const void *image, uint32_t cc, char **text, size_t *length, struct jit_log *log);
+CUresult jit_options(unsigned n, const CUjit_option *options, void **values, struct jit_log *log);
+void jit_error(struct jit_log *log, const char *message);
+void jit_finish(struct jit_log *log, void **values);
+CUresult ptx_to_cuda(enum ptx_status status);
+/* Reads a whole file; the caller frees. */
+CUresult image_read_file(const char *path, void **data, size_t *length);
+
+/* module.c */
+struct function {
+	struct module *module; /* of a kernel of a library: NULL */
+	struct library *library;
+	struct ptx_kernel *kernel;
+	struct ptx_kernel_info info;
+	int max_dynamic_shared, carveout;
+	CUfunc_cache cache;
+};
+struct module {
+	struct module *next;
+	struct context *ctx;
+	struct library *library; /* NULL: from cuModuleLoad */
+	struct ptx_module *ptx;
+	struct function *functions;
+	size_t n_functions;
+};
+CUresult module_load_text(struct context *ctx, const char *text, size_t length, struct jit_log *log, struct module **out);
+void module_destroy(struct module *m); /* with drv.lock held */
+struct function *module_function(struct module *m, const char *name);
+/* Fills an array of functions from a PTX module. */
+int functions_create(struct ptx_module *ptx, enum handle_kind kind, struct function **out, size_t *n);
+void functions_destroy(struct function *f, size_t n);
+/* CUfunction or CUkernel -> function of the current context. */
+CUresult function_get(CUfunction handle, struct context *ctx, struct function **out);
+/* The same without a context, for what a kernel is by itself. */
+CUresult function_info(const void *handle, struct function **out);
+/* library.c: the module of a library in a context, loaded on first use. */
+CUresult library_module(struct library *library, struct context *ctx, struct module **out);
+
+/* occupancy.c */
+CUresult occupancy_blocks(const struct device *dev, const struct function *f, int threads, size_t dynamic_shared, int *blocks);
+
+/* attributes.c: per architecture */
+struct arch_limits {
+	uint32_t cc; /* 80 for 8.0 */
+	int shared_per_sm, shared_optin, threads_per_sm, blocks_per_sm, l2_kib, bus_bits, dp_ratio, copy_engines;
+};
+const struct arch_limits *arch_limits(const struct device *dev);
+enum { SHARED_PER_BLOCK = 48 << 10, SHARED_RESERVED = 1 << 10, REGISTERS_PER_SM = 65536 };
+
+/* pool.c */
+void pool_freed(struct pool *pool, uint64_t size); /* with drv.lock held */
+
+#endif

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/* cuMemAlloc and its kin. */
+#include "cuda_sim.h"
+
+/* On shortage, what streams are about to free is waited for, as the driver does, and the allocation tried once more. */
+static CUresult allocate(struct context *ctx, size_t size, CUdeviceptr *out)
+{
+	uint64_t addr;
+	CUresult r = vm_alloc(ctx, size, false, &addr);
+
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && size <= ctx->dev->total_bytes) {
+		context_drain(ctx);
+		r = vm_alloc(ctx, size, false, &addr);
+	}
+	if (r == CUDA_SUCCESS)
+		*out = addr;
+	return r;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
+{
+	CONTEXT_ENTER(ctx);
+	if (!out || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	return allocate(ctx, size, out);
+}
+
+/* The pitch is a multiple of the texture alignment. */
+CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+	const size_t align = 512;
+	size_t row, size;
+
+	CONTEXT_ENTER(ctx);
+	if (!out || !pitch || !width || !height || (element != 4 && element != 8 && element != 16))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__builtin_add_overflow(width, align - 1, &row))
+		return CUDA_ERROR_INVALID_VALUE;
+	row -= row % align;
+	if (__builtin_mul_overflow(row, height, &size))
+		return CUDA_ERROR_INVALID_VALUE;
+	*pitch = row;
+	return allocate(ctx, size, out);
+}
+
+static bool may_free(const struct allocation *a)
+{
+	return a->kind == ALLOCATION_DEVICE && !a->of_module;
+}
+
+/* Waits for the work of the context that owns the memory: it may use it. */
+CUresult cuMemFree_v2(CUdeviceptr addr)
+{
+	struct allocation a;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	if (!addr)
+		return CUDA_SUCCESS;
+	if (!vm_find(addr, &a) || a.addr != addr || !may_free(&a))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = context_drain(a.ctx);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = vm_remove(addr, may_free, &a);
+	if (r == CUDA_SUCCESS && a.pool) {
+		DRV_LOCKED();
+		pool_freed(a.pool, a.size);
+	}
+	return r;
+}
+
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+	uint64_t available, total;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	if (!free_bytes || !total_bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = client_memory(ctx->dev, &available, &total);
+	if (r != CUDA_SUCCESS)
+		return r;
+	*free_bytes = available;
+	*total_bytes = total;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr addr)
+{
+	struct allocation a;
+
+	CONTEXT_ENTER(ctx);
+	if (!vm_find(addr, &a))
+		return CUDA_ERROR_NOT_FOUND;
+	if (base)
+		*base = a.addr;
+	if (size)
+		*size = a.size;
+	return CUDA_SUCCESS;
+}
+
+/* The devices say that they have none (CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY is 0). */
+CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
+{
+	CONTEXT_ENTER(ctx);
+	if (!out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}

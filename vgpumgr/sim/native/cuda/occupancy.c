@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How many blocks an SM holds: the least of what threads, blocks, shared memory and registers allow. */
+#include "cuda_sim.h"
+
+static int least(int a, int b)
+{
+	return a < b ? a : b;
+}
+
+/* Registers are given out per warp, in units of 256 (NVIDIA's occupancy calculator). */
+static int by_registers(const struct function *f, int warps)
+{
+	int registers = f->info.registers ? least((int)f->info.registers, 64) : 16;
+	int per_warp = (registers * WARP_SIZE + 255) / 256 * 256;
+
+	return REGISTERS_PER_SM / (per_warp * warps);
+}
+
+CUresult occupancy_blocks(const struct device *dev, const struct function *f, int threads, size_t dynamic_shared,
+			  int *blocks)
+{
+	const struct arch_limits *a = arch_limits(dev);
+	int warps = (threads + WARP_SIZE - 1) / WARP_SIZE;
+	size_t shared = f->info.static_shared_bytes + dynamic_shared;
+
+	if (threads <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	*blocks = 0;
+	if (threads > (int)f->info.max_threads || shared > (size_t)a->shared_optin)
+		return CUDA_SUCCESS;
+	*blocks = least(a->blocks_per_sm, a->threads_per_sm / (warps * WARP_SIZE));
+	*blocks = least(*blocks, a->shared_per_sm / (int)(shared + SHARED_RESERVED));
+	*blocks = least(*blocks, by_registers(f, warps));
+	return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction handle, int threads,
+							      size_t dynamic_shared, unsigned int flags)
+{
+	struct function *f;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	if (!blocks || flags & ~(unsigned)CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = function_info(handle, &f);
+	return r == CUDA_SUCCESS ? occupancy_blocks(ctx->dev, f, threads, dynamic_shared, blocks) : r;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction handle, int threads, size_t dynamic_shared)
+{
+	return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, handle, threads, dynamic_shared, 0);
+}
+
+/* The largest block size among those with most resident threads. */
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction handle,
+						   CUoccupancyB2DSize shared_of, size_t dynamic_shared, int limit,
+						   unsigned int flags)
+{
+	struct function *f;
+	int best = 0, blocks;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	if (!grid || !block || limit < 0 || flags & ~(unsigned)CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = function_info(handle, &f);
+	if (r != CUDA_SUCCESS)
+		return r;
+	limit = limit ? least(limit, (int)f->info.max_threads) : (int)f->info.max_threads;
+	*grid = *block = 0;
+	for (int threads = limit; threads > 0; threads = (threads - 1) / WARP_SIZE * WARP_SIZE) {
+		occupancy_blocks(ctx->dev, f, threads, shared_of ? shared_of(threads) : dynamic_shared, &blocks);
+		if (blocks * threads > best) {
+			best = blocks * threads;
+			*block = threads;
+			*grid = blocks * (int)ctx->dev->sm_count;
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction handle, CUoccupancyB2DSize shared_of,
+					  size_t dynamic_shared, int limit)
+{
+	return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, handle, shared_of, dynamic_shared, limit, 0);
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *size, CUfunction handle, int blocks, int threads)
+{
+	struct function *f;
+	long available;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	if (!size || blocks <= 0 || threads <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = function_info(handle, &f);
+	if (r != CUDA_SUCCESS)
+		return r;
+	available = arch_limits(ctx->dev)->shared_per_sm / blocks - SHARED_RESERVED - (long)f->info.static_shared_bytes;
+	*size = available > 0 ? (size_t)available : 0;
+	return CUDA_SUCCESS;
+}

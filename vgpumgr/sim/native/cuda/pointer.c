@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What an address is: cuPointerGetAttribute(s). */
+#include <string.h>
+
+#include "cuda_sim.h"
+
+#define PUT(type, value)                            \
+	do {                                        \
+		type v_ = (value);                  \
+		memcpy(data, &v_, sizeof(v_));      \
+	} while (0)
+
+/* Writes the value for an address that is ours. */
+static CUresult put(void *data, CUpointer_attribute attribute, CUdeviceptr addr, const struct allocation *a)
+{
+	bool device = a->kind == ALLOCATION_DEVICE;
+
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		PUT(CUcontext, a->pool ? NULL : (CUcontext)a->ctx);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		PUT(unsigned int, device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		PUT(CUdeviceptr, addr);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		PUT(void *, device ? NULL : (void *)addr);
+		return device ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		PUT(unsigned int, a->sync_memops);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		PUT(unsigned long long, a->id);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		PUT(unsigned int, 0);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		PUT(int, a->ctx->dev->ordinal);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		PUT(CUdeviceptr, a->addr);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		PUT(size_t, a->size);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		PUT(unsigned int, 1);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		PUT(unsigned int, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		PUT(CUmemoryPool, (CUmemoryPool)a->pool);
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr addr)
+{
+	struct allocation a;
+
+	CONTEXT_ENTER(ctx);
+	if (!data || !addr || !vm_find(addr, &a))
+		return CUDA_ERROR_INVALID_VALUE;
+	return put(data, attribute, addr, &a);
+}
+
+/* For an address that is not ours: zeros, and no device. */
+static CUresult put_unknown(void *data, CUpointer_attribute attribute)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		PUT(int, -2); /* as the driver answers: neither a device nor the CPU */
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		PUT(uint64_t, 0);
+		return CUDA_SUCCESS;
+	default:
+		PUT(unsigned int, 0);
+		return CUDA_SUCCESS;
+	}
+}
+
+/* Unlike the single form, this one succeeds for any address. */
+CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr addr)
+{
+	struct allocation a;
+	bool known;
+
+	CONTEXT_ENTER(ctx);
+	if (!n || !attributes || !data)
+		return CUDA_ERROR_INVALID_VALUE;
+	known = vm_find(addr, &a);
+	for (unsigned i = 0; i < n; i++) {
+		CUresult r = known ? put(data[i], attributes[i], addr, &a) : put_unknown(data[i], attributes[i]);
+
+		if (r == CUDA_ERROR_NOT_SUPPORTED)
+			return r;
+	}
+	return CUDA_SUCCESS;
+}
+
+static void set_sync(struct allocation *a, const void *value)
+{
+	memcpy(&a->sync_memops, value, sizeof(a->sync_memops));
+}
+
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr addr)
+{
+	bool sync;
+
+	CONTEXT_ENTER(ctx);
+	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		return CUDA_ERROR_INVALID_VALUE;
+	sync = *(const unsigned int *)value != 0;
+	return vm_update(addr, set_sync, &sync) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

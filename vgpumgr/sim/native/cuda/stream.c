@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Streams as a program sees them: creation, waiting, host functions. */
+#include <stdlib.h>
+
+#include "cuda_sim.h"
+
+enum { LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5 };
+
+/* The calling thread's own default streams, one for each context that it used them in. */
+struct own_stream {
+	struct own_stream *next;
+	struct stream *stream;
+};
+static _Thread_local struct own_stream *own_streams;
+static _Thread_local int per_thread_depth;
+
+void default_stream_per_thread(int change)
+{
+	per_thread_depth += change;
+}
+
+void stream_forget_thread(void)
+{
+	drv_lock();
+	while (own_streams) {
+		struct own_stream *o = own_streams;
+
+		own_streams = o->next;
+		if (!o->stream->closing)
+			queue_close(o->stream);
+		stream_unref(o->stream);
+		free(o);
+	}
+	drv_unlock();
+}
+
+static struct stream *own_stream(struct context *ctx)
+{
+	struct own_stream *o;
+
+	for (o = own_streams; o; o = o->next) {
+		if (o->stream->ctx == ctx)
+			return o->stream;
+	}
+	o = calloc(1, sizeof(*o));
+	if (!o)
+		return NULL;
+	o->stream = queue_create(ctx, CU_STREAM_DEFAULT, 0, true);
+	if (!o->stream) {
+		free(o);
+		return NULL;
+	}
+	o->stream->refs++;
+	o->next = own_streams;
+	own_streams = o;
+	return o->stream;
+}
+
+CUresult stream_get(struct context *ctx, CUstream handle, struct stream **out)
+{
+	bool own = handle == CU_STREAM_PER_THREAD || (!handle && per_thread_depth);
+
+	if (ctx->destroyed)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (own)
+		*out = own_stream(ctx);
+	else if (!handle || handle == CU_STREAM_LEGACY)
+		*out = ctx->legacy;
+	else if (handle_is(handle, HANDLE_STREAM))
+		*out = (struct stream *)handle;
+	else
+		return CUDA_ERROR_INVALID_HANDLE;
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
+{
+	struct stream *s;
+
+	CONTEXT_ENTER(ctx);
+	if (!out || flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
+		return CUDA_ERROR_INVALID_VALUE;
+	priority = priority > LEAST_PRIORITY ? LEAST_PRIORITY : priority;
+	priority = priority < GREATEST_PRIORITY ? GREATEST_PRIORITY : priority;
+	DRV_LOCKED();
+	s = queue_create(ctx, flags, priority, false);
+	if (!s)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (handle_add(s, HANDLE_STREAM)) {
+		queue_close(s);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = (CUstream)s;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream *out, unsigned int flags)
+{
+	return cuStreamCreateWithPriority(out, flags, 0);
+}
+
+/* Returns at once; what is queued still runs. */
+CUresult cuStreamDestroy_v2(CUstream handle)
+{
+	CONTEXT_ENTER(ctx);
+	DRV_LOCKED();
+	if (!handle_is(handle, HANDLE_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	queue_close((struct stream *)handle);
+	return CUDA_SUCCESS;
+}
+
+/* The legacy stream is done when the blocking streams are, too: any operation in it would wait for them. */
+static bool stream_done(const struct stream *s)
+{
+	if (!queue_idle(s))
+		return false;
+	for (struct stream *o = s == s->ctx->legacy ? s->ctx->streams : NULL; o; o = o->next) {
+		if (!(o->flags & CU_STREAM_NON_BLOCKING) && !queue_idle(o))
+			return false;
+	}
+	return true;
+}
+
+CUresult cuStreamQuery(CUstream handle)
+{
+	struct stream *s;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	DRV_LOCKED();
+	r = stream_get(ctx, handle, &s);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (s->ctx->error != CUDA_SUCCESS)
+		return s->ctx->error;
+	return stream_done(s) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult run_nothing(struct op *op)
+{
+	(void)op;
+	return CUDA_SUCCESS;
+}
+
+static void release_plain(struct op *op)
+{
+	free(op);
+}
+
+static struct op *marker_create(void)
+{
+	struct op *op = calloc(1, sizeof(*op));
+
+	if (op)
+		*op = (struct op){ .run = run_nothing, .release = release_plain };
+	return op;
+}
+
+CUresult cuStreamSynchronize(CUstream handle)
+{
+	struct context *owner = NULL;
+	struct stream *s;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	drv_lock();
+	r = stream_get(ctx, handle, &s);
+	if (r == CUDA_SUCCESS) {
+		struct op *op = s == s->ctx->legacy && !stream_done(s) ? marker_create() : NULL;
+
+		owner = s->ctx;
+		owner->refs++;
+		r = op ? queue_run(s, op) : queue_wait(s, s->submitted);
+	}
+	drv_unlock();
+	if (owner) {
+		context_flush_print(owner);
+		DRV_LOCKED();
+		context_unref(owner);
+	}
+	return r;
+}
+
+struct host_op {
+	struct op op;
+	CUhostFn function;
+	CUstreamCallback callback;
+	CUstream handle;
+	void *data;
+};
+
+static CUresult run_host(struct op *op)
+{
+	struct host_op *h = (struct host_op *)op;
+
+	in_callback = true;
+	if (h->callback)
+		h->callback(h->handle, __atomic_load_n(&op->stream->ctx->error, __ATOMIC_RELAXED), h->data);
+	else
+		h->function(h->data);
+	in_callback = false;
+	return CUDA_SUCCESS;
+}
+
+static CUresult submit_host(CUstream handle, CUhostFn function, CUstreamCallback callback, void *data)
+{
+	struct host_op *h;
+	struct stream *s;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	if (!function && !callback)
+		return CUDA_ERROR_INVALID_VALUE;
+	DRV_LOCKED();
+	r = stream_get(ctx, handle, &s);
+	if (r != CUDA_SUCCESS)
+		return r;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*h = (struct host_op){ { .run = run_host, .release = release_plain }, function, callback, handle, data };
+	/* documented: callbacks get the context's error, host functions are not called after one */
+	h->op.always = callback != NULL;
+	return queue_submit(s, &h->op);
+}
+
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
+{
+	return submit_host(stream, function, NULL, data);
+}
+
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags)
+{
+	return flags ? CUDA_ERROR_INVALID_VALUE : submit_host(stream, NULL, callback, data);
+}

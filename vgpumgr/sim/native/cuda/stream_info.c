@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a stream can be asked. */
+#include "cuda_sim.h"
+
+/* The stream of a handle, with drv.lock held on success. */
+static CUresult info_enter(CUstream handle, const void *out, struct stream **s)
+{
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	drv_lock();
+	r = stream_get(ctx, handle, s);
+	if (r != CUDA_SUCCESS)
+		drv_unlock();
+	return r;
+}
+
+#define STREAM_INFO(handle, out, value)                         \
+	do {                                                    \
+		struct stream *s;                               \
+		CUresult r_ = info_enter(handle, out, &s);      \
+		if (r_ != CUDA_SUCCESS)                         \
+			return r_;                              \
+		*(out) = (value);                               \
+		drv_unlock();                                   \
+		return CUDA_SUCCESS;                            \
+	} while (0)
+
+CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
+{
+	STREAM_INFO(handle, out, (CUcontext)s->ctx);
+}
+
+CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *out, CUgreenCtx *green)
+{
+	if (green)
+		*green = NULL;
+	STREAM_INFO(handle, out, (CUcontext)s->ctx);
+}
+
+CUresult cuStreamGetDevice(CUstream handle, CUdevice *out)
+{
+	STREAM_INFO(handle, out, s->ctx->dev->ordinal);
+}
+
+CUresult cuStreamGetFlags(CUstream handle, unsigned int *out)
+{
+	STREAM_INFO(handle, out, s->flags);
+}
+
+CUresult cuStreamGetPriority(CUstream handle, int *out)
+{
+	STREAM_INFO(handle, out, s->priority);
+}
+
+CUresult cuStreamGetId(CUstream handle, unsigned long long *out)
+{
+	STREAM_INFO(handle, out, s->id);
+}
+
+/* Graphs are not simulated: no stream ever captures. */
+CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *out)
+{
+	STREAM_INFO(handle, out, CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *out, cuuint64_t *id)
+{
+	if (id)
+		*id = 0;
+	return cuStreamIsCapturing(handle, out);
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *out, cuuint64_t *id, CUgraph *graph,
+				   const CUgraphNode **dependencies, size_t *n)
+{
+	if (graph)
+		*graph = NULL;
+	if (dependencies)
+		*dependencies = NULL;
+	if (n)
+		*n = 0;
+	return cuStreamGetCaptureInfo(handle, out, id);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *out, cuuint64_t *id, CUgraph *graph,
+				   const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *n)
+{
+	if (edges)
+		*edges = NULL;
+	return cuStreamGetCaptureInfo_v2(handle, out, id, graph, dependencies, n);
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One block. Every thread has a program counter of its own and runs until it must wait for others, is out of fuel, or
+ * ends; so threads of a warp that went different ways need not be brought together again by force.
+ */
+#include "ops.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+handler run_read_special;
+
+const struct insn *fault(struct thread *t, const struct insn *i, enum ptx_status status, const char *format, ...)
+{
+	struct grid *g = t->worker->grid;
+	const struct ptx_module *m = g->kernel->module;
+	struct text line = lex_line(m->text, m->length, i->line);
+	char message[256];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(message, sizeof message, format, args);
+	va_end(args);
+	pthread_mutex_lock(&g->lock);
+	if (!g->stop) {
+		g->error->status = status;
+		snprintf(g->error->message, sizeof g->error->message,
+			 "kernel %.100s, block (%u,%u,%u), thread (%u,%u,%u), line %u: %s: %.*s", g->kernel->name,
+			 t->worker->ctaid[0], t->worker->ctaid[1], t->worker->ctaid[2], t->tid[0], t->tid[1], t->tid[2],
+			 i->line, message, (int)(line.n < 100 ? line.n : 100), line.s);
+		g->stop = true;
+	}
+	pthread_mutex_unlock(&g->lock);
+	t->pc = i;
+	return NULL;
+}
+
+static uint64_t nanoseconds(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* In the order of operand.c's list. */
+uint64_t special_value(const struct thread *t, uint64_t number)
+{
+	const struct worker *w = t->worker;
+	const struct grid *g = w->grid;
+	uint32_t lane = t->lane;
+
+	if (number < 3)
+		return t->tid[number];
+	if (number < 6)
+		return g->launch->block[number - 3];
+	if (number < 9)
+		return w->ctaid[number - 6];
+	if (number < 12)
+		return g->launch->grid[number - 9];
+	switch (number) {
+	case 12:
+		return lane;
+	case 13:
+		return t->warp;
+	case 14:
+		return (w->n_threads + WARP - 1) / WARP;
+	case 15:
+		return w->index;
+	case 16:
+		return g->launch->sm_count ? g->launch->sm_count : 1;
+	case 17:
+		return g->id;
+	case 18:
+		return 1u << lane;
+	case 19:
+		return ~(u32)0 >> (31 - lane);
+	case 20:
+		return (1u << lane) - 1;
+	case 21:
+		return (u32)(~(u32)0 << lane);
+	case 22:
+		return (u32)(~(u32)0 << lane << 1);
+	case 23:
+		return (u32)nanoseconds(CLOCK_MONOTONIC);
+	case 24:
+		return nanoseconds(CLOCK_MONOTONIC) >> 32;
+	case 25:
+		return nanoseconds(CLOCK_MONOTONIC);
+	case 26:
+		return nanoseconds(CLOCK_REALTIME);
+	case 27:
+		return (u32)nanoseconds(CLOCK_REALTIME);
+	case 28:
+		return nanoseconds(CLOCK_REALTIME) >> 32;
+	case 29:
+		return g->launch->dynamic_shared_bytes;
+	case 30:
+	case 46:
+		return g->shared_bytes;
+	case 45:
+		return WARP;
+	default:
+		break;
+	}
+	/* without clusters each block is one by itself */
+	if (number >= 31 && number < 34)
+		return w->ctaid[number - 31];
+	if (number >= 34 && number < 37)
+		return g->launch->grid[number - 34];
+	if ((number >= 40 && number < 43) || number == 44)
+		return 1;
+	return 0;
+}
+
+HANDLER(run_read_special)
+{
+	r[i->d] = special_value(t, i->imm);
+	return i + 1;
+}
+
+static void fill_frame(struct thread *t, const struct function *f)
+{
+	const struct grid *g = t->worker->grid;
+
+	memset(t->r, 0, f->n_slots * sizeof *t->r);
+	for (uint32_t k = 0; k < f->n_inits; k++) {
+		const struct init *init = &f->inits[k];
+		uint64_t *cell = &t->r[init->slot];
+
+		switch (init->kind) {
+		case INIT_SHARED:
+			*cell = g->kernel->shared_offset[init->symbol->shared_index] + init->value;
+			break;
+		case INIT_FRAME:
+			*cell = t->base + init->value;
+			break;
+		case INIT_SPECIAL:
+			*cell = special_value(t, init->value);
+			break;
+		default:
+			*cell = init->value;
+		}
+	}
+}
+
+static bool no_room(struct thread *t, const struct insn *i, const char *what)
+{
+	fault(t, i, PTX_STACK_OVERFLOW, "calls too deep: no more %s", what);
+	return false;
+}
+
+static bool grow_local(struct thread *t, const struct insn *i, uint64_t want)
+{
+	uint64_t capacity = t->local_capacity ? t->local_capacity : 256;
+	uint8_t *memory;
+
+	if (want <= t->local_capacity)
+		return true;
+	while (capacity < want)
+		capacity *= 2;
+	memory = want <= LOCAL_BYTES ? realloc(t->local, capacity) : NULL;
+	if (!memory)
+		return no_room(t, i, "local memory");
+	memset(memory + t->local_capacity, 0, capacity - t->local_capacity);
+	t->local = memory;
+	t->local_capacity = (uint32_t)capacity;
+	return true;
+}
+
+static bool grow_stack(struct thread *t, const struct insn *i, uint64_t want)
+{
+	uint64_t capacity = t->stack_capacity ? t->stack_capacity : want;
+	uint64_t *stack;
+
+	if (want <= t->stack_capacity)
+		return true;
+	while (capacity < want)
+		capacity *= 2;
+	stack = want <= STACK_SLOTS ? realloc(t->stack, capacity * sizeof *stack) : NULL;
+	if (!stack)
+		return no_room(t, i, "registers");
+	t->r = stack + (t->r ? t->r - t->stack : 0);
+	t->stack = stack;
+	t->stack_capacity = (uint32_t)capacity;
+	return true;
+}
+
+static bool grow_frames(struct thread *t, const struct insn *i)
+{
+	uint32_t capacity = t->frames_capacity ? 2 * t->frames_capacity : 8;
+	struct call_frame *frames;
+
+	if (t->depth < t->frames_capacity)
+		return true;
+	frames = realloc(t->frames, capacity * sizeof *frames);
+	if (!frames)
+		return no_room(t, i, "memory");
+	t->frames = frames;
+	t->frames_capacity = capacity;
+	return true;
+}
+
+bool push_frame(struct thread *t, const struct insn *i, const struct function *f)
+{
+	uint64_t base = ((uint64_t)t->local_used + 31) & ~(uint64_t)31;
+
+	if (!grow_local(t, i, base + f->frame_bytes) || !grow_stack(t, i, (uint64_t)t->stack_used + f->n_slots) ||
+	    !grow_frames(t, i))
+		return false;
+	t->frames[t->depth++] = (struct call_frame){ i + 1, NULL, t->function, (uint32_t)(t->r - t->stack),
+						     t->function->n_slots, t->base };
+	t->base = (uint32_t)base;
+	t->local_used = (uint32_t)base + f->frame_bytes;
+	t->r = t->stack + t->stack_used;
+	t->stack_used += f->n_slots;
+	t->function = f;
+	fill_frame(t, f);
+	return true;
+}
+
+static bool start_thread(struct worker *w, uint32_t index)
+{
+	const uint32_t *block = w->grid->launch->block;
+	const struct function *f = w->grid->kernel->function;
+	struct thread *t = &w->threads[index];
+
+	t->worker = w;
+	t->index = index;
+	t->lane = index % WARP;
+	t->warp = index / WARP;
+	t->tid[0] = index % block[0];
+	t->tid[1] = index / block[0] % block[1];
+	t->tid[2] = index / block[0] / block[1];
+	t->state = THREAD_READY;
+	t->carry = false;
+	t->depth = t->base = 0;
+	t->function = f;
+	t->pc = f->code;
+	if (!grow_local(t, f->code, f->frame_bytes) || !grow_stack(t, f->code, f->n_slots))
+		return false;
+	t->local_used = f->frame_bytes;
+	t->stack_used = f->n_slots;
+	t->r = t->stack;
+	fill_frame(t, f);
+	return true;
+}
+
+static void run_thread(struct thread *t)
+{
+	const struct insn *i = t->pc;
+
+	t->fuel = FUEL;
+	do
+		i = i->run(t, t->r, i);
+	while (i);
+}
+
+static bool stopped(struct worker *w)
+{
+	struct grid *g = w->grid;
+
+	if (g->launch->cancel && *g->launch->cancel)
+		fault(&w->threads[0], w->threads[0].pc, PTX_CANCELLED, "cancelled");
+	return g->stop;
+}
+
+/* Runs each lane as far as it gets, and again after each warp-wide operation. False: the grid stops. */
+static bool run_warp_lanes(struct worker *w, uint32_t warp, bool *progress)
+{
+	uint32_t first = warp * WARP, last = first + WARP < w->n_threads ? first + WARP : w->n_threads;
+
+	do {
+		for (uint32_t k = first; k < last; k++) {
+			if (w->threads[k].state != THREAD_READY)
+				continue;
+			*progress = true;
+			run_thread(&w->threads[k]);
+			if (stopped(w))
+				return false;
+		}
+	} while (warp_settle(w, warp));
+	return true;
+}
+
+static bool place_block(struct worker *w, uint64_t index)
+{
+	const uint32_t *grid = w->grid->launch->grid;
+
+	w->ctaid[0] = (uint32_t)(index % grid[0]);
+	w->ctaid[1] = (uint32_t)(index / grid[0] % grid[1]);
+	w->ctaid[2] = (uint32_t)(index / grid[0] / grid[1]);
+	w->alive = w->n_threads;
+	memset(w->barriers, 0, sizeof w->barriers);
+	memset(w->shared, 0, w->shared_bytes);
+	for (uint32_t k = 0; k < w->n_threads; k++)
+		if (!start_thread(w, k))
+			return false;
+	return true;
+}
+
+static bool deadlock(struct worker *w)
+{
+	for (uint32_t k = 0; k < w->n_threads; k++) {
+		struct thread *t = &w->threads[k];
+
+		if (t->state != THREAD_EXITED) {
+			fault(t, t->pc, PTX_DEADLOCK, "no thread of the block can go on; this one waits here");
+			break;
+		}
+	}
+	return false;
+}
+
+bool run_block(struct worker *w, uint64_t index)
+{
+	if (!place_block(w, index))
+		return false;
+	while (w->alive) {
+		bool progress = false;
+
+		for (uint32_t warp = 0; warp * WARP < w->n_threads; warp++)
+			if (!run_warp_lanes(w, warp, &progress))
+				return false;
+		if (!progress && w->alive)
+			return deadlock(w);
+		barriers_check(w);
+	}
+	return !stopped(w);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call as decoded. */
+#ifndef PTX_CONTROL_H
+#define PTX_CONTROL_H
+
+#include "state.h"
+
+struct call_value {
+	bool in_frame;     /* else a cell */
+	uint32_t at, size;
+};
+
+struct call {
+	struct function *target;    /* NULL: its address is in cell `a` */
+	struct function *prototype; /* of an indirect call */
+	struct call_value *args, *returns;
+	uint32_t n_args, n_returns;
+};
+
+/* For built-in functions: argument k of the call instruction, and its first return value. */
+uint64_t call_argument(const struct thread *t, const struct insn *i, uint32_t k);
+void call_return(struct thread *t, const struct insn *i, uint64_t value);
+
+#endif

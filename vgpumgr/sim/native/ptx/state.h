@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What exists while a kernel runs: the grid, a worker for each host thread, and the threads of the worker's block. */
+#ifndef PTX_STATE_H
+#define PTX_STATE_H
+
+#include "module.h"
+
+#include <pthread.h>
+
+enum {
+	WARP = 32,
+	MAX_BLOCK = 1024,
+	BARRIERS = 16,
+	CACHE = 64,
+	FUEL = 20000,                   /* backward branches and calls before another thread gets its turn */
+	STACK_SLOTS = 1 << 20,          /* register cells of one thread, all frames together */
+	LOCAL_BYTES = 512 << 10,        /* local memory of one thread, as the hardware's bound */
+	MAX_SHARED = 227 << 10,
+};
+
+struct range { /* a live allocation, as the host told */
+	uint64_t base, length;
+	uint8_t *at;
+	bool write;
+};
+
+enum thread_state {
+	THREAD_READY,
+	THREAD_WARP,     /* at a warp-wide instruction, for the lanes in `mask` */
+	THREAD_CONVERGE, /* at activemask: until no lane of the warp can come closer */
+	THREAD_BARRIER,
+	THREAD_EXITED,
+};
+
+struct call_frame {
+	const struct insn *back;
+	const void *call;  /* the caller's struct call, for return values */
+	const struct function *function;
+	uint32_t r, slots; /* of the caller, in cells of the stack */
+	uint32_t base;     /* caller's frame in local memory */
+};
+
+struct thread {
+	uint64_t *r;
+	const struct insn *pc;
+	struct worker *worker;
+	enum thread_state state;
+	uint32_t fuel;
+	bool carry;
+	uint32_t index, lane, warp, tid[3];
+	uint32_t mask;     /* THREAD_WARP */
+	uint32_t barrier;  /* THREAD_BARRIER */
+	const struct function *function;
+	uint64_t *stack;
+	uint32_t stack_used, stack_capacity;
+	uint8_t *local;
+	uint32_t base, local_used, local_capacity;
+	struct call_frame *frames;
+	uint32_t depth, frames_capacity;
+};
+
+struct barrier {
+	uint32_t arrived, expected; /* expected 0: every thread of the block */
+	uint32_t count;             /* predicates that were true, for .red */
+};
+
+struct grid {
+	struct ptx_kernel *kernel;
+	const struct ptx_launch *launch;
+	struct ptx_error *error;
+	pthread_mutex_t lock;
+	volatile bool stop;
+	uint64_t n_blocks, next_block, id;
+	uint32_t n_threads, dynamic_offset, shared_bytes;
+};
+
+struct worker {
+	struct grid *grid;
+	uint32_t ctaid[3];
+	struct thread *threads;
+	uint32_t n_threads, alive;
+	uint8_t *shared;
+	uint32_t shared_bytes;
+	struct barrier barriers[BARRIERS];
+	struct range cache[CACHE];
+	uint32_t index; /* %smid */
+};
+
+/* Record the first error of the grid and stop it. Always NULL, so that a handler can return it. */
+const struct insn *fault(struct thread *t, const struct insn *i, enum ptx_status status, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* Host memory behind a checked device address, or NULL after a fault. `align` is checked too. */
+uint8_t *reach(struct thread *t, const struct insn *i, enum space space, uint64_t addr, uint32_t size, bool write);
+uint8_t *reach_global(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write);
+
+/*
+ * A warp-wide instruction that every lane of `members` has reached: gives each its results. It occupies two
+ * instructions; the second one's `a` is the cell of the member mask, its `d` the second destination.
+ */
+typedef void warp_operation(struct thread *lanes, uint32_t members);
+
+/* block.c and barrier.c */
+bool run_block(struct worker *w, uint64_t index);
+bool warp_settle(struct worker *w, uint32_t warp);
+void barriers_check(struct worker *w);
+bool push_frame(struct thread *t, const struct insn *i, const struct function *f);
+uint64_t special_value(const struct thread *t, uint64_t number);
+
+/* Text of vprintf: format.c. Reads the arguments from generic addresses. */
+bool format_print(struct thread *t, const struct insn *i, uint64_t format, uint64_t args, int32_t *printed);
+bool read_string(struct thread *t, const struct insn *i, uint64_t addr, char *buffer, size_t size);
+
+#endif
