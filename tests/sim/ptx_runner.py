@@ -61,7 +61,12 @@ def library() -> ctypes.CDLL:
     lib.runner_copy.restype = ctypes.c_bool
     lib.runner_copy.argtypes = [ctypes.c_void_p, u64, ctypes.c_void_p, u64, ctypes.c_bool]
     lib.runner_variable.restype = ctypes.c_bool
-    lib.runner_variable.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
+    lib.runner_variable.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
     lib.runner_info.restype = ctypes.c_bool
     lib.runner_info.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     lib.runner_run.argtypes = [
@@ -207,5 +212,6 @@ def compile_ptx(source: str, arch: str = "compute_80", *options: str) -> str:
             check=True,
             capture_output=True,
             timeout=300,
+            env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"},
         )
         return out.read_text()
