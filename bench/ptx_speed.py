@@ -1,4 +1,4 @@
-"""How fast the PTX interpreter is: instructions per second of one thread that computes, and of loads and stores."""
+"""How fast the PTX interpreter is: instructions per second of one thread, by kind of loop."""
 
 from __future__ import annotations
 

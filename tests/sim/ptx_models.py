@@ -1,4 +1,5 @@
-"""What single PTX instructions compute, written from the ISA manual with Python's integers and fractions."""
+# ruff: noqa: ARG005 - a model takes three operands whether it looks at them or not
+"""What single PTX instructions compute: the ISA manual in Python's integers and fractions."""
 
 from __future__ import annotations
 
@@ -208,7 +209,7 @@ def word_models() -> dict[str, Model]:
 
 
 def float_exact(name: str, op: str, operands: list[float], mode: str) -> int | None:
-    """Bits of an arithmetic instruction on finite numbers, or None where only IEEE's special rules say."""
+    """Bits of an arithmetic result on finite numbers; None where IEEE has a special rule."""
     if not all(map(math.isfinite, operands)):
         return None
     x = [Fraction(v) for v in operands]

@@ -164,7 +164,7 @@ class Module:
         *arguments: float | bytes,
         shared: int = 0,
     ) -> None:
-        """Launch and wait. `codes` has one struct code for each argument, at its natural alignment."""
+        """Launch and wait. `codes` has one struct code for each argument."""
         dims = [*_three(grid), *_three(block)]
         params = pack_params(codes, *arguments)
         status = self._lib.runner_run(

@@ -59,8 +59,15 @@ def test_edited_fat_binaries(fuzzer: Path, tmp_path: Path) -> None:
     for mode in ("none", "speed", "balance"):
         files.append(tmp_path / f"{mode}.fatbin")
         subprocess.run(
-            [nvcc(), "--fatbin", "-arch=compute_80", f"--compress-mode={mode}", "-o", files[-1]]
-            + [SOURCES / "halves.cu"],
+            [
+                nvcc(),
+                "--fatbin",
+                "-arch=compute_80",
+                f"--compress-mode={mode}",
+                "-o",
+                files[-1],
+                SOURCES / "halves.cu",
+            ],
             check=True,
             capture_output=True,
             timeout=300,

@@ -44,7 +44,7 @@ def test_vector_add(module: Module) -> None:
     b = [i * 0.25 for i in range(5000)]
     pa, pb, pc = module.upload("f", a), module.upload("f", b), module.alloc(20000)
     module.run("vector_add", 20, 256, "QQQi", pa, pb, pc, 4999)
-    assert module.read(pc, "f", 5000) == [x + y for x, y in zip(a, b, strict=True)][:4999] + [0.0]
+    assert module.read(pc, "f", 5000) == [*[x + y for x, y in zip(a, b, strict=True)][:4999], 0.0]
 
 
 def test_matmul(module: Module) -> None:
