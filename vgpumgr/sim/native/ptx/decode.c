@@ -73,7 +73,6 @@ static const struct opcode opcodes[] = {
 	{ "sad", decode_sad, 0 },
 	{ "selp", decode_selp, 0 },
 	{ "set", decode_set, 0 },
-	{ "setmaxnreg", decode_setmaxnreg, 0 },
 	{ "setp", decode_setp, 0 },
 	{ "shf", decode_funnel, 0 },
 	{ "shfl", decode_shfl, 0 },
