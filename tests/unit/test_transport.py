@@ -103,7 +103,11 @@ def test_no_descriptors_are_left(rig: Rig) -> None:
     pids = [status.keeper_pid, status.worker.pid, rig.agent.pid]
     before = [open_fds(pid) for pid in pids]
     rig.check("churn")
-    wait_for(lambda: [open_fds(pid) for pid in pids] == before, "descriptors are given back")
+    # not equal: the count before may include a connection that was just being closed
+    wait_for(
+        lambda: all(open_fds(pid) <= n for pid, n in zip(pids, before, strict=True)),
+        "descriptors are given back",
+    )
 
 
 def test_no_agent(rig: Rig) -> None:

@@ -6,8 +6,6 @@ the same methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from vgpumgr.daemon.attachment_documents import GuestPackageDocument
 from vgpumgr.daemon.documents import (
     GpuListDocument,

@@ -334,6 +334,23 @@ static void asynchronous(void)
 	OK(cuEventSynchronize(e));
 }
 
+/* Keeps a kernel running until standard input closes. */
+static void busy(void)
+{
+	CUdeviceptr p;
+	void *mapped;
+
+	new_context();
+	OK(cuMemAllocHost(&mapped, 4));
+	*(volatile unsigned *)mapped = 0;
+	p = (CUdeviceptr)mapped;
+	OK(launch(find_kernel(load_kernels(), "spin"), 1, 1, (void *[]){ &p }));
+	while (getchar() != EOF)
+		;
+	__atomic_store_n((unsigned *)mapped, 1, __ATOMIC_SEQ_CST);
+	OK(cuCtxSynchronize());
+}
+
 static void print(void)
 {
 	int n = 42;
@@ -443,7 +460,7 @@ int main(int argc, char **argv)
 		{ "out_of_bounds", out_of_bounds }, { "use_after_free", use_after_free }, { "trap", trap },
 		{ "failed_assert", failed_assert }, { "misaligned", misaligned },
 		{ "primary_recovers", primary_recovers }, { "order", order }, { "asynchronous", asynchronous },
-		{ "print", print }, { "libraries", libraries }, { "enumerate", enumerate },
+		{ "print", print }, { "busy", busy }, { "libraries", libraries }, { "enumerate", enumerate },
 		{ "bad_images", bad_images }, { "machine_code_only", machine_code_only }, { NULL, NULL },
 	};
 

@@ -52,7 +52,6 @@ CUresult client_charge(struct device *dev, uint64_t bytes)
 void client_uncharge(struct device *dev, uint64_t bytes)
 {
 	sim_client_uncharge(drv.sim, dev->slot, bytes);
-	pthread_mutex_unlock(&lock);
 }
 
 void client_busy(struct device *dev, int change)
