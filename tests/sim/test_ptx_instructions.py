@@ -10,7 +10,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ptx_models import (
+
+from tests.sim.ptx_models import (
     FORMATS,
     Model,
     bit_insert,
@@ -23,7 +24,7 @@ from ptx_models import (
     to_float,
     word_models,
 )
-from ptx_runner import Module
+from tests.sim.ptx_runner import Module
 
 pytestmark = pytest.mark.native
 
