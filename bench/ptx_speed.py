@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "sim"))
 
-from ptx_runner import Module
+from tests.sim.ptx_runner import Module
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 LOOP = """

@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ptx_runner import SOURCES, compile_ptx, library, nvcc
+
+from tests.sim.ptx_runner import SOURCES, compile_ptx, library, nvcc
 
 OK, MALFORMED, NO_PTX, TOO_LARGE = range(4)
 UNKNOWN = 2**64 - 1

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ptx_runner import ROOT, SOURCES, compile_ptx, nvcc
+
+from tests.sim.ptx_runner import ROOT, SOURCES, compile_ptx, nvcc
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 

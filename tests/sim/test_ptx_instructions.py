@@ -10,7 +10,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ptx_models import (
+
+from tests.sim.ptx_models import (
     FORMATS,
     Model,
     bit_insert,
@@ -23,7 +24,7 @@ from ptx_models import (
     to_float,
     word_models,
 )
-from ptx_runner import Module
+from tests.sim.ptx_runner import Module
 
 pytestmark = pytest.mark.native
 
@@ -47,7 +48,6 @@ BODY = """
     st.global.u64 [%rd3], %rd7;
     ret;
 }}
-# ruff: noqa: ARG005 - a model takes three operands whether it looks at them or not
 """
 EDGES = [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 100, 255, 256, 0x7FFF, 0x8000, 0xFFFF, 0x10000]
 EDGES += [2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 0xDEADBEEF12345678]

@@ -8,7 +8,8 @@ import struct
 import threading
 
 import pytest
-from ptx_runner import (
+
+from tests.sim.ptx_runner import (
     ASSERT,
     BAD_LAUNCH,
     CANCELLED,

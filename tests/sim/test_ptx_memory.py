@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from ptx_runner import ILLEGAL_ADDRESS, MISALIGNED, Module, PtxError
+
+from tests.sim.ptx_runner import ILLEGAL_ADDRESS, MISALIGNED, Module, PtxError
 
 pytestmark = pytest.mark.native
 

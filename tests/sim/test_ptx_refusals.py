@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ptx_runner import SYNTAX, TRAP, UNRESOLVED, UNSUPPORTED, Module, PtxError
+
+from tests.sim.ptx_runner import SYNTAX, TRAP, UNRESOLVED, UNSUPPORTED, Module, PtxError
 
 pytestmark = pytest.mark.native
 
