@@ -437,3 +437,17 @@ def test_nothing_to_detach(bench: Bench) -> None:
     with pytest.raises(VgpumgrError) as caught:
         bench.service.show_channel("vm01")
     assert caught.value.id == "VG220"
+
+
+def test_a_keeper_that_does_not_answer_hides_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.service.attach(ask())
+
+    def hang(_id: str) -> None:
+        raise LibvirtError("the keeper does not answer", cause="timed out")
+
+    monkeypatch.setattr(bench.channels, "read_status", hang)
+    (channel,) = bench.service.list_channels().channels
+    assert channel.problem == "the keeper does not answer: timed out"
+    assert len(bench.service.list_vms().vms) == 3
