@@ -1,0 +1,3 @@
+"""libvirt domains: typed XML, PCI slots, and the act of attaching. No policy: nothing here chooses
+a GPU.
+"""

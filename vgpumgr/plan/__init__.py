@@ -1,0 +1,1 @@
+"""Policy: which steps lead from what is to what is asked, and carrying them out."""

@@ -300,7 +300,8 @@ def _profile_lines(profile: MigProfile, board: Board) -> Iterator[str]:
         "encoders": profile.nvenc,
         "jpegs": media[1],
         "ofas": media[2],
-        "memory_bytes": round(profile.memory_gib_nvidia_smi * 1024) * _MIB,
+        # nvidia-smi shows two decimals of what are whole multiples of 64 MiB
+        "memory_bytes": round(profile.memory_gib_nvidia_smi * 16) * 64 * _MIB,
         "media": int(profile.name.endswith("+me")),
         "media_all": int(profile.name.endswith("+me.all")),
         "no_media": int(profile.name.endswith("-me")),

@@ -1,0 +1,1 @@
+"""What is remembered: SQLite in the state directory."""

@@ -1,4 +1,5 @@
-"""What a VM needs to use a ``forward`` attachment: the agent, the CUDA shims, a unit, a loader path.
+"""What a VM needs to use a ``forward`` attachment: the agent, the CUDA shims, a unit, a loader
+path.
 
 The files come from the native part (``_lib/guest``) and the templates (``_lib/templates/guest``).
 """
@@ -17,7 +18,8 @@ LIBRARY_DIRECTORY = "usr/lib/vgpumgr"
 def guest_files(library_directory: Path) -> dict[str, Path]:
     """The guest package: path in the guest (relative to its root) to the file here.
 
-    ``library_directory`` is the native part's, ``vgpumgr/_lib``. Raises ``FileNotFoundError`` if a part is not built.
+    ``library_directory`` is the native part's, ``vgpumgr/_lib``. Raises ``FileNotFoundError`` if a
+    part is not built.
     """
     built, templates = library_directory / "guest", library_directory / "templates" / "guest"
     files = {f"{LIBRARY_DIRECTORY}/{name}": built / name for name in SHIMS}
@@ -34,7 +36,8 @@ def guest_files(library_directory: Path) -> dict[str, Path]:
 def write_archive(library_directory: Path, target: Path) -> list[str]:
     """Write the package as ``.tar.gz``; returns the paths in it. Same input, same bytes.
 
-    Raises ``OSError`` if the target cannot be written, ``FileNotFoundError`` as ``guest_files`` does.
+    Raises ``OSError`` if the target cannot be written, ``FileNotFoundError`` as ``guest_files``
+    does.
     """
     files = guest_files(library_directory)
     buffer = io.BytesIO()

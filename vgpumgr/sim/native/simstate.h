@@ -86,7 +86,7 @@ struct sim_gpu {
 	uint32_t n_profiles;
 	struct sim_profile profiles[SIM_MAX_PROFILES];
 	uint32_t next_serial;
-	struct sim_gi gi[SIM_MAX_GI];
+	struct sim_gi gi[SIM_MAX_GI]; /* those in use in the order of their ids, as are a GPU instance's ci */
 };
 
 /* A process with a CUDA context on a GPU or on one compute instance. */
@@ -115,6 +115,8 @@ struct sim; /* one process's handle */
 /* Opens the machine of directory `dir`, or of $VGPUMGR_SIM where dir is NULL. -ENOENT: no such machine runs. */
 int sim_open(const char *dir, struct sim **out);
 void sim_close(struct sim *sim);
+/* Who made the machine: on it, that user has root's rights. */
+uid_t sim_owner(const struct sim *sim);
 
 /* A consistent view, held under the shared lock until sim_end(). Dead clients are already left out.
  * NULL (errno set) only if the section is opened twice by one thread or, after fork, no descriptor is free. */

@@ -130,5 +130,7 @@ void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes);
 /* Serves the channel until the keeper says stop; argc/argv are the worker's own, see vgpumgr-worker(1). */
 int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], const char *api_version,
 		    const struct vg_session_ops *ops);
+/* Tells the keeper why this worker cannot serve ("cuInit: no device"); call it instead of vg_worker_serve(), then exit. */
+int vg_worker_fail(int argc, char **argv, const char *message);
 
 #endif

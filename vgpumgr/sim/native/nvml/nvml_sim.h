@@ -71,7 +71,7 @@ struct sim *nvml_state(void);
 nvmlReturn_t nvml_refuse(nvmlReturn_t status);
 nvmlReturn_t nvml_not_simulated(void);
 nvmlReturn_t nvml_from_errno(int err);
-/* NVML's word for the rights of the caller: SUCCESS or NO_PERMISSION. */
+/* For calls that need root, which the machine's owner is too: SUCCESS or NO_PERMISSION. Only while a view is open. */
 nvmlReturn_t nvml_check_root(void);
 
 /* Copies a string into a caller's buffer of `length` bytes, as all NVML getters do. */

@@ -48,6 +48,7 @@ struct sim_live {
 struct sim {
 	pthread_mutex_t mutex;    /* threads of one process exclude each other here, processes by flock on fd */
 	int fd;
+	uid_t owner;              /* of the file */
 	pid_t pid;                /* the process that opened fd */
 	char *map;
 	struct sim_machine *copy; /* what readers see and writers change */

@@ -122,6 +122,7 @@ static int map_file(struct sim *sim)
 		return -errno;
 	if (st.st_size != (off_t)SIM_FILE_SIZE)
 		return -EPROTO;
+	sim->owner = st.st_uid;
 	sim->map = mmap(NULL, SIM_FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, sim->fd, 0);
 	if (sim->map == MAP_FAILED) {
 		sim->map = NULL;
@@ -190,6 +191,11 @@ void sim_close(struct sim *sim)
 	handles_remove(sim);
 	pthread_mutex_destroy(&sim->mutex);
 	release(sim);
+}
+
+uid_t sim_owner(const struct sim *sim)
+{
+	return sim->owner;
 }
 
 /* True if the section could be entered; else errno says why. */

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A guest process: each argument is a step, "ok STEP" is printed after it; the first failure ends with its message. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "echo.h"
+
+static struct vg_conn *conn;
+
+static int send_number(uint32_t op, uint64_t value, bool wait, int *status, uint64_t *result)
+{
+	struct vg_frame frame;
+	struct vg_reply reply;
+	int error = vg_begin(conn, op, sizeof(value), VG_BULK_NONE, 0, &frame);
+
+	if (error)
+		return error;
+	memcpy(frame.payload, &value, sizeof(value));
+	if (!wait)
+		return vg_post(conn, &frame);
+	error = vg_call(conn, &frame, &reply);
+	if (error)
+		return error;
+	if (status)
+		*status = reply.status;
+	if (result)
+		memcpy(result, reply.data, reply.length < 8 ? reply.length : 8);
+	vg_reply_done(conn, &reply);
+	return 0;
+}
+
+static int echo_once(size_t length, unsigned seed)
+{
+	struct vg_frame frame;
+	struct vg_reply reply;
+	int error = vg_begin(conn, ECHO_ECHO, length, VG_BULK_NONE, 0, &frame);
+
+	if (error)
+		return error;
+	for (size_t i = 0; i < length; i++)
+		((uint8_t *)frame.payload)[i] = echo_pattern(seed, i);
+	error = vg_call(conn, &frame, &reply);
+	if (error)
+		return error;
+	error = reply.length == length ? 0 : -EBADMSG;
+	for (size_t i = 0; i < length && !error; i++)
+		error = ((const uint8_t *)reply.data)[i] == echo_pattern(seed, i) ? 0 : -EBADMSG;
+	vg_reply_done(conn, &reply);
+	return error;
+}
+
+static int bulk_in(size_t length, uint64_t seed)
+{
+	struct vg_frame frame;
+	struct vg_reply reply;
+	int error = vg_begin(conn, ECHO_BULK_IN, sizeof(seed), VG_BULK_TO_WORKER, length, &frame);
+
+	if (error)
+		return error;
+	memcpy(frame.payload, &seed, sizeof(seed));
+	for (size_t i = 0; i < length; i++)
+		((uint8_t *)frame.bulk)[i] = echo_pattern(seed, i);
+	error = vg_call(conn, &frame, &reply);
+	if (error)
+		return error;
+	error = reply.status ? -EBADMSG : 0;
+	vg_reply_done(conn, &reply);
+	return error;
+}
+
+static int bulk_out(size_t length, uint64_t seed)
+{
+	struct vg_frame frame;
+	struct vg_reply reply;
+	int error = vg_begin(conn, ECHO_BULK_OUT, sizeof(seed), VG_BULK_TO_GUEST, length, &frame);
+
+	if (error)
+		return error;
+	memcpy(frame.payload, &seed, sizeof(seed));
+	error = vg_call(conn, &frame, &reply);
+	if (error)
+		return error;
+	error = reply.bulk_length == length ? 0 : -EBADMSG;
+	for (size_t i = 0; i < length && !error; i++)
+		error = ((const uint8_t *)reply.bulk)[i] == echo_pattern(seed, i) ? 0 : -EBADMSG;
+	vg_reply_done(conn, &reply);
+	return error;
+}
+
+/* ---- steps ---- */
+
+static int step_open(void)
+{
+	uint8_t hash[VG_HASH_SIZE];
+
+	echo_hash(hash, 1);
+	return vg_conn_open(hash, "1.0.0", &conn);
+}
+
+static int step_close(void)
+{
+	vg_conn_close(conn);
+	conn = NULL;
+	return 0;
+}
+
+static int step_echo(void)
+{
+	static const size_t lengths[] = { 0, 1, 8, 31, 32, 33, 255, 256, 257, 4096, VG_PAYLOAD_RING_MAX };
+	int error = 0;
+
+	for (unsigned round = 0; round < 40 && !error; round++)
+		for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]) && !error; i++)
+			error = echo_once(lengths[i], round * 100 + i);
+	return error;
+}
+
+static int step_order(void)
+{
+	static uint64_t sent;
+	uint64_t seen = 0;
+	int error = 0;
+
+	for (unsigned i = 0; i < 20000 && !error; i++)
+		error = send_number(ECHO_COUNT, ++sent, false, NULL, NULL);
+	if (!error)
+		error = send_number(ECHO_QUERY, 0, true, NULL, &seen);
+	return error ? error : seen == sent ? 0 : -EBADMSG;
+}
+
+static int step_bulk(void)
+{
+	size_t most = vg_conn_bulk_max(conn);
+	int error = 0;
+
+	for (unsigned i = 0; i < 12 && !error; i++) {
+		error = bulk_in(most - i * 777, i);
+		if (!error)
+			error = bulk_out(most - i * 999, i + 50);
+		if (!error)
+			error = bulk_in(i + 1, i);
+	}
+	return error;
+}
+
+static void *hold_thread(void *result)
+{
+	int status = 0;
+
+	*(int *)result = send_number(ECHO_HOLD, 0, true, &status, NULL);
+	if (status != 7 && !*(int *)result)
+		*(int *)result = -EBADMSG;
+	return NULL;
+}
+
+/* The held call is answered after a later one; the thread that waits for it holds nobody up. */
+static int step_hold(void)
+{
+	pthread_t thread;
+	int result = 0, error = pthread_create(&thread, NULL, hold_thread, &result);
+
+	for (unsigned i = 0; i < 50 && !error; i++)
+		error = echo_once(100, i);
+	usleep(50000);
+	if (!error)
+		error = send_number(ECHO_RELEASE, 0, true, NULL, NULL);
+	pthread_join(thread, NULL);
+	return error ? error : result;
+}
+
+static void *busy_thread(void *argument)
+{
+	int *result = argument;
+
+	for (unsigned i = 0; i < 150 && !*result; i++) {
+		*result = echo_once(i * 100 % 9000, i);
+		if (!*result && i % 8 == 0)
+			*result = bulk_in(5000 + i, i);
+		if (!*result && i % 8 == 4)
+			*result = bulk_out(5000 + i, i);
+		if (!*result)
+			*result = send_number(ECHO_NULL, 0, false, NULL, NULL);
+	}
+	return NULL;
+}
+
+static int step_threads(void)
+{
+	enum { COUNT = 8 };
+	pthread_t thread[COUNT];
+	int result[COUNT] = { 0 }, error = 0;
+
+	for (int i = 0; i < COUNT; i++)
+		pthread_create(&thread[i], NULL, busy_thread, &result[i]);
+	for (int i = 0; i < COUNT; i++) {
+		pthread_join(thread[i], NULL);
+		error = error ? error : result[i];
+	}
+	return error;
+}
+
+static int child_of_fork(void)
+{
+	struct vg_conn *parents = conn;
+	struct vg_frame frame;
+
+	if (vg_begin(conn, ECHO_NULL, 0, VG_BULK_NONE, 0, &frame) != -ENOTCONN)
+		return 1;
+	vg_conn_close(parents);
+	if (step_open() || echo_once(64, 1))
+		return 2;
+	return step_close();
+}
+
+static int step_fork(void)
+{
+	int status, error = echo_once(64, 1);
+	pid_t child = error ? -1 : fork();
+
+	if (!child)
+		_exit(child_of_fork());
+	if (child < 0 || waitpid(child, &status, 0) != child)
+		return -ECHILD;
+	if (status)
+		return -EBADMSG;
+	return echo_once(64, 2);
+}
+
+static int step_violate(void)
+{
+	int error = send_number(ECHO_REFUSE, 0, true, NULL, NULL);
+
+	return error == -ECONNRESET && vg_conn_lost(conn) ? 0 : error ? error : -EBADMSG;
+}
+
+static int step_sizes(void)
+{
+	struct vg_frame frame;
+
+	if (vg_begin(conn, 1, VG_PAYLOAD_RING_MAX + 1, VG_BULK_NONE, 0, &frame) != -EMSGSIZE)
+		return -EBADMSG;
+	if (vg_begin(conn, 1, 8, VG_BULK_TO_WORKER, vg_conn_bulk_max(conn) + 1, &frame) != -EMSGSIZE)
+		return -EBADMSG;
+	for (unsigned i = 0; i < 200; i++) {
+		if (vg_begin(conn, 1, 8, VG_BULK_TO_WORKER, vg_conn_bulk_max(conn), &frame))
+			return -EBADMSG;
+		vg_cancel(conn, &frame);
+	}
+	return 0;
+}
+
+static int step_crash(void)
+{
+	int error = send_number(ECHO_CRASH, 0, true, NULL, NULL);
+
+	return error == -ECONNRESET ? 0 : -EBADMSG;
+}
+
+static int step_lost(void)
+{
+	int error = 0;
+
+	for (unsigned i = 0; i < 5000 && !error; i++) {
+		error = echo_once(8, i);
+		usleep(2000);
+	}
+	return error == -ECONNRESET ? 0 : error ? error : -EBADMSG;
+}
+
+static int step_block(void)
+{
+	return send_number(ECHO_BLOCK, 0, true, NULL, NULL);
+}
+
+static int step_blocked(void) /* until the worker dies */
+{
+	return step_block() == -ECONNRESET ? 0 : -EBADMSG;
+}
+
+static int step_churn(void)
+{
+	int error = 0;
+
+	for (unsigned i = 0; i < 200 && !error; i++) {
+		error = step_open();
+		if (!error)
+			error = echo_once(32, i);
+		if (!error)
+			error = step_close();
+	}
+	return error;
+}
+
+static int step_account(void)
+{
+	return send_number(ECHO_ACCOUNT, 123456, true, NULL, NULL);
+}
+
+static int step_hang(void)
+{
+	printf("hanging\n");
+	fflush(stdout);
+	pause();
+	return 0;
+}
+
+/* Between the calls the worker's thread goes to sleep, and must be woken. */
+static int step_sleepy(void)
+{
+	int error = 0;
+
+	for (unsigned i = 0; i < 30 && !error; i++) {
+		usleep(10000);
+		error = send_number(ECHO_COUNT, i + 1, false, NULL, NULL);
+		usleep(10000);
+		if (!error)
+			error = echo_once(64, i);
+	}
+	return error;
+}
+
+static int step_large(void)
+{
+	int error = 0;
+
+	for (unsigned i = 0; i < 100 && !error; i++)
+		error = send_number(ECHO_LARGE, 0, true, NULL, NULL);
+	return error;
+}
+
+static const struct {
+	const char *name;
+	int (*run)(void);
+} steps[] = {
+	{ "open", step_open },   { "close", step_close },     { "echo", step_echo },       { "order", step_order },
+	{ "bulk", step_bulk },   { "hold", step_hold },       { "threads", step_threads }, { "fork", step_fork },
+	{ "sizes", step_sizes }, { "violate", step_violate }, { "crash", step_crash },     { "lost", step_lost },
+	{ "block", step_block }, { "blocked", step_blocked }, { "churn", step_churn },     { "account", step_account },
+	{ "hang", step_hang },   { "large", step_large },     { "sleepy", step_sleepy },
+};
+
+static int run_step(const char *name)
+{
+	for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+		if (!strcmp(steps[i].name, name))
+			return steps[i].run();
+	return -ENOSYS;
+}
+
+int main(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		int error = run_step(argv[i]);
+
+		if (error) {
+			printf("%s: %s: %s\n", argv[i], strerrorname_np(-error), vg_conn_error());
+			return 1;
+		}
+		printf("ok %s\n", argv[i]);
+		fflush(stdout);
+	}
+	return 0;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker without a GPU: echoes, counts, checks patterns, and misbehaves when asked. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "echo.h"
+
+struct session {
+	uint64_t count;
+	bool holding;
+	uint32_t held;
+	uint8_t *device;
+};
+
+static int open_session(struct vg_lane *lane, const struct vg_peer *peer, void **out)
+{
+	struct session *session;
+
+	(void)lane;
+	if (!strcmp(peer->name, "refused"))
+		return -EACCES;
+	session = calloc(1, sizeof(*session));
+	if (session)
+		session->device = malloc(ECHO_DEVICE);
+	*out = session;
+	return session && session->device ? 0 : -ENOMEM;
+}
+
+static void close_session(void *argument)
+{
+	struct session *session = argument;
+
+	free(session->device);
+	free(session);
+}
+
+static uint64_t number(const struct vg_call *call)
+{
+	uint64_t value = 0;
+
+	memcpy(&value, call->payload, call->payload_length < 8 ? call->payload_length : 8);
+	return value;
+}
+
+static int answer(struct vg_lane *lane, const struct vg_call *call, int status, const void *data, size_t length,
+		  size_t bulk)
+{
+	if (call->wants_reply)
+		vg_answer(lane, call->sequence, status, data, length, bulk);
+	return 0;
+}
+
+static int check_bulk(struct vg_lane *lane, const struct vg_call *call)
+{
+	const uint8_t *bulk = call->bulk_in;
+	int status = 0;
+
+	for (size_t i = 0; i < call->bulk_in_length; i++)
+		status |= bulk[i] != echo_pattern(number(call), i);
+	return answer(lane, call, status, NULL, 0, 0);
+}
+
+static int fill_bulk(struct vg_lane *lane, const struct vg_call *call)
+{
+	uint8_t *bulk = call->bulk_out;
+
+	for (size_t i = 0; i < call->bulk_out_length; i++)
+		bulk[i] = echo_pattern(number(call), i);
+	return answer(lane, call, 0, NULL, 0, call->bulk_out_length);
+}
+
+static int copy_bulk(struct session *session, struct vg_lane *lane, const struct vg_call *call)
+{
+	uint64_t offset = number(call), length = call->bulk_in_length + call->bulk_out_length;
+
+	if (offset > ECHO_DEVICE || length > ECHO_DEVICE - offset)
+		return -EPROTO;
+	if (call->bulk_in)
+		memcpy(session->device + offset, call->bulk_in, length);
+	if (call->bulk_out)
+		memcpy(call->bulk_out, session->device + offset, length);
+	return answer(lane, call, 0, NULL, 0, call->bulk_out_length);
+}
+
+static int hold(struct session *session, struct vg_lane *lane, const struct vg_call *call)
+{
+	if (call->op == ECHO_HOLD) {
+		session->held = call->sequence;
+		session->holding = true;
+		return 0;
+	}
+	answer(lane, call, 0, NULL, 0, 0);
+	if (session->holding)
+		vg_answer(lane, session->held, 7, NULL, 0, 0);
+	session->holding = false;
+	return 0;
+}
+
+static int block(struct vg_lane *lane)
+{
+	while (!vg_lane_closing(lane))
+		usleep(1000);
+	return 0;
+}
+
+static int call(void *argument, struct vg_lane *lane, const struct vg_call *call)
+{
+	static const uint8_t large[VG_PAYLOAD_RING_MAX];
+	struct session *session = argument;
+
+	switch (call->op) {
+	case ECHO_NULL:
+		return answer(lane, call, 0, NULL, 0, 0);
+	case ECHO_ECHO:
+		return answer(lane, call, 0, call->payload, call->payload_length, 0);
+	case ECHO_COUNT:
+		return number(call) == ++session->count ? 0 : -EPROTO;
+	case ECHO_QUERY:
+		return answer(lane, call, 0, &session->count, sizeof(session->count), 0);
+	case ECHO_BULK_IN:
+		return check_bulk(lane, call);
+	case ECHO_BULK_OUT:
+		return fill_bulk(lane, call);
+	case ECHO_HOLD:
+	case ECHO_RELEASE:
+		return hold(session, lane, call);
+	case ECHO_BLOCK:
+		return block(lane);
+	case ECHO_CRASH:
+		abort();
+	case ECHO_STORE:
+	case ECHO_LOAD:
+		return copy_bulk(session, lane, call);
+	case ECHO_ACCOUNT:
+		vg_lane_account(lane, number(call));
+		return answer(lane, call, 0, NULL, 0, 0);
+	case ECHO_LARGE:
+		return answer(lane, call, 0, large, sizeof(large), 0);
+	default:
+		return -EPROTO;
+	}
+}
+
+/* Worker arguments: --interface N, --fail MESSAGE, --die */
+int main(int argc, char **argv)
+{
+	static const struct vg_session_ops ops = { .open = open_session, .call = call, .close = close_session };
+	uint8_t hash[VG_HASH_SIZE];
+	const char *version = "1.0.0";
+
+	echo_hash(hash, 1);
+	for (int i = 1; i + 1 < argc; i++) {
+		if (!strcmp(argv[i], "--interface")) {
+			echo_hash(hash, atoi(argv[i + 1]));
+			version = "2.0.0";
+		}
+		if (!strcmp(argv[i], "--fail")) {
+			vg_worker_fail(argc, argv, argv[i + 1]);
+			return 1;
+		}
+		if (!strcmp(argv[i], "--die"))
+			return 3;
+	}
+	return vg_worker_serve(argc, argv, hash, version, &ops) ? 1 : 0;
+}

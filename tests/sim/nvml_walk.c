@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An NVML client of the ordinary kind: compiled against NVIDIA's header, linked with -lnvidia-ml. Walks the whole MIG
+ * interface on the first GPU: for every profile of the board it makes an instance in every place, a compute instance
+ * in it, looks at the MIG device from all sides, and takes everything away again.
+ */
+#include <nvml.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MUST(call)                                                                                   \
+	do {                                                                                         \
+		nvmlReturn_t status_ = (call);                                                       \
+		if (status_ != NVML_SUCCESS) {                                                       \
+			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call,                \
+				nvmlErrorString(status_));                                           \
+			exit(1);                                                                     \
+		}                                                                                    \
+	} while (0)
+#define CHECK(condition)                                                                             \
+	do {                                                                                         \
+		if (!(condition)) {                                                                  \
+			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);      \
+			exit(1);                                                                     \
+		}                                                                                    \
+	} while (0)
+
+static int is_listed(nvmlDevice_t gpu, nvmlDevice_t mig)
+{
+	unsigned int count;
+
+	MUST(nvmlDeviceGetMaxMigDeviceCount(gpu, &count));
+	for (unsigned int i = 0; i < count; i++) {
+		nvmlDevice_t device;
+
+		if (nvmlDeviceGetMigDeviceHandleByIndex(gpu, i, &device) != NVML_SUCCESS)
+			return 0;
+		if (device == mig)
+			return 1;
+	}
+	return 0;
+}
+
+static void check_mig_device(nvmlDevice_t gpu, nvmlDevice_t mig, const nvmlGpuInstanceProfileInfo_v2_t *profile)
+{
+	char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE], uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
+	nvmlDeviceAttributes_t attributes;
+	nvmlDevice_t other;
+	nvmlMemory_t memory;
+	unsigned int is_mig = 0;
+
+	MUST(nvmlDeviceIsMigDeviceHandle(mig, &is_mig));
+	CHECK(is_mig);
+	MUST(nvmlDeviceGetName(mig, name, sizeof(name)));
+	CHECK(strstr(name, profile->name));
+	MUST(nvmlDeviceGetUUID(mig, uuid, sizeof(uuid)));
+	CHECK(!strncmp(uuid, "MIG-", 4));
+	MUST(nvmlDeviceGetHandleByUUID(uuid, &other));
+	CHECK(other == mig);
+	MUST(nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig, &other));
+	CHECK(other == gpu);
+	MUST(nvmlDeviceGetMemoryInfo(mig, &memory));
+	CHECK(memory.total >> 20 == profile->memorySizeMB);
+	MUST(nvmlDeviceGetAttributes(mig, &attributes));
+	CHECK(attributes.multiprocessorCount == profile->multiprocessorCount);
+	CHECK(attributes.gpuInstanceSliceCount == profile->sliceCount);
+	CHECK(is_listed(gpu, mig));
+}
+
+/* The compute instance that takes the whole GPU instance. */
+static nvmlComputeInstance_t make_compute(nvmlGpuInstance_t gi, unsigned int slices)
+{
+	nvmlComputeInstanceProfileInfo_v2_t info;
+	nvmlComputeInstance_t compute;
+
+	for (unsigned int profile = 0; profile < NVML_COMPUTE_INSTANCE_PROFILE_COUNT; profile++) {
+		info.version = nvmlComputeInstanceProfileInfo_v2;
+		if (nvmlGpuInstanceGetComputeInstanceProfileInfoV(gi, profile, 0, &info) != NVML_SUCCESS ||
+		    info.sliceCount != slices)
+			continue;
+		MUST(nvmlGpuInstanceCreateComputeInstance(gi, info.id, &compute));
+		return compute;
+	}
+	fprintf(stderr, "no compute instance of %u slices\n", slices);
+	exit(1);
+}
+
+static void walk_placement(nvmlDevice_t gpu, const nvmlGpuInstanceProfileInfo_v2_t *profile,
+			   const nvmlGpuInstancePlacement_t *at)
+{
+	nvmlComputeInstanceInfo_t compute_info;
+	nvmlComputeInstance_t compute;
+	nvmlGpuInstanceInfo_t info;
+	nvmlGpuInstance_t gi, same;
+
+	MUST(nvmlDeviceCreateGpuInstanceWithPlacement(gpu, profile->id, at, &gi));
+	CHECK(nvmlDeviceCreateGpuInstanceWithPlacement(gpu, profile->id, at, &same) ==
+	      NVML_ERROR_INSUFFICIENT_RESOURCES);
+	MUST(nvmlGpuInstanceGetInfo(gi, &info));
+	CHECK(info.placement.start == at->start && info.placement.size == at->size && info.device == gpu);
+	MUST(nvmlDeviceGetGpuInstanceById(gpu, info.id, &same));
+	CHECK(same == gi);
+	compute = make_compute(gi, profile->sliceCount);
+	MUST(nvmlComputeInstanceGetInfo(compute, &compute_info));
+	CHECK(compute_info.gpuInstance == gi);
+	check_mig_device(gpu, compute_info.device, profile);
+	CHECK(nvmlGpuInstanceDestroy(gi) == NVML_ERROR_IN_USE);
+	MUST(nvmlComputeInstanceDestroy(compute));
+	MUST(nvmlGpuInstanceDestroy(gi));
+}
+
+static unsigned int walk_profile(nvmlDevice_t gpu, unsigned int profile)
+{
+	nvmlGpuInstanceProfileInfo_v2_t info = { .version = nvmlGpuInstanceProfileInfo_v2 };
+	nvmlGpuInstancePlacement_t places[16];
+	unsigned int count = 0, remaining;
+
+	if (nvmlDeviceGetGpuInstanceProfileInfoV(gpu, profile, &info) == NVML_ERROR_NOT_SUPPORTED)
+		return 0;
+	MUST(nvmlDeviceGetGpuInstancePossiblePlacements(gpu, info.id, NULL, &count));
+	CHECK(count && count <= 16);
+	MUST(nvmlDeviceGetGpuInstancePossiblePlacements(gpu, info.id, places, &count));
+	MUST(nvmlDeviceGetGpuInstanceRemainingCapacity(gpu, info.id, &remaining));
+	CHECK(remaining == info.instanceCount);
+	for (unsigned int i = 0; i < count; i++)
+		walk_placement(gpu, &info, &places[i]);
+	printf("%s %u %u\n", info.name, info.id, count);
+	return 1;
+}
+
+int main(void)
+{
+	nvmlReturn_t activation;
+	unsigned int current, pending, profiles = 0;
+	nvmlDevice_t gpu;
+
+	MUST(nvmlInit());
+	MUST(nvmlDeviceGetHandleByIndex(0, &gpu));
+	MUST(nvmlDeviceSetMigMode(gpu, NVML_DEVICE_MIG_ENABLE, &activation));
+	MUST(activation);
+	MUST(nvmlDeviceGetMigMode(gpu, &current, &pending));
+	CHECK(current == NVML_DEVICE_MIG_ENABLE && pending == NVML_DEVICE_MIG_ENABLE);
+	for (unsigned int i = 0; i < NVML_GPU_INSTANCE_PROFILE_COUNT; i++)
+		profiles += walk_profile(gpu, i);
+	CHECK(profiles);
+	MUST(nvmlShutdown());
+	return 0;
+}

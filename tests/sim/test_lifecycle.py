@@ -1,0 +1,93 @@
+"""``vgpumgr sim`` as a user runs it: state, /sys and errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.native
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    env = os.environ | {"VGPUMGR_SIM_ROOT": str(tmp_path / "sim")}
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "vgpumgr", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+    yield call
+    for row in json.loads(call("sim", "list", "-o", "json").stdout)["machines"]:
+        if row["running"]:
+            call("sim", "stop", row["name"])
+
+
+@pytest.mark.parametrize("name", ["dgx-a100", "hgx-h100", "a30-pair", "rtx-pro-6000"])
+def test_every_machine_starts_and_its_gpus_agree_with_sysfs(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    assert run("sim", "start", name).returncode == 0
+    gpus = json.loads(run("--machine", name, "gpu", "list", "-o", "json").stdout)["gpus"]
+    root = tmp_path / "sim" / name / "root"
+    for gpu in gpus:
+        device = root / "sys/bus/pci/devices" / gpu["pci"]
+        assert (device / "vendor").read_text() == "0x10de\n"
+        assert int((device / "numa_node").read_text()) == gpu["numa_node"]
+        assert (device / "iommu_group").resolve().name == str(gpu["iommu_group"]["number"])
+        info = root / f"proc/driver/nvidia/gpus/{gpu['pci']}/information"
+        assert gpu["uuid"] in info.read_text()
+    assert run("sim", "stop", name).returncode == 0
+    assert not (tmp_path / "sim" / name).exists()
+
+
+def test_sysfs_behaves_and_keeps_its_state_between_commands(run: Run, tmp_path: Path) -> None:
+    run("sim", "start", "a30-pair")
+    gpu = json.loads(run("--machine", "a30-pair", "gpu", "show", "0", "-o", "json").stdout)
+    address = gpu["gpu"]["pci"]
+    pci = tmp_path / "sim/a30-pair/root/sys/bus/pci"
+    with pytest.raises(OSError, match="No such device"):
+        (pci / "drivers/vfio-pci/bind").write_text(address)
+    (pci / "drivers/nvidia/unbind").write_text(address)
+    (pci / "devices" / address / "driver_override").write_text("vfio-pci\n")
+    (pci / "drivers_probe").write_text(address)
+    assert (pci / "devices" / address / "driver").resolve().name == "vfio-pci"
+    with pytest.raises(PermissionError):
+        (pci / "devices" / address / "vendor").write_text("0x1")
+
+
+def test_what_cannot_be_is_refused_with_the_right_exit_code(run: Run, tmp_path: Path) -> None:
+    unknown = run("sim", "start", "dgx-z9")
+    assert unknown.returncode == 5
+    assert "dgx-a100" in unknown.stderr
+    assert run("sim", "start", "a30-pair").returncode == 0
+    twice = run("sim", "start", "a30-pair")
+    assert twice.returncode == 6
+    assert "sim stop a30-pair" in twice.stderr
+    assert run("--machine", "a30-pair", "gpu", "list").returncode == 0
+    for name in ("hgx-h100", "../x", ""):
+        stopped = run("sim", "stop", name)
+        assert stopped.returncode == 5
+        assert "Traceback" not in stopped.stderr
+    assert (tmp_path / "sim" / "a30-pair").is_dir()
+
+
+def test_env_lets_an_ordinary_nvml_program_see_the_machine(run: Run) -> None:
+    run("sim", "start", "hgx-h100")
+    script = (
+        "import pynvml as n; n.nvmlInit(); "
+        "print(n.nvmlDeviceGetCount(), n.nvmlDeviceGetName(n.nvmlDeviceGetHandleByIndex(7)))"
+    )
+    exports = run("sim", "env", "hgx-h100").stdout
+    shell = subprocess.run(
+        ["sh", "-c", f'{exports}\nexec "$@"', "sh", sys.executable, "-c", script],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shell.stdout.split(maxsplit=1) == ["8", "NVIDIA H100 80GB HBM3\n"]

@@ -1,0 +1,187 @@
+"""Helper processes: answers, deadlines, deaths. The helpers are real processes running a small script."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vgpumgr.errors import HelperDiedError, HelperLateError, InternalError, TooManyStuckError
+from vgpumgr.host.helper import (
+    GRACE_S,
+    MAX_STUCK,
+    Helper,
+    HelperFaultError,
+    HelperState,
+    LateRecords,
+)
+from vgpumgr.host.process import ProcessId, is_alive, read_identity
+
+SCRIPT = """
+import os, signal, sys, time
+from vgpumgr.host.helper import HelperFaultError, serve
+
+class Handlers:
+    def add(self, a, b):
+        return a + b
+    def big(self, size):
+        return "x" * size
+    def wait_for(self, path):
+        while not os.path.exists(path):
+            time.sleep(0.01)
+        return "at last"
+    def refuse(self):
+        raise HelperFaultError("nvml", {"code": 19})
+    def crash(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+    def leave(self):
+        os._exit(3)
+    def stumble(self):
+        raise KeyError("surprise")
+
+serve(int(sys.argv[1]), Handlers())
+"""
+LONG_S = 60.0
+
+
+class FakeClock:
+    """Real deadlines, but a wall clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def wall_s(self) -> float:
+        return time.time() + self.ahead_s
+
+    def sleep(self, duration_s: float) -> None:
+        time.sleep(duration_s)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def records(tmp_path: Path, clock: FakeClock) -> LateRecords:
+    return LateRecords(tmp_path / "run", clock)
+
+
+@pytest.fixture
+def helper(tmp_path: Path, records: LateRecords) -> Iterator[Helper]:
+    script = tmp_path / "helper.py"
+    script.write_text(SCRIPT)
+    root = str(Path(__file__).parents[2])
+    with Helper([sys.executable, str(script)], {"PYTHONPATH": root}, records) as running:
+        yield running
+
+
+def wait_until_gone(process: ProcessId) -> None:
+    deadline = time.monotonic() + LONG_S
+    while is_alive(process):
+        assert time.monotonic() < deadline, "the helper still runs"
+        time.sleep(0.01)
+
+
+def test_calls_are_answered_in_turn(helper: Helper) -> None:
+    assert [helper.call("add", {"a": n, "b": 1}, LONG_S) for n in range(5)] == [1, 2, 3, 4, 5]
+    assert len(helper.call("big", {"size": 3 << 20}, LONG_S)) == 3 << 20
+
+
+def test_a_fault_crosses_with_its_data(helper: Helper) -> None:
+    with pytest.raises(HelperFaultError) as caught:
+        helper.call("refuse", {}, LONG_S)
+    assert (caught.value.kind, caught.value.data) == ("nvml", {"code": 19})
+    assert helper.call("add", {"a": 1, "b": 1}, LONG_S) == 2
+
+
+def test_a_bug_in_the_helper_is_told_with_its_traceback(helper: Helper) -> None:
+    with pytest.raises(InternalError) as caught:
+        helper.call("stumble", {}, LONG_S)
+    assert "KeyError: 'surprise'" in str(caught.value.cause)
+    with pytest.raises(InternalError):
+        helper.call("_private", {}, LONG_S)
+
+
+@pytest.mark.parametrize(("method", "how"), [("crash", "by signal 9"), ("leave", "with status 3")])
+def test_a_dead_helper_is_reported(helper: Helper, method: str, how: str) -> None:
+    with pytest.raises(HelperDiedError) as caught:
+        helper.call(method, {}, LONG_S)
+    assert how in str(caught.value.cause)
+    assert not helper.is_usable
+
+
+def test_a_late_helper_is_recorded_and_left_alone(
+    helper: Helper, records: LateRecords, clock: FakeClock, tmp_path: Path
+) -> None:
+    process = read_identity(helper.pid)
+    assert process is not None
+    go = tmp_path / "go"
+    with pytest.raises(HelperLateError) as caught:
+        helper.call("wait_for", {"path": str(go)}, 0.3)
+    assert caught.value.id == "VG120"
+    assert not helper.is_usable
+    with pytest.raises(HelperLateError):
+        helper.call("add", {"a": 1, "b": 1}, LONG_S)
+    helper.close()
+    assert is_alive(process)
+    assert [(late.process, late.what, late.state) for late in records.list_late()] == [
+        (process, "wait_for", HelperState.LATE)
+    ]
+    clock.ahead_s = GRACE_S + 1
+    assert records.list_late()[0].state is HelperState.STUCK
+    go.touch()
+    wait_until_gone(process)
+    assert records.list_late() == []
+
+
+def test_a_helper_ends_when_its_owner_is_gone(helper: Helper) -> None:
+    helper.call("add", {"a": 1, "b": 1}, LONG_S)
+    process = read_identity(helper.pid)
+    assert process is not None
+    helper.close()
+    wait_until_gone(process)
+
+
+def test_a_helper_has_a_session_of_its_own(helper: Helper) -> None:
+    helper.call("add", {"a": 1, "b": 1}, LONG_S)
+    assert os.getsid(helper.pid) == helper.pid != os.getsid(0)
+
+
+def test_no_more_helpers_beyond_the_limit(records: LateRecords, tmp_path: Path) -> None:
+    """The records are of living processes: this one, under start times that cannot be told apart."""
+    own = read_identity(os.getpid())
+    assert own is not None
+    for number in range(MAX_STUCK):
+        records.record(own, f"call {number}")
+    assert len(records.list_late()) == 1
+    directory = tmp_path / "run" / "late"
+    text = next(directory.glob("*.json")).read_text()
+    for number in range(MAX_STUCK - 1):
+        (directory / f"copy-{number}.json").write_text(text)
+    with pytest.raises(TooManyStuckError) as caught:
+        Helper(["/bin/false"], {}, records)
+    assert caught.value.held_by[0].startswith(f"process {own.pid}")
+
+
+def test_broken_records_are_dropped(records: LateRecords, tmp_path: Path) -> None:
+    directory = tmp_path / "run" / "late"
+    directory.mkdir(parents=True)
+    (directory / "1.json").write_text("{")
+    (directory / "2.json").write_text('{"pid": "x"}')
+    assert records.list_late() == []
+    assert list(directory.iterdir()) == []
+
+
+def test_the_helper_does_not_see_our_signals(helper: Helper) -> None:
+    """Ctrl-C goes to the foreground process group; the helper is not in it."""
+    assert os.getpgid(helper.pid) != os.getpgrp()
+    assert signal.getsignal(signal.SIGINT) is not None

@@ -1,0 +1,94 @@
+"""Options that count for every command, wherever on the line they stand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from vgpumgr.errors import UsageError
+
+
+class Color(StrEnum):
+    """When to colour."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalOptions:
+    """What the global options say; ``verbosity`` is -1 for --quiet, and counts -v."""
+
+    machine: str | None = None
+    color: Color = Color.AUTO
+    verbosity: int = 0
+    debug: bool = False
+
+
+_FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "-q": {"verbosity": -1},
+    "--quiet": {"verbosity": -1},
+    "-v": {"verbosity": 1},
+    "--verbose": {"verbosity": 1},
+    "-vv": {"verbosity": 2},
+    "--debug": {"debug": True},
+}
+_VALUED = ("--machine", "--color")
+
+
+def split_global(
+    arguments: Sequence[str], environ: Mapping[str, str] | None = None
+) -> tuple[GlobalOptions, list[str]]:
+    """Takes the global options out of the command line. What follows ``--`` is left alone.
+
+    Raises UsageError for a missing or unknown value.
+    """
+    env = os.environ if environ is None else environ
+    options = GlobalOptions(
+        machine=env.get("VGPUMGR_MACHINE") or None, debug=bool(env.get("VGPUMGR_DEBUG"))
+    )
+    rest: list[str] = []
+    queue = list(arguments)
+    while queue:
+        word = queue.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--":
+            return options, [*rest, word, *queue]
+        if word in _FLAGS:
+            options = replace(options, **_FLAGS[word])
+        elif name in _VALUED:
+            options = _set(options, name, value if equals else _take(name, queue))
+        else:
+            rest.append(word)
+    return options, rest
+
+
+def _take(name: str, queue: list[str]) -> str:
+    if not queue or queue[0].startswith("-"):
+        raise UsageError(f"{name} needs a value", hint="vgpumgr --help")
+    return queue.pop(0)
+
+
+def _set(options: GlobalOptions, name: str, value: str) -> GlobalOptions:
+    if name == "--machine":
+        return replace(options, machine=value)
+    try:
+        return replace(options, color=Color(value))
+    except ValueError:
+        choices = ", ".join(Color)
+        raise UsageError(f"--color takes one of {choices}, not {value!r}") from None
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether the line asks for JSON: errors are then JSON too, even those of parsing."""
+    words = list(arguments)
+    for index, word in enumerate(words):
+        if word in ("-ojson", "--output=json"):
+            return True
+        if word in ("-o", "--output") and words[index + 1 : index + 2] == ["json"]:
+            return True
+    return False

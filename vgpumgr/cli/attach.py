@@ -1,0 +1,100 @@
+"""``vgpumgr attach``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from vgpumgr.cli.options import GpuOption, Output
+from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.session import Session, get_session
+from vgpumgr.cli.vm_text import render_plan, tell_usable
+from vgpumgr.errors import UsageError
+
+
+class Way(StrEnum):
+    """``--backend``."""
+
+    AUTO = "auto"
+    FORWARD = "forward"
+    PASSTHROUGH = "passthrough"
+    VF = "vf"
+    MDEV = "mdev"
+
+
+class Transport(StrEnum):
+    """``--transport``."""
+
+    AUTO = "auto"
+    RING = "ring"
+    SERIAL = "serial"
+
+
+def command(
+    context: typer.Context,
+    vm: Annotated[str, typer.Argument(help="Name or UUID of the libvirt domain.")],
+    profile: Annotated[str, typer.Option("--profile", help="What it gets: a MIG profile.")],
+    gpu: GpuOption = None,
+    backend: Annotated[Way, typer.Option("--backend", help="How it reaches the VM.")] = Way.AUTO,
+    live: Annotated[bool, typer.Option("--live", help="The running machine; or fail.")] = False,
+    config: Annotated[bool, typer.Option("--config", help="The next start only.")] = False,
+    transport: Annotated[
+        Transport, typer.Option("--transport", help="Shared memory, virtio-serial, or both.")
+    ] = Transport.AUTO,
+    hello_timeout: Annotated[
+        float, typer.Option("--hello-timeout", help="Seconds to wait for the running guest.")
+    ] = 15.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")] = False,
+    output: Output = None,
+) -> None:
+    """Give a VM a slice of a GPU.
+
+    Finds a GPU with room, cuts the slice, starts the worker, gives the domain its devices. If
+    anything fails, everything before it is undone. Without --live and --config: the next start
+    always, a running guest now if it can take the devices.
+
+    \b
+    Examples:
+      vgpumgr attach vm01 --profile 1g.10gb
+      vgpumgr attach vm01 --profile 3g.40gb --gpu 2 --dry-run
+      vgpumgr attach vm01 --profile 1g.10gb --transport serial -o json
+    """
+    asked = {
+        "vm": vm,
+        "profile": profile,
+        "gpu": gpu,
+        "backend": backend.value,
+        "live": live,
+        "config": config,
+        "transport": transport.value,
+        "hello_timeout_s": hello_timeout,
+    }
+    run(get_session(context), asked, dry_run, output)
+
+
+def run(session: Session, asked: dict[str, Any], dry_run: bool, output: Format | None) -> None:
+    """Asks for it and tells what was done."""
+    if output in (Format.CSV, Format.MARKDOWN):
+        raise UsageError(f"attach has no {output} output", hint="-o json")
+    document = session.call("attach", dry_run=dry_run, **asked)
+    if output in (Format.JSON, Format.YAML):
+        print_document(session.streams, document, output)
+    elif output is Format.NAME:
+        session.streams.print(document["plan"]["result"]["attachment"])
+    else:
+        session.streams.print("\n".join(render(document)))
+
+
+def render(document: dict[str, Any]) -> Iterator[str]:
+    """What was or would be done, and from when on the guest can use it."""
+    result = document["plan"]["result"]
+    what = f"{result['profile']} on GPU {result['gpu_index']}"
+    if document["dry_run"]:
+        yield f"would attach {what} to {result['vm']}:"
+    else:
+        yield f"attached {what} to {result['vm']} ({tell_usable(document['usable'])}):"
+    yield from render_plan(document["plan"])
+    yield from (f"  note: {note}" for note in document["notes"])

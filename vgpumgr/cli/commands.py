@@ -1,0 +1,84 @@
+"""The tree of commands, as data: what ``--help`` lists, and which module each verb lives in.
+
+A verb's module has a function ``command`` with typer's annotations, which only parses; it is
+imported when its verb is typed, and at no other time. To add a verb, add a row here and a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One command: its name, its module, and its line in the help."""
+
+    name: str
+    module: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A noun with its verbs."""
+
+    name: str
+    help: str
+    verbs: tuple[Verb, ...]
+
+
+TOP_LEVEL = (
+    Verb("attach", "vgpumgr.cli.attach", "Give a VM a slice of a GPU."),
+    Verb("detach", "vgpumgr.cli.detach", "Take a VM's slice back."),
+    Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
+)
+
+GROUPS = (
+    Group(
+        "gpu",
+        "Physical GPUs: what there is, how it is cut, who uses it.",
+        (
+            Verb("list", "vgpumgr.cli.gpu_list", "List the GPUs."),
+            Verb("show", "vgpumgr.cli.gpu_show", "Show one GPU, its slices and their users."),
+        ),
+    ),
+    Group(
+        "mig",
+        "MIG instances: hardware-isolated slices of a GPU.",
+        (
+            Verb("list", "vgpumgr.cli.mig_list", "List the MIG instances."),
+            Verb("profiles", "vgpumgr.cli.mig_profiles", "List the profiles and what still fits."),
+        ),
+    ),
+    Group(
+        "virtio",
+        "Channels: how VMs without a GPU device reach their slices.",
+        (
+            Verb("list", "vgpumgr.cli.virtio_list", "List the channels."),
+            Verb("show", "vgpumgr.cli.virtio_show", "Show one channel and who uses it."),
+            Verb(
+                "guest-package",
+                "vgpumgr.cli.virtio_guest_package",
+                "Write the archive that a VM needs to use its slice.",
+            ),
+        ),
+    ),
+    Group(
+        "vm",
+        "Virtual machines and what is attached to them.",
+        (
+            Verb("list", "vgpumgr.cli.vm_list", "List the VMs and their slices."),
+            Verb("show", "vgpumgr.cli.vm_show", "Show one VM, its slice and its channel."),
+        ),
+    ),
+    Group(
+        "sim",
+        "Simulated machines: NVML, CUDA, /sys and /proc without a GPU.",
+        (
+            Verb("start", "vgpumgr.cli.sim_start", "Start a simulated machine."),
+            Verb("stop", "vgpumgr.cli.sim_stop", "Stop it and forget its state."),
+            Verb("list", "vgpumgr.cli.sim_list", "List machines, and which of them run."),
+            Verb("env", "vgpumgr.cli.sim_env", "Print the variables for other programs."),
+        ),
+    ),
+)

@@ -1,0 +1,137 @@
+"""``vgpumgr gpu show``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from vgpumgr.cli import gpu_text
+from vgpumgr.cli.options import Output
+from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.session import Session, get_session
+from vgpumgr.errors import UsageError
+from vgpumgr.model.sizes import format_size
+
+_WIDTH = 14
+
+
+def command(
+    context: typer.Context,
+    gpu: Annotated[
+        str, typer.Argument(help="Index, UUID or unique prefix, bus address, MIG UUID.")
+    ],
+    output: Output = None,
+) -> None:
+    """Show one GPU: its slices, whose they are, and what still fits.
+
+    \b
+    Examples:
+      vgpumgr gpu show 0
+      vgpumgr gpu show 3b:00.0
+      vgpumgr gpu show GPU-5c8f -o json
+    """
+    run(get_session(context), gpu, output)
+
+
+def run(session: Session, selector: str, output: Format | None) -> None:
+    """Asks for one GPU and prints it."""
+    if output in (Format.CSV, Format.MARKDOWN):
+        raise UsageError(f"gpu show has no {output} output", hint=f"vgpumgr gpu list -o {output}")
+    document = session.call("show_gpu", selector=selector)
+    if output in (Format.JSON, Format.YAML):
+        print_document(session.streams, document, output)
+    elif output is Format.NAME:
+        session.streams.print(document["gpu"]["uuid"])
+    else:
+        session.streams.print("\n".join(render(document)))
+
+
+def render(document: dict[str, Any]) -> Iterator[str]:
+    """The text, line by line: GPU, then instances with their users, then what fits."""
+    gpu = document["gpu"]
+    yield f"GPU {gpu['index']}  {gpu['model']}"
+    for label, value in _facts(gpu):
+        yield f"  {label:<{_WIDTH}}{value}"
+    if gpu["processes"]:
+        yield "  processes"
+        yield from (f"    {line}" for line in map(_tell_process, gpu["processes"]))
+    if gpu["mig"]["current"]:
+        yield "  instances" + ("" if gpu["instances"] else "     none")
+    for instance in gpu["instances"]:
+        yield from _render_instance(instance)
+    if document["profiles"]:
+        yield "  room"
+        yield from _render_profiles(document["profiles"])
+
+
+def _facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "uuid", gpu["uuid"]
+    yield "pci address", gpu["pci"]
+    yield "numa node", gpu_text.or_absent(gpu["numa_node"])
+    yield "iommu group", _tell_group(gpu)
+    yield "driver", f"{gpu_text.or_absent(gpu['driver'])} {gpu['driver_version']}"
+    if gpu["architecture"]:
+        capability = gpu["compute_capability"]
+        yield "architecture", f"{gpu['architecture']} (compute {capability})"
+    yield "memory", gpu_text.tell_memory(gpu)
+    if gpu["utilisation"]:
+        use = gpu["utilisation"]
+        yield "utilisation", f"{use['gpu_ratio']:.0%} GPU, {use['memory_ratio']:.0%} memory"
+    yield "mig", _tell_mig(gpu["mig"])
+
+
+def _tell_group(gpu: dict[str, Any]) -> str:
+    group = gpu["iommu_group"]
+    if group is None:
+        return gpu_text.ABSENT
+    others = [member for member in group["members"] if member != gpu["pci"]]
+    return f"{group['number']}" + (f", shared with {', '.join(others)}" if others else "")
+
+
+def _tell_mig(mig: dict[str, Any]) -> str:
+    if not mig["supported"]:
+        return "not supported"
+    if not mig["current"]:
+        reset = ", a change needs a reset" if mig["needs_reset"] else ""
+        return gpu_text.tell_mig(mig) + reset
+    return (
+        f"{gpu_text.tell_mig(mig)}; {mig['compute_slices_used']} of {mig['compute_slices']} "
+        f"compute slices, {mig['memory_positions_used']} of {mig['memory_positions']} "
+        "memory positions used"
+    )
+
+
+def _render_instance(instance: dict[str, Any]) -> Iterator[str]:
+    place = gpu_text.tell_placement(instance["placement"])
+    size = format_size(instance["memory_bytes"])
+    yield f"    {instance['id']:<3} {instance['profile']} at {place}, {size}"
+    for compute in instance["compute_instances"]:
+        used = compute["memory_used_bytes"]
+        memory = "" if used is None else f", {format_size(used)} used"
+        yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}"
+    if not instance["compute_instances"]:
+        yield "        no compute instance: not usable yet"
+    if instance["vm"]:
+        yield f"        vm {instance['vm']} (attachment {instance['attachment']})"
+    yield from (f"        {_tell_process(process)}" for process in instance["processes"])
+
+
+def _tell_process(process: dict[str, Any]) -> str:
+    memory = process["memory_bytes"]
+    size = "" if memory is None else f", {format_size(memory)}"
+    return f"process {gpu_text.tell_process(process)}{size}"
+
+
+def _render_profiles(profiles: list[dict[str, Any]]) -> Iterator[str]:
+    width = max(len(profile["name"]) for profile in profiles) + 2
+    for profile in profiles:
+        yield f"    {profile['name']:<{width}}{_tell_fit(profile)}"
+
+
+def _tell_fit(profile: dict[str, Any]) -> str:
+    if profile["why_not"]:
+        return f"no: {profile['why_not']}"
+    places = " ".join(gpu_text.tell_placement(p) for p in profile["free_placements"])
+    return f"{profile['free']} more, at {places}"

@@ -1,0 +1,200 @@
+"""Rows and documents as text: tables for people, everything else for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from vgpumgr.cli.streams import Streams
+from vgpumgr.errors import UsageError
+
+Row = dict[str, Any]
+_GAP = 2
+# what a column that wraps is content with
+_WRAPPED = 20
+
+
+class Format(StrEnum):
+    """``-o``."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: ``text`` for people, ``raw`` for csv (bytes, ratios); wide ones come with ``-o wide``.
+
+    Where the terminal is too narrow, cells that ``wrap`` take several lines, and ``spare`` columns
+    are left out.
+    """
+
+    name: str
+    text: Callable[[Row], str]
+    raw: Callable[[Row], object] | None = None
+    wide: bool = False
+    right: bool = False
+    wraps: bool = False
+    spare: bool = False
+
+    def csv_value(self, row: Row) -> str:
+        """The value without units; empty where there is none."""
+        value = self.raw(row) if self.raw else self.text(row)
+        return "" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How to print: the options of a listing verb."""
+
+    format: Format | None = None
+    columns: str | None = None
+    no_header: bool = False
+
+
+def print_document(streams: Streams, document: dict[str, Any], format_: Format) -> None:
+    """The whole document as JSON or YAML."""
+    if format_ is Format.YAML:
+        import yaml
+
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        streams.print(text.rstrip("\n"))
+    else:
+        import json
+
+        streams.print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_list(
+    streams: Streams,
+    document: dict[str, Any],
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    layout: Layout,
+    name: Callable[[Row], str],
+) -> None:
+    """A list in any format. ``name`` is what ``-o name`` prints: what other commands accept."""
+    chosen = layout.format or Format.TABLE
+    if chosen in (Format.JSON, Format.YAML):
+        print_document(streams, document, chosen)
+    elif chosen is Format.NAME:
+        for row in rows:
+            streams.print(name(row))
+    else:
+        shown = choose_columns(columns, layout.columns, wide=chosen is Format.WIDE)
+        _print_rows(streams, rows, shown, chosen, header=not layout.no_header)
+
+
+def choose_columns(
+    columns: Sequence[Column], wanted: str | None, *, wide: bool
+) -> Sequence[Column]:
+    """The asked-for columns in the asked-for order, else the usual ones. Raises UsageError."""
+    if wanted is None:
+        return [column for column in columns if wide or not column.wide]
+    by_name = {column.name: column for column in columns}
+    return [_find_column(by_name, name.strip()) for name in wanted.split(",")]
+
+
+def _find_column(by_name: dict[str, Column], name: str) -> Column:
+    try:
+        return by_name[name.lower()]
+    except KeyError:
+        import difflib
+
+        near = difflib.get_close_matches(name.lower(), by_name, n=1)
+        why = f"did you mean {near[0]}?" if near else None
+        hint = "--columns " + ",".join(by_name)
+        raise UsageError(f'there is no column "{name}"', why=why, hint=hint) from None
+
+
+def _print_rows(
+    streams: Streams,
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    format_: Format,
+    *,
+    header: bool,
+) -> None:
+    if format_ is Format.CSV:
+        _print_csv(streams, rows, columns, header=header)
+    elif format_ is Format.MARKDOWN:
+        _print_markdown(streams, rows, columns)
+    elif streams.is_terminal:
+        if format_ is Format.TABLE:
+            columns = _drop_spare(columns, rows, streams.width)
+        _print_table(streams, rows, columns, header=header)
+    else:
+        for row in rows:
+            streams.print("\t".join(column.text(row) for column in columns))
+
+
+def _drop_spare(columns: Sequence[Column], rows: Sequence[Row], width: int) -> Sequence[Column]:
+    """Leaves out spare columns, the last first, until the rest fits."""
+    kept = list(columns)
+    for column in reversed(columns):
+        if column.spare and sum(_width(c, rows) + _GAP for c in kept) > width:
+            kept.remove(column)
+    return kept
+
+
+def _width(column: Column, rows: Sequence[Row]) -> int:
+    widest = max((len(column.text(row)) for row in rows), default=0)
+    return max(len(column.name), min(widest, _WRAPPED) if column.wraps else widest)
+
+
+def _print_csv(
+    streams: Streams, rows: Sequence[Row], columns: Sequence[Column], *, header: bool
+) -> None:
+    import csv
+
+    writer = csv.writer(streams.out, lineterminator="\n")
+    if header:
+        writer.writerow([column.name for column in columns])
+    writer.writerows([column.csv_value(row) for column in columns] for row in rows)
+
+
+def _print_markdown(streams: Streams, rows: Sequence[Row], columns: Sequence[Column]) -> None:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    streams.print(line([column.name for column in columns]))
+    streams.print(line(["--:" if column.right else "---" for column in columns]))
+    for row in rows:
+        streams.print(line([column.text(row) for column in columns]))
+
+
+def _print_table(
+    streams: Streams, rows: Sequence[Row], columns: Sequence[Column], *, header: bool
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=header, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for column in columns:
+        justify = "right" if column.right else "left"
+        table.add_column(
+            column.name.upper(),
+            justify=justify,  # type: ignore[arg-type]
+            no_wrap=not column.wraps,
+            min_width=len(column.name),
+        )
+    for row in rows:
+        table.add_row(*(Text(column.text(row)) for column in columns))
+    color = streams.has_color(streams.out)
+    console = Console(
+        file=streams.out,
+        width=streams.width,
+        no_color=not color,
+        force_terminal=color,
+        highlight=False,
+        legacy_windows=False,
+    )
+    console.print(table)

@@ -1,0 +1,35 @@
+"""``vgpumgr sim start``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vgpumgr.cli.options import Output
+from vgpumgr.cli.session import get_session
+from vgpumgr.cli.simulator import become_simulator, format_arguments
+
+
+def command(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A machine file's name; see sim list.")
+    ],
+    libvirt: Annotated[
+        str | None,
+        typer.Option("--libvirt", metavar="URI", help="The hypervisor that goes with it."),
+    ] = None,
+    output: Output = None,
+) -> None:
+    """Start a simulated machine; it keeps its state until `sim stop`.
+
+    \b
+    Examples:
+      vgpumgr sim start dgx-a100
+      vgpumgr --machine dgx-a100 gpu list
+    """
+    arguments = ["start", name]
+    if libvirt is not None:
+        arguments += ["--libvirt", libvirt]
+    become_simulator(get_session(context), *arguments, *format_arguments(output))

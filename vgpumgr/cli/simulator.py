@@ -1,0 +1,25 @@
+"""Hands a ``sim`` command over to the simulator.
+
+Production code does not import the simulator; this process becomes it (``python -m vgpumgr.sim``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from vgpumgr.cli.output import Format
+from vgpumgr.cli.session import Session
+
+
+def become_simulator(session: Session, *arguments: str) -> NoReturn:
+    """Replace this process by the simulator's program with the same streams."""
+    sys.stdout.flush()
+    debug = ["--debug"] if session.options.debug else []
+    os.execv(sys.executable, [sys.executable, "-m", "vgpumgr.sim", *debug, *arguments])
+
+
+def format_arguments(output: Format | None) -> list[str]:
+    """``-o`` for the simulator's program, which knows plain text and JSON."""
+    return ["-o", "json"] if output is Format.JSON else []

@@ -1,0 +1,56 @@
+"""Standard output and error, and what they are: a terminal gets tables and colour, a pipe plain
+text.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TextIO
+
+from vgpumgr.cli.arguments import Color, GlobalOptions
+
+
+class Streams:
+    """Where a command writes. Data goes to ``out``, all else to ``err``."""
+
+    def __init__(
+        self,
+        options: GlobalOptions,
+        out: TextIO | None = None,
+        err: TextIO | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.out = out or sys.stdout
+        self.err = err or sys.stderr
+        self._environ = os.environ if environ is None else environ
+        self._options = options
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person reads standard output."""
+        return self.out.isatty()
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return shutil.get_terminal_size((100, 24)).columns
+
+    def has_color(self, stream: TextIO) -> bool:
+        """Whether to colour what goes there: --color, NO_COLOR, then whether it is a terminal."""
+        if self._options.color is not Color.AUTO:
+            return self._options.color is Color.ALWAYS
+        if self._environ.get("NO_COLOR") or self._environ.get("TERM") == "dumb":
+            return False
+        return stream.isatty()
+
+    def print(self, text: str) -> None:
+        """Data, with a newline."""
+        self.out.write(text + "\n")
+
+    def note(self, text: str) -> None:
+        """A remark on standard error; --quiet leaves it out."""
+        if self._options.verbosity >= 0:
+            self.err.write(text + "\n")

@@ -1,0 +1,42 @@
+"""``vgpumgr virtio guest-package``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vgpumgr.cli.options import Output
+from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.session import Session, get_session
+
+DEFAULT = "vgpumgr-guest.tar.gz"
+
+
+def command(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Option("--output-file", "-f", metavar="FILE", help="Where to write it.")
+    ] = DEFAULT,
+    output: Output = None,
+) -> None:
+    """Write the archive that a VM needs to use its slice: agent, CUDA shims, unit, install.sh.
+
+    \b
+    Examples:
+      vgpumgr virtio guest-package
+      vgpumgr virtio guest-package -f /srv/vgpumgr-guest.tar.gz
+    """
+    run(get_session(context), target, output)
+
+
+def run(session: Session, target: str, output: Format | None) -> None:
+    """Asks for the archive and says what to do with it."""
+    from pathlib import Path
+
+    document = session.call("write_guest_package", target=str(Path(target).absolute()))
+    if output in (Format.JSON, Format.YAML):
+        print_document(session.streams, document, output)
+        return
+    session.streams.print(document["path"])
+    session.streams.note("in the VM, as root: tar xf it, then vgpumgr-guest/install.sh")

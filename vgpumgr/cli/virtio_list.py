@@ -1,0 +1,53 @@
+"""``vgpumgr virtio list``."""
+
+from __future__ import annotations
+
+import typer
+
+from vgpumgr.cli.gpu_text import or_absent
+from vgpumgr.cli.options import Columns, NoHeader, Output
+from vgpumgr.cli.output import Column, Layout, print_list
+from vgpumgr.cli.session import Session, get_session
+from vgpumgr.cli.vm_text import tell_lane_users, tell_worker
+from vgpumgr.model.sizes import format_size
+
+COLUMNS = (
+    Column("vm", lambda c: str(c["vm"])),
+    Column("id", lambda c: str(c["id"]), wide=True),
+    Column("device", lambda c: or_absent(c["device"]), wide=True),
+    Column("transport", lambda c: or_absent(c["transport"])),
+    Column("worker", tell_worker),
+    Column("pid", lambda c: or_absent(c["worker_pid"]), lambda c: c["worker_pid"], right=True),
+    Column("lanes", lambda c: str(len(c["lanes"])), right=True),
+    Column("used_by", tell_lane_users),
+    Column("calls", lambda c: str(c["calls"]), right=True),
+    Column("in", lambda c: format_size(c["bytes_in"]), lambda c: c["bytes_in"], right=True),
+    Column("out", lambda c: format_size(c["bytes_out"]), lambda c: c["bytes_out"], right=True),
+    Column(
+        "memory", lambda c: format_size(c["memory_bytes"]), lambda c: c["memory_bytes"], right=True
+    ),
+    Column("restarts", lambda c: str(c["worker_restarts"]), wide=True, right=True),
+)
+
+
+def command(
+    context: typer.Context,
+    output: Output = None,
+    columns: Columns = None,
+    no_header: NoHeader = False,
+) -> None:
+    """List the channels: worker, transport, and the guest's processes on it.
+
+    \b
+    Examples:
+      vgpumgr virtio list
+      vgpumgr virtio list -o csv --columns vm,calls,in,out
+    """
+    run(get_session(context), Layout(output, columns, no_header))
+
+
+def run(session: Session, layout: Layout) -> None:
+    """Asks for the channels and prints them."""
+    document = session.call("list_channels")
+    rows = document["channels"]
+    print_list(session.streams, document, rows, COLUMNS, layout, name=lambda c: str(c["vm"]))

@@ -1,0 +1,58 @@
+"""``vgpumgr vm show``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from vgpumgr.cli.options import Output
+from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.session import Session, get_session
+from vgpumgr.cli.vm_text import render_attachment, render_channel, tell_usable
+from vgpumgr.errors import UsageError
+
+
+def command(
+    context: typer.Context,
+    vm: Annotated[str, typer.Argument(help="Name or UUID.")],
+    output: Output = None,
+) -> None:
+    """Show one VM: its slice, its channel, who uses it.
+
+    \b
+    Examples:
+      vgpumgr vm show vm01
+      vgpumgr vm show vm01 -o json
+    """
+    run(get_session(context), vm, output)
+
+
+def run(session: Session, vm: str, output: Format | None) -> None:
+    """Asks for the VM and prints it."""
+    if output in (Format.CSV, Format.MARKDOWN):
+        raise UsageError(f"vm show has no {output} output", hint=f"vgpumgr vm list -o {output}")
+    document = session.call("show_vm", selector=vm)
+    if output in (Format.JSON, Format.YAML):
+        print_document(session.streams, document, output)
+    elif output is Format.NAME:
+        session.streams.print(document["vm"]["name"])
+    else:
+        session.streams.print("\n".join(render(document["vm"])))
+
+
+def render(vm: dict[str, Any]) -> Iterator[str]:
+    """The text, line by line."""
+    yield f"VM {vm['name']}  {vm['state']}"
+    yield f"  uuid          {vm['uuid']}"
+    if vm["attachment"] is None:
+        yield "  attachment    none"
+    else:
+        yield from render_attachment(vm["attachment"])
+        yield f"  usable        {tell_usable(vm['usable'])}"
+        yield f"  in live       {', '.join(vm['devices_live']) or 'nothing'}"
+        yield f"  in config     {', '.join(vm['devices_config']) or 'nothing'}"
+    if vm["channel"] is not None:
+        yield from render_channel(vm["channel"])
+    yield from (f"  problem: {problem}" for problem in vm["problems"])

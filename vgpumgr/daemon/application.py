@@ -1,0 +1,123 @@
+"""The application: every operation as a method that answers a document.
+
+The command line calls it in its own process as long as no daemon answers; the daemon's REST API is
+the same methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vgpumgr.daemon.attachment_documents import GuestPackageDocument
+from vgpumgr.daemon.documents import (
+    GpuListDocument,
+    GpuShowDocument,
+    LostGpuDocument,
+    MachineDocument,
+    MigInstanceRow,
+    MigListDocument,
+    MigProfileRow,
+    MigProfilesDocument,
+)
+from vgpumgr.daemon.gpu_view import (
+    Owners,
+    describe_gpu,
+    describe_instance,
+    describe_profile,
+    index_owners,
+)
+from vgpumgr.daemon.guest_package import write_guest_package
+from vgpumgr.host.machine import Machine
+from vgpumgr.mig.owners import NoOwners, OwnerProvider
+from vgpumgr.mig.selection import select_gpu
+from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.nvml.inventory import read_machine_inventory
+from vgpumgr.nvml.protocol import Nvml
+
+
+class Application:
+    """Operations on one machine. Owners come from whoever remembers attachments."""
+
+    def __init__(self, machine: Machine, nvml: Nvml, owners: OwnerProvider | None = None) -> None:
+        self.machine = machine
+        self.nvml = nvml
+        self._owners = owners or NoOwners()
+
+    def read_inventory(self) -> Inventory:
+        """All GPUs as models, observed now."""
+        return read_machine_inventory(self.nvml, self.machine)
+
+    def list_gpus(self) -> GpuListDocument:
+        """Every GPU with instances, owners and processes."""
+        inventory = self.read_inventory()
+        owners = self._index_owners()
+        return GpuListDocument(
+            machine=self._describe_machine(inventory),
+            gpus=[describe_gpu(gpu, owners) for gpu in inventory.gpus],
+            lost=[
+                LostGpuDocument(index=lost.index, nvml_code=lost.code, nvml_text=lost.text)
+                for lost in inventory.lost
+            ],
+        )
+
+    def show_gpu(self, selector: str) -> GpuShowDocument:
+        """One GPU with every profile and what still fits. Raises GpuNotFoundError,
+        GpuAmbiguousError.
+        """
+        inventory = self.read_inventory()
+        gpu = select_gpu(inventory.gpus, selector)
+        return GpuShowDocument(
+            machine=self._describe_machine(inventory),
+            gpu=describe_gpu(gpu, self._index_owners()),
+            profiles=[describe_profile(gpu, profile) for profile in gpu.profiles],
+        )
+
+    def list_mig_instances(self, selector: str | None = None) -> MigListDocument:
+        """Every MIG instance of all GPUs, or of one."""
+        owners = self._index_owners()
+        return MigListDocument(
+            instances=[
+                MigInstanceRow(
+                    gpu_index=gpu.index,
+                    gpu_uuid=gpu.uuid,
+                    **describe_instance(gpu, instance, owners).model_dump(),
+                )
+                for gpu in self._select(selector)
+                for instance in gpu.instances
+            ]
+        )
+
+    def list_mig_profiles(self, selector: str | None = None) -> MigProfilesDocument:
+        """Every MIG profile of all GPUs, or of one, with how many more fit now."""
+        return MigProfilesDocument(
+            profiles=[
+                MigProfileRow(
+                    gpu_index=gpu.index,
+                    gpu_uuid=gpu.uuid,
+                    **describe_profile(gpu, profile).model_dump(),
+                )
+                for gpu in self._select(selector)
+                for profile in gpu.profiles
+            ]
+        )
+
+    def write_guest_package(self, target: str) -> GuestPackageDocument:
+        """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""
+        return write_guest_package(target)
+
+    def _select(self, selector: str | None) -> tuple[Gpu, ...]:
+        gpus = self.read_inventory().gpus
+        return gpus if selector is None else (select_gpu(gpus, selector),)
+
+    def _index_owners(self) -> Owners:
+        return index_owners(self._owners.list_owners())
+
+    def _describe_machine(self, inventory: Inventory) -> MachineDocument:
+        cuda = inventory.cuda_version
+        return MachineDocument(
+            name=self.machine.name,
+            simulated=self.machine.is_simulated,
+            driver_version=inventory.driver_version,
+            nvml_version=inventory.nvml_version,
+            cuda_version=f"{cuda[0]}.{cuda[1]}" if cuda else None,
+        )

@@ -1,0 +1,153 @@
+"""The documents about VMs, attachments and channels; see ``documents`` for the rules."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from vgpumgr.daemon.documents import SCHEMA, Document, PlacementDocument
+
+
+class StepDocument(Document):
+    """One step of a plan."""
+
+    kind: str = Field(description="a fixed name: mig.gi.create, domain.attach, ...")
+    target: dict[str, Any] = Field(description="what it is done to")
+    description: str
+
+
+class PlanDocument(Document):
+    """What an operation does, in order."""
+
+    operation: Literal["attach", "detach"]
+    subject: str = Field(description="the VM")
+    on_failure: Literal["undo", "stop"]
+    notes: list[str]
+    result: dict[str, Any]
+    steps: list[StepDocument]
+
+
+class AttachmentDocument(Document):
+    """A slice that belongs to a VM."""
+
+    id: str
+    vm: str
+    vm_uuid: str
+    profile: str
+    backend: str
+    transport: Literal["auto", "ring", "serial"]
+    state: Literal["attaching", "attached", "detaching"]
+    gpu: str
+    gpu_instance_id: int | None
+    compute_instance_id: int | None
+    device: str | None = Field(description="what CUDA calls the slice: MIG-...")
+    placement: PlacementDocument
+    memory_bytes: int
+    created_s: float
+
+
+class LaneDocument(Document):
+    """A guest process that uses the channel, as the guest names it."""
+
+    id: int
+    pid: int
+    name: str
+    transport: Literal["ring", "serial"]
+    calls: int
+    bytes_in: int
+    bytes_out: int
+    memory_bytes: int
+
+
+class ChannelDocument(Document):
+    """A VM's channel: keeper, worker, and who speaks on it."""
+
+    id: str
+    vm: str
+    device: str | None
+    running: bool = Field(description="its keeper runs")
+    keeper_pid: int | None
+    worker_pid: int | None
+    worker_ready: bool
+    worker_restarts: int
+    hello: bool = Field(description="the guest's agent has spoken")
+    transport: Literal["ring", "serial"] | None = Field(description="what the guest uses")
+    ring_bytes: int
+    problem: str | None
+    lanes: list[LaneDocument]
+    calls: int
+    bytes_in: int
+    bytes_out: int
+    memory_bytes: int = Field(description="device memory that the guest's processes hold")
+
+
+class VmDocument(Document):
+    """A VM and what it has."""
+
+    name: str
+    uuid: str
+    state: Literal["running", "paused", "shut off", "undefined"]
+    persistent: bool
+    attachment: AttachmentDocument | None
+    usable: Literal["now", "next-start"] | None = Field(description="when the guest can use it")
+    devices_live: list[str] = Field(description="aliases of our devices in the running machine")
+    devices_config: list[str] = Field(description="aliases of our devices in the definition")
+    channel: ChannelDocument | None
+    problems: list[str]
+
+
+class AttachDocument(Document):
+    """``vgpumgr attach -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    dry_run: bool
+    plan: PlanDocument
+    attachment: AttachmentDocument | None = Field(description="null for a dry run")
+    usable: Literal["now", "next-start"] | None
+    notes: list[str] = Field(description="what happened besides the plan")
+
+
+class DetachDocument(Document):
+    """``vgpumgr detach -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    dry_run: bool
+    plan: PlanDocument
+    notes: list[str]
+
+
+class VmListDocument(Document):
+    """``vgpumgr vm list -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    vms: list[VmDocument]
+
+
+class VmShowDocument(Document):
+    """``vgpumgr vm show -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    vm: VmDocument
+
+
+class ChannelListDocument(Document):
+    """``vgpumgr virtio list -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    channels: list[ChannelDocument]
+
+
+class ChannelShowDocument(Document):
+    """``vgpumgr virtio show -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    channel: ChannelDocument
+
+
+class GuestPackageDocument(Document):
+    """``vgpumgr virtio guest-package -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    path: str
+    files: list[str]

@@ -1,0 +1,222 @@
+"""Attaching and detaching as operations, and what there is to see of VMs and their channels."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vgpumgr.daemon.attachment_documents import (
+    AttachDocument,
+    ChannelListDocument,
+    ChannelShowDocument,
+    DetachDocument,
+    VmDocument,
+    VmListDocument,
+    VmShowDocument,
+)
+from vgpumgr.daemon.attachment_view import (
+    describe_attachment,
+    describe_channel,
+    describe_plan,
+    describe_undefined_vm,
+    describe_vm,
+    tell_usable,
+)
+from vgpumgr.domain.hypervisor import Hypervisor, Vm
+from vgpumgr.errors import (
+    ChannelNotFoundError,
+    DomainChangedError,
+    NotPermittedError,
+    VmNotFoundError,
+)
+from vgpumgr.host.clock import Clock
+from vgpumgr.host.lock import lock_file
+from vgpumgr.model.gpu import Inventory
+from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_request, plan_attach
+from vgpumgr.plan.detach import DetachObserved, find_attachment, plan_cleanup, plan_detach
+from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.journal import Journal
+from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.plan.step import Plan
+from vgpumgr.plan.world import World
+from vgpumgr.virtio.channel import Channels, ChannelStatus
+
+#: how often to plan anew when somebody edits the domain at the same time
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the operations work with; a test replaces any of it."""
+
+    nvml: Nvml
+    read_inventory: Callable[[], Inventory]
+    hypervisor: Hypervisor
+    channels: Channels
+    store: AttachmentStore
+    clock: Clock
+    state_dir: Path
+    run_dir: Path
+    boot_id: str
+    is_privileged: bool
+
+
+class AttachmentService:
+    """The operations on attachments of one machine."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def attach(self, request: AttachRequest, dry_run: bool = False) -> AttachDocument:
+        """Gives a VM a slice. Raises what stands in the way before anything is changed, or what
+        ended it after everything was undone.
+        """
+        check_request(request)
+        if dry_run:
+            _, plan = self._plan_attach(request)
+            document = describe_plan(plan)
+            return AttachDocument(
+                dry_run=True, plan=document, attachment=None, usable=None, notes=[]
+            )
+        self._check_permitted("attach")
+        with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
+            plan, world = self._attach_locked(request)
+        return self._describe_attached(plan, world)
+
+    def _attach_locked(self, request: AttachRequest) -> tuple[Plan[World], World]:
+        for attempt in range(1, _ATTEMPTS + 1):
+            record, plan = self._plan_attach(request)
+            world = self._make_world(record)
+            try:
+                self._run(plan, world)
+            except Exception as error:
+                # everything is as before; the plan was made on a definition that has changed since
+                if attempt < _ATTEMPTS and isinstance(error.__cause__ or error, DomainChangedError):
+                    continue
+                raise
+            return plan, world
+        raise AssertionError("unreachable")
+
+    def _plan_attach(self, request: AttachRequest) -> tuple[AttachmentRecord, Plan[World]]:
+        parts = self._parts
+        vm = parts.hypervisor.read_vm(request.vm)
+        attachment_id = secrets.token_hex(4)
+        observed = AttachObserved(
+            vm=vm,
+            gpus=parts.read_inventory().gpus,
+            records=parts.store.list_attachments(),
+            id=attachment_id,
+            paths=parts.channels.paths(attachment_id),
+            now_s=parts.clock.wall_s(),
+        )
+        return plan_attach(request, observed)
+
+    def _describe_attached(self, plan: Plan[World], world: World) -> AttachDocument:
+        vm = self._parts.hypervisor.read_vm(world.record.vm_uuid)
+        status = self._parts.channels.read_status(world.record.id)
+        return AttachDocument(
+            dry_run=False,
+            plan=describe_plan(plan),
+            attachment=describe_attachment(world.record),
+            usable=tell_usable(vm, world.record, status),
+            notes=world.notes,
+        )
+
+    def detach(self, vm: str, dry_run: bool = False) -> DetachDocument:
+        """Takes a VM's slice back, whatever is left of it."""
+        if dry_run:
+            _, plan = self._plan_detach(vm)
+            return DetachDocument(dry_run=True, plan=describe_plan(plan), notes=[])
+        self._check_permitted("detach")
+        with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
+            record, plan = self._plan_detach(vm)
+            world = self._make_world(record)
+            self._run(plan, world)
+        return DetachDocument(dry_run=False, plan=describe_plan(plan), notes=world.notes)
+
+    def _plan_detach(self, selector: str) -> tuple[AttachmentRecord | None, Plan[World]]:
+        records = self._parts.store.list_attachments()
+        record = find_attachment(records, selector)
+        if record is None:
+            # a name that libvirt does not know is an unknown VM; one that it does may have
+            # leftovers
+            return None, plan_cleanup(self._parts.hypervisor.read_vm(selector))
+        gpus = self._parts.read_inventory().gpus
+        observed = DetachObserved(record, self._find_vm(record), gpus, records)
+        return record, plan_detach(observed)
+
+    def _find_vm(self, record: AttachmentRecord) -> Vm | None:
+        try:
+            return self._parts.hypervisor.read_vm(record.vm_uuid)
+        except VmNotFoundError:
+            return None
+
+    def _check_permitted(self, verb: str) -> None:
+        if not self._parts.is_privileged:
+            raise NotPermittedError(
+                f"cannot {verb} as this user",
+                why="changing GPUs and VMs needs root",
+                hint=f"sudo vgpumgr {verb} ...",
+            )
+
+    def _make_world(self, record: AttachmentRecord | None) -> World:
+        parts = self._parts
+        return World(
+            nvml=parts.nvml,
+            hypervisor=parts.hypervisor,
+            channels=parts.channels,
+            store=parts.store,
+            clock=parts.clock,
+            maybe_record=record,
+        )
+
+    def _run(self, plan: Plan[World], world: World) -> None:
+        journal = Journal(self._parts.state_dir / "journal", self._parts.boot_id)
+        try:
+            Executor(world, journal).run(plan, secrets.token_hex(8))
+        finally:
+            journal.close()
+
+    def list_vms(self) -> VmListDocument:
+        """Every VM that libvirt knows, and every one that still has an attachment."""
+        records = {record.vm_uuid: record for record in self._parts.store.list_attachments()}
+        found = [self._describe(vm, records.pop(vm.uuid, None)) for vm in self._list()]
+        gone = [describe_undefined_vm(r, self._status(r)) for r in records.values()]
+        return VmListDocument(vms=[*found, *gone])
+
+    def _list(self) -> tuple[Vm, ...]:
+        return self._parts.hypervisor.list_vms()
+
+    def show_vm(self, selector: str) -> VmShowDocument:
+        """One VM. Raises VmNotFoundError."""
+        records = self._parts.store.list_attachments()
+        try:
+            vm = self._parts.hypervisor.read_vm(selector)
+        except VmNotFoundError:
+            record = find_attachment(records, selector)
+            if record is None:
+                raise
+            return VmShowDocument(vm=describe_undefined_vm(record, self._status(record)))
+        record = next((r for r in records if r.vm_uuid == vm.uuid), None)
+        return VmShowDocument(vm=self._describe(vm, record))
+
+    def _describe(self, vm: Vm, record: AttachmentRecord | None) -> VmDocument:
+        return describe_vm(vm, record, self._status(record) if record else None)
+
+    def _status(self, record: AttachmentRecord) -> ChannelStatus | None:
+        return self._parts.channels.read_status(record.id)
+
+    def list_channels(self) -> ChannelListDocument:
+        """Every channel, running or not."""
+        records = self._parts.store.list_attachments()
+        return ChannelListDocument(channels=[describe_channel(r, self._status(r)) for r in records])
+
+    def show_channel(self, selector: str) -> ChannelShowDocument:
+        """One channel, by its VM or its attachment. Raises ChannelNotFoundError."""
+        record = find_attachment(self._parts.store.list_attachments(), selector)
+        if record is None:
+            raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
+        return ChannelShowDocument(channel=describe_channel(record, self._status(record)))

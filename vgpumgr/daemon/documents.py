@@ -1,0 +1,187 @@
+"""The documents that leave the program: ``-o json`` today, the REST API's bodies with it.
+
+These fields are the public contract, ``schema`` names its version. Sizes are bytes, ratios are 0 to
+1; null means that the host does not say. Fields may be added within a version, none is removed or
+changes its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA: Literal["vgpumgr/v1"] = "vgpumgr/v1"
+
+
+class Document(BaseModel):
+    """Base: unknown fields are refused, values are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ProcessDocument(Document):
+    """A process with a context on the GPU or on one of its instances."""
+
+    pid: int
+    name: str | None = Field(description="as the kernel has it, at most 15 characters")
+    kind: Literal["compute", "graphics"]
+    memory_bytes: int | None
+
+
+class PlacementDocument(Document):
+    """The half-open range [start, start + size) on the memory axis."""
+
+    start: int
+    size: int
+
+
+class ComputeInstanceDocument(Document):
+    """A compute instance: the MIG device that CUDA sees."""
+
+    id: int
+    uuid: str | None = Field(description="MIG-..., what CUDA_VISIBLE_DEVICES takes")
+    slices: int
+    memory_used_bytes: int | None
+
+
+class InstanceDocument(Document):
+    """A GPU instance, and whose it is: a VM's, some processes', or nobody's."""
+
+    id: int
+    profile: str
+    placement: PlacementDocument
+    slices: int
+    memory_bytes: int
+    vm: str | None = Field(description="the VM that it is attached to")
+    attachment: str | None = Field(description="id of that attachment")
+    compute_instances: list[ComputeInstanceDocument]
+    processes: list[ProcessDocument]
+
+
+class MigModeDocument(Document):
+    """MIG mode, and what is free."""
+
+    supported: bool
+    current: bool
+    pending: bool
+    needs_reset: bool = Field(description="the mode changes only by a reset of the GPU")
+    compute_slices: int = Field(description="of the whole GPU; 0 without MIG")
+    compute_slices_used: int
+    memory_positions: int = Field(description="length of the memory axis; 0 without MIG")
+    memory_positions_used: int
+
+
+class IommuGroupDocument(Document):
+    """The IOMMU group; all its members go to one VM together."""
+
+    number: int
+    members: list[str]
+
+
+class UtilisationDocument(Document):
+    """Share of the last sample period in which kernels ran, and memory was read or written."""
+
+    gpu_ratio: float
+    memory_ratio: float
+
+
+class GpuDocument(Document):
+    """One GPU."""
+
+    index: int
+    uuid: str
+    model: str
+    pci: str
+    numa_node: int | None
+    iommu_group: IommuGroupDocument | None
+    driver: str | None = Field(description="kernel driver bound to the PCI function")
+    driver_version: str
+    architecture: str | None
+    compute_capability: str | None
+    serial: str | None
+    memory_total_bytes: int
+    memory_used_bytes: int
+    utilisation: UtilisationDocument | None
+    mig: MigModeDocument
+    instances: list[InstanceDocument]
+    processes: list[ProcessDocument] = Field(description="those on the GPU as a whole")
+
+
+class LostGpuDocument(Document):
+    """A GPU that NVML counts but cannot speak about."""
+
+    index: int
+    nvml_code: int
+    nvml_text: str
+
+
+class MachineDocument(Document):
+    """Where the answer comes from."""
+
+    name: str | None = Field(description="null on the real machine")
+    simulated: bool
+    driver_version: str
+    nvml_version: str
+    cuda_version: str | None
+
+
+class GpuListDocument(Document):
+    """``vgpumgr gpu list -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    machine: MachineDocument
+    gpus: list[GpuDocument]
+    lost: list[LostGpuDocument]
+
+
+class ProfileFitDocument(Document):
+    """A profile on one GPU: how many more fit, and if none does, why not."""
+
+    name: str
+    id: int
+    slices: int
+    memory_bytes: int
+    sm_count: int
+    max_instances: int
+    placements: list[PlacementDocument]
+    free_placements: list[PlacementDocument]
+    free: int = Field(description="how many more of this profile alone fit")
+    why_not: str | None
+
+
+class GpuShowDocument(Document):
+    """``vgpumgr gpu show GPU -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    machine: MachineDocument
+    gpu: GpuDocument
+    profiles: list[ProfileFitDocument]
+
+
+class MigInstanceRow(InstanceDocument):
+    """An instance with the GPU that it is on."""
+
+    gpu_index: int
+    gpu_uuid: str
+
+
+class MigListDocument(Document):
+    """``vgpumgr mig list -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    instances: list[MigInstanceRow]
+
+
+class MigProfileRow(ProfileFitDocument):
+    """A profile with the GPU that offers it."""
+
+    gpu_index: int
+    gpu_uuid: str
+
+
+class MigProfilesDocument(Document):
+    """``vgpumgr mig profiles -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    profiles: list[MigProfileRow]

@@ -1,0 +1,141 @@
+"""The act of attaching: giving one device to a domain, taking it away, and looking which is there.
+
+A device is known by its alias. Nothing is ever redefined as a whole: libvirt adds and removes our
+device alone, so what others change meanwhile stays. Controllers that libvirt added for our device
+are found by comparison and taken away again with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vgpumgr.domain.devices import Channel, Controller, MdevHostdev, PciHostdev, Shmem
+from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.hypervisor import Hypervisor, Scope, Vm
+from vgpumgr.errors import (
+    DeviceBusyError,
+    DeviceMissingError,
+    DomainChangedError,
+    LibvirtError,
+    ReadBackError,
+    VmNotFoundError,
+)
+
+Attachable = Shmem | Channel | PciHostdev | MdevHostdev
+#: waits (seconds) until the condition holds; False when it did not by then
+Wait = Callable[[Callable[[], bool], float], bool]
+
+
+def find_device(domain: Domain | None, alias: str) -> Attachable | None:
+    """The device of that alias, if the definition has it."""
+    if domain is None:
+        return None
+    devices: tuple[Attachable, ...] = (
+        *domain.shmems,
+        *domain.channels,
+        *domain.pci_hostdevs,
+        *domain.mdev_hostdevs,
+    )
+    return next((device for device in devices if device.alias == alias), None)
+
+
+def observe_device(hypervisor: Hypervisor, vm_uuid: str, alias: str, scope: Scope) -> bool:
+    """Whether the domain has the device now; a domain that is gone has none."""
+    try:
+        vm = hypervisor.read_vm(vm_uuid)
+    except VmNotFoundError:
+        return False
+    return find_device(vm.definition(scope), alias) is not None
+
+
+def check_unchanged(vm: Vm, digest: str) -> None:
+    """Raises DomainChangedError if the domain's definition is not the one that was planned on."""
+    if vm.digest != digest:
+        raise DomainChangedError(
+            f"cannot change {vm}: its definition is not the one that was read",
+            why="somebody else changed it meanwhile",
+            held_by=[f"the editor of {vm}"],
+            hint="repeat the command: it plans anew",
+        )
+
+
+def attach_device(hypervisor: Hypervisor, vm_uuid: str, device: Attachable, scope: Scope) -> None:
+    """Gives the device to the domain and reads it back; one that is there already stays."""
+    assert device.alias is not None
+    if observe_device(hypervisor, vm_uuid, device.alias, scope):
+        return
+    hypervisor.attach_device(vm_uuid, device.to_xml(), scope)
+    if not observe_device(hypervisor, vm_uuid, device.alias, scope):
+        raise ReadBackError(
+            f"libvirt took {device.alias} ({scope}), but the domain does not have it"
+        )
+
+
+def detach_device(
+    hypervisor: Hypervisor, vm_uuid: str, alias: str, scope: Scope, wait: Wait, timeout_s: float
+) -> bool:
+    """Takes the device away; False if there was none. A running guest must release it.
+
+    Raises:
+        DeviceBusyError: the guest has not released it in time.
+    """
+    try:
+        device = find_device(hypervisor.read_vm(vm_uuid).definition(scope), alias)
+        if device is None:
+            return False
+        hypervisor.detach_device(vm_uuid, device.to_xml(), scope)
+    except (DeviceMissingError, VmNotFoundError):
+        return False
+    except LibvirtError:
+        # a domain that stopped meanwhile, or a second request while one is pending: looking decides
+        if observe_device(hypervisor, vm_uuid, alias, scope) and scope is Scope.CONFIG:
+            raise
+    if not wait(lambda: not observe_device(hypervisor, vm_uuid, alias, scope), timeout_s):
+        raise DeviceBusyError(
+            f"the guest has not released {alias}",
+            why=f"no answer to the request to unplug it in {timeout_s:g} s",
+            hint="it goes when the guest stops",
+        )
+    return True
+
+
+def added_controllers(before: Domain | None, after: Domain | None) -> tuple[Controller, ...]:
+    """Controllers that the later definition has and the earlier had not (by type and index)."""
+    if before is None or after is None:
+        return ()
+    known = {(c.type, c.index) for c in before.controllers}
+    return tuple(c for c in after.controllers if (c.type, c.index) not in known)
+
+
+def remove_unused_controllers(
+    hypervisor: Hypervisor, vm_uuid: str, wanted_gone: tuple[Controller, ...]
+) -> None:
+    """Takes those controllers out of the definition that nothing uses; the others stay."""
+    for controller in sorted(wanted_gone, key=lambda c: -_rank(c)):
+        domain = hypervisor.read_vm(vm_uuid).config
+        present = _find_controller(domain, controller)
+        if domain is not None and present is not None and not _is_used(domain, present):
+            hypervisor.detach_device(vm_uuid, present.to_xml(), Scope.CONFIG)
+
+
+def _rank(controller: Controller) -> int:
+    """Leaves first: virtio-serial, then PCI buses from the highest index down."""
+    return 1000 if controller.type != "pci" else controller.index or 0
+
+
+def _find_controller(domain: Domain | None, wanted: Controller) -> Controller | None:
+    if domain is None:
+        return None
+    key = (wanted.type, wanted.index, wanted.model)
+    return next((c for c in domain.controllers if (c.type, c.index, c.model) == key), None)
+
+
+def _is_used(domain: Domain, controller: Controller) -> bool:
+    if controller.type == "pci":
+        return any(a.bus == (controller.index or 0) for a in domain.pci_addresses())
+    used = domain.to_element().xpath(
+        "boolean(devices/*/address[@type=$kind and @controller=$index])",
+        kind=controller.type,
+        index=str(controller.index or 0),
+    )
+    return bool(used)

@@ -1,0 +1,144 @@
+"""The device elements that vgpumgr gives to domains or must understand in them.
+
+Places and spellings are those of libvirt's domain format (https://libvirt.org/formatdomain.html)
+and of its RelaxNG schema ``domaincommon.rng``; tests validate every rendered element against the
+schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from vgpumgr.domain.declare import NUMBER, ON_OFF, YES_NO, At, Element, Inside, hexadecimal
+
+#: libvirt keeps aliases that begin so as the user chose them; the rest of the name is ours.
+ALIAS_PREFIX = "ua-vgpumgr-"
+CHANNEL_NAME = "org.vgpumgr.0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestPciAddress(Element):
+    """Where a device stands in the guest."""
+
+    tag: ClassVar[str] = "address"
+    fixed: ClassVar[tuple[tuple[str, str], ...]] = (("type", "pci"),)
+    domain: Annotated[int, At("@domain", hexadecimal(4))] = 0
+    bus: Annotated[int, At("@bus", hexadecimal(2))] = 0
+    slot: Annotated[int, At("@slot", hexadecimal(2))] = 0
+    function: Annotated[int, At("@function", hexadecimal(1))] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPciAddress(Element):
+    """Where a host device stands on the host."""
+
+    tag: ClassVar[str] = "address"
+    domain: Annotated[int, At("@domain", hexadecimal(4))] = 0
+    bus: Annotated[int, At("@bus", hexadecimal(2))] = 0
+    slot: Annotated[int, At("@slot", hexadecimal(2))] = 0
+    function: Annotated[int, At("@function", hexadecimal(1))] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shmem(Element):
+    """Shared memory (``ivshmem-doorbell``: memory and doorbells come from our server's socket)."""
+
+    tag: ClassVar[str] = "shmem"
+    name: Annotated[str, At("@name")]
+    model: Annotated[str | None, At("model/@type")] = None
+    size: Annotated[int | None, At("size/text()", NUMBER)] = None
+    size_unit: Annotated[str | None, At("size/@unit")] = None
+    server_path: Annotated[str | None, At("server/@path")] = None
+    msi: Annotated[bool, At("msi")] = False
+    msi_vectors: Annotated[int | None, At("msi/@vectors", NUMBER)] = None
+    msi_ioeventfd: Annotated[bool | None, At("msi/@ioeventfd", ON_OFF)] = None
+    alias: Annotated[str | None, At("alias/@name")] = None
+    address: Annotated[GuestPciAddress | None, Inside("address", having=(("type", "pci"),))] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channel(Element):
+    """A virtio-serial port whose host end is a Unix socket (or something else that we only keep)."""
+
+    tag: ClassVar[str] = "channel"
+    type: Annotated[str, At("@type")] = "unix"
+    source_mode: Annotated[str | None, At("source/@mode")] = None
+    source_path: Annotated[str | None, At("source/@path")] = None
+    target_type: Annotated[str | None, At("target/@type")] = None
+    target_name: Annotated[str | None, At("target/@name")] = None
+    #: of a running domain: whether a guest process has the port open
+    target_state: Annotated[str | None, At("target/@state")] = None
+    alias: Annotated[str | None, At("alias/@name")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controller(Element):
+    """A controller: what devices plug into."""
+
+    tag: ClassVar[str] = "controller"
+    type: Annotated[str, At("@type")]
+    index: Annotated[int | None, At("@index", NUMBER)] = None
+    model: Annotated[str | None, At("@model")] = None
+    ports: Annotated[int | None, At("@ports", NUMBER)] = None
+    hotplug: Annotated[bool | None, At("target/@hotplug", ON_OFF)] = None
+    alias: Annotated[str | None, At("alias/@name")] = None
+    address: Annotated[GuestPciAddress | None, Inside("address", having=(("type", "pci"),))] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PciHostdev(Element):
+    """A PCI function of the host, given to the guest (passthrough, virtual functions)."""
+
+    tag: ClassVar[str] = "hostdev"
+    fixed: ClassVar[tuple[tuple[str, str], ...]] = (("mode", "subsystem"), ("type", "pci"))
+    managed: Annotated[bool | None, At("@managed", YES_NO)] = None
+    source: Annotated[HostPciAddress | None, Inside("source/address")] = None
+    rom_bar: Annotated[bool | None, At("rom/@bar", ON_OFF)] = None
+    alias: Annotated[str | None, At("alias/@name")] = None
+    address: Annotated[GuestPciAddress | None, Inside("address", having=(("type", "pci"),))] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MdevHostdev(Element):
+    """A mediated device, given to the guest."""
+
+    tag: ClassVar[str] = "hostdev"
+    fixed: ClassVar[tuple[tuple[str, str], ...]] = (("mode", "subsystem"), ("type", "mdev"))
+    model: Annotated[str, At("@model")] = "vfio-pci"
+    display: Annotated[bool | None, At("@display", ON_OFF)] = None
+    uuid: Annotated[str | None, At("source/address/@uuid")] = None
+    alias: Annotated[str | None, At("alias/@name")] = None
+    address: Annotated[GuestPciAddress | None, Inside("address", having=(("type", "pci"),))] = None
+
+
+def ring_alias(attachment: str) -> str:
+    """Alias of an attachment's shared memory."""
+    return f"{ALIAS_PREFIX}{attachment}-ring"
+
+
+def control_alias(attachment: str) -> str:
+    """Alias of an attachment's virtio-serial channel."""
+    return f"{ALIAS_PREFIX}{attachment}-ctl"
+
+
+def ring_device(attachment: str, server_path: str) -> Shmem:
+    """The shared memory of an attachment's ring; libvirt connects QEMU to the keeper's socket."""
+    return Shmem(
+        name=f"vgpumgr-{attachment}",
+        model="ivshmem-doorbell",
+        server_path=server_path,
+        msi=True,
+        alias=ring_alias(attachment),
+    )
+
+
+def control_device(attachment: str, socket_path: str) -> Channel:
+    """The virtio-serial channel of an attachment; QEMU listens, the worker's side connects."""
+    return Channel(
+        source_mode="bind",
+        source_path=socket_path,
+        target_type="virtio",
+        target_name=CHANNEL_NAME,
+        alias=control_alias(attachment),
+    )

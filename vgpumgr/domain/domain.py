@@ -1,0 +1,65 @@
+"""A domain as far as vgpumgr needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from vgpumgr.domain.declare import At, Element, Inside
+from vgpumgr.domain.devices import (
+    ALIAS_PREFIX,
+    Channel,
+    Controller,
+    GuestPciAddress,
+    MdevHostdev,
+    PciHostdev,
+    Shmem,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain(Element):
+    """A domain definition; everything else in the document is kept as it is."""
+
+    tag: ClassVar[str] = "domain"
+    name: Annotated[str, At("name/text()")]
+    uuid: Annotated[str | None, At("uuid/text()")] = None
+    type: Annotated[str | None, At("@type")] = None
+    arch: Annotated[str | None, At("os/type/@arch")] = None
+    machine: Annotated[str | None, At("os/type/@machine")] = None
+    controllers: Annotated[tuple[Controller, ...], Inside("devices/controller", many=True)] = ()
+    shmems: Annotated[tuple[Shmem, ...], Inside("devices/shmem", many=True)] = ()
+    channels: Annotated[tuple[Channel, ...], Inside("devices/channel", many=True)] = ()
+    pci_hostdevs: Annotated[
+        tuple[PciHostdev, ...], Inside("devices/hostdev", many=True, having=(("type", "pci"),))
+    ] = ()
+    mdev_hostdevs: Annotated[
+        tuple[MdevHostdev, ...], Inside("devices/hostdev", many=True, having=(("type", "mdev"),))
+    ] = ()
+
+    @property
+    def is_q35(self) -> bool:
+        """Whether the machine's root bus is PCI Express."""
+        return any(c.type == "pci" and c.model == "pcie-root" for c in self.controllers) or (
+            self.machine is not None and "q35" in self.machine
+        )
+
+    @property
+    def has_serial_controller(self) -> bool:
+        """Whether a virtio-serial controller is there; libvirt cannot hot-plug one."""
+        return any(c.type == "virtio-serial" for c in self.controllers)
+
+    def own_aliases(self) -> tuple[str, ...]:
+        """Aliases of the devices that vgpumgr gave to the domain."""
+        devices: tuple[Shmem | Channel | PciHostdev | MdevHostdev, ...] = (
+            *self.shmems,
+            *self.channels,
+            *self.pci_hostdevs,
+            *self.mdev_hostdevs,
+        )
+        return tuple(d.alias for d in devices if d.alias and d.alias.startswith(ALIAS_PREFIX))
+
+    def pci_addresses(self) -> tuple[GuestPciAddress, ...]:
+        """Addresses of all PCI devices, whatever they are."""
+        found = self.to_element().findall("devices/*/address[@type='pci']")
+        return tuple(GuestPciAddress.from_element(e) for e in found)

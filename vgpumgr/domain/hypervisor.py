@@ -1,0 +1,79 @@
+"""What the program needs of libvirt, as our own interface, and the values it speaks in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.metadata import AttachmentNote
+
+
+class Scope(StrEnum):
+    """What a change is made to: the running machine, or the definition that the next start uses."""
+
+    LIVE = "live"
+    CONFIG = "config"
+
+
+class VmState(StrEnum):
+    """A VM's state in virsh's words, as far as they differ for us."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    SHUT_OFF = "shut off"
+
+
+@dataclass(frozen=True)
+class Vm:
+    """One VM as libvirt shows it now.
+
+    ``live`` is the running machine's definition (None when shut off), ``config`` the one that the
+    next start uses (None for a transient domain). ``digest`` changes when ``config`` does, or for a
+    transient domain ``live``.
+    """
+
+    name: str
+    uuid: str
+    state: VmState
+    live: Domain | None
+    config: Domain | None
+    digest: str
+    note: AttachmentNote | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the machine runs or is paused."""
+        return self.state is not VmState.SHUT_OFF
+
+    def definition(self, scope: Scope) -> Domain | None:
+        """The definition of that scope, None where there is none."""
+        return self.live if scope is Scope.LIVE else self.config
+
+    def __str__(self) -> str:
+        return f'vm "{self.name}"'
+
+
+class Hypervisor(Protocol):
+    """One machine's libvirt. Every method may raise LibvirtDownError, LibvirtLateError and
+    LibvirtError.
+    """
+
+    def list_vms(self) -> tuple[Vm, ...]:
+        """All VMs, by name."""
+
+    def read_vm(self, selector: str) -> Vm:
+        """The VM of that name or UUID. Raises VmNotFoundError, with near names."""
+
+    def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
+        """Adds one device. Raises NoFreeSlotError."""
+
+    def detach_device(self, uuid: str, xml: str, scope: Scope) -> None:
+        """Removes one device; in a running guest that is a request only. Raises DeviceMissingError."""
+
+    def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
+        """Writes our note into the domain's metadata, or takes it away (absent is no error)."""
+
+    def read_qemu_owner(self) -> tuple[int, int] | None:
+        """uid and gid that QEMU runs as; None where libvirt does not change them."""

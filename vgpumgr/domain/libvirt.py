@@ -1,0 +1,248 @@
+"""The genuine libvirt behind our interface: deadlines on every call, errors as our classes."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from collections.abc import Callable
+from functools import cached_property, partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from vgpumgr.domain.deadline import LateCallError, run_with_deadline
+from vgpumgr.domain.document import document_digest, parse_document
+from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.hypervisor import Scope, Vm, VmState
+from vgpumgr.domain.metadata import NAMESPACE, PREFIX, AttachmentNote
+from vgpumgr.errors import (
+    DeviceMissingError,
+    LibvirtDownError,
+    LibvirtError,
+    LibvirtLateError,
+    LibvirtPermissionError,
+    NoFreeSlotError,
+    VgpumgrError,
+    VmNotFoundError,
+)
+
+T = TypeVar("T")
+#: generous: a loaded libvirtd answers in seconds, a hung one never
+CALL_TIMEOUT_S = 30.0
+_DAC_LABEL = re.compile(r"\+(\d+):\+(\d+)")
+_NO_SLOTS = "No more available PCI slots"
+
+
+class LibvirtHypervisor:
+    """A connection, opened at the first call; use it as a context manager or close it."""
+
+    def __init__(self, uri: str, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
+        self.uri = uri
+        self._timeout_s = call_timeout_s
+        self._connection: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @cached_property
+    def _lib(self) -> Any:
+        """The binding, loaded when first needed; it has no type information, and Any stays in here."""
+        lib = importlib.import_module("libvirt")
+        # it prints every error to stderr otherwise
+        lib.registerErrorHandler(lambda _context, _error: None, None)
+        return lib
+
+    def close(self) -> None:
+        """Closes the connection; without one nothing happens. A late libvirt is not waited for."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                run_with_deadline(connection.close, self._timeout_s)
+            except (LateCallError, self._lib.libvirtError):
+                return
+
+    def list_vms(self) -> tuple[Vm, ...]:
+        """All VMs, by name; one that goes away meanwhile is left out."""
+        found = []
+        for domain in self._call("list VMs", lambda: self._connected().listAllDomains(0)):
+            try:
+                found.append(self._read(domain))
+            except VmNotFoundError:
+                continue
+        return tuple(sorted(found, key=lambda vm: vm.name))
+
+    def read_vm(self, selector: str) -> Vm:
+        """The VM of that name or UUID."""
+        return self._read(self._find(selector))
+
+    def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
+        """Adds one device."""
+        domain = self._find(uuid)
+        self._call(
+            f"attach a device ({scope})", lambda: domain.attachDeviceFlags(xml, self._flag(scope))
+        )
+
+    def detach_device(self, uuid: str, xml: str, scope: Scope) -> None:
+        """Removes one device, or asks the running guest to release it."""
+        domain = self._find(uuid)
+        self._call(
+            f"detach a device ({scope})", lambda: domain.detachDeviceFlags(xml, self._flag(scope))
+        )
+
+    def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
+        """Writes our note into the domain's metadata, or takes it away."""
+        domain = self._find(uuid)
+        text = None if note is None else note.to_xml()
+        kind = self._lib.VIR_DOMAIN_METADATA_ELEMENT
+        self._call(
+            "write the domain's metadata",
+            lambda: domain.setMetadata(
+                kind, text, PREFIX if text else None, NAMESPACE, self._flag(scope)
+            ),
+        )
+
+    def read_qemu_owner(self) -> tuple[int, int] | None:
+        """uid and gid that QEMU runs as: the base label of libvirt's security model ``dac``."""
+        text = self._call("read capabilities", lambda: self._connected().getCapabilities())
+        for label in parse_document(text).iterfind("host/secmodel[model='dac']/baselabel"):
+            match = _DAC_LABEL.fullmatch(label.text or "")
+            if match is not None:
+                return int(match[1]), int(match[2])
+        return None
+
+    def _flag(self, scope: Scope) -> int:
+        lib = self._lib
+        return int(
+            lib.VIR_DOMAIN_AFFECT_LIVE if scope is Scope.LIVE else lib.VIR_DOMAIN_AFFECT_CONFIG
+        )
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            self._connection = self._lib.open(self.uri)
+        return self._connection
+
+    def _find(self, selector: str) -> Any:
+        lookups = [partial(self._lookup, "lookupByName", selector)]
+        if len(selector) == 36:
+            lookups.insert(0, partial(self._lookup, "lookupByUUIDString", selector))
+        for lookup in lookups:
+            try:
+                return self._call("look up a VM", lookup)
+            except VmNotFoundError:
+                continue
+        raise self._unknown(selector)
+
+    def _lookup(self, method: str, selector: str) -> Any:
+        try:
+            return getattr(self._connected(), method)(selector)
+        except self._lib.libvirtError as error:
+            # 36 characters need not be a UUID: they may be a name
+            if error.get_error_code() == self._lib.VIR_ERR_INVALID_ARG:
+                raise VmNotFoundError(selector) from error
+            raise
+
+    def _unknown(self, selector: str) -> VmNotFoundError:
+        names = self._call(
+            "list VMs", lambda: sorted(d.name() for d in self._connected().listAllDomains(0))
+        )
+        near = difflib.get_close_matches(selector, names, n=3, cutoff=0.5) or names[:5]
+        known = f"near names: {', '.join(near)}" if near else "libvirt has no VMs at all"
+        return VmNotFoundError(
+            f'no VM "{selector}"', why=f"{self.uri}: {known}", hint="vgpumgr vm list"
+        )
+
+    def _read(self, domain: Any) -> Vm:
+        return self._call("read a VM", lambda: self._read_now(domain))
+
+    def _read_now(self, domain: Any) -> Vm:
+        lib = self._lib
+        code = domain.state()[0]
+        state = VmState.PAUSED if code == lib.VIR_DOMAIN_PAUSED else VmState.RUNNING
+        if not domain.isActive():
+            state = VmState.SHUT_OFF
+        live = domain.XMLDesc(0) if state is not VmState.SHUT_OFF else None
+        config = domain.XMLDesc(lib.VIR_DOMAIN_XML_INACTIVE) if domain.isPersistent() else None
+        return Vm(
+            name=domain.name(),
+            uuid=domain.UUIDString(),
+            state=state,
+            live=Domain.from_xml(live) if live else None,
+            config=Domain.from_xml(config) if config else None,
+            digest=document_digest(config or live or domain.XMLDesc(0)),
+            note=self._read_note(domain, Scope.CONFIG if config else Scope.LIVE),
+        )
+
+    def _read_note(self, domain: Any, scope: Scope) -> AttachmentNote | None:
+        try:
+            text = domain.metadata(
+                self._lib.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, self._flag(scope)
+            )
+        except self._lib.libvirtError as error:
+            if error.get_error_code() == self._lib.VIR_ERR_NO_DOMAIN_METADATA:
+                return None
+            raise
+        return AttachmentNote.from_xml(text)
+
+    def _call(self, what: str, call: Callable[[], T]) -> T:
+        try:
+            return run_with_deadline(call, self._timeout_s)
+        except LateCallError:
+            self._connection = None
+            raise LibvirtLateError(
+                f"cannot {what}: libvirt does not answer",
+                cause=f"{self.uri}: no answer in {self._timeout_s:g} s",
+                why="its daemon hangs or is overloaded; the call may still take effect",
+                hint="systemctl status libvirtd",
+            ) from None
+        except self._lib.libvirtError as error:
+            raise self._translate(what, error) from error
+
+    def _translate(self, what: str, error: Any) -> VgpumgrError:
+        lib, code = self._lib, error.get_error_code()
+        cause = f"{self.uri}: {error.get_error_message()} (libvirt error {code})"
+        if code == lib.VIR_ERR_NO_DOMAIN:
+            return VmNotFoundError(f"cannot {what}: it is gone", cause=cause)
+        if code == lib.VIR_ERR_DEVICE_MISSING:
+            return DeviceMissingError(f"cannot {what}: it is not there", cause=cause)
+        if code in (
+            lib.VIR_ERR_AUTH_FAILED,
+            lib.VIR_ERR_ACCESS_DENIED,
+            lib.VIR_ERR_OPERATION_DENIED,
+        ):
+            return LibvirtPermissionError(f"cannot {what}: not permitted", cause=cause)
+        if _NO_SLOTS in str(error):
+            return NoFreeSlotError(f"cannot {what}: no free PCI slot", cause=cause)
+        if self._is_down(error):
+            self._connection = None
+            return self._down(cause)
+        return LibvirtError(f"cannot {what}", cause=cause)
+
+    def _is_down(self, error: Any) -> bool:
+        """Whether there is no connection (any more): refused, or broken in the middle of a call."""
+        lib = self._lib
+        if self._connection is None:
+            return True
+        gone = error.get_error_domain() in (lib.VIR_FROM_RPC, lib.VIR_FROM_REMOTE)
+        return gone or error.get_error_code() in (lib.VIR_ERR_INVALID_CONN, lib.VIR_ERR_NO_CONNECT)
+
+    def _down(self, cause: str) -> VgpumgrError:
+        if "Permission denied" in cause:
+            return LibvirtPermissionError(
+                "cannot reach libvirt",
+                cause=cause,
+                hint="run it as root, or join the group libvirt",
+            )
+        return LibvirtDownError(
+            "cannot reach libvirt",
+            cause=cause,
+            why="its daemon does not run, or VGPUMGR_LIBVIRT_URI names another one",
+            hint="systemctl start libvirtd",
+        )

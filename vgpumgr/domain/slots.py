@@ -1,0 +1,99 @@
+"""PCI slots of a domain: whether a device still fits, and why not.
+
+libvirt places conventional devices (ivshmem is one) on ``pci-root`` and ``pci-bridge`` buses, slots
+1 to 31 (slot 0 of a bus cannot take a device there), and on ``pcie-to-pci-bridge`` under PCI
+Express. To a definition it adds the bridges it needs; a running domain gets none, so what is there
+must do (tried with libvirt 9.0: "No more available PCI slots").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vgpumgr.domain.devices import Controller
+from vgpumgr.domain.domain import Domain
+
+_CONVENTIONAL = ("pci-root", "pci-bridge", "pcie-to-pci-bridge")
+_ROOT_PORT = "pcie-root-port"
+_SLOTS_PER_BUS = range(1, 32)
+#: pcie-root: slot 0 is the host bridge, 0x1f the ICH9
+_ROOT_SLOTS = range(1, 0x1F)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCheck:
+    """Whether one more conventional PCI device fits; if not, why and what would help."""
+
+    fits: bool
+    why: str | None = None
+    hint: str | None = None
+
+
+def conventional_buses(domain: Domain) -> tuple[Controller, ...]:
+    """Buses that take conventional PCI devices and, at run time, hot-plugged ones."""
+    return tuple(
+        c
+        for c in domain.controllers
+        if c.type == "pci" and c.model in _CONVENTIONAL and c.hotplug is not False
+    )
+
+
+def _used_slots(domain: Domain) -> dict[int, set[int]]:
+    used: dict[int, set[int]] = {}
+    for address in domain.pci_addresses():
+        if address.domain == 0:
+            used.setdefault(address.bus, set()).add(address.slot)
+    return used
+
+
+def free_conventional_slots(domain: Domain) -> int:
+    """Slots left on the buses that are there."""
+    used = _used_slots(domain)
+    return sum(
+        len(set(_SLOTS_PER_BUS) - used.get(bus.index or 0, set()))
+        for bus in conventional_buses(domain)
+    )
+
+
+def _free_root_ports(domain: Domain) -> int:
+    used = _used_slots(domain)
+    ports = [c for c in domain.controllers if c.type == "pci" and c.model == _ROOT_PORT]
+    return sum(1 for port in ports if not used.get(port.index or 0))
+
+
+def check_live(domain: Domain) -> SlotCheck:
+    """Whether the running domain takes one more conventional device now (``domain`` is the live
+    definition).
+    """
+    if free_conventional_slots(domain):
+        return SlotCheck(True)
+    if domain.is_q35 and not conventional_buses(domain):
+        return SlotCheck(
+            False,
+            "the running q35 machine has no PCIe-to-PCI bridge for a shared-memory device, and libvirt plugs none",
+            "restart the VM: its next start has one",
+        )
+    return SlotCheck(False, "every PCI slot of the running machine is taken", "remove a device")
+
+
+def check_config(domain: Domain) -> SlotCheck:
+    """Whether the definition takes one more conventional device, with the bridges that libvirt may
+    add.
+    """
+    if free_conventional_slots(domain):
+        return SlotCheck(True)
+    if not domain.is_q35:
+        # every pci-bridge takes a slot itself: once all are full, none can be added
+        return SlotCheck(
+            False,
+            "all slots of its i440fx PCI bus are taken",
+            "remove a device from the VM, or give it a q35 machine",
+        )
+    used = _used_slots(domain)
+    if _free_root_ports(domain) or set(_ROOT_SLOTS) - used.get(0, set()):
+        return SlotCheck(True)
+    return SlotCheck(
+        False,
+        "its PCI Express root bus is full and no root port is free",
+        "remove a device from the VM",
+    )

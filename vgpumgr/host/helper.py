@@ -1,0 +1,264 @@
+"""Helper processes: where a call that may never return is made, with a deadline.
+
+A helper answers one call after the other: a line of JSON each way over a socket pair. By its
+deadline a call is answered or late. A late helper is never signalled: a signal frees no lock in the
+kernel and can make the sleeper unkillable. It is recorded on disk, so that every later command can
+show it, and left to finish.
+
+    running    within the deadline
+    late       past it; the caller has got HelperLateError
+    stuck      still there after the grace period
+    done       the process is gone: what it did must be observed again
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from vgpumgr.errors import HelperDiedError, HelperLateError, InternalError, TooManyStuckError
+from vgpumgr.host.clock import Clock, SystemClock
+from vgpumgr.host.process import ProcessId, is_alive, read_identity, read_state
+
+GRACE_S = 10.0
+MAX_STUCK = 32
+_MAX_ANSWER_BYTES = 64 << 20
+
+
+class HelperState(StrEnum):
+    """How far a recorded helper has got."""
+
+    LATE = "late"
+    STUCK = "stuck"
+
+
+@dataclass(frozen=True, slots=True)
+class LateHelper:
+    """A helper past its deadline that still lives; ``scheduler_state`` D: asleep in the kernel."""
+
+    process: ProcessId
+    what: str
+    since_s: float
+    state: HelperState
+    scheduler_state: str | None
+
+
+class LateRecords:
+    """The late helpers of one machine: a file each under its run directory."""
+
+    def __init__(self, run_dir: Path, clock: Clock | None = None) -> None:
+        self._dir = run_dir / "late"
+        self._clock = clock or SystemClock()
+
+    def record(self, process: ProcessId, what: str) -> None:
+        """Notes that the helper is late. Failing to write is no error of the call itself."""
+        entry = {
+            "pid": process.pid,
+            "start_ticks": process.start_ticks,
+            "what": what,
+            "since_s": self._clock.wall_s(),
+        }
+        with contextlib.suppress(OSError):
+            self._dir.mkdir(parents=True, exist_ok=True)
+            path = self._dir / f"{process.pid}-{process.start_ticks}.json"
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(entry))
+            temporary.replace(path)
+
+    def list_late(self) -> list[LateHelper]:
+        """Helpers that still live, oldest first; records of those that are done are dropped."""
+        found = []
+        for path in self._dir.glob("*.json") if self._dir.is_dir() else ():
+            late = self._load(path)
+            if late is None:
+                path.unlink(missing_ok=True)
+            else:
+                found.append(late)
+        return sorted(found, key=lambda late: late.since_s)
+
+    def check_room(self) -> None:
+        """Raises TooManyStuckError where so many are stuck that one more would only join them."""
+        late = self.list_late()
+        if len(late) >= MAX_STUCK:
+            raise TooManyStuckError(
+                f"{len(late)} helper processes are stuck",
+                why="no more are started: each new one would wait for the same lock",
+                held_by=[f"process {entry.process.pid} ({entry.what})" for entry in late[:4]],
+                hint="vgpumgr doctor",
+            )
+
+    def _load(self, path: Path) -> LateHelper | None:
+        try:
+            entry = json.loads(path.read_text())
+            process = ProcessId(int(entry["pid"]), int(entry["start_ticks"]))
+            what, since_s = str(entry["what"]), float(entry["since_s"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if not is_alive(process):
+            return None
+        age_s = self._clock.wall_s() - since_s
+        state = HelperState.STUCK if age_s > GRACE_S else HelperState.LATE
+        return LateHelper(process, what, since_s, state, read_state(process.pid))
+
+
+class HelperFaultError(Exception):
+    """What a handler in the helper raised on purpose; ``kind`` says how to read ``data``."""
+
+    def __init__(self, kind: str, data: Mapping[str, Any]) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.data = data
+
+
+class Helper:
+    """One running helper. ``argv`` gets the number of its socket as last argument."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        records: LateRecords,
+        clock: Clock | None = None,
+    ) -> None:
+        records.check_room()
+        self._clock = clock or SystemClock()
+        self._records = records
+        self._buffer = b""
+        self._late = False
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            # its own session: neither Ctrl-C nor the end of this command signals it
+            self._process = subprocess.Popen(
+                [*argv, str(theirs.fileno())],
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._identity = read_identity(self._process.pid) or ProcessId(self._process.pid, 0)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the helper."""
+        return self._process.pid
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can take another call: alive and never late."""
+        return not self._late and self._process.poll() is None
+
+    def call(self, method: str, params: Mapping[str, Any], timeout_s: float) -> Any:
+        """The handler's answer. Raises HelperLateError, HelperDiedError, HelperFaultError."""
+        if self._late:
+            raise self._late_error(method, timeout_s)
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        request = json.dumps({"method": method, "params": params}) + "\n"
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(request.encode())
+            line = self._read_line(deadline_s)
+        except TimeoutError:
+            self._late = True
+            self._records.record(self._identity, method)
+            raise self._late_error(method, timeout_s) from None
+        except OSError as error:
+            raise self._died_error(method) from error
+        return self._unpack(method, line)
+
+    def close(self) -> None:
+        """Hangs up; a helper that is not late ends by itself at once."""
+        self._socket.close()
+        if not self._late:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=2)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _read_line(self, deadline_s: float) -> bytes:
+        while b"\n" not in self._buffer:
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left_s)
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise ConnectionResetError("end of file")
+            self._buffer += data
+            if len(self._buffer) > _MAX_ANSWER_BYTES:
+                raise ConnectionAbortedError("the answer is too long")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _unpack(self, method: str, line: bytes) -> Any:
+        answer = json.loads(line)
+        if "fault" not in answer:
+            return answer["result"]
+        if answer["fault"] == "bug":
+            raise InternalError(f"{method} failed", cause=answer["data"]["traceback"])
+        raise HelperFaultError(answer["fault"], answer["data"])
+
+    def _late_error(self, method: str, timeout_s: float) -> HelperLateError:
+        state = read_state(self.pid)
+        asleep = " in uninterruptible sleep" if state == "D" else ""
+        return HelperLateError(
+            f"{method} has not answered within {timeout_s:g} s",
+            cause=f"process {self.pid} still runs{asleep}; it is left alone and may yet finish",
+            hint="vgpumgr doctor",
+        )
+
+    def _died_error(self, method: str) -> HelperDiedError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=2)
+        code = self._process.returncode
+        how = f"by signal {-code}" if code is not None and code < 0 else f"with status {code}"
+        return HelperDiedError(
+            f"{method} got no answer", cause=f"helper process {self.pid} ended {how}"
+        )
+
+
+def serve(fd: int, handlers: object) -> None:
+    """The helper's side: answers calls by the public methods of ``handlers`` until the other hangs
+    up.
+
+    Ends the process without clean-up: what a driver library would do at exit may itself hang.
+    """
+    with socket.socket(fileno=fd) as connection, connection.makefile("rwb") as stream:
+        for line in stream:
+            request = json.loads(line)
+            answer = _answer(handlers, request["method"], request["params"])
+            stream.write(json.dumps(answer).encode() + b"\n")
+            stream.flush()
+    os._exit(0)
+
+
+def _answer(handlers: object, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        return {"result": getattr(handlers, method)(**params)}
+    except HelperFaultError as fault:
+        return {"fault": fault.kind, "data": dict(fault.data)}
+    except Exception:
+        import traceback
+
+        return {"fault": "bug", "data": {"traceback": traceback.format_exc()}}

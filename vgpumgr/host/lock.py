@@ -1,0 +1,62 @@
+"""Locks between processes: flock on a file that names its holder.
+
+The kernel drops the lock when the holder dies, so there is nothing to clean up after a crash.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vgpumgr.errors import LockHeldError
+from vgpumgr.host.clock import Clock, SystemClock
+from vgpumgr.host.process import read_name
+
+_POLL_S = 0.02
+
+
+@contextmanager
+def lock_file(path: Path, timeout_s: float = 10.0, clock: Clock | None = None) -> Iterator[None]:
+    """Holds the exclusive lock of ``path``; waits for it at most ``timeout_s``.
+
+    Raises LockHeldError that names the holder.
+    """
+    clock = clock or SystemClock()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        _acquire(fd, path, clock.monotonic_s() + timeout_s, clock)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        yield
+        os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
+
+
+def _acquire(fd: int, path: Path, deadline_s: float, clock: Clock) -> None:
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                raise
+            if clock.monotonic_s() >= deadline_s:
+                raise _held(fd, path) from error
+        clock.sleep(_POLL_S)
+
+
+def _held(fd: int, path: Path) -> LockHeldError:
+    text = os.pread(fd, 32, 0).decode(errors="replace").strip()
+    holder = f"process {text} ({read_name(int(text)) or 'gone'})" if text.isdigit() else "unknown"
+    return LockHeldError(
+        "another vgpumgr is changing this machine",
+        cause=f"flock {path}: held",
+        held_by=[holder],
+        hint="wait for it, then repeat",
+    )

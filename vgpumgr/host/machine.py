@@ -1,0 +1,153 @@
+"""The machine: everything below us that a test, a demo or a bug report may replace.
+
+The real machine is the default of each seam. A simulated one is a directory,
+``$VGPUMGR_SIM_ROOT/NAME`` (root's default /run/vgpumgr/sim, otherwise
+$XDG_RUNTIME_DIR/vgpumgr/sim), with an optional file ``env`` of KEY=VALUE lines. From it or by
+default come:
+
+    VGPUMGR_SIM           the directory itself: how the simulated libraries find the machine
+    VGPUMGR_SYSFS_ROOT    what stands for / before /sys and /proc/driver (default: its subdirectory
+    ``root``) LD_LIBRARY_PATH       where libnvidia-ml.so.1 and libcuda.so.1 are found (default:
+    _lib/sim of this package) VGPUMGR_LIBVIRT_URI   the hypervisor (default: qemu:///system)
+    VGPUMGR_STATE_DIR     what is remembered (default: host/state in the directory; real:
+    /var/lib/vgpumgr) VGPUMGR_RUN_DIR       sockets, locks (default: host/run in the directory;
+    real: /run/vgpumgr)
+
+The same variables in the environment of the command choose the machine without a name, as ``vgpumgr
+sim env`` prints them; then each of them counts for the whole command.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vgpumgr.errors import MachineNotFoundError
+
+LIB_DIR = Path(__file__).resolve().parent.parent / "_lib"
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_RUNTIME_DIR", "PYTHONPATH")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine's seams. ``name`` is None for the real one; ``variables`` are what its children
+    must see.
+    """
+
+    name: str | None
+    root: Path
+    state_dir: Path
+    run_dir: Path
+    libvirt_uri: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether anything but the real hardware answers."""
+        return self.name is not None
+
+    def path(self, absolute: str) -> Path:
+        """Where a path of the machine (``/sys/...``) lies on this host."""
+        return self.root / absolute.lstrip("/")
+
+    def child_env(self) -> dict[str, str]:
+        """A clean environment for a child process that works on this machine."""
+        env = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
+        env.setdefault("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        env.update(self.variables)
+        package_root = str(LIB_DIR.parent.parent)
+        env["PYTHONPATH"] = os.pathsep.join(
+            p for p in (package_root, env.get("PYTHONPATH", "")) if p
+        )
+        return env
+
+
+def find_machine(name: str | None, environ: Mapping[str, str] | None = None) -> Machine:
+    """The machine called ``name``, or the one that the environment describes (by default the real
+    one).
+
+    ``VGPUMGR_MACHINE`` stands in for a missing name. Raises MachineNotFoundError.
+    """
+    env = os.environ if environ is None else environ
+    name = name or env.get("VGPUMGR_MACHINE") or None
+    if name is None:
+        chosen = env.get("VGPUMGR_SIM")
+        return _build_simulated(Path(chosen), env) if chosen else _build_real(env)
+    root = find_sim_root(env)
+    directory = root / name
+    if "/" in name or name.startswith(".") or not directory.is_dir():
+        running = ", ".join(list_machines(env)) or "none"
+        raise MachineNotFoundError(
+            f'no simulated machine "{name}" runs',
+            why=f"running: {running} (under {root})",
+            hint=f"vgpumgr sim start {name}",
+        )
+    return _build_simulated(directory, _read_env_file(directory / "env"))
+
+
+def find_sim_root(environ: Mapping[str, str]) -> Path:
+    """The directory that holds the running simulated machines of this user."""
+    if chosen := environ.get("VGPUMGR_SIM_ROOT"):
+        return Path(chosen)
+    if os.geteuid() == 0:
+        return Path("/run/vgpumgr/sim")
+    runtime = environ.get("XDG_RUNTIME_DIR") or f"{tempfile.gettempdir()}/vgpumgr-{os.getuid()}"
+    return Path(runtime) / "vgpumgr" / "sim"
+
+
+def list_machines(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Names of the simulated machines that are there."""
+    root = find_sim_root(os.environ if environ is None else environ)
+    if not root.is_dir():
+        return []
+    names = (entry.name for entry in root.iterdir() if entry.is_dir())
+    # a name with a dot in front is a machine that is only being made
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def _build_real(env: Mapping[str, str]) -> Machine:
+    variables = {"LD_LIBRARY_PATH": env["LD_LIBRARY_PATH"]} if "LD_LIBRARY_PATH" in env else {}
+    return Machine(
+        name=None,
+        root=Path(env.get("VGPUMGR_SYSFS_ROOT", "/")),
+        state_dir=Path(env.get("VGPUMGR_STATE_DIR", "/var/lib/vgpumgr")),
+        run_dir=Path(env.get("VGPUMGR_RUN_DIR", "/run/vgpumgr")),
+        libvirt_uri=env.get("VGPUMGR_LIBVIRT_URI", "qemu:///system"),
+        variables=variables,
+    )
+
+
+def _build_simulated(directory: Path, env: Mapping[str, str]) -> Machine:
+    root = env.get("VGPUMGR_SYSFS_ROOT", str(directory / "root"))
+    variables = {
+        "VGPUMGR_SIM": env.get("VGPUMGR_SIM", str(directory)),
+        "VGPUMGR_SYSFS_ROOT": root,
+        "LD_LIBRARY_PATH": env.get("LD_LIBRARY_PATH", str(LIB_DIR / "sim")),
+    }
+    return Machine(
+        name=directory.name,
+        root=Path(root),
+        state_dir=Path(env.get("VGPUMGR_STATE_DIR", directory / "host" / "state")),
+        run_dir=Path(env.get("VGPUMGR_RUN_DIR", directory / "host" / "run")),
+        libvirt_uri=env.get("VGPUMGR_LIBVIRT_URI", "qemu:///system"),
+        variables=variables,
+    )
+
+
+def _read_env_file(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    return dict(_parse_lines(path.read_text(encoding="utf-8")))
+
+
+def _parse_lines(text: str) -> Iterator[tuple[str, str]]:
+    """KEY=VALUE lines; ``export`` in front, quotes around the value, comments and blank lines are
+    allowed.
+    """
+    for line in text.splitlines():
+        key, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and not key.startswith("#"):
+            yield key.strip(), value.strip().strip("'\"")

@@ -1,0 +1,101 @@
+"""Processes of this host: their names, whether they live, and who holds a device file open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process that cannot be mistaken for a later one with the same number."""
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process with one of the asked-for files open."""
+
+    pid: int
+    name: str | None
+    path: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.name or 'unknown'}), which has {self.path} open"
+
+
+def read_name(pid: int, proc: Path = _PROC) -> str | None:
+    """The name the kernel has for the process (15 characters), None if it is gone."""
+    try:
+        return (proc / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def read_identity(pid: int, proc: Path = _PROC) -> ProcessId | None:
+    """The process with its start time (field 22 of /proc/PID/stat), None if it is gone."""
+    fields = _read_stat(pid, proc)
+    return ProcessId(pid, int(fields[19])) if fields else None
+
+
+def is_alive(process: ProcessId, proc: Path = _PROC) -> bool:
+    """Whether exactly that process still runs; a zombie does not."""
+    fields = _read_stat(process.pid, proc)
+    return bool(fields) and fields[0] not in "ZX" and int(fields[19]) == process.start_ticks
+
+
+def read_state(pid: int, proc: Path = _PROC) -> str | None:
+    """The scheduler state letter, ``D`` for uninterruptible sleep; None if the process is gone."""
+    fields = _read_stat(pid, proc)
+    return fields[0] if fields else None
+
+
+def list_holders(wanted: Callable[[str], bool], proc: Path = _PROC) -> list[Holder]:
+    """Processes that have a file open whose path ``wanted`` accepts; one entry per process and
+    path.
+
+    Processes that may not be looked at are left out: without root the list is incomplete.
+    """
+    return [holder for pid in _list_pids(proc) for holder in _holders_of(pid, wanted, proc)]
+
+
+def list_nvidia_holders(proc: Path = _PROC) -> list[Holder]:
+    """Processes with any NVIDIA device file open (``/dev/nvidia*``)."""
+    return list_holders(lambda path: path.startswith("/dev/nvidia"), proc)
+
+
+def _holders_of(pid: int, wanted: Callable[[str], bool], proc: Path) -> Iterator[Holder]:
+    paths = {path for path in _list_open_paths(pid, proc) if wanted(path)}
+    for path in sorted(paths):
+        yield Holder(pid, read_name(pid, proc), path)
+
+
+def _list_pids(proc: Path) -> list[int]:
+    return sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
+
+
+def _list_open_paths(pid: int, proc: Path) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(proc / str(pid) / "fd"))
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            yield str(Path(entry.path).readlink())
+        except OSError:
+            continue
+
+
+def _read_stat(pid: int, proc: Path) -> list[str]:
+    """The fields of /proc/PID/stat behind the name, which itself may contain anything."""
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()

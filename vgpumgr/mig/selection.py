@@ -1,0 +1,70 @@
+"""Finding the GPU that a user means with ``--gpu``: any name that some tool taught them works."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, VgpumgrError
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.pci import PciAddress
+
+# A shorter prefix of a UUID is more likely a slip.
+_SHORTEST_PREFIX = 2
+
+
+def select_gpu(gpus: Sequence[Gpu], selector: str) -> Gpu:
+    """The one GPU that ``selector`` names.
+
+    Accepted: the index, the UUID or a unique prefix of it (with or without ``GPU-``), the full or
+    short bus address, the UUID (or unique prefix) of a MIG device on the GPU. Raises
+    GpuNotFoundError or GpuAmbiguousError.
+    """
+    text = selector.strip()
+    exact = [gpu for gpu in gpus if _is_exact(gpu, text)]
+    found = exact or [gpu for gpu in gpus if _has_prefix(gpu, text)]
+    if len(found) == 1:
+        return found[0]
+    raise _explain(gpus, selector, found)
+
+
+def _is_exact(gpu: Gpu, text: str) -> bool:
+    if text.isdigit() and len(text) <= 3:
+        return gpu.index == int(text)
+    return text.lower() in (name.lower() for name in _names(gpu)) or _is_address(gpu, text)
+
+
+def _is_address(gpu: Gpu, text: str) -> bool:
+    try:
+        return PciAddress.parse(text) == gpu.pci
+    except ValueError:
+        return False
+
+
+def _has_prefix(gpu: Gpu, text: str) -> bool:
+    text = text.lower()
+    if len(text.removeprefix("gpu-").removeprefix("mig-")) < _SHORTEST_PREFIX:
+        return False
+    return any(
+        name.lower().startswith(text) or name.lower().partition("-")[2].startswith(text)
+        for name in _names(gpu)
+    )
+
+
+def _names(gpu: Gpu) -> list[str]:
+    migs = [c.uuid for i in gpu.instances for c in i.compute_instances if c.uuid is not None]
+    return [gpu.uuid, *migs]
+
+
+def _explain(gpus: Sequence[Gpu], selector: str, found: Sequence[Gpu]) -> VgpumgrError:
+    if found:
+        return GpuAmbiguousError(
+            f'"{selector}" is not one GPU',
+            why="it fits " + ", ".join(f"{gpu.index} {gpu.uuid}" for gpu in found),
+            hint="write more of the UUID, or the index",
+        )
+    names = [str(name) for gpu in gpus for name in (gpu.index, gpu.pci, gpu.pci.short, gpu.uuid)]
+    near = difflib.get_close_matches(selector, names, n=2, cutoff=0.7)
+    known = f"GPUs 0 to {gpus[-1].index}" if len(gpus) > 1 else f"{len(gpus)} GPU"
+    why = f"did you mean {' or '.join(near)}?" if near else f"this machine has {known}"
+    return GpuNotFoundError(f'no GPU is "{selector}"', why=why, hint="vgpumgr gpu list")

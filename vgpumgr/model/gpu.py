@@ -1,0 +1,107 @@
+"""A GPU: what NVML and ``/sys`` together know about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import GpuInstance, MigMode, MigProfile
+from vgpumgr.model.pci import IommuGroup, PciAddress
+
+
+class ProcessKind(StrEnum):
+    """Which of NVML's two lists names the process."""
+
+    COMPUTE = "compute"
+    GRAPHICS = "graphics"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process with a context on a GPU; instance ids are None for the GPU as a whole."""
+
+    pid: int
+    name: str | None
+    kind: ProcessKind
+    memory_bytes: int | None
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.name or 'unknown'})"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Frame buffer in bytes; ``used`` includes what the driver reserves."""
+
+    total_bytes: int
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """Shares of the last sample period, 0 to 1."""
+
+    gpu_ratio: float
+    memory_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One physical GPU as observed now. None means: the host does not say."""
+
+    index: int
+    uuid: GpuUuid
+    model: str
+    pci: PciAddress
+    memory: GpuMemory
+    mig: MigMode
+    driver_version: str
+    pci_device_id: int | None = None
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    serial: str | None = None
+    numa_node: int | None = None
+    iommu_group: IommuGroup | None = None
+    driver: str | None = None
+    utilisation: Utilisation | None = None
+    profiles: tuple[MigProfile, ...] = ()
+    instances: tuple[GpuInstance, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+
+    @property
+    def memory_positions(self) -> int:
+        """Length of the memory axis that placements count on; 0 without MIG."""
+        return max((p.end for profile in self.profiles for p in profile.placements), default=0)
+
+    @property
+    def compute_slices(self) -> int:
+        """Compute slices of the whole GPU; 0 without MIG."""
+        return max((profile.slices for profile in self.profiles), default=0)
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.pci})"
+
+
+@dataclass(frozen=True, slots=True)
+class LostGpu:
+    """A GPU that NVML counts but cannot speak about; code and text are NVML's."""
+
+    index: int
+    code: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All GPUs of a machine at one moment, ordered by NVML index, with the versions that NVML
+    states.
+    """
+
+    driver_version: str
+    nvml_version: str
+    cuda_version: tuple[int, int] | None
+    gpus: tuple[Gpu, ...]
+    lost: tuple[LostGpu, ...] = ()

@@ -1,0 +1,221 @@
+"""NVML to our models, inside the helper process. Methods are named as in ``protocol.Nvml`` and
+answer JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+from vgpumgr.host.helper import HelperFaultError
+from vgpumgr.model.codec import encode
+from vgpumgr.model.gpu import (
+    Gpu,
+    GpuMemory,
+    GpuProcess,
+    Inventory,
+    LostGpu,
+    ProcessKind,
+    Utilisation,
+)
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import (
+    GpuInstance,
+    MigActivation,
+    MigMode,
+    MigModeChange,
+    MigProfile,
+    Placement,
+)
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.nvml import mig_calls
+from vgpumgr.nvml.calls import call, error_text, text, try_call
+
+_NONE = 0xFFFFFFFF
+_ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada",
+    9: "Hopper",
+    10: "Blackwell",
+}
+_AMPERE = 7
+_ACTIVATIONS = {
+    pynvml.NVML_SUCCESS: MigActivation.DONE,
+    pynvml.NVML_ERROR_IN_USE: MigActivation.IN_USE,
+}
+# One GPU in such a state must not hide the others.
+_LOST = frozenset(
+    {
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_IRQ_ISSUE,
+        pynvml.NVML_ERROR_CORRUPTED_INFOROM,
+        pynvml.NVML_ERROR_INSUFFICIENT_POWER,
+        pynvml.NVML_ERROR_UNKNOWN,
+    }
+)
+
+
+class Adapter:
+    """Answers calls; NVML is initialised by the first and stays so."""
+
+    def __init__(self) -> None:
+        self._ready = False
+
+    def read_inventory(self) -> Any:
+        """See ``protocol.Nvml``."""
+        self._init()
+        driver = text(call("nvmlSystemGetDriverVersion"))
+        gpus, lost = [], []
+        for index in range(call("nvmlDeviceGetCount")):
+            try:
+                gpus.append(_read_gpu(index, call("nvmlDeviceGetHandleByIndex", index), driver))
+            except HelperFaultError as fault:
+                if fault.data["code"] not in _LOST:
+                    raise
+                lost.append(LostGpu(index, fault.data["code"], fault.data["text"]))
+        cuda = try_call("nvmlSystemGetCudaDriverVersion_v2")
+        return encode(
+            Inventory(
+                driver_version=driver,
+                nvml_version=text(call("nvmlSystemGetNVMLVersion")),
+                cuda_version=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
+                gpus=tuple(gpus),
+                lost=tuple(lost),
+            )
+        )
+
+    def list_processes(self, gpu: str) -> Any:
+        """See ``protocol.Nvml``."""
+        return encode(_list_processes(self._handle(gpu)))
+
+    def list_gpu_instances(self, gpu: str) -> Any:
+        """See ``protocol.Nvml``."""
+        handle = self._handle(gpu)
+        if not _read_mig_mode(handle).current:
+            return []
+        return encode(mig_calls.list_instances(handle, mig_calls.list_profiles(handle)))
+
+    def set_mig_mode(self, gpu: str, enabled: bool) -> Any:
+        """See ``protocol.Nvml``. Handles are fetched again: the call may have reset the GPU."""
+        status = call("nvmlDeviceSetMigMode", self._handle(gpu), int(enabled))
+        mode = _read_mig_mode(self._handle(gpu))
+        return encode(
+            MigModeChange(
+                current=mode.current,
+                pending=mode.pending,
+                activation=_ACTIVATIONS.get(status, MigActivation.RESET_REQUIRED),
+                status_code=status,
+                status_text=error_text(status),
+            )
+        )
+
+    def create_gpu_instance(self, gpu: str, profile_id: int, start: int, size: int) -> Any:
+        """See ``protocol.Nvml``."""
+        return encode(
+            mig_calls.create_instance(self._handle(gpu), profile_id, Placement(start, size))
+        )
+
+    def create_compute_instance(self, gpu: str, gpu_instance_id: int, slices: int) -> Any:
+        """See ``protocol.Nvml``."""
+        return encode(mig_calls.create_compute(self._handle(gpu), gpu_instance_id, slices))
+
+    def destroy_compute_instance(
+        self, gpu: str, gpu_instance_id: int, compute_instance_id: int
+    ) -> None:
+        """See ``protocol.Nvml``."""
+        mig_calls.destroy_compute(self._handle(gpu), gpu_instance_id, compute_instance_id)
+
+    def destroy_gpu_instance(self, gpu: str, gpu_instance_id: int) -> None:
+        """See ``protocol.Nvml``."""
+        mig_calls.destroy_instance(self._handle(gpu), gpu_instance_id)
+
+    def _init(self) -> None:
+        if not self._ready:
+            call("nvmlInit")
+            self._ready = True
+
+    def _handle(self, gpu: str) -> Any:
+        self._init()
+        return call("nvmlDeviceGetHandleByUUID", gpu.encode())
+
+
+def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
+    pci = call("nvmlDeviceGetPciInfo", handle)
+    memory = _read_memory(handle)
+    mode = _read_mig_mode(handle)
+    profiles: tuple[MigProfile, ...] = mig_calls.list_profiles(handle) if mode.supported else ()
+    instances: tuple[GpuInstance, ...] = ()
+    if mode.current:
+        instances = mig_calls.list_instances(handle, profiles)
+    return Gpu(
+        index=index,
+        uuid=GpuUuid(text(call("nvmlDeviceGetUUID", handle))),
+        model=text(call("nvmlDeviceGetName", handle)),
+        pci=PciAddress(pci.domain, pci.bus, pci.device),
+        pci_device_id=pci.pciDeviceId,
+        memory=memory,
+        mig=mode,
+        driver_version=driver_version,
+        architecture=_ARCHITECTURES.get(try_call("nvmlDeviceGetArchitecture", handle) or 0),
+        compute_capability=try_call("nvmlDeviceGetCudaComputeCapability", handle),
+        serial=_text_or_none(try_call("nvmlDeviceGetSerial", handle)),
+        utilisation=_read_utilisation(handle),
+        profiles=profiles,
+        instances=instances,
+        processes=_list_processes(handle),
+    )
+
+
+def _text_or_none(value: bytes | str | None) -> str | None:
+    return None if value is None else text(value)
+
+
+def _read_memory(handle: Any) -> GpuMemory:
+    memory = call("nvmlDeviceGetMemoryInfo", handle)
+    return GpuMemory(memory.total, memory.used)
+
+
+def _read_mig_mode(handle: Any) -> MigMode:
+    modes = try_call("nvmlDeviceGetMigMode", handle)
+    if modes is None:
+        return MigMode(supported=False)
+    ampere = try_call("nvmlDeviceGetArchitecture", handle) == _AMPERE
+    return MigMode(True, bool(modes[0]), bool(modes[1]), needs_reset=ampere)
+
+
+def _read_utilisation(handle: Any) -> Utilisation | None:
+    """NVML has none for a GPU in MIG mode."""
+    rates = try_call("nvmlDeviceGetUtilizationRates", handle)
+    return None if rates is None else Utilisation(rates.gpu / 100, rates.memory / 100)
+
+
+def _list_processes(handle: Any) -> tuple[GpuProcess, ...]:
+    found: dict[tuple[int, int | None, int | None], GpuProcess] = {}
+    for kind, name in (
+        (ProcessKind.COMPUTE, "nvmlDeviceGetComputeRunningProcesses"),
+        (ProcessKind.GRAPHICS, "nvmlDeviceGetGraphicsRunningProcesses"),
+    ):
+        for info in try_call(name, handle) or ():
+            process = GpuProcess(
+                pid=info.pid,
+                name=None,
+                kind=kind,
+                memory_bytes=info.usedGpuMemory,
+                gpu_instance_id=_id_or_none(info.gpuInstanceId),
+                compute_instance_id=_id_or_none(info.computeInstanceId),
+            )
+            key = (process.pid, process.gpu_instance_id, process.compute_instance_id)
+            found.setdefault(key, process)
+    return tuple(found[key] for key in found)
+
+
+def _id_or_none(value: int | None) -> int | None:
+    return None if value in (None, _NONE) else value

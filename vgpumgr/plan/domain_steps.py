@@ -1,0 +1,248 @@
+"""Steps on the domain: its devices and our note."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vgpumgr.domain.attaching import (
+    Attachable,
+    added_controllers,
+    attach_device,
+    check_unchanged,
+    detach_device,
+    find_device,
+    observe_device,
+    remove_unused_controllers,
+)
+from vgpumgr.domain.devices import Controller
+from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.hypervisor import Scope
+from vgpumgr.domain.metadata import AttachmentNote
+from vgpumgr.errors import DeviceBusyError, DomainChangedError, VmNotFoundError
+from vgpumgr.plan.record import AddedController
+from vgpumgr.plan.step import NothingDoneError
+from vgpumgr.plan.world import World
+
+_WORDS = {Scope.LIVE: "the running machine", Scope.CONFIG: "its definition"}
+#: libvirt itself waits 5 s for the guest; firmware and dead guests never answer
+UNDO_TIMEOUT_S = 10.0
+
+
+def _forget_controllers(world: World) -> None:
+    if world.maybe_record is None:
+        return
+    wanted = tuple(
+        Controller(type=c.type, index=c.index, model=c.model) for c in world.record.controllers
+    )
+    remove_unused_controllers(world.hypervisor, world.record.vm_uuid, wanted)
+
+
+@dataclass(frozen=True)
+class AttachDevices:
+    """Gives the domain its devices: in its definition, or in the running machine."""
+
+    vm_name: str
+    vm_uuid: str
+    devices: tuple[Attachable, ...]
+    scope: Scope
+    #: of the definition that was planned on; None where an earlier step has checked it
+    digest: str | None
+    kind: ClassVar[str] = "domain.attach"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The VM, where, and the devices by their aliases."""
+        return {
+            "vm": self.vm_name,
+            "vm_uuid": self.vm_uuid,
+            "scope": str(self.scope),
+            "aliases": [str(device.alias) for device in self.devices],
+        }
+
+    def describe(self) -> str:
+        """For people."""
+        names = " and ".join(f"a {device.tag} device" for device in self.devices)
+        return f"give {self.vm_name} {names} in {_WORDS[self.scope]}"
+
+    def do(self, world: World) -> None:
+        """Attaches one after the other; controllers that libvirt adds are remembered."""
+        before = world.hypervisor.read_vm(self.vm_uuid)
+        if self.digest is not None:
+            try:
+                check_unchanged(before, self.digest)
+            except DomainChangedError as error:
+                raise NothingDoneError(error) from error
+        try:
+            for device in self.devices:
+                attach_device(world.hypervisor, self.vm_uuid, device, self.scope)
+        finally:
+            if self.scope is Scope.CONFIG:
+                self._remember_controllers(world, before.config)
+
+    def _remember_controllers(self, world: World, before: Domain | None) -> None:
+        after = world.hypervisor.read_vm(self.vm_uuid).config
+        added = added_controllers(before, after)
+        if added:
+            found = tuple(AddedController(c.type, c.index or 0, c.model) for c in added)
+            world.remember(controllers=found)
+
+    def undo(self, world: World) -> None:
+        """Takes them away in reverse, and the controllers that came with them."""
+        for device in reversed(self.devices):
+            assert device.alias is not None
+            detach_device(
+                world.hypervisor,
+                self.vm_uuid,
+                device.alias,
+                self.scope,
+                world.wait,
+                UNDO_TIMEOUT_S,
+            )
+        if self.scope is Scope.CONFIG:
+            _forget_controllers(world)
+
+    def observe(self, world: World) -> bool:
+        """Whether the domain has any of them."""
+        return any(
+            observe_device(world.hypervisor, self.vm_uuid, str(device.alias), self.scope)
+            for device in self.devices
+        )
+
+
+@dataclass(frozen=True)
+class DetachDevices:
+    """Takes the devices away again, whichever of them are there."""
+
+    vm_name: str
+    vm_uuid: str
+    aliases: tuple[str, ...]
+    scope: Scope
+    timeout_s: float
+    kind: ClassVar[str] = "domain.detach"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The VM, where, and the devices by their aliases."""
+        return {
+            "vm": self.vm_name,
+            "vm_uuid": self.vm_uuid,
+            "scope": str(self.scope),
+            "aliases": list(self.aliases),
+        }
+
+    def describe(self) -> str:
+        """For people."""
+        return f"take the devices away from {self.vm_name} in {_WORDS[self.scope]}"
+
+    def do(self, world: World) -> None:
+        """Takes them away. A guest that does not release one keeps an empty shell of it until it
+        stops: it cannot hold the slice back.
+        """
+        for alias in self.aliases:
+            try:
+                detach_device(
+                    world.hypervisor, self.vm_uuid, alias, self.scope, world.wait, self.timeout_s
+                )
+            except DeviceBusyError as error:
+                world.notes.append(f"{error}: {error.why}; {error.hint}")
+        if self.scope is Scope.CONFIG:
+            _forget_controllers_of_vm(world)
+
+    def undo(self, world: World) -> None:
+        """Nothing: a detach goes on, it is not taken back."""
+
+    def observe(self, world: World) -> bool:
+        """Whether all are gone."""
+        try:
+            vm = world.hypervisor.read_vm(self.vm_uuid)
+        except VmNotFoundError:
+            return True
+        return all(find_device(vm.definition(self.scope), alias) is None for alias in self.aliases)
+
+
+def _forget_controllers_of_vm(world: World) -> None:
+    try:
+        _forget_controllers(world)
+    except VmNotFoundError:
+        return
+
+
+@dataclass(frozen=True)
+class WriteNote:
+    """Writes into the domain's metadata which attachment it has."""
+
+    vm_name: str
+    vm_uuid: str
+    scope: Scope
+    id: str
+    profile: str
+    backend: str
+    kind: ClassVar[str] = "domain.note"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The VM and the attachment."""
+        return {"vm": self.vm_name, "vm_uuid": self.vm_uuid, "attachment": self.id}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"note the attachment in {self.vm_name}'s metadata"
+
+    def do(self, world: World) -> None:
+        """Writes it."""
+        device = world.record.mig
+        note = AttachmentNote(
+            id=self.id,
+            profile=self.profile,
+            backend=self.backend,
+            device=str(device.uuid) if device else None,
+        )
+        world.hypervisor.set_note(self.vm_uuid, note, self.scope)
+
+    def undo(self, world: World) -> None:
+        """Removes it."""
+        world.hypervisor.set_note(self.vm_uuid, None, self.scope)
+
+    def observe(self, world: World) -> bool:
+        """Whether it is there."""
+        note = world.hypervisor.read_vm(self.vm_uuid).note
+        return note is not None and note.id == self.id
+
+
+@dataclass(frozen=True)
+class RemoveNote:
+    """Removes our note from the domain's metadata."""
+
+    vm_name: str
+    vm_uuid: str
+    scope: Scope
+    kind: ClassVar[str] = "domain.note.remove"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The VM."""
+        return {"vm": self.vm_name, "vm_uuid": self.vm_uuid}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"remove the note from {self.vm_name}'s metadata"
+
+    def do(self, world: World) -> None:
+        """Removes it; a domain that is gone has none."""
+        try:
+            if world.hypervisor.read_vm(self.vm_uuid).note is not None:
+                world.hypervisor.set_note(self.vm_uuid, None, self.scope)
+        except VmNotFoundError:
+            return
+
+    def undo(self, world: World) -> None:
+        """Nothing: a detach goes on, it is not taken back."""
+
+    def observe(self, world: World) -> bool:
+        """Whether it is gone."""
+        try:
+            return world.hypervisor.read_vm(self.vm_uuid).note is None
+        except VmNotFoundError:
+            return True

@@ -1,0 +1,130 @@
+"""Carries a plan out: journals each intent, does it, and undoes everything when a step fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic
+
+from vgpumgr.errors import JournalError, RollbackIncompleteError, RolledBackError, VgpumgrError
+from vgpumgr.plan.journal import Journal
+from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan, Step, W
+
+#: called with a word (``do``, ``undo``) and the step, for progress on a terminal
+Progress = Callable[[str, str], None]
+
+
+def _quiet(_word: str, _description: str) -> None:
+    return
+
+
+class Executor(Generic[W]):
+    """Runs one plan at a time in one world; the caller holds the machine's lock."""
+
+    def __init__(self, world: W, journal: Journal, progress: Progress = _quiet) -> None:
+        self._world = world
+        self._journal = journal
+        self._progress = progress
+
+    def run(self, plan: Plan[W], op: str) -> None:
+        """Does all steps.
+
+        Raises:
+            JournalError: before the first step, if the journal cannot be written.
+            RolledBackError: a step failed, and everything before it was undone.
+            RollbackIncompleteError: undoing failed as well; what is left is listed.
+            VgpumgrError: the step's own error, if nothing had been changed, or if the plan says
+            stop.
+        """
+        self._journal.append(op, "begin", plan.as_dict())
+        done: list[Step[W]] = []
+        for number, step in enumerate(plan.steps):
+            try:
+                self._journal.append(op, "intent", {"step": number, "kind": step.kind})
+                self._progress("do", step.describe())
+                step.do(self._world)
+            except BaseException as error:
+                self._fail(plan, op, done, number, error)
+            done.append(step)
+        self._journal.append(op, "end", {"outcome": "done"})
+
+    def _fail(
+        self, plan: Plan[W], op: str, done: list[Step[W]], number: int, error: BaseException
+    ) -> None:
+        """Ends the operation after an error; always raises."""
+        failed = plan.steps[number]
+        untouched = isinstance(error, NothingDoneError)
+        if isinstance(error, NothingDoneError):
+            error = error.error
+        if plan.on_failure is OnFailure.STOP:
+            self._note(op, "end", {"outcome": "stopped", "step": number, "error": str(error)})
+            raise error
+        # a step that failed may have taken effect all the same: its call came back too late, or
+        # half of it was done
+        changed = not untouched and self._has_effect(failed)
+        left = self._undo(op, [*done, failed] if changed else done)
+        outcome = "incomplete" if left else "rolled-back"
+        if not left:
+            self._note(op, "end", {"outcome": outcome, "step": number, "error": str(error)})
+        if not isinstance(error, Exception) and not left:
+            raise error  # interrupted, state consistent
+        if left:
+            raise self._incomplete(plan, failed, error, left) from error
+        if not done and not changed and isinstance(error, VgpumgrError):
+            raise error
+        raise _rolled_back(plan, failed, error) from error
+
+    def _has_effect(self, step: Step[W]) -> bool:
+        try:
+            return step.observe(self._world)
+        except Exception:
+            return True  # cannot tell: undo is restartable, so try
+
+    def _undo(self, op: str, steps: list[Step[W]]) -> list[tuple[Step[W], BaseException]]:
+        """Undoes in reverse; goes on after a failure, and returns what could not be undone."""
+        left: list[tuple[Step[W], BaseException]] = []
+        for step in reversed(steps):
+            self._note(op, "undo", {"kind": step.kind})
+            self._progress("undo", step.describe())
+            try:
+                step.undo(self._world)
+            except (Exception, KeyboardInterrupt) as error:
+                left.append((step, error))
+                self._note(op, "undo-failed", {"kind": step.kind, "error": str(error)})
+        return left
+
+    def _note(self, op: str, event: str, data: dict[str, object]) -> None:
+        """Journals while undoing: a journal that fails now must not stop the roll-back."""
+        try:
+            self._journal.append(op, event, data)
+        except JournalError:
+            self._progress("warn", "the journal cannot be written")
+
+    def _incomplete(
+        self,
+        plan: Plan[W],
+        failed: Step[W],
+        error: BaseException,
+        left: list[tuple[Step[W], BaseException]],
+    ) -> RollbackIncompleteError:
+        rest = "; ".join(f"could not undo: {step.describe()} ({e})" for step, e in left)
+        return RollbackIncompleteError(
+            f"cannot {plan.operation} {plan.subject}: {failed.describe()} failed: {error}",
+            cause=getattr(error, "cause", None) or str(error),
+            why=rest,
+            held_by=getattr(error, "held_by", ()),
+            hint=f"vgpumgr detach {plan.subject}",
+        )
+
+
+def _rolled_back(plan: Plan[W], failed: Step[W], error: BaseException) -> RolledBackError:
+    known = isinstance(error, VgpumgrError)
+    because = getattr(error, "why", None)
+    return RolledBackError(
+        f"cannot {plan.operation} {plan.subject}: {failed.describe()} failed: {error}",
+        cause=(
+            error.cause if isinstance(error, VgpumgrError) else f"{type(error).__name__}: {error}"
+        ),
+        why="; ".join(p for p in (because, "everything done before it was undone") if p),
+        held_by=error.held_by if isinstance(error, VgpumgrError) else (),
+        hint=getattr(error, "hint", None) if known else None,
+    )

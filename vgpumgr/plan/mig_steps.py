@@ -1,0 +1,335 @@
+"""Steps on MIG: mode, GPU instance, compute instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vgpumgr.errors import (
+    HelperDiedError,
+    HelperLateError,
+    NvmlInsufficientResourcesError,
+    NvmlInUseError,
+    NvmlNotFoundError,
+    ReadBackError,
+    VgpumgrError,
+)
+from vgpumgr.mig.instances import destroy_instance, ensure_mig_mode, find_instance
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import GpuInstance, MigProfile, Placement
+from vgpumgr.model.slice import MigInstanceRef
+from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.step import NothingDoneError
+from vgpumgr.plan.world import World
+
+#: a worker that was just ended holds its instance until the driver has cleaned up after it
+RELEASE_TIMEOUT_S = 15.0
+
+
+def read_gpu(nvml: Nvml, gpu: Gpu) -> Gpu:
+    """The same GPU as it is now. Raises NvmlNotFoundError if it is gone."""
+    for now in nvml.read_inventory().gpus:
+        if now.uuid == gpu.uuid:
+            return now
+    raise NvmlNotFoundError(f"{gpu} is gone", hint="vgpumgr gpu list")
+
+
+@dataclass(frozen=True)
+class EnableMigMode:
+    """Turns MIG mode on."""
+
+    gpu: Gpu
+    kind: ClassVar[str] = "mig.mode.enable"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The GPU."""
+        return {"gpu": str(self.gpu.uuid), "gpu_index": self.gpu.index}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"turn MIG mode on on {self.gpu}"
+
+    def do(self, world: World) -> None:
+        """Asks NVML and reads the mode back."""
+        ensure_mig_mode(world.nvml, read_gpu(world.nvml, self.gpu), True)
+
+    def undo(self, world: World) -> None:
+        """Turns it off again, unless somebody has made instances meanwhile."""
+        now = read_gpu(world.nvml, self.gpu)
+        if not now.instances:
+            ensure_mig_mode(world.nvml, now, False)
+
+    def observe(self, world: World) -> bool:
+        """Whether it is on, or about to be."""
+        mode = read_gpu(world.nvml, self.gpu).mig
+        return mode.current or mode.pending
+
+
+@dataclass(frozen=True)
+class DisableMigMode:
+    """Turns MIG mode off where an earlier attach turned it on and nobody needs it any more."""
+
+    gpu: Gpu
+    kind: ClassVar[str] = "mig.mode.disable"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The GPU."""
+        return {"gpu": str(self.gpu.uuid), "gpu_index": self.gpu.index}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"turn MIG mode off on {self.gpu}, as it was before"
+
+    def do(self, world: World) -> None:
+        """Turns it off; an instance made meanwhile, a client or a pending reset leaves it on, and
+        is said.
+        """
+        now = read_gpu(world.nvml, self.gpu)
+        if now.instances:
+            world.notes.append(f"MIG mode stays on on {now}: it has instances")
+            return
+        try:
+            ensure_mig_mode(world.nvml, now, False)
+        except VgpumgrError as error:
+            world.notes.append(f"MIG mode stays on on {now}: {error.cause or error}")
+
+    def undo(self, world: World) -> None:
+        """Turns it on again."""
+        ensure_mig_mode(world.nvml, read_gpu(world.nvml, self.gpu), True)
+
+    def observe(self, world: World) -> bool:
+        """Whether it is off."""
+        return not read_gpu(world.nvml, self.gpu).mig.current
+
+
+@dataclass(frozen=True)
+class CreateGpuInstance:
+    """Creates the GPU instance at exactly one place."""
+
+    gpu: Gpu
+    profile: MigProfile
+    placement: Placement
+    kind: ClassVar[str] = "mig.gi.create"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """GPU, profile and placement: they name the instance before it exists."""
+        return {
+            "gpu": str(self.gpu.uuid),
+            "gpu_index": self.gpu.index,
+            "profile": str(self.profile.name),
+            "placement": {"start": self.placement.start, "size": self.placement.size},
+        }
+
+    def describe(self) -> str:
+        """For people."""
+        return f"create GPU instance {self.profile.name} at {self.placement} on {self.gpu}"
+
+    def do(self, world: World) -> None:
+        """Creates it. What is there already is somebody else's."""
+        if self._find(world) is not None:
+            raise NothingDoneError(
+                NvmlInsufficientResourcesError(
+                    f"cannot {self.describe()}",
+                    why="somebody else created one there meanwhile",
+                    hint="repeat the command: it plans anew",
+                )
+            )
+        try:
+            instance = world.nvml.create_gpu_instance(
+                self.gpu.uuid, self.profile.id, self.placement
+            )
+        except (HelperLateError, HelperDiedError):
+            raise
+        except VgpumgrError as error:
+            raise NothingDoneError(error) from error
+        if instance.placement != self.placement:
+            destroy_instance(world.nvml, self.gpu.uuid, instance.id)
+            raise ReadBackError(f"asked for {self.placement}, it was put at {instance.placement}")
+
+    def undo(self, world: World) -> None:
+        """Destroys it."""
+        instance = self._find(world)
+        if instance is not None:
+            _until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
+
+    def observe(self, world: World) -> bool:
+        """Whether it is there."""
+        return self._find(world) is not None
+
+    def _find(self, world: World) -> GpuInstance | None:
+        return find_instance(world.nvml, self.gpu.uuid, self.profile, self.placement)
+
+
+@dataclass(frozen=True)
+class CreateComputeInstance:
+    """Creates the compute instance, which makes the GPU instance a CUDA device; its UUID goes into
+    the record.
+    """
+
+    gpu: Gpu
+    profile: MigProfile
+    placement: Placement
+    slices: int
+    kind: ClassVar[str] = "mig.ci.create"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The GPU instance by its place, and how many slices."""
+        return {
+            "gpu": str(self.gpu.uuid),
+            "gpu_index": self.gpu.index,
+            "placement": {"start": self.placement.start, "size": self.placement.size},
+            "slices": self.slices,
+        }
+
+    def describe(self) -> str:
+        """For people."""
+        return f"create its compute instance ({self.slices} of {self.profile.slices} slices)"
+
+    def do(self, world: World) -> None:
+        """Creates it and remembers both ids and the UUID."""
+        instance = self._find(world)
+        if instance is None:
+            raise NothingDoneError(ReadBackError("the GPU instance has disappeared"))
+        compute = world.nvml.create_compute_instance(self.gpu.uuid, instance.id, self.slices)
+        if compute.uuid is None:
+            raise ReadBackError(f"the driver gave {self.profile.name} no UUID")
+        ref = MigInstanceRef(instance.id, compute.id, self.placement, compute.uuid)
+        world.remember(mig=ref)
+
+    def undo(self, world: World) -> None:
+        """Destroys all compute instances of ours."""
+        instance = self._find(world)
+        for compute in instance.compute_instances if instance else ():
+            _destroy_compute(world, self.gpu, instance, compute.id)
+
+    def observe(self, world: World) -> bool:
+        """Whether the GPU instance has one."""
+        instance = self._find(world)
+        return instance is not None and bool(instance.compute_instances)
+
+    def _find(self, world: World) -> GpuInstance | None:
+        return find_instance(world.nvml, self.gpu.uuid, self.profile, self.placement)
+
+
+def find_recorded_instance(nvml: Nvml, record: AttachmentRecord) -> GpuInstance | None:
+    """The GPU instance of an attachment; None if it is gone or if something else is in its place
+    now.
+    """
+    for instance in nvml.list_gpu_instances(record.gpu):
+        if instance.placement != record.placement:
+            continue
+        if instance.profile_id != record.gpu_profile_id:
+            return None
+        if record.mig is None:
+            return instance  # interrupted before its ids were known
+        uuids = {compute.uuid for compute in instance.compute_instances}
+        same = instance.id == record.mig.gpu_instance_id
+        return instance if same and (not uuids or record.mig.uuid in uuids) else None
+    return None
+
+
+@dataclass(frozen=True)
+class DestroyComputeInstance:
+    """Destroys the compute instances of an attachment's GPU instance."""
+
+    gpu: Gpu
+    record: AttachmentRecord
+    kind: ClassVar[str] = "mig.ci.destroy"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The MIG device."""
+        mig = self.record.mig
+        return {"gpu": str(self.gpu.uuid), "mig": mig and str(mig.uuid)}
+
+    def describe(self) -> str:
+        """For people."""
+        name = self.record.mig.uuid if self.record.mig else f"at {self.record.placement}"
+        return f"destroy compute instance {name}"
+
+    def do(self, world: World) -> None:
+        """Destroys them, after the worker has let go."""
+        instance = find_recorded_instance(world.nvml, self.record)
+        for compute in instance.compute_instances if instance else ():
+            _destroy_compute(world, self.gpu, instance, compute.id)
+
+    def undo(self, world: World) -> None:
+        """Nothing: a detach goes on, it is not taken back."""
+
+    def observe(self, world: World) -> bool:
+        """Whether they are gone."""
+        instance = find_recorded_instance(world.nvml, self.record)
+        return instance is None or not instance.compute_instances
+
+
+@dataclass(frozen=True)
+class DestroyGpuInstance:
+    """Destroys the GPU instance of an attachment."""
+
+    gpu: Gpu
+    record: AttachmentRecord
+    kind: ClassVar[str] = "mig.gi.destroy"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """GPU, profile and placement."""
+        place = self.record.placement
+        return {
+            "gpu": str(self.gpu.uuid),
+            "gpu_index": self.gpu.index,
+            "profile": self.record.profile,
+            "placement": {"start": place.start, "size": place.size},
+        }
+
+    def describe(self) -> str:
+        """For people."""
+        return (
+            f"destroy GPU instance {self.record.profile} at {self.record.placement} on {self.gpu}"
+        )
+
+    def do(self, world: World) -> None:
+        """Destroys it; what is no longer ours is left alone."""
+        instance = find_recorded_instance(world.nvml, self.record)
+        if instance is not None:
+            _until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
+
+    def undo(self, world: World) -> None:
+        """Nothing: a detach goes on, it is not taken back."""
+
+    def observe(self, world: World) -> bool:
+        """Whether it is gone."""
+        return find_recorded_instance(world.nvml, self.record) is None
+
+
+def _destroy_compute(world: World, gpu: Gpu, instance: GpuInstance | None, compute_id: int) -> None:
+    assert instance is not None
+
+    def destroy() -> None:
+        try:
+            world.nvml.destroy_compute_instance(gpu.uuid, instance.id, compute_id)
+        except NvmlNotFoundError:
+            return
+
+    _until_released(world, destroy)
+
+
+def _until_released(world: World, destroy: Callable[[], None]) -> None:
+    """Repeats while the driver says in use, for a bounded time; then the error goes on."""
+    last: list[NvmlInUseError] = []
+
+    def attempt() -> bool:
+        try:
+            destroy()
+        except NvmlInUseError as error:
+            last[:] = [error]
+            return False
+        return True
+
+    if not world.wait(attempt, RELEASE_TIMEOUT_S):
+        raise last[0]

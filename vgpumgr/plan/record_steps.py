@@ -1,0 +1,105 @@
+"""Steps on what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.plan.world import World
+
+
+def _find(world: World, attachment_id: str) -> AttachmentRecord | None:
+    found = world.store.list_attachments()
+    return next((record for record in found if record.id == attachment_id), None)
+
+
+@dataclass(frozen=True)
+class RecordAttachment:
+    """Records the attachment before anything else is changed."""
+
+    record: AttachmentRecord
+    kind: ClassVar[str] = "attachment.record"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The attachment and its VM."""
+        return {"id": self.record.id, "vm": self.record.vm_name, "vm_uuid": self.record.vm_uuid}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"record attachment {self.record.id}"
+
+    def do(self, world: World) -> None:
+        """Writes it."""
+        world.store.save_attachment(self.record)
+
+    def undo(self, world: World) -> None:
+        """Forgets it."""
+        world.store.delete_attachment(self.record.id)
+
+    def observe(self, world: World) -> bool:
+        """Whether it is recorded."""
+        return _find(world, self.record.id) is not None
+
+
+@dataclass(frozen=True)
+class MarkAttachment:
+    """Changes the recorded state of an attachment: attached, or being detached."""
+
+    id: str
+    state: AttachmentState
+    before: AttachmentState
+    kind: ClassVar[str] = "attachment.mark"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The attachment and its new state."""
+        return {"id": self.id, "state": str(self.state)}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"mark attachment {self.id} as {self.state}"
+
+    def do(self, world: World) -> None:
+        """Writes it."""
+        world.remember(state=self.state)
+
+    def undo(self, world: World) -> None:
+        """Writes the earlier state."""
+        world.remember(state=self.before)
+
+    def observe(self, world: World) -> bool:
+        """Whether it is recorded so."""
+        found = _find(world, self.id)
+        return found is not None and found.state is self.state
+
+
+@dataclass(frozen=True)
+class ForgetAttachment:
+    """Removes the record of an attachment, last of all."""
+
+    id: str
+    kind: ClassVar[str] = "attachment.forget"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The attachment."""
+        return {"id": self.id}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"forget attachment {self.id}"
+
+    def do(self, world: World) -> None:
+        """Forgets it."""
+        world.store.delete_attachment(self.id)
+
+    def undo(self, world: World) -> None:
+        """Writes it again."""
+        world.store.save_attachment(world.record)
+
+    def observe(self, world: World) -> bool:
+        """Whether it is gone."""
+        return _find(world, self.id) is None

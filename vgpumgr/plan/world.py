@@ -1,0 +1,54 @@
+"""What steps work on: the machine's parts, each behind its Protocol, and the attachment being
+changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vgpumgr.domain.hypervisor import Hypervisor
+from vgpumgr.host.clock import Clock
+from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.virtio.channel import Channels
+
+_POLL_S = 0.1
+
+
+@dataclass
+class World:
+    """The one thing that changes while a plan runs."""
+
+    nvml: Nvml
+    hypervisor: Hypervisor
+    channels: Channels
+    store: AttachmentStore
+    clock: Clock
+    #: the attachment that is changed; None only while devices that nobody remembers are removed
+    maybe_record: AttachmentRecord | None = None
+    #: what the user should know afterwards
+    notes: list[str] = field(default_factory=list)
+    #: whether the guest's agent answered during this operation
+    hello: bool = False
+
+    @property
+    def record(self) -> AttachmentRecord:
+        """The attachment that is changed."""
+        assert self.maybe_record is not None
+        return self.maybe_record
+
+    def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Waits until the condition holds; False if it does not by then."""
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        while not condition():
+            if self.clock.monotonic_s() >= deadline_s:
+                return False
+            self.clock.sleep(_POLL_S)
+        return True
+
+    def remember(self, **changes: Any) -> None:
+        """Changes the attachment's record, in memory and on disk."""
+        self.maybe_record = replace(self.record, **changes)
+        self.store.save_attachment(self.record)

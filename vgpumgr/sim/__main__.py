@@ -1,0 +1,109 @@
+"""``python -m vgpumgr.sim``: what ``vgpumgr sim`` runs, in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+
+from vgpumgr.cli.report import format_error
+from vgpumgr.errors import VgpumgrError
+from vgpumgr.sim import lifecycle, machine
+
+SCHEMA = "vgpumgr/v1"
+
+
+def start(options: argparse.Namespace) -> None:
+    """``sim start``."""
+    directory, snapshot = lifecycle.start(options.name, options.libvirt)
+    if options.output == "json":
+        document = {"schema": SCHEMA, "name": options.name, "directory": str(directory)}
+        print(json.dumps(document | {"behaves": snapshot is None}, indent=2))
+        return
+    print(f"{options.name} runs: {machine.running_machine(options.name).data.description}")
+    if snapshot is not None:
+        print(f"its /sys is a snapshot that ignores writes ({snapshot})", file=sys.stderr)
+    print(f"try: vgpumgr --machine {options.name} gpu list", file=sys.stderr)
+
+
+def stop(options: argparse.Namespace) -> None:
+    """``sim stop``."""
+    lifecycle.stop(options.name)
+
+
+def show_list(options: argparse.Namespace) -> None:
+    """``sim list``."""
+    running = machine.list_machines()
+    names = sorted({*machine.known_machines(), *running})
+    rows = [
+        {
+            "name": name,
+            "running": name in running,
+            "description": machine.running_machine(name).data.description
+            if name in running
+            else machine.load_machine(name).data.description,
+        }
+        for name in names
+    ]
+    if options.output == "json":
+        print(json.dumps({"schema": SCHEMA, "machines": rows}, indent=2))
+        return
+    for row in rows:
+        print(
+            f"{row['name']:16} {'running' if row['running'] else 'stopped':8} {row['description']}"
+        )
+
+
+def env(options: argparse.Namespace) -> None:
+    """``sim env``: lines for a shell's eval."""
+    for key, value in machine.machine_env(options.name).items():
+        print(f"export {key}={shlex.quote(value)}")
+
+
+def serve(options: argparse.Namespace) -> None:
+    """The process behind a machine's ``/sys``."""
+    lifecycle.serve(options.name)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The program's own arguments; people meet those of ``vgpumgr sim``."""
+    parser = argparse.ArgumentParser(prog="vgpumgr sim")
+    parser.add_argument("--debug", action="store_true")
+    verbs = parser.add_subparsers(required=True)
+    for function, name in ((start, "start"), (stop, "stop"), (env, "env"), (serve, "serve")):
+        verb = verbs.add_parser(name)
+        verb.add_argument("name")
+        verb.set_defaults(run=function)
+        if function is start:
+            verb.add_argument("--libvirt")
+            verb.add_argument("-o", dest="output")
+    listing = verbs.add_parser("list")
+    listing.add_argument("-o", dest="output")
+    listing.set_defaults(run=show_list)
+    return parser
+
+
+def report(error: VgpumgrError, output: str | None) -> int:
+    """The error in the form of every vgpumgr command."""
+    text = format_error(error)
+    if output == "json":
+        text = json.dumps({"schema": SCHEMA, "error": error.as_dict()}, ensure_ascii=False)
+    print(text, file=sys.stderr)
+    return int(error.exit_code)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb."""
+    options = build_parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except VgpumgrError as error:
+        if options.debug:
+            raise
+        return report(error, getattr(options, "output", None))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""A machine's ``/sys`` and ``/proc``: the bus of its PCI functions, and what the vendor's driver shows of its GPUs."""
+
+from __future__ import annotations
+
+from vgpumgr.sim.machine_model import Gpu, Machine
+from vgpumgr.sim.pcibus import PciBus
+from vgpumgr.sim.tree import MachineTree
+
+
+def build_tree(machine: Machine) -> MachineTree:
+    """The files of a machine that has just booted."""
+    cpus = {gpu.place.numa_node: gpu.place.cpus for gpu in machine.gpus}
+    return MachineTree(PciBus.of(machine.functions()), proc_files(machine), cpus)
+
+
+def proc_files(machine: Machine) -> dict[str, str]:
+    """Constant files below ``/proc``, in the form of NVIDIA's driver README, "The /proc Filesystem Interface"."""
+    version = machine.data.driver_version
+    files = {
+        "cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro intel_iommu=on iommu=pt",
+        "modules": "nvidia_uvm 1540096 0 - Live 0x0000000000000000 (OE)\n"
+        "nvidia 56717312 1 nvidia_uvm, Live 0x0000000000000000 (OE)",
+        "driver/nvidia/version": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}\n"
+        "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)",
+        "driver/nvidia/params": 'ModifyDeviceFiles: 1\nDeviceFileMode: 438\nRegistryDwords: ""',
+    }
+    for gpu in machine.gpus:
+        files[f"driver/nvidia/gpus/{gpu.place.address}/information"] = information(gpu)
+    return files
+
+
+def information(gpu: Gpu) -> str:
+    """``/proc/driver/nvidia/gpus/ADDRESS/information``."""
+    rows = {
+        "Model": gpu.board.name,
+        "IRQ": str(100 + gpu.index),
+        "GPU UUID": gpu.uuid,
+        "Video BIOS": gpu.board.vbios,
+        "Bus Type": "PCIe",
+        "DMA Size": "47 bits",
+        "DMA Mask": "0x7fffffffffff",
+        "Bus Location": gpu.place.address,
+        "Device Minor": str(gpu.index),
+        "GPU Excluded": "No",
+    }
+    return "\n".join(f"{key + ':':16} {value}" for key, value in rows.items())

@@ -1,0 +1,123 @@
+"""Starts and stops simulated machines: the state, the file system's process, the ``env`` file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from vgpumgr.sim import fuse
+from vgpumgr.sim.hostfiles import build_tree
+from vgpumgr.sim.machine import (
+    SimulatorError,
+    create_machine,
+    destroy_machine,
+    machine_directory,
+    machine_env,
+    running_machine,
+)
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+
+
+def start(name: str, libvirt_uri: str | None = None) -> tuple[Path, str | None]:
+    """Start a machine. Returns its directory, and why its ``/sys`` only is a snapshot (None: it behaves).
+
+    Raises SimulatorError and its kin; nothing is left behind then.
+    """
+    directory = create_machine(name)
+    try:
+        write_env(name, directory, libvirt_uri)
+        without_fuse = fuse.available()
+        if without_fuse is None:
+            start_file_system(name, directory)
+        else:
+            fuse.write_snapshot(build_tree(running_machine(name)).root(), directory / "root")
+    except BaseException:
+        stop(name)
+        raise
+    return directory, without_fuse
+
+
+def write_env(name: str, directory: Path, libvirt_uri: str | None) -> None:
+    """The machine's variables, for ``vgpumgr --machine NAME``."""
+    variables = machine_env(name)
+    if libvirt_uri is not None:
+        variables["VGPUMGR_LIBVIRT_URI"] = libvirt_uri
+    lines = "".join(f"{key}={value}\n" for key, value in variables.items())
+    (directory / "env").write_text(lines)
+
+
+def start_file_system(name: str, directory: Path) -> None:
+    """Start the process that serves ``/sys`` and ``/proc``, and wait until it does."""
+    root = directory / "root"
+    with (directory / "fuse.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vgpumgr.sim", "serve", name],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+        )  # fmt: skip
+    (directory / "fuse.pid").write_text(f"{process.pid}\n")
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not (os.path.ismount(root) and (root / "sys").is_dir()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            cause = (directory / "fuse.log").read_text(errors="replace").strip()
+            raise SimulatorError(f"cannot mount the /sys of {name}", cause=cause[-500:] or None)
+        time.sleep(0.02)
+
+
+def serve(name: str) -> None:
+    """The file system's process; returns when it is unmounted."""
+    root = machine_directory(name) / "root"
+    fuse.serve(build_tree(running_machine(name)), root)
+
+
+def stop(name: str) -> None:
+    """Stop a machine, as by pulling its plug: its keepers end, its state is forgotten.
+
+    Raises MachineNotFoundError if it does not run.
+    """
+    running_machine(name)
+    directory = machine_directory(name)
+    for pid_file in sorted(directory.glob("host/run/**/*.pid")):
+        end_process(pid_file)
+    unmount(directory / "root")
+    end_process(directory / "fuse.pid")
+    destroy_machine(name)
+
+
+def unmount(root: Path) -> None:
+    """Unmount the machine's files, even if somebody stands in them."""
+    if not os.path.ismount(root):
+        return
+    tools = (["fusermount3", "-uz"], ["umount", "-l"])
+    for tool in tools:
+        with contextlib.suppress(FileNotFoundError):
+            if subprocess.run([*tool, str(root)], capture_output=True, check=False).returncode == 0:
+                return
+    raise SimulatorError(f"cannot unmount {root}")
+
+
+def end_process(pid_file: Path) -> None:
+    """End the process that a pid file names, if it is one of ours and still there."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"vgpumgr" not in command:
+            return
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while is_running(pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,97 @@
+"""The state file: SQLite in WAL mode, STRICT tables, numbered migrations.
+
+``PRAGMA user_version`` is the number of migrations applied. A file from a newer program is refused;
+a file that is not a database is moved aside and kept.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from vgpumgr.errors import StoreError, StoreTooNewError
+
+#: applied in order, each in one transaction; never changed once released
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE attachment (
+        id TEXT PRIMARY KEY,
+        vm_uuid TEXT NOT NULL UNIQUE,
+        vm_name TEXT NOT NULL,
+        gpu TEXT NOT NULL,
+        state TEXT NOT NULL,
+        created_s REAL NOT NULL,
+        record TEXT NOT NULL
+    ) STRICT;
+    """,
+)
+
+
+class Database:
+    """A state file; made at the first write, readable before that as if empty."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection | None]:
+        """A connection for reading, or None if nothing was ever written."""
+        if not self.path.exists():
+            yield None
+            return
+        with self.writing() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A connection in a transaction, committed at the end. Raises StoreError."""
+        try:
+            with closing(self._open()) as connection, connection:
+                yield connection
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                "cannot use the state file",
+                cause=f"{self.path}: {error}",
+                hint=f"ls -l {self.path.parent}",
+            ) from error
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._connect()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            self._move_aside()
+            return self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=10)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(MIGRATIONS):
+            raise StoreTooNewError(
+                "cannot use the state file",
+                cause=f"{self.path} has version {version}, this program knows {len(MIGRATIONS)}",
+                hint="install the newer vgpumgr again",
+            )
+        for number, migration in enumerate(MIGRATIONS[version:], version + 1):
+            script = f"BEGIN IMMEDIATE; {migration} PRAGMA user_version = {number}; COMMIT;"
+            connection.executescript(script)
+
+    def _move_aside(self) -> None:
+        aside = self.path.with_suffix(f".corrupt-{self.path.stat().st_mtime_ns}")
+        self.path.rename(aside)
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)

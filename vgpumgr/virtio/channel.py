@@ -1,0 +1,106 @@
+"""What the forward backend offers: a channel for an attachment, and what it needs from the domain.
+
+A channel is a keeper (it owns the ring's memory and the sockets for as long as the attachment
+lives) with a worker (it runs the guest's calls on one CUDA device). Nothing here talks to libvirt
+or chooses a device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+#: memory of a ring that is there when the guest starts
+RING_BYTES = 64 << 20
+#: what a running q35 guest can still place: its kernel gives hot-plugged devices behind a bridge
+# 2 MiB windows
+LIVE_RING_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSpec:
+    """A channel to start. ``cuda_device`` is what CUDA_VISIBLE_DEVICES must say (``MIG-...``)."""
+
+    id: str
+    vm_name: str
+    cuda_device: str
+    ring: bool
+    serial: bool
+    memory_bytes: int = RING_BYTES
+    #: uid and gid of the QEMU that will connect; None: our own
+    socket_owner: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPaths:
+    """Sockets that the domain's devices name: libvirt connects to ``ring``, QEMU listens at
+    ``control``.
+    """
+
+    ring: str
+    control: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One guest process on the channel, as the guest names it: for display only."""
+
+    id: int
+    pid: int
+    name: str
+    ring: bool
+    calls: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatus:
+    """A channel as it is now. ``problem`` says why the worker is not ready, in its own words;
+    ``worker_failed``: it ended so often that the keeper starts it no more.
+    """
+
+    id: str
+    keeper_pid: int
+    worker_pid: int | None
+    worker_ready: bool
+    hello_ring: bool
+    hello_serial: bool
+    memory_bytes: int
+    worker_restarts: int = 0
+    worker_failed: bool = False
+    problem: str | None = None
+    lanes: tuple[Lane, ...] = ()
+    #: of all lanes since the keeper started, those that are gone included
+    calls: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    @property
+    def hello(self) -> bool:
+        """Whether the guest's agent has spoken, over whichever transport."""
+        return self.hello_ring or self.hello_serial
+
+
+class Channels(Protocol):
+    """The channels of one machine. Methods may raise ChannelStartError and OSError's kin as
+    VgpumgrErrors.
+    """
+
+    def paths(self, channel_id: str) -> ChannelPaths:
+        """Where the channel's sockets are or will be; known before it starts."""
+
+    def start(self, spec: ChannelSpec) -> None:
+        """Starts the keeper and its worker; returns before the worker is ready. Running is no
+        error.
+        """
+
+    def stop(self, channel_id: str) -> None:
+        """Ends worker and keeper and frees what they hold; absent is no error."""
+
+    def set_memory(self, channel_id: str, memory_bytes: int) -> None:
+        """Size of the ring's memory from the next connection of a QEMU on."""
+
+    def read_status(self, channel_id: str) -> ChannelStatus | None:
+        """The channel as it is now; None if no keeper runs."""

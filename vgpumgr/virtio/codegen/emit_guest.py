@@ -1,0 +1,133 @@
+"""C for the guest: a typed sender for each operation (``vg_stubs.h``) and the exported functions (``vg_stubs.c``)."""
+
+from __future__ import annotations
+
+from vgpumgr.virtio.codegen.emit_codec import banner, sides
+from vgpumgr.virtio.codegen.model import CallClass, Function, Kind, Operation, Param, Spec
+
+LOOKUPS = {
+    "stream": "shim_stream",
+    "event": "shim_event",
+    "module": "shim_module",
+    "function": "shim_function",
+}
+
+
+def _sender(o: Operation) -> str:
+    """The C declaration of an operation's sender."""
+    has = dict(sides(o))
+    args = []
+    if "request" in has:
+        args.append(f"const struct vg_{o.name}_request *in")
+    if "reply" in has:
+        args.append(f"struct vg_{o.name}_reply *out")
+    if o.bulk != "none":
+        args.append("struct shim_bulk *bulk")
+    return f"CUresult vg_send_{o.name}({', '.join(args) or 'void'})"
+
+
+def emit_stubs_header(spec: Spec) -> str:
+    """``vg_stubs.h``"""
+    out = [banner(spec), "#ifndef VGPUMGR_STUBS_H\n#define VGPUMGR_STUBS_H\n"]
+    out.append('#include "frame.h"\n#include "vg_ops.h"\n')
+    out += [f"{_sender(o)};" for o in spec.operations]
+    out.append("\n#endif")
+    return "\n".join(out) + "\n"
+
+
+def _emit_sender(o: Operation) -> list[str]:
+    has = dict(sides(o))
+    out = [f"{_sender(o)}\n{{", "\tstruct shim_frame f;", "\tCUresult r;\n"]
+    size = f"vg_size_{o.name}_request(in)" if "request" in has else "0"
+    kind = {
+        CallClass.QUIET: "SHIM_QUIET",
+        CallClass.CACHED: "SHIM_CACHED",
+        CallClass.SYNC: "SHIM_SYNC",
+    }[o.call_class]
+    bulk = "bulk" if o.bulk != "none" else "NULL"
+    out.append(f"\tr = shim_begin(&f, VG_OP_{o.name}, {kind}, {size}, {bulk});")
+    out.append("\tif (r != CUDA_SUCCESS)\n\t\treturn r;")
+    if "request" in has:
+        out.append(f"\tvg_put_{o.name}_request(&f.encoder, in);")
+    out.append("\tr = shim_send(&f);")
+    if "reply" in has:
+        # where the frame never got through there is no reply, and the reply's fields are zero
+        out.append("\tif (shim_has_reply(&f))")
+        out.append(f"\t\tvg_get_{o.name}_reply(&f.decoder, out);")
+        out.append("\telse\n\t\tmemset(out, 0, sizeof(*out));")
+    out.append(f"\treturn shim_end(&f, r, {'true' if 'reply' in has else 'false'});\n}}\n")
+    return out
+
+
+def _prototype(name: str, params: tuple[Param, ...]) -> str:
+    return (
+        f"SHIM_API CUresult {name}({', '.join(f'{p.c_type} {p.name}' for p in params) or 'void'})"
+    )
+
+
+def _stream_argument(p: Param) -> str:
+    return f"{p.name} ? {p.name} : CU_STREAM_PER_THREAD" if p.c_type == "CUstream" else p.name
+
+
+def _emit_variants(f: Function) -> list[str]:
+    """Wrappers with another default stream: ``via`` adds the argument, ``_ptsz`` replaces a null one."""
+    out = []
+    if f.via:
+        for suffix, stream in (
+            ("", "CU_STREAM_LEGACY"),
+            *((f"_{v}", "CU_STREAM_PER_THREAD") for v in f.variants),
+        ):
+            args = ", ".join([*(p.name for p in f.params), stream])
+            out.append(
+                f"{_prototype(f.name + suffix, f.params)}\n{{\n\treturn {f.via}({args});\n}}\n"
+            )
+        return out
+    for v in f.variants if f.operation else ():
+        args = ", ".join(_stream_argument(p) for p in f.params)
+        out.append(f"{_prototype(f'{f.name}_{v}', f.params)}\n{{\n\treturn {f.name}({args});\n}}\n")
+    return out
+
+
+def _emit_function(spec: Spec, f: Function) -> list[str]:
+    o = spec.operation(f.operation)
+    has = dict(sides(o))
+    out = [f"{_prototype(f.name, f.params)}\n{{"]
+    if "request" in has:
+        out.append(f"\tstruct vg_{o.name}_request in = {{ 0 }};")
+    if "reply" in has:
+        out.append(f"\tstruct vg_{o.name}_reply out;")
+    out.append(f"\tCUresult r = shim_enter({'&in.context' if o.context else 'NULL'});\n")
+    for p in f.params:
+        if p.name in f.outs:
+            out.append(f"\tif (r == CUDA_SUCCESS && !{p.name})\n\t\tr = CUDA_ERROR_INVALID_VALUE;")
+    for field in o.request:
+        if field.kind is Kind.HANDLE:
+            look = f"{LOOKUPS[field.handle]}({field.name}, &in.context, &in.{field.name})"
+            out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = {look};")
+        else:
+            out.append(f"\tin.{field.name} = {field.name};")
+    for x in o.ranges:
+        rows, pitch = (x.rows, x.pitch) if x.rows else ("1", "0")
+        check = f"shim_check_range(in.{x.param}, {x.count}, {x.factor}, {rows}, {pitch})"
+        out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = {check};")
+    args = ", ".join([a for a, s in (("&in", "request"), ("&out", "reply")) if s in has])
+    out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = vg_send_{o.name}({args});")
+    if "reply" in has:
+        out.append("\tif (r != CUDA_SUCCESS)\n\t\treturn r;")
+        out += [f"\t*{field.name} = out.{field.name};" for field in o.reply]
+        out.append("\treturn CUDA_SUCCESS;\n}\n")
+    else:
+        out.append("\treturn r;\n}\n")
+    return out
+
+
+def emit_stubs(spec: Spec) -> str:
+    """``vg_stubs.c``"""
+    out = [banner(spec), '#include "vg_stubs.h"\n\n#include <string.h>\n\n#include "shim.h"\n']
+    for o in spec.operations:
+        out += _emit_sender(o)
+    for f in spec.functions:
+        if f.operation and f.generated_guest:
+            out += _emit_function(spec, f)
+        out += _emit_variants(f)
+    return "\n".join(out)

@@ -1,0 +1,288 @@
+"""Starting, asking and stopping the keeper: the small process that owns one VM's channel.
+
+The keeper (``vgpumgr-keeper``, C) lives as long as the attachment and outlives the daemon, so
+nothing of it is kept in this process: a :class:`Keeper` is only a directory, and every answer comes
+from the keeper's control socket.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from vgpumgr.errors import Exit, VgpumgrError
+
+LIB = Path(__file__).resolve().parent.parent / "_lib"
+KEEPER_PROGRAM = LIB / "bin" / "vgpumgr-keeper"
+DEFAULT_SIZE_BYTES = 64 << 20
+"""Ring memory for 16 guest processes; a guest on q35 can place a hot-plugged BAR of 1 MiB only."""
+
+WorkerState = Literal["starting", "ready", "stopping", "waiting", "failed", "none"]
+
+
+class KeeperError(VgpumgrError):
+    """The channel's keeper could not be started, or does not answer."""
+
+    id: ClassVar[str] = "VG071"
+    exit_code: ClassVar[Exit] = Exit.ERROR
+
+
+class _Report(BaseModel):
+    # A keeper outlives upgrades of this program: it may say more than we know.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class QemuStatus(_Report):
+    """The VM's side of the shared memory: whose process holds it (pid and uid by the kernel)."""
+
+    connected: bool
+    pid: int
+    uid: int
+    connects: int
+
+
+class WorkerStatus(_Report):
+    """The worker's process; ``message`` is why it cannot serve, in its own words if it had any."""
+
+    state: WorkerState
+    pid: int
+    starts: int
+    failures: int
+    message: str
+    last_exit: str
+    api_version: str
+
+
+class GuestHello(_Report):
+    """What the guest's agent said of itself over one transport. All of it is the guest's word."""
+
+    wire_version: int
+    matches: bool
+    agent_version: str
+    kernel: str
+
+
+class GuestStatus(_Report):
+    """The guest's side: ``hello`` is the best transport over which its agent has spoken."""
+
+    hello: Literal["none", "serial", "ring"]
+    ring: GuestHello | None
+    serial: GuestHello | None
+    serial_connected: bool
+    mismatches: int
+    mismatch: str
+
+
+class LaneStatus(_Report):
+    """One guest process with a session in the worker; ``pid`` and ``name`` are the guest's word."""
+
+    lane: int
+    pid: int
+    name: str
+    transport: Literal["ring", "serial"]
+    since_s: int
+    calls: int
+    posts: int
+    bytes_in: int
+    bytes_out: int
+    memory_bytes: int
+
+
+class Totals(_Report):
+    """Sums over all lanes of this worker, ended ones too; ``memory_bytes`` of the living."""
+
+    lanes_opened: int
+    calls: int
+    posts: int
+    bytes_in: int
+    bytes_out: int
+    memory_bytes: int
+    doorbells: int
+
+
+class Violations(_Report):
+    """Sessions ended because the guest broke the protocol, and the last one's reason."""
+
+    count: int
+    last: str
+
+
+class KeeperStatus(_Report):
+    """Everything that a keeper knows; sizes in bytes, ``since_s`` in seconds since 1970."""
+
+    keeper_pid: int
+    since_s: int
+    epoch: int
+    memory_size: int
+    next_memory_size: int
+    ring_lanes: int
+    error: str
+    qemu: QemuStatus
+    worker: WorkerStatus
+    guest: GuestStatus
+    lanes: tuple[LaneStatus, ...]
+    totals: Totals
+    violations: Violations
+
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """Transports over which the guest has said hello in a version that matches."""
+        hellos = (("ring", self.guest.ring), ("serial", self.guest.serial))
+        return tuple(name for name, hello in hellos if hello is not None and hello.matches)
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperOptions:
+    """How to start a keeper; ``socket_owner`` is (uid, gid) of QEMU, which must connect."""
+
+    worker: Path
+    worker_args: Sequence[str] = ()
+    shm_size_bytes: int = DEFAULT_SIZE_BYTES
+    serial: Path | None = None
+    socket_owner: tuple[int, int] | None = None
+    socket_mode: int = 0o600
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def arguments(self, directory: Path) -> list[str]:
+        """The keeper's command line."""
+        words = [str(KEEPER_PROGRAM), "--dir", str(directory), "--worker", str(self.worker)]
+        words += ["--shm-size", str(self.shm_size_bytes), "--socket-mode", f"{self.socket_mode:o}"]
+        if self.serial is not None:
+            words += ["--serial", str(self.serial)]
+        if self.socket_owner is not None:
+            words += ["--socket-owner", f"{self.socket_owner[0]}:{self.socket_owner[1]}"]
+        for name, value in self.env.items():
+            words += ["--env", f"{name}={value}"]
+        return [*words, "--detach", "--", *self.worker_args]
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """The keeper that lives (or not) in ``directory``, one directory for each attachment."""
+
+    directory: Path
+
+    @property
+    def ivshmem_socket(self) -> Path:
+        """Where QEMU's ``ivshmem-doorbell`` device connects."""
+        return self.directory / "ivshmem.sock"
+
+    @property
+    def control_socket(self) -> Path:
+        """Where requests go; its owner's only."""
+        return self.directory / "control.sock"
+
+    @property
+    def worker_log(self) -> Path:
+        """What workers wrote to their standard output and error."""
+        return self.directory / "worker.log"
+
+    def start(self, options: KeeperOptions, *, timeout_s: float = 30) -> None:
+        """Starts the keeper, which detaches itself; on return its sockets exist.
+
+        A worker is being started then: see wait_ready(). Raises KeeperError with the keeper's own
+        message, for instance if one runs here already.
+        """
+        words = options.arguments(self.directory)
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, timeout=timeout_s, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise KeeperError(
+                f"cannot start the channel's keeper in {self.directory}", cause=str(error)
+            ) from error
+        if done.returncode:
+            raise KeeperError(
+                f"cannot start the channel's keeper in {self.directory}",
+                cause=done.stderr.strip() or f"exit status {done.returncode}",
+            )
+
+    def is_running(self) -> bool:
+        """Whether a keeper answers here."""
+        try:
+            self.status()
+        except KeeperError:
+            return False
+        return True
+
+    def status(self) -> KeeperStatus:
+        """What the keeper knows now."""
+        return KeeperStatus.model_validate(self._request({"command": "status"}))
+
+    def wait_ready(self, *, timeout_s: float = 60) -> KeeperStatus:
+        """Waits until the worker has initialised (its CUDA came up) and said so.
+
+        Raises KeeperError with the worker's own message if it fails, or at the end of the time.
+        """
+        end = time.monotonic() + timeout_s
+        while True:
+            status = self.status()
+            if status.worker.state == "ready":
+                return status
+            gave_up = status.worker.state == "failed" or (
+                status.worker.state == "waiting"
+                and status.worker.message
+                and status.worker.failures >= 3
+            )
+            if gave_up or time.monotonic() > end:
+                raise KeeperError(
+                    "the worker that runs the VM's CUDA calls does not start",
+                    cause=status.worker.message
+                    or f"still {status.worker.state} after {timeout_s:g} s",
+                    hint=f"see {self.worker_log}",
+                )
+            time.sleep(0.02)
+
+    def set_size(self, size_bytes: int) -> KeeperStatus:
+        """Changes the memory's size: now if no QEMU is connected, else for its next connection."""
+        return KeeperStatus.model_validate(
+            self._request({"command": "set-size", "size": size_bytes})
+        )
+
+    def restart_worker(self) -> None:
+        """Ends the worker and all sessions; another one starts at once."""
+        self._request({"command": "restart"})
+
+    def stop(self, *, timeout_s: float = 15) -> None:
+        """Ends worker and keeper and waits until its sockets are gone; no keeper is no error."""
+        try:
+            self._request({"command": "stop"})
+        except KeeperError:
+            if not self.control_socket.exists():
+                return
+        end = time.monotonic() + timeout_s
+        while self.control_socket.exists() and self.is_running():
+            if time.monotonic() > end:
+                raise KeeperError(f"the keeper in {self.directory} does not stop")
+            time.sleep(0.02)
+
+    def _request(
+        self, request: Mapping[str, object], *, timeout_s: float = 10
+    ) -> dict[str, object]:
+        try:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(timeout_s)
+                sock.connect(str(self.control_socket))
+                sock.sendall(json.dumps(request).encode() + b"\n")
+                with sock.makefile("rb") as answers:
+                    line = answers.readline()
+        except OSError as error:
+            raise KeeperError(f"no keeper answers in {self.directory}", cause=str(error)) from error
+        answer = (
+            json.loads(line) if line else {"ok": False, "error": "the keeper closed the connection"}
+        )
+        if not isinstance(answer, dict) or not answer.get("ok"):
+            raise KeeperError(
+                f"the keeper in {self.directory} refused {request['command']}",
+                cause=str(answer.get("error")),
+            )
+        return answer

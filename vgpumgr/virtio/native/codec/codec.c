@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec.h"
+
+#include <errno.h>
+#include <string.h>
+
+void vg_encoder_init(struct vg_encoder *e, void *buffer, size_t size)
+{
+	*e = (struct vg_encoder){ .at = buffer, .end = (uint8_t *)buffer + size };
+}
+
+void vg_put_u64(struct vg_encoder *e, uint64_t value)
+{
+	if (e->failed || (size_t)(e->end - e->at) < sizeof(value)) {
+		e->failed = true;
+		return;
+	}
+	memcpy(e->at, &value, sizeof(value));
+	e->at += sizeof(value);
+}
+
+void vg_put_i32(struct vg_encoder *e, int32_t value)
+{
+	vg_put_u64(e, (uint64_t)(int64_t)value);
+}
+
+void vg_put_f32(struct vg_encoder *e, float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	vg_put_u64(e, bits);
+}
+
+void vg_put_bytes(struct vg_encoder *e, const void *data, size_t length, size_t cap)
+{
+	size_t padded = (length + 7) & ~(size_t)7;
+
+	if (length > cap || (length && !data))
+		e->failed = true;
+	vg_put_u64(e, length);
+	if (e->failed || (size_t)(e->end - e->at) < padded) {
+		e->failed = true;
+		return;
+	}
+	if (length)
+		memcpy(e->at, data, length);
+	memset(e->at + length, 0, padded - length);
+	e->at += padded;
+}
+
+int vg_encoder_end(const struct vg_encoder *e)
+{
+	return e->failed || e->at != e->end ? -EMSGSIZE : 0;
+}
+
+void vg_decoder_init(struct vg_decoder *d, const void *payload, size_t length)
+{
+	*d = (struct vg_decoder){ .at = payload, .end = (const uint8_t *)payload + length };
+}
+
+uint64_t vg_get_u64(struct vg_decoder *d)
+{
+	uint64_t value;
+
+	if (d->failed || (size_t)(d->end - d->at) < sizeof(value)) {
+		d->failed = true;
+		return 0;
+	}
+	memcpy(&value, d->at, sizeof(value));
+	d->at += sizeof(value);
+	return value;
+}
+
+uint32_t vg_get_u32(struct vg_decoder *d)
+{
+	uint64_t value = vg_get_u64(d);
+
+	if (value > UINT32_MAX) {
+		d->failed = true;
+		return 0;
+	}
+	return value;
+}
+
+int32_t vg_get_i32(struct vg_decoder *d)
+{
+	int64_t value = (int64_t)vg_get_u64(d);
+
+	if (value < INT32_MIN || value > INT32_MAX) {
+		d->failed = true;
+		return 0;
+	}
+	return value;
+}
+
+float vg_get_f32(struct vg_decoder *d)
+{
+	uint32_t bits = vg_get_u32(d);
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+static bool zero(const uint8_t *at, const uint8_t *end)
+{
+	for (; at < end; at++)
+		if (*at)
+			return false;
+	return true;
+}
+
+struct vg_bytes vg_get_bytes(struct vg_decoder *d, size_t cap)
+{
+	struct vg_bytes found = { 0 };
+	uint64_t length = vg_get_u64(d);
+	size_t padded;
+
+	if (d->failed || length > cap) {
+		d->failed = true;
+		return found;
+	}
+	padded = (length + 7) & ~(size_t)7;
+	if ((size_t)(d->end - d->at) < padded || !zero(d->at + length, d->at + padded)) {
+		d->failed = true;
+		return found;
+	}
+	found = (struct vg_bytes){ .data = d->at, .length = length };
+	d->at += padded;
+	return found;
+}
+
+struct vg_bytes vg_get_string(struct vg_decoder *d, size_t cap)
+{
+	struct vg_bytes found = vg_get_bytes(d, cap);
+
+	if (!d->failed && found.length && memchr(found.data, 0, found.length) == (const char *)found.data + found.length - 1)
+		return found;
+	d->failed = true;
+	return (struct vg_bytes){ .data = "", .length = 1 };
+}
+
+uint64_t vg_get_handle(struct vg_decoder *d, uint32_t tag)
+{
+	uint64_t handle = vg_get_u64(d);
+
+	if (handle && (vg_handle_tag(handle) != tag || !vg_handle_generation(handle)))
+		d->failed = true;
+	return d->failed ? 0 : handle;
+}
+
+uint64_t vg_get_mint(struct vg_decoder *d, uint32_t tag)
+{
+	uint64_t handle = vg_get_handle(d, tag);
+
+	if (!handle)
+		d->failed = true;
+	return handle;
+}
+
+size_t vg_get_array(struct vg_decoder *d, void *array, size_t cap)
+{
+	struct vg_bytes found = vg_get_bytes(d, cap);
+
+	if (found.length)
+		memcpy(array, found.data, found.length);
+	return found.length;
+}
+
+int vg_decoder_end(const struct vg_decoder *d)
+{
+	return d->failed || d->at != d->end ? -EPROTO : 0;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The driver below us: whatever libcuda.so.1 the loader finds (NVIDIA's, a forwarding shim, a simulator). Only documented
+ * entry points are used, by the names that cuda.h gives them, so all three are the same to us.
+ */
+#ifndef VGPUMGR_CUDART_DRIVER_H
+#define VGPUMGR_CUDART_DRIVER_H
+
+#include <cuda.h>
+
+/* cuda.h maps most of these to a versioned name (cuMemAlloc_v2): the table takes type, field and symbol from the mapping. */
+#define DRIVER_CALLS(X)                                                                                          \
+	X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuGetProcAddress)                \
+	X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetUuid_v2) X(cuDeviceTotalMem)             \
+	X(cuDeviceGetAttribute) X(cuDeviceGetByPCIBusId) X(cuDeviceGetPCIBusId) X(cuDeviceGetP2PAttribute)       \
+	X(cuDeviceCanAccessPeer) X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess)                              \
+	X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxReset)                      \
+	X(cuDevicePrimaryCtxSetFlags) X(cuDevicePrimaryCtxGetState)                                              \
+	X(cuCtxGetCurrent) X(cuCtxSetCurrent) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice)           \
+	X(cuCtxGetId) X(cuCtxGetFlags) X(cuCtxSynchronize) X(cuCtxSetLimit) X(cuCtxGetLimit)                     \
+	X(cuCtxSetCacheConfig) X(cuCtxGetCacheConfig) X(cuCtxSetSharedMemConfig) X(cuCtxGetSharedMemConfig)      \
+	X(cuCtxGetStreamPriorityRange) X(cuCtxResetPersistingL2Cache)                                            \
+	X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetGlobal)                        \
+	X(cuLinkCreate) X(cuLinkAddData) X(cuLinkComplete) X(cuLinkDestroy)                                      \
+	X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuFuncSetCacheConfig) X(cuFuncSetSharedMemConfig)          \
+	X(cuFuncGetParamInfo) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuLaunchCooperativeKernel)                 \
+	X(cuLaunchHostFunc) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)                                       \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) X(cuOccupancyAvailableDynamicSMemPerBlock)       \
+	X(cuOccupancyMaxPotentialClusterSize) X(cuOccupancyMaxActiveClusters)                                    \
+	X(cuMemGetInfo) X(cuMemAlloc) X(cuMemAllocPitch) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)         \
+	X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemHostGetFlags)            \
+	X(cuPointerGetAttributes) X(cuPointerGetAttribute)                                                       \
+	X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoH) X(cuMemcpyDtoHAsync)   \
+	X(cuMemcpyDtoD) X(cuMemcpyDtoDAsync) X(cuMemcpyPeer) X(cuMemcpyPeerAsync)                                \
+	X(cuMemcpy2DUnaligned) X(cuMemcpy2DAsync) X(cuMemcpy3D) X(cuMemcpy3DAsync)                               \
+	X(cuMemsetD8) X(cuMemsetD8Async) X(cuMemsetD2D8) X(cuMemsetD2D8Async)                                    \
+	X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuDeviceGetDefaultMemPool)             \
+	X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo)    \
+	X(cuMemPoolSetAttribute) X(cuMemPoolGetAttribute) X(cuMemPoolSetAccess) X(cuMemPoolGetAccess)            \
+	X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery)                      \
+	X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamAddCallback) X(cuStreamGetFlags)                   \
+	X(cuStreamGetPriority) X(cuStreamGetId) X(cuStreamGetCtx) X(cuStreamIsCapturing)                         \
+	X(cuStreamCopyAttributes) X(cuStreamGetAttribute) X(cuStreamSetAttribute)                                \
+	X(cuThreadExchangeStreamCaptureMode)                                                                     \
+	X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery)            \
+	X(cuEventSynchronize) X(cuEventElapsedTime)
+
+#define DRIVER_FIELD(name) __typeof__(&name) name;
+struct driver {
+	DRIVER_CALLS(DRIVER_FIELD)
+};
+#undef DRIVER_FIELD
+
+/* Filled by driver_load(); a call that this driver does not have is NULL. */
+extern struct driver driver;
+
+/* A driver call; one that this driver does not have answers CUDA_ERROR_NOT_SUPPORTED. */
+#define CU(name, ...) (driver.name ? driver.name(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED)
+
+/*
+ * The library's one lock: over the driver table, the devices' contexts and what is registered. It is free in the child
+ * of a fork.
+ */
+void rt_lock(void);
+void rt_unlock(void);
+
+/* Under the lock: finds libcuda.so.1 and fills the table; safe to repeat. 0, or -ENOENT where there is no driver. */
+int driver_load(void);
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What QEMU gives the guest: the ivshmem PCI device and the virtio port, found by what they say they are. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "agent.h"
+
+static int read_text(const char *path, char *text, size_t size)
+{
+	VG_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+
+	if (n < 0)
+		return -errno;
+	text[n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	return 0;
+}
+
+static bool attribute_is(const char *directory, const char *name, const char *value)
+{
+	char path[AGENT_PATH + 64], text[32];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return !read_text(path, text, sizeof(text)) && !strcmp(text, value);
+}
+
+static int open_resource(const char *directory, const char *name)
+{
+	char path[AGENT_PATH + 64];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static int enable(const char *directory)
+{
+	char path[AGENT_PATH + 64];
+
+	snprintf(path, sizeof(path), "%s/enable", directory);
+	VG_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	return fd >= 0 && write(fd, "1", 1) == 1 ? 0 : -errno;
+}
+
+static int take_device(struct agent_ring *ring)
+{
+	struct stat st;
+
+	if (enable(ring->device))
+		return -EIO;
+	ring->memory_fd = open_resource(ring->device, "resource2");
+	ring->doorbell_fd = open_resource(ring->device, "resource0");
+	ring->doorbell_kind = VG_DOORBELL_BAR;
+	/* the kernel found no room for the BAR (hot-plug behind a small bridge window): there is no resource file */
+	if (ring->memory_fd < 0 || ring->doorbell_fd < 0 || fstat(ring->memory_fd, &st) || st.st_size < VG_PAGE)
+		return -ENODEV;
+	ring->size = (size_t)st.st_size;
+	return 0;
+}
+
+int agent_find_ivshmem(struct agent_ring *ring)
+{
+	static const char root[] = "/sys/bus/pci/devices";
+	DIR *directory = opendir(root);
+	struct dirent *entry;
+	int error = -ENODEV;
+
+	while (directory && error && (entry = readdir(directory))) {
+		snprintf(ring->device, sizeof(ring->device), "%s/%.64s", root, entry->d_name);
+		if (entry->d_name[0] != '.' && attribute_is(ring->device, "vendor", "0x1af4") &&
+		    attribute_is(ring->device, "device", "0x1110"))
+			error = take_device(ring);
+	}
+	if (directory)
+		closedir(directory);
+	if (error) {
+		ring->device[0] = '\0';
+		vg_close_fd(&ring->memory_fd);
+		vg_close_fd(&ring->doorbell_fd);
+	}
+	return error;
+}
+
+/* ---- as QEMU would, for tests on one host ---- */
+
+static int receive_hand_over(struct agent_ring *ring)
+{
+	static const int64_t expected[] = { 0, 0, -1, 1, 0 };
+	struct stat st;
+
+	for (unsigned i = 0; i < 5; i++) {
+		int64_t number;
+		int fd, error = vg_recv_fds(ring->server, &number, sizeof(number), &fd, 1);
+
+		if (error || number != expected[i]) {
+			vg_close_fd(&fd);
+			return error ? error : -EPROTO;
+		}
+		if (i == 2)
+			ring->memory_fd = fd;
+		else if (i == 3)
+			ring->doorbell_fd = fd;
+		else
+			vg_close_fd(&fd);
+	}
+	if (ring->memory_fd < 0 || ring->doorbell_fd < 0 || fstat(ring->memory_fd, &st))
+		return -EPROTO;
+	ring->size = (size_t)st.st_size;
+	ring->doorbell_kind = VG_DOORBELL_EVENTFD;
+	return 0;
+}
+
+int agent_join_server(struct agent_ring *ring, const char *path)
+{
+	int error;
+
+	ring->server = vg_connect(path);
+	if (ring->server < 0)
+		return ring->server;
+	error = receive_hand_over(ring);
+	if (error) {
+		vg_close_fd(&ring->memory_fd);
+		vg_close_fd(&ring->doorbell_fd);
+		vg_close_fd(&ring->server);
+	}
+	return error;
+}
+
+/* ---- the port ---- */
+
+int agent_open_port(void)
+{
+	static const char root[] = "/sys/class/virtio-ports";
+	DIR *directory = opendir(root);
+	struct dirent *entry;
+	char path[AGENT_PATH];
+	int fd = -ENODEV;
+
+	while (directory && fd < 0 && (entry = readdir(directory))) {
+		snprintf(path, sizeof(path), "%s/%.64s", root, entry->d_name);
+		if (entry->d_name[0] == '.' || !attribute_is(path, "name", "org.vgpumgr.0"))
+			continue;
+		snprintf(path, sizeof(path), "/dev/%.64s", entry->d_name);
+		fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	}
+	if (directory)
+		closedir(directory);
+	return fd;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The virtio-serial port: one stream for all lanes, found anew after each loss by a sync with a fresh nonce. */
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include "agent.h"
+
+enum { LOOK_MS = 200, SYNC_MS = 1000, OUT_MAX = 256 << 10, READ = 32768 };
+
+void agent_serial_init(struct agent *agent)
+{
+	agent->serial.fd = agent->serial.listen = -1;
+}
+
+bool agent_serial_full(const struct agent *agent)
+{
+	return agent->serial.out.filled > OUT_MAX;
+}
+
+static void lose_stream(struct agent *agent)
+{
+	struct agent_serial *serial = &agent->serial;
+
+	serial->synced = serial->connected = false;
+	serial->in.filled = serial->out.filled = 0;
+	agent_link_down(agent, false);
+	if (agent->serial_listen)
+		vg_close_fd(&serial->fd);
+}
+
+static void lose_port(struct agent *agent)
+{
+	lose_stream(agent);
+	vg_close_fd(&agent->serial.fd);
+}
+
+/* ---- outgoing ---- */
+
+static void flush(struct agent *agent)
+{
+	struct agent_serial *serial = &agent->serial;
+	ssize_t n;
+
+	if (!serial->out.filled || serial->fd < 0)
+		return;
+	n = write(serial->fd, serial->out.bytes, serial->out.filled);
+	if (n > 0)
+		buffer_take(&serial->out, (size_t)n);
+	else if (n < 0 && errno != EAGAIN && errno != EINTR)
+		lose_port(agent);
+}
+
+int agent_serial_send(struct agent *agent, uint32_t lane, uint32_t kind, const void *a, size_t a_length, const void *b,
+		      size_t b_length)
+{
+	struct agent_serial *serial = &agent->serial;
+	struct vg_message message = { VG_MESSAGE_MAGIC, lane, kind, (uint32_t)(a_length + b_length) };
+
+	if (!serial->synced)
+		return -ENOTCONN;
+	if (buffer_add(&serial->out, &message, sizeof(message)) || buffer_add(&serial->out, a, a_length) ||
+	    buffer_add(&serial->out, b, b_length))
+		return -ENOMEM;
+	return 0;
+}
+
+static void send_sync(struct agent_serial *serial)
+{
+	uint8_t sync[VG_SYNC_SIZE];
+
+	if (getrandom(&serial->nonce, sizeof(serial->nonce), 0) != sizeof(serial->nonce))
+		serial->nonce = vg_now_ms();
+	memcpy(sync, VG_SYNC_TEXT, VG_SYNC_TEXT_SIZE);
+	memcpy(sync + VG_SYNC_TEXT_SIZE, &serial->nonce, sizeof(serial->nonce));
+	serial->out.filled = 0;
+	buffer_add(&serial->out, sync, sizeof(sync));
+	serial->sync_ms = vg_now_ms() + SYNC_MS;
+}
+
+/* ---- incoming ---- */
+
+static int take_message(struct agent *agent, const struct vg_message *message, const uint8_t *body)
+{
+	struct vg_reply_header header;
+
+	if (message->lane) {
+		agent_client_message(agent, message, body);
+		return 0;
+	}
+	if (message->kind != VG_KIND_REPLY || message->length < sizeof(header))
+		return -EPROTO;
+	memcpy(&header, body, sizeof(header));
+	if (header.length != message->length)
+		return -EPROTO;
+	agent_take_reply(agent, false, &header, body + sizeof(header));
+	return 0;
+}
+
+/* Bytes used; 0: more are needed; negative: garbage. */
+static ssize_t take_one(struct agent *agent, const uint8_t *bytes, size_t length)
+{
+	struct agent_serial *serial = &agent->serial;
+	struct vg_message message;
+	int error;
+
+	if (!serial->synced) {
+		if (length < VG_SYNC_SIZE)
+			return 0;
+		if (memcmp(bytes, VG_SYNC_TEXT, VG_SYNC_TEXT_SIZE) ||
+		    memcmp(bytes + VG_SYNC_TEXT_SIZE, &serial->nonce, sizeof(serial->nonce)))
+			return 1;
+		serial->synced = true;
+		agent_say_hello(agent, false);
+		return VG_SYNC_SIZE;
+	}
+	if (length < sizeof(message))
+		return 0;
+	memcpy(&message, bytes, sizeof(message));
+	if (message.magic != VG_MESSAGE_MAGIC || message.length > VG_MESSAGE_MAX)
+		return -EPROTO;
+	if (length < sizeof(message) + message.length)
+		return 0;
+	error = take_message(agent, &message, bytes + sizeof(message));
+	return error ? error : (ssize_t)(sizeof(message) + message.length);
+}
+
+static int take_all(struct agent *agent)
+{
+	struct buffer *in = &agent->serial.in;
+	size_t at = 0;
+	ssize_t used = 1;
+
+	while (used > 0) {
+		used = take_one(agent, in->bytes + at, in->filled - at);
+		at += used > 0 ? (size_t)used : 0;
+	}
+	buffer_take(in, at < in->filled ? at : in->filled);
+	return (int)used;
+}
+
+static void read_stream(struct agent *agent)
+{
+	struct agent_serial *serial = &agent->serial;
+	uint8_t bytes[READ];
+	ssize_t n = read(serial->fd, bytes, sizeof(bytes));
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n < 0) {
+		lose_port(agent);
+		return;
+	}
+	if (n == 0) {
+		lose_stream(agent);
+		return;
+	}
+	if (buffer_add(&serial->in, bytes, (size_t)n) || take_all(agent) < 0) {
+		agent_log("the serial stream is damaged: starting again");
+		agent_link_down(agent, false);
+		serial->synced = false;
+		serial->in.filled = 0;
+		send_sync(serial);
+	}
+}
+
+void agent_serial_event(struct agent *agent, short events)
+{
+	struct agent_serial *serial = &agent->serial;
+
+	if (events & POLLOUT)
+		flush(agent);
+	if (serial->fd >= 0 && (events & POLLIN))
+		read_stream(agent);
+	else if (serial->fd >= 0 && (events & (POLLHUP | POLLERR | POLLNVAL)))
+		lose_stream(agent);
+}
+
+/* ---- finding it ---- */
+
+/* A port that is only hung up reads as empty; what it still holds is of a session that has ended. */
+static bool unplugged(int fd)
+{
+	char leftover[64];
+
+	return read(fd, leftover, sizeof(leftover)) < 0 && errno != EAGAIN && errno != EINTR;
+}
+
+static void look(struct agent *agent)
+{
+	struct agent_serial *serial = &agent->serial;
+	struct pollfd state = { .events = POLLOUT };
+
+	if (vg_now_ms() < serial->look_ms)
+		return;
+	serial->look_ms = vg_now_ms() + LOOK_MS;
+	if (serial->fd < 0)
+		serial->fd = agent->serial_listen ? accept4(serial->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) :
+						    agent_open_port();
+	if (serial->fd < 0)
+		return;
+	/* the driver reports a hang-up for as long as nobody has opened the host's end */
+	state.fd = serial->fd;
+	if (poll(&state, 1, 0) < 0 || (state.revents & (POLLHUP | POLLERR | POLLNVAL))) {
+		if (agent->serial_listen || unplugged(serial->fd))
+			vg_close_fd(&serial->fd);
+		return;
+	}
+	serial->connected = true;
+	send_sync(serial);
+}
+
+void agent_serial_tick(struct agent *agent)
+{
+	struct agent_serial *serial = &agent->serial;
+
+	if (!agent->use_serial)
+		return;
+	if (!serial->connected)
+		look(agent);
+	else if (!serial->synced && vg_now_ms() > serial->sync_ms)
+		send_sync(serial);
+	flush(agent);
+}

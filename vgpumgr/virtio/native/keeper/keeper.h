@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The keeper of one VM's channel: owns the memory, the sockets and the worker for as long as the attachment lives.
+ * One thread, one poll loop; it decides nothing about GPUs and never waits on a worker or on QEMU.
+ */
+#ifndef VG_KEEPER_H
+#define VG_KEEPER_H
+
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "../transport/stats.h"
+#include "../transport/util.h"
+
+enum { KEEPER_CLIENTS = 8, KEEPER_LINE = 512, KEEPER_ARGS = 64 };
+
+enum worker_state { WORKER_STARTING, WORKER_READY, WORKER_STOPPING, WORKER_WAITING, WORKER_FAILED, WORKER_NONE };
+
+struct keeper_options {
+	const char *dir, *worker, *serial;
+	uint64_t shm_size;
+	uid_t owner;
+	gid_t group;
+	unsigned mode;
+	bool detach;
+	char *worker_args[KEEPER_ARGS + 1]; /* after its own name */
+	unsigned worker_arg_count;
+};
+
+struct worker {
+	pid_t pid;               /* 0: none runs */
+	enum worker_state state;
+	unsigned starts, failures; /* failures: quick deaths in a row */
+	uint64_t started_ms, retry_ms, kill_ms;
+	char message[VG_STATS_TEXT]; /* of the worker itself, or why it is not there */
+	char last_exit[80];
+	int control;
+	bool unwanted;           /* its memory is gone: no harm if it dies */
+};
+
+struct client {
+	int fd;
+	char line[KEEPER_LINE];
+	size_t filled;
+};
+
+struct keeper {
+	struct keeper_options options;
+	struct worker worker;
+	int memory_fd, doorbell, stats_fd;
+	uint8_t *memory;
+	struct vg_layout layout;
+	uint64_t next_size;
+	uint32_t epoch;
+	const struct vg_stats *stats;
+
+	int ivshmem, qemu;       /* listening; QEMU's connection */
+	pid_t qemu_pid;
+	uid_t qemu_uid;
+	unsigned qemu_connects;
+	int control, signals, pid_file;
+	struct client client[KEEPER_CLIENTS];
+	bool stopping;
+	uint64_t started_s;
+	char error[256];
+};
+
+/* channel.c: memory, and its hand-over to QEMU */
+int keeper_make_memory(struct keeper *keeper);
+void keeper_mark_lost(struct keeper *keeper);
+void keeper_accept_qemu(struct keeper *keeper);
+void keeper_watch_qemu(struct keeper *keeper);
+int keeper_set_size(struct keeper *keeper, uint64_t size);
+
+/* process.c: the worker */
+void keeper_start_worker(struct keeper *keeper);
+void keeper_stop_worker(struct keeper *keeper);
+void keeper_reap(struct keeper *keeper);
+void keeper_read_worker(struct keeper *keeper);
+void keeper_tick_worker(struct keeper *keeper);
+/* Milliseconds until the worker needs attention; -1: never. */
+int keeper_next_tick(const struct keeper *keeper);
+
+/* control.c: requests; status.c: the answer to one of them */
+void keeper_accept_client(struct keeper *keeper);
+void keeper_serve_client(struct keeper *keeper, struct client *client);
+void keeper_write_status(const struct keeper *keeper, FILE *out);
+void keeper_json_text(FILE *out, const char *text, size_t size);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Linear copies, and the cutting of all copies into frames. Host data is taken over at the call, whatever kind of
+ * memory it is in, so a copy to the device never waits. A copy to the host has arrived when the call returns: that is
+ * CUDA's rule for pageable memory, and a correct if slower one for pinned memory.
+ */
+#include "copy.h"
+
+#include <string.h>
+
+static size_t bulk_max(void)
+{
+	CUresult why;
+	struct vg_conn *conn = shim_conn(&why);
+	size_t most = conn ? vg_conn_bulk_max(conn) : 0;
+
+	return most ? most : VG_PAYLOAD_RING_MAX;
+}
+
+/* Moves one piece that fits into a frame. */
+static CUresult send_piece(uint64_t context, uint64_t stream, const struct shim_rect *p)
+{
+	struct shim_bulk bulk = { VG_BULK_TO_WORKER, p->host, p->width, p->rows, p->host_pitch };
+	struct vg_copy_to_device_request line = { context, p->device, stream };
+	struct vg_copy_to_device_2d_request rect = { context, p->device, p->device_pitch, p->width, p->rows, stream };
+
+	return p->rows == 1 ? vg_send_copy_to_device(&line, &bulk) : vg_send_copy_to_device_2d(&rect, &bulk);
+}
+
+static CUresult fetch_piece(uint64_t context, uint64_t stream, const struct shim_rect *p)
+{
+	struct shim_bulk bulk = { VG_BULK_TO_GUEST, p->host, p->width, p->rows, p->host_pitch };
+	struct vg_copy_to_host_request line = { context, p->device, stream };
+	struct vg_copy_to_host_2d_request rect = { context, p->device, p->device_pitch, p->width, p->rows, stream };
+
+	return p->rows == 1 ? vg_send_copy_to_host(&line, &bulk) : vg_send_copy_to_host_2d(&rect, &bulk);
+}
+
+typedef CUresult piece_fn(uint64_t context, uint64_t stream, const struct shim_rect *piece);
+
+/* One row that is longer than a frame's bulk. */
+static CUresult cut_row(uint64_t context, uint64_t stream, const struct shim_rect *row, piece_fn *move)
+{
+	size_t most = bulk_max();
+	CUresult r = CUDA_SUCCESS;
+
+	for (size_t at = 0; r == CUDA_SUCCESS && at < row->width; at += most) {
+		size_t n = row->width - at < most ? row->width - at : most;
+		struct shim_rect piece = { .device = row->device + at, .host = row->host + at, .width = n, .rows = 1,
+					   .host_pitch = n };
+
+		r = move(context, stream, &piece);
+	}
+	return r;
+}
+
+static CUresult cut(uint64_t context, uint64_t stream, const struct shim_rect *rect, piece_fn *move)
+{
+	struct shim_rect whole = *rect;
+	size_t most = bulk_max(), step;
+	CUresult r = CUDA_SUCCESS;
+
+	if (!whole.width || !whole.rows)
+		return CUDA_SUCCESS;
+	if (whole.rows > 1 && whole.device_pitch == whole.width && whole.host_pitch == whole.width) {
+		whole.width *= whole.rows; /* no gaps: one long row */
+		whole.rows = 1;
+	}
+	step = whole.width > most ? 1 : most / whole.width;
+	for (size_t at = 0; r == CUDA_SUCCESS && at < whole.rows; at += step) {
+		struct shim_rect piece = whole;
+
+		piece.device += at * whole.device_pitch;
+		piece.host += at * whole.host_pitch;
+		piece.rows = whole.rows - at < step ? whole.rows - at : step;
+		if (piece.rows == 1)
+			r = cut_row(context, stream, &piece, move);
+		else
+			r = move(context, stream, &piece);
+	}
+	return r;
+}
+
+CUresult shim_copy_to_device(uint64_t context, uint64_t stream, const struct shim_rect *rect)
+{
+	return cut(context, stream, rect, send_piece);
+}
+
+CUresult shim_copy_to_host(uint64_t context, uint64_t stream, const struct shim_rect *rect)
+{
+	return cut(context, stream, rect, fetch_piece);
+}
+
+uint64_t shim_owner(uint64_t address)
+{
+	struct shim_range range;
+
+	return shim_range_find(SHIM_RANGE_DEVICE, address, &range) ? range.context : 0;
+}
+
+static CUresult to_device(CUdeviceptr dst, const void *src, size_t n, CUstream hStream)
+{
+	struct shim_rect rect = { .device = dst, .host = (uint8_t *)src, .width = n, .rows = 1 };
+	uint64_t context, stream;
+	CUresult r = shim_enter(&context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &context, &stream);
+	if (r == CUDA_SUCCESS && n && !src)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = shim_check_range(dst, n, 1, 1, 0);
+	return r == CUDA_SUCCESS ? shim_copy_to_device(context, stream, &rect) : r;
+}
+
+static CUresult to_host(void *dst, CUdeviceptr src, size_t n, CUstream hStream)
+{
+	struct shim_rect rect = { .device = src, .host = dst, .width = n, .rows = 1 };
+	uint64_t context, stream;
+	CUresult r = shim_enter(&context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &context, &stream);
+	if (r == CUDA_SUCCESS && n && !dst)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = shim_check_range(src, n, 1, 1, 0);
+	return r == CUDA_SUCCESS ? shim_copy_to_host(context, stream, &rect) : r;
+}
+
+static CUresult on_device(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream)
+{
+	struct vg_copy_device_request in = { .destination = dst, .source = src, .bytes = n };
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &in.context, &in.stream);
+	if (r == CUDA_SUCCESS)
+		r = shim_check_range(dst, n, 1, 1, 0);
+	if (r == CUDA_SUCCESS)
+		r = shim_check_range(src, n, 1, 1, 0);
+	if (r != CUDA_SUCCESS || !n)
+		return r;
+	return vg_send_copy_device(&in);
+}
+
+/* Unified addressing: what is no device memory of ours is host memory. */
+static CUresult any(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream)
+{
+	bool to = shim_owner(dst), from = shim_owner(src);
+	uint64_t context, stream;
+	CUresult r;
+
+	if (to && from)
+		return on_device(dst, src, n, hStream);
+	if (to)
+		return to_device(dst, (const void *)src, n, hStream);
+	if (from)
+		return to_host((void *)dst, src, n, hStream);
+	r = shim_enter(&context);
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &context, &stream);
+	if (r != CUDA_SUCCESS || !n)
+		return r;
+	if (!dst || !src)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* host to host, in stream order */
+	r = cuStreamSynchronize(stream ? (CUstream)stream : CU_STREAM_LEGACY);
+	if (r == CUDA_SUCCESS)
+		memmove((void *)dst, (const void *)src, n);
+	return r;
+}
+
+#define COPY(name, async, to_type, from_type, how)                                                                     \
+	SHIM_API CUresult async(to_type dst, from_type src, size_t n, CUstream hStream)                                \
+	{                                                                                                              \
+		return how(dst, src, n, hStream);                                                                      \
+	}                                                                                                              \
+	SHIM_API CUresult async##_ptsz(to_type dst, from_type src, size_t n, CUstream hStream)                         \
+	{                                                                                                              \
+		return how(dst, src, n, hStream ? hStream : CU_STREAM_PER_THREAD);                                     \
+	}                                                                                                              \
+	SHIM_API CUresult name(to_type dst, from_type src, size_t n)                                                   \
+	{                                                                                                              \
+		return how(dst, src, n, CU_STREAM_LEGACY);                                                             \
+	}                                                                                                              \
+	SHIM_API CUresult name##_ptds(to_type dst, from_type src, size_t n)                                            \
+	{                                                                                                              \
+		return how(dst, src, n, CU_STREAM_PER_THREAD);                                                         \
+	}
+
+COPY(cuMemcpy, cuMemcpyAsync, CUdeviceptr, CUdeviceptr, any)
+COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *, to_device)
+COPY(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, void *, CUdeviceptr, to_host)
+COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr, on_device)
+
+/* Between contexts of one device it is a plain copy; between devices it is refused. */
+static CUresult peer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream hStream)
+{
+	CUdevice a, b;
+	CUresult r = cuCtxGetDevice_v2(&a, to);
+
+	if (r == CUDA_SUCCESS)
+		r = cuCtxGetDevice_v2(&b, from);
+	if (r == CUDA_SUCCESS && (a != b || to != from))
+		r = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	return r == CUDA_SUCCESS ? on_device(dst, src, n, hStream) : r;
+}
+
+SHIM_API CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n)
+{
+	return peer(dst, to, src, from, n, CU_STREAM_LEGACY);
+}
+
+SHIM_API CUresult cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n)
+{
+	return peer(dst, to, src, from, n, CU_STREAM_PER_THREAD);
+}
+
+SHIM_API CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n,
+				    CUstream hStream)
+{
+	return peer(dst, to, src, from, n, hStream);
+}
+
+SHIM_API CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n,
+					 CUstream hStream)
+{
+	return peer(dst, to, src, from, n, hStream ? hStream : CU_STREAM_PER_THREAD);
+}

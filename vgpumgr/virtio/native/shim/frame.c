@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "frame.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+/* Answers of cached calls: entries are added and never changed or freed, so readers need no lock once they have one. */
+enum { CACHE_SLOTS = 1024, CACHE_PROBES = 8 };
+
+struct answer {
+	uint32_t op, epoch;
+	size_t key_length, length;
+	uint8_t bytes[]; /* key, then reply */
+};
+
+static _Atomic(struct answer *) answers[CACHE_SLOTS];
+static _Atomic uint32_t epoch;
+
+static uint32_t hash(uint32_t op, const uint8_t *key, size_t length)
+{
+	uint32_t h = 2166136261u ^ op;
+
+	while (length--)
+		h = (h ^ *key++) * 16777619u;
+	return h;
+}
+
+static struct answer *find_answer(const struct shim_frame *f)
+{
+	uint32_t at = hash(f->op, f->key, f->size);
+
+	for (uint32_t i = 0; i < CACHE_PROBES; i++) {
+		struct answer *a = atomic_load_explicit(&answers[(at + i) % CACHE_SLOTS], memory_order_acquire);
+
+		if (a && a->op == f->op && a->epoch == atomic_load(&epoch) && a->key_length == f->size &&
+		    !memcmp(a->bytes, f->key, f->size))
+			return a;
+	}
+	return NULL;
+}
+
+static void keep_answer(const struct shim_frame *f, uint32_t when)
+{
+	uint32_t at = hash(f->op, f->key, f->size);
+	struct answer *a = malloc(sizeof(*a) + f->size + f->reply.length), *none;
+
+	if (!a)
+		return;
+	*a = (struct answer){ f->op, when, f->size, f->reply.length };
+	memcpy(a->bytes, f->key, f->size);
+	memcpy(a->bytes + f->size, f->reply.data, f->reply.length);
+	for (uint32_t i = 0; i < CACHE_PROBES; i++) {
+		none = NULL;
+		if (atomic_compare_exchange_strong(&answers[(at + i) % CACHE_SLOTS], &none, a))
+			return;
+	}
+	free(a); /* the neighbourhood is full: this key is asked again */
+}
+
+void shim_cache_clear(void)
+{
+	atomic_fetch_add(&epoch, 1);
+}
+
+static void copy_rows(const struct shim_bulk *b, uint8_t *packed, bool out)
+{
+	uint8_t *host = b->host;
+	size_t rows = b->pitch == b->width ? 1 : b->rows;
+	size_t width = b->pitch == b->width ? b->width * b->rows : b->width;
+
+	for (size_t i = 0; i < rows; i++) {
+		if (out)
+			memcpy(host + i * b->pitch, packed + i * width, width);
+		else
+			memcpy(packed + i * width, host + i * b->pitch, width);
+	}
+}
+
+static CUresult open_frame(struct shim_frame *f)
+{
+	size_t bulk = f->bulk ? f->bulk->width * f->bulk->rows : 0;
+	CUresult why;
+	int error;
+
+	f->conn = shim_conn(&why);
+	if (!f->conn)
+		return why;
+	error = vg_begin(f->conn, f->op, f->size, f->bulk ? f->bulk->direction : VG_BULK_NONE, bulk, &f->frame);
+	if (error)
+		return shim_channel_error(error);
+	if (f->bulk && f->bulk->direction == VG_BULK_TO_WORKER)
+		copy_rows(f->bulk, f->frame.bulk, false);
+	return CUDA_SUCCESS;
+}
+
+CUresult shim_begin(struct shim_frame *f, uint32_t op, enum shim_send_kind kind, size_t size,
+		    const struct shim_bulk *bulk)
+{
+	CUresult r;
+
+	f->kind = kind;
+	f->op = op;
+	f->size = size;
+	f->bulk = bulk;
+	f->replied = f->has_data = false;
+	vg_decoder_init(&f->decoder, NULL, 0);
+	if (kind == SHIM_CACHED) {
+		if (size > sizeof(f->key))
+			return CUDA_ERROR_INVALID_VALUE;
+		vg_encoder_init(&f->encoder, f->key, size);
+		return CUDA_SUCCESS;
+	}
+	r = open_frame(f);
+	if (r == CUDA_SUCCESS)
+		vg_encoder_init(&f->encoder, f->frame.payload, size);
+	return r;
+}
+
+static CUresult call(struct shim_frame *f)
+{
+	int error = vg_call(f->conn, &f->frame, &f->reply);
+
+	if (error)
+		return shim_channel_error(error);
+	f->replied = true;
+	f->has_data = f->reply.length > 0;
+	vg_decoder_init(&f->decoder, f->reply.data, f->reply.length);
+	if (f->reply.status != CUDA_SUCCESS || !f->bulk || f->bulk->direction != VG_BULK_TO_GUEST)
+		return f->reply.status;
+	if (f->reply.bulk_length != f->bulk->width * f->bulk->rows)
+		return CUDA_ERROR_UNKNOWN;
+	copy_rows(f->bulk, (uint8_t *)f->reply.bulk, true);
+	return CUDA_SUCCESS;
+}
+
+static CUresult cached(struct shim_frame *f)
+{
+	const struct answer *a = find_answer(f);
+	uint32_t when = atomic_load(&epoch);
+	CUresult r;
+
+	if (a) {
+		vg_decoder_init(&f->decoder, a->bytes + a->key_length, a->length);
+		f->has_data = a->length > 0;
+		return CUDA_SUCCESS;
+	}
+	r = open_frame(f);
+	if (r != CUDA_SUCCESS)
+		return r;
+	memcpy(f->frame.payload, f->key, f->size);
+	r = call(f);
+	if (r == CUDA_SUCCESS)
+		keep_answer(f, when);
+	return r;
+}
+
+CUresult shim_send(struct shim_frame *f)
+{
+	int error;
+
+	if (vg_encoder_end(&f->encoder)) {
+		if (f->kind != SHIM_CACHED)
+			vg_cancel(f->conn, &f->frame);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (f->kind == SHIM_CACHED)
+		return cached(f);
+	if (f->kind == SHIM_SYNC)
+		return call(f);
+	error = vg_post(f->conn, &f->frame);
+	return error ? shim_channel_error(error) : CUDA_SUCCESS;
+}
+
+CUresult shim_end(struct shim_frame *f, CUresult r, bool decodes)
+{
+	if (decodes && f->has_data && vg_decoder_end(&f->decoder))
+		r = CUDA_ERROR_UNKNOWN;
+	if (decodes && r == CUDA_SUCCESS && !f->has_data)
+		r = CUDA_ERROR_UNKNOWN;
+	if (f->replied)
+		vg_reply_done(f->conn, &f->reply);
+	if (r != CUDA_SUCCESS)
+		shim_note(r);
+	return r;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One frame from the guest's side: what generated senders use. */
+#ifndef VGPUMGR_FRAME_H
+#define VGPUMGR_FRAME_H
+
+#include <codec.h>
+#include <cuda.h>
+#include <transport.h>
+
+enum shim_send_kind { SHIM_QUIET, SHIM_CACHED, SHIM_SYNC };
+
+enum { SHIM_KEY_MAX = 256 };
+
+/* Host memory that travels packed: `rows` rows of `width` bytes, `pitch` apart. Gaps are neither read nor written. */
+struct shim_bulk {
+	enum vg_bulk direction;
+	void *host;
+	size_t width, rows, pitch;
+};
+
+struct shim_frame {
+	struct vg_conn *conn;
+	enum shim_send_kind kind;
+	uint32_t op;
+	const struct shim_bulk *bulk;
+	struct vg_frame frame;
+	struct vg_reply reply;
+	struct vg_encoder encoder;
+	struct vg_decoder decoder;
+	size_t size;
+	bool replied;       /* reply must be given back */
+	bool has_data;
+	uint8_t key[SHIM_KEY_MAX];
+};
+
+/* Room for `size` bytes of payload in f->encoder; then either shim_send() and shim_end(), or nothing on an error. */
+CUresult shim_begin(struct shim_frame *f, uint32_t op, enum shim_send_kind kind, size_t size,
+		    const struct shim_bulk *bulk);
+CUresult shim_send(struct shim_frame *f);
+static inline bool shim_has_reply(const struct shim_frame *f)
+{
+	return f->has_data;
+}
+/* Gives the reply back; the result of the call, which is r unless the reply could not be read. */
+CUresult shim_end(struct shim_frame *f, CUresult r, bool decodes);
+
+/* Forgets the answers of cached calls. */
+void shim_cache_clear(void);
+
+#endif

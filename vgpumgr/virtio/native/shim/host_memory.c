@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "Pinned" host memory: ordinary memory of this process, with the bookkeeping of the real thing and no device mapping. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+enum { PAGE = 4096 };
+
+static CUresult allocate(void **pp, size_t bytes, unsigned int flags)
+{
+	struct shim_range range = { .flags = flags };
+	void *at = NULL;
+	CUresult r = shim_enter(&range.context);
+
+	if (r == CUDA_SUCCESS && (!pp || !bytes))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (bytes > SIZE_MAX - PAGE || posix_memalign(&at, PAGE, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memset(at, 0, bytes);
+	range.start = (uint64_t)at;
+	range.bytes = bytes;
+	r = shim_range_add(SHIM_RANGE_HOST, &range);
+	if (r == CUDA_SUCCESS)
+		*pp = at;
+	else
+		free(at);
+	return r;
+}
+
+SHIM_API CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int flags)
+{
+	if (flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))
+		return CUDA_ERROR_INVALID_VALUE;
+	return allocate(pp, bytesize, flags);
+}
+
+SHIM_API CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
+{
+	return allocate(pp, bytesize, 0);
+}
+
+SHIM_API CUresult cuMemFreeHost(void *p)
+{
+	struct shim_range range;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS || !p)
+		return r;
+	if (!shim_range_find(SHIM_RANGE_HOST, (uint64_t)p, &range) || range.start != (uint64_t)p || range.registered)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* copies from it were taken over when they were called, so nothing reads it any more */
+	if (shim_range_remove(SHIM_RANGE_HOST, (uint64_t)p, &range))
+		free(p);
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int flags)
+{
+	const unsigned int known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+				   CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+	struct shim_range range = { .start = (uint64_t)p, .bytes = bytesize, .flags = flags, .registered = true }, old;
+	CUresult r = shim_enter(&range.context);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!p || !bytesize || flags & ~known || (uint64_t)p + bytesize < (uint64_t)p)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (shim_range_find(SHIM_RANGE_HOST, (uint64_t)p, &old) ||
+	    shim_range_find(SHIM_RANGE_HOST, (uint64_t)p + bytesize - 1, &old))
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	return shim_range_add(SHIM_RANGE_HOST, &range);
+}
+
+SHIM_API CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int flags)
+{
+	return cuMemHostRegister_v2(p, bytesize, flags);
+}
+
+SHIM_API CUresult cuMemHostUnregister(void *p)
+{
+	struct shim_range range;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!shim_range_find(SHIM_RANGE_HOST, (uint64_t)p, &range) || range.start != (uint64_t)p || !range.registered)
+		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	shim_range_remove(SHIM_RANGE_HOST, (uint64_t)p, &range);
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p)
+{
+	struct shim_range range;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS && (!pFlags || !shim_range_find(SHIM_RANGE_HOST, (uint64_t)p, &range) || range.registered))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		*pFlags = range.flags;
+	return r;
+}
+
+/* The guest's memory is not in the worker's address space: kernels cannot reach it. */
+SHIM_API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int flags)
+{
+	struct shim_range range;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS && (!pdptr || flags || !shim_range_find(SHIM_RANGE_HOST, (uint64_t)p, &range)))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	*pdptr = 0;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Libraries are lowered onto modules: a library keeps its image, and becomes a module in each context that uses it.
+ * Nothing of this crosses the wire by itself.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+enum { LIBRARY_TAG = 14, KERNEL_TAG = 15, LOADS = 64 };
+
+struct library {
+	uint64_t id;
+	struct library *next;
+	void *image;
+	struct {
+		uint64_t context, module;
+	} loads[LOADS];
+};
+
+struct kernel {
+	uint64_t id;
+	struct kernel *next;
+	struct library *library;
+	char *name;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct library *libraries;
+static struct kernel *kernels;
+static uint32_t last;
+
+bool shim_is_kernel(const void *handle)
+{
+	return vg_handle_tag((uint64_t)handle) == KERNEL_TAG;
+}
+
+static struct library *find_library(CUlibrary handle)
+{
+	struct library *l = libraries;
+
+	while (l && l->id != (uint64_t)handle)
+		l = l->next;
+	return l;
+}
+
+static struct kernel *find_kernel(CUkernel handle)
+{
+	struct kernel *k = kernels;
+
+	while (k && k->id != (uint64_t)handle)
+		k = k->next;
+	return k;
+}
+
+/* Under the lock: the library's module in the current context, loaded if need be. */
+static CUresult module_of(struct library *l, CUmodule *module)
+{
+	uint64_t context = shim_current();
+	int at = -1;
+	CUresult r;
+
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	for (int i = LOADS - 1; i >= 0; i--) {
+		if (!shim_object_get(SHIM_MODULE, l->loads[i].module)) {
+			at = i;
+		} else if (l->loads[i].context == context) {
+			*module = (CUmodule)l->loads[i].module;
+			return CUDA_SUCCESS;
+		}
+	}
+	if (at < 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = cuModuleLoadDataEx(module, l->image, 0, NULL, NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	l->loads[at].context = context;
+	l->loads[at].module = (uint64_t)*module;
+	return CUDA_SUCCESS;
+}
+
+static void *copy_of(const void *image)
+{
+	const void *start;
+	size_t length = shim_image_length(image, &start);
+	void *copy = length ? malloc(length) : NULL;
+
+	if (copy)
+		memcpy(copy, start, length);
+	return copy;
+}
+
+SHIM_API CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
+				    void **jitOptionsValues, unsigned int numJitOptions,
+				    CUlibraryOption *libraryOptions, void **libraryOptionValues,
+				    unsigned int numLibraryOptions)
+{
+	struct library *l;
+	CUresult r = shim_ready();
+
+	/* the options change how code is made, not what it does; the image is always kept */
+	(void)libraryOptionValues;
+	if (r == CUDA_SUCCESS && (!library || !code || (numJitOptions && (!jitOptions || !jitOptionsValues)) ||
+				  (numLibraryOptions && !libraryOptions)))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	l = calloc(1, sizeof(*l));
+	if (l)
+		l->image = copy_of(code);
+	if (!l || !l->image) {
+		free(l);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	pthread_mutex_lock(&lock);
+	l->id = vg_handle_make(LIBRARY_TAG, 1, ++last);
+	l->next = libraries;
+	libraries = l;
+	pthread_mutex_unlock(&lock);
+	*library = (CUlibrary)l->id;
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
+					void **jitOptionsValues, unsigned int numJitOptions,
+					CUlibraryOption *libraryOptions, void **libraryOptionValues,
+					unsigned int numLibraryOptions)
+{
+	void *image = NULL;
+	CUresult r = fileName ? shim_file(fileName, &image) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r == CUDA_SUCCESS)
+		r = cuLibraryLoadData(library, image, jitOptions, jitOptionsValues, numJitOptions, libraryOptions,
+				      libraryOptionValues, numLibraryOptions);
+	free(image);
+	return r;
+}
+
+static void drop_kernels(struct library *l)
+{
+	struct kernel **at = &kernels, *k;
+
+	while ((k = *at)) {
+		if (k->library != l) {
+			at = &k->next;
+			continue;
+		}
+		*at = k->next;
+		free(k->name);
+		free(k);
+	}
+}
+
+SHIM_API CUresult cuLibraryUnload(CUlibrary library)
+{
+	struct library **at = &libraries, *l;
+
+	pthread_mutex_lock(&lock);
+	while (*at && (*at)->id != (uint64_t)library)
+		at = &(*at)->next;
+	l = *at;
+	if (l) {
+		*at = l->next;
+		drop_kernels(l);
+	}
+	pthread_mutex_unlock(&lock);
+	if (!l)
+		return CUDA_ERROR_INVALID_HANDLE;
+	for (int i = 0; i < LOADS; i++)
+		if (l->loads[i].module)
+			cuModuleUnload((CUmodule)l->loads[i].module);
+	free(l->image);
+	free(l);
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
+{
+	struct library *l;
+	CUresult r = shim_enter(&(uint64_t){ 0 });
+
+	if (r == CUDA_SUCCESS && !pMod)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&lock);
+	l = find_library(library);
+	r = l ? module_of(l, pMod) : CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+SHIM_API CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
+{
+	CUmodule module;
+	CUresult r = cuLibraryGetModule(&module, library);
+
+	return r == CUDA_SUCCESS ? cuModuleGetGlobal_v2(dptr, bytes, module, name) : r;
+}
+
+static struct kernel *new_kernel(struct library *l, const char *name)
+{
+	struct kernel *k = kernels;
+
+	while (k && (k->library != l || strcmp(k->name, name)))
+		k = k->next;
+	if (k)
+		return k;
+	k = calloc(1, sizeof(*k));
+	if (!k || !(k->name = strdup(name))) {
+		free(k);
+		return NULL;
+	}
+	k->id = vg_handle_make(KERNEL_TAG, 1, ++last);
+	k->library = l;
+	k->next = kernels;
+	kernels = k;
+	return k;
+}
+
+/* With a current context the name is looked up at once, so a wrong one fails here, as it should. */
+SHIM_API CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name)
+{
+	struct library *l;
+	struct kernel *k;
+	CUmodule module;
+	CUfunction function;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS && (!pKernel || !name || !*name))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&lock);
+	l = find_library(library);
+	r = l ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	if (r == CUDA_SUCCESS && shim_current())
+		r = module_of(l, &module);
+	if (r == CUDA_SUCCESS && shim_current())
+		r = cuModuleGetFunction(&function, module, name);
+	if (r == CUDA_SUCCESS) {
+		k = new_kernel(l, name);
+		r = k ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+		*pKernel = k ? (CUkernel)k->id : NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+CUresult shim_kernel_function(CUkernel kernel, CUfunction *function)
+{
+	struct kernel *k;
+	CUmodule module;
+	CUresult r;
+
+	pthread_mutex_lock(&lock);
+	k = find_kernel(kernel);
+	r = k ? module_of(k->library, &module) : CUDA_ERROR_INVALID_HANDLE;
+	if (r == CUDA_SUCCESS)
+		r = cuModuleGetFunction(function, module, k->name);
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+SHIM_API CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
+{
+	CUresult r = shim_enter(&(uint64_t){ 0 });
+
+	if (r == CUDA_SUCCESS && !pFunc)
+		r = CUDA_ERROR_INVALID_VALUE;
+	return r == CUDA_SUCCESS ? shim_kernel_function(kernel, pFunc) : r;
+}
+
+SHIM_API CUresult cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)
+{
+	struct kernel *k;
+
+	if (!pLib)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	k = find_kernel(kernel);
+	if (k)
+		*pLib = (CUlibrary)k->library->id;
+	pthread_mutex_unlock(&lock);
+	return k ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+SHIM_API CUresult cuKernelGetName(const char **name, CUkernel hfunc)
+{
+	struct kernel *k;
+
+	if (!name)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	k = find_kernel(hfunc);
+	if (k)
+		*name = k->name;
+	pthread_mutex_unlock(&lock);
+	return k ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+SHIM_API CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	(void)dev;
+	return r == CUDA_SUCCESS ? cuFuncGetAttribute(pi, attrib, f) : r;
+}
+
+SHIM_API CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	(void)dev;
+	return r == CUDA_SUCCESS ? cuFuncSetAttribute(f, attrib, val) : r;
+}
+
+SHIM_API CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	(void)dev;
+	return r == CUDA_SUCCESS ? cuFuncSetCacheConfig(f, config) : r;
+}
+
+SHIM_API CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	return r == CUDA_SUCCESS ? cuFuncGetParamInfo(f, index, offset, size) : r;
+}
+
+SHIM_API CUresult cuKernelGetParamCount(CUkernel kernel, size_t *count)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	return r == CUDA_SUCCESS ? cuFuncGetParamCount(f, count) : r;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "objects.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "vg_ops.h"
+
+enum { CHUNK = 256, CHUNKS = VG_CAP_EVENT / CHUNK, NONE = UINT32_MAX };
+
+struct table {
+	uint32_t tag, cap;
+	pthread_mutex_t lock;
+	uint32_t count, free;
+	_Atomic(struct shim_object *) chunks[CHUNKS];
+};
+
+static struct table tables[SHIM_TABLES] = {
+	[SHIM_CONTEXT] = { VG_TAG_CONTEXT, VG_CAP_CONTEXT, PTHREAD_MUTEX_INITIALIZER, 0, NONE },
+	[SHIM_STREAM] = { VG_TAG_STREAM, VG_CAP_STREAM, PTHREAD_MUTEX_INITIALIZER, 0, NONE },
+	[SHIM_EVENT] = { VG_TAG_EVENT, VG_CAP_EVENT, PTHREAD_MUTEX_INITIALIZER, 0, NONE },
+	[SHIM_MODULE] = { VG_TAG_MODULE, VG_CAP_MODULE, PTHREAD_MUTEX_INITIALIZER, 0, NONE },
+	[SHIM_FUNCTION] = { VG_TAG_FUNCTION, VG_CAP_FUNCTION, PTHREAD_MUTEX_INITIALIZER, 0, NONE },
+};
+
+_Static_assert(VG_CAP_FUNCTION <= CHUNK * CHUNKS && VG_CAP_MODULE <= CHUNK * CHUNKS, "chunks for the largest table");
+
+static struct shim_object *at_slot(struct table *t, uint32_t slot)
+{
+	struct shim_object *chunk;
+
+	if (slot >= t->cap)
+		return NULL;
+	chunk = atomic_load_explicit(&t->chunks[slot / CHUNK], memory_order_acquire);
+	return chunk ? &chunk[slot % CHUNK] : NULL;
+}
+
+/* Under the lock: a slot never used before. */
+static struct shim_object *grow(struct table *t, uint32_t *slot)
+{
+	struct shim_object *chunk;
+
+	if (t->count >= t->cap)
+		return NULL;
+	if (!atomic_load(&t->chunks[t->count / CHUNK])) {
+		chunk = calloc(CHUNK, sizeof(*chunk));
+		if (!chunk)
+			return NULL;
+		atomic_store_explicit(&t->chunks[t->count / CHUNK], chunk, memory_order_release);
+	}
+	*slot = t->count++;
+	return at_slot(t, *slot);
+}
+
+static struct shim_object *take(struct table *t, uint32_t *slot)
+{
+	struct shim_object *o;
+
+	if (t->free == NONE)
+		return grow(t, slot);
+	*slot = t->free;
+	o = at_slot(t, *slot);
+	t->free = o->next_free;
+	return o;
+}
+
+struct shim_object *shim_object_new(enum shim_table table, uint64_t context, uint64_t *id)
+{
+	struct table *t = &tables[table];
+	struct shim_object *o;
+	uint32_t slot;
+
+	pthread_mutex_lock(&t->lock);
+	o = take(t, &slot);
+	pthread_mutex_unlock(&t->lock);
+	if (!o)
+		return NULL;
+	o->context = context;
+	o->generation++;
+	*id = vg_handle_make(t->tag, o->generation, slot);
+	return o;
+}
+
+void shim_object_publish(struct shim_object *o, uint64_t id)
+{
+	atomic_store_explicit(&o->id, id, memory_order_release);
+}
+
+struct shim_object *shim_object_get(enum shim_table table, uint64_t id)
+{
+	struct shim_object *o;
+
+	if (vg_handle_tag(id) != tables[table].tag)
+		return NULL;
+	o = at_slot(&tables[table], vg_handle_slot(id));
+	return o && atomic_load_explicit(&o->id, memory_order_acquire) == id ? o : NULL;
+}
+
+bool shim_object_retire(struct shim_object *o, uint64_t id)
+{
+	return atomic_compare_exchange_strong(&o->id, &id, 0);
+}
+
+void shim_object_recycle(enum shim_table table, uint64_t id)
+{
+	struct table *t = &tables[table];
+	struct shim_object *o = at_slot(t, vg_handle_slot(id));
+
+	/* a slot that has used up its generations is retired for good */
+	if (!o || o->generation >= VG_HANDLE_GENERATION_MAX)
+		return;
+	pthread_mutex_lock(&t->lock);
+	o->next_free = t->free;
+	t->free = vg_handle_slot(id);
+	pthread_mutex_unlock(&t->lock);
+}
+
+struct shim_object *shim_object_next(enum shim_table table, uint32_t *at)
+{
+	struct shim_object *o;
+
+	while ((o = at_slot(&tables[table], *at))) {
+		(*at)++;
+		if (atomic_load(&o->id))
+			return o;
+	}
+	return NULL;
+}
+
+void shim_object_forget(enum shim_table table, uint64_t context, void (*drop)(struct shim_object *object))
+{
+	struct shim_object *o;
+	uint32_t at = 0;
+	uint64_t id;
+
+	while ((o = shim_object_next(table, &at))) {
+		id = atomic_load(&o->id);
+		if (!id || o->context != context || !shim_object_retire(o, id))
+			continue;
+		if (drop)
+			drop(o);
+		shim_object_recycle(table, id);
+	}
+}

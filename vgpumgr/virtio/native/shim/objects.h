@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The guest's handles. An object's handle is the wire's: {tag, generation, slot}; a program sees it as an opaque
+ * pointer and no guest address is in it. Objects live in chunks that are never freed, so that a stale handle is
+ * recognised without a lock.
+ */
+#ifndef VGPUMGR_OBJECTS_H
+#define VGPUMGR_OBJECTS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SHIM_FUNCTION_ATTRIBUTES = 32 };
+
+struct shim_parameter {
+	uint32_t offset, size;
+};
+
+struct shim_object {
+	_Atomic uint64_t id;  /* 0: free */
+	uint64_t context;
+	uint32_t generation, next_free;
+	union {
+		struct {
+			int device;
+			unsigned int flags, api_version;
+			int least_priority, greatest_priority;
+			bool primary;
+			uint64_t number;
+			_Atomic int broken; /* the CUresult that it is lost with */
+		} ctx;
+		struct {
+			unsigned int flags;
+			int priority;
+			uint64_t number;
+		} stream;
+		struct {
+			unsigned int flags;
+			_Atomic uint32_t records;   /* grows with each record */
+			_Atomic uint32_t done;      /* the record known complete, plus 1; 0: none */
+		} event;
+		struct {
+			_Atomic uint64_t library; /* not 0: belongs to a CUlibrary */
+		} module;
+		struct {
+			uint64_t module;
+			char *name;
+			int attributes[SHIM_FUNCTION_ATTRIBUTES];
+			uint32_t attributes_count, parameters_count, parameters_bytes;
+			struct shim_parameter *parameters;
+		} function;
+	};
+};
+
+enum shim_table { SHIM_CONTEXT, SHIM_STREAM, SHIM_EVENT, SHIM_MODULE, SHIM_FUNCTION, SHIM_TABLES };
+
+/* A fresh object, not yet visible under its handle; NULL: the table is full. */
+struct shim_object *shim_object_new(enum shim_table table, uint64_t context, uint64_t *id);
+/* Makes the handle valid. */
+void shim_object_publish(struct shim_object *object, uint64_t id);
+/* The live object of a handle, or NULL. */
+struct shim_object *shim_object_get(enum shim_table table, uint64_t id);
+/* The handle is no longer valid; true for the one caller that made it so. */
+bool shim_object_retire(struct shim_object *object, uint64_t id);
+/* The slot may be used again: only after the worker has been told. */
+void shim_object_recycle(enum shim_table table, uint64_t id);
+/* Retires and recycles all objects of a context; `drop` is called for each, may be NULL. */
+void shim_object_forget(enum shim_table table, uint64_t context, void (*drop)(struct shim_object *object));
+/* The next live object at or after slot *at, which moves beyond it; NULL: no more. */
+struct shim_object *shim_object_next(enum shim_table table, uint32_t *at);
+
+#endif

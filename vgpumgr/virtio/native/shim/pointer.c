@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a pointer is, from what this process has allocated. */
+#include "shim.h"
+
+struct pointer {
+	bool device, host;
+	struct shim_range range;
+	int ordinal;
+};
+
+static void look(CUdeviceptr ptr, struct pointer *p)
+{
+	CUdevice ordinal = 0;
+
+	p->device = shim_range_find(SHIM_RANGE_DEVICE, ptr, &p->range);
+	p->host = !p->device && shim_range_find(SHIM_RANGE_HOST, ptr, &p->range);
+	if ((p->device || p->host) && cuCtxGetDevice_v2(&ordinal, (CUcontext)p->range.context) != CUDA_SUCCESS)
+		ordinal = 0;
+	p->ordinal = ordinal;
+}
+
+static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr ptr, const struct pointer *p)
+{
+	switch ((int)attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = (CUcontext)p->range.context;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned int *)data = p->device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*(CUdeviceptr *)data = p->device ? ptr : 0;
+		return p->device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(void **)data = p->host ? (void *)ptr : NULL;
+		return p->host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		*(unsigned long long *)data = p->range.id;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		*(unsigned int *)data = 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*(unsigned int *)data = 1; /* the strictest answer, and true of this channel */
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = p->ordinal;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = p->range.start;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = p->range.bytes;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		*(unsigned int *)data = p->device;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*(unsigned long long *)data = 0;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+SHIM_API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct pointer p;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS && !data)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	look(ptr, &p);
+	return p.device || p.host ? answer(data, attribute, ptr, &p) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The size of what an attribute's pointer points to, for those that are pointers or sizes. */
+static bool wide(CUpointer_attribute attribute)
+{
+	switch ((int)attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Unlike the single form, an unknown pointer is no error here: its attributes are zero, the ordinal is -2. */
+SHIM_API CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
+					 CUdeviceptr ptr)
+{
+	struct pointer p;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS && (!numAttributes || !attributes || !data))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	look(ptr, &p);
+	for (unsigned int i = 0; i < numAttributes; i++) {
+		if (!data[i])
+			return CUDA_ERROR_INVALID_VALUE;
+		if ((p.device || p.host) && answer(data[i], attributes[i], ptr, &p) != CUDA_ERROR_NOT_SUPPORTED)
+			continue;
+		if (wide(attributes[i]))
+			*(uint64_t *)data[i] = 0;
+		else
+			*(int *)data[i] = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? -2 : 0;
+	}
+	return CUDA_SUCCESS;
+}

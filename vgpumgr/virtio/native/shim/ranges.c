@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two sorted arrays of address ranges, one for device allocations and one for pinned host memory. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+static struct ranges {
+	pthread_mutex_t lock;
+	struct shim_range *at;
+	size_t count, room;
+} ranges[2] = {
+	{ .lock = PTHREAD_MUTEX_INITIALIZER },
+	{ .lock = PTHREAD_MUTEX_INITIALIZER },
+};
+
+static _Atomic uint64_t last_id;
+
+/* The number of ranges that start at or below the address. */
+static size_t below(const struct ranges *r, uint64_t address)
+{
+	size_t low = 0, high = r->count;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (r->at[middle].start <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool make_room(struct ranges *r)
+{
+	size_t room = r->room ? r->room * 2 : 64;
+	struct shim_range *at;
+
+	if (r->count < r->room)
+		return true;
+	at = realloc(r->at, room * sizeof(*at));
+	if (!at)
+		return false;
+	r->at = at;
+	r->room = room;
+	return true;
+}
+
+CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *range)
+{
+	struct ranges *r = &ranges[kind];
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	size_t at;
+
+	pthread_mutex_lock(&r->lock);
+	if (make_room(r)) {
+		at = below(r, range->start);
+		memmove(&r->at[at + 1], &r->at[at], (r->count - at) * sizeof(*r->at));
+		r->at[at] = *range;
+		r->at[at].id = atomic_fetch_add(&last_id, 1) + 1;
+		r->count++;
+		result = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return result;
+}
+
+bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_range *found)
+{
+	struct ranges *r = &ranges[kind];
+	bool is = false;
+	size_t at;
+
+	pthread_mutex_lock(&r->lock);
+	at = below(r, address);
+	if (at && address - r->at[at - 1].start < r->at[at - 1].bytes) {
+		*found = r->at[at - 1];
+		is = true;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return is;
+}
+
+bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_range *removed)
+{
+	struct ranges *r = &ranges[kind];
+	bool is = false;
+	size_t at;
+
+	pthread_mutex_lock(&r->lock);
+	at = below(r, start);
+	if (at && r->at[at - 1].start == start) {
+		*removed = r->at[at - 1];
+		memmove(&r->at[at - 1], &r->at[at], (r->count - at) * sizeof(*r->at));
+		r->count--;
+		is = true;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return is;
+}
+
+void shim_range_forget(enum shim_range_kind kind, uint64_t owner)
+{
+	struct ranges *r = &ranges[kind];
+	size_t kept = 0;
+
+	pthread_mutex_lock(&r->lock);
+	for (size_t i = 0; i < r->count; i++)
+		if (r->at[i].context != owner && r->at[i].module != owner)
+			r->at[kept++] = r->at[i];
+	r->count = kept;
+	pthread_mutex_unlock(&r->lock);
+}
+
+CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uint64_t rows, uint64_t pitch)
+{
+	struct shim_range found;
+	uint64_t width, bytes;
+
+	if (__builtin_mul_overflow(count, factor, &width))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!width || !rows)
+		return CUDA_SUCCESS;
+	if (rows > 1 && pitch < width)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__builtin_mul_overflow(rows - 1, pitch, &bytes) || __builtin_add_overflow(bytes, width, &bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!shim_range_find(SHIM_RANGE_DEVICE, address, &found))
+		return CUDA_ERROR_INVALID_VALUE;
+	return bytes <= found.bytes - (address - found.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The guest's libcuda.so.1. It never prints (but for the one diagnostic of cuGetExportTable), exits, aborts or touches
+ * signals; threads may call all of it at once; a child made by fork() after cuInit() gets CUDA_ERROR_NOT_INITIALIZED,
+ * as with the vendor's driver.
+ */
+#ifndef VGPUMGR_SHIM_H
+#define VGPUMGR_SHIM_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <transport.h>
+
+#include "objects.h"
+#include "vg_stubs.h"
+
+#define SHIM_API __attribute__((visibility("default")))
+
+enum {
+	/* No newer version is announced than the surface that we implement: libraries ask for what a version has. */
+	SHIM_DRIVER_VERSION = 13000,
+	SHIM_DEVICES_MAX = 16,
+	SHIM_ATTRIBUTES_MAX = 256,
+	SHIM_CONTEXT_STACK = 32,
+};
+
+/* ---- state.c */
+struct vg_conn *shim_conn(CUresult *why);
+/* Connects if need be. */
+CUresult shim_connect(void);
+CUresult shim_ready(void);
+/* cuInit has been called; where `context` is not NULL it gets the current one, which must be alive and well. */
+CUresult shim_enter(uint64_t *context);
+CUresult shim_channel_error(int error);
+/* Remembers errors after which a context is of no more use. */
+void shim_note(CUresult result);
+void shim_mark_initialized(void);
+
+/* ---- context.c */
+uint64_t shim_current(void);
+/* The current context's object, or NULL. */
+struct shim_object *shim_current_object(void);
+
+/* ---- device.c */
+struct shim_device {
+	uint64_t total_bytes;
+	char name[256], pci_bus_id[32];
+	CUuuid uuid;
+	int attributes[SHIM_ATTRIBUTES_MAX];
+	int attributes_count;
+};
+CUresult shim_device_count(uint32_t *count);
+/* The snapshot of a device, fetched once; valid for ever. */
+CUresult shim_device(CUdevice ordinal, const struct shim_device **device);
+int shim_attribute(CUdevice ordinal, CUdevice_attribute attribute);
+
+/* ---- ranges.c: the guest's view of device allocations and pinned host memory */
+enum shim_range_kind { SHIM_RANGE_DEVICE, SHIM_RANGE_HOST };
+struct shim_range {
+	uint64_t start, bytes, context, id;
+	uint64_t module; /* not 0: a module's variable, gone with it */
+	unsigned int flags;
+	bool registered;     /* host memory that the program brought along */
+};
+CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *range);
+bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_range *found);
+/* Removes the range that starts exactly there. */
+bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_range *removed);
+/* Removes all ranges of a context, or of a module. */
+void shim_range_forget(enum shim_range_kind kind, uint64_t owner);
+/* CUDA_ERROR_INVALID_VALUE unless rows x (count * factor) bytes, pitch apart, lie in one allocation. */
+CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uint64_t rows, uint64_t pitch);
+
+/* ---- stream.c, event.c, module.c, function.c, library.c: handles to wire; context follows a stream's own */
+CUresult shim_stream(CUstream stream, uint64_t *context, uint64_t *id);
+CUresult shim_event(CUevent event, uint64_t *context, uint64_t *id);
+CUresult shim_module(CUmodule module, uint64_t *context, uint64_t *id);
+CUresult shim_function(CUfunction function, uint64_t *context, uint64_t *id);
+/* As shim_function, and the object; a CUkernel is resolved for the current context. */
+CUresult shim_function_object(CUfunction function, struct shim_object **object);
+CUresult shim_kernel_function(CUkernel kernel, CUfunction *function);
+bool shim_is_kernel(const void *handle);
+CUresult shim_upload(const void *image, size_t length, uint32_t *upload);
+size_t shim_image_length(const void *image, const void **start);
+CUresult shim_file(const char *name, void **image);
+void shim_module_drop(struct shim_object *module);
+void shim_function_free(struct shim_object *function);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One process's connection, and what it knows about it. */
+#include <errno.h>
+#include <pthread.h>
+
+#include "shim.h"
+
+static struct {
+	pthread_mutex_t lock;
+	_Atomic(struct vg_conn *) conn;
+	_Atomic bool initialized;
+	_Atomic bool forked;      /* a child of an initialised process: CUDA is of no use here */
+	bool atfork;
+} state = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void child(void)
+{
+	struct vg_conn *conn = atomic_exchange(&state.conn, NULL);
+
+	pthread_mutex_init(&state.lock, NULL); /* another thread of the parent may have held it */
+	if (!conn)
+		return;
+	atomic_store(&state.forked, true);
+	vg_conn_close(conn);
+}
+
+CUresult shim_channel_error(int error)
+{
+	switch (error) {
+	case -EPROTO:
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	case -ENOTCONN:
+		return CUDA_ERROR_NO_DEVICE;
+	case -ENOMEM:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case -EMSGSIZE:
+		return CUDA_ERROR_INVALID_VALUE;
+	default:
+		return CUDA_ERROR_DEVICE_UNAVAILABLE; /* the worker is gone, and with it every context */
+	}
+}
+
+CUresult shim_connect(void)
+{
+	static const uint8_t schema[VG_HASH_SIZE] = VG_SCHEMA_HASH;
+	struct vg_conn *conn = NULL;
+	int error = 0;
+
+	if (atomic_load(&state.forked))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (atomic_load(&state.conn))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&state.lock);
+	if (!state.atfork)
+		state.atfork = !pthread_atfork(NULL, NULL, child);
+	if (!atomic_load(&state.conn)) {
+		error = vg_conn_open(schema, VGPUMGR_VERSION, &conn);
+		if (!error)
+			atomic_store(&state.conn, conn);
+	}
+	pthread_mutex_unlock(&state.lock);
+	if (!error)
+		return CUDA_SUCCESS;
+	return error == -EPROTO ? CUDA_ERROR_SYSTEM_DRIVER_MISMATCH : CUDA_ERROR_NO_DEVICE;
+}
+
+struct vg_conn *shim_conn(CUresult *why)
+{
+	struct vg_conn *conn = atomic_load_explicit(&state.conn, memory_order_acquire);
+
+	*why = CUDA_ERROR_NOT_INITIALIZED;
+	return conn;
+}
+
+void shim_mark_initialized(void)
+{
+	atomic_store(&state.initialized, true);
+}
+
+CUresult shim_ready(void)
+{
+	if (atomic_load_explicit(&state.forked, memory_order_relaxed))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return atomic_load_explicit(&state.initialized, memory_order_acquire) ? CUDA_SUCCESS :
+										CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult shim_enter(uint64_t *context)
+{
+	CUresult r = shim_ready();
+	struct shim_object *o;
+
+	if (r != CUDA_SUCCESS || !context)
+		return r;
+	*context = shim_current();
+	if (!*context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	o = shim_object_get(SHIM_CONTEXT, *context);
+	return o ? (CUresult)atomic_load_explicit(&o->ctx.broken, memory_order_relaxed) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* The codes that the driver API documents as leaving the process in an inconsistent state. */
+static bool sticky(CUresult result)
+{
+	switch (result) {
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+	case CUDA_ERROR_DEVICE_UNAVAILABLE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+void shim_note(CUresult result)
+{
+	struct shim_object *o;
+	int none = CUDA_SUCCESS;
+
+	if (!sticky(result))
+		return;
+	o = shim_current_object();
+	if (o)
+		atomic_compare_exchange_strong(&o->ctx.broken, &none, result);
+}
+
+/* For tests and benchmarks: synchronous waits of this process so far. */
+SHIM_API uint64_t vgpumgr_channel_waits(void)
+{
+	struct vg_conn *conn = atomic_load(&state.conn);
+
+	return conn ? vg_conn_waits(conn) : 0;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames and replies of one lane, above either transport: the part of the guest side that many threads meet in. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "conn.h"
+
+enum { SPINS = 300, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
+
+static __thread char last_error[256];
+
+void vg_conn_say(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(last_error, sizeof(last_error), format, arguments);
+	va_end(arguments);
+}
+
+const char *vg_conn_error(void)
+{
+	return last_error;
+}
+
+void vg_backoff(unsigned round)
+{
+	if (round < SPINS) {
+		vg_pause();
+	} else if (round < SPINS + YIELDS) {
+		sched_yield();
+	} else {
+		unsigned step = (round - SPINS - YIELDS) / SLEEPS_PER_STEP;
+		long ns = step < 5 ? (long)SLEEP_NS << step : SLEEP_MAX_NS;
+		struct timespec pause = { .tv_nsec = ns < SLEEP_MAX_NS ? ns : SLEEP_MAX_NS };
+
+		nanosleep(&pause, NULL);
+	}
+}
+
+int vg_conn_lose(struct vg_conn *conn, const char *why)
+{
+	uint32_t expected = 0;
+
+	if (atomic_compare_exchange_strong(&conn->losing, &expected, 1)) {
+		snprintf(conn->why, sizeof(conn->why), "%s", why);
+		atomic_store(&conn->lost, true);
+	}
+	vg_conn_say("%s", atomic_load(&conn->lost) ? conn->why : why);
+	return -ECONNRESET;
+}
+
+static int check_alive(struct vg_conn *conn)
+{
+	if (conn->foreign) {
+		vg_conn_say("this connection belongs to the parent process");
+		return -ENOTCONN;
+	}
+	if (atomic_load_explicit(&conn->lost, memory_order_relaxed))
+		return vg_conn_lose(conn, "");
+	return conn->ops->alive(conn) ? 0 : vg_conn_lose(conn, "the worker of this VM has ended the session");
+}
+
+bool vg_conn_read(struct vg_conn *conn)
+{
+	uint32_t expected = 0;
+
+	if (!atomic_compare_exchange_strong_explicit(&conn->reading, &expected, 1, memory_order_acquire,
+						     memory_order_relaxed))
+		return false;
+	conn->ops->drain(conn);
+	vg_store32(&conn->reading, 0);
+	return true;
+}
+
+struct slot *vg_conn_slot(struct vg_conn *conn, uint32_t sequence)
+{
+	struct slot *slot = &conn->slot[sequence % VG_SLOTS];
+
+	return vg_load32(&slot->state) == SLOT_WAITING && slot->sequence == sequence ? slot : NULL;
+}
+
+uint8_t *vg_slot_data(struct slot *slot, size_t length)
+{
+	if (length <= SLOT_INLINE)
+		return slot->small;
+	if (!slot->large)
+		slot->large = malloc(VG_PAYLOAD_RING_MAX);
+	return slot->large;
+}
+
+/* ---- frames ---- */
+
+int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
+	     struct vg_frame *frame)
+{
+	int error = check_alive(conn);
+
+	if (error)
+		return error;
+	if (payload_length > VG_PAYLOAD_RING_MAX || (direction && bulk_length > conn->bulk_max))
+		return -EMSGSIZE;
+	pthread_mutex_lock(&conn->lock);
+	*frame = (struct vg_frame){ .payload_length = payload_length };
+	if (!bulk_length)
+		direction = VG_BULK_NONE;
+	error = conn->ops->reserve(conn, payload_length, direction, direction ? bulk_length : 0, frame);
+	if (error) {
+		pthread_mutex_unlock(&conn->lock);
+		return error;
+	}
+	frame->internal[0] = op;
+	frame->internal[1] = direction;
+	return 0;
+}
+
+void vg_cancel(struct vg_conn *conn, struct vg_frame *frame)
+{
+	conn->ops->cancel(conn, frame);
+	pthread_mutex_unlock(&conn->lock);
+}
+
+static int send_frame(struct vg_conn *conn, struct vg_frame *frame, uint32_t sequence, uint32_t flags)
+{
+	struct vg_frame_header header = {
+		.length = VG_ALIGN + (uint32_t)frame->payload_length,
+		.op = (uint32_t)frame->internal[0],
+		.sequence = sequence,
+		.flags = flags,
+	};
+
+	if (frame->internal[1] == VG_BULK_TO_WORKER)
+		header.flags |= VG_HAS_BULK_IN;
+	if (frame->internal[1] == VG_BULK_TO_GUEST)
+		header.flags |= VG_HAS_BULK_OUT;
+	if (frame->internal[1])
+		header.bulk_length = (uint32_t)frame->bulk_length;
+	return conn->ops->send(conn, &header, frame);
+}
+
+int vg_post(struct vg_conn *conn, struct vg_frame *frame)
+{
+	int error;
+
+	if (frame->internal[1] == VG_BULK_TO_GUEST) {
+		vg_cancel(conn, frame);
+		return -EINVAL;
+	}
+	error = send_frame(conn, frame, 0, 0);
+	pthread_mutex_unlock(&conn->lock);
+	return error;
+}
+
+/* A free slot; there are more of them than threads that usually call at once, so waiting is rare. */
+static int take_slot(struct vg_conn *conn, struct slot **out)
+{
+	for (unsigned round = 0;; round++) {
+		uint64_t free = atomic_load(&conn->slots);
+
+		if (free) {
+			int index = __builtin_ctzll(free);
+
+			atomic_fetch_and(&conn->slots, ~(1ull << index));
+			*out = &conn->slot[index];
+			conn->counter++;
+			(*out)->sequence = conn->counter * VG_SLOTS + (uint32_t)index;
+			(*out)->bulk_filled = 0;
+			vg_store32(&(*out)->state, SLOT_WAITING);
+			return 0;
+		}
+		vg_conn_read(conn);
+		vg_backoff(round);
+		int error = check_alive(conn);
+
+		if (error)
+			return error;
+	}
+}
+
+static void give_slot(struct vg_conn *conn, struct slot *slot)
+{
+	vg_store32(&slot->state, SLOT_FREE);
+	atomic_fetch_or(&conn->slots, 1ull << (slot - conn->slot));
+}
+
+static int await(struct vg_conn *conn, struct slot *slot)
+{
+	atomic_fetch_add_explicit(&conn->waits, 1, memory_order_relaxed);
+	for (unsigned round = 0; vg_load32(&slot->state) != SLOT_DONE; round++) {
+		if (vg_conn_read(conn) && vg_load32(&slot->state) == SLOT_DONE)
+			break;
+		vg_backoff(round);
+		int error = check_alive(conn);
+
+		/* an answer may have come just before the end */
+		if (error && vg_load32(&slot->state) != SLOT_DONE)
+			return error;
+	}
+	return 0;
+}
+
+int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply)
+{
+	struct slot *slot;
+	int error = take_slot(conn, &slot);
+
+	if (error) {
+		vg_cancel(conn, frame);
+		return error;
+	}
+	error = send_frame(conn, frame, slot->sequence, VG_WANTS_REPLY);
+	pthread_mutex_unlock(&conn->lock);
+	if (!error)
+		error = await(conn, slot);
+	if (error) {
+		give_slot(conn, slot);
+		return error;
+	}
+	*reply = (struct vg_reply){
+		.status = slot->reply.status,
+		.length = slot->reply.length - VG_ALIGN,
+		.data = vg_slot_data(slot, slot->reply.length - VG_ALIGN),
+		.bulk_length = slot->reply.bulk_length,
+		.internal = { (uintptr_t)slot, frame->internal[1], frame->internal[2], frame->internal[3] },
+	};
+	if (reply->bulk_length)
+		reply->bulk = conn->ops->reply_bulk(conn, slot, frame);
+	return 0;
+}
+
+void vg_reply_done(struct vg_conn *conn, struct vg_reply *reply)
+{
+	struct vg_frame frame = {
+		.internal = { 0, reply->internal[1], reply->internal[2], reply->internal[3] },
+	};
+
+	if (conn->foreign || !reply->internal[0])
+		return;
+	if (frame.internal[1] == VG_BULK_TO_GUEST)
+		conn->ops->bulk_done(conn, &frame);
+	give_slot(conn, (struct slot *)(uintptr_t)reply->internal[0]);
+	reply->internal[0] = 0;
+}
+
+size_t vg_conn_bulk_max(const struct vg_conn *conn)
+{
+	return conn->bulk_max;
+}
+
+uint64_t vg_conn_waits(const struct vg_conn *conn)
+{
+	return atomic_load_explicit(&((struct vg_conn *)conn)->waits, memory_order_relaxed);
+}
+
+bool vg_conn_lost(const struct vg_conn *conn)
+{
+	return check_alive((struct vg_conn *)conn) != 0;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker tells its keeper: a page of numbers, and a few small messages. The keeper trusts neither. */
+#ifndef VG_STATS_H
+#define VG_STATS_H
+
+#include "wire.h"
+
+enum { VG_STATS_TEXT = 208 };
+
+/* One for each entry of the lane table, written by the lane's own threads. */
+struct vg_lane_stats {
+	vg_word32 used;
+	vg_word32 pid;
+	vg_word32 ring;
+	uint32_t zero;
+	vg_word64 since_s;       /* CLOCK_REALTIME */
+	vg_word64 calls, posts, bytes_in, bytes_out, memory_bytes;
+	char name[32];
+};
+
+/* The agent's hello, of one transport. */
+struct vg_guest_stats {
+	vg_word32 present;
+	vg_word32 version;
+	char agent[32];
+	char kernel[64];
+};
+
+struct vg_stats {
+	vg_word32 serial_connected;
+	vg_word32 mismatches;    /* lanes refused for another interface hash */
+	vg_word64 violations;
+	vg_word64 doorbells;
+	vg_word64 lanes_opened;
+	vg_word64 calls, posts, bytes_in, bytes_out; /* of lanes that have ended */
+	char violation[VG_STATS_TEXT];               /* the last one */
+	char mismatch[VG_STATS_TEXT];                /* the last refusal, naming both versions */
+	char api_version[32];                        /* of the worker */
+	uint8_t hash[VG_HASH_SIZE];
+	struct vg_guest_stats guest[2];              /* ring, serial */
+	struct vg_lane_stats lane[VG_LANE_TABLE];
+};
+enum { VG_STATS_SIZE = 16384 };
+_Static_assert(sizeof(struct vg_stats) <= VG_STATS_SIZE, "fits its memory");
+
+/* Between keeper and worker, on a socket pair that keeps message boundaries. */
+enum vg_keeper_message { VG_WORKER_READY = 1, VG_WORKER_FAILED = 2, VG_KEEPER_STOP = 3 };
+
+struct vg_note {
+	uint32_t what;
+	char text[VG_STATS_TEXT];
+};
+
+/* The worker's option that names what it inherits: --channel=memory:3,doorbell:4,stats:5,control:6,epoch:7 */
+#define VG_OPTION_CHANNEL "--channel="
+#define VG_OPTION_SERIAL "--channel-serial="
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lane 0: the agent's hello, and lanes for guest processes. */
+#include <stdio.h>
+
+#include "util.h"
+#include "worker.h"
+
+static int refuse(struct vg_lane *control, uint32_t sequence, int error, const char *text)
+{
+	return vg_answer(control, sequence, error, text, strlen(text) + 1, 0) == -ENOENT ? -EPROTO : 0;
+}
+
+static int hello(struct vg_lane *control, const struct vg_call *call)
+{
+	struct vg_server *server = control->server;
+	struct vg_guest_stats *guest = &server->stats->guest[!control->ring];
+	struct vg_hello hello;
+	char text[200];
+
+	memcpy(&hello, call->payload, sizeof(hello));
+	vg_lanes_close(server, control->ring);
+	vg_clean_text(guest->agent, sizeof(guest->agent), hello.agent, sizeof(hello.agent));
+	vg_clean_text(guest->kernel, sizeof(guest->kernel), hello.kernel, sizeof(hello.kernel));
+	vg_store32(&guest->version, hello.version);
+	vg_store32(&guest->present, 1);
+	server->greeted[!control->ring] = hello.version == VG_WIRE_VERSION;
+	if (hello.version == VG_WIRE_VERSION)
+		return vg_answer(control, call->sequence, 0, NULL, 0, 0) == -ENOENT ? -EPROTO : 0;
+	snprintf(text, sizeof(text), "the guest agent %s has wire version %u, the worker has %d", guest->agent,
+		 hello.version, VG_WIRE_VERSION);
+	return refuse(control, call->sequence, -EPROTO, text);
+}
+
+static void hex(char *to, const uint8_t *bytes, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		sprintf(to + 2 * i, "%02x", bytes[i]);
+}
+
+static int other_version(struct vg_lane *control, const struct vg_call *call, const struct vg_open *open)
+{
+	struct vg_server *server = control->server;
+	char version[32], name[32], theirs[17], ours[17], text[VG_STATS_TEXT];
+
+	vg_clean_text(version, sizeof(version), open->api_version, sizeof(open->api_version));
+	vg_clean_text(name, sizeof(name), open->name, sizeof(open->name));
+	hex(theirs, open->hash, 8);
+	hex(ours, server->hash, 8);
+	snprintf(text, sizeof(text), "%s has guest libraries %s (interface %s), the worker on the host is %s (interface %s)",
+		 name, version, theirs, server->api_version, ours);
+	memcpy(server->stats->mismatch, text, sizeof(text));
+	atomic_fetch_add(&server->stats->mismatches, 1);
+	return refuse(control, call->sequence, -EPROTO, text);
+}
+
+static int open_lane(struct vg_lane *control, const struct vg_call *call)
+{
+	struct vg_server *server = control->server;
+	struct vg_open open;
+	int error;
+
+	memcpy(&open, call->payload, sizeof(open));
+	if (memcmp(open.hash, server->hash, VG_HASH_SIZE))
+		return other_version(control, call, &open);
+	error = vg_lane_start(server, control->ring, &open, call->sequence);
+	if (error == -EUSERS)
+		return refuse(control, call->sequence, error, "all lanes of this VM are in use by other processes");
+	return error ? refuse(control, call->sequence, error, "the worker cannot start a thread for this process") : 0;
+}
+
+static int close_lane(struct vg_lane *control, const struct vg_call *call)
+{
+	struct vg_server *server = control->server;
+	struct vg_close body;
+	struct vg_lane *lane;
+
+	memcpy(&body, call->payload, sizeof(body));
+	if (!body.lane || body.lane >= VG_LANE_TABLE)
+		return -EPROTO;
+	lane = server->lane[body.lane];
+	if (lane && lane->ring == control->ring && lane->generation == body.generation)
+		vg_lane_close(lane);
+	return vg_answer(control, call->sequence, 0, NULL, 0, 0) == -ENOENT ? -EPROTO : 0;
+}
+
+int vg_control_frame(struct vg_lane *control, const struct vg_call *call)
+{
+	static const size_t size[] = {
+		[VG_CONTROL_HELLO] = sizeof(struct vg_hello),
+		[VG_CONTROL_OPEN] = sizeof(struct vg_open),
+		[VG_CONTROL_CLOSE] = sizeof(struct vg_close),
+	};
+
+	if (!call->op || call->op > VG_CONTROL_CLOSE || call->payload_length != size[call->op] || !call->wants_reply ||
+	    call->bulk_in || call->bulk_out)
+		return -EPROTO;
+	if (call->op == VG_CONTROL_HELLO)
+		return hello(control, call);
+	if (!control->server->greeted[!control->ring])
+		return -EPROTO;
+	return call->op == VG_CONTROL_OPEN ? open_lane(control, call) : close_lane(control, call);
+}
+
+/* Lane 0 of the ring, made anew: the agent sees another `life` and says hello again. */
+static void reset(struct vg_server *server)
+{
+	struct vg_lane *control = &server->control_ring;
+
+	server->greeted[0] = false;
+	vg_lanes_close(server, true);
+	vg_pending_drop(control);
+	pthread_mutex_lock(&control->answer_lock);
+	if (control->control)
+		vg_store64(&control->control->life, 0);
+	vg_lane_setup_ring(control, VG_CONTROL_RING, VG_CONTROL_RING);
+	control->generation = (uint64_t)server->epoch << 32 | ++server->counter;
+	vg_store32(&control->control->parked, 1);
+	vg_store64(&control->control->life, control->generation);
+	pthread_mutex_unlock(&control->answer_lock);
+}
+
+void vg_control_poll(struct vg_server *server)
+{
+	/* not more than a ring's worth in one go: the other duties of the main thread wait */
+	enum { AT_ONCE = VG_CONTROL_RING / VG_ALIGN };
+	struct vg_lane *control = &server->control_ring;
+	const char *text = "";
+
+	if (!control->control)
+		return reset(server);
+	for (unsigned i = 0; i < AT_ONCE; i++) {
+		struct vg_call call;
+		int got = vg_ring_take(control, &call, &text);
+
+		if (!got)
+			break;
+		if (got > 0) {
+			text = "a control message that cannot be";
+			got = vg_control_frame(control, &call);
+			vg_ring_release(&control->submit);
+		}
+		if (got < 0) {
+			vg_violation(server, 0, true, text);
+			return reset(server);
+		}
+	}
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The serial stream: connect and connect again, find the sync, sort messages by lane. Read by the main thread only. */
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "util.h"
+#include "worker.h"
+
+enum {
+	RETRY_MS = 200,
+	BUFFER = 64 << 10,
+	WRITE_LIMIT_MS = 10000,  /* a guest that reads nothing for so long has hung */
+	CREDIT_STEP = 128 << 10,
+};
+
+/* ---- outgoing ---- */
+
+static int write_some(struct vg_server *server, struct iovec *pieces, int count)
+{
+	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
+	struct pollfd wait = { .fd = server->serial, .events = POLLOUT };
+	ssize_t n = sendmsg(server->serial, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (n >= 0)
+		return (int)n;
+	if (errno != EAGAIN && errno != EINTR)
+		return -errno;
+	return poll(&wait, 1, WRITE_LIMIT_MS) == 0 ? -ETIMEDOUT : 0;
+}
+
+static int write_all(struct vg_server *server, struct iovec *pieces, int count)
+{
+	while (count) {
+		int n = write_some(server, pieces, count);
+
+		if (n < 0)
+			return n;
+		while (count && (size_t)n >= pieces->iov_len) {
+			n -= (int)pieces->iov_len;
+			pieces++;
+			count--;
+		}
+		if (count) {
+			pieces->iov_base = (uint8_t *)pieces->iov_base + n;
+			pieces->iov_len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+int vg_serial_send(struct vg_server *server, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
+		   const void *b, size_t b_length)
+{
+	struct vg_message message = { VG_MESSAGE_MAGIC, lane, kind, (uint32_t)(a_length + b_length) };
+	struct iovec pieces[3] = {
+		{ &message, sizeof(message) },
+		{ (void *)a, a_length },
+		{ (void *)b, b_length },
+	};
+	int error = -ECONNRESET;
+
+	pthread_mutex_lock(&server->serial_lock);
+	if (server->serial >= 0 && server->synced && !atomic_load(&server->serial_broken)) {
+		error = write_all(server, pieces, 3);
+		if (error) /* half a message is out: this stream is of no more use; the main thread hangs up */
+			atomic_store(&server->serial_broken, true);
+	}
+	pthread_mutex_unlock(&server->serial_lock);
+	return error;
+}
+
+void vg_serial_credit(struct vg_lane *lane, uint32_t bytes)
+{
+	bool empty;
+
+	pthread_mutex_lock(&lane->queue_lock);
+	lane->queued -= bytes;
+	empty = !lane->queued;
+	pthread_mutex_unlock(&lane->queue_lock);
+	lane->uncredited += bytes;
+	if (lane->uncredited < (empty ? CREDIT_STEP / 4 : CREDIT_STEP))
+		return;
+	bytes = lane->uncredited;
+	lane->uncredited = 0;
+	vg_serial_send(lane->server, lane->number, VG_KIND_CREDIT, &bytes, sizeof(bytes), NULL, 0);
+}
+
+/* ---- a lane's own messages, on its own thread ---- */
+
+static struct parcel *next_parcel(struct vg_lane *lane)
+{
+	struct parcel *parcel;
+
+	pthread_mutex_lock(&lane->queue_lock);
+	parcel = lane->first;
+	if (parcel) {
+		lane->first = parcel->next;
+		if (!lane->first)
+			lane->last = &lane->first;
+	}
+	pthread_mutex_unlock(&lane->queue_lock);
+	return parcel;
+}
+
+static int collect_bulk(struct vg_lane *lane, const struct parcel *parcel)
+{
+	if (!lane->bulk)
+		lane->bulk = malloc(VG_SERIAL_BULK_MAX);
+	if (!lane->bulk || lane->bulk_filled + parcel->length > VG_SERIAL_BULK_MAX)
+		return -EPROTO;
+	memcpy(lane->bulk + lane->bulk_filled, parcel->body, parcel->length);
+	lane->bulk_filled += parcel->length;
+	return 0;
+}
+
+static int accept_body(struct vg_lane *lane, const uint8_t *body, uint32_t length, struct vg_call *call,
+		       const char **text)
+{
+	struct vg_frame_header header;
+	int error;
+
+	*text = "a frame of impossible length";
+	if (length < VG_ALIGN || length > VG_BODY_MAX)
+		return -EPROTO;
+	memcpy(&header, body, sizeof(header));
+	if (header.length != length)
+		return -EPROTO;
+	memcpy(lane->payload, body + VG_ALIGN, length - VG_ALIGN);
+	error = vg_frame_accept(lane, &header, call, text);
+	return error ? error : 1;
+}
+
+int vg_serial_take(struct vg_lane *lane, struct vg_call *call, const char **text)
+{
+	struct parcel *parcel = next_parcel(lane);
+	int got = 0;
+
+	if (!parcel)
+		return 0;
+	vg_serial_credit(lane, (uint32_t)sizeof(struct vg_message) + parcel->length);
+	*text = "bulk larger than allowed";
+	if (parcel->kind == VG_KIND_BULK)
+		got = collect_bulk(lane, parcel);
+	else
+		got = accept_body(lane, parcel->body, parcel->length, call, text);
+	free(parcel);
+	/* bulk alone is no call yet; look for the next at once */
+	return got ? got : vg_serial_take(lane, call, text);
+}
+
+/* ---- incoming, on the main thread ---- */
+
+void vg_serial_hang_up(struct vg_server *server)
+{
+	vg_lanes_close(server, false);
+	vg_pending_drop(&server->control_serial);
+	pthread_mutex_lock(&server->serial_lock);
+	vg_close_fd(&server->serial);
+	server->synced = false;
+	server->serial_filled = 0;
+	atomic_store(&server->serial_broken, false);
+	pthread_mutex_unlock(&server->serial_lock);
+	server->greeted[1] = false;
+	server->serial_retry_ms = vg_now_ms() + RETRY_MS;
+	vg_store32(&server->stats->serial_connected, 0);
+	vg_store32(&server->stats->guest[1].present, 0);
+}
+
+static int deliver(struct vg_server *server, const struct vg_message *message, const uint8_t *body)
+{
+	size_t size = sizeof(*message) + message->length;
+	struct vg_lane *lane = server->lane[message->lane];
+	struct parcel *parcel;
+
+	/* a lane that has just ended: its process will hear of it */
+	if (!lane || atomic_load(&lane->state) != LANE_OPEN)
+		return 0;
+	parcel = malloc(sizeof(*parcel) + message->length);
+	if (!parcel)
+		return -ENOMEM;
+	*parcel = (struct parcel){ .kind = message->kind, .length = message->length };
+	memcpy(parcel->body, body, message->length);
+	pthread_mutex_lock(&lane->queue_lock);
+	*lane->last = parcel;
+	lane->last = &parcel->next;
+	lane->queued += size;
+	size = lane->queued;
+	pthread_mutex_unlock(&lane->queue_lock);
+	if (size > VG_SERIAL_CREDIT) {
+		vg_violation(server, lane->number, false, "more bytes than it has credit for");
+		vg_lane_close(lane);
+	}
+	vg_lane_wake(lane);
+	return 0;
+}
+
+static int take_message(struct vg_server *server, const struct vg_message *message, const uint8_t *body)
+{
+	struct vg_lane *control = &server->control_serial;
+	struct vg_call call;
+	const char *text;
+
+	if (message->kind != VG_KIND_FRAME && message->kind != VG_KIND_BULK)
+		return -EPROTO;
+	if (message->lane >= VG_SERIAL_LANE_FIRST && message->lane < VG_LANE_TABLE)
+		return deliver(server, message, body);
+	if (message->lane || message->kind != VG_KIND_FRAME)
+		return -EPROTO;
+	if (accept_body(control, body, message->length, &call, &text) < 0)
+		return -EPROTO;
+	return vg_control_frame(control, &call);
+}
+
+static void start_session(struct vg_server *server, const uint8_t *sync)
+{
+	struct iovec piece = { (void *)sync, VG_SYNC_SIZE };
+
+	vg_lanes_close(server, false);
+	vg_pending_drop(&server->control_serial);
+	server->greeted[1] = false;
+	pthread_mutex_lock(&server->serial_lock);
+	server->synced = !write_all(server, &piece, 1);
+	pthread_mutex_unlock(&server->serial_lock);
+	if (!server->synced)
+		atomic_store(&server->serial_broken, true);
+}
+
+static bool is_sync(const uint8_t *bytes)
+{
+	return !memcmp(bytes, VG_SYNC_TEXT, VG_SYNC_TEXT_SIZE);
+}
+
+/* Bytes used from the front; 0: more are needed; negative: garbage. */
+static ssize_t take_one(struct vg_server *server, const uint8_t *bytes, size_t length)
+{
+	struct vg_message message;
+	int error;
+
+	if (length >= VG_SYNC_SIZE && is_sync(bytes)) {
+		start_session(server, bytes);
+		return VG_SYNC_SIZE;
+	}
+	if (!server->synced) /* leftovers: a byte at a time until a sync */
+		return length >= VG_SYNC_SIZE;
+	if (length < sizeof(message))
+		return 0;
+	memcpy(&message, bytes, sizeof(message));
+	if (!memcmp(bytes, VG_SYNC_TEXT, sizeof(message))) /* a sync of which the rest is on its way */
+		return 0;
+	if (message.magic != VG_MESSAGE_MAGIC || message.length > VG_MESSAGE_MAX)
+		return -EPROTO;
+	if (length < sizeof(message) + message.length)
+		return 0;
+	error = take_message(server, &message, bytes + sizeof(message));
+	return error ? error : (ssize_t)(sizeof(message) + message.length);
+}
+
+static int take_all(struct vg_server *server)
+{
+	size_t at = 0;
+	ssize_t used;
+
+	do {
+		used = take_one(server, server->serial_in + at, server->serial_filled - at);
+		if (used < 0)
+			return (int)used;
+		at += (size_t)used;
+	} while (used);
+	memmove(server->serial_in, server->serial_in + at, server->serial_filled - at);
+	server->serial_filled -= at;
+	return 0;
+}
+
+static void read_stream(struct vg_server *server)
+{
+	ssize_t n = recv(server->serial, server->serial_in + server->serial_filled, BUFFER - server->serial_filled,
+			 MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		vg_serial_hang_up(server);
+		return;
+	}
+	server->serial_filled += (size_t)n;
+	if (take_all(server) < 0) {
+		vg_violation(server, 0, false, "garbage on the serial stream");
+		vg_serial_hang_up(server);
+	}
+}
+
+static void connect_stream(struct vg_server *server)
+{
+	int fd;
+
+	if (vg_now_ms() < server->serial_retry_ms)
+		return;
+	server->serial_retry_ms = vg_now_ms() + RETRY_MS;
+	if (!server->serial_in)
+		server->serial_in = malloc(BUFFER);
+	fd = server->serial_in ? vg_connect(server->serial_path) : -ENOMEM;
+	if (fd < 0)
+		return;
+	pthread_mutex_lock(&server->serial_lock);
+	server->serial = fd;
+	pthread_mutex_unlock(&server->serial_lock);
+	vg_store32(&server->stats->serial_connected, 1);
+}
+
+void vg_serial_poll(struct vg_server *server, bool readable)
+{
+	if (server->serial < 0)
+		connect_stream(server);
+	else if (atomic_load(&server->serial_broken))
+		vg_serial_hang_up(server);
+	else if (readable)
+		read_stream(server);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call from beginning to end, and what is left behind by quiet ones that fail. */
+#include <errno.h>
+
+#include "session.h"
+#include "vg_worker.h"
+
+static bool fits(const struct vg_call *call, const struct wk_operation *o)
+{
+	return call->wants_reply == !(o->flags & WK_QUIET) && !call->bulk_in == !(o->flags & WK_BULK_IN) &&
+	       !call->bulk_out == !(o->flags & WK_BULK_OUT);
+}
+
+static void release_all(struct wk_call *c)
+{
+	for (int i = 0; i < 2; i++)
+		wk_release_held(&c->pinned[i]);
+	wk_release_held(&c->context);
+}
+
+int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
+{
+	struct wk_session *s = argument;
+	const struct wk_operation *o = wk_operation(call->op);
+	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
+	int error;
+
+	if (!o || !fits(call, o) || s->violation)
+		return -EPROTO;
+	error = o->handle(&c, o->flags & WK_BLOCKING);
+	if (!error && o->flags & WK_BLOCKING)
+		error = wk_offload(s, lane, call, o);
+	release_all(&c);
+	return error ? error : c.violation;
+}
+
+void wk_run(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call, const struct wk_operation *o)
+{
+	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
+
+	if (o->handle(&c, false) < 0) {
+		/* found late: the next frame ends the session */
+		s->violation = -EPROTO;
+		vg_answer(lane, call->sequence, CUDA_ERROR_UNKNOWN, NULL, 0, 0);
+	}
+	release_all(&c);
+}
+
+/* Quiet work is dropped while an error waits to be told; the first call with a reply in a context tells it. */
+static CUresult pending(struct wk_call *c)
+{
+	unsigned int flags = c->operation->flags;
+	struct wk_session *s = c->session;
+	CUresult r;
+
+	if (flags & WK_RUN_AFTER_ERROR || !(flags & WK_IN_CONTEXT))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&s->lock);
+	r = s->deferred;
+	if (!(flags & WK_QUIET))
+		s->deferred = CUDA_SUCCESS;
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+CUresult wk_begin(struct wk_call *c, uint64_t context)
+{
+	CUresult r = pending(c);
+
+	if (r != CUDA_SUCCESS || !(c->operation->flags & WK_IN_CONTEXT))
+		return r;
+	if (wk_hold(c, WK_CONTEXT, context, &c->context) != CUDA_SUCCESS)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return wk_set_current(c->context);
+}
+
+/* An answer that cannot be given is no violation: the guest process has gone. */
+static int answer(struct wk_call *c, CUresult result, const void *data, size_t length)
+{
+	vg_answer(c->lane, c->call->sequence, result, data, length, result == CUDA_SUCCESS ? c->bulk_filled : 0);
+	return 0;
+}
+
+int wk_finish(struct wk_call *c, CUresult result, const void *data, size_t length)
+{
+	struct wk_session *s = c->session;
+
+	if (c->violation)
+		return c->violation;
+	if (c->answered)
+		return 0;
+	if (!(c->operation->flags & WK_QUIET))
+		return answer(c, result, data, length);
+	if (result != CUDA_SUCCESS) {
+		pthread_mutex_lock(&s->lock);
+		if (s->deferred == CUDA_SUCCESS)
+			s->deferred = result;
+		pthread_mutex_unlock(&s->lock);
+	}
+	return 0;
+}

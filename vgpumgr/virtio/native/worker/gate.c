@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Host functions of the guest. The driver's callback stands for the guest's function: it tells the guest that the gate
+ * is reached, and holds the stream until the guest has opened it or has gone.
+ */
+#include <stdlib.h>
+
+#include "session.h"
+#include "vg_worker.h"
+
+struct wk_gate {
+	struct wk_gate *next;       /* in the session's list */
+	struct wk_gate *next_reached;
+	struct wk_session *session;
+	uint64_t number;
+	bool open, told;
+};
+
+static void tell(struct wk_session *s, struct wk_gate *g)
+{
+	struct vg_host_gate_next_reply out = { .gate = g->number, .status = CUDA_SUCCESS };
+	uint8_t data[VG_MAX_host_gate_next_reply];
+	struct vg_encoder e;
+
+	vg_encoder_init(&e, data, sizeof(data));
+	vg_put_host_gate_next_reply(&e, &out);
+	s->asked = false;
+	vg_answer(s->lane, s->asked_sequence, CUDA_SUCCESS, data, sizeof(data), 0);
+}
+
+static void unlink_gate(struct wk_session *s, struct wk_gate *g)
+{
+	for (struct wk_gate **at = &s->gates; *at; at = &(*at)->next) {
+		if (*at == g) {
+			*at = g->next;
+			return;
+		}
+	}
+}
+
+/* On a thread of the driver. */
+static void reached(void *argument)
+{
+	struct wk_gate *g = argument, **last;
+	struct wk_session *s = g->session;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->asked) {
+		tell(s, g);
+	} else {
+		for (last = &s->reached; *last; last = &(*last)->next_reached)
+			;
+		*last = g;
+	}
+	while (!g->open && !s->stopping)
+		pthread_cond_wait(&s->opened, &s->lock);
+	unlink_gate(s, g);
+	pthread_mutex_unlock(&s->lock);
+	free(g);
+}
+
+CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *in)
+{
+	struct wk_object *stream WK_HELD = NULL;
+	struct wk_session *s = c->session;
+	struct wk_gate *g;
+	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	g->session = s;
+	g->number = in->gate;
+	pthread_mutex_lock(&s->lock);
+	g->next = s->gates;
+	s->gates = g;
+	pthread_mutex_unlock(&s->lock);
+	r = wk_driver.cuLaunchHostFunc(wk_raw(stream), reached, g);
+	if (r == CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&s->lock);
+	unlink_gate(s, g);
+	pthread_mutex_unlock(&s->lock);
+	free(g);
+	return r;
+}
+
+CUresult wk_do_host_gate_next(struct wk_call *c, struct vg_host_gate_next_reply *out)
+{
+	struct wk_session *s = c->session;
+	CUresult r = CUDA_SUCCESS;
+	struct wk_gate *g;
+
+	pthread_mutex_lock(&s->lock);
+	g = s->reached;
+	if (g) {
+		s->reached = g->next_reached;
+		out->gate = g->number;
+	} else if (s->asked || s->stopping) {
+		r = CUDA_ERROR_INVALID_VALUE; /* one thread of a process asks, and only while it lives */
+	} else {
+		s->asked = true;
+		s->asked_sequence = c->call->sequence;
+		c->answered = true;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+CUresult wk_do_host_gate_open(struct wk_call *c, const struct vg_host_gate_open_request *in)
+{
+	struct wk_session *s = c->session;
+
+	pthread_mutex_lock(&s->lock);
+	for (struct wk_gate *g = s->gates; g; g = g->next)
+		if (g->number == in->gate)
+			g->open = true;
+	pthread_cond_broadcast(&s->opened);
+	pthread_mutex_unlock(&s->lock);
+	return CUDA_SUCCESS;
+}
+
+void wk_gates_close(struct wk_session *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->stopping = true;
+	pthread_cond_broadcast(&s->opened);
+	if (s->asked) {
+		s->asked = false;
+		vg_answer(s->lane, s->asked_sequence, CUDA_ERROR_DEINITIALIZED, NULL, 0, 0);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Gates that the driver never reached: it calls no host function once a context is lost or destroyed. */
+void wk_gates_free(struct wk_session *s)
+{
+	struct wk_gate *g;
+
+	while ((g = s->gates)) {
+		s->gates = g->next;
+		free(g);
+	}
+}

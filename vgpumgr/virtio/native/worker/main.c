@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vgpumgr-worker: the driver, then the channel. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vg_worker.h"
+
+static int open_session(struct vg_lane *lane, const struct vg_peer *peer, void **session)
+{
+	(void)peer;
+	*session = wk_session_create(lane);
+	return *session ? 0 : -1;
+}
+
+static void close_session(void *session)
+{
+	wk_session_destroy(session);
+}
+
+/* Worker arguments: --cuda PATH of the driver; else $VGPUMGR_CUDA; else the one that the loader finds. */
+static const char *driver_path(int argc, char **argv)
+{
+	const char *path = getenv("VGPUMGR_CUDA");
+
+	for (int i = 1; i + 1 < argc; i++)
+		if (!strcmp(argv[i], "--cuda"))
+			path = argv[i + 1];
+	return path && *path ? path : "libcuda.so.1";
+}
+
+int main(int argc, char **argv)
+{
+	static const struct vg_session_ops ops = { .open = open_session, .call = wk_call, .close = close_session };
+	static const uint8_t schema[VG_HASH_SIZE] = VG_SCHEMA_HASH;
+	char message[512];
+
+	if (wk_driver_load(driver_path(argc, argv), message, sizeof(message))) {
+		vg_worker_fail(argc, argv, message);
+		fprintf(stderr, "vgpumgr-worker: %s\n", message);
+		return 1;
+	}
+	return vg_worker_serve(argc, argv, schema, VGPUMGR_VERSION, &ops) ? 1 : 0;
+}

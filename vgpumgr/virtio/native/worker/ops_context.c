@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By hand: snapshots, contexts, destroying streams and events. */
+#include <stdio.h>
+#include <string.h>
+
+#include "vg_worker.h"
+
+enum { ATTRIBUTES = 160 };
+
+CUresult wk_do_snapshot(struct wk_call *c, struct vg_snapshot_reply *out)
+{
+	int version = 0, count = 0;
+	CUresult r = wk_driver.cuDriverGetVersion(&version);
+
+	(void)c;
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuDeviceGetCount(&count);
+	out->driver_version = version;
+	out->device_count = count;
+	return r;
+}
+
+CUresult wk_do_device_snapshot(struct wk_call *c, const struct vg_device_snapshot_request *in,
+			       struct vg_device_snapshot_reply *out)
+{
+	int attributes[ATTRIBUTES] = { 0 };
+	char name[256] = "", bus[32] = "";
+	size_t total = 0;
+	CUdevice device;
+	CUuuid uuid = { { 0 } };
+	CUresult r = wk_driver.cuDeviceGet(&device, in->ordinal);
+
+	(void)c;
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuDeviceGetName(name, sizeof(name), device);
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuDeviceTotalMem_v2(&total, device);
+	if (r != CUDA_SUCCESS)
+		return r;
+	wk_driver.cuDeviceGetUuid_v2(&uuid, device);
+	wk_driver.cuDeviceGetPCIBusId(bus, sizeof(bus), device);
+	/* what an older driver does not know stays 0, which means "no" throughout */
+	for (int i = 1; i < ATTRIBUTES; i++)
+		if (wk_driver.cuDeviceGetAttribute(&attributes[i], i, device) != CUDA_SUCCESS)
+			attributes[i] = 0;
+	out->total_bytes = total;
+	out->name_length = snprintf((char *)out->name, sizeof(out->name), "%s", name);
+	out->pci_bus_id_length = snprintf((char *)out->pci_bus_id, sizeof(out->pci_bus_id), "%s", bus);
+	out->uuid_length = sizeof(uuid);
+	memcpy(out->uuid, &uuid, sizeof(uuid));
+	out->attributes_length = sizeof(attributes);
+	memcpy(out->attributes, attributes, sizeof(attributes));
+	return CUDA_SUCCESS;
+}
+
+/* Each guest process has contexts of its own, its primary one too: an error of one is none of another's. */
+CUresult wk_do_context_create(struct wk_call *c, const struct vg_context_create_request *in,
+			      struct vg_context_create_reply *out)
+{
+	unsigned int flags = in->flags & (CU_CTX_SCHED_MASK | CU_CTX_LMEM_RESIZE_TO_MAX);
+	CUcontext driver;
+	CUdevice device;
+	CUresult r = wk_driver.cuDeviceGet(&device, in->ordinal);
+
+	/* threads that wait here sleep: guests must not be able to burn the host's cores */
+	flags = (flags & ~CU_CTX_SCHED_MASK) | CU_CTX_SCHED_BLOCKING_SYNC;
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuCtxCreate_v2(&driver, flags, device);
+	if (r != CUDA_SUCCESS)
+		return r;
+	wk_driver.cuCtxGetApiVersion(driver, &out->api_version);
+	wk_driver.cuCtxGetStreamPriorityRange(&out->least_priority, &out->greatest_priority);
+	r = wk_fill(c, WK_CONTEXT, in->created, driver);
+	wk_driver.cuCtxPopCurrent_v2(&driver);
+	wk_forget_current();
+	return r;
+}
+
+CUresult wk_do_context_destroy(struct wk_call *c, const struct vg_context_destroy_request *in)
+{
+	struct wk_object *context;
+	CUresult r = wk_take(c, WK_CONTEXT, in->target, &context);
+
+	if (r != CUDA_SUCCESS)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	wk_forget_context(c->session, context);
+	wk_release(context);
+	return CUDA_SUCCESS;
+}
+
+CUresult wk_do_cuStreamDestroy_v2(struct wk_call *c, const struct vg_cuStreamDestroy_v2_request *in)
+{
+	struct wk_object *o;
+	CUresult r = wk_take(c, WK_STREAM, in->hStream, &o);
+
+	if (r == CUDA_SUCCESS)
+		wk_release(o);
+	return r;
+}
+
+CUresult wk_do_cuEventDestroy_v2(struct wk_call *c, const struct vg_cuEventDestroy_v2_request *in)
+{
+	struct wk_object *o;
+	CUresult r = wk_take(c, WK_EVENT, in->hEvent, &o);
+
+	if (r == CUDA_SUCCESS)
+		wk_release(o);
+	return r;
+}

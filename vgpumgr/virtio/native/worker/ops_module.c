@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By hand: what is in modules, and launching it. Parameter sizes come from the driver's table, never from the guest. */
+#include <string.h>
+
+#include "session.h"
+#include "vg_worker.h"
+
+enum { ATTRIBUTES = 16 };
+
+CUresult wk_do_module_unload(struct wk_call *c, const struct vg_module_unload_request *in)
+{
+	struct wk_object *o;
+	CUresult r = wk_take(c, WK_MODULE, in->module, &o);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	wk_forget_module(c->session, in->module);
+	wk_release(o);
+	return CUDA_SUCCESS;
+}
+
+static CUresult read_parameters(CUfunction f, struct wk_parameter *p, uint32_t *count)
+{
+	CUresult r = CUDA_SUCCESS;
+	size_t offset, size;
+
+	for (*count = 0; *count < WK_PARAMETERS; (*count)++) {
+		r = wk_driver.cuFuncGetParamInfo(f, *count, &offset, &size);
+		if (r != CUDA_SUCCESS)
+			break;
+		p[*count] = (struct wk_parameter){ offset, size };
+	}
+	/* an index beyond the last is how the end is told */
+	return r == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : r == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : r;
+}
+
+static CUresult keep_function(struct wk_call *c, const struct vg_module_function_request *in, CUfunction f,
+			      struct vg_module_function_reply *out)
+{
+	struct wk_parameter table[WK_PARAMETERS];
+	struct wk_object *o;
+	uint32_t count;
+	CUresult r = read_parameters(f, table, &count);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	_Static_assert(sizeof(table) <= sizeof(out->parameters), "the reply holds every table");
+	o = wk_object_new(c, WK_FUNCTION, f, count);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->module = in->module;
+	o->parameters_count = count;
+	memcpy(o->parameters, table, count * sizeof(*table));
+	for (uint32_t i = 0; i < count; i++)
+		if (table[i].offset + table[i].size > o->parameters_bytes)
+			o->parameters_bytes = table[i].offset + table[i].size;
+	out->parameters_length = count * sizeof(*table);
+	memcpy(out->parameters, table, out->parameters_length);
+	return wk_put(c, in->created, o);
+}
+
+CUresult wk_do_module_function(struct wk_call *c, const struct vg_module_function_request *in,
+			       struct vg_module_function_reply *out)
+{
+	struct wk_object *module WK_HELD = NULL;
+	int attributes[ATTRIBUTES] = { 0 };
+	CUfunction f;
+	CUresult r = wk_hold(c, WK_MODULE, in->module, &module);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuModuleGetFunction(&f, wk_raw(module), in->name.data);
+	if (r != CUDA_SUCCESS)
+		return r;
+	for (int i = 0; i < ATTRIBUTES; i++)
+		if (wk_driver.cuFuncGetAttribute(&attributes[i], i, f) != CUDA_SUCCESS)
+			attributes[i] = 0;
+	out->attributes_length = sizeof(attributes);
+	memcpy(out->attributes, attributes, sizeof(attributes));
+	return keep_function(c, in, f, out);
+}
+
+CUresult wk_do_module_global(struct wk_call *c, const struct vg_module_global_request *in,
+			     struct vg_module_global_reply *out)
+{
+	struct wk_object *module WK_HELD = NULL;
+	CUdeviceptr address = 0;
+	size_t bytes = 0;
+	CUresult r = wk_hold(c, WK_MODULE, in->module, &module);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuModuleGetGlobal_v2(&address, &bytes, wk_raw(module), in->name.data);
+	if (r == CUDA_SUCCESS)
+		r = wk_ledger_add(c, address, bytes, in->module);
+	out->address = address;
+	out->bytes = bytes;
+	return r;
+}
+
+CUresult wk_do_launch(struct wk_call *c, const struct vg_launch_request *in)
+{
+	struct wk_object *function WK_HELD = NULL, *stream WK_HELD = NULL;
+	void *parameters[WK_PARAMETERS];
+	CUresult r = wk_hold(c, WK_FUNCTION, in->function, &function);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_hold(c, WK_STREAM, in->stream, &stream);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (in->parameters.length != function->parameters_bytes || in->cooperative > 1)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (uint32_t i = 0; i < function->parameters_count; i++)
+		parameters[i] = (uint8_t *)in->parameters.data + function->parameters[i].offset;
+	if (in->cooperative)
+		return wk_driver.cuLaunchCooperativeKernel(wk_raw(function), in->grid_x, in->grid_y, in->grid_z,
+							   in->block_x, in->block_y, in->block_z, in->shared_bytes,
+							   wk_raw(stream), parameters);
+	return wk_driver.cuLaunchKernel(wk_raw(function), in->grid_x, in->grid_y, in->grid_z, in->block_x,
+					in->block_y, in->block_z, in->shared_bytes, wk_raw(stream), parameters, NULL);
+}

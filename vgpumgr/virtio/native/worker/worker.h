@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker executes what guests ask on a driver that it loads. Everything from a guest is hostile: payloads are
+ * decoded from private copies, handles resolved in typed tables, addresses checked against a ledger.
+ *
+ * Objects (and device allocations) are counted: a table or the ledger holds one reference, each running call its own,
+ * and the driver's object ends with the last one. So a call that waits on one thread is safe from a destroy on another.
+ */
+#ifndef VGPUMGR_WORKER_H
+#define VGPUMGR_WORKER_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <transport.h>
+
+#include "vg_driver.h"
+#include "vg_ops.h"
+
+enum wk_kind { WK_CONTEXT, WK_STREAM, WK_EVENT, WK_MODULE, WK_FUNCTION, WK_TABLES, WK_MEMORY = WK_TABLES };
+
+enum {
+	WK_QUIET = 1,
+	WK_IN_CONTEXT = 2,
+	WK_BLOCKING = 4,
+	WK_RUN_AFTER_ERROR = 8,
+	WK_BULK_IN = 16,
+	WK_BULK_OUT = 32,
+};
+
+enum {
+	WK_TABLE_AHEAD = 4096,    /* slots that a new handle may be beyond the table's end */
+	WK_PARAMETERS = 1024,
+	WK_UPLOADS = 16,
+	WK_ALLOCATIONS = 1 << 20,
+	WK_HELPERS = 64,          /* threads that wait for one guest process */
+	WK_JOBS = 4096,
+};
+
+#define WK_IMAGES_BYTES (1ull << 30) /* module images being received, of one guest process */
+
+struct wk_parameter {
+	uint32_t offset, size;
+};
+
+struct wk_object {
+	enum wk_kind kind;
+	struct wk_session *session;
+	uint32_t references;          /* under the session's lock */
+	struct wk_object *context;    /* NULL for a context */
+	void *driver;                 /* CUcontext, CUstream, ... */
+	uint64_t number;              /* of a context: never used again, unlike its address */
+	uint64_t address, bytes;      /* of memory */
+	uint64_t module;              /* handle: of the module that a function or a variable is part of */
+	uint32_t parameters_count, parameters_bytes;
+	struct wk_parameter parameters[];
+};
+
+struct wk_call {
+	struct wk_session *session;
+	struct vg_lane *lane;
+	const struct vg_call *call;
+	const struct wk_operation *operation;
+	struct wk_object *context;    /* the one that the call runs in */
+	struct wk_object *pinned[2];  /* memory that it reads or writes */
+	size_t bulk_filled;
+	bool answered;                /* or will be, by somebody else */
+	int violation;                /* negative errno */
+};
+
+struct wk_operation {
+	const char *name;
+	int (*handle)(struct wk_call *c, bool check_only);
+	unsigned int flags;
+};
+
+/* ---- driver.c */
+struct wk_driver {
+#define WK_DRIVER_FUNCTION(name) __typeof__(&name) name;
+#include "driver_names.h"
+};
+extern struct wk_driver wk_driver;
+/* Loads the driver at `path` and starts it. 0, or -ENODEV and a message. */
+int wk_driver_load(const char *path, char *message, size_t size);
+
+/* ---- objects.c */
+struct wk_session *wk_session_create(struct vg_lane *lane);
+void wk_session_destroy(struct wk_session *session);
+CUresult wk_hold(struct wk_call *c, enum wk_kind kind, uint64_t handle, struct wk_object **object);
+void wk_release(struct wk_object *object);
+bool wk_is_last(struct wk_object *object);
+static inline void wk_release_held(struct wk_object **object)
+{
+	if (*object)
+		wk_release(*object);
+}
+#define WK_HELD __attribute__((cleanup(wk_release_held)))
+static inline void *wk_raw(const struct wk_object *object)
+{
+	return object ? object->driver : NULL;
+}
+/* Takes the slot that the guest has chosen; -EPROTO: not its to choose. */
+int wk_reserve(struct wk_call *c, enum wk_kind kind, uint64_t handle);
+/* Puts a new driver object into its reserved slot; on failure the object is destroyed. */
+CUresult wk_fill(struct wk_call *c, enum wk_kind kind, uint64_t handle, void *driver);
+/* As wk_fill, for an object made by the caller. */
+CUresult wk_put(struct wk_call *c, uint64_t handle, struct wk_object *object);
+struct wk_object *wk_object_new(struct wk_call *c, enum wk_kind kind, void *driver, uint32_t parameters);
+/* Takes the object out of its table, which gives the table's reference to the caller. */
+CUresult wk_take(struct wk_call *c, enum wk_kind kind, uint64_t handle, struct wk_object **object);
+/* Drops the functions and variables of a module. */
+void wk_forget_module(struct wk_session *session, uint64_t module);
+/* Drops all that a context holds. */
+void wk_forget_context(struct wk_session *session, struct wk_object *context);
+int wk_set_current(struct wk_object *context);
+/* The driver has changed what is current on this thread. */
+void wk_forget_current(void);
+
+/* ---- ledger.c */
+/* What is remembered is destroyed with its context, or by wk_ledger_take() and wk_release(). */
+CUresult wk_ledger_add(struct wk_call *c, uint64_t address, uint64_t bytes, uint64_t module);
+CUresult wk_ledger_take(struct wk_call *c, uint64_t address, struct wk_object **memory);
+/* rows x (count * factor) bytes, pitch apart, lie in one allocation of the call's context, which stays for the call. */
+CUresult wk_check_range(struct wk_call *c, uint64_t address, uint64_t count, uint64_t factor, uint64_t rows,
+			uint64_t pitch);
+
+/* ---- call.c */
+int wk_call(void *session, struct vg_lane *lane, const struct vg_call *call);
+CUresult wk_begin(struct wk_call *c, uint64_t context);
+int wk_finish(struct wk_call *c, CUresult result, const void *data, size_t length);
+
+/* ---- helpers.c: threads for calls that wait */
+int wk_offload(struct wk_session *session, struct vg_lane *lane, const struct vg_call *call,
+	       const struct wk_operation *operation);
+void wk_helpers_stop(struct wk_session *session);
+void wk_run(struct wk_session *session, struct vg_lane *lane, const struct vg_call *call,
+	    const struct wk_operation *operation);
+
+/* ---- image.c, gate.c */
+bool wk_image_is_whole(const void *image, size_t length);
+void wk_uploads_drop(struct wk_session *session);
+void wk_gates_close(struct wk_session *session);
+void wk_gates_free(struct wk_session *session);
+
+#endif
