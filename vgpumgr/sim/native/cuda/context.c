@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: life, the calling thread's stack of them, settings. Primary contexts are in primary.c. */
 #include <errno.h>
 #include <stdio.h>

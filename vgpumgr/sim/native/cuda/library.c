@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Libraries: images without a context. Kernels are known at once, from a copy of the module that lives in host memory and
  * never runs; each context gets a module of its own when it first needs one.
