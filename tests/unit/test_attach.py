@@ -189,15 +189,24 @@ def test_detach_restores_what_was(
     assert bench.snapshot() == before
 
 
-def test_mode_stays_where_others_use_it(tmp_path: Path) -> None:
+def test_mode_goes_off_with_the_last_of_ours(tmp_path: Path) -> None:
     bench = make_bench(tmp_path)
+    before = bench.snapshot()
     bench.service.attach(ask("vm01"))
     bench.service.attach(ask("vm02"))
     done = bench.service.detach("vm01")
-    assert "stays on" in done.plan.notes[0]
+    assert "attachment.handover" in [step.kind for step in done.plan.steps]
     assert bench.gpu.mig.current
-    # the second did not turn it on, so it does not turn it off
     bench.service.detach("vm02")
+    assert bench.snapshot() == before
+
+
+def test_mode_stays_on_for_strangers(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    bench.service.attach(ask("vm01"))
+    bench.nvml.create_gpu_instance(bench.gpu.uuid, 19, bench.gpu.profiles[0].placements[0])
+    done = bench.service.detach("vm01")
+    assert "not vgpumgr's" in done.plan.notes[0]
     assert bench.gpu.mig.current
 
 
