@@ -15,6 +15,7 @@ import pytest
 
 from tests.unit.calls_rig import null_channel, run_python, start_python
 from tests.unit.transport_rig import Rig
+from vgpumgr.virtio.keeper import KeeperError
 
 pytestmark = pytest.mark.native
 
@@ -306,5 +307,5 @@ def test_no_channel_is_no_device(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_does_not_start_is_named() -> None:
-    with pytest.raises(AssertionError, match="cuInit"), null_channel("ring", VGPUMGR_NULL_FAIL_NAME="cuInit:100"):
+    with pytest.raises(KeeperError, match="cuInit"), null_channel("ring", VGPUMGR_NULL_FAIL_NAME="cuInit:100"):
         pass
