@@ -51,7 +51,7 @@ def read(tmp_path: Path, text: str) -> Spec:
         ("int *answer", "float *answer", 26, "type 'float' of cuAsk is not in 'types'"),
         ("class: sync", "class: quiet", 22, "'cuAsk' is quiet and cannot have outputs or block"),
         ("via: cuWork", "via: cuAsk", 21, "'cuWorkNow' goes via 'cuAsk', which is not the same with a stream added"),
-        ("cuWorkNow", "cuAsk", 21, "'cuAsk' is described twice"),
+        ("cuWorkNow", "cuAsk", 22, "'cuAsk' is described twice"),
         ("worker: hand", "worker: robot", 14, "worker is one of generated, hand"),
         ("worker: hand", "wroker: hand", 14, "unknown key 'wroker'"),
         ("revision: 1", "revision: one", 2, "a number is expected, not 'one'"),
