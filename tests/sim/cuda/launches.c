@@ -364,8 +364,9 @@ static void libraries(void)
 {
 	unsigned value = 5, result = 0, count;
 	CUkernel kernels[32], kernel;
-	CUdeviceptr p, variable;
+	CUdeviceptr p, variable, other;
 	CUlibrary library;
+	CUcontext second;
 	CUfunction f;
 	CUmodule m;
 	size_t size;
@@ -392,7 +393,15 @@ static void libraries(void)
 	EXPECT(result == 6);
 	OK(cuLibraryGetGlobal(&variable, &size, library, "counter"));
 	EXPECT(size == 4);
+	OK(cuCtxCreate(&second, NULL, 0, 0)); /* a module of its own there */
+	OK(cuLibraryGetGlobal(&other, &size, library, "counter"));
+	EXPECT(other != variable);
+	OK(cuCtxPopCurrent(&second));
 	OK(cuLibraryUnload(library));
+	OK(cuCtxPushCurrent(second));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(other, 0, 1)); /* gone in both */
+	OK(cuCtxDestroy(second));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(variable, 0, 1));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_HANDLE, launch((CUfunction)kernel, 1, 1, (void *[]){ &p, &value }));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_HANDLE, cuLibraryUnload(library));
 }

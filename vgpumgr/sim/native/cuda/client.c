@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* This process in the machine's state: who uses which device, how much of its memory, and when it works. */
 #include <errno.h>
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which devices a process sees: the machine and CUDA_VISIBLE_DEVICES, as NVIDIA's programming guide (environment
  * variables) and MIG user guide (device enumeration) say.
