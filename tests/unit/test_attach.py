@@ -75,7 +75,9 @@ def check_refused(
         (ask(profile="NVIDIA A100-2-10C"), Exit.NOT_SUPPORTED, "VG212", "MIG profiles"),
         (ask(vm="vm03"), Exit.BUSY, "VG207", "all slots of its i440fx PCI bus are taken"),
         (ask(live=True), Exit.NOT_SUPPORTED, "VG215", "it is shut off"),
-        (ask(hello_timeout_s=-1.0), Exit.USAGE, "VG100", "negative"),
+        (ask(hello_timeout_s=-1.0), Exit.USAGE, "VG100", "from 0 to 3600"),
+        (ask(hello_timeout_s=float("nan")), Exit.USAGE, "VG100", "from 0 to 3600"),
+        (ask(hello_timeout_s=float("inf")), Exit.USAGE, "VG100", "from 0 to 3600"),
     ],
 )
 def test_refusals(
