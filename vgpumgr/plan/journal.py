@@ -18,7 +18,6 @@ from typing import Any
 
 from vgpumgr.errors import JournalError
 
-
 #: some hundred operations
 _ROTATE_BYTES = 1 << 20
 
