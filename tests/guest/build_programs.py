@@ -16,9 +16,6 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "programs"
 NAMES = tuple(sorted(path.stem for path in SOURCES.glob("*.c*")))
 
-# The runtime as a shared library is all that a program needs to run in a guest.
-_FLAGS = ("-cudart", "shared")
-
 
 def cache() -> Path:
     """Where compiled programs are kept: $VGPUMGR_CACHE, as ./run sets it."""
@@ -34,18 +31,20 @@ def nvcc() -> Path:
 def _digest(source: Path, flags: Iterable[str]) -> str:
     """Of everything that decides what comes out of the compiler."""
     digest = hashlib.sha256()
-    for path in (source, *sorted(source.parent.glob("*.h"))):
+    for path in (source, *sorted(SOURCES.glob("*.h"))):
         digest.update(path.read_bytes())
     digest.update("\0".join((*flags, nvcc().read_text(errors="replace"))).encode())
     return digest.hexdigest()[:16]
 
 
-def compile_program(source: Path, *flags: str) -> Path:
+def compile_program(source: Path, *flags: str, runtime: str = "shared") -> Path:
     """Compiles one .cu file unless that was done before. Safe when several processes do it at once.
+
+    The runtime as a shared library is all that a program needs to run in a guest; nvcc's default is a static one.
 
     Raises subprocess.CalledProcessError, with the compiler's output, if it does not compile.
     """
-    options = (*_FLAGS, *flags)
+    options = ("-cudart", runtime, *flags)
     output = cache() / f"{source.stem}-{_digest(source, options)}"
     if output.exists():
         return output
@@ -75,7 +74,9 @@ def _build_vectoradd12() -> Path:
 
 
 def _build(name: str) -> Path:
-    return _build_vectoradd12() if name == "vectoradd12" else compile_program(SOURCES / f"{name}.cu")
+    return (
+        _build_vectoradd12() if name == "vectoradd12" else compile_program(SOURCES / f"{name}.cu")
+    )
 
 
 def build_programs(names: Iterable[str] = NAMES) -> dict[str, Path]:

@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 
 from tests.guest import image
-from tests.guest.build_programs import build_programs
+from tests.guest.build_programs import SOURCES, build_programs, compile_program
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
 from tests.guest.shell import GuestShell
 from vgpumgr.virtio.guest_package import guest_files
@@ -129,7 +129,8 @@ def guest_image() -> Path:
         f"/{path}": source for path, source in guest_files(LIBRARY).items() if path != "install.sh"
     }
     programs = {f"/opt/bin/{name}": path for name, path in build_programs().items()}
-    programs["/opt/bin/scribble"] = build_hostile()
+    static = compile_program(SOURCES / "vectoradd.cu", runtime="static")
+    programs |= {"/opt/bin/static_runtime": static, "/opt/bin/scribble": build_hostile()}
     return image.build(package | programs)
 
 

@@ -61,7 +61,12 @@ def library() -> ctypes.CDLL:
     lib.runner_copy.restype = ctypes.c_bool
     lib.runner_copy.argtypes = [ctypes.c_void_p, u64, ctypes.c_void_p, u64, ctypes.c_bool]
     lib.runner_variable.restype = ctypes.c_bool
-    lib.runner_variable.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
+    lib.runner_variable.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
     lib.runner_info.restype = ctypes.c_bool
     lib.runner_info.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     lib.runner_run.argtypes = [
@@ -159,7 +164,7 @@ class Module:
         *arguments: float | bytes,
         shared: int = 0,
     ) -> None:
-        """Launch and wait. `codes` has one struct code for each argument, at its natural alignment."""
+        """Launch and wait. `codes` has one struct code for each argument."""
         dims = [*_three(grid), *_three(block)]
         params = pack_params(codes, *arguments)
         status = self._lib.runner_run(
@@ -207,5 +212,6 @@ def compile_ptx(source: str, arch: str = "compute_80", *options: str) -> str:
             check=True,
             capture_output=True,
             timeout=300,
+            env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"},
         )
         return out.read_text()

@@ -55,7 +55,11 @@ def simulated_channel(transport: str, root: Path) -> Iterator[Rig]:
 
 def guest_env(rig: Rig) -> dict[str, str]:
     """A guest process's environment: the shims, the agent, and nothing of the simulated machine."""
-    env = {k: v for k, v in rig.env.items() if not k.startswith(("VGPUMGR_SIM", "VGPUMGR_MACHINE", "CUDA_"))}
+    env = {
+        k: v
+        for k, v in rig.env.items()
+        if not k.startswith(("VGPUMGR_SIM", "VGPUMGR_MACHINE", "CUDA_"))
+    }
     return env | {"LD_LIBRARY_PATH": str(SHIM.parent)}
 
 
@@ -71,7 +75,12 @@ def start_python(rig: Rig, code: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", f"from tests.unit.guest_cuda import *\n{code}", *arguments]
     env = guest_env(rig) | {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 

@@ -8,7 +8,8 @@ from ctypes import addressof, byref, c_double, c_float, c_int, c_size_t, c_uint,
 from tests.unit.transport_rig import LIB
 
 __all__ = [
-    "PTX", "addressof", "byref", "c_double", "c_float", "c_int", "c_size_t", "c_uint", "c_uint64", "c_void_p", "context",
+    "PTX", "addressof", "byref", "c_double", "c_float", "c_int", "c_size_t", "c_uint", "c_uint64",
+    "c_void_p", "context",
     "ctypes", "cu", "function", "launch", "memory", "module", "ok", "waits",
 ]  # fmt: skip
 

@@ -13,7 +13,16 @@ from tests.unit.transport_rig import Rig
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
-PROGRAMS = ("vectoradd", "matmul", "reduction", "histogram", "overlap", "device_functions", "errors", "vectoradd12")
+PROGRAMS = (
+    "vectoradd",
+    "matmul",
+    "reduction",
+    "histogram",
+    "overlap",
+    "device_functions",
+    "errors",
+    "vectoradd12",
+)
 
 
 @pytest.fixture(scope="module")

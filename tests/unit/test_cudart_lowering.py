@@ -271,6 +271,17 @@ def streams_and_events_keep_their_rules(cudart: ctypes.CDLL, stub: Stub) -> None
     status = ctypes.c_int(5)
     assert cudart.cudaStreamIsCapturing(None, ctypes.byref(status)) == 0
     assert status.value == 0, "the stub cannot capture"
+    version = ctypes.c_int()
+    assert cudart.cudaRuntimeGetVersion(ctypes.byref(version)) == 0
+    info = (
+        cudart.cudaStreamGetCaptureInfo_v3
+        if version.value < 13000
+        else cudart.cudaStreamGetCaptureInfo
+    )
+    number, graph, count = ctypes.c_ulonglong(9), ctypes.c_void_p(9), ctypes.c_size_t(9)
+    places = [ctypes.byref(place) for place in (status, number, graph)]
+    assert info(None, *places, None, None, ctypes.byref(count)) == 0
+    assert (status.value, number.value, graph.value, count.value) == (0, 0, None, 0)
 
 
 def entry_points_say_why_not(cudart: ctypes.CDLL, stub: Stub) -> None:

@@ -88,7 +88,7 @@ def test_a_failed_second_step_undoes_the_first(
 def test_an_instance_elsewhere_than_asked_is_not_kept(nvml: FakeNvml, gpu: Gpu) -> None:
     original = nvml.create_gpu_instance
     nvml.create_gpu_instance = (  # type: ignore[method-assign]
-        lambda uuid, profile_id, _where: original(uuid, profile_id, Placement(0, 2))
+        lambda gpu, profile_id, placement: original(gpu, profile_id, Placement(0, placement.size))
     )
     with pytest.raises(ReadBackError, match="at 4:2, it was put at 0:2"):
         create(nvml, gpu)

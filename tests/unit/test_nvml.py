@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from vgpumgr import errors
+from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.process import is_alive
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.nvml.faults import make_error
 from vgpumgr.nvml.naming import derive_name
@@ -81,13 +84,37 @@ def test_a_broken_library_is_as_none(tmp_path: Path) -> None:
     assert caught.value.hint
 
 
-def test_every_error_has_a_number_of_its_own() -> None:
-    def classes(base: type[errors.VgpumgrError]) -> list[type[errors.VgpumgrError]]:
-        return [base, *(c for sub in base.__subclasses__() for c in classes(sub))]
+HANGING = """
+#include <unistd.h>
+int nvmlInitWithFlags(unsigned int flags)
+{
+	while (access(RELEASE, F_OK))
+		usleep(10000);
+	return 999;
+}
+const char *nvmlErrorString(int code) { return code == 999 ? "Unknown Error" : "?"; }
+"""
 
-    ours = [c for c in classes(errors.VgpumgrError) if c.__module__ == "vgpumgr.errors"]
-    assert len({c.id for c in ours}) == len(ours)
-    for kind in ours:
-        assert kind.__doc__
-        assert kind.id.startswith("VG")
-        assert 400 <= kind.http_status < 600
+
+@pytest.mark.native
+def test_a_hanging_nvml_is_left_behind(tmp_path: Path) -> None:
+    """A library whose first call does not return, as when the driver holds a lock for ever."""
+    release = tmp_path / "release"
+    (tmp_path / "hang.c").write_text(HANGING)
+    library = tmp_path / "libnvidia-ml.so.1"
+    define = f'-DRELEASE="{release}"'
+    source = tmp_path / "hang.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", define, "-o", library, source], check=True)
+    machine = make_machine(tmp_path, tmp_path)
+    with NvmlClient(machine, read_timeout_s=3) as nvml:
+        with pytest.raises(errors.HelperLateError) as caught:
+            nvml.read_inventory()
+        (late,) = LateRecords(machine.run_dir).list_late()
+        assert f"process {late.process.pid}" in str(caught.value.cause)
+        assert late.what == "read_inventory"
+    assert is_alive(late.process)
+    release.touch()
+    # the next call has a helper of its own
+    with NvmlClient(machine) as nvml, pytest.raises(errors.NvmlError) as unknown:
+        nvml.read_inventory()
+    assert unknown.value.cause == "nvmlInit: Unknown Error (NVML 999)"

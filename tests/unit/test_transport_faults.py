@@ -120,21 +120,32 @@ def test_next_vm_gets_fresh_memory_and_worker() -> None:
             assert not any(words), "nothing of the last tenant is left"
 
 
-def test_failing_worker_is_said_and_given_up() -> None:
-    for arguments, message in (
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         (["--fail", "cuInit: no CUDA-capable device"], "cuInit: no CUDA-capable device"),
         (["--die", ""], "the worker exited with status 3"),
-    ):
-        rig = Rig("ring", worker_args=arguments)
-        try:
-            rig.keeper.start(rig.options)
-            with pytest.raises(KeeperError) as caught:
-                rig.keeper.wait_ready()
-            assert caught.value.cause == message
-            status = rig.wait_status(lambda s: s.worker.state == "failed", "breaker")
-            assert status.worker.starts == 8
-        finally:
-            rig.keeper.stop()
+    ],
+)
+def test_failing_worker_is_said(arguments: list[str], message: str) -> None:
+    rig = Rig("ring", worker_args=arguments)
+    try:
+        rig.keeper.start(rig.options)
+        with pytest.raises(KeeperError) as caught:
+            rig.keeper.wait_ready()
+        assert caught.value.cause == message
+    finally:
+        rig.keeper.stop()
+
+
+def test_failing_worker_is_given_up() -> None:
+    rig = Rig("ring", worker_args=["--die", ""])
+    try:
+        rig.keeper.start(rig.options)
+        status = rig.wait_status(lambda s: s.worker.state == "failed", "breaker")
+        assert status.worker.starts == 8
+    finally:
+        rig.keeper.stop()
 
 
 # ---- versions ----
@@ -145,7 +156,9 @@ def test_other_interface_is_refused_by_name(rig: Rig) -> None:
     rig.keeper.stop()
     with Rig(rig.transport, worker_args=["--interface", "2"]) as other:
         out = other.run("open")
-        assert out.startswith("open: EPROTO: vgpumgr-test-client has guest libraries 1.0.0 (interface ")
+        assert out.startswith(
+            "open: EPROTO: vgpumgr-test-client has guest libraries 1.0.0 (interface "
+        )
         assert "the worker on the host is 2.0.0 (interface 2021222324252627)" in out
         status = other.status()
         assert status.guest.mismatches == 1
@@ -272,11 +285,15 @@ def test_hostile_guest_on_the_ring(mode: str) -> None:
         assert (status.worker.pid, status.worker.state) == (worker, "ready"), "the worker lives"
         assert status.violations.count > 0
         assert status.violations.last.startswith("lane ")
-        if mode == "all":  # lane 0's words are the guest's to spoil: a new VM heals them
-            rig.stop_agent()
-            rig.start_agent()
-        rig.check("open", "echo", "order", "bulk", "close")
+        rig.wait_status(lambda s: not s.lanes, "the attackers' lanes are free")
+        heals(rig)
         assert rig.keeper.worker_log.stat().st_size < 100_000
+
+
+def heals(rig: Rig) -> None:
+    """The agent may find its own lane spoilt and say hello again; then all is well."""
+    wait_for(lambda: rig.run("open", "echo").startswith("ok open\nok echo"), "the channel heals")
+    rig.check("open", "echo", "order", "bulk", "close")
 
 
 def test_violation_ends_one_session(rig: Rig) -> None:
@@ -330,7 +347,11 @@ def test_garbage_on_the_serial_stream() -> None:
             dice.randbytes(5000),
             bytes(16),
             b"VGS1" + (0).to_bytes(4, "little") + b"\1\0\0\0" + (1 << 31).to_bytes(4, "little"),
-            b"VGS1" + (99).to_bytes(4, "little") + b"\1\0\0\0" + (4).to_bytes(4, "little") + b"abcd",
+            b"VGS1"
+            + (99).to_bytes(4, "little")
+            + b"\1\0\0\0"
+            + (4).to_bytes(4, "little")
+            + b"abcd",
             b"VGS1" + bytes(4) + b"\1\0\0\0" + (40).to_bytes(4, "little") + bytes(40),
         ]
         for attack in attacks:

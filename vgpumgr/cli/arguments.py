@@ -87,7 +87,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
     """Whether the line asks for JSON: errors are then JSON too, even those of parsing."""
     words = list(arguments)
     for index, word in enumerate(words):
-        if word in ("-ojson", "-o=json", "--output=json"):
+        if word in ("-ojson", "--output=json"):
             return True
         if word in ("-o", "--output") and words[index + 1 : index + 2] == ["json"]:
             return True

@@ -12,7 +12,6 @@ from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
 
 
-
 def _short_model(gpu: dict[str, Any]) -> str:
     """The model without the vendor, which every one of them would repeat."""
     return str(gpu["model"]).removeprefix("NVIDIA ")
@@ -23,13 +22,16 @@ COLUMNS = (
     Column("model", _short_model, lambda g: g["model"], wraps=True),
     Column("uuid", lambda g: str(g["uuid"]), wide=True),
     Column("pci", lambda g: str(g["pci"])),
-    Column("numa", lambda g: gpu_text.or_absent(g["numa_node"]), lambda g: g["numa_node"]),
+    Column(
+        "numa", lambda g: gpu_text.or_absent(g["numa_node"]), lambda g: g["numa_node"], spare=True
+    ),
     Column(
         "iommu",
         lambda g: gpu_text.or_absent(g["iommu_group"] and g["iommu_group"]["number"]),
         lambda g: g["iommu_group"] and g["iommu_group"]["number"],
+        spare=True,
     ),
-    Column("driver", lambda g: gpu_text.or_absent(g["driver"]), lambda g: g["driver"]),
+    Column("driver", lambda g: gpu_text.or_absent(g["driver"]), lambda g: g["driver"], spare=True),
     Column("driver_version", lambda g: str(g["driver_version"]), wide=True),
     Column("mig", lambda g: gpu_text.tell_mig(g["mig"])),
     Column("memory", gpu_text.tell_memory, lambda g: g["memory_total_bytes"], right=True),

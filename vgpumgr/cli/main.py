@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None, session: Session | None = None)
         streams = session.streams
         return _finish(streams, _run(rest, session))
     except BrokenPipeError:
-        # the reader has enough; nothing more may be written at exit either
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        # the reader has enough; what is still buffered must not fail at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
@@ -64,6 +64,9 @@ def _run(words: list[str], session: Session) -> Any:
         raise _explain_usage(error, words) from error
     except typer.Abort as error:
         raise KeyboardInterrupt from error
+    except SystemExit as error:
+        # how typer reports that nobody reads the output any more (EPIPE)
+        raise BrokenPipeError from error
 
 
 def _add_help(words: list[str]) -> list[str]:

@@ -29,7 +29,9 @@ COLUMNS = (
     Column("instance", lambda r: str(r["id"]), right=True),
     Column("profile", lambda r: str(r["profile"])),
     Column("placement", lambda r: gpu_text.tell_placement(r["placement"])),
-    Column("memory", lambda r: format_size(r["memory_bytes"]), lambda r: r["memory_bytes"]),
+    Column(
+        "memory", lambda r: format_size(r["memory_bytes"]), lambda r: r["memory_bytes"], spare=True
+    ),
     Column("uuid", lambda r: " ".join(_uuids(r)) or gpu_text.ABSENT, lambda r: " ".join(_uuids(r))),
     Column("used_by", _users, wraps=True),
 )

@@ -11,6 +11,9 @@ from vgpumgr.cli.streams import Streams
 from vgpumgr.errors import UsageError
 
 Row = dict[str, Any]
+_GAP = 2
+# what a column that wraps is content with
+_WRAPPED = 20
 
 
 class Format(StrEnum):
@@ -27,8 +30,10 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: ``text`` for people, ``raw`` for csv (bytes, ratios); wide ones come with ``-o
-    wide``.
+    """A column: ``text`` for people, ``raw`` for csv (bytes, ratios); wide ones come with ``-o wide``.
+
+    Where the terminal is too narrow, cells that ``wrap`` take several lines, and ``spare`` columns
+    are left out.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Column:
     wide: bool = False
     right: bool = False
     wraps: bool = False
+    spare: bool = False
 
     def csv_value(self, row: Row) -> str:
         """The value without units; empty where there is none."""
@@ -121,10 +127,26 @@ def _print_rows(
     elif format_ is Format.MARKDOWN:
         _print_markdown(streams, rows, columns)
     elif streams.is_terminal:
+        if format_ is Format.TABLE:
+            columns = _drop_spare(columns, rows, streams.width)
         _print_table(streams, rows, columns, header=header)
     else:
         for row in rows:
             streams.print("\t".join(column.text(row) for column in columns))
+
+
+def _drop_spare(columns: Sequence[Column], rows: Sequence[Row], width: int) -> Sequence[Column]:
+    """Leaves out spare columns, the last first, until the rest fits."""
+    kept = list(columns)
+    for column in reversed(columns):
+        if column.spare and sum(_width(c, rows) + _GAP for c in kept) > width:
+            kept.remove(column)
+    return kept
+
+
+def _width(column: Column, rows: Sequence[Row]) -> int:
+    widest = max((len(column.text(row)) for row in rows), default=0)
+    return max(len(column.name), min(widest, _WRAPPED) if column.wraps else widest)
 
 
 def _print_csv(
@@ -155,14 +177,14 @@ def _print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, show_header=header, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, show_header=header, pad_edge=False, padding=(0, _GAP, 0, 0))
     for column in columns:
         justify = "right" if column.right else "left"
         table.add_column(
             column.name.upper(),
             justify=justify,  # type: ignore[arg-type]
             no_wrap=not column.wraps,
-            min_width=8 if column.wraps else None,
+            min_width=len(column.name),
         )
     for row in rows:
         table.add_row(*(Text(column.text(row)) for column in columns))

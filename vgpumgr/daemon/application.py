@@ -6,8 +6,6 @@ the same methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from vgpumgr.daemon.attachment_documents import GuestPackageDocument
 from vgpumgr.daemon.documents import (
     GpuListDocument,
@@ -38,22 +36,10 @@ from vgpumgr.nvml.protocol import Nvml
 class Application:
     """Operations on one machine. Owners come from whoever remembers attachments."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        nvml: Nvml,
-        owners: OwnerProvider | None = None,
-        close: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, machine: Machine, nvml: Nvml, owners: OwnerProvider | None = None) -> None:
         self.machine = machine
         self.nvml = nvml
         self._owners = owners or NoOwners()
-        self._close = close
-
-    def close(self) -> None:
-        """Ends what was opened for this application."""
-        if self._close is not None:
-            self._close()
 
     def read_inventory(self) -> Inventory:
         """All GPUs as models, observed now."""

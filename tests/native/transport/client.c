@@ -309,6 +309,21 @@ static int step_hang(void)
 	return 0;
 }
 
+/* Between the calls the worker's thread goes to sleep, and must be woken. */
+static int step_sleepy(void)
+{
+	int error = 0;
+
+	for (unsigned i = 0; i < 30 && !error; i++) {
+		usleep(10000);
+		error = send_number(ECHO_COUNT, i + 1, false, NULL, NULL);
+		usleep(10000);
+		if (!error)
+			error = echo_once(64, i);
+	}
+	return error;
+}
+
 static int step_large(void)
 {
 	int error = 0;
@@ -326,7 +341,7 @@ static const struct {
 	{ "bulk", step_bulk },   { "hold", step_hold },       { "threads", step_threads }, { "fork", step_fork },
 	{ "sizes", step_sizes }, { "violate", step_violate }, { "crash", step_crash },     { "lost", step_lost },
 	{ "block", step_block }, { "blocked", step_blocked }, { "churn", step_churn },     { "account", step_account },
-	{ "hang", step_hang },   { "large", step_large },
+	{ "hang", step_hang },   { "large", step_large },     { "sleepy", step_sleepy },
 };
 
 static int run_step(const char *name)

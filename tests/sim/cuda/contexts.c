@@ -114,7 +114,7 @@ static void context_stack(void)
 	OK(cuCtxSetCurrent(a));
 	OK(cuCtxGetApiVersion(a, &version));
 	EXPECT(version >= 3010);
-	OK(cuCtxGetDevice(&dev, NULL));
+	OK(cuCtxGetDevice(&dev));
 	EXPECT(dev == 0);
 	OK(cuCtxDestroy(b));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy(b));
@@ -227,7 +227,7 @@ static void after_fork(void)
 	}
 	EXPECT(waitpid(child, &status, 0) == child);
 	EXPECT(WIFEXITED(status) && !WEXITSTATUS(status));
-	OK(cuCtxSynchronize(NULL));
+	OK(cuCtxSynchronize());
 }
 
 static void fork_before_init(void)

@@ -48,6 +48,8 @@ enum { BUCKETS = 4096 };
 
 static struct image *images;
 static struct symbol *buckets[BUCKETS];
+/* A program passes the address that such a variable has: none, as we never give it one. */
+static bool managed_variables;
 /* Set when exit() has begun: by then the driver may have shut down, and everything goes with the process. */
 static bool exiting;
 
@@ -97,6 +99,7 @@ static void add_symbol(struct image *image, const void *host, const char *name, 
 	symbol->next = *bucket_of(host);
 	*bucket_of(host) = symbol;
 	image->has_managed |= kind == MANAGED;
+	managed_variables |= kind == MANAGED;
 	rt_unlock();
 }
 
@@ -349,7 +352,9 @@ static cudaError_t lookup(const void *host, bool kernel, cudaError_t missing, st
 		return error;
 	rt_lock();
 	symbol = find(host);
-	if (!symbol || (symbol->kind == KERNEL) != kernel)
+	if (!host && !kernel && managed_variables)
+		error = cudaErrorNotSupported;
+	else if (!symbol || (symbol->kind == KERNEL) != kernel)
 		error = missing;
 	else if (symbol->kind == MANAGED)
 		error = cudaErrorNotSupported;

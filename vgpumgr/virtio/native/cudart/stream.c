@@ -102,6 +102,43 @@ static cudaError_t is_capturing(cudaStream_t stream, enum cudaStreamCaptureStatu
 STREAM_API(cudaStreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status),
 	   is_capturing(stream, status))
 
+/* The long form of the question. A stream that the driver's own calls made capture has answers that we cannot give. */
+static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+				cudaGraph_t *graph)
+{
+	cudaError_t error = is_capturing(stream, status);
+
+	if (error != cudaSuccess)
+		return error;
+	if (id)
+		*id = 0;
+	if (graph)
+		*graph = NULL;
+	return *status == cudaStreamCaptureStatusNone ? cudaSuccess : cudaErrorNotSupported;
+}
+
+/* 12 has this call three times, with ever more to tell; from 13 on, the last has the plain name. */
+#undef cudaStreamGetCaptureInfo
+#if CUDART_VERSION >= 13000
+#define LAST_CAPTURE_INFO cudaStreamGetCaptureInfo
+#else
+#define LAST_CAPTURE_INFO cudaStreamGetCaptureInfo_v3
+STREAM_API(cudaStreamGetCaptureInfo,
+	   (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id),
+	   capture_info(stream, status, id, NULL))
+STREAM_API(cudaStreamGetCaptureInfo_v2,
+	   (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
+	    const cudaGraphNode_t **dependencies, size_t *count),
+	   ((void)dependencies, count ? *count = 0 : 0, capture_info(stream, status, id, graph)))
+#endif
+
+/* Expanded before it is pasted to its suffix. */
+#define STREAM_API_(name, params, body) STREAM_API(name, params, body)
+STREAM_API_(LAST_CAPTURE_INFO,
+	    (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
+	     const cudaGraphNode_t **dependencies, const cudaGraphEdgeData **edges, size_t *count),
+	    ((void)dependencies, (void)edges, count ? *count = 0 : 0, capture_info(stream, status, id, graph)))
+
 API cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
 	return rt_done(mode ? RT_CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *)mode) :

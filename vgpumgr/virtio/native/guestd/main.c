@@ -112,7 +112,7 @@ static int timeout(const struct agent *agent)
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		if (agent->client[i].state == CLIENT_WAITING)
 			return 10;
-	return (agent->use_ring && !agent->ring.link.greeted) || (agent->use_serial && !agent->serial.synced) ? 50 : 250;
+	return agent->ring.link.greeted || (!agent->use_ring && agent->serial.link.greeted) ? 250 : 50;
 }
 
 static void loop(struct agent *agent)
@@ -150,15 +150,31 @@ static void loop(struct agent *agent)
 	}
 }
 
+static struct agent agent;
+static char **arguments;
+
+/* The device was unplugged under our eyes. Processes are told through the guard; the agent starts afresh. */
+static void on_bus_error(int number)
+{
+	(void)number;
+	if (agent.ring.guard)
+		vg_store32(agent.ring.guard, 1);
+	execv("/proc/self/exe", arguments);
+	_exit(1);
+}
+
 int main(int argc, char **argv)
 {
-	static struct agent agent;
+	/* not deferred: the mask would be the next program's too */
+	struct sigaction action = { .sa_handler = on_bus_error, .sa_flags = SA_NODEFER };
 
 	if (parse(&agent, argc, argv)) {
 		fputs(usage, stderr);
 		return 2;
 	}
+	arguments = argv;
 	signal(SIGPIPE, SIG_IGN);
+	sigaction(SIGBUS, &action, NULL);
 	if (begin(&agent))
 		return 1;
 	loop(&agent);

@@ -179,6 +179,14 @@ void agent_serial_event(struct agent *agent, short events)
 
 /* ---- finding it ---- */
 
+/* A port that is only hung up reads as empty; what it still holds is of a session that has ended. */
+static bool unplugged(int fd)
+{
+	char leftover[64];
+
+	return read(fd, leftover, sizeof(leftover)) < 0 && errno != EAGAIN && errno != EINTR;
+}
+
 static void look(struct agent *agent)
 {
 	struct agent_serial *serial = &agent->serial;
@@ -195,7 +203,7 @@ static void look(struct agent *agent)
 	/* the driver reports a hang-up for as long as nobody has opened the host's end */
 	state.fd = serial->fd;
 	if (poll(&state, 1, 0) < 0 || (state.revents & (POLLHUP | POLLERR | POLLNVAL))) {
-		if (agent->serial_listen || (state.revents & POLLNVAL) || !(state.revents & POLLHUP))
+		if (agent->serial_listen || unplugged(serial->fd))
 			vg_close_fd(&serial->fd);
 		return;
 	}

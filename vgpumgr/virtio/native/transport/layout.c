@@ -29,6 +29,22 @@ int vg_layout(uint64_t size, struct vg_layout *layout)
 	return 0;
 }
 
+static bool power_of_two(uint32_t number)
+{
+	return number && !(number & (number - 1));
+}
+
+/* Another process of this guest may have spoilt the header: what follows from it must at least lie in the memory. */
+static bool fits(const struct vg_layout *layout)
+{
+	uint64_t rings = (uint64_t)VG_PAGE + layout->submit_size + layout->reply_size;
+
+	return power_of_two(layout->submit_size) && power_of_two(layout->reply_size) && layout->block_size &&
+	       layout->lane_count <= VG_RING_LANES_MAX && rings + layout->window_size <= layout->lane_size &&
+	       layout->bulk_max <= layout->window_size && layout->window_size / layout->block_size <= 64 &&
+	       VG_LANES_OFFSET + (uint64_t)layout->lane_count * layout->lane_size <= layout->size;
+}
+
 int vg_layout_read(const struct vg_header *header, struct vg_layout *layout, char *text, size_t text_size)
 {
 	uint32_t version = vg_load32(&header->version);
@@ -46,7 +62,10 @@ int vg_layout_read(const struct vg_header *header, struct vg_layout *layout, cha
 	layout->window_size = vg_load32(&header->window_size);
 	layout->block_size = vg_load32(&header->block_size);
 	layout->bulk_max = vg_load32(&header->bulk_max);
-	return 0;
+	if (fits(layout))
+		return 0;
+	snprintf(text, text_size, "the channel's header is damaged");
+	return -EPROTO;
 }
 
 void vg_layout_publish(const struct vg_layout *layout, struct vg_header *header)

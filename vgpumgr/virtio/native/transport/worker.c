@@ -143,14 +143,17 @@ static int init_server(struct vg_server *server, const struct inherited *in)
 	return 0;
 }
 
-/* The guest may speak from the moment that state says so. */
+/*
+ * The guest may speak from the moment that state says so. Written again and again: a process of the guest that spoils
+ * the header or lane 0 must not cut off the others for good.
+ */
 static void publish(struct vg_server *server)
 {
-	if (!server->memory)
-		return;
 	vg_layout_publish(&server->layout, server->header);
 	vg_store32(&server->header->epoch, server->epoch);
 	vg_control_poll(server);
+	vg_store32(&server->control_ring.control->parked, 1);
+	vg_store64(&server->control_ring.control->life, server->control_ring.generation);
 	vg_store32(&server->header->state, VG_STATE_READY);
 }
 
@@ -231,7 +234,7 @@ static void serve(struct vg_server *server)
 			vg_store64(&server->header->heartbeat, beat);
 			if (wait[1].revents)
 				ring_doorbells(server);
-			vg_control_poll(server);
+			publish(server);
 		}
 		if (server->serial_path)
 			vg_serial_poll(server, wait[2].fd >= 0 && wait[2].revents);
@@ -261,7 +264,8 @@ int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], con
 	}
 	dying = server;
 	sigaction(SIGTERM, &action, NULL);
-	publish(server);
+	if (server->memory)
+		publish(server);
 	note(in.control, VG_WORKER_READY, server->api_version);
 	serve(server);
 	end(server);

@@ -1,0 +1,244 @@
+"""The whole lower half on simulated machines: real helper process, real libnvidia-ml.so.1 of the simulator."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vgpumgr.errors import (
+    MigInstanceNotFoundError,
+    NoRoomError,
+    NvmlInsufficientResourcesError,
+    NvmlInUseError,
+    NvmlNotFoundError,
+    NvmlNotSupportedError,
+)
+from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.mig.instances import (
+    create_slice,
+    destroy_instance,
+    destroy_slice,
+    ensure_mig_mode,
+    observe_slice,
+)
+from vgpumgr.mig.placement import choose_placement
+from vgpumgr.mig.rules import Occupancy
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import MigProfileName, Placement
+from vgpumgr.model.slice import Slice
+from vgpumgr.nvml.client import NvmlClient
+from vgpumgr.nvml.inventory import read_machine_inventory
+from vgpumgr.sim.fuse import write_snapshot
+from vgpumgr.sim.machine import create_machine, known_machines, load_machine
+from vgpumgr.sim.pcibus import PciBus
+from vgpumgr.sim.tree import MachineTree
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.native
+
+Start = Callable[[str], Machine]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Starts a simulated machine; its /sys is a snapshot, which is all that an inventory needs."""
+    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(tmp_path))
+
+    def start_machine(name: str) -> Machine:
+        directory = create_machine(name)
+        bus = PciBus.of(load_machine(name).functions())
+        write_snapshot(MachineTree(bus, {}, {}).root(), directory / "root")
+        return find_machine(name)
+
+    return start_machine
+
+
+@pytest.fixture
+def dgx(start: Start) -> Machine:
+    return start("dgx-a100")
+
+
+@pytest.fixture
+def nvml(dgx: Machine) -> Iterator[NvmlClient]:
+    with NvmlClient(dgx) as client:
+        yield client
+
+
+def observe(nvml: NvmlClient, index: int = 0) -> Gpu:
+    return nvml.read_inventory().gpus[index]
+
+
+def carve(nvml: NvmlClient, name: str, index: int = 0) -> Slice:
+    """As attach does it: choose, turn MIG on if needed, create."""
+    wanted = MigProfileName.parse(name)
+    choice = choose_placement([observe(nvml, index)], wanted)
+    ensure_mig_mode(nvml, choice.gpu, True)
+    return create_slice(
+        nvml, choice.gpu.uuid, choice.profile, choice.placement, wanted.compute_slices
+    )
+
+
+def vgpumgr(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vgpumgr", *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+
+
+def ask(*words: str) -> Any:
+    result = vgpumgr(*words, "-o", "json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("name", known_machines())
+def test_every_machine_is_listed_as_its_data_file_says(start: Start, name: str) -> None:
+    machine = start(name)
+    with NvmlClient(machine) as nvml:
+        inventory = read_machine_inventory(nvml, machine)
+    functions = {str(f.address): f for f in load_machine(name).functions()}
+    assert inventory.gpus
+    for index, gpu in enumerate(inventory.gpus):
+        function = functions[str(gpu.pci)]
+        assert gpu.index == index
+        assert gpu.driver == function.driver == "nvidia"
+        assert gpu.numa_node == function.numa_node
+        assert gpu.iommu_group is not None
+        assert gpu.iommu_group.number == function.iommu_group
+        assert gpu.pci in gpu.iommu_group.members
+        assert gpu.mig.supported
+        assert gpu.profiles
+        assert all(profile.placements for profile in gpu.profiles)
+
+
+def test_the_command_line_sees_a_dgx(dgx: Machine) -> None:
+    listing = ask("--machine", "dgx-a100", "gpu", "list")
+    assert listing["machine"]["name"] == dgx.name
+    assert [gpu["index"] for gpu in listing["gpus"]] == list(range(8))
+    assert {gpu["model"] for gpu in listing["gpus"]} == {"NVIDIA A100-SXM4-80GB"}
+    shown = ask("gpu", "show", "07:00.0", "--machine", "dgx-a100")
+    assert [p["name"] for p in shown["profiles"]][:5] == [
+        "1g.10gb",
+        "2g.20gb",
+        "3g.40gb",
+        "4g.40gb",
+        "7g.80gb",
+    ]
+    assert shown["gpu"]["numa_node"] == 3
+
+
+def test_a_slice_lives_and_dies(nvml: NvmlClient) -> None:
+    slice_ = carve(nvml, "1g.10gb")
+    assert slice_.mig is not None
+    assert slice_.mig.placement == Placement(6, 1)
+    assert observe_slice(nvml, slice_)
+    (row,) = ask("mig", "list", "--machine", "dgx-a100")["instances"]
+    assert (row["profile"], row["gpu_index"]) == ("1g.10gb", 0)
+    assert row["compute_instances"][0]["uuid"] == slice_.mig.uuid
+    assert ask("gpu", "show", slice_.mig.uuid, "--machine", "dgx-a100")["gpu"]["index"] == 0
+    destroy_slice(nvml, slice_)
+    destroy_slice(nvml, slice_)
+    assert observe(nvml).instances == ()
+
+
+def test_the_search_and_the_driver_agree_until_the_gpu_is_full(nvml: NvmlClient) -> None:
+    """After each step: what our rules say fits is what the simulated driver counts as remaining."""
+    for name in ("3g.40gb", "1g.10gb", "1g.20gb", "1g.10gb+me"):
+        carve(nvml, name)
+        gpu = observe(nvml)
+        occupancy = Occupancy.of(gpu)
+        for profile in gpu.profiles:
+            assert bool(occupancy.list_fits(profile)) == bool(profile.remaining), profile.name
+    with pytest.raises(NoRoomError):
+        carve(nvml, "2g.20gb")
+
+
+def test_a_smaller_compute_instance(nvml: NvmlClient) -> None:
+    slice_ = carve(nvml, "1c.3g.40gb")
+    assert slice_.profile == "1c.3g.40gb"
+    assert observe(nvml).instances[0].compute_instances[0].slices == 1
+    destroy_slice(nvml, slice_)
+
+
+def test_nvmls_refusals_keep_code_and_words(nvml: NvmlClient) -> None:
+    gpu = observe(nvml)
+    slice_ = carve(nvml, "3g.40gb")
+    assert slice_.mig is not None
+    with pytest.raises(NvmlInsufficientResourcesError, match="profile 9 at 4:4") as full:
+        nvml.create_gpu_instance(gpu.uuid, 9, slice_.mig.placement)
+    assert "(NVML 23)" in str(full.value.cause)
+    with pytest.raises(NvmlInUseError) as busy:
+        nvml.destroy_gpu_instance(gpu.uuid, slice_.mig.gpu_instance_id)
+    assert "(NVML 19)" in str(busy.value.cause)
+    with pytest.raises(NvmlNotFoundError):
+        nvml.destroy_gpu_instance(gpu.uuid, 77)
+    with pytest.raises(NvmlNotSupportedError):
+        nvml.create_gpu_instance(gpu.uuid, 4711, Placement(0, 1))
+    destroy_instance(nvml, gpu.uuid, 77)
+
+
+def test_mig_off_refuses_instances(nvml: NvmlClient) -> None:
+    gpu = observe(nvml)
+    assert nvml.list_gpu_instances(gpu.uuid) == ()
+    with pytest.raises(NvmlNotSupportedError):
+        nvml.create_gpu_instance(gpu.uuid, 19, Placement(0, 1))
+
+
+def test_mig_mode_goes_on_and_off(nvml: NvmlClient) -> None:
+    assert ensure_mig_mode(nvml, observe(nvml), True)
+    assert observe(nvml).mig.current
+    assert not ensure_mig_mode(nvml, observe(nvml), True)
+    assert ensure_mig_mode(nvml, observe(nvml), False)
+    assert not observe(nvml).mig.current
+
+
+def test_a_slice_that_is_another_now_is_left_alone(nvml: NvmlClient) -> None:
+    first = carve(nvml, "1g.10gb")
+    destroy_slice(nvml, first)
+    gpu = observe(nvml)
+    other = next(p for p in gpu.profiles if str(p.name) == "1g.10gb")
+    second = create_slice(nvml, gpu.uuid, other, Placement(2, 1))
+    assert second.mig is not None
+    assert first.mig is not None
+    if second.mig.gpu_instance_id == first.mig.gpu_instance_id:
+        with pytest.raises(MigInstanceNotFoundError):
+            destroy_slice(nvml, first)
+    else:
+        destroy_slice(nvml, first)
+    assert observe_slice(nvml, second)
+
+
+def test_two_clients_see_each_others_changes(dgx: Machine, nvml: NvmlClient) -> None:
+    slice_ = carve(nvml, "2g.20gb", 3)
+    with NvmlClient(dgx) as other:
+        assert observe_slice(other, slice_)
+        destroy_slice(other, slice_)
+    assert not observe_slice(nvml, slice_)
+
+
+def test_a_lost_gpu_hides_no_other(dgx: Machine) -> None:
+    tool = ROOT / "vgpumgr/_lib/bin/vgpumgr-simstate"
+    directory = dgx.variables["VGPUMGR_SIM"]
+    subprocess.run([tool, "set", directory, "2", "lost", "1"], check=True)
+    result = vgpumgr("--machine", "dgx-a100", "gpu", "list", "-o", "name")
+    assert result.returncode == 0
+    assert len(result.stdout.split()) == 7
+    assert "GPU 2 does not answer" in result.stderr
+    assert "(NVML 15)" in result.stderr
+
+
+def test_no_such_machine(start: Start) -> None:
+    start("a30-pair")
+    result = vgpumgr("--machine", "nowhere", "gpu", "list")
+    assert result.returncode == 5
+    assert "running: a30-pair" in result.stderr

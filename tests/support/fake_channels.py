@@ -1,0 +1,99 @@
+"""Channels without processes: a table, or with ``serve`` a real ivshmem server that QEMU can connect to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from vgpumgr.errors import ChannelStartError
+from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus
+
+
+class FakeChannels:
+    """Implements ``virtio.channel.Channels``; ``hello`` decides whether guests answer."""
+
+    def __init__(self, directory: Path, *, serve: bool = False, hello: bool = False) -> None:
+        self.directory = directory
+        self.running: dict[str, ChannelStatus] = {}
+        self.specs: dict[str, ChannelSpec] = {}
+        self.next_memory: dict[str, int] = {}
+        self.hello = hello
+        self.fail: dict[str, Exception] = {}
+        self.never_ready = False
+        self._serve = serve
+        self._servers: dict[str, socket.socket] = {}
+
+    def paths(self, channel_id: str) -> ChannelPaths:
+        directory = self.directory / channel_id
+        return ChannelPaths(str(directory / "ring.sock"), str(directory / "serial.sock"))
+
+    def start(self, spec: ChannelSpec) -> None:
+        self._enter("start")
+        self.specs[spec.id] = spec
+        self.running[spec.id] = ChannelStatus(
+            id=spec.id,
+            keeper_pid=1000,
+            worker_pid=1001,
+            worker_ready=not self.never_ready,
+            hello_ring=False,
+            hello_serial=False,
+            memory_bytes=spec.memory_bytes,
+            worker_failed=self.never_ready,
+            problem="no CUDA device" if self.never_ready else None,
+        )
+        if self._serve:
+            self._listen(spec)
+
+    def stop(self, channel_id: str) -> None:
+        self._enter("stop")
+        self.running.pop(channel_id, None)
+        if server := self._servers.pop(channel_id, None):
+            server.close()
+
+    def set_memory(self, channel_id: str, memory_bytes: int) -> None:
+        self._enter("set_memory")
+        if channel_id not in self.running:
+            raise ChannelStartError("no keeper")
+        self.next_memory[channel_id] = memory_bytes
+
+    def read_status(self, channel_id: str) -> ChannelStatus | None:
+        status = self.running.get(channel_id)
+        return status and replace(status, hello_ring=self.hello)
+
+    def _enter(self, name: str) -> None:
+        if error := self.fail.pop(name, None):
+            raise error
+
+    def _listen(self, spec: ChannelSpec) -> None:
+        path = Path(self.paths(spec.id).ring)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(path))
+        server.listen()
+        self._servers[spec.id] = server
+        threading.Thread(
+            target=_serve_ivshmem, args=(server, spec.memory_bytes), daemon=True
+        ).start()
+
+
+def _serve_ivshmem(server: socket.socket, size: int) -> None:
+    """The hand-over of QEMU's ivshmem specification: version, own id, memory, one peer, own doorbell."""
+    kept: list[socket.socket] = []
+    while True:
+        try:
+            client, _ = server.accept()
+        except OSError:
+            return
+        kept.append(client)
+        memory = os.memfd_create("ring")
+        os.ftruncate(memory, size)
+        bells = [os.eventfd(0), os.eventfd(0)] if hasattr(os, "eventfd") else [memory, memory]
+        with contextlib.suppress(OSError):
+            client.sendall(struct.pack("<qq", 0, 0))
+            for number, descriptor in ((-1, memory), (1, bells[0]), (0, bells[1])):
+                socket.send_fds(client, [struct.pack("<q", number)], [descriptor])

@@ -1,0 +1,114 @@
+"""A hypervisor in memory: definitions are real documents, devices come and go in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vgpumgr.domain.declare import Element
+from vgpumgr.domain.devices import Channel, Controller, Shmem
+from vgpumgr.domain.document import document_digest, parse_document
+from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.hypervisor import Scope, Vm, VmState
+from vgpumgr.domain.metadata import AttachmentNote
+from vgpumgr.errors import DeviceMissingError, VmNotFoundError
+
+_CLASSES: dict[str, type[Element]] = {"shmem": Shmem, "channel": Channel, "controller": Controller}
+_FIELDS = {"shmem": "shmems", "channel": "channels", "controller": "controllers"}
+
+
+@dataclass
+class Machine:
+    """One VM."""
+
+    name: str
+    uuid: str
+    config: Domain | None
+    live: Domain | None = None
+    note: AttachmentNote | None = None
+
+
+class FakeHypervisor:
+    """Implements ``domain.hypervisor.Hypervisor``."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self.machines = {machine.uuid: machine for machine in machines}
+        self.fail: dict[str, Exception] = {}
+        self.guest_releases = True
+        self.before_attach: list[Domain] = []
+
+    def list_vms(self) -> tuple[Vm, ...]:
+        self._enter("list_vms")
+        return tuple(self._vm(machine) for machine in self.machines.values())
+
+    def read_vm(self, selector: str) -> Vm:
+        self._enter("read_vm")
+        for machine in self.machines.values():
+            if selector in (machine.uuid, machine.name):
+                return self._vm(machine)
+        raise VmNotFoundError(f'no VM "{selector}"')
+
+    def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
+        self._enter(f"attach_device {scope}")
+        device = _parse(xml)
+        field = _FIELDS[device.tag]
+        self._change(uuid, scope, field, lambda old: (*old, device))
+
+    def detach_device(self, uuid: str, xml: str, scope: Scope) -> None:
+        self._enter(f"detach_device {scope}")
+        device = _parse(xml)
+        field = _FIELDS[device.tag]
+        definition = self._get(uuid, scope)
+        if device not in getattr(definition, field):
+            raise DeviceMissingError("not there")
+        if scope is Scope.CONFIG or self.guest_releases:
+            self._change(uuid, scope, field, lambda old: tuple(d for d in old if d != device))
+
+    def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
+        self._enter(f"set_note {scope}")
+        self.machines[uuid].note = note
+
+    def read_qemu_owner(self) -> tuple[int, int] | None:
+        return None
+
+    def snapshot(self) -> object:
+        """All that a roll-back must restore."""
+        return {
+            m.uuid: (m.config and m.config.to_xml(), m.live and m.live.to_xml(), m.note)
+            for m in self.machines.values()
+        }
+
+    def _enter(self, name: str) -> None:
+        if error := self.fail.pop(name, None):
+            raise error
+
+    def _vm(self, machine: Machine) -> Vm:
+        shown = machine.config or machine.live
+        assert shown is not None
+        return Vm(
+            name=machine.name,
+            uuid=machine.uuid,
+            state=VmState.RUNNING if machine.live else VmState.SHUT_OFF,
+            live=machine.live,
+            config=machine.config,
+            digest=document_digest(shown.to_xml()),
+            note=machine.note,
+        )
+
+    def _get(self, uuid: str, scope: Scope) -> Domain:
+        machine = self.machines[uuid]
+        found = machine.live if scope is Scope.LIVE else machine.config
+        assert found is not None
+        return found
+
+    def _change(self, uuid, scope, field, change) -> None:  # type: ignore[no-untyped-def]
+        definition = self._get(uuid, scope)
+        changed = definition.changed(**{field: change(getattr(definition, field))})
+        # through text, as with libvirt
+        changed = Domain.from_xml(changed.to_xml())
+        setattr(self.machines[uuid], scope.value, changed)
+
+
+def _parse(xml: str) -> Element:
+    element = parse_document(xml)
+    return _CLASSES[str(element.tag)].from_element(element)

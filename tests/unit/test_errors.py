@@ -1,0 +1,83 @@
+"""Errors: numbers, exit codes, and the page that documents them, which is generated from the classes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from vgpumgr import errors
+from vgpumgr.errors import Exit, VgpumgrError
+
+MEANINGS = {
+    Exit.OK: "done, or nothing to do",
+    Exit.ERROR: "any other error",
+    Exit.USAGE: "wrong usage; or a confirmation is needed and there is no terminal",
+    Exit.DIFFERENT: "differences found",
+    Exit.NOT_PERMITTED: "not permitted",
+    Exit.NOT_FOUND: "no such object",
+    Exit.BUSY: "busy or in conflict; the holders are listed",
+    Exit.NOT_SUPPORTED: "not supported by this GPU, driver, kernel or libvirt",
+    Exit.PENDING: "accepted, but waits for a reset or reboot",
+    Exit.ROLLED_BACK: "failed and rolled back",
+    Exit.ROLLBACK_INCOMPLETE: "failed, and the roll-back is incomplete",
+    Exit.INTERRUPTED: "interrupted; the state is consistent",
+}
+
+
+def list_classes() -> list[type[VgpumgrError]]:
+    found = [
+        value
+        for value in vars(errors).values()
+        if inspect.isclass(value) and issubclass(value, VgpumgrError) and value is not VgpumgrError
+    ]
+    return sorted(found, key=lambda kind: kind.id)
+
+
+def test_every_error_has_a_number_of_its_own() -> None:
+    classes = list_classes()
+    assert len({kind.id for kind in classes} | {VgpumgrError.id}) == len(classes) + 1
+    for kind in classes:
+        assert kind.id[:2] == "VG"
+        assert kind.id[2:].isdigit()
+        assert 400 <= kind.http_status < 600
+        assert kind.exit_code is not Exit.OK
+
+
+def test_every_error_says_what_it_means() -> None:
+    for kind in list_classes():
+        assert "__doc__" in vars(kind), kind
+        assert str(kind.__doc__).strip().endswith(".")
+
+
+def test_the_page_is_what_the_classes_say(golden: Callable[[str, str], None]) -> None:
+    """``pytest --regenerate`` writes docs/errors.md."""
+    lines = [
+        "# Errors and exit codes",
+        "",
+        "Generated from `vgpumgr/errors.py` by `pytest --regenerate`.",
+        "",
+        "| exit code | meaning |",
+        "|---|---|",
+        *(f"| {int(code)} | {MEANINGS[code]} |" for code in Exit),
+        "",
+        "| error | exit code | HTTP status | meaning |",
+        "|---|---|---|---|",
+    ]
+    for kind in list_classes():
+        meaning = " ".join(str(kind.__doc__).split())
+        lines.append(f"| {kind.id} | {int(kind.exit_code)} | {kind.http_status} | {meaning} |")
+    golden("../../docs/errors.md", "\n".join(lines) + "\n")
+
+
+def test_all_parts_reach_the_document() -> None:
+    error = errors.NvmlInUseError("e", cause="c", why="w", held_by=["h"], hint="t")
+    assert error.as_dict() == {
+        "id": "VG114",
+        "error": "e",
+        "cause": "c",
+        "why": "w",
+        "held_by": ["h"],
+        "try": "t",
+        "exit_code": 6,
+    }
+    assert str(error) == "e"
