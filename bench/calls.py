@@ -27,7 +27,11 @@ def null_channel() -> Iterator[Path]:
         keeper.start(KeeperOptions(worker=LIB / "bin" / "vgpumgr-worker", worker_args=arguments))
         try:
             keeper.wait_ready()
-            words = [str(LIB / "guest" / "vgpumgr-guestd"), "--socket", str(directory / "agent.sock")]
+            words = [
+                str(LIB / "guest" / "vgpumgr-guestd"),
+                "--socket",
+                str(directory / "agent.sock"),
+            ]
             words += ["--transport", "ring", "--ivshmem-socket", str(keeper.ivshmem_socket)]
             agent = subprocess.Popen(words, stderr=subprocess.DEVNULL)
             try:
@@ -43,7 +47,11 @@ def null_channel() -> Iterator[Path]:
 
 def run() -> Iterator[Figure]:
     """Launches a second, against the goal of a million."""
-    program = [str(LIB / "bench" / "vgpumgr-bench-calls"), str(LIB / "guest" / "libcuda.so.1"), str(CALLS)]
+    program = [
+        str(LIB / "bench" / "vgpumgr-bench-calls"),
+        str(LIB / "guest" / "libcuda.so.1"),
+        str(CALLS),
+    ]
     with null_channel() as socket:
         env = os.environ | {"VGPUMGR_AGENT": str(socket)}
         rates = []
@@ -54,4 +62,6 @@ def run() -> Iterator[Figure]:
             rates.append(float(rate))
     ours = sorted(rates)[1]
     goal, met = at_least(1, ours, GOAL_PER_S)
-    yield Figure("launches without outputs", ours, GOAL_PER_S, "1/s", "the goal", goal, met, "null driver")
+    yield Figure(
+        "launches without outputs", ours, GOAL_PER_S, "1/s", "the goal", goal, met, "null driver"
+    )
