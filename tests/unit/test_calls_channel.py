@@ -248,9 +248,7 @@ def test_sessions_give_back_what_they_held(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("transport", ["ring", "serial"])
-def test_worker_killed_gives_an_error_and_the_next_process_works(
-    transport: str, tmp_path: Path
-) -> None:
+def test_worker_killed_gives_an_error_and_the_next_process_works(transport: str) -> None:
     with null_channel(transport) as rig:
         process = start_python(
             rig,
