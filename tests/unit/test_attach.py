@@ -75,7 +75,9 @@ def check_refused(
         (ask(profile="NVIDIA A100-2-10C"), Exit.NOT_SUPPORTED, "VG212", "MIG profiles"),
         (ask(vm="vm03"), Exit.BUSY, "VG207", "all slots of its i440fx PCI bus are taken"),
         (ask(live=True), Exit.NOT_SUPPORTED, "VG215", "it is shut off"),
-        (ask(hello_timeout_s=-1.0), Exit.USAGE, "VG100", "negative"),
+        (ask(hello_timeout_s=-1.0), Exit.USAGE, "VG100", "from 0 to 3600"),
+        (ask(hello_timeout_s=float("nan")), Exit.USAGE, "VG100", "from 0 to 3600"),
+        (ask(hello_timeout_s=float("inf")), Exit.USAGE, "VG100", "from 0 to 3600"),
     ],
 )
 def test_refusals(
@@ -437,3 +439,17 @@ def test_nothing_to_detach(bench: Bench) -> None:
     with pytest.raises(VgpumgrError) as caught:
         bench.service.show_channel("vm01")
     assert caught.value.id == "VG220"
+
+
+def test_a_keeper_that_does_not_answer_hides_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.service.attach(ask())
+
+    def hang(_id: str) -> None:
+        raise LibvirtError("the keeper does not answer", cause="timed out")
+
+    monkeypatch.setattr(bench.channels, "read_status", hang)
+    (channel,) = bench.service.list_channels().channels
+    assert channel.problem == "the keeper does not answer: timed out"
+    assert len(bench.service.list_vms().vms) == 3

@@ -50,7 +50,9 @@ def structure(fields: tuple[Field, ...], side: str) -> type[ctypes.Structure]:
 
 def values(f: Field) -> st.SearchStrategy[Any]:
     if f.kind is Kind.STRING:
-        letters = st.text(st.characters(min_codepoint=1, max_codepoint=127), max_size=min(f.cap - 1, 40))
+        letters = st.text(
+            st.characters(min_codepoint=1, max_codepoint=127), max_size=min(f.cap - 1, 40)
+        )
         return letters.map(lambda t: t.encode() + b"\0")
     if f.kind is Kind.BYTES:
         return st.binary(max_size=min(f.cap, 200))
@@ -59,11 +61,19 @@ def values(f: Field) -> st.SearchStrategy[Any]:
             lambda t: SPEC.handle(f.handle).tag << 60 | t[0] << 32 | t[1]
         )
         return made if f.kind is Kind.MINT else made | st.just(0)
-    ranges = {Kind.U64: (0, (1 << 64) - 1), Kind.U32: (0, (1 << 32) - 1), Kind.I32: (-(1 << 31), (1 << 31) - 1)}
-    return st.floats(width=32, allow_nan=False) if f.kind is Kind.F32 else st.integers(*ranges[f.kind])
+    ranges = {
+        Kind.U64: (0, (1 << 64) - 1),
+        Kind.U32: (0, (1 << 32) - 1),
+        Kind.I32: (-(1 << 31), (1 << 31) - 1),
+    }
+    return (
+        st.floats(width=32, allow_nan=False) if f.kind is Kind.F32 else st.integers(*ranges[f.kind])
+    )
 
 
-def fill(item: ctypes.Structure, fields: tuple[Field, ...], side: str, chosen: list[Any]) -> list[Any]:
+def fill(
+    item: ctypes.Structure, fields: tuple[Field, ...], side: str, chosen: list[Any]
+) -> list[Any]:
     keep = []
     for f, value in zip(fields, chosen, strict=True):
         if f.kind in BLOBS and side == "request":
@@ -102,7 +112,9 @@ def encode(name: str, side: str, item: ctypes.Structure) -> bytes:
     return buffer.raw[:length]
 
 
-def decode(name: str, side: str, fields: tuple[Field, ...], payload: bytes) -> tuple[int, list[Any]]:
+def decode(
+    name: str, side: str, fields: tuple[Field, ...], payload: bytes
+) -> tuple[int, list[Any]]:
     buffer = ctypes.create_string_buffer(payload, max(len(payload), 1))
     item = structure(fields, side)()
     d = Coder()

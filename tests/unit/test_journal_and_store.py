@@ -118,6 +118,22 @@ def test_flipped_anywhere_it_is_noticed_and_never_stops_us(where: int, bits: int
         assert bool(kept) == (len(events) == 1) or len(events) == 3
 
 
+@pytest.mark.parametrize(("last", "rotated"), [("end", True), ("intent", False)])
+def test_a_large_journal_is_put_away_once_all_is_finished(
+    tmp_path: Path, last: str, rotated: bool
+) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path, "boot")
+    journal.append("op", "begin", {"text": "x" * (1 << 20)})
+    journal.append("op", last, {})
+    journal.close()
+    journal = Journal(path, "boot")
+    journal.append("next", "begin", {})
+    journal.close()
+    assert (tmp_path / "journal.old").exists() == rotated
+    assert [e.seq for e in Journal(path, "boot").read()][-1] == 3, "numbers go on"
+
+
 def test_nothing_is_done_that_cannot_be_journalled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@
 
 #include "conn.h"
 
-enum { SPINS = 300, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
+enum { LOOKS = 2000, SPINS = LOOKS + 200, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
 
 static __thread char last_error[256];
 
@@ -27,7 +27,13 @@ const char *vg_conn_error(void)
 
 void vg_backoff(unsigned round)
 {
-	if (round < SPINS) {
+	/*
+	 * An emulated or virtualised processor may leave the guest for each pause (TCG does, KVM does it with pause-loop
+	 * exiting), which costs more than the answer takes: the first looks go without.
+	 */
+	if (round < LOOKS) {
+		atomic_signal_fence(memory_order_seq_cst);
+	} else if (round < SPINS) {
 		vg_pause();
 	} else if (round < SPINS + YIELDS) {
 		sched_yield();
