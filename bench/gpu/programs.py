@@ -3,8 +3,8 @@
 usage: python bench/gpu/programs.py [--libcuda PATH] [--json FILE] PROGRAM...
 
 Standard library only, so that it runs on a GPU host where nothing can be installed: build here (`./run setup`, then
-tests/guest/build_programs.py), copy `vgpumgr/_lib`, this file and the compiled programs there. Results name the driver that
-answered; those of a simulated driver say so and are no measurement of a GPU.
+tests/guest/build_programs.py), copy `vgpumgr/_lib`, this file and the compiled programs there. Results name the
+driver that answered; those of a simulated driver say so and are no measurement of a GPU.
 """
 
 from __future__ import annotations
