@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from vgpumgr.errors import ChannelStartError, NotPermittedError
@@ -96,10 +97,10 @@ class KeeperChannels:
                 hint="choose a shorter VGPUMGR_RUN_DIR",
             )
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            # whatever our umask: QEMU's user must get through to its sockets, and no further
-            for passage in (directory, directory.parent):
-                passage.chmod(0o711)
+            directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+            # whatever our umask: QEMU's user must get through to its sockets
+            for passage in (directory, directory.parent, self._machine.run_dir):
+                passage.chmod(stat.S_IMODE(passage.stat().st_mode) | 0o111)
             (directory / "qemu").mkdir(mode=0o700, exist_ok=True)
             if spec.socket_owner is not None and os.geteuid() == 0:
                 os.chown(directory / "qemu", *spec.socket_owner)
