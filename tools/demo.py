@@ -31,7 +31,7 @@ class Story:
     def run(self, *arguments: str) -> None:
         """A vgpumgr command as a user would type it."""
         print(f"{DIM}host${PLAIN} vgpumgr {' '.join(arguments)}", flush=True)
-        print(self.scene.vgpumgr(*arguments).rstrip(), flush=True)
+        self.scene.show(*arguments)
 
     def virsh(self, *arguments: str) -> None:
         """A virsh command."""
