@@ -13,7 +13,9 @@ from contextlib import ExitStack
 
 from tests.guest.lab import GuestLab, lab
 
-STORY_PROGRAMS = ("devinfo", "vectoradd", "matmul", "reduction", "histogram", "overlap")
+STORY_PROGRAMS = (
+    "devinfo", "vectoradd", "matmul", "reduction", "histogram", "overlap", "device_functions", "errors",
+)  # fmt: skip
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 

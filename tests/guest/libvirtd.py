@@ -67,8 +67,9 @@ class PrivateLibvirtd:
         deadline = time.monotonic() + timeout_s
         while self.virsh("uri", check=False).returncode != 0:
             if time.monotonic() > deadline:
-                log = (self.scratch / "libvirtd.log").read_text(errors="replace")
-                raise TimeoutError(f"libvirtd does not answer:\n{log[-2000:]}")
+                log = self.scratch / "libvirtd.log"
+                text = log.read_text(errors="replace") if log.exists() else "it never started"
+                raise TimeoutError(f"libvirtd does not answer:\n{text[-2000:]}")
             time.sleep(0.1)
 
     def virsh(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
