@@ -270,7 +270,7 @@ def test_garbage_on_the_control_socket(keeper: Keeper) -> None:
 # ---- hostile guests ----
 
 
-@pytest.mark.parametrize("mode", ["lane", "frames", "all"])
+@pytest.mark.parametrize("mode", ["lane", "frames", "control", "all"])
 def test_hostile_guest_on_the_ring(mode: str) -> None:
     with Rig("ring") as neighbour, Rig("ring") as rig:
         busy = neighbour.client("open", "threads", "order", "bulk", "echo", "close")
