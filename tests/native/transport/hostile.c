@@ -4,7 +4,6 @@
  * usage: vgpumgr-test-hostile MODE SEED SECONDS
  *   lane     a lane of its own: random bytes over control words, rings and window, doorbells all the time
  *   frames   well-placed frames with random headers
- *   control  lane 0's words, by which the agent and the worker's main thread know how far they are
  *   all      random bytes everywhere in the memory, lane 0 and other processes' lanes included
  * Lost lanes are opened again. Prints how often.
  */
@@ -124,32 +123,15 @@ static void attack_frames(struct target *target, uint64_t *head)
 		usleep(100);
 }
 
-static void attack_control(struct target *target)
-{
-	struct vg_control *control = vg_lane_at(target->memory, &target->layout, 0);
-	vg_word64 *words[] = { &control->submit_head, &control->submit_tail, &control->reply_head,
-			       &control->reply_tail, &control->life };
-
-	vg_store64(words[chance() % 5], chance() % 2 ? chance() : chance() % 65536 * VG_ALIGN);
-}
-
-/* A session that the attack ends is over; the other attacks go on to the end of their time. */
-static bool is_on_own_lane(const char *mode)
-{
-	return !strcmp(mode, "lane") || !strcmp(mode, "frames");
-}
-
 static void attack(struct target *target, const char *mode, uint64_t *head)
 {
 	if (!strcmp(mode, "frames"))
 		attack_frames(target, head);
 	else if (!strcmp(mode, "lane"))
 		attack_lane(target);
-	else if (!strcmp(mode, "control"))
-		attack_control(target);
 	else
 		scribble(target->memory, target->answer.memory_size, 4096);
-	if (!is_on_own_lane(mode))
+	if (!strcmp(mode, "all"))
 		doorbell(target);
 }
 
@@ -174,7 +156,7 @@ int main(int argc, char **argv)
 		lanes++;
 		for (unsigned i = 0; i < 20000 && time(NULL) < end; i++) {
 			attack(&target, argv[1], &head);
-			if (vg_load64(&target.control->life) != target.answer.generation && is_on_own_lane(argv[1]))
+			if (vg_load64(&target.control->life) != target.answer.generation && strcmp(argv[1], "all"))
 				break;
 		}
 		drop_lane(&target);
