@@ -20,8 +20,13 @@ NATIVE = HERE.parents[1] / "vgpumgr" / "virtio" / "native"
 
 @pytest.fixture(scope="module")
 def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The worker's sources, without channel and main(), around the fuzzer's loop."""
-    program = tmp_path_factory.mktemp("fuzz") / "calls_fuzz"
+    """The fuzzer's loop around the worker."""
+    return build(HERE / "calls_fuzz.c", tmp_path_factory.mktemp("fuzz"))
+
+
+def build(source: Path, directory: Path) -> Path:
+    """The worker's sources, without channel and main(), around a program of ours, under sanitizers."""
+    program = directory / source.stem
     worker = [p for p in sorted((NATIVE / "worker").glob("*.c")) if p.name != "main.c"]
     sources = [
         *worker,
@@ -48,7 +53,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *includes,
         "-o",
         str(program),
-        str(HERE / "calls_fuzz.c"),
+        str(source),
         *map(str, sources),
     ]
     subprocess.run([*command, "-ldl"], check=True, capture_output=True)
@@ -72,4 +77,13 @@ def test_nothing_that_a_guest_sends_harms_the_worker(fuzzer: Path) -> None:
         *map(str, corpus),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_gates_that_a_guest_opens_unasked(tmp_path: Path) -> None:
+    program = build(HERE / "gates.c", tmp_path)
+    driver = LIB / "bin" / "null" / "libcuda.so.1"
+    done = subprocess.run(
+        [program, driver], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -104,6 +104,23 @@ def test_guest_destroyed_in_mid_kernel_frees_everything(vm: GuestLab) -> None:
     assert "PASS" in vm.shell(VM).check("vectoradd")
 
 
+def test_one_process_too_many_is_told_so_and_the_others_go_on(vm: GuestLab) -> None:
+    many = "for i in $(seq 20); do holdmem 8 8 >/tmp/many.$i 2>&1 & done; wait; cat /tmp/many.*"
+    output = vm.shell(VM).run(many).output
+    passed = output.count("PASS holdmem")
+    assert 16 <= passed < 20, output
+    assert output.count("all lanes of this VM are in use by other processes") == 20 - passed
+    wait_for(lambda: not channel(vm)["lanes"], "lanes closed")
+    assert "PASS" in vm.shell(VM).check("vectoradd")
+
+
+def test_more_memory_than_the_slice_has(vm: GuestLab) -> None:
+    result = vm.shell(VM).run("holdmem 20000 1")
+    assert result.status != 0
+    assert "cudaErrorMemoryAllocation" in result.output
+    assert "PASS" in vm.shell(VM).check("holdmem 64 1")
+
+
 def test_a_program_with_the_static_runtime_is_told_what_to_do(vm: GuestLab) -> None:
     result = vm.shell(VM).run("static_runtime")
     assert result.status != 0

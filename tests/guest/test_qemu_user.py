@@ -17,6 +17,7 @@ import pytest
 
 from tests.guest.conftest import wait_for
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
+from vgpumgr.host.process import read_state
 from vgpumgr.virtio.keeper import Keeper
 
 USER, GROUP = "libvirt-qemu", "kvm"
@@ -96,3 +97,22 @@ def test_qemu_of_another_user_has_ring_and_serial(host: Host, running: bool) -> 
     host.libvirtd.virsh("destroy", "vm01")
     host.ask("detach", "vm01", "--yes")
     assert not channel.exists()
+
+
+def test_a_machine_stopped_with_an_attachment_leaves_no_process(host: Host) -> None:
+    attached = host.ask("attach", "vm01", "--profile", "1g.6gb")["attachment"]
+    channel = host.ask("virtio", "show", "vm01")["channel"]
+    stopped = subprocess.run(
+        [sys.executable, "-m", "vgpumgr", "sim", "stop", MACHINE],
+        env=os.environ | {"VGPUMGR_SIM_ROOT": str(host.directory)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "1 attachment forgotten" in stopped.stderr
+    for pid in (channel["keeper_pid"], channel["worker_pid"]):
+        wait_for(lambda pid=pid: read_state(pid) in (None, "X", "Z"), f"process {pid} ends")
+    host.run("sim", "start", MACHINE, "--libvirt", host.libvirtd.uri)
+    (vm,) = host.ask("vm", "list")["vms"]
+    assert attached["id"] in vm["problems"][0]
+    host.ask("detach", "vm01")
+    host.libvirtd.virsh("start", "vm01")
+    host.libvirtd.virsh("destroy", "vm01")

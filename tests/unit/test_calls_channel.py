@@ -304,12 +304,18 @@ other = c_void_p(); ok(cu.cuCtxCreate_v2(byref(other), 0, 0)); ok(cu.cuCtxSynchr
         run_python(rig, "context(); ok(cu.cuCtxSynchronize())")
 
 
-def test_no_channel_is_no_device(tmp_path: Path) -> None:
+def test_no_channel_is_no_device_and_a_person_is_told_why_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "assert cu.cuInit(0) == 100; n = c_int(); ok(cu.cuDriverGetVersion(byref(n)))"
     with null_channel("ring") as rig:
         rig.socket = tmp_path / "nobody.sock"
-        run_python(
-            rig, "assert cu.cuInit(0) == 100; n = c_int(); ok(cu.cuDriverGetVersion(byref(n)))"
-        )
+        process = start_python(rig, code)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert errors.count("vgpumgr: no GPU for this process: no guest agent at") == 1, errors
+        monkeypatch.setenv("VGPUMGR_QUIET", "1")
+        run_python(rig, code)
 
 
 def test_a_driver_that_does_not_start_is_named() -> None:

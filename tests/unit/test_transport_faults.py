@@ -281,9 +281,8 @@ def test_hostile_guest_on_the_ring(mode: str) -> None:
             assert int(out.split()[0]) > 0, "the attack took place"
         assert busy.communicate(timeout=PATIENCE_S)[0].endswith("ok close\n")
         assert neighbour.status().violations.count == 0
-        status = rig.status()
+        status = rig.wait_status(lambda s: s.violations.count > 0, "the attack is noticed")
         assert (status.worker.pid, status.worker.state) == (worker, "ready"), "the worker lives"
-        assert status.violations.count > 0
         assert status.violations.last.startswith("lane ")
         rig.wait_status(lambda s: not s.lanes, "the attackers' lanes are free")
         heals(rig)

@@ -12,8 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vgpumgr.virtio.keeper import LIB, Keeper, KeeperError, KeeperOptions, KeeperStatus
+from vgpumgr.virtio import keeper
+from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions, KeeperStatus
 
+LIB = keeper.LIB
+if "VGPUMGR_TEST_LIB" in os.environ:  # another build of the native part: see tests/sanitize
+    LIB = Path(os.environ["VGPUMGR_TEST_LIB"])
+    keeper.KEEPER_PROGRAM = LIB / "bin" / "vgpumgr-keeper"
 ECHO = LIB / "test" / "vgpumgr-test-echo"
 CLIENT = LIB / "test" / "vgpumgr-test-client"
 HOSTILE = LIB / "test" / "vgpumgr-test-hostile"

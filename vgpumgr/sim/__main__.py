@@ -30,7 +30,13 @@ def start(options: argparse.Namespace) -> None:
 
 def stop(options: argparse.Namespace) -> None:
     """``sim stop``."""
-    lifecycle.stop(options.name)
+    forgotten = lifecycle.stop(options.name)
+    if forgotten:
+        print(
+            f"{forgotten} attachment{'s' if forgotten > 1 else ''} forgotten; libvirt's VMs keep the devices"
+            " until vgpumgr detach, on any machine, takes them away",
+            file=sys.stderr,
+        )
 
 
 def show_list(options: argparse.Namespace) -> None:

@@ -76,18 +76,21 @@ def serve(name: str) -> None:
     fuse.serve(build_tree(running_machine(name)), root)
 
 
-def stop(name: str) -> None:
+def stop(name: str) -> int:
     """Stop a machine, as by pulling its plug: its keepers end, its state is forgotten.
 
-    Raises MachineNotFoundError if it does not run.
+    Returns how many channels it had: the VMs' definitions still name them. Raises
+    MachineNotFoundError if it does not run.
     """
     running_machine(name)
     directory = machine_directory(name)
+    channels = len(list(directory.glob("host/run/channels/*")))
     for pid_file in sorted(directory.glob("host/run/**/*.pid")):
         end_process(pid_file)
     unmount(directory / "root")
     end_process(directory / "fuse.pid")
     destroy_machine(name)
+    return channels
 
 
 def unmount(root: Path) -> None:

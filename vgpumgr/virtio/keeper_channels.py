@@ -118,7 +118,8 @@ def _describe(channel_id: str, status: KeeperStatus) -> ChannelStatus:
     worker, guest = status.worker, status.guest
     ready = worker.state == "ready"
     hopeless = worker.state == "waiting" and worker.failures >= _HOPELESS_FAILURES
-    parts = (worker.state, worker.message, worker.last_exit)
+    last_exit = "" if worker.last_exit in worker.message else worker.last_exit
+    parts = (worker.state, worker.message, last_exit)
     wrong = "" if ready else ": ".join(part for part in parts if part)
     return ChannelStatus(
         id=channel_id,

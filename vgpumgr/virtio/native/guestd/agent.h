@@ -65,7 +65,7 @@ struct agent_ring {
 	struct vg_control *control;
 	struct vg_ring submit, reply;
 	uint64_t life;           /* of lane 0, when we said hello */
-	uint64_t look_ms;
+	uint64_t look_ms, hello_ms;
 };
 
 struct agent_serial {

@@ -8,7 +8,7 @@
 
 #include "agent.h"
 
-enum { LOOK_MS = 250 };
+enum { LOOK_MS = 250, HELLO_MS = 5000 };
 
 void agent_ring_init(struct agent *agent)
 {
@@ -129,6 +129,7 @@ static void start_session(struct agent *agent)
 	ring->reply.mine = vg_load64(&ring->control->reply_head);
 	vg_store64(&ring->control->submit_head, ring->submit.mine);
 	vg_ring_release(&ring->reply);
+	ring->hello_ms = vg_now_ms();
 	if (ring->life && agent_say_hello(agent, true))
 		ring->life = 0;
 }
@@ -156,21 +157,27 @@ int agent_ring_send(struct agent *agent, const struct vg_frame_header *header, c
 	return 0;
 }
 
+static void begin_again(struct agent *agent, const char *why)
+{
+	agent_log("%s: saying hello again", why);
+	agent_link_down(agent, true);
+	agent->ring.life = 0;
+}
+
 static void take_replies(struct agent *agent)
 {
 	struct vg_ring *ring = &agent->ring.reply;
 	uint8_t data[VG_CONTROL_RING];
 	struct vg_reply_header header;
+	int64_t waiting;
 
-	while (agent->ring.life && vg_ring_waiting(ring) > 0) {
-		int error = vg_ring_next(ring, &header);
+	while (agent->ring.life && (waiting = vg_ring_waiting(ring))) {
+		int error = waiting < 0 ? (int)waiting : vg_ring_next(ring, &header);
 
 		if (error == -EAGAIN)
 			continue;
 		if (error || header.length > sizeof(data)) {
-			agent_log("lane 0 is damaged");
-			agent_link_down(agent, true);
-			agent->ring.life = 0;
+			begin_again(agent, "lane 0 is damaged");
 			return;
 		}
 		vg_copy_in(data, vg_ring_payload(ring), header.length - VG_ALIGN);
@@ -184,6 +191,12 @@ static void take_replies(struct agent *agent)
 static bool session_ended(struct agent_ring *ring)
 {
 	return ring->life && vg_load64(&ring->control->life) != ring->life;
+}
+
+/* A process of this VM that writes over lane 0 may have destroyed the answer. */
+static bool hello_is_lost(const struct agent_ring *ring)
+{
+	return ring->life && !ring->link.greeted && !ring->link.refusal[0] && vg_now_ms() - ring->hello_ms > HELLO_MS;
 }
 
 static void look_at_device(struct agent *agent)
@@ -217,4 +230,6 @@ void agent_ring_tick(struct agent *agent)
 	if (!ring->life && vg_load32(&((struct vg_header *)ring->memory)->state) == VG_STATE_READY)
 		start_session(agent);
 	take_replies(agent);
+	if (hello_is_lost(ring))
+		begin_again(agent, "no answer on lane 0");
 }

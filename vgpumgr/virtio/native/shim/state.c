@@ -2,6 +2,9 @@
 /* One process's connection, and what it knows about it. */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "shim.h"
 
@@ -40,6 +43,17 @@ CUresult shim_channel_error(int error)
 	}
 }
 
+/* CUDA has one code for all reasons why there is no device; the person at the terminal gets ours, once. */
+static void tell_why(void)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	const char *quiet = secure_getenv("VGPUMGR_QUIET");
+
+	if ((quiet && *quiet) || atomic_flag_test_and_set(&told))
+		return;
+	dprintf(STDERR_FILENO, "vgpumgr: no GPU for this process: %s\n", vg_conn_error());
+}
+
 CUresult shim_connect(void)
 {
 	static const uint8_t schema[VG_HASH_SIZE] = VG_SCHEMA_HASH;
@@ -62,6 +76,7 @@ CUresult shim_connect(void)
 	pthread_mutex_unlock(&state.lock);
 	if (!error)
 		return CUDA_SUCCESS;
+	tell_why();
 	return error == -EPROTO ? CUDA_ERROR_SYSTEM_DRIVER_MISMATCH : CUDA_ERROR_NO_DEVICE;
 }
 

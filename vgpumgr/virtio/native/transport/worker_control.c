@@ -110,6 +110,7 @@ static void reset(struct vg_server *server)
 	vg_lanes_close(server, true);
 	vg_pending_drop(control);
 	pthread_mutex_lock(&control->answer_lock);
+	atomic_store(&control->state, LANE_OPEN);
 	if (control->control)
 		vg_store64(&control->control->life, 0);
 	vg_lane_setup_ring(control, VG_CONTROL_RING, VG_CONTROL_RING);
@@ -126,7 +127,8 @@ void vg_control_poll(struct vg_server *server)
 	struct vg_lane *control = &server->control_ring;
 	const char *text = "";
 
-	if (!control->control)
+	/* closed: an answer found the guest's reply index spoilt; others of its processes must not suffer for good */
+	if (!control->control || vg_lane_closing(control))
 		return reset(server);
 	for (unsigned i = 0; i < AT_ONCE; i++) {
 		struct vg_call call;

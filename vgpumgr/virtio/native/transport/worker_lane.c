@@ -151,6 +151,7 @@ static void add_total(vg_word64 *total, const vg_word64 *part)
 
 static void drop_queue(struct vg_lane *lane)
 {
+	pthread_mutex_lock(&lane->queue_lock);
 	for (struct parcel *parcel = lane->first, *next; parcel; parcel = next) {
 		next = parcel->next;
 		free(parcel);
@@ -158,6 +159,7 @@ static void drop_queue(struct vg_lane *lane)
 	lane->first = NULL;
 	lane->last = &lane->first;
 	lane->queued = 0;
+	pthread_mutex_unlock(&lane->queue_lock);
 	free(lane->bulk);
 	lane->bulk = NULL;
 }

@@ -134,20 +134,20 @@ static int accept_body(struct vg_lane *lane, const uint8_t *body, uint32_t lengt
 
 int vg_serial_take(struct vg_lane *lane, struct vg_call *call, const char **text)
 {
-	struct parcel *parcel = next_parcel(lane);
+	struct parcel *parcel;
 	int got = 0;
 
-	if (!parcel)
-		return 0;
-	vg_serial_credit(lane, (uint32_t)sizeof(struct vg_message) + parcel->length);
-	*text = "bulk larger than allowed";
-	if (parcel->kind == VG_KIND_BULK)
-		got = collect_bulk(lane, parcel);
-	else
-		got = accept_body(lane, parcel->body, parcel->length, call, text);
-	free(parcel);
-	/* bulk alone is no call yet; look for the next at once */
-	return got ? got : vg_serial_take(lane, call, text);
+	/* bulk alone is no call yet: look for the next at once */
+	while (!got && (parcel = next_parcel(lane))) {
+		vg_serial_credit(lane, (uint32_t)sizeof(struct vg_message) + parcel->length);
+		*text = "bulk larger than allowed";
+		if (parcel->kind == VG_KIND_BULK)
+			got = collect_bulk(lane, parcel);
+		else
+			got = accept_body(lane, parcel->body, parcel->length, call, text);
+		free(parcel);
+	}
+	return got;
 }
 
 /* ---- incoming, on the main thread ---- */
@@ -183,6 +183,12 @@ static int deliver(struct vg_server *server, const struct vg_message *message, c
 	*parcel = (struct parcel){ .kind = message->kind, .length = message->length };
 	memcpy(parcel->body, body, message->length);
 	pthread_mutex_lock(&lane->queue_lock);
+	/* looked at again: the lane empties its queue, under this lock, when it has stopped being open */
+	if (atomic_load(&lane->state) != LANE_OPEN) {
+		pthread_mutex_unlock(&lane->queue_lock);
+		free(parcel);
+		return 0;
+	}
 	*lane->last = parcel;
 	lane->last = &parcel->next;
 	lane->queued += size;

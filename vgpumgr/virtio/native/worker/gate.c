@@ -28,14 +28,21 @@ static void tell(struct wk_session *s, struct wk_gate *g)
 	vg_answer(s->lane, s->asked_sequence, CUDA_SUCCESS, data, sizeof(data), 0);
 }
 
+/* Out of both lists: a guest may open a gate that it never asked about. */
 static void unlink_gate(struct wk_session *s, struct wk_gate *g)
 {
-	for (struct wk_gate **at = &s->gates; *at; at = &(*at)->next) {
-		if (*at == g) {
-			*at = g->next;
-			return;
-		}
+	struct wk_gate **at;
+
+	for (at = &s->gates; *at && *at != g; at = &(*at)->next)
+		;
+	if (*at) {
+		*at = g->next;
+		s->gates_count--;
 	}
+	for (at = &s->reached; *at && *at != g; at = &(*at)->next_reached)
+		;
+	if (*at)
+		*at = g->next_reached;
 }
 
 /* On a thread of the driver. */
@@ -64,6 +71,7 @@ CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *i
 	struct wk_object *stream WK_HELD = NULL;
 	struct wk_session *s = c->session;
 	struct wk_gate *g;
+	bool full;
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
 	if (r != CUDA_SUCCESS)
@@ -74,9 +82,17 @@ CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *i
 	g->session = s;
 	g->number = in->gate;
 	pthread_mutex_lock(&s->lock);
-	g->next = s->gates;
-	s->gates = g;
+	full = s->gates_count == WK_GATES;
+	if (!full) {
+		g->next = s->gates;
+		s->gates = g;
+		s->gates_count++;
+	}
 	pthread_mutex_unlock(&s->lock);
+	if (full) {
+		free(g);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	r = wk_driver.cuLaunchHostFunc(wk_raw(stream), reached, g);
 	if (r == CUDA_SUCCESS)
 		return r;

@@ -44,6 +44,7 @@ struct wk_session {
 	/* host functions */
 	pthread_cond_t opened;
 	struct wk_gate *gates, *reached;
+	uint32_t gates_count;
 	bool asked;                    /* the guest waits for a gate */
 	uint32_t asked_sequence;
 };

@@ -34,6 +34,7 @@ enum {
 	WK_ALLOCATIONS = 1 << 20,
 	WK_HELPERS = 64,          /* threads that wait for one guest process */
 	WK_JOBS = 4096,
+	WK_GATES = 4096,          /* host functions that wait in streams */
 };
 
 #define WK_IMAGES_BYTES (1ull << 30) /* module images being received, of one guest process */
