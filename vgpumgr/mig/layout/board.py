@@ -53,7 +53,8 @@ class Board:
         self._names = {profile.name: index for index, profile in enumerate(profiles)}
         self._engines = _find_engines(profiles)
         self._layouts: dict[Counts, tuple[int, ...]] = {}
-        self._rooms: dict[tuple[Counts, int], int] = {}
+        self._caps: dict[Counts, list[int]] = {}
+        self._packable: dict[tuple[Counts, int], Counts] = {}
 
     def find(self, name: MigProfileName) -> int | None:
         """Index of the profile of that name; a ``c`` part does not matter."""
@@ -70,8 +71,8 @@ class Board:
     def count(self, layout: int) -> Counts:
         """How many of each profile a layout has."""
         counts = [0] * len(self.profiles)
-        for cell in self.list_cells(layout):
-            counts[cell.profile] += 1
+        for index in iterate_bits(layout):
+            counts[self.cells[index].profile] += 1
         return tuple(counts)
 
     def list_layouts(self, counts: Counts) -> tuple[int, ...]:
@@ -139,28 +140,26 @@ class Board:
         """Room left beside a layout, in compute slices: what each profile could still get alone,
         added up (as ``rules.measure_room``). Less of it means more fragmentation.
         """
-        counts = self.count(layout)
-        memory = sum(cell.memory for cell in self.list_cells(layout))
-        key = (counts, memory)
-        room = self._rooms.get(key)
-        if room is None:
-            caps = self._list_caps(counts)
-            room = sum(
-                self._pack(index, memory, cap) * self.profiles[index].slices
-                for index, cap in enumerate(caps)
-            )
-            self._rooms[key] = room
-        return room
+        packable = self.list_packable(layout)
+        return sum(n * p.slices for n, p in zip(packable, self.profiles, strict=True))
 
-    def count_packable(self, layout: int, profile: int) -> int:
-        """How many more of one profile fit beside a layout, if nothing else comes."""
-        memory = sum(cell.memory for cell in self.list_cells(layout))
-        return self._pack(profile, memory, self._list_caps(self.count(layout))[profile])
+    def list_packable(self, layout: int) -> Counts:
+        """For each profile, how many more of it fit beside a layout, if nothing else comes."""
+        memory = 0
+        for index in iterate_bits(layout):
+            memory |= self.cells[index].memory
+        key = (self.count(layout), memory)
+        found = self._packable.get(key)
+        if found is None:
+            caps = self._list_caps(key[0])
+            found = tuple(self._pack(index, memory, cap) for index, cap in enumerate(caps))
+            self._packable[key] = found
+        return found
 
     def _pack(self, profile: int, memory: int, cap: int) -> int:
-        """Taking the place that ends first is optimal for the places of one profile."""
+        """Taking the lowest place is optimal: the places of one profile have one size."""
         packed = 0
-        for _, cell in sorted(self._by_profile[profile], key=lambda pair: pair[1].placement.end):
+        for _, cell in self._by_profile[profile]:
             if packed >= cap:
                 break
             if not memory & cell.memory:
@@ -170,7 +169,11 @@ class Board:
 
     def _list_caps(self, counts: Counts) -> list[int]:
         """For each profile, how many more the rules other than geometry allow."""
-        return [self._cap(counts, index) for index in range(len(self.profiles))]
+        caps = self._caps.get(counts)
+        if caps is None:
+            caps = [self._cap(counts, index) for index in range(len(self.profiles))]
+            self._caps[counts] = caps
+        return caps
 
     def _cap(self, counts: Counts, index: int) -> int:
         profile = self.profiles[index]

@@ -81,44 +81,34 @@ def _plan_gpu(
         return refuse.mode_in_use(gpu, target.mig_enabled, users)
     pins = merge_pins(gpu, pinned, list_process_pins(gpu))
     if target.mig_enabled and target.instances is None:
-        return _finish(gpu, target, None)
-    wanted = read_wanted(gpu, make_board(gpu), target.instances or ())
+        return _finish(gpu, make_board(gpu), target, None)
+    board = make_board(gpu)
+    wanted = read_wanted(gpu, board, target.instances or ())
     if isinstance(wanted, Refusal):
         return wanted
-    return _solve(gpu, target, wanted, pins, allowed)
-
-
-def _solve(
-    gpu: Gpu,
-    target: GpuTarget,
-    wanted: Sequence[Wanted],
-    pins: Sequence[Pinned],
-    allowed: Allowed,
-) -> LayoutPlan | Refusal:
-    board = make_board(gpu)
     solution = Problem(gpu, board, wanted, split_held(pins, allowed)).solve()
     if solution is None:
-        return _explain_none(gpu, target, board, wanted, pins)
+        return _explain_none(gpu, board, target, wanted, pins)
     if full := _find_full(gpu, board, solution):
         return refuse.driver_full(gpu, full)
-    return _finish(gpu, target, solution)
+    return _finish(gpu, board, target, solution)
 
 
 def _explain_none(
-    gpu: Gpu, target: GpuTarget, board: Board, wanted: Sequence[Wanted], pins: Sequence[Pinned]
+    gpu: Gpu, board: Board, target: GpuTarget, wanted: Sequence[Wanted], pins: Sequence[Pinned]
 ) -> Refusal:
     """Would it be possible if nobody held anything? Then that is the plan to offer."""
     everyone = {pin.key for pin in pins}
     solution = Problem(gpu, board, wanted, split_held(pins, everyone)).solve()
     if solution is None:
         return refuse.impossible(gpu, board, wanted)
-    return refuse.busy(gpu, solution.touched, _finish(gpu, target, solution))
+    return refuse.busy(gpu, solution.touched, _finish(gpu, board, target, solution))
 
 
-def _finish(gpu: Gpu, target: GpuTarget, solution: Solution | None) -> LayoutPlan:
-    steps = list_steps(gpu, target, solution, changes_mode=_changes_mode(gpu, target))
-    cost = _count(steps, solution, gpu)
-    return LayoutPlan(steps, cost, ((target.gpu_uuid, explain(gpu, target, solution, steps)),))
+def _finish(gpu: Gpu, board: Board, target: GpuTarget, solution: Solution | None) -> LayoutPlan:
+    steps = list_steps(gpu, board, target, solution, changes_mode=_changes_mode(gpu, target))
+    sentence = explain(gpu, board, target, solution, steps)
+    return LayoutPlan(steps, _count(steps, solution, gpu), ((target.gpu_uuid, sentence),))
 
 
 def _count(steps: Sequence[MigStepSpec], solution: Solution | None, gpu: Gpu) -> PlanCost:

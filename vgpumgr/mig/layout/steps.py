@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vgpumgr.mig.layout.board import make_board
+from vgpumgr.mig.layout.board import Board
 from vgpumgr.mig.layout.change import MigStepSpec, StepKind, unique
 from vgpumgr.mig.layout.compute import ComputeChange, Sizes, pack
 from vgpumgr.mig.layout.solver import Solution
@@ -20,21 +20,20 @@ from vgpumgr.model.mig import (
 
 
 def list_steps(
-    gpu: Gpu, target: GpuTarget, solution: Solution | None, *, changes_mode: bool
+    gpu: Gpu, board: Board, target: GpuTarget, solution: Solution | None, *, changes_mode: bool
 ) -> tuple[MigStepSpec, ...]:
     """MIG mode goes on before and off after everything else."""
     kind = StepKind.MODE_ENABLE if target.mig_enabled else StepKind.MODE_DISABLE
     mode = [MigStepSpec(kind, gpu.uuid)] if changes_mode else []
-    steps = list(_list_instance_steps(gpu, solution)) if solution else []
+    steps = list(_list_instance_steps(gpu, board, solution)) if solution else []
     return tuple(mode + steps if target.mig_enabled else steps + mode)
 
 
-def _list_instance_steps(gpu: Gpu, solution: Solution) -> Iterable[MigStepSpec]:
+def _list_instance_steps(gpu: Gpu, board: Board, solution: Solution) -> Iterable[MigStepSpec]:
     for instance in solution.destroyed:
         yield from _destroy(gpu, instance, solution.touched)
     for instance, change in solution.kept:
         yield from _change_inside(gpu, instance, change)
-    board = make_board(gpu)
     for cell, sizes in sorted(solution.created, key=lambda pair: pair[0].placement):
         yield from _create(gpu, board.profiles[cell.profile], cell.placement, sizes)
 
