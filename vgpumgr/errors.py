@@ -499,3 +499,54 @@ class LayoutContradictionError(VgpumgrError):
     id = "VG302"
     exit_code = Exit.USAGE
     http_status = 400
+
+
+# VG33x: layout files and saved plans
+
+
+class LayoutFileError(VgpumgrError):
+    """A layout file, checkpoint or saved plan is malformed; file, line and key are named."""
+
+    id = "VG330"
+    exit_code = Exit.USAGE
+    http_status = 400
+
+
+class LayoutFileMissingError(VgpumgrError):
+    """There is no such file, or it cannot be read as one."""
+
+    id = "VG331"
+    exit_code = Exit.NOT_FOUND
+    http_status = 404
+
+
+class LayoutFilePermissionError(VgpumgrError):
+    """This user may not read the file."""
+
+    id = "VG332"
+    exit_code = Exit.NOT_PERMITTED
+    http_status = 403
+
+
+class LayoutNotFoundError(VgpumgrError):
+    """The file has no layout of that name."""
+
+    id = "VG333"
+    exit_code = Exit.NOT_FOUND
+    http_status = 404
+
+
+class PlanOutdatedError(VgpumgrError):
+    """The GPUs are no longer as they were when the plan was made."""
+
+    id = "VG334"
+    exit_code = Exit.BUSY
+    http_status = 409
+
+
+class SliceNotFoundError(VgpumgrError):
+    """No slice has the name that ``--allow-disruptive`` was given."""
+
+    id = "VG335"
+    exit_code = Exit.NOT_FOUND
+    http_status = 404

@@ -20,11 +20,12 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A noun with its verbs."""
+    """A noun with its verbs, and nouns below it."""
 
     name: str
     help: str
     verbs: tuple[Verb, ...]
+    groups: tuple[Group, ...] = ()
 
 
 TOP_LEVEL = (
@@ -48,6 +49,22 @@ GROUPS = (
         (
             Verb("list", "vgpumgr.cli.mig_list", "List the MIG instances."),
             Verb("profiles", "vgpumgr.cli.mig_profiles", "List the profiles and what still fits."),
+            Verb("enable", "vgpumgr.cli.mig_enable", "Turn MIG mode on."),
+            Verb("disable", "vgpumgr.cli.mig_disable", "Turn MIG mode off."),
+            Verb("checkpoint", "vgpumgr.cli.mig_checkpoint", "Save what there is to a file."),
+            Verb("restore", "vgpumgr.cli.mig_restore", "Bring back what a checkpoint saved."),
+        ),
+        (
+            Group(
+                "layout",
+                "Layouts: files that say how GPUs are cut.",
+                (
+                    Verb("plan", "vgpumgr.cli.mig_layout_plan", "Show the least change."),
+                    Verb("apply", "vgpumgr.cli.mig_layout_apply", "Make it so."),
+                    Verb("assert", "vgpumgr.cli.mig_layout_assert", "Say what differs."),
+                    Verb("export", "vgpumgr.cli.mig_layout_export", "Write what there is."),
+                ),
+            ),
         ),
     ),
     Group(

@@ -6,6 +6,8 @@ the same methods.
 
 from __future__ import annotations
 
+from typing import Any
+
 from vgpumgr.daemon.attachment_documents import GuestPackageDocument
 from vgpumgr.daemon.documents import (
     GpuListDocument,
@@ -25,6 +27,12 @@ from vgpumgr.daemon.gpu_view import (
     index_owners,
 )
 from vgpumgr.daemon.guest_package import write_guest_package
+from vgpumgr.daemon.layout_documents import (
+    LayoutAssertDocument,
+    LayoutFileDocument,
+    LayoutPlanDocument,
+)
+from vgpumgr.daemon.layouts import LayoutParts, LayoutRunner, LayoutService
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
 from vgpumgr.mig.selection import select_gpu
@@ -36,10 +44,19 @@ from vgpumgr.nvml.protocol import Nvml
 class Application:
     """Operations on one machine. Owners come from whoever remembers attachments."""
 
-    def __init__(self, machine: Machine, nvml: Nvml, owners: OwnerProvider | None = None) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        nvml: Nvml,
+        owners: OwnerProvider | None = None,
+        layout_runner: LayoutRunner | None = None,
+    ) -> None:
         self.machine = machine
         self.nvml = nvml
         self._owners = owners or NoOwners()
+        self._layouts = LayoutService(
+            LayoutParts(self.read_inventory, self._owners.list_owners, layout_runner)
+        )
 
     def read_inventory(self) -> Inventory:
         """All GPUs as models, observed now."""
@@ -98,6 +115,34 @@ class Application:
                 for profile in gpu.profiles
             ]
         )
+
+    def plan_layout(self, **asked: Any) -> LayoutPlanDocument:
+        """See ``LayoutService.plan``."""
+        return self._layouts.plan(**asked)
+
+    def apply_layout(self, **asked: Any) -> LayoutPlanDocument:
+        """See ``LayoutService.apply``."""
+        return self._layouts.apply(**asked)
+
+    def assert_layout(self, **asked: Any) -> LayoutAssertDocument:
+        """See ``LayoutService.compare``."""
+        return self._layouts.compare(**asked)
+
+    def export_layout(self, **asked: Any) -> LayoutFileDocument:
+        """See ``LayoutService.export``."""
+        return self._layouts.export(**asked)
+
+    def checkpoint_mig(self) -> LayoutFileDocument:
+        """See ``LayoutService.checkpoint``."""
+        return self._layouts.checkpoint()
+
+    def restore_mig(self, **asked: Any) -> LayoutPlanDocument:
+        """See ``LayoutService.restore``."""
+        return self._layouts.restore(**asked)
+
+    def set_mig_mode(self, **asked: Any) -> LayoutPlanDocument:
+        """See ``LayoutService.set_mode``."""
+        return self._layouts.set_mode(**asked)
 
     def write_guest_package(self, target: str) -> GuestPackageDocument:
         """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""

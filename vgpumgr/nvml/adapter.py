@@ -161,6 +161,7 @@ def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
         model=text(call("nvmlDeviceGetName", handle)),
         pci=PciAddress(pci.domain, pci.bus, pci.device),
         pci_device_id=pci.pciDeviceId,
+        pci_subsystem_id=pci.pciSubSystemId,
         memory=memory,
         mig=mode,
         driver_version=driver_version,
