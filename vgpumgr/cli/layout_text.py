@@ -150,10 +150,10 @@ def _tell_sum(document: dict[str, Any]) -> str:
     if not document["steps"]:
         return "nothing to do"
     modes = f", {cost['mode_changes']} changes of MIG mode" if cost["mode_changes"] else ""
-    word = "done" if document["applied"] else "plan"
+    word, to = ("done:", "") if document["applied"] else ("plan:", "to be ")
     compute = cost["ci_creates"] + cost["ci_destroys"]
     return (
-        f"{word}: {cost['gi_creates']} created, {cost['gi_destroys']} destroyed, "
+        f"{word} {cost['gi_creates']} {to}created, {cost['gi_destroys']} {to}destroyed, "
         f"{cost['kept']} kept{modes}; {compute} compute instances touched"
     )
 

@@ -24,6 +24,7 @@ _TAGS = {
     "tag:yaml.org,2002:int": "int",
     "tag:yaml.org,2002:float": "float",
     "tag:yaml.org,2002:null": "null",
+    "tag:yaml.org,2002:merge": "merge",
 }
 
 
@@ -149,6 +150,7 @@ class _Builder:
 
     def _pair(self, children: list[Node]) -> tuple[tuple[Scalar, Node], ...]:
         pairs: list[tuple[Scalar, Node]] = []
+        merged: list[tuple[Scalar, Node]] = []
         seen: dict[str, int] = {}
         for key, value in zip(children[::2], children[1::2], strict=True):
             if not isinstance(key, Scalar):
@@ -158,8 +160,26 @@ class _Builder:
                     key.line, f'key "{key.text}" stands twice', f"first on line {seen[key.text]}"
                 )
             seen[key.text] = key.line
-            pairs.append((key, value))
+            if key.kind == "merge":
+                merged += self._list_merged(key, value)
+            else:
+                pairs.append((key, value))
+        for key, value in merged:
+            # what is written wins over what is merged, and the first merged over the others
+            if key.text not in seen:
+                seen[key.text] = key.line
+                pairs.append((key, value))
         return tuple(pairs)
+
+    def _list_merged(self, key: Scalar, value: Node) -> list[tuple[Scalar, Node]]:
+        """What ``<<`` brings along."""
+        sources = value.items if isinstance(value, Sequence) else (value,)
+        found: list[tuple[Scalar, Node]] = []
+        for source in sources:
+            if not isinstance(source, Mapping):
+                raise self._error(key.line, "<< of something without keys", None)
+            found += source.items
+        return found
 
     def _follow(self, anchor: str | None, line: int) -> None:
         """An alias costs as many nodes as it stands for: that is what stops a bomb."""
