@@ -472,3 +472,30 @@ class StoreTooNewError(StoreError):
 
     id = "VG234"
     exit_code = Exit.NOT_SUPPORTED
+
+
+# VG30x: layouts of MIG instances
+
+
+class LayoutImpossibleError(VgpumgrError):
+    """The board cannot have these instances at once, whatever is removed."""
+
+    id = "VG300"
+    exit_code = Exit.NOT_SUPPORTED
+    http_status = 422
+
+
+class LayoutBusyError(VgpumgrError):
+    """The layout is possible only by destroying slices that somebody uses; they are listed."""
+
+    id = "VG301"
+    exit_code = Exit.BUSY
+    http_status = 409
+
+
+class LayoutContradictionError(VgpumgrError):
+    """What is asked of a GPU contradicts itself."""
+
+    id = "VG302"
+    exit_code = Exit.USAGE
+    http_status = 400
