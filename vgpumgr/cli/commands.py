@@ -30,6 +30,7 @@ class Group:
 TOP_LEVEL = (
     Verb("attach", "vgpumgr.cli.attach", "Give a VM a slice of a GPU."),
     Verb("detach", "vgpumgr.cli.detach", "Take a VM's slice back."),
+    Verb("restore", "vgpumgr.cli.restore", "Bring layouts and channels back after a boot."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 
@@ -77,6 +78,7 @@ GROUPS = (
         (
             Verb("start", "vgpumgr.cli.sim_start", "Start a simulated machine."),
             Verb("stop", "vgpumgr.cli.sim_stop", "Stop it and forget its state."),
+            Verb("reboot", "vgpumgr.cli.sim_reboot", "Reboot it: the disk stays, the rest goes."),
             Verb("list", "vgpumgr.cli.sim_list", "List machines, and which of them run."),
             Verb("env", "vgpumgr.cli.sim_env", "Print the variables for other programs."),
         ),

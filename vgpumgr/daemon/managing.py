@@ -80,7 +80,7 @@ def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]
             clock=SystemClock(),
             state_dir=machine.state_dir,
             run_dir=machine.run_dir,
-            boot_id=read_boot_id(),
+            boot_id=read_boot_id(machine),
             is_privileged=machine.is_simulated or os.geteuid() == 0,
         )
         yield ManagingApplication(machine, nvml, store, AttachmentService(parts))
