@@ -493,6 +493,22 @@ class LayoutBusyError(VgpumgrError):
     http_status = 409
 
 
+class LayoutChangedError(VgpumgrError):
+    """Somebody else changed the instances of a GPU at the same time; nothing of theirs is touched."""
+
+    id = "VG320"
+    exit_code = Exit.BUSY
+    http_status = 409
+
+
+class RestoreIncompleteError(VgpumgrError):
+    """After a boot, some of what was remembered could not be brought back; the rest was."""
+
+    id = "VG321"
+    exit_code = Exit.DIFFERENT
+    http_status = 409
+
+
 class LayoutContradictionError(VgpumgrError):
     """What is asked of a GPU contradicts itself."""
 
