@@ -160,7 +160,7 @@ def test_intent_is_on_disk_before_the_step(tmp_path: Path) -> None:
             seen.append([e.event for e in Journal(path, "boot").read()])
 
     Executor(World(), Journal(path, "boot")).run(Plan("x", "y", (Look("a"), Look("b"))), "op")
-    assert seen == [["begin", "intent"], ["begin", "intent", "intent"]]
+    assert seen == [["begin", "intent"], ["begin", "intent", "done", "intent"]]
     assert Journal(path, "boot").unfinished() == {}
 
 

@@ -70,6 +70,8 @@ class AttachmentRecord:
     mig: MigInstanceRef | None = None
     mig_mode_enabled: bool = False
     controllers: tuple[AddedController, ...] = ()
+    #: of the GPU instance, from its creation on; ``mig`` follows with the compute instance
+    gpu_instance_id: int | None = None
 
     @property
     def attachment(self) -> Attachment | None:
