@@ -123,7 +123,7 @@ class Journal:
             JournalError: it cannot be written; then the change that it announces must not be made.
         """
         if self.has_failed:
-            raise self._refuse()
+            raise self.refusal()
         try:
             descriptor = self._opened()
             line = _encode(Event(self._next_seq, self._boot_id, op, event, data))
@@ -194,7 +194,8 @@ class Journal:
                 self._marker.touch(mode=0o600)
             raise
 
-    def _refuse(self) -> JournalFailedError:
+    def refusal(self) -> JournalFailedError:
+        """The error of a journal that has failed."""
         return JournalFailedError(
             "the journal has failed: nothing is changed until that is settled",
             cause=f"{self.path}: an earlier fdatasync failed, so nobody knows what is on disk",

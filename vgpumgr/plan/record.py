@@ -106,3 +106,9 @@ class AttachmentStore(Protocol):
 
     def delete_attachment(self, attachment_id: str) -> None:
         """Forgets one; absent is no error."""
+
+    def find_damage(self) -> str | None:
+        """What is wrong with what is stored, None if nothing is."""
+
+    def put_away(self) -> Sequence[AttachmentRecord]:
+        """Moves what is stored aside, where it is kept; answers the records that still check."""
