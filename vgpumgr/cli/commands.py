@@ -31,6 +31,9 @@ TOP_LEVEL = (
     Verb("attach", "vgpumgr.cli.attach", "Give a VM a slice of a GPU."),
     Verb("detach", "vgpumgr.cli.detach", "Take a VM's slice back."),
     Verb("restore", "vgpumgr.cli.restore", "Bring layouts and channels back after a boot."),
+    Verb("status", "vgpumgr.cli.status", "Show whether all is as it is recorded."),
+    Verb("diff", "vgpumgr.cli.diff", "Compare what is recorded with what is."),
+    Verb("recover", "vgpumgr.cli.recover", "Settle what a crash interrupted, repair what differs."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 

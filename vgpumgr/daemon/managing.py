@@ -17,9 +17,12 @@ from vgpumgr.daemon.attachment_documents import (
     VmShowDocument,
 )
 from vgpumgr.daemon.attachments import AttachmentService, Parts
+from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
@@ -37,6 +40,7 @@ class ManagingApplication(Application):
     ) -> None:
         super().__init__(machine, nvml, owners=store)
         self._service = service
+        self._recovery = Recovery(service.parts)
 
     def attach(
         self, *, dry_run: bool = False, transport: str = "auto", **asked: Any
@@ -48,6 +52,18 @@ class ManagingApplication(Application):
     def detach(self, *, vm: str, dry_run: bool = False) -> DetachDocument:
         """See ``AttachmentService.detach``."""
         return self._service.detach(vm, dry_run)
+
+    def status(self) -> StatusDocument:
+        """See ``Recovery.status``."""
+        return self._recovery.status()
+
+    def diff(self) -> DiffDocument:
+        """See ``Recovery.diff``."""
+        return self._recovery.diff()
+
+    def recover(self, *, release: bool = False, readd: bool = False) -> RecoverDocument:
+        """See ``Recovery.recover``."""
+        return self._recovery.recover(Policy(release, readd))
 
     def list_vms(self) -> VmListDocument:
         """Every VM."""
@@ -66,6 +82,13 @@ class ManagingApplication(Application):
         return self._service.show_channel(selector)
 
 
+def list_late_processes(machine: Machine) -> list[str]:
+    """Helper processes that may still change the machine, as people read them."""
+    records = LateRecords(machine.run_dir)
+    late = (*records.list_late(), *records.list_orphans())
+    return sorted({f"process {helper.process.pid} ({helper.what})" for helper in late})
+
+
 @contextmanager
 def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]:
     """The application on a machine; libvirt and state are opened when an operation needs them."""
@@ -82,5 +105,6 @@ def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]
             run_dir=machine.run_dir,
             boot_id=read_boot_id(machine),
             is_privileged=machine.is_simulated or os.geteuid() == 0,
+            list_late=lambda: list_late_processes(machine),
         )
         yield ManagingApplication(machine, nvml, store, AttachmentService(parts))

@@ -70,6 +70,8 @@ class AttachmentRecord:
     mig: MigInstanceRef | None = None
     mig_mode_enabled: bool = False
     controllers: tuple[AddedController, ...] = ()
+    #: of the GPU instance, from its creation on; ``mig`` follows with the compute instance
+    gpu_instance_id: int | None = None
 
     @property
     def attachment(self) -> Attachment | None:
@@ -104,3 +106,9 @@ class AttachmentStore(Protocol):
 
     def delete_attachment(self, attachment_id: str) -> None:
         """Forgets one; absent is no error."""
+
+    def find_damage(self) -> str | None:
+        """What is wrong with what is stored, None if nothing is."""
+
+    def put_away(self) -> Sequence[AttachmentRecord]:
+        """Moves what is stored aside, where it is kept; answers the records that still check."""
