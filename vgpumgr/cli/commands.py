@@ -30,6 +30,7 @@ class Group:
 TOP_LEVEL = (
     Verb("attach", "vgpumgr.cli.attach", "Give a VM a slice of a GPU."),
     Verb("detach", "vgpumgr.cli.detach", "Take a VM's slice back."),
+    Verb("why", "vgpumgr.cli.why", "Say why a profile cannot be had now, and what would help."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 
@@ -48,6 +49,7 @@ GROUPS = (
         (
             Verb("list", "vgpumgr.cli.mig_list", "List the MIG instances."),
             Verb("profiles", "vgpumgr.cli.mig_profiles", "List the profiles and what still fits."),
+            Verb("defrag", "vgpumgr.cli.mig_defrag", "Show which moves would make room."),
         ),
     ),
     Group(

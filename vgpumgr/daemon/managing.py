@@ -18,6 +18,12 @@ from vgpumgr.daemon.attachment_documents import (
 )
 from vgpumgr.daemon.attachments import AttachmentService, Parts
 from vgpumgr.domain.libvirt import LibvirtHypervisor
+from vgpumgr.errors import (
+    LibvirtDownError,
+    LibvirtError,
+    LibvirtLateError,
+    LibvirtPermissionError,
+)
 from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.machine import Machine
@@ -56,6 +62,14 @@ class ManagingApplication(Application):
     def show_vm(self, *, selector: str) -> VmShowDocument:
         """One VM."""
         return self._service.show_vm(selector)
+
+    def list_stopped_vms(self) -> frozenset[str]:
+        """VMs that libvirt says are shut off. Without libvirt, none: what may run is not moved."""
+        try:
+            vms = self._service.list_vms().vms
+        except (LibvirtError, LibvirtDownError, LibvirtLateError, LibvirtPermissionError):
+            return frozenset()
+        return frozenset(vm.name for vm in vms if vm.state == "shut off")
 
     def list_channels(self) -> ChannelListDocument:
         """Every channel."""
