@@ -14,6 +14,7 @@ from bench.registry import Figure, circumstances
 BENCHMARKS = {
     "cli": "bench.cli_start",
     "channel": "bench.channel",
+    "calls": "bench.calls",
     "guest": "bench.guest",
 }
 

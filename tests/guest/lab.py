@@ -67,6 +67,12 @@ class GuestLab:
         )
         return done.stdout
 
+    def show(self, *arguments: str) -> None:
+        """Run a vgpumgr command that must succeed, as a reader of this process's output would see it."""
+        command = [sys.executable, "-m", "vgpumgr", "--machine", self.machine, *arguments]
+        listing = arguments[1:2] == ("list",) and not sys.stdout.isatty()
+        subprocess.run(command + ["-o", "table"] * listing, check=True, env=self.environment)
+
     def document(self, *arguments: str) -> Any:
         """Run a vgpumgr command with ``-o json`` that must succeed."""
         return json.loads(self.vgpumgr(*arguments, "-o", "json"))
@@ -76,9 +82,18 @@ class GuestLab:
         return self.libvirtd.virsh(*arguments).stdout
 
     def define(
-        self, name: str, *, machine: str = "q35", cmdline: str = "", agent: bool = True
+        self,
+        name: str,
+        *,
+        machine: str = "q35",
+        agent: bool = True,
+        initrd: Path | None = None,
+        devices: str = "",
     ) -> None:
-        """Define a domain that boots Debian's kernel with the guest package and the CUDA programs."""
+        """Define a domain that boots Debian's kernel with the guest package and the CUDA programs.
+
+        ``devices`` is more XML for its ``<devices>``.
+        """
         directory = self.directory / name
         directory.mkdir(exist_ok=True)
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=True)
@@ -87,9 +102,10 @@ class GuestLab:
         )
         xml = template.render(
             name=name, memory_mib=512, vcpus=2, machine=machine, directory=directory,
-            kernel=image.kernel(), initrd=guest_image(),
-            cmdline=cmdline + ("" if agent else " vgpumgr.agent=off"),
+            kernel=image.kernel(), initrd=initrd or guest_image(),
+            cmdline="" if agent else "vgpumgr.agent=off",
         )  # fmt: skip
+        xml = xml.replace("</devices>", f"{devices}</devices>")
         path = directory / "domain.xml"
         path.write_text(xml)
         self.virsh("define", str(path))
@@ -124,14 +140,19 @@ class GuestLab:
 
 
 def guest_image() -> Path:
-    """The guests' initial file system: the guest package as a user would install it, and the test programs."""
+    """The guests' initial file system."""
+    return guest_image_with({})
+
+
+def guest_image_with(more: dict[str, Path]) -> Path:
+    """The guest package as a user would install it, the test programs, and ``more``: path there to file here."""
     package = {
         f"/{path}": source for path, source in guest_files(LIBRARY).items() if path != "install.sh"
     }
     programs = {f"/opt/bin/{name}": path for name, path in build_programs().items()}
     static = compile_program(SOURCES / "vectoradd.cu", runtime="static")
     programs |= {"/opt/bin/static_runtime": static, "/opt/bin/scribble": build_hostile()}
-    return image.build(package | programs)
+    return image.build(package | programs | more)
 
 
 def build_hostile() -> Path:
@@ -165,7 +186,7 @@ def lab(kind: str) -> Iterator[GuestLab]:
 
 def simulate(scene: GuestLab, *arguments: str) -> None:
     """``vgpumgr sim ...``."""
-    command = [sys.executable, "-m", "vgpumgr", "sim", *arguments]
+    command = [sys.executable, "-m", "vgpumgr", "-q", "sim", *arguments]
     subprocess.run(command, check=True, env=scene.environment, stdout=subprocess.DEVNULL)
 
 

@@ -47,7 +47,7 @@ class KernelInfo(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL:
     """ptxrun.so, of a sanitizer build where VGPUMGR_PTXRUN names one."""
-    path = os.environ.get("VGPUMGR_PTXRUN", str(ROOT / "vgpumgr" / "_lib" / "sim" / "ptxrun.so"))
+    path = os.environ.get("VGPUMGR_PTXRUN", str(ROOT / "vgpumgr" / "_lib" / "test" / "ptxrun.so"))
     lib = ctypes.CDLL(path)
     u64 = ctypes.c_uint64
     lib.runner_open.restype = ctypes.c_void_p
@@ -164,7 +164,7 @@ class Module:
         *arguments: float | bytes,
         shared: int = 0,
     ) -> None:
-        """Launch and wait. `codes` has one struct code for each argument, at its natural alignment."""
+        """Launch and wait. `codes` has one struct code for each argument."""
         dims = [*_three(grid), *_three(block)]
         params = pack_params(codes, *arguments)
         status = self._lib.runner_run(
@@ -212,5 +212,6 @@ def compile_ptx(source: str, arch: str = "compute_80", *options: str) -> str:
             check=True,
             capture_output=True,
             timeout=300,
+            env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"},
         )
         return out.read_text()

@@ -53,7 +53,7 @@ def cases(program: str) -> list[str]:
     return re.findall(r'\{ "(\w+)", \w+ \}', source)
 
 
-SPECIAL = {"list", "no_device", "hold", "try_most", "print", "machine_code_only"}
+SPECIAL = {"list", "no_device", "hold", "try_most", "print", "machine_code_only", "busy"}
 
 
 def ordinary(*programs: str) -> list[tuple[str, str]]:
@@ -250,3 +250,20 @@ def test_nvml_shows_the_process_and_its_memory(machine: Machine, built: Path) ->
     assert used > available // 4 * 3
     holder.communicate()
     assert Nvml(machine).call(code) == ""
+
+
+def test_nvml_shows_work_as_utilisation(machine: Machine, built: Path, ptx: Path) -> None:
+    worker = machine.start(built / "launches", "busy", CUDA_VISIBLE_DEVICES="0", KERNELS=str(ptx))
+    code = """
+import time
+h = n.nvmlDeviceGetHandleByIndex(0)
+for _ in range(600):
+    if n.nvmlDeviceGetUtilizationRates(h).gpu:
+        break
+    time.sleep(0.1)
+print(n.nvmlDeviceGetUtilizationRates(h).gpu > 0)
+print(n.nvmlDeviceGetUtilizationRates(n.nvmlDeviceGetHandleByIndex(1)).gpu)
+"""
+    assert Nvml(machine).call(code).split() == ["True", "0"]
+    worker.communicate()
+    assert worker.returncode == 0

@@ -279,6 +279,22 @@ def test_mode_stays_pending_on_ampere_while_a_client_is_there(dgx: Path, simstat
     assert pynvml.nvmlDeviceGetMigMode(device) == [1, 1]
 
 
+def test_hopper_keeps_no_pending_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simstate: Path
+) -> None:
+    with support.running("hgx-h100", tmp_path, monkeypatch), support.nvml() as nvml:
+        device = nvml.nvmlDeviceGetHandleByIndex(0)
+        with support.Client(simstate, 0):
+            assert nvml.nvmlDeviceSetMigMode(device, 1) == nvml.NVML_ERROR_IN_USE
+            assert nvml.nvmlDeviceGetMigMode(device) == [0, 0]
+        assert nvml.nvmlDeviceSetMigMode(device, 1) == nvml.NVML_SUCCESS
+        assert nvml.nvmlDeviceGetMigMode(device) == [1, 1]
+        (field,) = nvml.nvmlDeviceGetFieldValues(
+            device, [nvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED]
+        )
+        assert field.value.uiVal == 1
+
+
 def test_a_change_of_mode_takes_the_instances_away(gpu: Any) -> None:
     instance = pynvml.nvmlDeviceCreateGpuInstance(gpu, 0)
     assert pynvml.nvmlDeviceSetMigMode(gpu, 1) == pynvml.NVML_SUCCESS

@@ -8,7 +8,8 @@ import struct
 import threading
 
 import pytest
-from ptx_runner import (
+
+from tests.sim.ptx_runner import (
     ASSERT,
     BAD_LAUNCH,
     CANCELLED,
@@ -24,6 +25,7 @@ from ptx_runner import (
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 
+# ponytail
 @pytest.fixture(params=["compute_75", "compute_80", "compute_120"], scope="module")
 def text(request: pytest.FixtureRequest) -> str:
     return compile_ptx("kernels.cu", request.param)
@@ -43,7 +45,7 @@ def test_vector_add(module: Module) -> None:
     b = [i * 0.25 for i in range(5000)]
     pa, pb, pc = module.upload("f", a), module.upload("f", b), module.alloc(20000)
     module.run("vector_add", 20, 256, "QQQi", pa, pb, pc, 4999)
-    assert module.read(pc, "f", 5000) == [x + y for x, y in zip(a, b, strict=True)][:4999] + [0.0]
+    assert module.read(pc, "f", 5000) == [*[x + y for x, y in zip(a, b, strict=True)][:4999], 0.0]
 
 
 def test_matmul(module: Module) -> None:
@@ -52,9 +54,7 @@ def test_matmul(module: Module) -> None:
     b = [float(rng.randint(-9, 9)) for _ in range(n * n)]
     pa, pb, pc = module.upload("f", a), module.upload("f", b), module.alloc(4 * n * n)
     module.run("matmul", (2, 2), (16, 16), "QQQi", pa, pb, pc, n)
-    want = [
-        sum(a[y * n + k] * b[k * n + x] for k in range(n)) for y in range(n) for x in range(n)
-    ]
+    want = [sum(a[y * n + k] * b[k * n + x] for k in range(n)) for y in range(n) for x in range(n)]
     assert module.read(pc, "f", n * n) == want
 
 
@@ -311,7 +311,12 @@ def test_kernel_info(module: Module) -> None:
     info = module.info("matmul")
     assert info.static_shared_bytes == 4 * (16 * 16 + 16 * 17)
     assert info.n_params == 4
-    assert [tuple(info.params[i]) for i in range(4)] == [(0, 8, 8), (8, 8, 8), (16, 8, 8), (24, 4, 4)]
+    assert [tuple(info.params[i]) for i in range(4)] == [
+        (0, 8, 8),
+        (8, 8, 8),
+        (16, 8, 8),
+        (24, 4, 4),
+    ]
     assert info.param_bytes == 28
     assert module.info("softmax").static_shared_bytes == 0
 

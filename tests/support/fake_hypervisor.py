@@ -65,7 +65,7 @@ class FakeHypervisor:
             self._change(uuid, scope, field, lambda old: tuple(d for d in old if d != device))
 
     def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
-        self._enter("set_note")
+        self._enter(f"set_note {scope}")
         self.machines[uuid].note = note
 
     def read_qemu_owner(self) -> tuple[int, int] | None:

@@ -234,7 +234,7 @@ def test_our_devices_in_libvirts_words() -> None:
         "<domain>" + " " * (4 << 20) + "</domain>",
     ],
 )
-def test_hostile_documents_are_refused(text: str, tmp_path: Path) -> None:
+def test_hostile_documents_are_refused(text: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse_document(text)
     assert caught.value.id == "VG200"

@@ -16,8 +16,9 @@ from vgpumgr.cli.session import Session
 def become_simulator(session: Session, *arguments: str) -> NoReturn:
     """Replace this process by the simulator's program with the same streams."""
     sys.stdout.flush()
-    debug = ["--debug"] if session.options.debug else []
-    os.execv(sys.executable, [sys.executable, "-m", "vgpumgr.sim", *debug, *arguments])
+    flags = ["--debug"] if session.options.debug else []
+    flags += ["--quiet"] if session.options.verbosity < 0 else []
+    os.execv(sys.executable, [sys.executable, "-m", "vgpumgr.sim", *flags, *arguments])
 
 
 def format_arguments(output: Format | None) -> list[str]:

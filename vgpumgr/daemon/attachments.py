@@ -29,6 +29,7 @@ from vgpumgr.errors import (
     ChannelNotFoundError,
     DomainChangedError,
     NotPermittedError,
+    VgpumgrError,
     VmNotFoundError,
 )
 from vgpumgr.host.clock import Clock
@@ -207,7 +208,20 @@ class AttachmentService:
         return describe_vm(vm, record, self._status(record) if record else None)
 
     def _status(self, record: AttachmentRecord) -> ChannelStatus | None:
-        return self._parts.channels.read_status(record.id)
+        """A channel that does not answer is shown as that; it must not hide all the others."""
+        try:
+            return self._parts.channels.read_status(record.id)
+        except VgpumgrError as error:
+            return ChannelStatus(
+                id=record.id,
+                keeper_pid=0,
+                worker_pid=None,
+                worker_ready=False,
+                hello_ring=False,
+                hello_serial=False,
+                memory_bytes=0,
+                problem=f"{error.error}: {error.cause}",
+            )
 
     def list_channels(self) -> ChannelListDocument:
         """Every channel, running or not."""

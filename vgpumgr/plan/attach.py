@@ -35,6 +35,7 @@ from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import LIVE_RING_BYTES, RING_BYTES, ChannelPaths
 
 HELLO_TIMEOUT_S = 15.0
+MAX_HELLO_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ def check_request(request: AttachRequest) -> MigProfileName:
     backends = ("auto", *map(str, Backend))
     if request.backend not in backends:
         raise UsageError(f"no backend {request.backend!r}", why=f"there are: {', '.join(backends)}")
-    if request.hello_timeout_s < 0:
-        raise UsageError("--hello-timeout must not be negative")
+    if not 0 <= request.hello_timeout_s <= MAX_HELLO_TIMEOUT_S:  # false for nan as well
+        raise UsageError(f"--hello-timeout must be from 0 to {MAX_HELLO_TIMEOUT_S:g} seconds")
     if request.backend not in ("auto", Backend.FORWARD):
         raise BackendUnsupportedError(
             f"cannot attach {request.profile} by backend {request.backend}",

@@ -13,7 +13,7 @@ from vgpumgr.plan.channel_steps import StopChannel
 from vgpumgr.plan.domain_steps import DetachDevices, RemoveNote
 from vgpumgr.plan.mig_steps import DestroyComputeInstance, DestroyGpuInstance, DisableMigMode
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
-from vgpumgr.plan.record_steps import ForgetAttachment, MarkAttachment
+from vgpumgr.plan.record_steps import ForgetAttachment, HandOverMigMode, MarkAttachment
 from vgpumgr.plan.step import OnFailure, Plan, Step
 from vgpumgr.plan.world import World
 
@@ -52,13 +52,9 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
         notes.append(f"GPU {record.gpu} is gone, and its slice with it")
     else:
         steps += [DestroyComputeInstance(gpu, record), DestroyGpuInstance(gpu, record)]
-        if record.mig_mode_enabled and _is_last(observed, gpu):
-            steps.append(DisableMigMode(gpu))
-            notes.append(
-                f"MIG mode of {gpu} goes off again: attach turned it on, nobody else uses it"
-            )
-        elif record.mig_mode_enabled:
-            notes.append(f"MIG mode of {gpu} stays on: others use it")
+        mode_steps, mode_notes = _mode_steps(observed, gpu)
+        steps += mode_steps
+        notes += mode_notes
     if observed.vm is None:
         notes.append(f'vm "{record.vm_name}" is no longer defined')
     steps.append(ForgetAttachment(record.id))
@@ -111,8 +107,15 @@ def _domain_steps(observed: DetachObserved, timeout_s: float) -> list[Step[World
     return steps
 
 
-def _is_last(observed: DetachObserved, gpu: Gpu) -> bool:
-    """Whether the attachment's slice is the only thing on the GPU."""
-    others = [r for r in observed.records if r.gpu == gpu.uuid and r.id != observed.record.id]
-    strangers = [i for i in gpu.instances if i.placement != observed.record.placement]
-    return not others and not strangers
+def _mode_steps(observed: DetachObserved, gpu: Gpu) -> tuple[list[Step[World]], list[str]]:
+    """MIG mode is left as it was found: whoever turned it on turns it off, or hands that over."""
+    record = observed.record
+    if not record.mig_mode_enabled:
+        return [], []
+    others = [r for r in observed.records if r.gpu == gpu.uuid and r.id != record.id]
+    if others:
+        return [HandOverMigMode(gpu.uuid, others[0])], []
+    if any(i.placement != record.placement for i in gpu.instances):
+        return [], [f"MIG mode of {gpu} stays on: it has instances that are not vgpumgr's"]
+    why = "attach turned it on, nobody else uses it"
+    return [DisableMigMode(gpu)], [f"MIG mode of {gpu} goes off again: {why}"]

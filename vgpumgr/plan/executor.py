@@ -90,7 +90,8 @@ class Executor(Generic[W]):
             except (Exception, KeyboardInterrupt) as error:
                 left.append((step, error))
                 self._note(op, "undo-failed", {"kind": step.kind, "error": str(error)})
-        return left
+        # undoing an earlier step may have taken a later one's leftovers along
+        return [(step, error) for step, error in left if self._has_effect(step)]
 
     def _note(self, op: str, event: str, data: dict[str, object]) -> None:
         """Journals while undoing: a journal that fails now must not stop the roll-back."""

@@ -18,6 +18,9 @@ from typing import Any
 
 from vgpumgr.errors import JournalError
 
+#: some hundred operations
+_ROTATE_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -129,6 +132,14 @@ class Journal:
         if self.path.exists():
             os.truncate(self.path, sum(len(_encode(event)) for event in events))
         self._next_seq = events[-1].seq + 1 if events else 1
+        self._rotate()
+
+    def _rotate(self) -> None:
+        """Starts a new file where the old one is large and nothing in it is unfinished."""
+        if not self.path.exists() or self.path.stat().st_size < _ROTATE_BYTES:
+            return
+        if not self.unfinished():
+            self.path.replace(self.path.with_suffix(".old"))
 
 
 def _sync_directory(path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
@@ -74,6 +74,41 @@ class MarkAttachment:
         """Whether it is recorded so."""
         found = _find(world, self.id)
         return found is not None and found.state is self.state
+
+
+@dataclass(frozen=True)
+class HandOverMigMode:
+    """Leaves it to another attachment on the GPU to turn MIG mode off again when it goes."""
+
+    gpu: str
+    heir: AttachmentRecord
+    kind: ClassVar[str] = "attachment.handover"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The attachment that takes it over."""
+        return {"id": self.heir.id, "vm": self.heir.vm_name, "gpu": self.gpu}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"leave MIG mode on for {self.heir.vm_name}, whose detach turns it off"
+
+    def do(self, world: World) -> None:
+        """Writes it into the other's record, if that is still there."""
+        heir = _find(world, self.heir.id)
+        if heir is not None:
+            world.store.save_attachment(replace(heir, mig_mode_enabled=True))
+
+    def undo(self, world: World) -> None:
+        """Writes the other's record as it was."""
+        heir = _find(world, self.heir.id)
+        if heir is not None:
+            world.store.save_attachment(replace(heir, mig_mode_enabled=False))
+
+    def observe(self, world: World) -> bool:
+        """Whether the other has it."""
+        heir = _find(world, self.heir.id)
+        return heir is not None and heir.mig_mode_enabled
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ def start(options: argparse.Namespace) -> None:
     print(f"{options.name} runs: {machine.running_machine(options.name).data.description}")
     if snapshot is not None:
         print(f"its /sys is a snapshot that ignores writes ({snapshot})", file=sys.stderr)
-    print(f"try: vgpumgr --machine {options.name} gpu list", file=sys.stderr)
+    if not options.quiet:
+        print(f"try: vgpumgr --machine {options.name} gpu list", file=sys.stderr)
 
 
 def stop(options: argparse.Namespace) -> None:
@@ -70,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The program's own arguments; people meet those of ``vgpumgr sim``."""
     parser = argparse.ArgumentParser(prog="vgpumgr sim")
     parser.add_argument("--debug", action="store_true")
+    parser.add_argument("--quiet", action="store_true")
     verbs = parser.add_subparsers(required=True)
     for function, name in ((start, "start"), (stop, "stop"), (env, "env"), (serve, "serve")):
         verb = verbs.add_parser(name)

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from vgpumgr.errors import StoreError, StoreTooNewError
+from vgpumgr.host.lock import lock_file
 
 #: applied in order, each in one transaction; never changed once released
 MIGRATIONS: tuple[str, ...] = (
@@ -70,16 +71,23 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=10)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            self._migrate(connection)
+            if self._version(connection) != len(MIGRATIONS):
+                # SQLite's own waiting does not cover the change to WAL mode
+                with lock_file(self.path.with_suffix(".lock")):
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    self._migrate(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
+    @staticmethod
+    def _version(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        version = self._version(connection)
         if version > len(MIGRATIONS):
             raise StoreTooNewError(
                 "cannot use the state file",

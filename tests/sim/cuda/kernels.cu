@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 // Kernels for the test programs of the simulated driver, by nvcc as PTX and as fat binaries.
 #include <cassert>
 #include <cstdio>

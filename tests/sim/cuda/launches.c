@@ -334,6 +334,23 @@ static void asynchronous(void)
 	OK(cuEventSynchronize(e));
 }
 
+/* Keeps a kernel running until standard input closes. */
+static void busy(void)
+{
+	CUdeviceptr p;
+	void *mapped;
+
+	new_context();
+	OK(cuMemAllocHost(&mapped, 4));
+	*(volatile unsigned *)mapped = 0;
+	p = (CUdeviceptr)mapped;
+	OK(launch(find_kernel(load_kernels(), "spin"), 1, 1, (void *[]){ &p }));
+	while (getchar() != EOF)
+		;
+	__atomic_store_n((unsigned *)mapped, 1, __ATOMIC_SEQ_CST);
+	OK(cuCtxSynchronize());
+}
+
 static void print(void)
 {
 	int n = 42;
@@ -347,8 +364,9 @@ static void libraries(void)
 {
 	unsigned value = 5, result = 0, count;
 	CUkernel kernels[32], kernel;
-	CUdeviceptr p, variable;
+	CUdeviceptr p, variable, other;
 	CUlibrary library;
+	CUcontext second;
 	CUfunction f;
 	CUmodule m;
 	size_t size;
@@ -375,7 +393,15 @@ static void libraries(void)
 	EXPECT(result == 6);
 	OK(cuLibraryGetGlobal(&variable, &size, library, "counter"));
 	EXPECT(size == 4);
+	OK(cuCtxCreate(&second, NULL, 0, 0)); /* a module of its own there */
+	OK(cuLibraryGetGlobal(&other, &size, library, "counter"));
+	EXPECT(other != variable);
+	OK(cuCtxPopCurrent(&second));
 	OK(cuLibraryUnload(library));
+	OK(cuCtxPushCurrent(second));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(other, 0, 1)); /* gone in both */
+	OK(cuCtxDestroy(second));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(variable, 0, 1));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_HANDLE, launch((CUfunction)kernel, 1, 1, (void *[]){ &p, &value }));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_HANDLE, cuLibraryUnload(library));
 }
@@ -443,7 +469,7 @@ int main(int argc, char **argv)
 		{ "out_of_bounds", out_of_bounds }, { "use_after_free", use_after_free }, { "trap", trap },
 		{ "failed_assert", failed_assert }, { "misaligned", misaligned },
 		{ "primary_recovers", primary_recovers }, { "order", order }, { "asynchronous", asynchronous },
-		{ "print", print }, { "libraries", libraries }, { "enumerate", enumerate },
+		{ "print", print }, { "busy", busy }, { "libraries", libraries }, { "enumerate", enumerate },
 		{ "bad_images", bad_images }, { "machine_code_only", machine_code_only }, { NULL, NULL },
 	};
 

@@ -86,7 +86,7 @@ struct sim_gpu {
 	uint32_t n_profiles;
 	struct sim_profile profiles[SIM_MAX_PROFILES];
 	uint32_t next_serial;
-	struct sim_gi gi[SIM_MAX_GI];
+	struct sim_gi gi[SIM_MAX_GI]; /* those in use in the order of their ids, as are a GPU instance's ci */
 };
 
 /* A process with a CUDA context on a GPU or on one compute instance. */

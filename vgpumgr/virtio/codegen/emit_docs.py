@@ -6,7 +6,7 @@ import struct
 from collections import Counter
 
 from vgpumgr.virtio.codegen.emit_codec import sides
-from vgpumgr.virtio.codegen.model import BLOBS, Field, Kind, Operation, Spec
+from vgpumgr.virtio.codegen.model import BLOBS, CallClass, Field, Kind, Operation, Spec
 
 CLASS_WORDS = {
     "local": "answered in the guest",
@@ -23,13 +23,14 @@ def emit_coverage(spec: Spec) -> str:
     out = [
         "# Driver API coverage",
         "",
-        f"Generated from `vgpumgr/virtio/spec/{spec.file}`; do not edit. The guest's `libcuda.so.1` exports every name of",
-        f"cuda.h {spec.header}. The {names} names below are implemented; all others answer CUDA_ERROR_NOT_SUPPORTED.",
+        f"Generated from `vgpumgr/virtio/spec/{spec.file}`; do not edit. The guest's `libcuda.so.1` exports every",
+        f"name of cuda.h {spec.header}. The {names} names below are implemented; all others answer",
+        "CUDA_ERROR_NOT_SUPPORTED.",
         "",
         "| class | names | round trips |",
         "|---|---|---|",
     ]
-    out += [f"| {c} | {count[c]} | {w} |" for c, w in CLASS_WORDS.items()]
+    out += [f"| {c} | {count[CallClass(c)]} | {w} |" for c, w in CLASS_WORDS.items()]
     out += [f"| **all** | **{names}** | |", ""]
     out += [
         "A function by hand may be answered locally where its class allows more: the class is its slowest path.",
@@ -92,9 +93,14 @@ def emit_seeds(spec: Spec) -> dict[str, bytes]:
             o, b"".join(_seed_field(spec, f) for f in fields), 16 if o.bulk != "none" else 0
         )
 
-    makers = [
-        o for o in spec.operations
-        if o.name in ("context_create", "image_data", "module_load", "module_function", "cuEventCreate", "memory_allocate")
-    ]  # fmt: skip
+    first = (
+        "context_create",
+        "image_data",
+        "module_load",
+        "module_function",
+        "cuEventCreate",
+        "memory_allocate",
+    )
+    makers = [o for o in spec.operations if o.name in first]
     start = b"".join(encoded(o) for o in makers)
     return {name: b"\0" + start + encoded(o) for name, o in sorted(by_name.items())}

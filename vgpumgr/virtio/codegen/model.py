@@ -122,7 +122,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One exported C function. ``operation`` is set if it has an id of its own, ``via`` if it only defaults a stream."""
+    """One exported C function. ``operation``: it has an id of its own; ``via``: it only adds a default stream."""
 
     name: str
     params: tuple[Param, ...]

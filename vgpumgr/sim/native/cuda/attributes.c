@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuDeviceGetAttribute. Limits per architecture are those of the tables in NVIDIA's CUDA programming guide (compute
  * capabilities) and tuning guides; sizes, clocks and ids come from the machine. What the simulator cannot do is 0.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A set of bits with first-fit search for runs of clear ones. */
 #include <errno.h>
 #include <stdlib.h>

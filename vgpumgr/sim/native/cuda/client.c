@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* This process in the machine's state: who uses which device, how much of its memory, and when it works. */
 #include <errno.h>
 
@@ -52,7 +52,6 @@ CUresult client_charge(struct device *dev, uint64_t bytes)
 void client_uncharge(struct device *dev, uint64_t bytes)
 {
 	sim_client_uncharge(drv.sim, dev->slot, bytes);
-	pthread_mutex_unlock(&lock);
 }
 
 void client_busy(struct device *dev, int change)

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: life, the calling thread's stack of them, settings. Primary contexts are in primary.c. */
 #include <errno.h>
 #include <stdio.h>
@@ -233,8 +233,20 @@ CUresult context_create(struct device *dev, unsigned flags, bool primary, struct
 		context_unref(ctx);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	ctx->next = drv.contexts;
+	drv.contexts = ctx;
 	*out = ctx;
 	return CUDA_SUCCESS;
+}
+
+static void unlink_context(struct context *ctx)
+{
+	for (struct context **p = &drv.contexts; *p; p = &(*p)->next) {
+		if (*p == ctx) {
+			*p = ctx->next;
+			return;
+		}
+	}
 }
 
 void context_destroy(struct context *ctx)
@@ -242,6 +254,7 @@ void context_destroy(struct context *ctx)
 	drv_lock();
 	__atomic_store_n(&ctx->destroyed, true, __ATOMIC_RELAXED);
 	handle_remove(ctx);
+	unlink_context(ctx);
 	drv_unlock();
 	context_drain(ctx);
 	context_flush_print(ctx);

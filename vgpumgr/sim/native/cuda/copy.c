@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies: checks, staging of pageable memory, execution. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The many forms of cuMemcpy, each brought to the one of copy.c. */
 #include "cuda_sim.h"
 

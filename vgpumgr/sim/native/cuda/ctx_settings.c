@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a context can be asked and told: device, flags, limits, cache preferences. */
 #include "cuda_sim.h"
 

@@ -79,6 +79,7 @@ struct driver {
 	int version; /* 13000 */
 	int n_devices;
 	struct device devices[MAX_DEVICES];
+	struct context *contexts; /* the living ones */
 };
 extern struct driver drv;
 
@@ -178,6 +179,7 @@ struct print_buffer {
 	size_t used, size;
 };
 struct context {
+	struct context *next; /* in drv.contexts */
 	unsigned refs; /* the living context, and each place in a thread's stack */
 	struct device *dev;
 	bool primary, destroyed;

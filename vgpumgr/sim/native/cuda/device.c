@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Devices: count, names, ids, sizes, and what they can do with one another. */
 #include <stdio.h>
 #include <string.h>

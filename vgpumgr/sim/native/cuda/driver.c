@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver as a whole: cuInit, versions, entry points, fork. */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names and texts of CUresult values. Names come from cuda.h; a text that is not listed is made of the name. */
 #include <ctype.h>
 #include <pthread.h>

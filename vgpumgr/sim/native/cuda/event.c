@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events: a point in a stream, with the time at which it was reached. */
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Functions of modules and kernels of libraries: what they are, and their settings. */
 #include "cuda_sim.h"
 

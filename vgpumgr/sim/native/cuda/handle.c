@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The set of live handles. Handles are addresses of our objects, but a program may pass anything: whether an address is
  * one of ours is asked here before it is followed. Open addressing with linear probing; removed entries leave a tombstone.

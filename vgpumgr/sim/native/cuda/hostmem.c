@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Page-locked host memory. With unified addressing it has one address for host and device, in every context. */
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Module images: files, fat binaries, PTX text; and the JIT's options and logs. */
 #include <errno.h>
 #include <stdio.h>

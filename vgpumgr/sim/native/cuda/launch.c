@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel launches: checks at the call, parameters copied, execution by the interpreter on the stream's thread. */
 #include <stdlib.h>
 #include <string.h>

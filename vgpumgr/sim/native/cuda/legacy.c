@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Older names with the same parameters as today's. The 32-bit forms of CUDA 2 are stubs that answer NOT_SUPPORTED. */
 #include "cuda_sim.h"
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Libraries: images without a context. Kernels are known at once, from a copy of the module that lives in host memory and
  * never runs; each context gets a module of its own when it first needs one.
@@ -161,19 +161,16 @@ CUresult library_module(struct library *l, struct context *ctx, struct module **
 	return r;
 }
 
-/* The contexts whose modules came from the library, waited for one by one. */
 static struct module *any_module(struct library *l)
 {
-	for (int i = 0; i < drv.n_devices; i++) {
-		struct context *ctx = drv.devices[i].primary;
-		struct module *m = ctx ? find_module(l, ctx) : NULL;
+	struct module *m = NULL;
 
-		if (m)
-			return m;
-	}
-	return context_current() && !context_current()->destroyed ? find_module(l, context_current()) : NULL;
+	for (struct context *ctx = drv.contexts; ctx && !m; ctx = ctx->next)
+		m = find_module(l, ctx);
+	return m;
 }
 
+/* A kernel may still run: its context's work is waited for, context by context. */
 CUresult cuLibraryUnload(CUlibrary handle)
 {
 	struct library *l = (struct library *)handle;
@@ -189,12 +186,14 @@ CUresult cuLibraryUnload(CUlibrary handle)
 	while ((m = any_module(l))) {
 		struct context *ctx = m->ctx;
 
+		ctx->refs++;
 		drv_unlock();
 		context_drain(ctx);
 		drv_lock();
 		m = find_module(l, ctx);
 		if (m)
 			module_destroy(m);
+		context_unref(ctx);
 	}
 	library_free(l);
 	drv_unlock();

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuMemAlloc and its kin. */
 #include "cuda_sim.h"
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuMemset*: rows of 1, 2 or 4 byte elements. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules of a context, and what the PTX interpreter needs of it. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many blocks an SM holds: the least of what threads, blocks, shared memory and registers allow. */
 #include "cuda_sim.h"
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an address is: cuPointerGetAttribute(s). */
 #include <string.h>
 

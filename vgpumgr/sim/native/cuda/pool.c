@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stream-ordered allocation. Memory is usable from the call on and goes back to the machine when the stream reaches the
  * free, so a pool never holds more than is in use; the release threshold is recorded and has nothing to act on.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The primary context of each device: shared by all that retain it, gone when the last one releases it. */
 #include "cuda_sim.h"
 

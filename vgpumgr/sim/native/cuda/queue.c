@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Streams as queues. An operation runs when those before it in its stream and all that it depends on are complete.
  * Synchronous work runs on the calling thread when nothing is before it; else the stream's own thread does it.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams as a program sees them: creation, waiting, host functions. */
 #include <stdlib.h>
 

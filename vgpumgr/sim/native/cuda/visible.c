@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which devices a process sees: the machine and CUDA_VISIBLE_DEVICES, as NVIDIA's programming guide (environment
  * variables) and MIG user guide (device enumeration) say.
@@ -85,20 +85,29 @@ static void add_instance(const struct sim_machine *m, uint32_t gpu, const struct
 	sim_capacity(m, gpu, d->gi_id, &d->total_bytes, &used);
 }
 
-/* The first compute instance of a GPU becomes the only device. */
+/* The first compute instance of a GPU, in the order of ids as NVML lists them, becomes the only device. */
 static bool add_first_instance(const struct sim_machine *m, uint32_t gpu)
 {
+	const struct sim_gi *first_gi = NULL;
+	const struct sim_ci *first = NULL;
+
 	for (size_t i = 0; i < SIM_MAX_GI; i++) {
 		const struct sim_gi *gi = &m->gpus[gpu].gi[i];
 
-		for (size_t k = 0; gi->used && k < SIM_MAX_CI; k++) {
-			if (gi->ci[k].used) {
-				add_instance(m, gpu, gi, &gi->ci[k]);
-				return true;
-			}
+		if (!gi->used || (first && gi->id > first_gi->id))
+			continue;
+		for (size_t k = 0; k < SIM_MAX_CI; k++) {
+			const struct sim_ci *ci = &gi->ci[k];
+
+			if (!ci->used || (first && first_gi == gi && ci->id > first->id))
+				continue;
+			first_gi = gi;
+			first = ci;
 		}
 	}
-	return false;
+	if (first)
+		add_instance(m, gpu, first_gi, first);
+	return first != NULL;
 }
 
 static void add_default(const struct sim_machine *m)

@@ -139,20 +139,33 @@ static uint32_t gi_id(const struct sim_gpu *gpu, struct sim_placement at)
 	return parts - 1 + at.start / at.size;
 }
 
+/* A free entry where the table stays in the order of ids; NULL if it is full. */
+static struct sim_gi *insert_gi(struct sim_gpu *gpu, uint32_t id)
+{
+	uint32_t used = 0, at = 0;
+
+	for (uint32_t i = 0; i < SIM_MAX_GI; i++)
+		if (gpu->gi[i].used && used++ != i)
+			gpu->gi[used - 1] = gpu->gi[i];
+	if (used == SIM_MAX_GI)
+		return NULL;
+	while (at < used && gpu->gi[at].id < id)
+		at++;
+	memmove(&gpu->gi[at + 1], &gpu->gi[at], (used - at) * sizeof(gpu->gi[0]));
+	for (uint32_t i = used + 1; i < SIM_MAX_GI; i++)
+		gpu->gi[i].used = false;
+	return &gpu->gi[at];
+}
+
 struct sim_gi *rules_create(struct sim_gpu *gpu, const struct sim_profile *profile, struct sim_placement at)
 {
-	if (!rules_fits(gpu, profile, at))
-		return NULL;
-	for (uint32_t i = 0; i < SIM_MAX_GI; i++) {
-		struct sim_gi *gi = &gpu->gi[i];
+	uint32_t id = gi_id(gpu, at);
+	struct sim_gi *gi = rules_fits(gpu, profile, at) ? insert_gi(gpu, id) : NULL;
 
-		if (gi->used)
-			continue;
-		*gi = (struct sim_gi){ .used = true, .serial = ++gpu->next_serial, .id = gi_id(gpu, at),
+	if (gi)
+		*gi = (struct sim_gi){ .used = true, .serial = ++gpu->next_serial, .id = id,
 				       .profile = (uint32_t)(profile - gpu->profiles), .placement = at };
-		return gi;
-	}
-	return NULL;
+	return gi;
 }
 
 /* By NVML_COMPUTE_INSTANCE_PROFILE_*: slices, and the grid on which such an instance may start. */

@@ -83,7 +83,7 @@ DECODER(bar)
 		return kind == BAR_SYNC && decode_warp_barrier(b, s);
 	take(s, "cta");
 	take(s, "aligned");
-	if (kind < 0 || (red && type != (kind == BAR_POPC ? T_U32 : T_PRED)))
+	if (kind < 0 || !all_taken(s) || (red && type != (kind == BAR_POPC ? T_U32 : T_PRED)))
 		return false;
 	operands(b, s, kind == BAR_ARRIVE ? 2 : 1 + 2 * red, 2 + 2 * red);
 	if (red)

@@ -314,13 +314,6 @@ DECODER(trap)
 	return true;
 }
 
-DECODER(setmaxnreg)
-{
-	(void)b;
-	(void)s;
-	return false;
-}
-
 static HANDLER(run_yield)
 {
 	t->pc = i + 1;

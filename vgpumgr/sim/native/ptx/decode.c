@@ -73,7 +73,6 @@ static const struct opcode opcodes[] = {
 	{ "sad", decode_sad, 0 },
 	{ "selp", decode_selp, 0 },
 	{ "set", decode_set, 0 },
-	{ "setmaxnreg", decode_setmaxnreg, 0 },
 	{ "setp", decode_setp, 0 },
 	{ "shf", decode_funnel, 0 },
 	{ "shfl", decode_shfl, 0 },
@@ -181,6 +180,8 @@ static bool literal_bits(const struct operand *o, enum type type, uint64_t *bits
 	*bits = o->bits;
 	if (o->kind == O_INT)
 		return type == T_PRED ? true : !type_float(type) || type == T_F16 || type == T_BF16 || type == T_F16X2 || type == T_BF16X2;
+	if (type == T_PRED || (!type_float(type) && type >= T_U8)) /* bits may be written as a float, numbers not */
+		return false;
 	if (o->kind == O_F32) {
 		if (type_size(type) == 8) {
 			f64.f = (double)f32.f;

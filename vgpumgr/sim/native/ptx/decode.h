@@ -56,7 +56,7 @@ _Noreturn void bad_operand(struct body *b, const struct statement *s, uint32_t n
 	X(mov) X(cvta) X(isspacep) X(selp) X(slct) X(setp) X(set)                                                    \
 	X(fma) X(approx) X(copysign) X(testp) X(cvt) X(ld) X(st) X(prefetch) X(cp_async)                             \
 	X(atom) X(red) X(fence) X(bra) X(brx) X(call) X(ret) X(exit) X(trap) X(shfl) X(vote) X(match) X(redux)       \
-	X(activemask) X(elect) X(bar) X(nanosleep) X(setmaxnreg)
+	X(activemask) X(elect) X(bar) X(nanosleep)
 #define X(name) DECODER(name);
 DECODERS(X)
 #undef X
@@ -67,7 +67,6 @@ bool decode_float_minmax(struct body *b, struct statement *s, enum type type);
 bool decode_float_unary(struct body *b, struct statement *s, enum type type);
 bool decode_float_div(struct body *b, struct statement *s, enum type type);
 bool decode_half(struct body *b, struct statement *s, enum type type, uint32_t op);
-handler *compare_half(enum type type);
 
 /* Emitted by other files' decoders. */
 handler run_mov, run_not_predicate, run_guard, run_guard_not, run_exit, run_ret, run_unsupported, run_bra, run_bra_back;

@@ -30,7 +30,7 @@ OP(fma_f64_general, volatile double a = get_f64(r[i->a]); volatile double b = ge
    round_end(i->flags); r[i->d] = put_f64(out))
 
 /* -0 is less than +0; a NaN loses against a number unless .NaN asks for it. */
-#define PICK(T, suffix, nan_value)                                                                                   \
+#define PICK(T, suffix)                                                                                              \
 	static T pick_##suffix(T a, T b, bool max, bool nan)                                                         \
 	{                                                                                                            \
 		if (a != a || b != b)                                                                                \
@@ -39,8 +39,8 @@ OP(fma_f64_general, volatile double a = get_f64(r[i->a]); volatile double b = ge
 			return (signbit(a) != 0) == max ? b : a;                                                     \
 		return (a < b) == max ? b : a;                                                                       \
 	}
-PICK(float, f32, 0)
-PICK(double, f64, 0)
+PICK(float, f32)
+PICK(double, f64)
 #define MINMAX(name, max)                                                                                            \
 	OP(name##_f32, r[i->d] = put_f32_result(pick_f32(get_f32(r[i->a]), get_f32(r[i->b]), max, false)))           \
 	OP(name##_f64, r[i->d] = put_f64(pick_f64(get_f64(r[i->a]), get_f64(r[i->b]), max, false)))                  \

@@ -5,6 +5,8 @@
  */
 #include "rounding.h"
 
+#include <float.h>
+
 float half_to_float(uint16_t half)
 {
 	uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3ff;
@@ -87,10 +89,24 @@ static u16 half_pick(u16 a, u16 b, bool max, uint32_t flags)
 	return (x < y) == max ? b : a;
 }
 
+/*
+ * p + z, rounded to odd: a rest below long double's last place must not vanish, for p may lie half-way between two
+ * numbers of the narrow format.
+ */
+static long double add_to_odd(long double p, long double z)
+{
+	volatile long double sum = p + z, back = sum - p, rest = (p - (sum - back)) + (z - back);
+	int e;
+
+	if (!isfinite(sum) || rest == 0 || fmodl(ldexpl(frexpl(sum, &e), LDBL_MANT_DIG), 2) != 0)
+		return sum;
+	return nextafterl(sum, rest > 0 ? HUGE_VALL : -HUGE_VALL);
+}
+
 static u16 half_arithmetic(enum half_operation op, u16 a, u16 b, u16 c, uint32_t flags)
 {
 	long double x = (long double)widen(a, flags), y = (long double)widen(b, flags), z = (long double)widen(c, flags);
-	long double v = op == H_ADD ? x + y : op == H_SUB ? x - y : op == H_MUL ? x * y : x * y + z;
+	long double v = op == H_ADD ? x + y : op == H_SUB ? x - y : op == H_MUL ? x * y : add_to_odd(x * y, z);
 	u16 out;
 
 	if (flags & FLAG_SAT)

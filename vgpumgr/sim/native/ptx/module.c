@@ -332,21 +332,6 @@ static void parse_variable(struct parser *p, enum space space, bool is_extern)
 	expect(p, ';');
 }
 
-static void parse_alias(struct parser *p)
-{
-	struct text name = expect_name(p);
-	struct symbol *from = module_find(p->module, name), *to;
-	struct text target;
-
-	expect(p, ',');
-	target = expect_name(p);
-	to = module_find(p->module, target);
-	if (!from || !to || from->kind != SYMBOL_FUNCTION || to->kind != SYMBOL_FUNCTION || from->function->has_body ||
-	    from->function->entry)
-		fail(p, PTX_SYNTAX, p->token.line, "bad alias");
-	fail(p, PTX_UNSUPPORTED, p->token.line, "alias");
-}
-
 static void parse_directive(struct parser *p, bool is_extern)
 {
 	uint32_t line = p->token.line;
@@ -370,7 +355,7 @@ static void parse_directive(struct parser *p, bool is_extern)
 	else if (text_is(name, ".pragma"))
 		skip_statement(p);
 	else if (text_is(name, ".alias"))
-		parse_alias(p);
+		fail(p, PTX_UNSUPPORTED, line, "aliases");
 	else if (text_is(name, ".address_size")) {
 		if (expect_int(p) != 64)
 			fail(p, PTX_UNSUPPORTED, line, "addresses that are not of 64 bits");

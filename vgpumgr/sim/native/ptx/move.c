@@ -98,7 +98,8 @@ DECODER(mov)
 		return can_pack(&s->operands[0], type) && decode_unpack(b, s, type);
 	if (s->operands[1].kind == O_VECTOR)
 		return can_pack(&s->operands[1], type) && decode_pack(b, s, type);
-	/* a variable's address fits only a whole register, except one in shared or local memory */
+	if (s->operands[1].kind == O_SYMBOL && s->operands[1].symbol->space != SPACE_SHARED && type_size(type) != 8)
+		bad_operand(b, s, 1, "a register of 64 bits for this address");
 	if (type == T_PRED) {
 		uint32_t a = src_predicate(b, s, 1);
 

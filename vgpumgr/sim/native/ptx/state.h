@@ -13,7 +13,7 @@ enum {
 	BARRIERS = 16,
 	CACHE = 64,
 	FUEL = 20000,                   /* backward branches and calls before another thread gets its turn */
-	STACK_SLOTS = 1 << 20,          /* register cells of one thread, all frames together */
+	STACK_SLOTS = 1 << 17,          /* register cells of one thread, all frames together */
 	LOCAL_BYTES = 512 << 10,        /* local memory of one thread, as the hardware's bound */
 	MAX_SHARED = 227 << 10,
 };

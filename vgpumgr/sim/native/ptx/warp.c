@@ -168,11 +168,10 @@ static void warp_barrier(struct thread *lanes, uint32_t members)
 }
 
 /* The lanes that `t` waits for, if all of them are there; else 0. */
-static uint32_t gathered(const struct worker *w, const struct thread *lanes, uint32_t n, const struct thread *t)
+static uint32_t gathered(const struct thread *lanes, uint32_t n, const struct thread *t)
 {
 	uint32_t members = 0;
 
-	(void)w;
 	for (uint32_t k = 0; k < n; k++) {
 		const struct thread *o = &lanes[k];
 
@@ -221,7 +220,7 @@ bool warp_settle(struct worker *w, uint32_t warp)
 	bool settled = false;
 
 	for (uint32_t k = 0; k < n; k++) {
-		if (lanes[k].state != THREAD_WARP || !(members = gathered(w, lanes, n, &lanes[k])))
+		if (lanes[k].state != THREAD_WARP || !(members = gathered(lanes, n, &lanes[k])))
 			continue;
 		((warp_operation *)(uintptr_t)lanes[k].pc->imm)(lanes, members);
 		release(lanes, members, 2);

@@ -51,13 +51,14 @@ CUresult shim_connect(void)
 	if (atomic_load(&state.conn))
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&state.lock);
-	if (!state.atfork)
-		state.atfork = !pthread_atfork(NULL, NULL, child);
 	if (!atomic_load(&state.conn)) {
 		error = vg_conn_open(schema, VGPUMGR_VERSION, &conn);
 		if (!error)
 			atomic_store(&state.conn, conn);
 	}
+	/* after the transport's own: handlers of the child run in this order, and ours closes the connection */
+	if (!error && !state.atfork)
+		state.atfork = !pthread_atfork(NULL, NULL, child);
 	pthread_mutex_unlock(&state.lock);
 	if (!error)
 		return CUDA_SUCCESS;

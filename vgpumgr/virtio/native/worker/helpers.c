@@ -75,7 +75,7 @@ static void start_helper(struct wk_session *s)
 int wk_offload(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call, const struct wk_operation *o)
 {
 	struct wk_job *job = malloc(sizeof(*job) + call->payload_length);
-	bool taken = false;
+	bool queued = false, taken = false;
 
 	if (!job)
 		return -ENOMEM;
@@ -87,22 +87,29 @@ int wk_offload(struct wk_session *s, struct vg_lane *lane, const struct vg_call 
 		*s->last = job;
 		s->last = &job->next;
 		s->jobs++;
+		queued = true;
 		start_helper(s);
 		taken = s->helpers > 0;
 		pthread_cond_signal(&s->work);
 	}
 	pthread_mutex_unlock(&s->lock);
-	if (!taken && s->jobs >= WK_JOBS)
+	if (!queued)
 		free(job);
 	return taken ? 0 : -EAGAIN; /* more waiting calls than a process has threads: refused, and the session ends */
 }
 
 void wk_helpers_stop(struct wk_session *s)
 {
+	struct wk_job *job;
+
 	pthread_mutex_lock(&s->lock);
 	s->stopping = true;
 	pthread_cond_broadcast(&s->work);
 	while (s->helpers)
 		pthread_cond_wait(&s->idle, &s->lock);
+	while ((job = s->first)) { /* no thread could be started for it */
+		s->first = job->next;
+		free(job);
+	}
 	pthread_mutex_unlock(&s->lock);
 }

@@ -1,0 +1,75 @@
+"""The worker's decoders under address and undefined-behaviour sanitizers, on a driver that fails on request."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_codegen import _include
+from tests.unit.transport_rig import LIB
+from vgpumgr.virtio.codegen.__main__ import load
+
+pytestmark = pytest.mark.native
+
+HERE = Path(__file__).parent
+NATIVE = HERE.parents[1] / "vgpumgr" / "virtio" / "native"
+
+
+@pytest.fixture(scope="module")
+def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The worker's sources, without channel and main(), around the fuzzer's loop."""
+    program = tmp_path_factory.mktemp("fuzz") / "calls_fuzz"
+    worker = [p for p in sorted((NATIVE / "worker").glob("*.c")) if p.name != "main.c"]
+    sources = [
+        *worker,
+        NATIVE / "codec/codec.c",
+        NATIVE / "generated/vg_codec.c",
+        NATIVE / "generated/vg_dispatch.c",
+    ]
+    flags = [
+        "-g",
+        "-O1",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-fno-strict-aliasing",
+        "-pthread",
+    ]
+    defines = ["-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", '-DVGPUMGR_VERSION="fuzz"']
+    includes = [f"-I{NATIVE / d}" for d in ("", "codec", "generated", "worker")] + [
+        f"-isystem{_include()}"
+    ]
+    command = [
+        "cc",
+        *flags,
+        *defines,
+        *includes,
+        "-o",
+        str(program),
+        str(HERE / "calls_fuzz.c"),
+        *map(str, sources),
+    ]
+    subprocess.run([*command, "-ldl"], check=True, capture_output=True)
+    return program
+
+
+def test_every_operation_has_a_seed() -> None:
+    seeds = {p.stem for p in (HERE / "corpus" / "calls").glob("*.bin")}
+    assert {o.name for o in load().operations} <= seeds
+
+
+def test_nothing_that_a_guest_sends_harms_the_worker(fuzzer: Path) -> None:
+    corpus = sorted((HERE / "corpus" / "calls").glob("*.bin"))
+    rounds = os.environ.get("VGPUMGR_FUZZ_ROUNDS", "4000")
+    seed = os.environ.get("VGPUMGR_FUZZ_SEED", "1")
+    command = [
+        str(fuzzer),
+        str(LIB / "bin" / "null" / "libcuda.so.1"),
+        rounds,
+        seed,
+        *map(str, corpus),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]

@@ -1,0 +1,145 @@
+"""The verbs attach, detach, vm and virtio: what they ask for, what they print, when they stop."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.service import Bench, make_bench
+from vgpumgr.cli.arguments import GlobalOptions
+from vgpumgr.cli.main import main
+from vgpumgr.cli.session import Session
+from vgpumgr.cli.streams import Streams
+from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.record import Transport
+from vgpumgr.virtio.channel import ChannelStatus, Lane
+
+
+@dataclass
+class Cli:
+    """The program on a bench; every call is kept."""
+
+    bench: Bench
+    calls: list[tuple[str, dict[str, Any]]]
+    code: int = 0
+    out: str = ""
+    err: str = ""
+
+    def call(self, operation: str, **params: Any) -> dict[str, Any]:
+        self.calls.append((operation, params))
+        service = self.bench.service
+        if operation == "attach":
+            dry_run, transport = params.pop("dry_run"), Transport(params.pop("transport"))
+            document: Any = service.attach(AttachRequest(transport=transport, **params), dry_run)
+        elif operation == "detach":
+            document = service.detach(**params)
+        elif operation in ("show_vm", "show_channel"):
+            document = getattr(service, operation)(params["selector"])
+        else:
+            document = getattr(service, operation)()
+        return document.model_dump(mode="json", by_alias=True)  # type: ignore[no-any-return]
+
+    def run(self, *words: str) -> str:
+        options = GlobalOptions()
+        out, err = io.StringIO(), io.StringIO()
+
+        @contextmanager
+        def backend(_options: GlobalOptions) -> Iterator[Cli]:
+            yield self
+
+        streams = Streams(options, out, err)
+        self.code = main(list(words), Session(options, streams, backend))
+        self.out, self.err = out.getvalue(), err.getvalue()
+        return self.out
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(make_bench(tmp_path), [])
+
+
+def use(cli: Cli, vm_id: str) -> None:
+    """Somebody in the guest uses the channel."""
+    lane = Lane(3, 412, "matmul", True, 1000, 1 << 20, 2048, 64 << 20)
+    status: ChannelStatus = cli.bench.channels.running[vm_id]
+    cli.bench.channels.running[vm_id] = replace(
+        status, hello_serial=True, lanes=(lane,), calls=1000, bytes_in=1 << 20, bytes_out=2048
+    )
+
+
+def test_attach_passes_every_option_on(cli: Cli) -> None:
+    cli.run(
+        *("attach", "vm01", "--profile", "1g.10gb", "--gpu", "0", "--backend", "forward"),
+        *("--config", "--transport", "serial", "--hello-timeout", "3", "--dry-run"),
+    )
+    assert cli.code == 0, cli.err
+    ((operation, _),) = cli.calls
+    assert operation == "attach"
+    assert "would attach 1g.10gb on GPU 0 to vm01:" in cli.out
+    assert "  + start the worker (virtio-serial)" in cli.out
+
+
+def test_story(cli: Cli) -> None:
+    out = cli.run("attach", "vm01", "--profile", "1g.10gb")
+    assert out.startswith("attached 1g.10gb on GPU 0 to vm01 (at the next start):")
+    id_ = cli.bench.store.list_attachments()[0].id
+    use(cli, id_)
+    assert "matmul (412)" in cli.run("vm", "list")
+    shown = cli.run("vm", "show", "vm01")
+    assert "matmul (guest pid 412, ring): 1000 calls, 1 MiB in, 2 KiB out, holds 64 MiB" in shown
+    assert cli.run("virtio", "list", "-o", "csv", "--columns", "vm,calls,in,memory") == (
+        f"vm,calls,in,memory\nvm01,1000,{1 << 20},{64 << 20}\n"
+    )
+    assert "channel of vm01" in cli.run("virtio", "show", id_)
+    assert cli.run("vm", "list", "-o", "name") == "vm01\nvm02\nvm03\n"
+    plan = json.loads(cli.run("detach", "vm01", "--dry-run", "-o", "json"))
+    assert plan["schema"] == "vgpumgr/v1"
+    assert plan["dry_run"]
+    assert "detached 1g.10gb from vm01:" in cli.run("detach", "vm01", "--yes")
+    assert cli.bench.store.list_attachments() == ()
+
+
+def test_detach_asks_when_the_slice_is_in_use(cli: Cli) -> None:
+    cli.run("attach", "vm01", "--profile", "1g.10gb")
+    use(cli, cli.bench.store.list_attachments()[0].id)
+    cli.run("detach", "vm01")
+    assert cli.code == 2
+    assert "held by: matmul (412)" in cli.err
+    assert "try:     vgpumgr detach vm01 --yes        (VG214, exit 2)" in cli.err
+    assert len(cli.bench.store.list_attachments()) == 1
+
+
+def test_detach_of_an_idle_slice_does_not_ask(cli: Cli) -> None:
+    cli.run("attach", "vm01", "--profile", "1g.10gb")
+    cli.run("detach", "vm01")
+    assert cli.code == 0
+
+
+def test_errors_as_text_and_json(cli: Cli) -> None:
+    cli.run("attach", "vm03", "--profile", "1g.10gb")
+    assert cli.code == 6
+    assert cli.err.startswith('error:   cannot attach to vm "vm03": it has no free PCI slot\n')
+    cli.run("attach", "vm03", "--profile", "1g.10gb", "-o", "json")
+    assert json.loads(cli.err)["error"]["id"] == "VG207"
+    cli.run("attach", "vm01")
+    assert cli.code == 2
+    cli.run("attach", "vm01", "--profile", "1g.10gb", "-o", "csv")
+    assert cli.code == 2
+
+
+@pytest.mark.parametrize(
+    "words", ["attach", "detach", "vm list", "vm show", "virtio list", "virtio show"]
+)
+def test_every_help_page_has_examples(
+    cli: Cli, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.run(*words.split(), "--help")
+    assert cli.code == 0
+    assert capsys.readouterr().out.count(f"vgpumgr {words}") >= 2

@@ -1,0 +1,69 @@
+"""Programs compiled by nvcc, from the runtime's shim down to the simulated driver in the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.guest.build_programs import build_programs
+from tests.unit.calls_rig import run_program, run_python, simulated_channel
+from tests.unit.transport_rig import Rig
+
+pytestmark = [pytest.mark.native, pytest.mark.cuda]
+
+PROGRAMS = (
+    "vectoradd",
+    "matmul",
+    "reduction",
+    "histogram",
+    "overlap",
+    "device_functions",
+    "errors",
+    "vectoradd12",
+)
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Path]:
+    return build_programs(PROGRAMS)
+
+
+@pytest.fixture(scope="module", params=["ring", "serial"])
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with simulated_channel(request.param, tmp_path_factory.mktemp("sim")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_gives_right_results(name: str, rig: Rig, programs: dict[str, Path]) -> None:
+    done = run_program(rig, str(programs[name]))
+    assert done.returncode == 0, (done.stdout, done.stderr, rig.status())
+    assert rig.status().violations.count == 0
+
+
+def test_host_functions_run_in_stream_order_and_hold_up_no_other_thread(rig: Rig) -> None:
+    """Work after a host function waits for it; another thread of the process goes on meanwhile."""
+    run_python(
+        rig,
+        """
+import threading
+ctx = context(); p = memory(4); back = ctypes.create_string_buffer(4); seen = []; go = threading.Event()
+FN = ctypes.CFUNCTYPE(None, c_void_p); stream = c_void_p(); event = c_void_p()
+ok(cu.cuStreamCreate(byref(stream), 1)); ok(cu.cuEventCreate(byref(event), 0))
+slow = FN(lambda data: (go.wait(60), seen.append(data)))
+quick = FN(lambda data: seen.append(data))
+ok(cu.cuLaunchHostFunc(stream, slow, c_void_p(1))); ok(cu.cuLaunchHostFunc(stream, quick, c_void_p(2)))
+ok(cu.cuMemsetD8Async(p, 9, c_size_t(4), stream)); ok(cu.cuEventRecord(event, stream))
+assert cu.cuEventQuery(event) == 600 and cu.cuStreamQuery(stream) == 600 and seen == []
+waiter = threading.Thread(target=lambda: (cu.cuCtxSetCurrent(ctx), seen.append(-cu.cuStreamSynchronize(stream))))
+waiter.start()
+q = memory(4)                                      # another thread of the process is not held up
+ok(cu.cuMemsetD8_v2(q, 5, c_size_t(4))); ok(cu.cuMemcpyDtoH_v2(back, q, c_size_t(4))); assert back.raw == bytes([5]) * 4
+assert seen == [] and waiter.is_alive()
+go.set(); waiter.join(60)
+assert seen == [1, 2, 0], seen
+ok(cu.cuMemcpyDtoH_v2(back, p, c_size_t(4))); assert back.raw == bytes([9]) * 4; ok(cu.cuEventQuery(event))
+""",
+    )

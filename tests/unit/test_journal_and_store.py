@@ -1,0 +1,336 @@
+"""The journal and the state file: what survives a crash, a torn write, and other versions."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vgpumgr.errors import (
+    AlreadyAttachedError,
+    JournalError,
+    RollbackIncompleteError,
+    RolledBackError,
+    StoreTooNewError,
+    VgpumgrError,
+)
+from vgpumgr.model.identity import GpuUuid, MigUuid
+from vgpumgr.model.mig import Placement
+from vgpumgr.model.slice import Backend, MigInstanceRef
+from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.journal import Journal
+from vgpumgr.plan.record import AddedController, AttachmentRecord, AttachmentState, Transport
+from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan
+from vgpumgr.store.attachments import SqliteAttachments
+
+GPU = GpuUuid("GPU-00000000-0000-4000-8000-000000000001")
+MIG = MigUuid("MIG-00000000-0000-4000-8000-000000000002")
+RECORD = AttachmentRecord(
+    id="a1",
+    vm_name="vm01",
+    vm_uuid="u1",
+    gpu=GPU,
+    profile="1g.10gb",
+    gpu_profile_id=19,
+    placement=Placement(0, 1),
+    memory_bytes=10 << 30,
+    backend=Backend.FORWARD,
+    transport=Transport.AUTO,
+    created_s=1.5,
+)
+FULL = replace(
+    RECORD,
+    mig=MigInstanceRef(7, 0, Placement(0, 1), MIG),
+    state=AttachmentState.ATTACHED,
+    mig_mode_enabled=True,
+    controllers=(AddedController("pci", 3, "pcie-root-port"),),
+)
+
+
+# ---- journal
+
+
+def write(path: Path, count: int) -> None:
+    journal = Journal(path, "boot")
+    for number in range(count):
+        journal.append(f"op{number}", "begin", {"number": number, "text": "ä\n"})
+    journal.close()
+
+
+def test_reads_what_was_written_and_counts_on(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "journal"
+    write(path, 2)
+    write(path, 1)
+    events = list(Journal(path, "boot").read())
+    assert [(e.seq, e.op, e.data["number"]) for e in events] == [
+        (1, "op0", 0),
+        (2, "op1", 1),
+        (3, "op0", 0),
+    ]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@given(st.integers(min_value=0, max_value=400))
+@settings(max_examples=60, deadline=None)
+def test_torn_at_any_byte_the_whole_lines_remain(cut: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "journal"
+        write(path, 3)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:cut])
+        lines = whole[:cut].count(b"\n")
+        journal = Journal(path, "boot")
+        assert len(list(journal.read())) == lines
+        journal.append("next", "begin", {})
+        journal.close()
+        events = list(journal.read())
+        assert [e.seq for e in events] == list(range(1, lines + 2))
+        assert len(list(Path(directory).iterdir())) == 1
+
+
+@given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
+@settings(max_examples=60, deadline=None)
+def test_flipped_anywhere_it_is_noticed_and_never_stops_us(where: int, bits: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "journal"
+        write(path, 3)
+        data = bytearray(path.read_bytes())
+        data[where % len(data)] ^= bits
+        path.write_bytes(data)
+        journal = Journal(path, "boot")
+        journal.append("next", "begin", {})
+        journal.close()
+        events = list(Journal(path, "boot").read())
+        assert events[-1].op == "next"
+        kept = [p for p in Path(directory).iterdir() if "corrupt" in p.name]
+        # moved aside and kept, unless only the last line was hit, which looks torn
+        assert [p.read_bytes() for p in kept] in ([bytes(data)], [])
+        assert bool(kept) == (len(events) == 1) or len(events) == 3
+
+
+@pytest.mark.parametrize(("last", "rotated"), [("end", True), ("intent", False)])
+def test_a_large_journal_is_put_away_once_all_is_finished(
+    tmp_path: Path, last: str, rotated: bool
+) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path, "boot")
+    journal.append("op", "begin", {"text": "x" * (1 << 20)})
+    journal.append("op", last, {})
+    journal.close()
+    journal = Journal(path, "boot")
+    journal.append("next", "begin", {})
+    journal.close()
+    assert (tmp_path / "journal.old").exists() == rotated
+    assert [e.seq for e in Journal(path, "boot").read()][-1] == 3, "numbers go on"
+
+
+def test_nothing_is_done_that_cannot_be_journalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    plan = Plan("attach", "vm", (Put("a"),))
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(JournalError) as caught:
+        Executor(world, Journal(tmp_path / "journal", "boot")).run(plan, "op")
+    assert "Input/output error" in str(caught.value.cause)
+    assert world.things == []
+
+
+def test_intent_is_on_disk_before_the_step(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    seen: list[list[str]] = []
+
+    class Look(Put):
+        def do(self, world: World) -> None:
+            assert world.things == []
+            seen.append([e.event for e in Journal(path, "boot").read()])
+
+    Executor(World(), Journal(path, "boot")).run(Plan("x", "y", (Look("a"), Look("b"))), "op")
+    assert seen == [["begin", "intent"], ["begin", "intent", "intent"]]
+    assert Journal(path, "boot").unfinished() == {}
+
+
+# ---- executor, on a world that is a list
+
+
+class World:
+    """Things that are there, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.things: list[str] = []
+
+
+class StepError(VgpumgrError):
+    """A failure on request."""
+
+
+@dataclass(frozen=True)
+class Put:
+    """Puts a thing there; fails before or after that, and undoing may fail too."""
+
+    name: str
+    fails: str = ""
+    undo_fails: bool = False
+    kind: ClassVar[str] = "test.put"
+
+    @property
+    def target(self) -> dict[str, object]:
+        return {"name": self.name}
+
+    def describe(self) -> str:
+        return f"put {self.name}"
+
+    def do(self, world: World) -> None:
+        if self.fails == "nothing":
+            raise NothingDoneError(StepError("refused"))
+        if self.fails == "before":
+            raise StepError("before")
+        world.things.append(self.name)
+        if self.fails == "after":
+            raise StepError("after")
+        if self.fails == "bug":
+            raise ZeroDivisionError
+
+    def undo(self, world: World) -> None:
+        if self.undo_fails:
+            raise StepError("stuck")
+        assert world.things[-1] == self.name or world.things[-1] in self.stuck(world)
+        world.things.remove(self.name)
+
+    def stuck(self, world: World) -> Sequence[str]:
+        return [thing for thing in world.things if thing.startswith("stuck")]
+
+    def observe(self, world: World) -> bool:
+        return self.name in world.things
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=6),
+    st.integers(min_value=0, max_value=6),
+    st.sampled_from(["nothing", "before", "after", "bug"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_executor_undoes_in_reverse_and_lists_what_is_left(
+    stuck: list[bool], failing: int, how: str
+) -> None:
+    steps = [
+        Put(f"{'stuck' if s else 'thing'}{i}", how if i == failing else "", s)
+        for i, s in enumerate(stuck)
+    ]
+    world = World()
+    with tempfile.TemporaryDirectory() as directory:
+        journal = Journal(Path(directory) / "journal", "boot")
+        executor = Executor(world, journal)
+        plan = Plan("attach", "vm", tuple(steps))
+        happened = steps[: failing + (how in ("after", "bug"))]
+        left = [step.name for step in happened if step.undo_fails]
+        if failing >= len(steps):
+            executor.run(plan, "op")
+            assert world.things == [step.name for step in steps]
+        elif left:
+            with pytest.raises(RollbackIncompleteError) as caught:
+                executor.run(plan, "op")
+            assert all(name in str(caught.value.why) for name in left)
+            assert world.things == left
+            assert list(journal.unfinished()) == ["op"]
+        else:
+            expected = StepError if not happened and how != "bug" else RolledBackError
+            with pytest.raises(expected):
+                executor.run(plan, "op")
+            assert world.things == []
+        if not left:
+            assert journal.unfinished() == {}
+        journal.close()
+
+
+def test_a_plan_that_stops_leaves_what_was_done(tmp_path: Path) -> None:
+    world = World()
+    plan = Plan("detach", "vm", (Put("a"), Put("b", "before"), Put("c")), OnFailure.STOP)
+    with pytest.raises(StepError, match="before"):
+        Executor(world, Journal(tmp_path / "journal", "boot")).run(plan, "op")
+    assert world.things == ["a"]
+
+
+# ---- store
+
+
+def test_store_keeps_every_field(tmp_path: Path) -> None:
+    store = SqliteAttachments(tmp_path / "deep" / "state.sqlite")
+    assert store.list_attachments() == ()
+    assert not (tmp_path / "deep").exists(), "reading makes nothing"
+    store.save_attachment(RECORD)
+    store.save_attachment(FULL)
+    assert SqliteAttachments(tmp_path / "deep" / "state.sqlite").list_attachments() == (FULL,)
+    (owner,) = store.list_owners()
+    assert (owner.gpu, owner.gpu_instance_id, owner.vm_name) == (GPU, 7, "vm01")
+    attachment = FULL.attachment
+    assert attachment is not None
+    assert attachment.slice.cuda_device == MIG
+    store.delete_attachment("a1")
+    store.delete_attachment("a1")
+    assert store.list_attachments() == ()
+
+
+def test_one_attachment_for_a_vm(tmp_path: Path) -> None:
+    store = SqliteAttachments(tmp_path / "state.sqlite")
+    store.save_attachment(RECORD)
+    with pytest.raises(AlreadyAttachedError):
+        store.save_attachment(replace(RECORD, id="a2"))
+    assert store.list_attachments() == (RECORD,)
+
+
+def test_wal_strict_and_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    SqliteAttachments(path).save_attachment(RECORD)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        with pytest.raises(sqlite3.IntegrityError):
+            connection.execute("UPDATE attachment SET created_s = 'yesterday'")
+        connection.rollback()
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreTooNewError) as caught:
+        SqliteAttachments(path).list_attachments()
+    assert "99" in str(caught.value.cause)
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, but long enough" * 100, b"\0" * 4096])
+def test_a_corrupt_file_is_moved_aside(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "state.sqlite"
+    path.write_bytes(content)
+    store = SqliteAttachments(path)
+    assert store.list_attachments() == ()
+    store.save_attachment(RECORD)
+    assert store.list_attachments() == (RECORD,)
+    (aside,) = tmp_path.glob("*.corrupt-*")
+    assert aside.read_bytes() == content
+
+
+def test_many_writers(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+
+    def work(number: int) -> None:
+        for turn in range(5):
+            record = replace(RECORD, id=f"{number}-{turn}", vm_uuid=f"{number}-{turn}")
+            SqliteAttachments(path).save_attachment(record)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(SqliteAttachments(path).list_attachments()) == 20

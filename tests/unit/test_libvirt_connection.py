@@ -1,0 +1,74 @@
+"""The connection to libvirt when libvirt is not there, or does not answer."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from vgpumgr.domain.deadline import LateCallError, run_with_deadline
+from vgpumgr.domain.hypervisor import Scope
+from vgpumgr.domain.libvirt import LibvirtHypervisor
+from vgpumgr.errors import (
+    LibvirtDownError,
+    LibvirtError,
+    LibvirtLateError,
+    LibvirtPermissionError,
+    VmNotFoundError,
+)
+
+
+def test_test_driver() -> None:
+    with LibvirtHypervisor("test:///default") as hypervisor:
+        (vm,) = hypervisor.list_vms()
+        assert (vm.name, vm.state) == ("test", "running")
+        assert vm.live is not None
+        assert hypervisor.read_vm(vm.uuid) == hypervisor.read_vm("test")
+        with pytest.raises(VmNotFoundError) as caught:
+            hypervisor.read_vm("tset")
+        assert "near names: test" in str(caught.value.why)
+        with pytest.raises(LibvirtError) as refused:
+            hypervisor.attach_device(vm.uuid, "<shmem name='x'/>", Scope.LIVE)
+        assert "not supported by the connection driver" in str(refused.value.cause)
+        assert hypervisor.read_qemu_owner() is None
+
+
+def test_nobody_listens(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    hypervisor = LibvirtHypervisor(f"qemu+unix:///system?socket={tmp_path}/none")
+    with pytest.raises(LibvirtDownError) as caught:
+        hypervisor.read_vm("x")
+    assert "No such file" in str(caught.value.cause)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_somebody_listens_and_never_answers(tmp_path: Path) -> None:
+    """As a libvirtd that is stopped or deadlocked: the call ends at its deadline, and so does the program."""
+    path = str(tmp_path / "hangs")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        hypervisor = LibvirtHypervisor(f"qemu+unix:///system?socket={path}", call_timeout_s=0.3)
+        with pytest.raises(LibvirtLateError) as caught:
+            hypervisor.list_vms()
+        assert caught.value.id == "VG203"
+        assert "no answer in 0.3 s" in str(caught.value.cause)
+        hypervisor.close()
+
+
+def test_permission_denied() -> None:
+    hypervisor = LibvirtHypervisor("qemu:///system")
+    error = hypervisor._down("Failed to connect socket: Permission denied")
+    assert isinstance(error, LibvirtPermissionError)
+    assert error.exit_code == 4
+
+
+def test_deadline() -> None:
+    assert run_with_deadline(lambda: 1, 5) == 1
+    with pytest.raises(ZeroDivisionError):
+        run_with_deadline(lambda: 1 // 0, 5)
+    forever = threading.Event()
+    with pytest.raises(LateCallError):
+        run_with_deadline(forever.wait, 0.05)
+    forever.set()
