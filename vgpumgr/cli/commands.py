@@ -34,6 +34,7 @@ TOP_LEVEL = (
     Verb("status", "vgpumgr.cli.status", "Show whether all is as it is recorded."),
     Verb("diff", "vgpumgr.cli.diff", "Compare what is recorded with what is."),
     Verb("recover", "vgpumgr.cli.recover", "Settle what a crash interrupted, repair what differs."),
+    Verb("why", "vgpumgr.cli.why", "Say why a profile cannot be had now, and what would help."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 
@@ -52,6 +53,7 @@ GROUPS = (
         (
             Verb("list", "vgpumgr.cli.mig_list", "List the MIG instances."),
             Verb("profiles", "vgpumgr.cli.mig_profiles", "List the profiles and what still fits."),
+            Verb("defrag", "vgpumgr.cli.mig_defrag", "Show which moves would make room."),
         ),
     ),
     Group(

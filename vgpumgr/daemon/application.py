@@ -25,6 +25,8 @@ from vgpumgr.daemon.gpu_view import (
     index_owners,
 )
 from vgpumgr.daemon.guest_package import write_guest_package
+from vgpumgr.daemon.room import describe_defrag, describe_why
+from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
 from vgpumgr.mig.selection import select_gpu
@@ -98,6 +100,19 @@ class Application:
                 for profile in gpu.profiles
             ]
         )
+
+    def why(self, profile: str, selector: str | None = None) -> WhyDocument:
+        """See ``room.describe_why``."""
+        return describe_why(self._select(selector), profile, self._owners.list_owners())
+
+    def plan_defrag(self, profile: str, selector: str | None = None) -> DefragDocument:
+        """See ``room.describe_defrag``."""
+        gpus, owners = self._select(selector), self._owners.list_owners()
+        return describe_defrag(gpus, profile, owners, self.list_stopped_vms())
+
+    def list_stopped_vms(self) -> frozenset[str]:
+        """Names of the VMs that are known to be shut off; none where nobody knows VMs."""
+        return frozenset()
 
     def write_guest_package(self, target: str) -> GuestPackageDocument:
         """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""

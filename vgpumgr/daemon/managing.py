@@ -20,6 +20,12 @@ from vgpumgr.daemon.attachments import AttachmentService, Parts
 from vgpumgr.daemon.recovery import Policy, Recovery
 from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
 from vgpumgr.domain.libvirt import LibvirtHypervisor
+from vgpumgr.errors import (
+    LibvirtDownError,
+    LibvirtError,
+    LibvirtLateError,
+    LibvirtPermissionError,
+)
 from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
@@ -72,6 +78,14 @@ class ManagingApplication(Application):
     def show_vm(self, *, selector: str) -> VmShowDocument:
         """One VM."""
         return self._service.show_vm(selector)
+
+    def list_stopped_vms(self) -> frozenset[str]:
+        """VMs that libvirt says are shut off. Without libvirt, none: what may run is not moved."""
+        try:
+            vms = self._service.list_vms().vms
+        except (LibvirtError, LibvirtDownError, LibvirtLateError, LibvirtPermissionError):
+            return frozenset()
+        return frozenset(vm.name for vm in vms if vm.state == "shut off")
 
     def list_channels(self) -> ChannelListDocument:
         """Every channel."""

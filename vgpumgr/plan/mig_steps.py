@@ -22,7 +22,7 @@ from vgpumgr.model.slice import MigInstanceRef
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.step import NothingDoneError
-from vgpumgr.plan.world import World
+from vgpumgr.plan.world import Patient, World
 
 #: a worker that was just ended holds its instance until the driver has cleaned up after it
 RELEASE_TIMEOUT_S = 15.0
@@ -157,7 +157,7 @@ class CreateGpuInstance:
         """Destroys it."""
         instance = self._find(world)
         if instance is not None:
-            _until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
+            until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
 
     def observe(self, world: World) -> bool:
         """Whether it is there."""
@@ -300,7 +300,7 @@ class DestroyGpuInstance:
         """Destroys it; what is no longer ours is left alone."""
         instance = find_recorded_instance(world.nvml, self.record)
         if instance is not None:
-            _until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
+            until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
 
     def undo(self, world: World) -> None:
         """Nothing: a detach goes on, it is not taken back."""
@@ -319,10 +319,10 @@ def _destroy_compute(world: World, gpu: Gpu, instance: GpuInstance | None, compu
         except NvmlNotFoundError:
             return
 
-    _until_released(world, destroy)
+    until_released(world, destroy)
 
 
-def _until_released(world: World, destroy: Callable[[], None]) -> None:
+def until_released(world: Patient, destroy: Callable[[], None]) -> None:
     """Repeats while the driver says in use, for a bounded time; then the error goes on."""
     last: list[NvmlInUseError] = []
 

@@ -55,11 +55,15 @@ class Solution:
     room: int
 
 
+_Change = tuple[int, Wanted, ComputeChange]
+"""A kept cell, what it becomes, and how."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Matching:
     """Which wanted instances the kept cells become, for one set of kept cells."""
 
-    changes: tuple[tuple[int, Wanted, ComputeChange], ...]
+    changes: tuple[_Change, ...]
     touched: int
     kept_compute: int
 
@@ -95,7 +99,7 @@ class Problem:
         for bound, layout in sorted((self._bound(x), x) for x in self._list_candidates()):
             if best is not None and bound > best[:2]:
                 break
-            cost = self._rate(layout)
+            cost = self._rate(layout, bound)
             if cost is None or (best is not None and cost > best):
                 continue
             if cost != best:
@@ -122,28 +126,29 @@ class Problem:
     def _bound(self, layout: int) -> tuple[int, int]:
         """What the layout costs at least: held slices lost with their instances, and what stays."""
         kept = layout & self._now
-        lost = sum(self._loss.get(index, 0) for index in iterate_bits(self._now & ~kept))
+        lost = 0
+        if self._loss:
+            lost = sum(self._loss.get(index, 0) for index in iterate_bits(self._now & ~kept))
         return (lost, -kept.bit_count())
 
-    def _rate(self, layout: int) -> tuple[int, ...] | None:
+    def _rate(self, layout: int, bound: tuple[int, int]) -> tuple[int, ...] | None:
         kept = layout & self._now
         if kept not in self._matchings:
             self._matchings[kept] = self._match(kept)
         matching = self._matchings[kept]
         if matching is None:
             return None
-        lost, stays = self._bound(layout)
+        lost, stays = bound
         return (lost + matching.touched, stays, -matching.kept_compute)
 
     def _match(self, kept: int) -> _Matching | None:
         """Gives each kept cell a wanted instance, so that the fewest compute instances change."""
-        changes: list[tuple[int, Wanted, ComputeChange]] = []
+        changes: list[_Change] = []
         by_profile: dict[int, list[int]] = {}
         for index in iterate_bits(kept):
             by_profile.setdefault(self.board.cells[index].profile, []).append(index)
         for profile, cells in by_profile.items():
-            wanted = Counter(w for w in self.wanted if w.profile == profile)
-            found = self._assign(cells, wanted)
+            found = self._assign(cells, [one for one in self.wanted if one.profile == profile])
             if found is None:
                 return None
             changes += found
@@ -153,19 +158,17 @@ class Problem:
             sum(change.kept for _, _, change in changes),
         )
 
-    def _assign(
-        self, cells: Sequence[int], wanted: Counter[Wanted]
-    ) -> list[tuple[int, Wanted, ComputeChange]] | None:
+    def _assign(self, cells: Sequence[int], wanted: Sequence[Wanted]) -> list[_Change] | None:
         """Tries every different way; kinds of wanted instances are few."""
         if not cells:
             return []
-        best: tuple[tuple[int, int], list[tuple[int, Wanted, ComputeChange]]] | None = None
+        best: tuple[tuple[int, int], list[_Change]] | None = None
         index = cells[0]
         for one in self._list_suitable(index, wanted):
             change = self._change(index, one.sizes)
             if change is None:
                 continue
-            rest = self._assign(cells[1:], wanted - Counter([one]))
+            rest = self._assign(cells[1:], _without(wanted, one))
             if rest is None:
                 continue
             found = [(index, one, change), *rest]
@@ -177,11 +180,11 @@ class Problem:
                 best = (rank, found)
         return best[1] if best else None
 
-    def _list_suitable(self, index: int, wanted: Counter[Wanted]) -> list[Wanted]:
-        """What is asked for at this very place, else what may be anywhere."""
+    def _list_suitable(self, index: int, wanted: Sequence[Wanted]) -> list[Wanted]:
+        """What is asked for at this very place, else what may be anywhere; each kind once."""
         placement = self.board.cells[index].placement
         here = [one for one in wanted if one.placement == placement]
-        return here or [one for one in wanted if one.placement is None]
+        return here or list(dict.fromkeys(one for one in wanted if one.placement is None))
 
     def _change(self, index: int, sizes: Sizes) -> ComputeChange | None:
         key = (index, sizes)
@@ -199,7 +202,9 @@ class Problem:
         gone = [self._present[1 << index] for index in iterate_bits(self._now & ~kept)]
         lost = [pin for instance in gone for pin in self._held.of(instance)[1]]
         lost += [pin for change in changes.values() for pin in change.touched]
-        left = Counter(self.wanted) - Counter(one for _, one, _ in matching.changes)
+        left = list(self.wanted)
+        for _, one, _ in matching.changes:
+            left.remove(one)
         return Solution(
             kept=tuple((self._present[1 << index], changes[index]) for index in iterate_bits(kept)),
             destroyed=tuple(gone),
@@ -209,17 +214,22 @@ class Problem:
             room=self.board.measure_room(layout),
         )
 
-    def _fill(self, cells: int, left: Counter[Wanted]) -> list[tuple[Cell, Sizes]]:
+    def _fill(self, cells: int, left: list[Wanted]) -> list[tuple[Cell, Sizes]]:
         """Gives the new cells what is left to be wanted."""
         filled = []
         for index in iterate_bits(cells):
             cell = self.board.cells[index]
             fitting = [one for one in left if one.profile == cell.profile]
-            here = [one for one in fitting if one.placement == cell.placement]
-            one = (here or [one for one in fitting if one.placement is None])[0]
-            left = left - Counter([one])
+            one = self._list_suitable(index, fitting)[0]
+            left = _without(left, one)
             filled.append((cell, one.sizes))
         return filled
+
+
+def _without(wanted: Sequence[Wanted], one: Wanted) -> list[Wanted]:
+    left = list(wanted)
+    left.remove(one)
+    return left
 
 
 def bit_of(gpu: Gpu, board: Board, instance: GpuInstance) -> int:

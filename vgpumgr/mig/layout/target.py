@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from vgpumgr.model.mig import MigProfileName, Placement
+
+parse_name = lru_cache(maxsize=1024)(MigProfileName.parse)
+"""``MigProfileName.parse``, remembered: layouts repeat a handful of names."""
 
 SliceKey = tuple[str, int]
 """A GPU instance: the GPU's UUID and the instance's id."""
@@ -28,7 +32,7 @@ class TargetInstance:
         """Slices of each compute instance, largest first. Raises ValueError for a name that is no
         compute instance of this profile.
         """
-        name = MigProfileName.parse(self.profile)
+        name = parse_name(self.profile)
         if self.compute is None:
             return (name.slices,)
         return tuple(sorted((_read_slices(name, text) for text in self.compute), reverse=True))
@@ -40,7 +44,7 @@ class TargetInstance:
 
 
 def _read_slices(owner: MigProfileName, text: str) -> int:
-    name = MigProfileName.parse(text)
+    name = parse_name(text)
     if name.gpu_instance != owner.gpu_instance:
         raise ValueError(f"{text} is no compute instance of {owner}")
     return name.compute_slices or name.slices

@@ -9,9 +9,8 @@ from vgpumgr.mig.layout.board import Board
 from vgpumgr.mig.layout.change import Refusal
 from vgpumgr.mig.layout.compute import pack
 from vgpumgr.mig.layout.solver import Wanted
-from vgpumgr.mig.layout.target import TargetInstance
+from vgpumgr.mig.layout.target import TargetInstance, parse_name
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import MigProfileName
 
 
 def read_wanted(
@@ -31,7 +30,7 @@ def read_wanted(
 
 def _read_one(gpu: Gpu, board: Board, instance: TargetInstance) -> Wanted | Refusal:
     try:
-        name = MigProfileName.parse(instance.profile)
+        name = parse_name(instance.profile)
         sizes = instance.compute_slices
     except ValueError as error:
         return refuse.malformed(gpu, instance, str(error))
