@@ -252,7 +252,9 @@ class DestroyCompute(LayoutStep):
         )
 
 
-STEPS: dict[StepKind, type[SetMode | CreateInstance | DestroyInstance | CreateCompute | DestroyCompute]]
+STEPS: dict[
+    StepKind, type[SetMode | CreateInstance | DestroyInstance | CreateCompute | DestroyCompute]
+]
 STEPS = {
     StepKind.MODE_ENABLE: SetMode,
     StepKind.MODE_DISABLE: SetMode,
@@ -326,9 +328,7 @@ def _create_instance(world: LayoutWorld, step: LayoutStep, before: Instances) ->
     return made
 
 
-def _create_compute(
-    world: LayoutWorld, step: LayoutStep, parent: GpuInstance
-) -> ComputeInstance:
+def _create_compute(world: LayoutWorld, step: LayoutStep, parent: GpuInstance) -> ComputeInstance:
     slices, place = _slices_of(step.spec), step.spec.placement
     try:
         made = world.nvml.create_compute_instance(step.gpu, parent.id, slices, place)
@@ -396,9 +396,7 @@ def _occupied(world: LayoutWorld, gpu: GpuUuid, found: GpuInstance) -> LayoutCha
     )
 
 
-def _not_empty(
-    world: LayoutWorld, gpu: GpuUuid, left: Instances
-) -> LayoutChangedError:
+def _not_empty(world: LayoutWorld, gpu: GpuUuid, left: Instances) -> LayoutChangedError:
     return LayoutChangedError(
         f"MIG mode of {world.find_gpu(gpu)} stays on",
         why=f"it has instances that nobody planned for: {'; '.join(map(describe, left))}",

@@ -87,7 +87,10 @@ def strip(instances: Sequence[GpuInstance]) -> Instances:
                     instance,
                     compute_instances=tuple(
                         sorted(
-                            (replace(c, memory_used_bytes=None) for c in instance.compute_instances),
+                            (
+                                replace(c, memory_used_bytes=None)
+                                for c in instance.compute_instances
+                            ),
                             key=lambda c: c.id,
                         )
                     ),
@@ -110,9 +113,7 @@ def describe_difference(before: Instances, now: Instances) -> str:
 def describe(instance: GpuInstance) -> str:
     """An instance with what is in it."""
     inside = ", ".join(f"{c.slices}c (id {c.id})" for c in instance.compute_instances)
-    return (
-        f"{instance.profile} at {instance.placement} (id {instance.id}; {inside or 'nothing'} in it)"
-    )
+    return f"{instance.profile} at {instance.placement} (id {instance.id}; {inside or 'nothing'} in it)"
 
 
 def find_at(instances: Instances, profile_id: int, placement: Placement) -> GpuInstance | None:

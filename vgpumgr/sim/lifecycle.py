@@ -15,11 +15,11 @@ from pathlib import Path
 from vgpumgr.sim import fuse
 from vgpumgr.sim.hostfiles import build_tree
 from vgpumgr.sim.machine import (
-    boot_state,
-    list_clients,
     SimulatorError,
+    boot_state,
     create_machine,
     destroy_machine,
+    list_clients,
     machine_directory,
     machine_env,
     running_machine,
