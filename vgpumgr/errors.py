@@ -519,14 +519,6 @@ class LayoutChangedError(VgpumgrError):
     http_status = 409
 
 
-class RestoreIncompleteError(VgpumgrError):
-    """After a boot, some of what was remembered could not be brought back; the rest was."""
-
-    id = "VG321"
-    exit_code = Exit.DIFFERENT
-    http_status = 409
-
-
 class LayoutContradictionError(VgpumgrError):
     """What is asked of a GPU contradicts itself."""
 

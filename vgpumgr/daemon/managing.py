@@ -19,6 +19,7 @@ from vgpumgr.daemon.attachment_documents import (
 from vgpumgr.daemon.attachments import AttachmentService, Parts
 from vgpumgr.daemon.recovery import Policy, Recovery
 from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
+from vgpumgr.daemon.restore import TIMEOUT_S, RestoreDocument, restore
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.errors import (
     LibvirtDownError,
@@ -70,6 +71,10 @@ class ManagingApplication(Application):
     def recover(self, *, release: bool = False, readd: bool = False) -> RecoverDocument:
         """See ``Recovery.recover``."""
         return self._recovery.recover(Policy(release, readd))
+
+    def restore(self, *, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
+        """See ``Restorer.restore``."""
+        return restore(self._service.parts, timeout_s)
 
     def list_vms(self) -> VmListDocument:
         """Every VM."""

@@ -133,7 +133,7 @@ class Executor(Generic[W]):
             cause=getattr(error, "cause", None) or str(error),
             why=rest,
             held_by=getattr(error, "held_by", ()),
-            hint=f"vgpumgr detach {plan.subject}",
+            hint=plan.repair or f"vgpumgr detach {plan.subject}",
         )
 
 

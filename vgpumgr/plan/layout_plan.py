@@ -27,6 +27,7 @@ def make_plan(plan: LayoutPlan) -> Plan[LayoutWorld]:
         subject=SUBJECT,
         steps=tuple(make_step(spec) for spec in plan.steps),
         notes=tuple(text for _, text in plan.explanations),
+        repair="vgpumgr mig list",
     )
 
 

@@ -72,6 +72,8 @@ class AttachmentRecord:
     controllers: tuple[AddedController, ...] = ()
     #: of the GPU instance, from its creation on; ``mig`` follows with the compute instance
     gpu_instance_id: int | None = None
+    #: uid and gid of QEMU: after a boot the channel starts before libvirt, which knows them, does
+    qemu_owner: tuple[int, int] | None = None
 
     @property
     def attachment(self) -> Attachment | None:
