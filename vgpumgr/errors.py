@@ -474,6 +474,24 @@ class StoreTooNewError(StoreError):
     exit_code = Exit.NOT_SUPPORTED
 
 
+# VG35x: recovery
+
+
+class JournalFailedError(JournalError):
+    """An fdatasync of the journal failed earlier; nothing is changed until that is settled."""
+
+    id = "VG350"
+    http_status = 503
+
+
+class OutcomePendingError(VgpumgrError):
+    """A helper process that changes the machine has not come back; what it did shows when it has."""
+
+    id = "VG351"
+    exit_code = Exit.PENDING
+    http_status = 409
+
+
 # VG30x: layouts of MIG instances
 
 
@@ -489,6 +507,14 @@ class LayoutBusyError(VgpumgrError):
     """The layout is possible only by destroying slices that somebody uses; they are listed."""
 
     id = "VG301"
+    exit_code = Exit.BUSY
+    http_status = 409
+
+
+class LayoutChangedError(VgpumgrError):
+    """Somebody else changed the instances of a GPU at the same time; nothing of theirs is touched."""
+
+    id = "VG320"
     exit_code = Exit.BUSY
     http_status = 409
 

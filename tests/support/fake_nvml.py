@@ -64,7 +64,11 @@ class FakeNvml:
         return instance
 
     def create_compute_instance(
-        self, gpu: GpuUuid, gpu_instance_id: int, slices: int
+        self,
+        gpu: GpuUuid,
+        gpu_instance_id: int,
+        slices: int,
+        placement: Placement | None = None,
     ) -> ComputeInstance:
         self._enter("create_compute_instance")
         instance = self._get(gpu, gpu_instance_id)

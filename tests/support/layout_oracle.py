@@ -115,7 +115,10 @@ class Oracle:
 
     def room(self, layout: Layout) -> int:
         """For each profile the most that can still be created of it alone, in slices, added up."""
-        return sum(self._most(layout, name) * row.slices for name, row in self.rows.items())
+        if layout not in self._rooms:
+            most = {name: self._most(layout, name) for name in self.rows}
+            self._rooms[layout] = sum(self.rows[name].slices * n for name, n in most.items())
+        return self._rooms[layout]
 
     def _most(self, layout: Layout, name: str) -> int:
         key = (layout, name)
@@ -124,6 +127,7 @@ class Oracle:
             self._remembered[key] = max((1 + self._most(x, name) for x in grown), default=0)
         return self._remembered[key]
 
+    _rooms: dict[Layout, int] = field(default_factory=dict)
     _remembered: dict[tuple[Layout, str], int] = field(default_factory=dict)
 
 

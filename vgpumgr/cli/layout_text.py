@@ -171,7 +171,7 @@ def change(
     check_format(output, operation.replace("_", " "))
     with session.open_backend(session.options) as backend:
         plan = backend.call(operation, dry_run=True, **asked)
-        if dry_run or not plan["steps"]:
+        if dry_run:
             show_plan(session, plan, output)
             return int(Exit.DIFFERENT if plan["steps"] else Exit.OK)
         if plan["destructive"] and not yes:

@@ -32,7 +32,9 @@ from vgpumgr.daemon.layout_documents import (
     LayoutFileDocument,
     LayoutPlanDocument,
 )
-from vgpumgr.daemon.layouts import LayoutParts, LayoutRunner, LayoutService
+from vgpumgr.daemon.layouts import LayoutParts, LayoutService, RunLayout
+from vgpumgr.daemon.room import describe_defrag, describe_why
+from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
 from vgpumgr.mig.selection import select_gpu
@@ -49,13 +51,13 @@ class Application:
         machine: Machine,
         nvml: Nvml,
         owners: OwnerProvider | None = None,
-        layout_runner: LayoutRunner | None = None,
+        run_layout: RunLayout | None = None,
     ) -> None:
         self.machine = machine
         self.nvml = nvml
         self._owners = owners or NoOwners()
         self._layouts = LayoutService(
-            LayoutParts(self.read_inventory, self._owners.list_owners, layout_runner)
+            LayoutParts(self.read_inventory, self._owners.list_owners, run_layout)
         )
 
     def read_inventory(self) -> Inventory:
@@ -143,6 +145,19 @@ class Application:
     def set_mig_mode(self, **asked: Any) -> LayoutPlanDocument:
         """See ``LayoutService.set_mode``."""
         return self._layouts.set_mode(**asked)
+
+    def why(self, profile: str, selector: str | None = None) -> WhyDocument:
+        """See ``room.describe_why``."""
+        return describe_why(self._select(selector), profile, self._owners.list_owners())
+
+    def plan_defrag(self, profile: str, selector: str | None = None) -> DefragDocument:
+        """See ``room.describe_defrag``."""
+        gpus, owners = self._select(selector), self._owners.list_owners()
+        return describe_defrag(gpus, profile, owners, self.list_stopped_vms())
+
+    def list_stopped_vms(self) -> frozenset[str]:
+        """Names of the VMs that are known to be shut off; none where nobody knows VMs."""
+        return frozenset()
 
     def write_guest_package(self, target: str) -> GuestPackageDocument:
         """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -29,7 +29,6 @@ from vgpumgr.daemon.layout_view import (
 )
 from vgpumgr.errors import (
     LayoutFileError,
-    MigModePendingError,
     MigNotSupportedError,
     PlanOutdatedError,
     VgpumgrError,
@@ -47,20 +46,10 @@ from vgpumgr.mig.layout.planner import list_whole_users, try_layout
 from vgpumgr.mig.layout.target import GpuTarget
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory
-from vgpumgr.model.mig import MigModeChange
 from vgpumgr.model.slice import SliceOwner
 
-
-class LayoutRunner(Protocol):
-    """Carries plans out; the caller has made the plan for the present state."""
-
-    def run_layout(self, plan: LayoutPlan, targets: Sequence[GpuTarget]) -> None:
-        """Does the steps and remembers the targets as what is desired. Raises RolledBackError,
-        RollbackIncompleteError, MigModePendingError.
-        """
-
-    def request_mode(self, gpu: Gpu, enabled: bool) -> MigModeChange:
-        """Asks the driver for a MIG mode that a reset will bring, and remembers the wish."""
+RunLayout = Callable[[LayoutPlan], Sequence[str]]
+"""Carries a plan out and remembers the layout; answers notes. See ``layout_apply.apply_layout``."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +58,7 @@ class LayoutParts:
 
     read_inventory: Callable[[], Inventory]
     list_owners: Callable[[], Sequence[SliceOwner]]
-    runner: LayoutRunner | None = None
+    run: RunLayout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +104,7 @@ class LayoutService:
         state has moved since, nothing is done (PlanOutdatedError).
         """
         wish = self._read_wish(text, source, name, allow)
-        return self._carry_out(wish, dry_run, expected)
+        return self._carry_out(wish, self._make_plan(wish), dry_run, expected)
 
     def restore(
         self,
@@ -130,7 +119,7 @@ class LayoutService:
         inventory = self._parts.read_inventory()
         targets = make_targets(read_checkpoint(read_root(text, source)), inventory.gpus)
         wish = _Wish(inventory, targets, source=source, allowed=tuple(allow))
-        return self._carry_out(wish, dry_run, expected)
+        return self._carry_out(wish, self._make_plan(wish), dry_run, expected)
 
     def compare(self, *, text: str, source: str, name: str | None = None) -> LayoutAssertDocument:
         """How the machine differs from a layout."""
@@ -164,7 +153,7 @@ class LayoutService:
         """Turns MIG mode on or off.
 
         Raises MigModePendingError with the holders where somebody uses the GPU or a reset must
-        follow: the request is then left with the driver.
+        follow: the request is then left with the driver, and nothing else is changed.
         """
         inventory = self._parts.read_inventory()
         chosen = select_gpu(inventory.gpus, gpu)
@@ -175,41 +164,22 @@ class LayoutService:
                 hint="vgpumgr gpu list",
             )
         wish = _Wish(inventory, (GpuTarget(chosen.uuid, enabled),))
-        if chosen.mig.current != enabled and (users := list_whole_users(chosen)):
-            return self._leave_pending(wish, chosen, enabled, users, dry_run)
-        return self._carry_out(wish, dry_run, expected)
+        users = list_whole_users(chosen) if chosen.mig.current != enabled else []
+        plan = _plan_mode(chosen, enabled, users) if users else self._make_plan(wish)
+        return self._carry_out(wish, plan, dry_run, expected)
 
-    def _leave_pending(
-        self, wish: _Wish, gpu: Gpu, enabled: bool, users: Sequence[str], dry_run: bool
+    def _carry_out(
+        self, wish: _Wish, plan: LayoutPlan, dry_run: bool, expected: str | None
     ) -> LayoutPlanDocument:
-        """Somebody uses the GPU: the driver keeps the wish until a reset."""
-        plan = _plan_mode(gpu, enabled, users)
-        if dry_run:
-            return _describe(wish, plan)
-        change = self._get_runner().request_mode(gpu, enabled)
-        if change.current == enabled:
-            return _describe(wish, plan, applied=True)
-        raise MigModePendingError(
-            f"MIG mode of {gpu} will be {_word(enabled)} after its next reset",
-            cause=f"nvmlDeviceSetMigMode: {change.status_text} ({change.status_code})",
-            why="the mode changes only while nothing uses the GPU as a whole",
-            held_by=users,
-            hint=f"stop them, then nvidia-smi -i {gpu.index} --gpu-reset",
-        )
-
-    def _carry_out(self, wish: _Wish, dry_run: bool, expected: str | None) -> LayoutPlanDocument:
-        plan = self._make_plan(wish)
+        """Also what is there already is done: it becomes what is desired."""
         document = _describe(wish, plan)
         _check_moved(wish, document, expected)
-        if dry_run or not plan.steps:
+        if dry_run:
             return document
-        self._get_runner().run_layout(plan, wish.targets)
-        return document.model_copy(update={"applied": True})
-
-    def _get_runner(self) -> LayoutRunner:
-        if self._parts.runner is None:
+        if self._parts.run is None:
             raise TypeError("an application that only looks cannot change layouts")
-        return self._parts.runner
+        notes = self._parts.run(plan)
+        return document.model_copy(update={"applied": True, "notes": [*document.notes, *notes]})
 
     def _read_wish(self, text: str, source: str, name: str | None, allow: Sequence[str]) -> _Wish:
         root = read_root(text, source)
@@ -338,12 +308,12 @@ def tell_steps(plan: LayoutPlan) -> str:
     return ", ".join(found) or f"{len(plan.steps)} changes of compute instances"
 
 
-def _describe(wish: _Wish, plan: LayoutPlan, *, applied: bool = False) -> LayoutPlanDocument:
+def _describe(wish: _Wish, plan: LayoutPlan) -> LayoutPlanDocument:
     gpus = wish.inventory.gpus
     return LayoutPlanDocument(
         layout=wish.layout,
         source=wish.source,
-        applied=applied,
+        applied=False,
         steps=[describe_step(step, gpus) for step in plan.steps],
         disruptive=plan.is_disruptive,
         destructive=is_destructive(plan),

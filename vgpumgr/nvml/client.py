@@ -82,7 +82,11 @@ class NvmlClient:
         return decode(GpuInstance, answer)
 
     def create_compute_instance(
-        self, gpu: GpuUuid, gpu_instance_id: int, slices: int
+        self,
+        gpu: GpuUuid,
+        gpu_instance_id: int,
+        slices: int,
+        placement: Placement | None = None,
     ) -> ComputeInstance:
         """See ``Nvml``."""
         what = (
@@ -94,6 +98,7 @@ class NvmlClient:
             gpu,
             gpu_instance_id=gpu_instance_id,
             slices=slices,
+            start=None if placement is None else placement.start,
         )
         return decode(ComputeInstance, answer)
 

@@ -99,7 +99,7 @@ class Problem:
         for bound, layout in sorted((self._bound(x), x) for x in self._list_candidates()):
             if best is not None and bound > best[:2]:
                 break
-            cost = self._rate(layout)
+            cost = self._rate(layout, bound)
             if cost is None or (best is not None and cost > best):
                 continue
             if cost != best:
@@ -126,17 +126,19 @@ class Problem:
     def _bound(self, layout: int) -> tuple[int, int]:
         """What the layout costs at least: held slices lost with their instances, and what stays."""
         kept = layout & self._now
-        lost = sum(self._loss.get(index, 0) for index in iterate_bits(self._now & ~kept))
+        lost = 0
+        if self._loss:
+            lost = sum(self._loss.get(index, 0) for index in iterate_bits(self._now & ~kept))
         return (lost, -kept.bit_count())
 
-    def _rate(self, layout: int) -> tuple[int, ...] | None:
+    def _rate(self, layout: int, bound: tuple[int, int]) -> tuple[int, ...] | None:
         kept = layout & self._now
         if kept not in self._matchings:
             self._matchings[kept] = self._match(kept)
         matching = self._matchings[kept]
         if matching is None:
             return None
-        lost, stays = self._bound(layout)
+        lost, stays = bound
         return (lost + matching.touched, stays, -matching.kept_compute)
 
     def _match(self, kept: int) -> _Matching | None:
