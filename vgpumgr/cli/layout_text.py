@@ -24,6 +24,7 @@ from vgpumgr.errors import (
 
 #: as the application has it; what is longer is not even read
 _MAX_BYTES = 1 << 20
+_DESTROYED = (("gi_destroys", "GPU instance"), ("ci_destroys", "compute instance"))
 
 LayoutFile = Annotated[
     str, typer.Argument(metavar="FILE", help="A layout file; - is standard input.")
@@ -149,13 +150,18 @@ def _tell_sum(document: dict[str, Any]) -> str:
     cost = document["cost"]
     if not document["steps"]:
         return "nothing to do"
-    modes = f", {cost['mode_changes']} changes of MIG mode" if cost["mode_changes"] else ""
+    changes = cost["mode_changes"]
+    modes = f", MIG mode of {_count(changes, 'GPU')} changed" if changes else ""
     word, to = ("done:", "") if document["applied"] else ("plan:", "to be ")
     compute = cost["ci_creates"] + cost["ci_destroys"]
     return (
         f"{word} {cost['gi_creates']} {to}created, {cost['gi_destroys']} {to}destroyed, "
-        f"{cost['kept']} kept{modes}; {compute} compute instances touched"
+        f"{cost['kept']} kept{modes}; {_count(compute, 'compute instance')} touched"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def change(
@@ -184,8 +190,7 @@ def change(
 def _confirm(session: Session, plan: dict[str, Any]) -> None:
     """Without a terminal there is nobody to ask: exit 2, nothing done."""
     cost = plan["cost"]
-    what = [f"{cost['gi_destroys']} GPU instances"] if cost["gi_destroys"] else []
-    what += [f"{cost['ci_destroys']} compute instances"] if cost["ci_destroys"] else []
+    what = [_count(cost[key], noun) for key, noun in _DESTROYED if cost[key]]
     told = f"the plan destroys {' and '.join(what)}" if what else "the plan turns MIG mode off"
     losers = list(dict.fromkeys(who for step in plan["steps"] for who in step["disrupts"]))
     if not session.streams.is_terminal:

@@ -212,7 +212,7 @@ class LayoutService:
             targets=tuple(read_target(target) for target in saved.targets),
             notes=tuple(saved.notes),
             layout=saved.layout,
-            source=saved.source,
+            source=source,
             allowed=tuple(saved.allowed),
             digest=saved.digest,
             steps=[step.model_dump() for step in saved.steps],
@@ -268,7 +268,7 @@ def _check_moved(wish: _Wish, document: LayoutPlanDocument, expected: str | None
 
 def _outdated(source: str | None) -> PlanOutdatedError:
     return PlanOutdatedError(
-        f"the plan{f' from {source}' if source else ''} is out of date",
+        f"the plan{f' {source}' if source else ''} is out of date",
         why="the GPUs are not as they were when it was made; nothing was done",
         hint="vgpumgr mig layout plan",
     )
