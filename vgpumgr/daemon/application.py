@@ -6,7 +6,7 @@ the same methods.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vgpumgr.daemon.attachment_documents import GuestPackageDocument
 from vgpumgr.daemon.documents import (
@@ -27,12 +27,6 @@ from vgpumgr.daemon.gpu_view import (
     index_owners,
 )
 from vgpumgr.daemon.guest_package import write_guest_package
-from vgpumgr.daemon.layout_documents import (
-    LayoutAssertDocument,
-    LayoutFileDocument,
-    LayoutPlanDocument,
-)
-from vgpumgr.daemon.layouts import LayoutParts, LayoutService, RunLayout
 from vgpumgr.daemon.room import describe_defrag, describe_why
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
@@ -41,6 +35,14 @@ from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
+
+if TYPE_CHECKING:
+    from vgpumgr.daemon.layout_documents import (
+        LayoutAssertDocument,
+        LayoutFileDocument,
+        LayoutPlanDocument,
+    )
+    from vgpumgr.daemon.layouts import LayoutService, RunLayout
 
 
 class Application:
@@ -56,9 +58,7 @@ class Application:
         self.machine = machine
         self.nvml = nvml
         self._owners = owners or NoOwners()
-        self._layouts = LayoutService(
-            LayoutParts(self.read_inventory, self._owners.list_owners, run_layout)
-        )
+        self._run_layout = run_layout
 
     def read_inventory(self) -> Inventory:
         """All GPUs as models, observed now."""
@@ -117,6 +117,14 @@ class Application:
                 for profile in gpu.profiles
             ]
         )
+
+    @property
+    def _layouts(self) -> LayoutService:
+        """Loaded when a command about layouts needs it: readers of files cost time."""
+        from vgpumgr.daemon.layouts import LayoutParts, LayoutService
+
+        parts = LayoutParts(self.read_inventory, self._owners.list_owners, self._run_layout)
+        return LayoutService(parts)
 
     def plan_layout(self, **asked: Any) -> LayoutPlanDocument:
         """See ``LayoutService.plan``."""

@@ -47,11 +47,11 @@ class ManagingApplication(Application):
     def __init__(
         self, machine: Machine, nvml: Nvml, store: SqliteAttachments, service: AttachmentService
     ) -> None:
-        super().__init__(machine, nvml, owners=store, run_layout=self._run_layout)
+        super().__init__(machine, nvml, owners=store, run_layout=self._apply_layout)
         self._service = service
         self._recovery = Recovery(service.parts)
 
-    def _run_layout(self, plan: LayoutPlan) -> Sequence[str]:
+    def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
         return apply_layout(plan, self._service.parts).notes
 
     def attach(
