@@ -155,7 +155,11 @@ class NvmlClient:
             raise faults.make_error(f"cannot {what}", fault.data, held_by) from None
 
     def _call(self, method: str, params: dict[str, Any], timeout_s: float) -> Any:
-        if self._helper is None or not self._helper.is_usable:
+        if self._helper is not None and not self._helper.is_usable:
+            # hung up, a late one ends by itself when its call has come back
+            self._helper.close()
+            self._helper = None
+        if self._helper is None:
             self._helper = self._start()
         return self._helper.call(method, params, timeout_s)
 
