@@ -203,7 +203,7 @@ def test_reboot_of_a_machine_as_a_user_sees_it(name: str, tmp_path: Path) -> Non
         def look() -> Any:
             text = run("--machine", name, "gpu", "show", "2", "-o", "json")
             gpu = json.loads(text)["gpu"]
-            return gpu["mig"], [(i["profile"], i["placement"]) for i in gpu["instances"]]
+            return gpu["mig"]["current"], [(i["profile"], i["placement"]) for i in gpu["instances"]]
 
         mode, instances = look()
         assert len(instances) == 2
