@@ -79,6 +79,7 @@ def start_file_system(name: str, directory: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "vgpumgr.sim", "serve", name],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         )  # fmt: skip
     (directory / "fuse.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + START_TIMEOUT_S
