@@ -17,7 +17,7 @@ from vgpumgr.model.mig import MigProfile, MigProfileName, Placement, Variant
 Counts = tuple[int, ...]
 """How many instances of each of the board's profiles, in the order of ``Board.profiles``."""
 
-_ENGINES = ("decoders", "encoders", "jpegs", "ofas")
+_ENGINE_WORDS = {"decoders": "NVDEC", "encoders": "NVENC", "jpegs": "NVJPG", "ofas": "OFA"}
 # A new value for every driver or hand of boards; hosts have few kinds.
 _BOARDS_KEPT = 64
 
@@ -116,22 +116,22 @@ class Board:
         found = []
         slices = sum(p.slices * n for p, n in pairs)
         if slices > self.compute_slices:
-            found.append(f"they need {slices} compute slices, the GPU has {self.compute_slices}")
+            found.append(f"{slices} compute slices are needed, the GPU has {self.compute_slices}")
         positions = sum(p.placements[0].size * n for p, n in pairs if p.placements)
         if positions > self.memory_positions:
             axis = self.memory_positions
-            found.append(f"they need {positions} places on the memory axis, the GPU has {axis}")
+            found.append(f"{positions} positions on the memory axis are needed, the GPU has {axis}")
         found += [
             f"the GPU allows {p.max_instances} of {p.name}, not {n}"
             for p, n in pairs
             if n > p.max_instances
         ]
-        return found + _list_media_clashes(pairs) + self._list_engine_excesses(pairs)
+        return found + (_list_media_clashes(pairs) or self._list_engine_excesses(pairs))
 
     def _list_engine_excesses(self, pairs: Sequence[tuple[MigProfile, int]]) -> list[str]:
         needs = {e: sum(int(getattr(p, e)) * n for p, n in pairs) for e in self._engines}
         return [
-            f"they need {needs[engine]} {engine} media engines, the GPU has {total}"
+            f"{needs[engine]} {_ENGINE_WORDS[engine]} engines are needed, the GPU has {total}"
             for engine, total in self._engines.items()
             if needs[engine] > total
         ]
@@ -216,6 +216,11 @@ def _make_board(profiles: tuple[MigProfile, ...], compute_slices: int) -> Board:
     return Board(profiles, compute_slices)
 
 
+def forget() -> None:
+    """Forgets all boards: what a new process starts with."""
+    _make_board.cache_clear()
+
+
 def _list_profiles(gpu: Gpu) -> tuple[MigProfile, ...]:
     """The GPU's profiles without what changes (the remaining capacity)."""
     strange: dict[int, list[Placement]] = {}
@@ -265,7 +270,7 @@ def _find_engines(profiles: Sequence[MigProfile]) -> dict[str, int]:
     NVML states no total, but the profile of the whole board has them all. A kind of which one
     profile's full number of instances would have more than that is shared, and limits nothing.
     """
-    totals = {e: max((int(getattr(p, e)) for p in profiles), default=0) for e in _ENGINES}
+    totals = {e: max((int(getattr(p, e)) for p in profiles), default=0) for e in _ENGINE_WORDS}
     return {
         engine: total
         for engine, total in totals.items()
