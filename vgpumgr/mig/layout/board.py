@@ -53,6 +53,7 @@ class Board:
         self._names = {profile.name: index for index, profile in enumerate(profiles)}
         self._engines = _find_engines(profiles)
         self._layouts: dict[Counts, tuple[int, ...]] = {}
+        self._known: dict[int, tuple[Counts, int]] = {}
         self._caps: dict[Counts, list[int]] = {}
         self._packable: dict[tuple[Counts, int], Counts] = {}
 
@@ -79,12 +80,14 @@ class Board:
         """Every layout with exactly these instances; empty where there is none."""
         found = self._layouts.get(counts)
         if found is None:
-            found = () if self.list_excesses(counts) else tuple(self._arrange(counts))
+            arranged = [] if self.list_excesses(counts) else list(self._arrange(counts))
+            self._known.update((layout, (counts, memory)) for layout, memory in arranged)
+            found = tuple(layout for layout, _ in arranged)
             self._layouts[counts] = found
         return found
 
-    def _arrange(self, counts: Counts) -> Iterator[int]:
-        """Profiles with the fewest places first: dead ends show early."""
+    def _arrange(self, counts: Counts) -> Iterator[tuple[int, int]]:
+        """Layouts with the memory that they take. Profiles with the fewest places first: dead ends show early."""
         order = sorted(
             (index for index, count in enumerate(counts) if count),
             key=lambda index: len(self._by_profile[index]),
@@ -94,10 +97,10 @@ class Board:
 
     def _extend(
         self, wanted: Sequence[int], depth: int, first: int, layout: int, memory: int
-    ) -> Iterator[int]:
+    ) -> Iterator[tuple[int, int]]:
         """Places ``wanted[depth:]``; instances of one profile go upwards, from its place ``first``."""
         if depth == len(wanted):
-            yield layout
+            yield layout, memory
             return
         profile = wanted[depth]
         same = depth + 1 < len(wanted) and wanted[depth + 1] == profile
@@ -145,16 +148,21 @@ class Board:
 
     def list_packable(self, layout: int) -> Counts:
         """For each profile, how many more of it fit beside a layout, if nothing else comes."""
-        memory = 0
-        for index in iterate_bits(layout):
-            memory |= self.cells[index].memory
-        key = (self.count(layout), memory)
+        key = self._known.get(layout)
+        if key is None:
+            key = self._known[layout] = (self.count(layout), self._list_memory(layout))
         found = self._packable.get(key)
         if found is None:
             caps = self._list_caps(key[0])
-            found = tuple(self._pack(index, memory, cap) for index, cap in enumerate(caps))
+            found = tuple(self._pack(index, key[1], cap) for index, cap in enumerate(caps))
             self._packable[key] = found
         return found
+
+    def _list_memory(self, layout: int) -> int:
+        memory = 0
+        for index in iterate_bits(layout):
+            memory |= self.cells[index].memory
+        return memory
 
     def _pack(self, profile: int, memory: int, cap: int) -> int:
         """Taking the lowest place is optimal: the places of one profile have one size."""
