@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from vgpumgr.mig.rules import ENGINES, find_engine_totals
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, MigProfileName, Placement, Variant
 
 Counts = tuple[int, ...]
 """How many instances of each of the board's profiles, in the order of ``Board.profiles``."""
 
-_ENGINE_WORDS = {"decoders": "NVDEC", "encoders": "NVENC", "jpegs": "NVJPG", "ofas": "OFA"}
 # A new value for every driver or hand of boards; hosts have few kinds.
 _BOARDS_KEPT = 64
 
@@ -51,7 +51,7 @@ class Board:
             for index in range(len(profiles))
         ]
         self._names = {profile.name: index for index, profile in enumerate(profiles)}
-        self._engines = _find_engines(profiles)
+        self._engines = find_engine_totals(profiles)
         self._layouts: dict[Counts, tuple[int, ...]] = {}
         self._known: dict[int, tuple[Counts, int]] = {}
         self._caps: dict[Counts, list[int]] = {}
@@ -134,7 +134,7 @@ class Board:
     def _list_engine_excesses(self, pairs: Sequence[tuple[MigProfile, int]]) -> list[str]:
         needs = {e: sum(int(getattr(p, e)) * n for p, n in pairs) for e in self._engines}
         return [
-            f"{needs[engine]} {_ENGINE_WORDS[engine]} engines are needed, the GPU has {total}"
+            f"{needs[engine]} {ENGINES[engine]} engines are needed, the GPU has {total}"
             for engine, total in self._engines.items()
             if needs[engine] > total
         ]
@@ -270,20 +270,6 @@ def _freeze(profile: MigProfile, more: Sequence[Placement]) -> MigProfile:
         jpegs=profile.jpegs,
         ofas=profile.ofas,
     )
-
-
-def _find_engines(profiles: Sequence[MigProfile]) -> dict[str, int]:
-    """Kinds of media engines that limit layouts, with how many the board has.
-
-    NVML states no total, but the profile of the whole board has them all. A kind of which one
-    profile's full number of instances would have more than that is shared, and limits nothing.
-    """
-    totals = {e: max((int(getattr(p, e)) for p in profiles), default=0) for e in _ENGINE_WORDS}
-    return {
-        engine: total
-        for engine, total in totals.items()
-        if total and all(p.max_instances * getattr(p, engine) <= total for p in profiles)
-    }
 
 
 def _list_media_clashes(pairs: Sequence[tuple[MigProfile, int]]) -> list[str]:
