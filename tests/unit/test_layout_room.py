@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.support.layout_oracle import (
 )
 from tests.support.layout_replay import Paper
 from vgpumgr.daemon.application import Application
+from vgpumgr.daemon.documents import Document
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.mig.layout.defrag import plan_defrag
 from vgpumgr.mig.layout.room import explain_profile, report_room
@@ -231,6 +233,14 @@ def test_defrag_plans_around_what_runs(cli: Cli, monkeypatch: pytest.MonkeyPatch
         *("mig.gi.create", "mig.ci.create") * 2,
     ]
     assert not any("disrupts" in step for step in best["steps"])
+
+
+@pytest.mark.parametrize("kind", [WhyDocument, DefragDocument])
+def test_the_contract_changes_only_on_purpose(
+    golden: Callable[[str, str], None], kind: type[Document]
+) -> None:
+    schema = kind.model_json_schema(by_alias=True, mode="serialization")
+    golden(f"schema/{kind.__name__}.json", json.dumps(schema, indent=1) + "\n")
 
 
 def test_defrag_has_nothing_to_do_where_it_fits(cli: Cli) -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, Placement, Variant
 
-
 # Fields of MigProfile that count media engines, and what NVIDIA calls these.
 ENGINES = {"decoders": "NVDEC", "encoders": "NVENC", "jpegs": "NVJPG", "ofas": "OFA"}
 
