@@ -331,6 +331,25 @@ def test_deep_and_large_files_are_refused(three: Inventory) -> None:
         read("- 1\n" * 200_000, three)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        OWN + f"    - gpus: 0\n      instances: [{', '.join(['1g.10gb'] * 20_000)}]\n",
+        OWN + f"    - gpus: {'9' * 500_000}\n      mig: true\n",
+        OWN + f"    - model: '{'*a' * 100_000}'\n      mig: true\n",
+        f"version: v1\nmig-configs: {{{'x' * 500_000}: []}}\n",
+        'version: v1\nmig-configs: {"\\e[31m": []}\n',
+        "".join(f"verzion{n}: {n}\n" for n in range(20_000)),
+    ],
+    ids=["instances", "selector", "pattern", "label", "escape", "keys"],
+)
+def test_long_parts_are_refused_in_a_short_line(three: Inventory, text: str) -> None:
+    with pytest.raises(LayoutFileError) as caught:
+        read(text, three)
+    assert caught.value.error.isprintable()
+    assert len(str(caught.value)) < 300
+
+
 def test_anchors_may_be_used_as_people_use_them(three: Inventory) -> None:
     text = "version: v1\nmig-configs:\n  a: &a\n    - devices: all\n      mig-enabled: false\n  b: *a\n"
     assert read(text, three, "b").targets == read(text, three, "a").targets
@@ -379,6 +398,8 @@ def test_edited_files_are_read_or_refused_and_nothing_else(text: str) -> None:
     except VgpumgrError as error:
         assert isinstance(error, LayoutFileError)
         assert error.error.startswith("web.yaml")
+        assert error.error.isprintable()
+        assert len(error.error) < 500
     else:
         assert file.layouts
         for label in file.layouts:

@@ -71,9 +71,15 @@ def read_file(name: str) -> dict[str, str]:
 
 
 def write_file(name: str, text: str) -> None:
-    """Writes the whole of a file. Raises FileWriteError."""
+    """Writes the whole of a file or nothing of it. Raises FileWriteError."""
     try:
-        Path(name).write_text(text, encoding="utf-8")
+        path = Path(name).resolve()
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")  # a terminal or a pipe
+            return
+        beside = path.with_name(f".{path.name}.new")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
     except OSError as error:
         raise FileWriteError(f"cannot write {name}", cause=str(error)) from error
 

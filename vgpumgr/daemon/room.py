@@ -89,6 +89,7 @@ def _describe_move(move: Move) -> MoveDocument:
         profile=str(move.instance.profile),
         to=_place(move.to),
         vms=list(move.vms),
+        onto=move.onto.id if move.onto else None,
         **parts,
     )
 

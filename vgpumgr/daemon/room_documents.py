@@ -47,6 +47,7 @@ class MoveDocument(Document):
     from_: PlacementDocument = Field(alias="from")
     to: PlacementDocument
     vms: list[str] = Field(description="VMs that have it and are shut off")
+    onto: int | None = Field(description="the unused instance there that takes its part")
 
 
 class DefragRow(Document):

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from vgpumgr.mig.rules import ENGINES, find_engine_totals
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, MigProfileName, Placement, Variant
 
 Counts = tuple[int, ...]
 """How many instances of each of the board's profiles, in the order of ``Board.profiles``."""
 
-_ENGINES = ("decoders", "encoders", "jpegs", "ofas")
 # A new value for every driver or hand of boards; hosts have few kinds.
 _BOARDS_KEPT = 64
 
@@ -51,8 +51,9 @@ class Board:
             for index in range(len(profiles))
         ]
         self._names = {profile.name: index for index, profile in enumerate(profiles)}
-        self._engines = _find_engines(profiles)
+        self._engines = find_engine_totals(profiles)
         self._layouts: dict[Counts, tuple[int, ...]] = {}
+        self._known: dict[int, tuple[Counts, int]] = {}
         self._caps: dict[Counts, list[int]] = {}
         self._packable: dict[tuple[Counts, int], Counts] = {}
 
@@ -79,12 +80,14 @@ class Board:
         """Every layout with exactly these instances; empty where there is none."""
         found = self._layouts.get(counts)
         if found is None:
-            found = () if self.list_excesses(counts) else tuple(self._arrange(counts))
+            arranged = [] if self.list_excesses(counts) else list(self._arrange(counts))
+            self._known.update((layout, (counts, memory)) for layout, memory in arranged)
+            found = tuple(layout for layout, _ in arranged)
             self._layouts[counts] = found
         return found
 
-    def _arrange(self, counts: Counts) -> Iterator[int]:
-        """Profiles with the fewest places first: dead ends show early."""
+    def _arrange(self, counts: Counts) -> Iterator[tuple[int, int]]:
+        """Layouts with the memory that they take. Profiles with the fewest places first: dead ends show early."""
         order = sorted(
             (index for index, count in enumerate(counts) if count),
             key=lambda index: len(self._by_profile[index]),
@@ -94,10 +97,10 @@ class Board:
 
     def _extend(
         self, wanted: Sequence[int], depth: int, first: int, layout: int, memory: int
-    ) -> Iterator[int]:
+    ) -> Iterator[tuple[int, int]]:
         """Places ``wanted[depth:]``; instances of one profile go upwards, from its place ``first``."""
         if depth == len(wanted):
-            yield layout
+            yield layout, memory
             return
         profile = wanted[depth]
         same = depth + 1 < len(wanted) and wanted[depth + 1] == profile
@@ -116,22 +119,22 @@ class Board:
         found = []
         slices = sum(p.slices * n for p, n in pairs)
         if slices > self.compute_slices:
-            found.append(f"they need {slices} compute slices, the GPU has {self.compute_slices}")
+            found.append(f"{slices} compute slices are needed, the GPU has {self.compute_slices}")
         positions = sum(p.placements[0].size * n for p, n in pairs if p.placements)
         if positions > self.memory_positions:
             axis = self.memory_positions
-            found.append(f"they need {positions} places on the memory axis, the GPU has {axis}")
+            found.append(f"{positions} positions on the memory axis are needed, the GPU has {axis}")
         found += [
             f"the GPU allows {p.max_instances} of {p.name}, not {n}"
             for p, n in pairs
             if n > p.max_instances
         ]
-        return found + _list_media_clashes(pairs) + self._list_engine_excesses(pairs)
+        return found + (_list_media_clashes(pairs) or self._list_engine_excesses(pairs))
 
     def _list_engine_excesses(self, pairs: Sequence[tuple[MigProfile, int]]) -> list[str]:
         needs = {e: sum(int(getattr(p, e)) * n for p, n in pairs) for e in self._engines}
         return [
-            f"they need {needs[engine]} {engine} media engines, the GPU has {total}"
+            f"{needs[engine]} {ENGINES[engine]} engines are needed, the GPU has {total}"
             for engine, total in self._engines.items()
             if needs[engine] > total
         ]
@@ -145,16 +148,21 @@ class Board:
 
     def list_packable(self, layout: int) -> Counts:
         """For each profile, how many more of it fit beside a layout, if nothing else comes."""
-        memory = 0
-        for index in iterate_bits(layout):
-            memory |= self.cells[index].memory
-        key = (self.count(layout), memory)
+        key = self._known.get(layout)
+        if key is None:
+            key = self._known[layout] = (self.count(layout), self._list_memory(layout))
         found = self._packable.get(key)
         if found is None:
             caps = self._list_caps(key[0])
-            found = tuple(self._pack(index, memory, cap) for index, cap in enumerate(caps))
+            found = tuple(self._pack(index, key[1], cap) for index, cap in enumerate(caps))
             self._packable[key] = found
         return found
+
+    def _list_memory(self, layout: int) -> int:
+        memory = 0
+        for index in iterate_bits(layout):
+            memory |= self.cells[index].memory
+        return memory
 
     def _pack(self, profile: int, memory: int, cap: int) -> int:
         """Taking the lowest place is optimal: the places of one profile have one size."""
@@ -216,6 +224,11 @@ def _make_board(profiles: tuple[MigProfile, ...], compute_slices: int) -> Board:
     return Board(profiles, compute_slices)
 
 
+def forget() -> None:
+    """Forgets all boards: what a new process starts with."""
+    _make_board.cache_clear()
+
+
 def _list_profiles(gpu: Gpu) -> tuple[MigProfile, ...]:
     """The GPU's profiles without what changes (the remaining capacity)."""
     strange: dict[int, list[Placement]] = {}
@@ -257,20 +270,6 @@ def _freeze(profile: MigProfile, more: Sequence[Placement]) -> MigProfile:
         jpegs=profile.jpegs,
         ofas=profile.ofas,
     )
-
-
-def _find_engines(profiles: Sequence[MigProfile]) -> dict[str, int]:
-    """Kinds of media engines that limit layouts, with how many the board has.
-
-    NVML states no total, but the profile of the whole board has them all. A kind of which one
-    profile's full number of instances would have more than that is shared, and limits nothing.
-    """
-    totals = {e: max((int(getattr(p, e)) for p in profiles), default=0) for e in _ENGINES}
-    return {
-        engine: total
-        for engine, total in totals.items()
-        if total and all(p.max_instances * getattr(p, engine) <= total for p in profiles)
-    }
 
 
 def _list_media_clashes(pairs: Sequence[tuple[MigProfile, int]]) -> list[str]:

@@ -9,11 +9,12 @@ all may go.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from vgpumgr.mig.layout.board import Board, make_board
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, StepKind, unique
+from vgpumgr.mig.layout.compute import Sizes
 from vgpumgr.mig.layout.pins import list_process_pins, merge_pins
 from vgpumgr.mig.layout.room import Answer, explain_profile
 from vgpumgr.mig.layout.solver import Held, Problem, Solution, Wanted, bit_of
@@ -25,15 +26,22 @@ from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An instance that goes to another place; ``vms`` are the shut-off VMs whose slice it is."""
+    """An instance that goes to another place; ``vms`` are the shut-off VMs whose slice it is.
+
+    ``onto``: the unused instance of the same kind there, which takes its part; nothing is created.
+    """
 
     instance: GpuInstance
     to: Placement
     vms: tuple[str, ...] = ()
+    onto: GpuInstance | None = None
 
     def __str__(self) -> str:
-        who = f" of {' and '.join(self.vms)}, which is shut off" if self.vms else ""
-        return f"{self.instance.profile}{who} moves from {self.instance.placement} to {self.to}"
+        who = f" of {' and '.join(self.vms)}, which is shut off," if self.vms else ""
+        kind = ", where an unused one takes its part" if self.onto else ""
+        return (
+            f"{self.instance.profile}{who} moves from {self.instance.placement} to {self.to}{kind}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +98,15 @@ def _plan_gpu(
     fixed = merge_pins(gpu, running, list_process_pins(gpu))
     held = Held(fixed, merge_pins(gpu, stopped))
     busy = {pin.instance_id for pin in (*held.fixed, *held.movable)}
-    idle = [instance for instance in gpu.instances if instance.id not in busy]
+    # an unused instance of the profile itself does not go: it is what is asked for
+    id_ = board.profiles[profile].id
+    idle = [i for i in gpu.instances if i.id not in busy and i.profile_id != id_]
     new = Wanted(profile, (board.profiles[profile].slices,))
     for removed in _list_removals(idle):
         stay = [instance for instance in gpu.instances if instance not in removed]
         wanted = [*(_want(gpu, board, instance) for instance in stay), new]
         solution = Problem(gpu, board, wanted, held).solve()
-        option = _describe(answer, board, solution, profile) if solution else None
+        option = _describe(answer, board, solution, profile, held) if solution else None
         if option is not None:
             return option
     return Option(gpu, answer)
@@ -111,23 +121,26 @@ def _list_removals(idle: Sequence[GpuInstance]) -> list[tuple[GpuInstance, ...]]
 def _want(gpu: Gpu, board: Board, instance: GpuInstance) -> Wanted:
     """An instance as it is, anywhere."""
     cell = board.list_cells(bit_of(gpu, board, instance))[0]
-    sizes = tuple(sorted((c.slices for c in instance.compute_instances), reverse=True))
-    return Wanted(cell.profile, sizes)
+    return Wanted(cell.profile, _sizes(instance))
 
 
-def _describe(answer: Answer, board: Board, solution: Solution, profile: int) -> Option | None:
+def _describe(
+    answer: Answer, board: Board, solution: Solution, profile: int, held: Held
+) -> Option | None:
     """The solution as moves; None where a VM would not find its slice again."""
     gpu = answer.gpu
-    moves, removed, at = _pair(board, solution, profile)
+    moves, removed, at = _pair(board, solution, profile, held)
     if any(_list_vms(instance, solution.touched) for instance in removed):
         return None
     if not answer.fits and not solution.destroyed:
         # the driver knows a reason that our rules do not
         return None
-    steps = list_steps(gpu, board, GpuTarget(gpu.uuid), solution, changes_mode=not gpu.mig.current)
-    named = tuple(Move(i, to, _list_vms(i, solution.touched)) for i, to in moves)
+    # a VM that is shut off loses nothing
+    undisturbed = replace(solution, touched=())
+    mode = not gpu.mig.current
+    steps = list_steps(gpu, board, GpuTarget(gpu.uuid), undisturbed, changes_mode=mode)
     plan = LayoutPlan(steps, _count(steps, len(solution.kept)), ())
-    return Option(gpu, answer, named, tuple(removed), at, plan)
+    return Option(gpu, answer, tuple(moves), tuple(removed), at, plan)
 
 
 def _list_vms(instance: GpuInstance, pins: Sequence[Pinned]) -> tuple[str, ...]:
@@ -135,29 +148,36 @@ def _list_vms(instance: GpuInstance, pins: Sequence[Pinned]) -> tuple[str, ...]:
 
 
 def _pair(
-    board: Board, solution: Solution, profile: int
-) -> tuple[list[tuple[GpuInstance, Placement]], list[GpuInstance], Placement | None]:
+    board: Board, solution: Solution, profile: int, held: Held
+) -> tuple[list[Move], list[GpuInstance], Placement | None]:
     """Which destroyed instance is created again where, which is not, and where the new one is.
 
-    Those that VMs have choose first.
+    Those that VMs have choose first, and may also get an unused instance that stays.
     """
     created = list(solution.created)
-    moves: list[tuple[GpuInstance, Placement]] = []
+    busy = {pin.instance_id for pin in (*held.fixed, *held.movable)}
+    unused = [i for i, c in solution.kept if i.id not in busy and not c.destroy and not c.create]
+    moves: list[Move] = []
     removed: list[GpuInstance] = []
-    for instance in sorted(solution.destroyed, key=lambda i: not _list_vms(i, solution.touched)):
-        sizes = tuple(sorted((c.slices for c in instance.compute_instances), reverse=True))
-        same = [
-            pair
-            for pair in created
-            if board.profiles[pair[0].profile].id == instance.profile_id and pair[1] == sizes
-        ]
+    for instance in sorted(solution.destroyed, key=lambda i: i.id not in busy):
+        vms = _list_vms(instance, solution.touched)
+        kind = (instance.profile_id, _sizes(instance))
+        same = [pair for pair in created if (board.profiles[pair[0].profile].id, pair[1]) == kind]
+        spare = [i for i in unused if vms and (i.profile_id, _sizes(i)) == kind]
         if same:
             created.remove(same[0])
-            moves.append((instance, same[0][0].placement))
+            moves.append(Move(instance, same[0][0].placement, vms))
+        elif spare:
+            unused.remove(spare[0])
+            moves.append(Move(instance, spare[0].placement, vms, spare[0]))
         else:
             removed.append(instance)
     rest = [cell.placement for cell, _ in created if cell.profile == profile]
     return moves, removed, rest[0] if rest else None
+
+
+def _sizes(instance: GpuInstance) -> Sizes:
+    return tuple(sorted((c.slices for c in instance.compute_instances), reverse=True))
 
 
 def _count(steps: Sequence[MigStepSpec], kept: int) -> PlanCost:

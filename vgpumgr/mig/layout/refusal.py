@@ -67,9 +67,9 @@ def malformed(gpu: Gpu, instance: TargetInstance, error: str) -> Refusal:
 def unknown_profile(gpu: Gpu, name: MigProfileName) -> Refusal:
     """The board does not offer the profile; near names are offered."""
     known = [str(profile.name) for profile in gpu.profiles]
-    near = difflib.get_close_matches(str(name.gpu_instance), known, n=3, cutoff=0.6)
-    near += [str(p.name) for p in gpu.profiles if p.name.slices == name.slices]
-    offered = unique(near) or known
+    near = [str(p.name) for p in gpu.profiles if p.name.slices == name.slices]
+    near += difflib.get_close_matches(str(name.gpu_instance), known, n=3, cutoff=0.6)
+    offered = unique(near)[:4] or known
     sentence = f"{gpu.model} has no such profile"
     if offered:
         sentence += f"; near ones: {', '.join(offered)}"

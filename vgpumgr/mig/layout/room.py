@@ -137,17 +137,18 @@ def _list_rules(board: Board, layout: int, profile: int) -> tuple[str, ...]:
     """Budgets that would be exceeded, then geometry: which places are taken by what."""
     counts = list(board.count(layout))
     counts[profile] += 1
-    rules = [f"with what is there, {words}" for words in board.list_excesses(tuple(counts))]
+    rules = board.list_excesses(tuple(counts))
+    if rules:
+        rules = ["together with what is there, " + ", and ".join(rules)]
     cells = board.list_cells(layout)
-    places = [c for c in board.cells if c.profile == profile]
-    blocked = []
-    for place in places:
-        by = [c for c in cells if c.memory & place.memory]
+    taken = []
+    for place in (cell for cell in board.cells if cell.profile == profile):
+        by = [cell for cell in cells if cell.memory & place.memory]
         if not by:
             return tuple(rules)
         names = " and ".join(f"{board.profiles[c.profile].name} at {c.placement}" for c in by)
-        blocked.append(f"{place.placement} overlaps {names}")
-    return (*rules, "all its places are taken (" + ", ".join(blocked) + ")")
+        taken.append(f"{place.placement} by {names}")
+    return (*rules, f"its places are taken: {', '.join(taken)}")
 
 
 def _list_holders(instance: GpuInstance, pins: Sequence[Pinned]) -> tuple[str, ...]:

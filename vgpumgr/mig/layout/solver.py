@@ -96,20 +96,26 @@ class Problem:
         """The cheapest solution; None where no layout holds what is wanted beside what is fixed."""
         best: tuple[int, ...] | None = None
         ties: list[int] = []
-        for bound, layout in sorted((self._bound(x), x) for x in self._list_candidates()):
+        for bound, layouts in sorted(self._sort_candidates().items()):
             if best is not None and bound > best[:2]:
                 break
-            cost = self._rate(layout, bound)
-            if cost is None or (best is not None and cost > best):
-                continue
-            if cost != best:
-                best, ties = cost, []
-            ties.append(layout)
+            for layout in layouts:
+                cost = self._rate(layout, bound)
+                if cost is None or (best is not None and cost > best):
+                    continue
+                if cost != best:
+                    best, ties = cost, []
+                ties.append(layout)
         if best is None:
             return None
-        return self._describe(
-            min(ties, key=lambda layout: (-self.board.measure_room(layout), layout))
-        )
+        return self._describe(min(ties, key=lambda x: (-self.board.measure_room(x), x)))
+
+    def _sort_candidates(self) -> dict[tuple[int, int], list[int]]:
+        """Candidates by what they cost at least."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for layout in self._list_candidates():
+            found.setdefault(self._bound(layout), []).append(layout)
+        return found
 
     def _list_candidates(self) -> list[int]:
         asked = 0
@@ -126,9 +132,9 @@ class Problem:
     def _bound(self, layout: int) -> tuple[int, int]:
         """What the layout costs at least: held slices lost with their instances, and what stays."""
         kept = layout & self._now
-        lost = 0
-        if self._loss:
-            lost = sum(self._loss.get(index, 0) for index in iterate_bits(self._now & ~kept))
+        if not self._loss:
+            return (0, -kept.bit_count())
+        lost = sum(self._loss.get(index, 0) for index in iterate_bits(self._now & ~kept))
         return (lost, -kept.bit_count())
 
     def _rate(self, layout: int, bound: tuple[int, int]) -> tuple[int, ...] | None:

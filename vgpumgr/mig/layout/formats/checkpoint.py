@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vgpumgr.errors import GpuNotFoundError, LayoutImpossibleError
+from vgpumgr.mig.layout.formats.own import check_sum
 from vgpumgr.mig.layout.formats.parted import VERSION, check_version
-from vgpumgr.mig.layout.formats.reader import Value, Where
+from vgpumgr.mig.layout.formats.reader import Value, Where, shorten
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
@@ -51,10 +52,11 @@ def _read_gpu(value: Value) -> SavedGpu:
     keys = value.read_keys(names, ("UUID", "MigMode"), fold=True)
     mig = bool(keys["MigMode"].read_int(0, 1))
     saved = _read_list(keys["GpuInstances"]) if "GpuInstances" in keys else []
+    check_sum(value, len(saved))
     instances = tuple(_read_instance(one) for one in saved)
     if instances and not mig:
         raise keys["GpuInstances"].error("instances together with MIG mode off")
-    return SavedGpu(keys["UUID"].read_text(), mig, instances, value.where)
+    return SavedGpu(shorten(keys["UUID"].read_text()), mig, instances, value.where)
 
 
 def _read_instance(value: Value) -> SavedInstance:
@@ -62,6 +64,7 @@ def _read_instance(value: Value) -> SavedInstance:
     keys = value.read_keys(names, ("ProfileID", "Placement"), fold=True)
     place = keys["Placement"].read_keys(("Start", "Size"), ("Start", "Size"), fold=True)
     compute = _read_list(keys["ComputeInstances"]) if "ComputeInstances" in keys else []
+    check_sum(value, len(compute))
     return SavedInstance(
         keys["ProfileID"].read_int(0, _MOST),
         Placement(place["Start"].read_int(0, _MOST), place["Size"].read_int(1, _MOST)),

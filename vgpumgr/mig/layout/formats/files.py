@@ -10,6 +10,8 @@ from vgpumgr.mig.layout.formats.parted import read_parted
 from vgpumgr.mig.layout.formats.reader import Value, read_root, shorten
 from vgpumgr.mig.layout.formats.spec import LayoutFile
 
+# of a file that is something else, enough to guess by
+_LOOKED_AT = 20
 _MARKS = ("schema", "layouts", "version", "mig-configs")
 
 
@@ -39,9 +41,9 @@ def read_layout_root(root: Value) -> LayoutFile:
 
 
 def _guess(keys: list[str]) -> str | None:
-    for key in keys:
+    for key in map(shorten, keys[:_LOOKED_AT]):
         if near := difflib.get_close_matches(key, _MARKS, n=1):
-            return f'unknown key "{shorten(key)}", did you mean {near[0]}?'
+            return f'unknown key "{key}", did you mean {near[0]}?'
     return None
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from vgpumgr.mig.layout.formats.reader import Value, shorten
+from vgpumgr.mig.layout.formats.reader import Value, check_label, shorten
 from vgpumgr.mig.layout.formats.spec import Dialect, GpuChoice, GpuSpec, InstanceSpec, LayoutFile
 from vgpumgr.model.mig import MigProfileName, Placement
 
 SCHEMA = "vgpumgr/mig-layout/v1"
 #: more instances than any board has places; a larger number can only be a mistake
 MOST = 64
+_LONGEST_SELECTOR = 128
 _PLACEMENT = re.compile(r"(\d{1,3}):(\d{1,3})")
 _SHORT = re.compile(r"(\d{1,2})c")
 
@@ -23,7 +24,10 @@ def read_own(root: Value) -> LayoutFile:
         raise keys["schema"].error(
             f'unknown schema "{shorten(schema)}"', f"this vgpumgr reads {SCHEMA}"
         )
-    layouts = {name: _read_layout(value) for name, value in keys["layouts"].read_pairs()}
+    layouts = {
+        check_label(name, value.where): _read_layout(value)
+        for name, value in keys["layouts"].read_pairs()
+    }
     if not layouts:
         raise keys["layouts"].error("there is no layout in it")
     return LayoutFile(root.where.source, Dialect.OWN, layouts)
@@ -50,13 +54,20 @@ def _read_entry(value: Value) -> GpuSpec:
 
 
 def _read_choice(gpus: Value | None, model: Value | None) -> GpuChoice:
-    models = tuple(v.read_text() for v in _one_or_many(model)) if model else ()
+    models = tuple(_read_selector(v) for v in _one_or_many(model)) if model else ()
     if gpus is None or (not gpus.is_list and gpus.read_text() == "all"):
         return GpuChoice(models=models)
-    names = tuple((item.read_text(), item.where) for item in _one_or_many(gpus))
+    names = tuple((_read_selector(item), item.where) for item in _one_or_many(gpus))
     if not names:
         raise gpus.error("no GPU is named", "write all, or leave the entry out")
     return GpuChoice(names=names, models=models)
+
+
+def _read_selector(value: Value) -> str:
+    text = value.read_text()
+    if len(text) > _LONGEST_SELECTOR:
+        raise value.error(f'"{shorten(text)}" is too long to name a GPU')
+    return text
 
 
 def _one_or_many(value: Value) -> list[Value]:
@@ -64,7 +75,15 @@ def _one_or_many(value: Value) -> list[Value]:
 
 
 def _read_instances(value: Value) -> tuple[InstanceSpec, ...]:
-    return tuple(_read_instance(item) for item in value.read_items())
+    found = tuple(_read_instance(item) for item in value.read_items())
+    check_sum(value, sum(one.count for one in found))
+    return found
+
+
+def check_sum(value: Value, count: int) -> None:
+    """Refuses more instances than any GPU has places. Raises LayoutFileError."""
+    if count > MOST:
+        raise value.error(f"{count} instances on one GPU", f"no GPU has more than {MOST}")
 
 
 def _read_instance(value: Value) -> InstanceSpec:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from vgpumgr.mig.layout.formats.own import MOST, read_profile
-from vgpumgr.mig.layout.formats.reader import Value, shorten
+from vgpumgr.mig.layout.formats.own import MOST, check_sum, read_profile
+from vgpumgr.mig.layout.formats.reader import Value, check_label, shorten
 from vgpumgr.mig.layout.formats.spec import (
     DeviceCount,
     DeviceFilter,
@@ -25,7 +25,10 @@ def read_parted(root: Value) -> LayoutFile:
     """Reads a file with ``mig-configs``. Raises LayoutFileError."""
     keys = root.read_keys(("version", "mig-configs"), ("version", "mig-configs"))
     check_version(keys["version"])
-    layouts = {name: _read_layout(value) for name, value in keys["mig-configs"].read_pairs()}
+    layouts = {
+        check_label(name, value.where): _read_layout(value)
+        for name, value in keys["mig-configs"].read_pairs()
+    }
     if not layouts:
         raise keys["mig-configs"].error("there is no layout in it")
     return LayoutFile(root.where.source, Dialect.MIG_PARTED, layouts)
@@ -97,6 +100,7 @@ def _read_devices(value: Value | None) -> tuple[DeviceCount, ...] | None:
         DeviceCount(read_profile(count, name), count.read_int(0, MOST), count.where)
         for name, count in value.read_pairs()
     ]
+    check_sum(value, sum(one.count for one in found))
     if found and not any(one.count for one in found):
         raise value.error("all counts are zero", "{} means without instances")
     return tuple(one for one in found if one.count)

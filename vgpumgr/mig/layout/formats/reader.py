@@ -11,6 +11,8 @@ from vgpumgr.errors import LayoutFileError
 from vgpumgr.mig.layout.formats import tree
 
 _INTEGER = re.compile(r"[-+]?\d{1,9}")
+_SHOWN = 60
+_LONGEST_LABEL = 200
 _TRUE = frozenset({"true", "yes", "on"})
 _KINDS = {tree.Mapping: "keys with values", tree.Sequence: "a list"}
 
@@ -75,7 +77,8 @@ class Value:
         if not isinstance(self.node, tree.Mapping):
             raise self._wrong_type("keys with values")
         for key, value in self.node.items:
-            path = f"{self.where.path}.{key.text}" if self.where.path else key.text
+            word = shorten(key.text)
+            path = f"{self.where.path}.{word}" if self.where.path else word
             yield key.text, Value(value, Where(self.where.source, key.line, path))
 
     def read_keys(
@@ -89,7 +92,7 @@ class Value:
         for key, value in self.read_pairs():
             name = names.get(key.lower() if fold else key)
             if name is None:
-                raise value.error(f'unknown key "{key}"', _offer(key, known))
+                raise value.error(f'unknown key "{shorten(key)}"', _offer(shorten(key), known))
             if name in found:
                 raise value.error(f'key "{name}" stands twice')
             found[name] = value
@@ -143,8 +146,19 @@ def _tell(node: tree.Node) -> str:
 
 
 def shorten(text: str) -> str:
-    """What was typed, short enough for a message."""
-    return text if len(text) <= 60 else text[:57] + "..."
+    """What was written, short enough for a message and without what a terminal would obey."""
+    short = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return short if short.isprintable() else short.encode("unicode_escape").decode("ascii")
+
+
+def check_label(name: str, where: Where) -> str:
+    """The name of a layout, which people must be able to type. Raises LayoutFileError."""
+    if not name or len(name) > _LONGEST_LABEL or not name.isprintable():
+        raise LayoutFileError(
+            f'{where.source}:{where.line}: "{shorten(name)}" is no name of a layout',
+            why=f"it has 1 to {_LONGEST_LABEL} printable characters",
+        )
+    return name
 
 
 def _offer(key: str, known: Sequence[str]) -> str:

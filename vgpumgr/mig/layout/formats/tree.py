@@ -69,10 +69,10 @@ def parse_tree(text: str, source: str) -> Node:
         mark = error.problem_mark or error.context_mark
         place = f"{source}:{mark.line + 1}" if mark else source
         words = error.problem or error.context or "malformed"
-        raise LayoutFileError(f"{place}: not valid YAML", cause=str(words)) from error
+        raise LayoutFileError(f"{place}: not valid YAML", cause=_shorten(str(words))) from error
     except (yaml.YAMLError, UnicodeError, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", None) or str(error).partition("\n")[0]
-        raise LayoutFileError(f"{source}: not valid YAML", cause=str(reason)) from error
+        raise LayoutFileError(f"{source}: not valid YAML", cause=_shorten(str(reason))) from error
 
 
 def _too_large(source: str) -> LayoutFileError:
@@ -157,7 +157,9 @@ class _Builder:
                 raise self._error(key.line, "a key that is not a word", "write key: value")
             if key.text in seen:
                 raise self._error(
-                    key.line, f'key "{key.text}" stands twice', f"first on line {seen[key.text]}"
+                    key.line,
+                    f'key "{_shorten(key.text)}" stands twice',
+                    f"first on line {seen[key.text]}",
                 )
             seen[key.text] = key.line
             if key.kind == "merge":
@@ -185,7 +187,7 @@ class _Builder:
         """An alias costs as many nodes as it stands for: that is what stops a bomb."""
         known = self._anchors.get(anchor or "")
         if known is None:
-            raise self._error(line, f"nothing is called &{anchor}", None)
+            raise self._error(line, f"nothing is called &{_shorten(anchor or '')}", None)
         self._put(known[0], known[1], None, line)
 
     def _put(
@@ -207,6 +209,11 @@ class _Builder:
 
     def _error(self, line: int, what: str, why: str | None) -> LayoutFileError:
         return LayoutFileError(f"{self._source}:{line}: {what}", why=why)
+
+
+def _shorten(text: str) -> str:
+    """What was written, for a message."""
+    return ascii(text[:60])[1:-1]
 
 
 def _classify(event: yaml.ScalarEvent) -> str:
