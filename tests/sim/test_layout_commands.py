@@ -333,6 +333,16 @@ def test_mode_of_a_gpu_in_use_is_left_pending(dgx: Machine) -> None:
     assert "nothing to do" in dgx.ok("mig", "disable", "2")
 
 
+def test_a_board_without_reset_keeps_no_request(start: Any) -> None:
+    with start("hgx-h100") as machine:
+        with support.Client(machine.simstate, 2) as client:
+            code, _, err = machine.run("mig", "enable", "2")
+            assert (code, f"process {client.pid}" in err) == (6, True)
+            assert machine.nvml.nvmlDeviceGetMigMode(machine.handle(2)) == [0, 0]
+        machine.ok("mig", "enable", "2")
+        assert machine.see(2) == []
+
+
 BAD = {
     "impossible": ("    - {gpus: 0, instances: [4g.40gb, {profile: 3g.40gb, count: 2}]}\n", 7),
     "too many": ("    - {gpus: 0, instances: [{profile: 1g.10gb, count: 8}]}\n", 7),

@@ -199,7 +199,7 @@ def test_mode_of_a_gpu_in_use_says_what_will_be(cli: ChangingCli) -> None:
     cli.nvml.gpus[gpu.uuid] = replace(gpu, processes=(user,))
     told = cli.run("mig", "enable", "1", "--dry-run")
     assert told.code == 3
-    assert "after a reset, while process 815 (Xorg) uses it" in told.out
+    assert "process 815 (Xorg) uses it, so it is pending until a reset" in told.out
 
 
 def test_one_layout_needs_no_name_and_near_names_are_offered(cli: ChangingCli) -> None:

@@ -13,7 +13,9 @@ from vgpumgr.cli.session import get_session
 
 def command(
     context: typer.Context,
-    gpu: Annotated[str, typer.Argument(help="Index, UUID or unique prefix, bus address.")],
+    gpu: Annotated[
+        str, typer.Argument(metavar="GPU", help="Index, UUID or unique prefix, bus address.")
+    ],
     yes: Yes = False,
     dry_run: DryRun = False,
     output: Output = None,

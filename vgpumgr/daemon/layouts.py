@@ -237,7 +237,8 @@ def _word(enabled: bool) -> str:
 def _plan_mode(gpu: Gpu, enabled: bool, users: Sequence[str]) -> LayoutPlan:
     """The request alone."""
     kind = StepKind.MODE_ENABLE if enabled else StepKind.MODE_DISABLE
-    text = f"{gpu}: MIG mode {_word(enabled)} after a reset, while {', '.join(users)} uses it"
+    end = "pending until a reset" if gpu.mig.needs_reset else "pending until a reset, or refused"
+    text = f"{gpu}: asks for MIG mode {_word(enabled)}; {', '.join(users)} uses it, so it is {end}"
     return LayoutPlan((MigStepSpec(kind, gpu.uuid),), PlanCost(mode_changes=1), ((gpu.uuid, text),))
 
 
