@@ -22,6 +22,8 @@ from vgpumgr.errors import (
     ProfileNotFoundError,
     VgpumgrError,
 )
+from vgpumgr.mig.layout.change import StepKind
+from vgpumgr.mig.layout.difference import list_differences
 from vgpumgr.mig.layout.formats import tree
 from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint, write_checkpoint
 from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_file
@@ -31,6 +33,7 @@ from vgpumgr.mig.layout.formats.spec import Dialect
 from vgpumgr.mig.layout.formats.write import write_own, write_parted
 from vgpumgr.mig.layout.planner import plan_layout
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
+from vgpumgr.mig.rules import Occupancy
 from vgpumgr.model.gpu import Gpu, Inventory, LostGpu
 from vgpumgr.model.mig import ComputeInstance, MigMode, Placement
 
@@ -442,6 +445,42 @@ def test_what_is_exported_and_read_back_changes_nothing(layout: Sequence[tuple[s
         assert read(json.dumps(data), inventory).targets == resolved.targets
     saved = read_checkpoint(read_root(json.dumps(write_checkpoint(gpus)), "saved.json"))
     assert not plan_layout(gpus, make_targets(saved, gpus)).steps
+
+
+@st.composite
+def cut(draw: st.DrawFn) -> Gpu:
+    """A GPU of any board with instances that it can have at once."""
+    model = draw(st.sampled_from([A100, A30_NAME, RTX]))
+    layout: list[tuple[str, int]] = []
+    for _ in range(draw(st.integers(0, 7))):
+        occupancy = Occupancy.of(make_gpu(model, 0, layout))
+        fits = [(str(p.name), f.start) for p in occupancy.profiles for f in occupancy.list_fits(p)]
+        if not fits:
+            break
+        layout.append(draw(st.sampled_from(fits)))
+    return make_gpu(model, 0, layout)
+
+
+@settings(max_examples=150, deadline=None)
+@given(gpu=cut())
+def test_every_layout_that_is_exported_is_the_same_when_read(gpu: Gpu) -> None:
+    inventory = make_inventory([gpu])
+    for data in (
+        write_own([gpu], "current", placements=True),
+        write_own([gpu], "current", placements=False),
+        write_parted([gpu], "current"),
+    ):
+        targets = read(yaml.safe_dump(data), inventory).targets
+        assert not plan_layout([gpu], targets).steps
+        assert not list_differences([gpu], targets)
+    empty = replace(gpu, instances=())
+    exact = read(yaml.safe_dump(write_own([gpu], "x", placements=True)), make_inventory([empty]))
+    created = {
+        (s.profile, s.placement)
+        for s in plan_layout([empty], exact.targets).steps
+        if s.kind is StepKind.GI_CREATE
+    }
+    assert created == {(str(i.profile), i.placement) for i in gpu.instances}
 
 
 def test_export_in_mig_parted_has_no_zeros_and_filters_only_mixed_hosts() -> None:

@@ -123,7 +123,9 @@ class Application:
         """Loaded when a command about layouts needs it: readers of files cost time."""
         from vgpumgr.daemon.layouts import LayoutParts, LayoutService
 
-        parts = LayoutParts(self.read_inventory, self._owners.list_owners, self._run_layout)
+        # NUMA and IOMMU, which take a walk through sysfs, do not matter here
+        read = self.nvml.read_inventory
+        parts = LayoutParts(read, self._owners.list_owners, self._run_layout)
         return LayoutService(parts)
 
     def plan_layout(self, **asked: Any) -> LayoutPlanDocument:
