@@ -90,10 +90,7 @@ def test_layout_and_attachment_come_back_at_their_places(rig: LayoutRig) -> None
     assert now.mig is not None
     assert spec.cuda_device == now.mig.uuid
     assert now.mig.uuid in {
-        c.uuid
-        for i in after.gpus[0].instances
-        if i.placement == free
-        for c in i.compute_instances
+        c.uuid for i in after.gpus[0].instances if i.placement == free for c in i.compute_instances
     }
     assert spec.socket_owner == (64055, 108)
     assert spec.ring
@@ -161,7 +158,9 @@ def test_a_slice_with_another_uuid_is_bound_anew(rig: LayoutRig) -> None:
     rig.nvml.set_mig_mode(rig.gpus[0].uuid, True)
     record = record_attachment(rig, "1g.10gb", Placement(2, 1))
     assert record.mig is not None
-    stale = dataclasses.replace(record.mig, uuid=MigUuid("MIG-00000000-0000-5000-8000-000000000000"))
+    stale = dataclasses.replace(
+        record.mig, uuid=MigUuid("MIG-00000000-0000-5000-8000-000000000000")
+    )
     rig.parts.store.save_attachment(dataclasses.replace(record, mig=stale))
     document = restore(rig.parts)
     assert document.problems == []
