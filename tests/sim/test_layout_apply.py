@@ -62,7 +62,7 @@ def count_calls(rig: LayoutRig, kind: str, before: tuple[Any, ...], after: tuple
 def test_apply_makes_exactly_what_was_asked_and_remembers_it(rig: LayoutRig) -> None:
     outcome = rig.apply(*MIXED)
     assert sorted(name for name, _, _ in rig.shape()) == ["1g.10gb", "2g.20gb", "3g.40gb"]
-    inside = dict((name, places) for name, _, places in rig.shape())
+    inside = {name: places for name, _, places in rig.shape()}
     assert [p and p.size for p in inside["3g.40gb"]] == [2, 1]
     assert len(rig.nvml.changes) == len(outcome.plan.steps)
     layout = open_layouts(rig.parts).read_layouts()[str(rig.gpus[0].uuid)]

@@ -12,15 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from vgpumgr.errors import (
-    HelperDiedError,
-    HelperLateError,
     LayoutChangedError,
-    NvmlError,
-    NvmlInsufficientResourcesError,
-    NvmlInUseError,
     NvmlNotFoundError,
-    NvmlNotSupportedError,
-    NvmlPermissionError,
     ReadBackError,
     VgpumgrError,
 )
@@ -38,17 +31,8 @@ from vgpumgr.plan.layout_world import (
     with_instance,
     without_compute,
 )
-from vgpumgr.plan.mig_steps import read_gpu, until_released
+from vgpumgr.plan.mig_steps import CERTAIN, read_gpu, until_released
 from vgpumgr.plan.step import NothingDoneError
-
-#: what NVML answers before it has done anything
-_CERTAIN = (
-    NvmlInUseError,
-    NvmlInsufficientResourcesError,
-    NvmlNotFoundError,
-    NvmlNotSupportedError,
-    NvmlPermissionError,
-)
 
 
 @dataclass(frozen=True)
@@ -306,7 +290,7 @@ def _sure(change: Callable[[], None]) -> None:
     """Makes a change; says so where it is certain that nothing was done."""
     try:
         change()
-    except _CERTAIN as error:
+    except CERTAIN as error:
         raise NothingDoneError(error) from error
 
 
@@ -319,7 +303,7 @@ def _create_instance(world: LayoutWorld, step: LayoutStep, before: Instances) ->
     profile = step.find_profile(world)
     try:
         made = world.nvml.create_gpu_instance(step.gpu, profile.id, place)
-    except _CERTAIN as error:
+    except CERTAIN as error:
         raise NothingDoneError(error) from error
     world.made.add((step.gpu, made.id))
     if made.placement != place:
@@ -332,7 +316,7 @@ def _create_compute(world: LayoutWorld, step: LayoutStep, parent: GpuInstance) -
     slices, place = _slices_of(step.spec), step.spec.placement
     try:
         made = world.nvml.create_compute_instance(step.gpu, parent.id, slices, place)
-    except _CERTAIN as error:
+    except CERTAIN as error:
         raise NothingDoneError(error) from error
     world.made_compute.add((step.gpu, parent.id, made.id, str(made.uuid)))
     if made.uuid is None or not _is_at(made, place):
@@ -402,10 +386,3 @@ def _not_empty(world: LayoutWorld, gpu: GpuUuid, left: Instances) -> LayoutChang
         why=f"it has instances that nobody planned for: {'; '.join(map(describe, left))}",
         hint="vgpumgr mig list",
     )
-
-
-def is_uncertain(error: BaseException) -> bool:
-    """Whether a call that failed so may have taken effect."""
-    if isinstance(error, HelperLateError | HelperDiedError):
-        return True
-    return isinstance(error, NvmlError) and not isinstance(error, _CERTAIN)

@@ -9,9 +9,12 @@ from typing import ClassVar
 from vgpumgr.errors import (
     HelperDiedError,
     HelperLateError,
+    NvmlError,
     NvmlInsufficientResourcesError,
     NvmlInUseError,
     NvmlNotFoundError,
+    NvmlNotSupportedError,
+    NvmlPermissionError,
     ReadBackError,
     VgpumgrError,
 )
@@ -26,6 +29,21 @@ from vgpumgr.plan.world import Patient, World
 
 #: a worker that was just ended holds its instance until the driver has cleaned up after it
 RELEASE_TIMEOUT_S = 15.0
+#: what NVML answers before it has done anything
+CERTAIN = (
+    NvmlInUseError,
+    NvmlInsufficientResourcesError,
+    NvmlNotFoundError,
+    NvmlNotSupportedError,
+    NvmlPermissionError,
+)
+
+
+def is_uncertain(error: BaseException) -> bool:
+    """Whether a call of the driver that failed so may have taken effect."""
+    if isinstance(error, HelperLateError | HelperDiedError):
+        return True
+    return isinstance(error, NvmlError) and not isinstance(error, CERTAIN)
 
 
 def read_gpu(nvml: Nvml, gpu: Gpu) -> Gpu:
@@ -143,9 +161,9 @@ class CreateGpuInstance:
             instance = world.nvml.create_gpu_instance(
                 self.gpu.uuid, self.profile.id, self.placement
             )
-        except (HelperLateError, HelperDiedError):
-            raise
         except VgpumgrError as error:
+            if is_uncertain(error):
+                raise
             raise NothingDoneError(error) from error
         if instance.placement != self.placement:
             destroy_instance(world.nvml, self.gpu.uuid, instance.id)

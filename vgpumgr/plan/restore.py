@@ -80,7 +80,7 @@ def _list_wanted(
 def _list_instances(
     gpu: Gpu, layout: DesiredLayout | None, records: Sequence[AttachmentRecord]
 ) -> Iterator[DesiredInstance]:
-    yield from layout.instances if layout else ()
+    """Attachments first: where somebody has destroyed a part of the layout, they may be there now."""
     by_place: dict[Placement, list[AttachmentRecord]] = {}
     for record in list_records(records):
         if record.gpu == gpu.uuid:
@@ -91,6 +91,9 @@ def _list_instances(
         slices = profile.slices if profile else name.slices
         sizes = tuple(sorted((_size(r, slices) for r in group), reverse=True))
         yield DesiredInstance(str(name), place, pack(slices, sizes, ()) or ())
+    for instance in layout.instances if layout else ():
+        if not any(instance.placement.overlaps(place) for place in by_place):
+            yield instance
 
 
 def _size(record: AttachmentRecord, slices: int) -> int:
