@@ -195,8 +195,7 @@ def test_why_as_sentences(cli: Cli) -> None:
     assert (result.code, result.err) == (0, "")
     assert result.out == (
         "GPU 1: 3g.40gb does not fit: together with what is there, 10 compute slices are needed, "
-        "the GPU has 7, and 12 positions on the memory axis are needed, the GPU has 8; its places "
-        "are taken: 0:4 by 7g.80gb at 0:8, 4:4 by 7g.80gb at 0:8; room would come from removing "
+        "the GPU has 7; its places are taken: 0:4 by 7g.80gb at 0:8, 4:4 by 7g.80gb at 0:8; room would come from removing "
         "7g.80gb at 0:8 (process 4711 (python3))\n"
     )
     assert cli.run("why", "2g.12gb", "--gpu", "2").out == (
