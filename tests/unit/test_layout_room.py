@@ -195,12 +195,22 @@ def test_why_as_sentences(cli: Cli) -> None:
     assert (result.code, result.err) == (0, "")
     assert result.out == (
         "GPU 1: 3g.40gb does not fit: together with what is there, 10 compute slices are needed, "
-        "the GPU has 7, and 12 positions on the memory axis are needed, the GPU has 8; its places "
-        "are taken: 0:4 by 7g.80gb at 0:8, 4:4 by 7g.80gb at 0:8; room would come from removing "
-        "7g.80gb at 0:8 (process 4711 (python3))\n"
+        "the GPU has 7; its places are taken: 0:4 by 7g.80gb at 0:8, 4:4 by 7g.80gb at 0:8; room would "
+        "come from removing 7g.80gb at 0:8 (process 4711 (python3))\n"
     )
     assert cli.run("why", "2g.12gb", "--gpu", "2").out == (
         "GPU 2: 2g.12gb fits at 0:2, 2:2 once MIG mode is on, which attaching does\n"
+    )
+
+
+def test_why_offers_moves(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "without removing" not in cli.run("why", "3g.40gb", "--gpu", "0").out
+    monkeypatch.setattr("tests.support.cli.Application", OneStopped)
+    assert cli.run("why", "3g.40gb", "--gpu", "0").out == (
+        "GPU 0: 3g.40gb does not fit: its places are taken: 0:4 by 1g.10gb at 0:1, 4:4 by 1g.10gb "
+        'at 4:1; room would come from removing 1g.10gb at 0:1 (vm "build7"); or without removing '
+        'anything: 1g.10gb of vm "build7", which is shut off, moves from 0:1 to 5:1; then it fits '
+        "at 0:4\n"
     )
 
 

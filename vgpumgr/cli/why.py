@@ -10,11 +10,17 @@ from vgpumgr.cli.options import Columns, GpuOption, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
 
+
+def _tell(row: dict[str, Any]) -> str:
+    moving = f"; or without removing anything: {row['moving']}" if row["moving"] else ""
+    return f"{row['sentence']}{moving}"
+
+
 COLUMNS = (
     Column("gpu", lambda r: str(r["gpu_index"]), right=True),
     Column("gpu_uuid", lambda r: str(r["gpu_uuid"]), wide=True),
     Column("fits", lambda r: "yes" if r["fits"] else "no"),
-    Column("why", lambda r: str(r["sentence"]), wraps=True),
+    Column("why", _tell, wraps=True),
 )
 
 
@@ -41,12 +47,9 @@ def run(session: Session, profile: str, selector: str | None, layout: Layout) ->
     document = session.call("why", profile=profile, selector=selector)
     rows = document["gpus"]
     if layout.format is None and len(rows) == 1:
-        session.streams.print(_tell(rows[0], document["profile"]))
+        gpu, profile = rows[0]["gpu_index"], document["profile"]
+        session.streams.print(f"GPU {gpu}: {profile} {_tell(rows[0])}")
         return
     print_list(
         session.streams, document, rows, COLUMNS, layout, name=lambda row: str(row["gpu_uuid"])
     )
-
-
-def _tell(row: dict[str, Any], profile: str) -> str:
-    return f"GPU {row['gpu_index']}: {profile} {row['sentence']}"

@@ -158,7 +158,8 @@ class Application:
 
     def why(self, profile: str, selector: str | None = None) -> WhyDocument:
         """See ``room.describe_why``."""
-        return describe_why(self._select(selector), profile, self._owners.list_owners())
+        gpus, owners = self._select(selector), self._owners.list_owners()
+        return describe_why(gpus, profile, owners, self.list_stopped_vms())
 
     def plan_defrag(self, profile: str, selector: str | None = None) -> DefragDocument:
         """See ``room.describe_defrag``."""

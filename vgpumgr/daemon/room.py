@@ -17,32 +17,43 @@ from vgpumgr.errors import UsageError, VgpumgrError
 from vgpumgr.mig.layout.defrag import Move, Option, plan_defrag
 from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.room import Answer, Obstacle, explain_profile
+from vgpumgr.mig.layout.target import Pinned
 from vgpumgr.mig.placement import explain_refusal, find_profile
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.slice import SliceOwner
 
 
-def describe_why(gpus: Sequence[Gpu], profile: str, owners: Sequence[SliceOwner]) -> WhyDocument:
-    """Raises UsageError, and ProfileNotFoundError or MigNotSupportedError where no GPU offers it."""
+def describe_why(
+    gpus: Sequence[Gpu], profile: str, owners: Sequence[SliceOwner], stopped: Collection[str]
+) -> WhyDocument:
+    """``stopped`` are the names of VMs that are shut off. Raises UsageError, and
+    ProfileNotFoundError or MigNotSupportedError where no GPU offers the profile.
+    """
     name = _read_name(gpus, profile)
-    rows = [_describe_answer(a) for a in explain_profile(gpus, name, list_owner_pins(owners))]
+    options = {o.gpu.uuid: o for o in plan_defrag(gpus, name, *_split(owners, stopped))}
+    answers = explain_profile(gpus, name, list_owner_pins(owners))
+    rows = [_describe_answer(answer, options[answer.gpu.uuid]) for answer in answers]
     return WhyDocument(profile=str(name), fits=any(row.fits for row in rows), gpus=rows)
 
 
 def describe_defrag(
     gpus: Sequence[Gpu], profile: str, owners: Sequence[SliceOwner], stopped: Collection[str]
 ) -> DefragDocument:
-    """``stopped`` are the names of VMs that are shut off. Raises as ``describe_why``, and NoRoomError
-    where no GPU can get room.
-    """
+    """Raises as ``describe_why``, and NoRoomError where no GPU can get room."""
     name = _read_name(gpus, profile)
-    running = list_owner_pins(owners, free=stopped)
-    resting = [pin for pin in list_owner_pins(owners) if pin not in running]
-    options = plan_defrag(gpus, name, running, resting)
+    options = plan_defrag(gpus, name, *_split(owners, stopped))
     if all(option.plan is None for option in options):
         raise explain_refusal(gpus, name, owners)
     return DefragDocument(profile=str(name), options=[_describe_option(o) for o in options])
+
+
+def _split(
+    owners: Sequence[SliceOwner], stopped: Collection[str]
+) -> tuple[list[Pinned], list[Pinned]]:
+    """Slices of VMs that may run, and of those that are shut off."""
+    running = list_owner_pins(owners, free=stopped)
+    return list(running), [pin for pin in list_owner_pins(owners) if pin not in running]
 
 
 def _read_name(gpus: Sequence[Gpu], text: str) -> MigProfileName:
@@ -56,7 +67,8 @@ def _read_name(gpus: Sequence[Gpu], text: str) -> MigProfileName:
     return name
 
 
-def _describe_answer(answer: Answer) -> WhyRow:
+def _describe_answer(answer: Answer, option: Option) -> WhyRow:
+    moves = bool(option.moves) and not option.removed
     return WhyRow(
         gpu_index=answer.gpu.index,
         gpu_uuid=answer.gpu.uuid,
@@ -65,6 +77,7 @@ def _describe_answer(answer: Answer) -> WhyRow:
         rules=list(answer.rules),
         remove=[_describe_obstacle(o) for o in answer.remove],
         sentence=answer.sentence,
+        moving=option.sentence if moves else None,
     )
 
 

@@ -28,6 +28,7 @@ class WhyRow(Document):
     rules: list[str] = Field(description="which rules forbid it, in words")
     remove: list[ObstacleDocument] = Field(description="the fewest whose removal makes room")
     sentence: str
+    moving: str | None = Field(description="which moves alone make room, where some do")
 
 
 class WhyDocument(Document):

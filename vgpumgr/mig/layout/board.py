@@ -114,14 +114,18 @@ class Board:
                 )
 
     def list_excesses(self, counts: Counts) -> list[str]:
-        """Which rules other than geometry forbid these instances together, in words."""
+        """Which rules other than geometry forbid these instances together, in words.
+
+        What only follows from another is left out: memory where compute does not do, engines where
+        anything else forbids it.
+        """
         pairs = [(p, n) for p, n in zip(self.profiles, counts, strict=True) if n]
         found = []
         slices = sum(p.slices * n for p, n in pairs)
+        positions = sum(p.placements[0].size * n for p, n in pairs if p.placements)
         if slices > self.compute_slices:
             found.append(f"{slices} compute slices are needed, the GPU has {self.compute_slices}")
-        positions = sum(p.placements[0].size * n for p, n in pairs if p.placements)
-        if positions > self.memory_positions:
+        elif positions > self.memory_positions:
             axis = self.memory_positions
             found.append(f"{positions} positions on the memory axis are needed, the GPU has {axis}")
         found += [
@@ -129,7 +133,8 @@ class Board:
             for p, n in pairs
             if n > p.max_instances
         ]
-        return found + (_list_media_clashes(pairs) or self._list_engine_excesses(pairs))
+        found += _list_media_clashes(pairs)
+        return found or self._list_engine_excesses(pairs)
 
     def _list_engine_excesses(self, pairs: Sequence[tuple[MigProfile, int]]) -> list[str]:
         needs = {e: sum(int(getattr(p, e)) * n for p, n in pairs) for e in self._engines}
