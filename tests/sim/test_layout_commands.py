@@ -301,7 +301,7 @@ def test_a_slice_in_use_stays_and_the_way_around_is_told(dgx: Machine) -> None:
         assert client.result == 0
         code, _, err = dgx.run("mig", "layout", "apply", file, "--yes")
         assert code == 6
-        assert f"process {client.pid}" in err
+        assert f"process {client.pid} (python" in err
         assert "web.yaml:4: layouts.web[0]" in err
         assert "possible only so: " in err
         assert "- 3g.40gb at 0:4" in err
@@ -320,7 +320,7 @@ def test_mode_of_a_gpu_in_use_is_left_pending(dgx: Machine) -> None:
         assert client.result == 0
         code, _, err = dgx.run("mig", "enable", "2")
         assert code == 8
-        assert f"process {client.pid}" in err
+        assert f"process {client.pid} (python" in err
         assert dgx.nvml.nvmlDeviceGetMigMode(dgx.handle(2)) == [0, 1]
     dgx.ok("mig", "enable", "2")
     assert dgx.nvml.nvmlDeviceGetMigMode(dgx.handle(2)) == [1, 1]
@@ -337,7 +337,7 @@ def test_a_board_without_reset_keeps_no_request(start: Any) -> None:
     with start("hgx-h100") as machine:
         with support.Client(machine.simstate, 2) as client:
             code, _, err = machine.run("mig", "enable", "2")
-            assert (code, f"process {client.pid}" in err) == (6, True)
+            assert (code, f"process {client.pid} (python" in err) == (6, True)
             assert machine.nvml.nvmlDeviceGetMigMode(machine.handle(2)) == [0, 0]
         machine.ok("mig", "enable", "2")
         assert machine.see(2) == []

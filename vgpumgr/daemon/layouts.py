@@ -37,6 +37,7 @@ from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal
 from vgpumgr.mig.layout.difference import list_differences
 from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint, write_checkpoint
 from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_root
+from vgpumgr.mig.layout.formats.own import check_sum
 from vgpumgr.mig.layout.formats.reader import Value, read_root
 from vgpumgr.mig.layout.formats.resolve import resolve
 from vgpumgr.mig.layout.formats.write import list_losses, write_own, write_parted
@@ -206,6 +207,8 @@ class LayoutService:
         if allow:
             raise root.error("a saved plan says itself what may be disrupted")
         saved = _parse_saved(text, source)
+        for target in saved.targets:
+            check_sum(root, len(target.instances or ()))
         inventory = self._parts.read_inventory()
         return _Wish(
             inventory=inventory,
