@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -52,7 +52,7 @@ TARGETS: tuple[tuple[str | TargetInstance, ...], ...] = (
     (TargetInstance("7g.80gb", ("4c.7g.80gb", "2c.7g.80gb", "1c.7g.80gb")),),
     ("1g.20gb", "1g.20gb", "1g.10gb+me"),
 )
-CHANGES = ("gi.create", "gi.destroy", "ci.create", "ci.destroy", "mode.set")
+CHANGES = (1, 2, 3, 4, 5)  # enum sim_call: all that change something
 MACHINE = """
 description = "One of each"
 driver_version = "580.95.05"
@@ -68,6 +68,21 @@ cpus = "0-15"
 pcie_switch = {}
 """
 
+
+class Fault(ctypes.Structure):
+    """struct sim_fault of simstate.h."""
+
+    _fields_ = (
+        ("call", ctypes.c_uint),
+        ("gpu", ctypes.c_int32),
+        ("nth", ctypes.c_uint32),
+        ("times", ctypes.c_uint32),
+        ("code", ctypes.c_uint32),
+        ("delay_ms", ctypes.c_uint32),
+        ("after", ctypes.c_bool),
+    )
+
+
 counted = 0
 scene: dict[str, Any] = {}
 
@@ -80,7 +95,8 @@ class Sequences(RuleBasedStateMachine):
         self.directory: Path = scene["directory"]
         self.nvml: InProcessNvml = scene["nvml"]
         self.busy: dict[str, int] = {}
-        self.faulty = False
+        self.fault: Fault | None = None
+        self.busy_on: dict[str, str] = {}
         subprocess.run([TOOL, "boot", self.directory], check=True)
         for slot in range(8):
             scene["lib"].sim_client_remove(scene["handle"], slot)
@@ -112,6 +128,7 @@ class Sequences(RuleBasedStateMachine):
         self._count()
         before = self._shapes()
         try:
+            self._arm()
             plan = self.rig.plan(*wanted, gpu=gpu)
             apply_layout(plan, self.rig.parts)
         except VgpumgrError as error:
@@ -133,6 +150,7 @@ class Sequences(RuleBasedStateMachine):
         before, had = self._shapes(), len(self._attached())
         settled = not self._halves()
         try:
+            self._arm()
             self.service.attach(AttachRequest(vm, profile))
         except VgpumgrError as error:
             self._clear()
@@ -147,6 +165,7 @@ class Sequences(RuleBasedStateMachine):
         self._count()
         places = {(r.gpu, r.placement) for r in self._attached() if r.vm_name == vm}
         try:
+            self._arm()
             self.service.detach(vm)
         except VgpumgrError:
             self._clear()
@@ -162,23 +181,18 @@ class Sequences(RuleBasedStateMachine):
         code=st.sampled_from([999, 10, 23, 19, 15]),
         after=st.booleans(),
     )
-    def fault_a_change(self, call: str, nth: int, code: int, after: bool) -> None:
+    def fault_a_change(self, call: int, nth: int, code: int, after: bool) -> None:
         self._count()
-        if not self.faulty:
-            self.rig.fault(call, nth=nth, code=999 if after else code, after=after)
-            self.faulty = True
+        self.fault = Fault(call, -1, nth, 1, 999 if after else code, 0, after)
 
     @rule(nth=st.integers(1, 400))
     def fault_a_read(self, nth: int) -> None:
         self._count()
-        if not self.faulty:
-            self.rig.fault("read", nth=nth, code=10)
-            self.faulty = True
+        self.fault = Fault(0, -1, nth, 1, 10, 0, False)
 
     @rule(gpu=st.integers(0, 1), pick=st.integers(0, 50))
     def other_client_creates(self, gpu: int, pick: int) -> None:
         self._count()
-        self._clear()
         seen = self.rig.gpus[gpu]
         fits = [p for p in seen.profiles if p.remaining]
         if not seen.mig.current or not fits:
@@ -194,7 +208,6 @@ class Sequences(RuleBasedStateMachine):
     def other_client_destroys(self, gpu: int, pick: int) -> None:
         """Only what is nobody's: a slice of a VM is held by its worker, which is not here."""
         self._count()
-        self._clear()
         seen = self.rig.gpus[gpu]
         own = {(r.gpu, r.placement) for r in self._records()}
         idle = [
@@ -213,12 +226,12 @@ class Sequences(RuleBasedStateMachine):
     def work_begins(self, gpu: int, pick: int) -> None:
         self._count()
         own = {(r.gpu, r.placement) for r in self._records()}
-        seen = self.nvml.read_inventory().gpus[gpu] if not self.faulty else None
+        seen = self.rig.gpus[gpu]
         rows = [
             (i, c)
-            for i in (seen.instances if seen else ())
+            for i in seen.instances
             for c in i.compute_instances
-            if str(c.uuid) not in self.busy and seen and (seen.uuid, i.placement) not in own
+            if str(c.uuid) not in self.busy and (seen.uuid, i.placement) not in own
         ]
         if rows and len(self.busy) < 6:
             instance, compute = rows[pick % len(rows)]
@@ -227,6 +240,7 @@ class Sequences(RuleBasedStateMachine):
             result = scene["lib"].sim_client_add(scene["handle"], *place, ctypes.byref(slot))
             assert result == 0
             self.busy[str(compute.uuid)] = slot.value
+            self.busy_on[str(compute.uuid)] = str(seen.uuid)
 
     @rule(pick=st.integers(0, 50))
     def work_ends(self, pick: int) -> None:
@@ -234,14 +248,16 @@ class Sequences(RuleBasedStateMachine):
         if self.busy:
             uuid = sorted(self.busy)[pick % len(self.busy)]
             scene["lib"].sim_client_remove(scene["handle"], self.busy.pop(uuid))
+            del self.busy_on[uuid]
 
     @rule()
     def reboot(self) -> None:
         self._count()
         if self._halves():
             return  # their slices are for the next attach or detach to settle
-        self.faulty = False
+        self.fault = None
         self.busy.clear()
+        self.busy_on.clear()
         subprocess.run([TOOL, "boot", self.directory], check=True)
         self.boots += 1
         self._start(f"boot-{self.boots}")
@@ -251,30 +267,30 @@ class Sequences(RuleBasedStateMachine):
         assert set(channels.running) == {r.id for r in self._attached()}
 
     @invariant()
-    def every_attachment_has_its_own_slice(self) -> None:
-        if self.faulty:
-            return
-        gpus = self.rig.gpus
-        there = {str(c.uuid) for g in gpus for i in g.instances for c in i.compute_instances}
-        mine = [str(r.mig.uuid) for r in self._attached() if r.mig]
-        assert len(set(mine)) == len(mine), "given twice"
-        assert set(mine) <= there, "lost"
-        assert set(self.busy) <= there, "a busy slice was destroyed"
-
-    @invariant()
-    def nothing_overlaps(self) -> None:
-        for gpu in () if self.faulty else self.rig.gpus:
-            taken = [i.placement for i in gpu.instances]
+    def nothing_is_lost_or_given_twice(self) -> None:
+        for uuid in scene["uuids"]:
+            instances = self.nvml.list_gpu_instances(uuid)
+            there = {str(c.uuid) for i in instances for c in i.compute_instances}
+            mine = [str(r.mig.uuid) for r in self._attached() if r.mig and r.gpu == uuid]
+            assert len(set(mine)) == len(mine), "given twice"
+            assert set(mine) <= there, "lost"
+            busy = {u for u, g in self.busy_on.items() if g == uuid}
+            assert busy <= there, "a busy slice was destroyed"
+            taken = [i.placement for i in instances]
             assert not any(a.overlaps(b) for n, a in enumerate(taken) for b in taken[:n])
 
     def _count(self) -> None:
         global counted
         counted += 1
 
+    def _arm(self) -> None:
+        """The fault that was chosen is for the next operation alone."""
+        if self.fault is not None:
+            assert scene["lib"].sim_fault_set(scene["handle"], ctypes.byref(self.fault)) == 0
+            self.fault = None
+
     def _clear(self) -> None:
-        if self.faulty:
-            self.rig.clear()
-            self.faulty = False
+        scene["lib"].sim_faults_clear(scene["handle"])
 
     def _records(self) -> tuple[Any, ...]:
         return tuple(self.rig.parts.store.list_attachments())
@@ -285,20 +301,17 @@ class Sequences(RuleBasedStateMachine):
     def _halves(self) -> list[Any]:
         return [r for r in self._records() if r.state is not AttachmentState.ATTACHED]
 
-    def _shapes(self) -> list[tuple[str, ...]]:
-        """The layouts as the machine's state has them: a fault that waits for a read is not used up."""
-        text = subprocess.run(
-            [TOOL, "show", self.directory], capture_output=True, text=True, check=True
-        )
-        rows: list[tuple[str, ...]] = []
-        place = ""
-        for words in (line.split() for line in text.stdout.splitlines()):
-            if words[0] == "gi":
-                place = f"{words[1]}: {words[3]} at {words[4]}"
-                rows.append((place,))
-            elif words[0] == "ci":
-                rows.append((place, words[4], words[5]))
-        return sorted(rows)
+    def _shapes(self) -> Any:
+        return [
+            (
+                uuid,
+                i.profile,
+                i.placement,
+                sorted((c.slices, str(c.placement)) for c in i.compute_instances),
+            )
+            for uuid in scene["uuids"]
+            for i in self.nvml.list_gpu_instances(uuid)
+        ]
 
 
 def as_target(target: str | TargetInstance) -> TargetInstance:
@@ -329,13 +342,16 @@ def test_random_sequences_lose_nothing(
     handle = ctypes.c_void_p()
     assert lib.sim_open(None, ctypes.byref(handle)) == 0
     nvml = InProcessNvml()
-    scene.update(directory=directory, nvml=nvml, lib=lib, handle=handle)
+    uuids = [gpu.uuid for gpu in nvml.read_inventory().gpus]
+    scene.update(directory=directory, nvml=nvml, lib=lib, handle=handle, uuids=uuids)
     check = Sequences.TestCase()
     check.settings = settings(
         max_examples=EXAMPLES,
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
+        derandomize=True,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
     try:
