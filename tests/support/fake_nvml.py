@@ -64,12 +64,16 @@ class FakeNvml:
         return instance
 
     def create_compute_instance(
-        self, gpu: GpuUuid, gpu_instance_id: int, slices: int
+        self,
+        gpu: GpuUuid,
+        gpu_instance_id: int,
+        slices: int,
+        placement: Placement | None = None,
     ) -> ComputeInstance:
         self._enter("create_compute_instance")
         instance = self._get(gpu, gpu_instance_id)
         uuid = MigUuid(make_uuid("MIG", self.gpus[gpu].index, gpu_instance_id))
-        compute = ComputeInstance(len(instance.compute_instances), 0, slices, uuid)
+        compute = ComputeInstance(len(instance.compute_instances), 0, slices, uuid, placement)
         changed = replace(instance, compute_instances=(*instance.compute_instances, compute))
         self._replace(gpu, gpu_instance_id, changed)
         return compute

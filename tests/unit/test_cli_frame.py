@@ -26,6 +26,12 @@ ROOT = Path(__file__).parents[2]
 ALL_VERBS: list[tuple[list[str], Verb]] = [
     *(([], verb) for verb in TOP_LEVEL),
     *(([group.name], verb) for group in GROUPS for verb in group.verbs),
+    *(
+        ([group.name, inner.name], verb)
+        for group in GROUPS
+        for inner in group.groups
+        for verb in inner.verbs
+    ),
 ]
 
 
@@ -50,6 +56,12 @@ def test_help_lists_what_there_is(
     group = next((g for g in GROUPS if g.name in words), None)
     for entry in group.verbs if group else (*TOP_LEVEL, *GROUPS):
         assert entry.name in text
+
+
+def test_a_noun_below_a_noun_lists_its_verbs(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run("mig", "layout").code == 0
+    text = capsys.readouterr().out
+    assert all(verb in text for verb in ("plan", "apply", "assert", "export"))
 
 
 @pytest.mark.parametrize(("path", "verb"), ALL_VERBS, ids=lambda value: getattr(value, "name", ""))
@@ -82,6 +94,19 @@ def test_help_lines_say_what_the_verb_says(path: list[str], verb: Verb) -> None:
             "did you mean --columns?",
             "vgpumgr gpu list --help",
         ),
+        (
+            ["mig", "layot"],
+            "no such command 'layot'",
+            "did you mean 'layout'?",
+            "vgpumgr mig --help",
+        ),
+        (
+            ["mig", "layout", "plna", "x"],
+            "no such command 'plna'",
+            "did you mean 'plan'?",
+            "vgpumgr mig layout --help",
+        ),
+        (["mig", "layout", "plan"], "missing argument", None, "vgpumgr mig layout plan --help"),
         (["gpu", "show"], "missing argument", None, "vgpumgr gpu show --help"),
         (["gpu", "list", "-o", "jsn"], "'jsn' is not one of", None, "vgpumgr gpu list --help"),
         (["xyzzy"], "no such command 'xyzzy'", None, "vgpumgr --help"),

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.boards import A30_NAME, BOARDS, RTX, make_gpu, make_uuid
+from tests.support.layout_oracle import A30 as A30_TABLE
+from tests.support.layout_oracle import make_gpu as make_layout_gpu
 from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundError
 from vgpumgr.mig.placement import choose_placement, list_choices, list_refusals
 from vgpumgr.mig.rules import Occupancy, count_packable, measure_room
@@ -255,3 +257,11 @@ def test_owner_of_another_gpu_is_not_named() -> None:
     with pytest.raises(NoRoomError) as caught:
         choose_placement([gpu], MigProfileName.parse("1g.10gb"), [owner])
     assert caught.value.held_by == ("instance 1 (7g.80gb at 0:8) on GPU 0 (0000:07:00.0)",)
+
+
+def test_media_engines_are_a_budget() -> None:
+    """An A30 has one NVJPG and one OFA, and each of its two +me profiles takes them."""
+    gpu = make_layout_gpu(A30_TABLE, [("1g.6gb+me", 0)])
+    (refusal,) = list_refusals([gpu], MigProfileName.parse("2g.12gb+me"))
+    assert "too few NVJPG engines are left" in refusal.reason
+    assert len(list_choices([gpu], MigProfileName.parse("2g.12gb"))) == 1

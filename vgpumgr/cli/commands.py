@@ -20,16 +20,22 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A noun with its verbs."""
+    """A noun with its verbs, and nouns below it."""
 
     name: str
     help: str
     verbs: tuple[Verb, ...]
+    groups: tuple[Group, ...] = ()
 
 
 TOP_LEVEL = (
     Verb("attach", "vgpumgr.cli.attach", "Give a VM a slice of a GPU."),
     Verb("detach", "vgpumgr.cli.detach", "Take a VM's slice back."),
+    Verb("restore", "vgpumgr.cli.restore", "Bring layouts and channels back after a boot."),
+    Verb("status", "vgpumgr.cli.status", "Show whether all is as it is recorded."),
+    Verb("diff", "vgpumgr.cli.diff", "Compare what is recorded with what is."),
+    Verb("recover", "vgpumgr.cli.recover", "Settle what a crash interrupted, repair what differs."),
+    Verb("why", "vgpumgr.cli.why", "Say why a profile cannot be had now, and what would help."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 
@@ -48,6 +54,23 @@ GROUPS = (
         (
             Verb("list", "vgpumgr.cli.mig_list", "List the MIG instances."),
             Verb("profiles", "vgpumgr.cli.mig_profiles", "List the profiles and what still fits."),
+            Verb("defrag", "vgpumgr.cli.mig_defrag", "Show which moves would make room."),
+            Verb("enable", "vgpumgr.cli.mig_enable", "Turn MIG mode on."),
+            Verb("disable", "vgpumgr.cli.mig_disable", "Turn MIG mode off."),
+            Verb("checkpoint", "vgpumgr.cli.mig_checkpoint", "Save what there is to a file."),
+            Verb("restore", "vgpumgr.cli.mig_restore", "Bring back what a checkpoint saved."),
+        ),
+        (
+            Group(
+                "layout",
+                "Layouts: files that say how GPUs are cut.",
+                (
+                    Verb("plan", "vgpumgr.cli.mig_layout_plan", "Show the least change."),
+                    Verb("apply", "vgpumgr.cli.mig_layout_apply", "Make it so."),
+                    Verb("assert", "vgpumgr.cli.mig_layout_assert", "Say what differs."),
+                    Verb("export", "vgpumgr.cli.mig_layout_export", "Write what there is."),
+                ),
+            ),
         ),
     ),
     Group(
@@ -77,6 +100,7 @@ GROUPS = (
         (
             Verb("start", "vgpumgr.cli.sim_start", "Start a simulated machine."),
             Verb("stop", "vgpumgr.cli.sim_stop", "Stop it and forget its state."),
+            Verb("reboot", "vgpumgr.cli.sim_reboot", "Reboot it: the disk stays, the rest goes."),
             Verb("list", "vgpumgr.cli.sim_list", "List machines, and which of them run."),
             Verb("env", "vgpumgr.cli.sim_env", "Print the variables for other programs."),
         ),

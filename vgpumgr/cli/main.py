@@ -71,7 +71,8 @@ def _run(words: list[str], session: Session) -> Any:
 
 def _add_help(words: list[str]) -> list[str]:
     """A noun alone asks what can be done with it."""
-    if not words or (len(words) == 1 and words[0] in {group.name for group in GROUPS}):
+    group, rest = _find_group(words)
+    if not words or (group is not None and not rest):
         return [*words, "--help"]
     if words == ["--version"]:
         return ["version"]
@@ -82,21 +83,37 @@ def build_app(words: Sequence[str]) -> Any:
     """The typer application in which only the verb that ``words`` names has its real function."""
     import typer
 
-    names = [word for word in words if not word.startswith("-")][:2]
+    names = _list_names(words)
     app = _make_typer(typer, _HELP)
-    for verb in TOP_LEVEL:
+    _fill(typer, app, TOP_LEVEL, GROUPS, names)
+    return app
+
+
+def _fill(
+    typer: Any, app: Any, verbs: Sequence[Verb], groups: Sequence[Group], names: list[str]
+) -> None:
+    """Adds verbs and, level after level, groups; ``names`` are the words that are left here."""
+    for verb in verbs:
         _add_verb(app, verb, chosen=names[:1] == [verb.name])
-    for group in GROUPS:
-        chosen = names[1:] if names[:1] == [group.name] else []
-        app.add_typer(_build_group(typer, group, chosen), name=group.name, help=group.help)
-    return app
+    for group in groups:
+        below = _make_typer(typer, group.help)
+        left = names[1:] if names[:1] == [group.name] else []
+        _fill(typer, below, group.verbs, group.groups, left)
+        app.add_typer(below, name=group.name, help=group.help)
 
 
-def _build_group(typer: Any, group: Group, chosen: list[str]) -> Any:
-    app = _make_typer(typer, group.help)
-    for verb in group.verbs:
-        _add_verb(app, verb, chosen=chosen == [verb.name])
-    return app
+def _list_names(words: Sequence[str]) -> list[str]:
+    return [word for word in words if not word.startswith("-")]
+
+
+def _find_group(words: Sequence[str]) -> tuple[Group | None, list[str]]:
+    """The innermost group that the first words name, and the words after it."""
+    found: Group | None = None
+    groups: Sequence[Group] = GROUPS
+    rest = list(words)
+    while rest and (group := next((g for g in groups if g.name == rest[0]), None)):
+        found, groups, rest = group, group.groups, rest[1:]
+    return found, rest
 
 
 def _make_typer(typer: Any, help_text: str) -> Any:
@@ -144,13 +161,11 @@ def _explain_usage(error: Any, words: Sequence[str]) -> UsageError:
     message = message.replace("Value error, ", "")
     message = message[:1].lower() + message[1:].rstrip(".")
     guess = near.rstrip("?") or options.rstrip(")")
-    nouns = [word for word in words if not word.startswith("-")]
-    known = nouns[:1] if nouns and nouns[0] in {g.name for g in GROUPS} else []
-    if known:
-        verbs = next(g.verbs for g in GROUPS if g.name == known[0])
-        known += [word for word in nouns[1:2] if word in {verb.name for verb in verbs}]
-    elif nouns and nouns[0] in {verb.name for verb in TOP_LEVEL}:
-        known = nouns[:1]
+    nouns = _list_names(words)
+    group, rest = _find_group(nouns)
+    verbs = group.verbs if group else TOP_LEVEL
+    known = nouns[: len(nouns) - len(rest)]
+    known += [word for word in rest[:1] if word in {verb.name for verb in verbs}]
     return UsageError(
         message,
         why=f"did you mean {guess}?" if guess else None,

@@ -6,6 +6,8 @@ the same methods.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from vgpumgr.daemon.attachment_documents import GuestPackageDocument
 from vgpumgr.daemon.documents import (
     GpuListDocument,
@@ -25,6 +27,8 @@ from vgpumgr.daemon.gpu_view import (
     index_owners,
 )
 from vgpumgr.daemon.guest_package import write_guest_package
+from vgpumgr.daemon.room import describe_defrag, describe_why
+from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
 from vgpumgr.mig.selection import select_gpu
@@ -32,14 +36,29 @@ from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 
+if TYPE_CHECKING:
+    from vgpumgr.daemon.layout_documents import (
+        LayoutAssertDocument,
+        LayoutFileDocument,
+        LayoutPlanDocument,
+    )
+    from vgpumgr.daemon.layouts import LayoutService, RunLayout
+
 
 class Application:
     """Operations on one machine. Owners come from whoever remembers attachments."""
 
-    def __init__(self, machine: Machine, nvml: Nvml, owners: OwnerProvider | None = None) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        nvml: Nvml,
+        owners: OwnerProvider | None = None,
+        run_layout: RunLayout | None = None,
+    ) -> None:
         self.machine = machine
         self.nvml = nvml
         self._owners = owners or NoOwners()
+        self._run_layout = run_layout
 
     def read_inventory(self) -> Inventory:
         """All GPUs as models, observed now."""
@@ -98,6 +117,58 @@ class Application:
                 for profile in gpu.profiles
             ]
         )
+
+    @property
+    def _layouts(self) -> LayoutService:
+        """Loaded when a command about layouts needs it: readers of files cost time."""
+        from vgpumgr.daemon.layouts import LayoutParts, LayoutService
+
+        # NUMA and IOMMU, which take a walk through sysfs, do not matter here
+        read = self.nvml.read_inventory
+        parts = LayoutParts(read, self._owners.list_owners, self._run_layout)
+        return LayoutService(parts)
+
+    def plan_layout(self, **asked: Any) -> LayoutPlanDocument:
+        """See ``LayoutService.plan``."""
+        return self._layouts.plan(**asked)
+
+    def apply_layout(self, **asked: Any) -> LayoutPlanDocument:
+        """See ``LayoutService.apply``."""
+        return self._layouts.apply(**asked)
+
+    def assert_layout(self, **asked: Any) -> LayoutAssertDocument:
+        """See ``LayoutService.compare``."""
+        return self._layouts.compare(**asked)
+
+    def export_layout(self, **asked: Any) -> LayoutFileDocument:
+        """See ``LayoutService.export``."""
+        return self._layouts.export(**asked)
+
+    def checkpoint_mig(self) -> LayoutFileDocument:
+        """See ``LayoutService.checkpoint``."""
+        return self._layouts.checkpoint()
+
+    def restore_mig(self, **asked: Any) -> LayoutPlanDocument:
+        """See ``LayoutService.restore``."""
+        return self._layouts.restore(**asked)
+
+    def set_mig_mode(self, **asked: Any) -> LayoutPlanDocument:
+        """See ``LayoutService.set_mode``."""
+        return self._layouts.set_mode(**asked)
+
+    def why(self, profile: str, selector: str | None = None) -> WhyDocument:
+        """See ``room.describe_why``."""
+        gpus, owners = self._select(selector), self._owners.list_owners()
+        return describe_why(gpus, profile, owners, self.list_stopped_vms())
+
+    def plan_defrag(self, profile: str, selector: str | None = None) -> DefragDocument:
+        """See ``room.describe_defrag``."""
+        gpus, owners = self._select(selector), self._owners.list_owners()
+        return describe_defrag(gpus, profile, owners, self.list_stopped_vms())
+
+    def list_stopped_vms(self) -> frozenset[str]:
+        """Names of the VMs that are known to be shut off; none where nobody knows VMs."""
+        return frozenset()
 
     def write_guest_package(self, target: str) -> GuestPackageDocument:
         """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import closing
 
 from vgpumgr.daemon.attachment_documents import (
     AttachDocument,
@@ -24,7 +22,9 @@ from vgpumgr.daemon.attachment_view import (
     describe_vm,
     tell_usable,
 )
-from vgpumgr.domain.hypervisor import Hypervisor, Vm
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.settling import Settler
+from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import (
     ChannelNotFoundError,
     DomainChangedError,
@@ -32,37 +32,21 @@ from vgpumgr.errors import (
     VgpumgrError,
     VmNotFoundError,
 )
-from vgpumgr.host.clock import Clock
 from vgpumgr.host.lock import lock_file
-from vgpumgr.model.gpu import Inventory
-from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.model.codec import encode
 from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_request, plan_attach
 from vgpumgr.plan.detach import DetachObserved, find_attachment, plan_cleanup, plan_detach
 from vgpumgr.plan.executor import Executor
-from vgpumgr.plan.journal import Journal
-from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.world import World
-from vgpumgr.virtio.channel import Channels, ChannelStatus
+from vgpumgr.virtio.channel import ChannelStatus
 
 #: how often to plan anew when somebody edits the domain at the same time
 _ATTEMPTS = 2
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What the operations work with; a test replaces any of it."""
-
-    nvml: Nvml
-    read_inventory: Callable[[], Inventory]
-    hypervisor: Hypervisor
-    channels: Channels
-    store: AttachmentStore
-    clock: Clock
-    state_dir: Path
-    run_dir: Path
-    boot_id: str
-    is_privileged: bool
+__all__ = ["AttachmentService", "Parts"]
 
 
 class AttachmentService:
@@ -70,6 +54,11 @@ class AttachmentService:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+
+    @property
+    def parts(self) -> Parts:
+        """What it works with."""
+        return self._parts
 
     def attach(self, request: AttachRequest, dry_run: bool = False) -> AttachDocument:
         """Gives a VM a slice. Raises what stands in the way before anything is changed, or what
@@ -84,7 +73,9 @@ class AttachmentService:
             )
         self._check_permitted("attach")
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
+            notes = self._settle()
             plan, world = self._attach_locked(request)
+            world.notes[:0] = notes
         return self._describe_attached(plan, world)
 
     def _attach_locked(self, request: AttachRequest) -> tuple[Plan[World], World]:
@@ -133,9 +124,13 @@ class AttachmentService:
             return DetachDocument(dry_run=True, plan=describe_plan(plan), notes=[])
         self._check_permitted("detach")
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
+            settler = Settler(self._parts)
+            spared = settler.settle(spare=vm)
             record, plan = self._plan_detach(vm)
             world = self._make_world(record)
+            world.notes += _tell(settler)
             self._run(plan, world)
+            settler.end_spared(spared)
         return DetachDocument(dry_run=False, plan=describe_plan(plan), notes=world.notes)
 
     def _plan_detach(self, selector: str) -> tuple[AttachmentRecord | None, Plan[World]]:
@@ -163,23 +158,20 @@ class AttachmentService:
                 hint=f"sudo vgpumgr {verb} ...",
             )
 
+    def _settle(self) -> list[str]:
+        """What an earlier command left when it was killed is settled before anything is planned."""
+        settler = Settler(self._parts)
+        settler.settle()
+        return _tell(settler)
+
     def _make_world(self, record: AttachmentRecord | None) -> World:
-        parts = self._parts
-        return World(
-            nvml=parts.nvml,
-            hypervisor=parts.hypervisor,
-            channels=parts.channels,
-            store=parts.store,
-            clock=parts.clock,
-            maybe_record=record,
-        )
+        return self._parts.make_world(record)
 
     def _run(self, plan: Plan[World], world: World) -> None:
-        journal = Journal(self._parts.state_dir / "journal", self._parts.boot_id)
-        try:
-            Executor(world, journal).run(plan, secrets.token_hex(8))
-        finally:
-            journal.close()
+        facts = {"record": encode(world.maybe_record)} if world.maybe_record else {}
+        with closing(self._parts.open_journal()) as journal:
+            executor = Executor(world, journal, list_late=self._parts.list_late)
+            executor.run(plan, secrets.token_hex(8), facts)
 
     def list_vms(self) -> VmListDocument:
         """Every VM that libvirt knows, and every one that still has an attachment."""
@@ -234,3 +226,7 @@ class AttachmentService:
         if record is None:
             raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
         return ChannelShowDocument(channel=describe_channel(record, self._status(record)))
+
+
+def _tell(settler: Settler) -> list[str]:
+    return [f"{action.subject}: {action.text}" for action in settler.actions]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,10 +17,22 @@ from vgpumgr.daemon.attachment_documents import (
     VmShowDocument,
 )
 from vgpumgr.daemon.attachments import AttachmentService, Parts
+from vgpumgr.daemon.layout_apply import apply_layout
+from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
+from vgpumgr.daemon.restore import TIMEOUT_S, RestoreDocument, restore
 from vgpumgr.domain.libvirt import LibvirtHypervisor
+from vgpumgr.errors import (
+    LibvirtDownError,
+    LibvirtError,
+    LibvirtLateError,
+    LibvirtPermissionError,
+)
 from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
+from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.attach import AttachRequest
@@ -35,8 +47,12 @@ class ManagingApplication(Application):
     def __init__(
         self, machine: Machine, nvml: Nvml, store: SqliteAttachments, service: AttachmentService
     ) -> None:
-        super().__init__(machine, nvml, owners=store)
+        super().__init__(machine, nvml, owners=store, run_layout=self._apply_layout)
         self._service = service
+        self._recovery = Recovery(service.parts)
+
+    def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
+        return apply_layout(plan, self._service.parts).notes
 
     def attach(
         self, *, dry_run: bool = False, transport: str = "auto", **asked: Any
@@ -49,6 +65,22 @@ class ManagingApplication(Application):
         """See ``AttachmentService.detach``."""
         return self._service.detach(vm, dry_run)
 
+    def status(self) -> StatusDocument:
+        """See ``Recovery.status``."""
+        return self._recovery.status()
+
+    def diff(self) -> DiffDocument:
+        """See ``Recovery.diff``."""
+        return self._recovery.diff()
+
+    def recover(self, *, release: bool = False, readd: bool = False) -> RecoverDocument:
+        """See ``Recovery.recover``."""
+        return self._recovery.recover(Policy(release, readd))
+
+    def restore(self, *, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
+        """See ``Restorer.restore``."""
+        return restore(self._service.parts, timeout_s)
+
     def list_vms(self) -> VmListDocument:
         """Every VM."""
         return self._service.list_vms()
@@ -57,6 +89,14 @@ class ManagingApplication(Application):
         """One VM."""
         return self._service.show_vm(selector)
 
+    def list_stopped_vms(self) -> frozenset[str]:
+        """VMs that libvirt says are shut off. Without libvirt, none: what may run is not moved."""
+        try:
+            vms = self._service.list_vms().vms
+        except (LibvirtError, LibvirtDownError, LibvirtLateError, LibvirtPermissionError):
+            return frozenset()
+        return frozenset(vm.name for vm in vms if vm.state == "shut off")
+
     def list_channels(self) -> ChannelListDocument:
         """Every channel."""
         return self._service.list_channels()
@@ -64,6 +104,13 @@ class ManagingApplication(Application):
     def show_channel(self, *, selector: str) -> ChannelShowDocument:
         """One channel."""
         return self._service.show_channel(selector)
+
+
+def list_late_processes(machine: Machine) -> list[str]:
+    """Helper processes that may still change the machine, as people read them."""
+    records = LateRecords(machine.run_dir)
+    late = (*records.list_late(), *records.list_orphans())
+    return sorted({f"process {helper.process.pid} ({helper.what})" for helper in late})
 
 
 @contextmanager
@@ -80,7 +127,8 @@ def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]
             clock=SystemClock(),
             state_dir=machine.state_dir,
             run_dir=machine.run_dir,
-            boot_id=read_boot_id(),
+            boot_id=read_boot_id(machine),
             is_privileged=machine.is_simulated or os.geteuid() == 0,
+            list_late=lambda: list_late_processes(machine),
         )
         yield ManagingApplication(machine, nvml, store, AttachmentService(parts))

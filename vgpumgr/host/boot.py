@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from vgpumgr.host.machine import Machine
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-def read_boot_id() -> str:
+def read_boot_id(machine: Machine) -> str:
     """The kernel's random id of this boot; empty where /proc is not mounted."""
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        return machine.path(_BOOT_ID).read_text(encoding="ascii").strip()
     except OSError:
         return ""

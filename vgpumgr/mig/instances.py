@@ -141,20 +141,26 @@ def ensure_mig_mode(nvml: Nvml, gpu: Gpu, enabled: bool) -> bool:
         return True
     error = f"cannot turn MIG {word} on {gpu} now"
     cause = f"nvmlDeviceSetMigMode: {change.status_text} ({change.status_code})"
-    if change.activation is MigActivation.IN_USE:
-        holders = [str(process) for process in nvml.list_processes(gpu.uuid)]
+    in_use = change.activation is MigActivation.IN_USE
+    holders = [str(process) for process in nvml.list_processes(gpu.uuid)] if in_use else []
+    if in_use and change.pending != enabled:
         raise NvmlInUseError(
             error,
             cause=cause,
-            why="the mode changes only while nothing uses the GPU; the request stays pending",
+            why="the mode changes only while nothing uses the GPU",
             held_by=holders,
-            hint=f"stop them, then repeat; or nvidia-smi -i {gpu.index} --gpu-reset",
+            hint="stop them, then repeat",
         )
     raise MigModePendingError(
         error,
         cause=cause,
-        why="the mode changes at the next reset of the GPU",
-        hint=f"nvidia-smi -i {gpu.index} --gpu-reset",
+        why="the mode changes only while nothing uses the GPU; the request stays pending"
+        if in_use
+        else "the mode changes at the next reset of the GPU",
+        held_by=holders,
+        hint=f"stop them, then repeat; or nvidia-smi -i {gpu.index} --gpu-reset"
+        if holders
+        else f"nvidia-smi -i {gpu.index} --gpu-reset",
     )
 
 

@@ -1,19 +1,38 @@
 """When a GPU instance fits: the rules, as a pure function of what NVML reports.
 
-Four rules, in the words of NVIDIA's MIG user guide ("Supported MIG Profiles", "Placement of GPU
+Five rules, in the words of NVIDIA's MIG user guide ("Supported MIG Profiles", "Placement of GPU
 Instances"): instances do not overlap on the memory axis; their compute slices do not exceed the
 GPU's; no profile has more instances than its maximum; an instance with all media engines (+me.all)
-lives only beside instances without any (-me; nvml.h at NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME).
+lives only beside instances without any (-me; nvml.h at NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME);
+all instances together have no more media engines than the board (an A30 has one NVJPG, so 1g.6gb+me
+excludes 2g.12gb+me).
 Where NVML states a remaining capacity, zero is believed as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, Placement, Variant
+
+# Fields of MigProfile that count media engines, and what NVIDIA calls these.
+ENGINES = {"decoders": "NVDEC", "encoders": "NVENC", "jpegs": "NVJPG", "ofas": "OFA"}
+
+
+def find_engine_totals(profiles: Sequence[MigProfile]) -> dict[str, int]:
+    """Kinds of media engines that limit layouts, with how many the board has.
+
+    NVML states no total, but the profile of the whole board has them all. A kind of which one
+    profile's full number of instances would have more than that is shared, and limits nothing.
+    """
+    totals = {e: max((int(getattr(p, e)) for p in profiles), default=0) for e in ENGINES}
+    return {
+        engine: total
+        for engine, total in totals.items()
+        if total and all(p.max_instances * getattr(p, engine) <= total for p in profiles)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +119,8 @@ class Occupancy:
             reasons.append(f"the GPU allows {profile.max_instances} instance{plural} of it")
         if clash := self._media_clash(profile):
             reasons.append(f"{clash} has or needs media engines")
+        else:
+            reasons += [f"too few {ENGINES[e]} engines are left" for e in self._lacking(profile)]
         return tuple(reasons)
 
     def _budgets_allow(self, profile: MigProfile) -> bool:
@@ -107,7 +128,17 @@ class Occupancy:
             profile.slices <= self.free_compute_slices
             and self._count(profile) < profile.max_instances
             and self._media_clash(profile) is None
+            and not self._lacking(profile)
         )
+
+    def _lacking(self, profile: MigProfile) -> list[str]:
+        """Kinds of media engines of which too few are left."""
+        present = [profile, *(o.profile for o in self.occupants)]
+        return [
+            engine
+            for engine, total in find_engine_totals(self.profiles).items()
+            if sum(getattr(p, engine) for p in present) > total
+        ]
 
     def _count(self, profile: MigProfile) -> int:
         return sum(o.profile.id == profile.id for o in self.occupants)

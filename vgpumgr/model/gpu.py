@@ -60,6 +60,7 @@ class Gpu:
     mig: MigMode
     driver_version: str
     pci_device_id: int | None = None
+    pci_subsystem_id: int | None = None
     architecture: str | None = None
     compute_capability: tuple[int, int] | None = None
     serial: str | None = None

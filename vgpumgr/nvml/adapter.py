@@ -123,9 +123,12 @@ class Adapter:
             mig_calls.create_instance(self._handle(gpu), profile_id, Placement(start, size))
         )
 
-    def create_compute_instance(self, gpu: str, gpu_instance_id: int, slices: int) -> Any:
+    def create_compute_instance(
+        self, gpu: str, gpu_instance_id: int, slices: int, start: int | None = None
+    ) -> Any:
         """See ``protocol.Nvml``."""
-        return encode(mig_calls.create_compute(self._handle(gpu), gpu_instance_id, slices))
+        place = None if start is None else Placement(start, slices)
+        return encode(mig_calls.create_compute(self._handle(gpu), gpu_instance_id, slices, place))
 
     def destroy_compute_instance(
         self, gpu: str, gpu_instance_id: int, compute_instance_id: int
@@ -161,6 +164,7 @@ def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
         model=text(call("nvmlDeviceGetName", handle)),
         pci=PciAddress(pci.domain, pci.bus, pci.device),
         pci_device_id=pci.pciDeviceId,
+        pci_subsystem_id=pci.pciSubSystemId,
         memory=memory,
         mig=mode,
         driver_version=driver_version,

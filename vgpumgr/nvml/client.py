@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from vgpumgr.errors import NvmlError
+from vgpumgr.errors import HelperLateError, NvmlError
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
 from vgpumgr.host.machine import Machine
@@ -82,7 +82,11 @@ class NvmlClient:
         return decode(GpuInstance, answer)
 
     def create_compute_instance(
-        self, gpu: GpuUuid, gpu_instance_id: int, slices: int
+        self,
+        gpu: GpuUuid,
+        gpu_instance_id: int,
+        slices: int,
+        placement: Placement | None = None,
     ) -> ComputeInstance:
         """See ``Nvml``."""
         what = (
@@ -94,6 +98,7 @@ class NvmlClient:
             gpu,
             gpu_instance_id=gpu_instance_id,
             slices=slices,
+            start=None if placement is None else placement.start,
         )
         return decode(ComputeInstance, answer)
 
@@ -152,7 +157,12 @@ class NvmlClient:
     def _call(self, method: str, params: dict[str, Any], timeout_s: float) -> Any:
         if self._helper is None or not self._helper.is_usable:
             self._helper = self._start()
-        return self._helper.call(method, params, timeout_s)
+        try:
+            return self._helper.call(method, params, timeout_s)
+        except HelperLateError:
+            # hung up, it ends by itself when its call has come back: then nobody waits for it any more
+            self.close()
+            raise
 
     def _start(self) -> Helper:
         argv = [sys.executable, "-m", "vgpumgr.nvml.helper"]

@@ -65,14 +65,28 @@ def create_instance(handle: Any, profile_id: int, placement: Placement) -> GpuIn
     return _read_instance(gi, profile)
 
 
-def create_compute(handle: Any, gpu_instance_id: int, slices: int) -> ComputeInstance:
+def create_compute(
+    handle: Any, gpu_instance_id: int, slices: int, placement: Placement | None = None
+) -> ComputeInstance:
     """Creates the compute instance that has that many slices."""
     gi = call("nvmlDeviceGetGpuInstanceById", handle, gpu_instance_id)
     for info in _list_compute_profiles(gi):
         if info.sliceCount == slices:
-            ci = call("nvmlGpuInstanceCreateComputeInstance", gi, info.id)
-            return _read_compute(ci, info)
+            return _read_compute(_create_compute(gi, info.id, placement), info)
     raise fault(pynvml.NVML_ERROR_NOT_SUPPORTED, "nvmlGpuInstanceGetComputeInstanceProfileInfo")
+
+
+def _create_compute(gi: Any, profile_id: int, placement: Placement | None) -> Any:
+    """A driver that knows no placements of compute instances chooses the place itself."""
+    if placement is not None:
+        where = pynvml.c_nvmlComputeInstancePlacement_t(placement.start, placement.size)
+        name = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
+        try:
+            return call(name, gi, profile_id, byref(where))
+        except HelperFaultError as error:
+            if error.data["code"] != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+    return call("nvmlGpuInstanceCreateComputeInstance", gi, profile_id)
 
 
 def destroy_compute(handle: Any, gpu_instance_id: int, compute_instance_id: int) -> None:

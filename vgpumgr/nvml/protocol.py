@@ -38,9 +38,15 @@ class Nvml(Protocol):
         """Creates a GPU instance exactly there; it has no compute instance yet."""
 
     def create_compute_instance(
-        self, gpu: GpuUuid, gpu_instance_id: int, slices: int
+        self,
+        gpu: GpuUuid,
+        gpu_instance_id: int,
+        slices: int,
+        placement: Placement | None = None,
     ) -> ComputeInstance:
-        """Creates the compute instance of that many slices on a GPU instance."""
+        """Creates the compute instance of that many slices on a GPU instance; without a placement
+        the driver chooses one.
+        """
 
     def destroy_compute_instance(
         self, gpu: GpuUuid, gpu_instance_id: int, compute_instance_id: int

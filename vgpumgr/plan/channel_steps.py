@@ -45,6 +45,9 @@ class StartChannel:
     def do(self, world: World) -> None:
         """Starts both."""
         assert world.record.mig is not None
+        owner = world.hypervisor.read_qemu_owner()
+        if owner != world.record.qemu_owner:
+            world.remember(qemu_owner=owner)
         spec = ChannelSpec(
             id=self.id,
             vm_name=self.vm_name,
@@ -52,7 +55,7 @@ class StartChannel:
             ring=self.ring,
             serial=self.serial,
             memory_bytes=self.memory_bytes,
-            socket_owner=world.hypervisor.read_qemu_owner(),
+            socket_owner=owner,
         )
         world.channels.start(spec)
         if not world.wait(lambda: self._is_settled(world), WORKER_TIMEOUT_S):

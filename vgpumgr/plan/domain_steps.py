@@ -19,8 +19,8 @@ from vgpumgr.domain.attaching import (
 from vgpumgr.domain.devices import Controller
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope
-from vgpumgr.domain.metadata import AttachmentNote
 from vgpumgr.errors import DeviceBusyError, DomainChangedError, VmNotFoundError
+from vgpumgr.plan.note import describe_record
 from vgpumgr.plan.record import AddedController
 from vgpumgr.plan.step import NothingDoneError
 from vgpumgr.plan.world import World
@@ -192,13 +192,7 @@ class WriteNote:
 
     def do(self, world: World) -> None:
         """Writes it."""
-        device = world.record.mig
-        note = AttachmentNote(
-            id=self.id,
-            profile=self.profile,
-            backend=self.backend,
-            device=str(device.uuid) if device else None,
-        )
+        note = describe_record(world.record)
         world.hypervisor.set_note(self.vm_uuid, note, self.scope)
 
     def undo(self, world: World) -> None:

@@ -9,9 +9,12 @@ from typing import ClassVar
 from vgpumgr.errors import (
     HelperDiedError,
     HelperLateError,
+    NvmlError,
     NvmlInsufficientResourcesError,
     NvmlInUseError,
     NvmlNotFoundError,
+    NvmlNotSupportedError,
+    NvmlPermissionError,
     ReadBackError,
     VgpumgrError,
 )
@@ -22,10 +25,25 @@ from vgpumgr.model.slice import MigInstanceRef
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.step import NothingDoneError
-from vgpumgr.plan.world import World
+from vgpumgr.plan.world import Patient, World
 
 #: a worker that was just ended holds its instance until the driver has cleaned up after it
 RELEASE_TIMEOUT_S = 15.0
+#: what NVML answers before it has done anything
+CERTAIN = (
+    NvmlInUseError,
+    NvmlInsufficientResourcesError,
+    NvmlNotFoundError,
+    NvmlNotSupportedError,
+    NvmlPermissionError,
+)
+
+
+def is_uncertain(error: BaseException) -> bool:
+    """Whether a call of the driver that failed so may have taken effect."""
+    if isinstance(error, HelperLateError | HelperDiedError):
+        return True
+    return isinstance(error, NvmlError) and not isinstance(error, CERTAIN)
 
 
 def read_gpu(nvml: Nvml, gpu: Gpu) -> Gpu:
@@ -143,19 +161,21 @@ class CreateGpuInstance:
             instance = world.nvml.create_gpu_instance(
                 self.gpu.uuid, self.profile.id, self.placement
             )
-        except (HelperLateError, HelperDiedError):
-            raise
         except VgpumgrError as error:
+            if is_uncertain(error):
+                raise
             raise NothingDoneError(error) from error
         if instance.placement != self.placement:
             destroy_instance(world.nvml, self.gpu.uuid, instance.id)
             raise ReadBackError(f"asked for {self.placement}, it was put at {instance.placement}")
+        if world.maybe_record is not None:
+            world.remember(gpu_instance_id=instance.id)
 
     def undo(self, world: World) -> None:
         """Destroys it."""
         instance = self._find(world)
         if instance is not None:
-            _until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
+            until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
 
     def observe(self, world: World) -> bool:
         """Whether it is there."""
@@ -227,7 +247,8 @@ def find_recorded_instance(nvml: Nvml, record: AttachmentRecord) -> GpuInstance 
         if instance.profile_id != record.gpu_profile_id:
             return None
         if record.mig is None:
-            return instance  # interrupted before its ids were known
+            # interrupted before its ids were known, or before they all were
+            return instance if record.gpu_instance_id in (None, instance.id) else None
         uuids = {compute.uuid for compute in instance.compute_instances}
         same = instance.id == record.mig.gpu_instance_id
         return instance if same and (not uuids or record.mig.uuid in uuids) else None
@@ -297,7 +318,7 @@ class DestroyGpuInstance:
         """Destroys it; what is no longer ours is left alone."""
         instance = find_recorded_instance(world.nvml, self.record)
         if instance is not None:
-            _until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
+            until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
 
     def undo(self, world: World) -> None:
         """Nothing: a detach goes on, it is not taken back."""
@@ -316,10 +337,10 @@ def _destroy_compute(world: World, gpu: Gpu, instance: GpuInstance | None, compu
         except NvmlNotFoundError:
             return
 
-    _until_released(world, destroy)
+    until_released(world, destroy)
 
 
-def _until_released(world: World, destroy: Callable[[], None]) -> None:
+def until_released(world: Patient, destroy: Callable[[], None]) -> None:
     """Repeats while the driver says in use, for a bounded time; then the error goes on."""
     last: list[NvmlInUseError] = []
 

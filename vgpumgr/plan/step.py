@@ -68,6 +68,8 @@ class Plan(Generic[W]):
     on_failure: OnFailure = OnFailure.UNDO
     notes: tuple[str, ...] = ()
     result: Mapping[str, object] = field(default_factory=dict)
+    #: what to try where undoing fails; None: a detach of the subject
+    repair: str | None = None
 
     def as_dict(self) -> dict[str, object]:
         """The plan for ``-o json``, the API and the journal."""

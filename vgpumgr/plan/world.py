@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from vgpumgr.domain.hypervisor import Hypervisor
 from vgpumgr.host.clock import Clock
@@ -15,6 +15,13 @@ from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
 from vgpumgr.virtio.channel import Channels
 
 _POLL_S = 0.1
+
+
+class Patient(Protocol):
+    """Whoever can wait."""
+
+    def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Waits until the condition holds; False if it does not by then."""
 
 
 @dataclass
@@ -41,14 +48,19 @@ class World:
 
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until the condition holds; False if it does not by then."""
-        deadline_s = self.clock.monotonic_s() + timeout_s
-        while not condition():
-            if self.clock.monotonic_s() >= deadline_s:
-                return False
-            self.clock.sleep(_POLL_S)
-        return True
+        return wait_until(self.clock, condition, timeout_s)
 
     def remember(self, **changes: Any) -> None:
         """Changes the attachment's record, in memory and on disk."""
         self.maybe_record = replace(self.record, **changes)
         self.store.save_attachment(self.record)
+
+
+def wait_until(clock: Clock, condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Asks again and again until the condition holds; False if it does not by then."""
+    deadline_s = clock.monotonic_s() + timeout_s
+    while not condition():
+        if clock.monotonic_s() >= deadline_s:
+            return False
+        clock.sleep(_POLL_S)
+    return True

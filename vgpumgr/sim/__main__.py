@@ -39,6 +39,11 @@ def stop(options: argparse.Namespace) -> None:
         )
 
 
+def reboot(options: argparse.Namespace) -> None:
+    """``sim reboot``."""
+    lifecycle.reboot(options.name)
+
+
 def show_list(options: argparse.Namespace) -> None:
     """``sim list``."""
     running = machine.list_machines()
@@ -79,7 +84,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true")
     parser.add_argument("--quiet", action="store_true")
     verbs = parser.add_subparsers(required=True)
-    for function, name in ((start, "start"), (stop, "stop"), (env, "env"), (serve, "serve")):
+    for function, name in (
+        (start, "start"),
+        (stop, "stop"),
+        (reboot, "reboot"),
+        (env, "env"),
+        (serve, "serve"),
+    ):
         verb = verbs.add_parser(name)
         verb.add_argument("name")
         verb.set_defaults(run=function)

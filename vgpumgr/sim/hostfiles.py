@@ -7,10 +7,14 @@ from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
 
 
-def build_tree(machine: Machine) -> MachineTree:
+def build_tree(machine: Machine, boot_id: str) -> MachineTree:
     """The files of a machine that has just booted."""
     cpus = {gpu.place.numa_node: gpu.place.cpus for gpu in machine.gpus}
-    return MachineTree(PciBus.of(machine.functions()), proc_files(machine), cpus)
+    return MachineTree(
+        PciBus.of(machine.functions()),
+        {**proc_files(machine), "sys/kernel/random/boot_id": boot_id},
+        cpus,
+    )
 
 
 def proc_files(machine: Machine) -> dict[str, str]:

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 from vgpumgr.sim import fuse
 from vgpumgr.sim.hostfiles import build_tree
 from vgpumgr.sim.machine import (
     SimulatorError,
+    boot_state,
     create_machine,
     destroy_machine,
+    list_clients,
     machine_directory,
     machine_env,
     running_machine,
 )
+from vgpumgr.sim.tree import MachineTree
 
+BOOT_ID = "boot_id"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 
@@ -33,15 +39,28 @@ def start(name: str, libvirt_uri: str | None = None) -> tuple[Path, str | None]:
     directory = create_machine(name)
     try:
         write_env(name, directory, libvirt_uri)
-        without_fuse = fuse.available()
-        if without_fuse is None:
-            start_file_system(name, directory)
-        else:
-            fuse.write_snapshot(build_tree(running_machine(name)).root(), directory / "root")
+        without_fuse = boot_file_system(name, directory)
     except BaseException:
         stop(name)
         raise
     return directory, without_fuse
+
+
+def boot_file_system(name: str, directory: Path) -> str | None:
+    """Give the machine its ``/sys`` and ``/proc`` as after boot, and a new boot id. Returns as ``start``."""
+    (directory / BOOT_ID).write_text(str(uuid.uuid4()))
+    without_fuse = fuse.available()
+    if without_fuse is None:
+        start_file_system(name, directory)
+    else:
+        fuse.write_snapshot(read_tree(name).root(), directory / "root")
+    return without_fuse
+
+
+def read_tree(name: str) -> MachineTree:
+    """The files of a running machine as after its last boot."""
+    boot_id = (machine_directory(name) / BOOT_ID).read_text()
+    return build_tree(running_machine(name), boot_id)
 
 
 def write_env(name: str, directory: Path, libvirt_uri: str | None) -> None:
@@ -60,6 +79,7 @@ def start_file_system(name: str, directory: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "vgpumgr.sim", "serve", name],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         )  # fmt: skip
     (directory / "fuse.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -73,7 +93,7 @@ def start_file_system(name: str, directory: Path) -> None:
 def serve(name: str) -> None:
     """The file system's process; returns when it is unmounted."""
     root = machine_directory(name) / "root"
-    fuse.serve(build_tree(running_machine(name)), root)
+    fuse.serve(read_tree(name), root)
 
 
 def stop(name: str) -> int:
@@ -91,6 +111,35 @@ def stop(name: str) -> int:
     end_process(directory / "fuse.pid")
     destroy_machine(name)
     return channels
+
+
+def reboot(name: str) -> None:
+    """Reboot a machine: everything that ran on it is dead, what is no setting of the hardware is as after boot.
+
+    What is remembered on disk (``host/state``) stays, ``/run`` is empty. Raises MachineNotFoundError.
+    """
+    running_machine(name)
+    directory = machine_directory(name)
+    for pid_file in sorted(directory.glob("host/run/**/*.pid")):
+        end_process(pid_file)
+    for pid in list_clients(directory):
+        kill_client(pid)
+    shutil.rmtree(directory / "host" / "run", ignore_errors=True)
+    boot_state(directory)
+    unmount(directory / "root")
+    end_process(directory / "fuse.pid")
+    boot_file_system(name, directory)
+
+
+def kill_client(pid: int) -> None:
+    """Kill a process that computes on the machine, and wait until it is gone."""
+    if pid == os.getpid():
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def unmount(root: Path) -> None:

@@ -161,6 +161,26 @@ def _create_state(directory: Path, lines: Iterator[str]) -> None:
         ) from err
 
 
+def boot_state(directory: Path) -> None:
+    """Bring the state of a running machine to what it is after a reboot. Raises SimulatorError."""
+    _run_tool("boot", directory)
+
+
+def list_clients(directory: Path) -> list[int]:
+    """The processes that compute on the machine. Raises SimulatorError."""
+    lines = _run_tool("show", directory).splitlines()
+    return sorted({int(words[1]) for line in lines if (words := line.split())[0] == "client"})
+
+
+def _run_tool(*arguments: str | Path) -> str:
+    command = [_LIB / "bin/vgpumgr-simstate", *arguments]
+    try:
+        return subprocess.run(command, text=True, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as err:
+        cause = str(getattr(err, "stderr", "") or err).strip()
+        raise SimulatorError("cannot change the machine's state", cause=cause) from err
+
+
 def destroy_machine(name: str) -> None:
     """Stop a machine: its state is gone; processes that still use it keep what they have mapped.
 

@@ -29,6 +29,7 @@ enum {
 	SIM_MAX_CLIENTS = 512,
 	SIM_NAME = 96,
 	SIM_UUID = 48,
+	SIM_MAX_FAULTS = 8,
 };
 
 struct sim_placement {
@@ -142,6 +143,25 @@ int sim_client_charge(struct sim *sim, int slot, uint64_t bytes);
 void sim_client_uncharge(struct sim *sim, int slot, uint64_t bytes);
 /* Brackets running work, for utilisation; brackets of several threads may overlap. Cheap: no lock is taken. */
 void sim_client_busy(struct sim *sim, int slot, bool busy);
+/* Kinds of NVML calls that a fault can be set for. */
+enum sim_call { SIM_CALL_READ, SIM_CALL_MODE_SET, SIM_CALL_GI_CREATE, SIM_CALL_GI_DESTROY, SIM_CALL_CI_CREATE,
+		SIM_CALL_CI_DESTROY, SIM_CALLS };
+
+/* From the `nth` such call on (1: the next), `times` calls wait `delay_ms` and then, if `code` is not 0, answer it:
+ * without doing anything, or with `after` although they did it. gpu -1: on any GPU. */
+struct sim_fault {
+	enum sim_call call;
+	int32_t gpu;
+	uint32_t nth, times, code, delay_ms;
+	bool after;
+};
+
+/* What tests do to a machine. -ENOSPC: all places for faults are taken. */
+int sim_fault_set(struct sim *sim, const struct sim_fault *fault);
+void sim_faults_clear(struct sim *sim);
+/* Counts a call; true, with the fault, if it is to fail or wait. Cheap and without a lock where none is set. */
+bool sim_fault_hit(struct sim *sim, enum sim_call call, int32_t gpu, struct sim_fault *hit);
+
 /* Share of the last sampling window (about a second) in which some client of the GPU ran work, in percent. */
 uint32_t sim_gpu_utilization(struct sim *sim, uint32_t gpu);
 

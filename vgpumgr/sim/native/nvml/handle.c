@@ -2,6 +2,8 @@
 /* Handles and views. */
 #include <errno.h>
 #include <stdint.h>
+#include <string.h>
+#include <time.h>
 
 #include "nvml_sim.h"
 
@@ -86,13 +88,57 @@ static nvmlReturn_t resolve(struct view *v, const void *handle, unsigned int kin
 	return v->ci && v->ci->serial == p.serial ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-struct view view_open(const void *handle, unsigned int kinds, bool writing)
+/* Functions that change something, as the faults know them. */
+static enum sim_call call_of(const char *function, bool writing)
+{
+	static const char *const names[] = {
+		[SIM_CALL_MODE_SET] = "nvmlDeviceSetMigMode",
+		[SIM_CALL_GI_CREATE] = "create_gpu_instance",
+		[SIM_CALL_GI_DESTROY] = "nvmlGpuInstanceDestroy",
+		[SIM_CALL_CI_CREATE] = "create_compute_instance",
+		[SIM_CALL_CI_DESTROY] = "nvmlComputeInstanceDestroy",
+	};
+
+	for (unsigned int i = 0; writing && i < sizeof(names) / sizeof(names[0]); i++)
+		if (names[i] && !strcmp(names[i], function))
+			return (enum sim_call)i;
+	return SIM_CALL_READ;
+}
+
+/* Waits and fails as a test asked for: before the machine is locked, so that others go on meanwhile. */
+static nvmlReturn_t suffer_fault(struct sim *sim, const void *handle, enum sim_call call, struct view *v)
+{
+	struct sim_fault hit;
+	struct parts p;
+	int32_t gpu = handle && unpack(handle, &p) ? (int32_t)p.gpu : -1;
+
+	if (!sim_fault_hit(sim, call, gpu, &hit))
+		return NVML_SUCCESS;
+	if (hit.delay_ms) {
+		struct timespec t = { hit.delay_ms / 1000, hit.delay_ms % 1000 * 1000000L };
+
+		while (nanosleep(&t, &t) && errno == EINTR)
+			continue;
+	}
+	if (hit.after) {
+		v->after = (nvmlReturn_t)hit.code;
+		return NVML_SUCCESS;
+	}
+	return (nvmlReturn_t)hit.code;
+}
+
+struct view view_open(const void *handle, unsigned int kinds, bool writing, const char *function)
 {
 	struct view v = { .writing = writing };
 	struct sim *sim = nvml_enter();
 
 	if (!sim) {
 		v.status = NVML_ERROR_UNINITIALIZED;
+		return v;
+	}
+	v.status = suffer_fault(sim, handle, call_of(function, writing), &v);
+	if (v.status) {
+		nvml_leave();
 		return v;
 	}
 	/* readers get the same private copy, which nothing but a writing view changes */
@@ -124,5 +170,5 @@ nvmlReturn_t view_commit(struct view *view)
 
 	view->m = NULL;
 	nvml_leave();
-	return err ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;
+	return err ? NVML_ERROR_UNKNOWN : view->after;
 }

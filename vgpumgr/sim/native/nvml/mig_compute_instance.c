@@ -141,7 +141,7 @@ static bool has_placement(const struct ci_profile *p, struct sim_placement at)
 }
 
 /* `placement` NULL: the lowest free place. */
-static nvmlReturn_t create(nvmlGpuInstance_t gpuInstance, unsigned int id,
+static nvmlReturn_t create_compute_instance(nvmlGpuInstance_t gpuInstance, unsigned int id,
 			   const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *out)
 {
 	struct sim_placement at = { 0 };
@@ -172,7 +172,7 @@ static nvmlReturn_t create(nvmlGpuInstance_t gpuInstance, unsigned int id,
 nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpuInstance, unsigned int profileId,
 						  nvmlComputeInstance_t *computeInstance)
 {
-	return create(gpuInstance, profileId, NULL, computeInstance);
+	return create_compute_instance(gpuInstance, profileId, NULL, computeInstance);
 }
 
 nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(nvmlGpuInstance_t gpuInstance, unsigned int profileId,
@@ -181,7 +181,7 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(nvmlGpuInstance_t
 {
 	if (!placement)
 		return nvml_refuse(NVML_ERROR_INVALID_ARGUMENT);
-	return create(gpuInstance, profileId, placement, computeInstance);
+	return create_compute_instance(gpuInstance, profileId, placement, computeInstance);
 }
 
 nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t computeInstance)

@@ -179,7 +179,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsi
 }
 
 /* `at` NULL: the driver chooses. */
-static nvmlReturn_t create(nvmlDevice_t device, unsigned int id, const nvmlGpuInstancePlacement_t *placement,
+static nvmlReturn_t create_gpu_instance(nvmlDevice_t device, unsigned int id, const nvmlGpuInstancePlacement_t *placement,
 			   nvmlGpuInstance_t *out)
 {
 	const struct sim_profile *p;
@@ -211,7 +211,7 @@ static nvmlReturn_t create(nvmlDevice_t device, unsigned int id, const nvmlGpuIn
 
 nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstance_t *gpuInstance)
 {
-	return create(device, profileId, NULL, gpuInstance);
+	return create_gpu_instance(device, profileId, NULL, gpuInstance);
 }
 
 nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsigned int profileId,
@@ -220,7 +220,7 @@ nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsig
 {
 	if (!placement)
 		return nvml_refuse(NVML_ERROR_INVALID_ARGUMENT);
-	return create(device, profileId, placement, gpuInstance);
+	return create_gpu_instance(device, profileId, placement, gpuInstance);
 }
 
 static bool has_compute_instance(const struct sim_gi *gi)

@@ -20,6 +20,7 @@ enum handle_kind { HANDLE_GPU = 1, HANDLE_MIG, HANDLE_GI, HANDLE_CI };
 struct view {
 	nvmlReturn_t status;
 	bool writing;
+	nvmlReturn_t after; /* a fault: what to answer although the change is made */
 	struct sim_machine *m; /* to be changed only while writing */
 	uint32_t gpu_index;
 	struct sim_gpu *gpu;
@@ -27,14 +28,15 @@ struct view {
 	struct sim_ci *ci;
 };
 
-/* For a handle of one of the kinds in `kinds` (1 << kind each). NULL: only the machine. */
-struct view view_open(const void *handle, unsigned int kinds, bool writing);
+/* For a handle of one of the kinds in `kinds` (1 << kind each). NULL: only the machine. `function`: the caller's name,
+ * by which a writing call is told from others where a fault is set. */
+struct view view_open(const void *handle, unsigned int kinds, bool writing, const char *function);
 void view_close(struct view *view);
 /* Publishes the change and ends the view. NVML_ERROR_UNKNOWN if the state cannot be written. */
 nvmlReturn_t view_commit(struct view *view);
 
 #define VIEW_OF(v, handle, kinds, writing)                                                          \
-	struct view v __attribute__((cleanup(view_close))) = view_open(handle, kinds, writing);     \
+	struct view v __attribute__((cleanup(view_close))) = view_open(handle, kinds, writing, __func__); \
 	do {                                                                                        \
 		if ((v).status != NVML_SUCCESS)                                                     \
 			return (v).status;                                                          \

@@ -34,9 +34,17 @@ struct sim_live_gpu {
 	_Atomic uint32_t percent;                 /* of the last full window */
 };
 
+/* A fault that is set; `state` is 0 (free), 1 (being written) or 2. */
+struct sim_live_fault {
+	_Atomic uint32_t state;
+	struct sim_fault fault;
+	_Atomic uint32_t calls; /* so far */
+};
+
 struct sim_live {
 	struct sim_live_client clients[SIM_MAX_CLIENTS];
 	struct sim_live_gpu gpus[SIM_MAX_GPUS];
+	struct sim_live_fault faults[SIM_MAX_FAULTS];
 };
 
 #define SIM_ALIGNED(n) (((n) + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE)

@@ -12,7 +12,9 @@
  *	profile.FIELD VALUE      of the last profile
  *	placement START SIZE     of the last profile
  *
- * `show` prints the same lines, and live instances and clients after them.
+ * `show` prints the same lines, and live instances and clients after them. `fault` sets a fault (struct sim_fault) for
+ * one of the calls read, mode.set, gi.create, gi.destroy, ci.create, ci.destroy; `clear` takes all faults away. `boot`
+ * leaves the machine as it is after a reboot.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -24,7 +26,10 @@
 
 static const char usage[] = "usage: vgpumgr-simstate create DIR < LINES\n"
 			    "       vgpumgr-simstate show DIR\n"
-			    "       vgpumgr-simstate set DIR GPU FIELD VALUE\n";
+			    "       vgpumgr-simstate set DIR GPU FIELD VALUE\n"
+			    "       vgpumgr-simstate fault DIR CALL NTH TIMES CODE DELAY_MS [GPU [after]]\n"
+			    "       vgpumgr-simstate clear DIR\n"
+			    "       vgpumgr-simstate boot DIR\n";
 
 static int fail(const char *what, int err)
 {
@@ -239,8 +244,84 @@ static int set(char **args)
 	return err ? fail(args[2], err) : 0;
 }
 
+static int parse_call(const char *name)
+{
+	static const char *const names[SIM_CALLS] = { "read", "mode.set", "gi.create", "gi.destroy", "ci.create",
+						      "ci.destroy" };
+
+	for (int i = 0; i < SIM_CALLS; i++)
+		if (!strcmp(names[i], name))
+			return i;
+	return -EINVAL;
+}
+
+/* args: CALL NTH TIMES CODE DELAY_MS [GPU [after]] */
+static int set_fault(struct sim *sim, int argc, char **args)
+{
+	struct sim_fault f = { .gpu = argc > 5 ? atoi(args[5]) : -1, .after = argc > 6 };
+	int call = parse_call(args[0]);
+
+	if (call < 0)
+		return call;
+	f.call = (enum sim_call)call;
+	f.nth = (uint32_t)strtoul(args[1], NULL, 10);
+	f.times = (uint32_t)strtoul(args[2], NULL, 10);
+	f.code = (uint32_t)strtoul(args[3], NULL, 10);
+	f.delay_ms = (uint32_t)strtoul(args[4], NULL, 10);
+	return f.nth && f.times ? sim_fault_set(sim, &f) : -EINVAL;
+}
+
+/*
+ * Instances and clients are gone. MIG mode is kept on Ampere, where the GPU stores it, and lost on later ones
+ * (MIG user guide, "Enable MIG Mode"); pending settings have become current.
+ */
+static int boot(struct sim *sim)
+{
+	struct sim_machine *m = sim_write(sim);
+
+	if (!m)
+		return -errno;
+	for (uint32_t i = 0; i < m->n_gpus; i++) {
+		struct sim_gpu *g = &m->gpus[i];
+
+		memset(g->gi, 0, sizeof(g->gi));
+		g->mig_current = g->mig_pending = g->mig_needs_reset && g->mig_pending;
+		g->ecc_current = g->ecc_pending;
+		g->lost = false;
+		g->compute_mode = 0;
+	}
+	memset(m->clients, 0, sizeof(m->clients));
+	sim_faults_clear(sim);
+	return sim_commit(sim);
+}
+
+static int clear(struct sim *sim)
+{
+	sim_faults_clear(sim);
+	return 0;
+}
+
+static int change(int argc, char **argv)
+{
+	struct sim *sim;
+	int err = sim_open(argv[2], &sim);
+
+	if (err)
+		return fail(argv[2], err);
+	if (!strcmp(argv[1], "fault"))
+		err = set_fault(sim, argc - 3, argv + 3);
+	else
+		err = !strcmp(argv[1], "boot") ? boot(sim) : clear(sim);
+	sim_close(sim);
+	return err ? fail(argv[1], err) : 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc >= 8 && argc <= 10 && !strcmp(argv[1], "fault"))
+		return change(argc, argv);
+	if (argc == 3 && (!strcmp(argv[1], "boot") || !strcmp(argv[1], "clear")))
+		return change(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "create"))
 		return create(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "show"))

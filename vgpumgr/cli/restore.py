@@ -1,0 +1,43 @@
+"""``vgpumgr restore``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vgpumgr.cli.options import Output
+from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.session import get_session
+from vgpumgr.errors import Exit, UsageError
+
+
+def command(
+    context: typer.Context,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds after which nothing more is begun.")
+    ] = 240.0,
+    output: Output = None,
+) -> int:
+    """Bring MIG mode, layouts and the slices of VMs back after a boot.
+
+    Creates what is missing at its old place, and starts the channels of attached VMs. Destroys
+    nothing; what stands in the way is told, with exit code 3. vgpumgr-restore.service runs it before
+    libvirt starts VMs.
+
+    \b
+    Examples:
+      vgpumgr restore
+      vgpumgr restore --timeout 60 -o json
+    """
+    session = get_session(context)
+    if output in (Format.CSV, Format.MARKDOWN, Format.NAME):
+        raise UsageError(f"restore has no {output} output", hint="-o json")
+    document = session.call("restore", timeout_s=timeout)
+    if output in (Format.JSON, Format.YAML):
+        print_document(session.streams, document, output)
+    else:
+        lines = [f"  + {text}" for text in document["done"]]
+        lines += [f"  ! {text}" for text in document["problems"]]
+        session.streams.print("\n".join(lines or ["nothing is missing"]))
+    return int(Exit.DIFFERENT if document["problems"] else Exit.OK)

@@ -1,0 +1,179 @@
+"""Carrying out a planned change of layout: all of it or nothing, and remembered for the next boot."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.errors import (
+    MigModePendingError,
+    NotPermittedError,
+    OutcomePendingError,
+    RolledBackError,
+    VgpumgrError,
+)
+from vgpumgr.host.lock import lock_file
+from vgpumgr.mig.layout.change import LayoutPlan
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.slice import SliceOwner
+from vgpumgr.plan.executor import Executor, Progress
+from vgpumgr.plan.journal import Event, Journal
+from vgpumgr.plan.layout_plan import (
+    OPERATION,
+    SUBJECT,
+    check_fresh,
+    claim_begun,
+    list_begun,
+    make_plan,
+)
+from vgpumgr.plan.layout_record import LayoutStore, make_desired
+from vgpumgr.plan.layout_world import LayoutWorld
+from vgpumgr.store.layouts import LayoutFile
+
+LAYOUTS_FILE = "layouts.json"
+
+
+@dataclass(frozen=True)
+class LayoutOutcome:
+    """What was done. ``gpus`` are the GPUs as NVML shows them afterwards."""
+
+    plan: LayoutPlan
+    gpus: tuple[Gpu, ...]
+    notes: tuple[str, ...] = ()
+
+
+def open_layouts(parts: Parts) -> LayoutFile:
+    """The remembered layouts of the machine."""
+    return LayoutFile(parts.state_dir / LAYOUTS_FILE)
+
+
+def apply_layout(
+    plan: LayoutPlan,
+    parts: Parts,
+    *,
+    remember: bool = True,
+    progress: Progress | None = None,
+) -> LayoutOutcome:
+    """Does the steps of a plan, in order, and reads the result back.
+
+    With ``remember`` the GPUs that the plan explains get this layout back after a boot.
+
+    Raises:
+        LayoutChangedError, LayoutBusyError: what was planned for is no more; nothing was done.
+        MigModePendingError: MIG mode waits for a reset; everything else is as before.
+        RolledBackError: a step failed; the layout of before is back, with the same placements.
+        RollbackIncompleteError: so did a step back; what is left is listed.
+        OutcomePendingError: a call of the driver has not come back.
+    """
+    check_permitted(parts)
+    with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
+        notes = settle_layouts(parts)
+        gpus = parts.read_inventory().gpus
+        check_fresh(plan, gpus, list_owners(parts))
+        run_steps(plan, parts, gpus, progress)
+        after = parts.read_inventory().gpus
+        if remember:
+            remember_layouts(parts, open_layouts(parts), plan, after)
+    return LayoutOutcome(plan, after, tuple(notes))
+
+
+def check_permitted(parts: Parts) -> None:
+    """Raises NotPermittedError."""
+    if not parts.is_privileged:
+        raise NotPermittedError(
+            "cannot change MIG instances as this user",
+            why="changing GPUs needs root",
+            hint="repeat it with sudo",
+        )
+
+
+def list_owners(parts: Parts) -> list[SliceOwner]:
+    """Whose slices are VMs'."""
+    return [owner for r in parts.store.list_attachments() if (owner := r.owner) is not None]
+
+
+def run_steps(
+    plan: LayoutPlan, parts: Parts, gpus: Sequence[Gpu], progress: Progress | None = None
+) -> None:
+    """Runs a plan's steps in the journal; the caller holds the lock."""
+    if not plan.steps:
+        return
+    world = LayoutWorld(parts.nvml, parts.clock, gpus)
+    extra = {} if progress is None else {"progress": progress}
+    with closing(parts.open_journal()) as journal:
+        executor = Executor(world, journal, list_late=parts.list_late, **extra)
+        try:
+            executor.run(make_plan(plan), secrets.token_hex(8))
+        except RolledBackError as error:
+            if isinstance(error.__cause__, MigModePendingError):
+                raise _tell_pending(error.__cause__) from error
+            raise
+
+
+def _tell_pending(error: MigModePendingError) -> MigModePendingError:
+    """Not a failure: the mode waits. What was done before it was undone, so it can be repeated."""
+    return MigModePendingError(
+        error.error,
+        cause=error.cause,
+        why=f"{error.why}; the layout is as before, and is to be applied after that",
+        held_by=error.held_by,
+        hint=error.hint,
+    )
+
+
+def remember_layouts(
+    parts: Parts, layouts: LayoutStore, plan: LayoutPlan, gpus: Sequence[Gpu]
+) -> None:
+    """Writes down what the GPUs of a plan look like now, without what belongs to attachments."""
+    asked = {uuid for uuid, _ in plan.explanations} | {step.gpu_uuid for step in plan.steps}
+    records = parts.store.list_attachments()
+    now_s = parts.clock.wall_s()
+    found = [
+        make_desired(gpu.uuid, gpu.mig.current, gpu.instances, records, now_s)
+        for gpu in gpus
+        if str(gpu.uuid) in asked and gpu.mig.supported
+    ]
+    if found:
+        layouts.save_layouts(found)
+
+
+def settle_layouts(parts: Parts) -> list[str]:
+    """Undoes changes of layout that a crash interrupted; returns what was done, in words.
+
+    Raises OutcomePendingError while a helper process of then may still take effect.
+    """
+    notes = []
+    with closing(parts.open_journal()) as journal:
+        contents = journal.look()
+        for op, events in contents.unfinished.items():
+            begin = events[0].data
+            if (begin.get("operation"), begin.get("subject")) == (OPERATION, SUBJECT):
+                notes.append(_settle_one(parts, journal, op, events))
+    return notes
+
+
+def _settle_one(parts: Parts, journal: Journal, op: str, events: Sequence[Event]) -> str:
+    if events[0].boot != parts.boot_id:
+        journal.append(op, "end", {"outcome": "rebooted"})
+        return "an interrupted change of layout ended with the boot it was made in"
+    if late := parts.list_late():
+        raise OutcomePendingError(
+            "an interrupted change of layout waits for a helper process",
+            why="it may still take effect",
+            held_by=late,
+            hint="vgpumgr status",
+        )
+    world = LayoutWorld(parts.nvml, parts.clock, parts.read_inventory().gpus)
+    steps = list_begun(events)
+    claim_begun(world, steps)
+    for step in reversed(steps):
+        try:
+            step.undo(world)
+        except VgpumgrError as error:
+            error.error = f"cannot undo an interrupted change of layout: {error.error}"
+            raise
+    journal.append(op, "end", {"outcome": "recovered"})
+    return "an interrupted change of layout was undone"

@@ -1,0 +1,116 @@
+"""Documents of layouts: plans, differences, exports. See ``documents`` for what they promise."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from vgpumgr.daemon.documents import SCHEMA, Document, PlacementDocument
+
+
+class LayoutStepDocument(Document):
+    """One call of the driver. Parts that do not apply are null."""
+
+    kind: Literal[
+        "mig.mode.enable",
+        "mig.mode.disable",
+        "mig.gi.create",
+        "mig.gi.destroy",
+        "mig.ci.create",
+        "mig.ci.destroy",
+    ]
+    gpu: str = Field(description="UUID")
+    gpu_index: int
+    profile: str | None = None
+    placement: PlacementDocument | None = Field(
+        default=None,
+        description="of a compute instance: on the compute slices of its GPU instance",
+    )
+    instance: int | None = Field(default=None, description="id of the GPU instance, if it exists")
+    compute_instance: int | None = None
+    key: str | None = Field(default=None, description="joins a creation and what happens inside")
+    parent_profile: str | None = Field(default=None, description="of a compute instance: its home")
+    parent_placement: PlacementDocument | None = None
+    disrupts: list[str] = Field(default_factory=list, description="who loses the slice by it")
+
+
+class LayoutCostDocument(Document):
+    """What a plan does, in numbers."""
+
+    disruptions: int
+    gi_destroys: int
+    gi_creates: int
+    ci_destroys: int
+    ci_creates: int
+    mode_changes: int
+    kept: int
+    calls: int
+
+
+class GpuExplanationDocument(Document):
+    """A sentence about one GPU."""
+
+    gpu: str
+    text: str
+
+
+class TargetInstanceDocument(Document):
+    """A wanted GPU instance."""
+
+    profile: str
+    compute: list[str] | None = Field(description="null: one compute instance of full size")
+    placement: PlacementDocument | None
+
+
+class GpuTargetDocument(Document):
+    """What is wanted of one GPU."""
+
+    gpu: str
+    mig_enabled: bool
+    instances: list[TargetInstanceDocument] | None = Field(description="null: left as they are")
+
+
+class LayoutPlanDocument(Document):
+    """``vgpumgr mig layout plan -o json``, and what ``--out`` saves."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    layout: str | None = Field(description="name of the layout in its file")
+    source: str | None = Field(description="the file")
+    applied: bool = Field(description="whether the steps were done")
+    steps: list[LayoutStepDocument]
+    disruptive: bool = Field(description="somebody loses a slice that he uses")
+    destructive: bool = Field(description="something that exists is destroyed")
+    cost: LayoutCostDocument
+    explanations: list[GpuExplanationDocument]
+    notes: list[str] = Field(description="what the lint found in the file")
+    targets: list[GpuTargetDocument]
+    allowed: list[str] = Field(description="what --allow-disruptive named")
+    digest: str = Field(description="of the state that the plan was made for")
+
+
+class DifferenceDocument(Document):
+    """One way in which a GPU is not as the layout says."""
+
+    gpu: str
+    gpu_index: int
+    text: str
+
+
+class LayoutAssertDocument(Document):
+    """``vgpumgr mig layout assert -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    layout: str
+    source: str
+    matches: bool
+    differences: list[DifferenceDocument]
+    notes: list[str]
+
+
+class LayoutFileDocument(Document):
+    """A layout file or checkpoint as data, and what it cannot say."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    file: dict[str, Any]
+    notes: list[str]

@@ -1,0 +1,330 @@
+"""Layouts as operations: plan, apply, compare, export; checkpoints; MIG mode.
+
+A file arrives as its text, with the name that errors call it by; nobody here opens one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from vgpumgr.daemon.layout_documents import (
+    DifferenceDocument,
+    LayoutAssertDocument,
+    LayoutFileDocument,
+    LayoutPlanDocument,
+)
+from vgpumgr.daemon.layout_view import (
+    compute_digest,
+    describe_cost,
+    describe_explanations,
+    describe_step,
+    describe_target,
+    is_destructive,
+    read_target,
+)
+from vgpumgr.errors import (
+    LayoutFileError,
+    MigNotSupportedError,
+    PlanOutdatedError,
+    VgpumgrError,
+)
+from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal, StepKind
+from vgpumgr.mig.layout.difference import list_differences
+from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint, write_checkpoint
+from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_root
+from vgpumgr.mig.layout.formats.own import check_sum
+from vgpumgr.mig.layout.formats.reader import Value, read_root
+from vgpumgr.mig.layout.formats.resolve import resolve
+from vgpumgr.mig.layout.formats.write import list_losses, write_own, write_parted
+from vgpumgr.mig.layout.holders import find_slices, name_pins
+from vgpumgr.mig.layout.pins import list_owner_pins
+from vgpumgr.mig.layout.planner import list_whole_users, try_layout
+from vgpumgr.mig.layout.target import GpuTarget
+from vgpumgr.mig.selection import select_gpu
+from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.model.slice import SliceOwner
+
+RunLayout = Callable[[LayoutPlan], Sequence[str]]
+"""Carries a plan out and remembers the layout; answers notes. See ``layout_apply.apply_layout``."""
+
+
+@dataclass(frozen=True)
+class LayoutParts:
+    """What the operations work with."""
+
+    read_inventory: Callable[[], Inventory]
+    list_owners: Callable[[], Sequence[SliceOwner]]
+    run: RunLayout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a file asks of the GPUs that there are."""
+
+    inventory: Inventory
+    targets: tuple[GpuTarget, ...]
+    places: Mapping[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    layout: str | None = None
+    source: str | None = None
+    allowed: tuple[str, ...] = ()
+    digest: str | None = None
+    steps: Any = None
+    """Of a saved plan, as read; None otherwise."""
+
+
+class LayoutService:
+    """The operations on layouts of one machine."""
+
+    def __init__(self, parts: LayoutParts) -> None:
+        self._parts = parts
+
+    def plan(
+        self, *, text: str, source: str, name: str | None = None, allow: Sequence[str] = ()
+    ) -> LayoutPlanDocument:
+        """The least change that brings the machine to a layout, or the error of the refusal."""
+        wish = self._read_wish(text, source, name, allow)
+        return _describe(wish, self._make_plan(wish))
+
+    def apply(
+        self,
+        *,
+        text: str,
+        source: str,
+        name: str | None = None,
+        allow: Sequence[str] = (),
+        dry_run: bool = False,
+        expected: str | None = None,
+    ) -> LayoutPlanDocument:
+        """Does what ``plan`` says. ``expected`` is the digest of a plan that was shown: where the
+        state has moved since, nothing is done (PlanOutdatedError).
+        """
+        wish = self._read_wish(text, source, name, allow)
+        return self._carry_out(wish, self._make_plan(wish), dry_run, expected)
+
+    def restore(
+        self,
+        *,
+        text: str,
+        source: str,
+        allow: Sequence[str] = (),
+        dry_run: bool = False,
+        expected: str | None = None,
+    ) -> LayoutPlanDocument:
+        """As ``apply``, of a checkpoint."""
+        inventory = self._parts.read_inventory()
+        targets = make_targets(read_checkpoint(read_root(text, source)), inventory.gpus)
+        wish = _Wish(inventory, targets, source=source, allowed=tuple(allow))
+        return self._carry_out(wish, self._make_plan(wish), dry_run, expected)
+
+    def compare(self, *, text: str, source: str, name: str | None = None) -> LayoutAssertDocument:
+        """How the machine differs from a layout."""
+        wish = self._read_wish(text, source, name, ())
+        found = list_differences(wish.inventory.gpus, wish.targets)
+        return LayoutAssertDocument(
+            layout=wish.layout or "",
+            source=source,
+            matches=not found,
+            differences=[
+                DifferenceDocument(gpu=gpu.uuid, gpu_index=gpu.index, text=t) for gpu, t in found
+            ],
+            notes=list(wish.notes),
+        )
+
+    def export(self, *, dialect: str, label: str, placements: bool) -> LayoutFileDocument:
+        """What there is, as a layout file."""
+        gpus = self._parts.read_inventory().gpus
+        if dialect == "mig-parted":
+            return LayoutFileDocument(file=write_parted(gpus, label), notes=list_losses(gpus))
+        return LayoutFileDocument(file=write_own(gpus, label, placements=placements), notes=[])
+
+    def checkpoint(self) -> LayoutFileDocument:
+        """What there is, as mig-parted's checkpoint."""
+        gpus = [gpu for gpu in self._parts.read_inventory().gpus if gpu.mig.supported]
+        return LayoutFileDocument(file=write_checkpoint(gpus), notes=[])
+
+    def set_mode(
+        self, *, gpu: str, enabled: bool, dry_run: bool = False, expected: str | None = None
+    ) -> LayoutPlanDocument:
+        """Turns MIG mode on or off.
+
+        Raises MigModePendingError with the holders where somebody uses the GPU or a reset must
+        follow: the request is then left with the driver, and nothing else is changed.
+        """
+        inventory = self._parts.read_inventory()
+        chosen = select_gpu(inventory.gpus, gpu)
+        if not chosen.mig.supported:
+            raise MigNotSupportedError(
+                f"cannot turn MIG {_word(enabled)} on {chosen}",
+                why=f"{chosen.model} has no MIG",
+                hint="vgpumgr gpu list",
+            )
+        wish = _Wish(inventory, (GpuTarget(chosen.uuid, enabled),))
+        users = list_whole_users(chosen) if chosen.mig.current != enabled else []
+        plan = _plan_mode(chosen, enabled, users) if users else self._make_plan(wish)
+        return self._carry_out(wish, plan, dry_run, expected)
+
+    def _carry_out(
+        self, wish: _Wish, plan: LayoutPlan, dry_run: bool, expected: str | None
+    ) -> LayoutPlanDocument:
+        """Also what is there already is done: it becomes what is desired."""
+        document = _describe(wish, plan)
+        _check_moved(wish, document, expected)
+        if dry_run:
+            return document
+        if self._parts.run is None:
+            raise TypeError("an application that only looks cannot change layouts")
+        notes = self._parts.run(plan)
+        return document.model_copy(update={"applied": True, "notes": [*document.notes, *notes]})
+
+    def _read_wish(self, text: str, source: str, name: str | None, allow: Sequence[str]) -> _Wish:
+        root = read_root(text, source)
+        if _is_saved_plan(root):
+            return self._read_saved(root, text, source, allow)
+        file = read_layout_root(root)
+        label = choose_layout(file, name)
+        inventory = self._parts.read_inventory()
+        resolved = resolve(file, label, inventory)
+        return _Wish(
+            inventory=inventory,
+            targets=resolved.targets,
+            places=resolved.places,
+            notes=resolved.notes,
+            layout=label,
+            source=source,
+            allowed=tuple(allow),
+        )
+
+    def _read_saved(self, root: Value, text: str, source: str, allow: Sequence[str]) -> _Wish:
+        """A plan that ``plan --out`` wrote. It is made anew from its targets, so that nothing is
+        done that the planner would not do.
+        """
+        if allow:
+            raise root.error("a saved plan says itself what may be disrupted")
+        saved = _parse_saved(text, source)
+        for target in saved.targets:
+            check_sum(root, len(target.instances or ()))
+        inventory = self._parts.read_inventory()
+        return _Wish(
+            inventory=inventory,
+            targets=tuple(read_target(target) for target in saved.targets),
+            notes=tuple(saved.notes),
+            layout=saved.layout,
+            source=source,
+            allowed=tuple(saved.allowed),
+            digest=saved.digest,
+            steps=[step.model_dump() for step in saved.steps],
+        )
+
+    def _make_plan(self, wish: _Wish) -> LayoutPlan:
+        gpus = wish.inventory.gpus
+        owners = self._parts.list_owners()
+        if wish.digest is not None and wish.digest != compute_digest(gpus, wish.targets):
+            raise _outdated(wish.source)
+        allowed = find_slices(wish.allowed, gpus, owners)
+        outcome = try_layout(gpus, wish.targets, list_owner_pins(owners), allowed)
+        if isinstance(outcome, Refusal):
+            raise _explain(outcome, wish)
+        return outcome
+
+
+def _word(enabled: bool) -> str:
+    return "on" if enabled else "off"
+
+
+def _plan_mode(gpu: Gpu, enabled: bool, users: Sequence[str]) -> LayoutPlan:
+    """The request alone."""
+    kind = StepKind.MODE_ENABLE if enabled else StepKind.MODE_DISABLE
+    end = "pending until a reset" if gpu.mig.needs_reset else "pending until a reset, or refused"
+    text = f"{gpu}: asks for MIG mode {_word(enabled)}; {', '.join(users)} uses it, so it is {end}"
+    return LayoutPlan((MigStepSpec(kind, gpu.uuid),), PlanCost(mode_changes=1), ((gpu.uuid, text),))
+
+
+def _is_saved_plan(root: Value) -> bool:
+    return root.is_map and {"steps", "targets", "digest"} <= {key for key, _ in root.read_pairs()}
+
+
+def _parse_saved(text: str, source: str) -> LayoutPlanDocument:
+    try:
+        return LayoutPlanDocument.model_validate(json.loads(text))
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(map(str, first["loc"]))
+        raise LayoutFileError(
+            f"{source}: {path}: not as a saved plan has it", cause=first["msg"]
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise LayoutFileError(f"{source}: a saved plan is JSON", cause=str(error)) from error
+
+
+def _check_moved(wish: _Wish, document: LayoutPlanDocument, expected: str | None) -> None:
+    """What was shown is what is done: same state, and of a saved plan the same steps."""
+    if expected is not None and expected != document.digest:
+        raise _outdated(wish.source)
+    if wish.steps is not None and wish.steps != [s.model_dump() for s in document.steps]:
+        raise _outdated(wish.source)
+
+
+def _outdated(source: str | None) -> PlanOutdatedError:
+    return PlanOutdatedError(
+        f"the plan{f' {source}' if source else ''} is out of date",
+        why="the GPUs are not as they were when it was made; nothing was done",
+        hint="vgpumgr mig layout plan",
+    )
+
+
+def _explain(refusal: Refusal, wish: _Wish) -> VgpumgrError:
+    """The refusal with the place in the file, and the plan that would do it at somebody's
+    expense.
+    """
+    error = refusal.as_error()
+    causes = []
+    if place := wish.places.get(refusal.gpu_uuid or ""):
+        causes.append(f"asked for by {place}")
+    hint = error.hint
+    if refusal.alternative is not None:
+        names = name_pins(refusal.in_the_way, wish.inventory.gpus)
+        causes.append(f"possible only so: {tell_steps(refusal.alternative)}")
+        flags = " ".join(f"--allow-disruptive {name}" for name in (*wish.allowed, *names))
+        hint = f"stop or detach the holders, or add {flags}"
+    return type(error)(
+        error.error,
+        cause="\n".join(causes) or error.cause,
+        why=error.why,
+        held_by=error.held_by,
+        hint=hint,
+    )
+
+
+def tell_steps(plan: LayoutPlan) -> str:
+    """GPU instances that go and come, in a line."""
+    words = {StepKind.GI_DESTROY: "-", StepKind.GI_CREATE: "+"}
+    found = [
+        f"{words[step.kind]} {step.profile} at {step.placement}"
+        for step in plan.steps
+        if step.kind in words
+    ]
+    return ", ".join(found) or f"{len(plan.steps)} changes of compute instances"
+
+
+def _describe(wish: _Wish, plan: LayoutPlan) -> LayoutPlanDocument:
+    gpus = wish.inventory.gpus
+    return LayoutPlanDocument(
+        layout=wish.layout,
+        source=wish.source,
+        applied=False,
+        steps=[describe_step(step, gpus) for step in plan.steps],
+        disruptive=plan.is_disruptive,
+        destructive=is_destructive(plan),
+        cost=describe_cost(plan),
+        explanations=describe_explanations(plan),
+        notes=list(wish.notes),
+        targets=[describe_target(target) for target in wish.targets],
+        allowed=list(wish.allowed),
+        digest=compute_digest(gpus, wish.targets),
+    )

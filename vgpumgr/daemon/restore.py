@@ -1,0 +1,166 @@
+"""``restore``: after a boot, MIG mode, layouts, attachments' slices and their channels come back.
+
+It runs before libvirt does (it starts the VMs), so nothing here asks libvirt. It may be repeated at
+any time, does only what is missing, and destroys nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from pydantic import Field
+
+from vgpumgr.daemon.documents import SCHEMA, Document
+from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.errors import VgpumgrError
+from vgpumgr.host.lock import lock_file
+from vgpumgr.mig.layout.change import LayoutPlan
+from vgpumgr.plan.channel_steps import WORKER_TIMEOUT_S
+from vgpumgr.plan.layout_plan import make_step
+from vgpumgr.plan.layout_record import DesiredLayout
+from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.restore import RestorePlan, list_records, plan_instances, plan_modes, rebind
+from vgpumgr.plan.world import wait_until
+from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
+
+TIMEOUT_S = 240.0
+
+
+class RestoreDocument(Document):
+    """``vgpumgr restore -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    done: list[str] = Field(description="what was missing and is back, in words")
+    problems: list[str] = Field(description="what could not be brought back, and why")
+
+
+class Restorer:
+    """One run."""
+
+    def __init__(self, parts: Parts, timeout_s: float = TIMEOUT_S) -> None:
+        self._parts = parts
+        self._end_s = parts.clock.monotonic_s() + timeout_s
+        self._timeout_s = timeout_s
+        self.done: list[str] = []
+        self.problems: list[str] = []
+
+    def restore(self) -> RestoreDocument:
+        """Does what it can; what it cannot is told. Raises NotPermittedError, LockHeldError, and
+        StoreError where it cannot read what there was.
+        """
+        parts = self._parts
+        check_permitted(parts)
+        with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
+            layouts = open_layouts(parts).read_layouts()
+            records = parts.store.list_attachments()
+            if layouts or records:
+                self._restore(dict(layouts), list(records))
+        return RestoreDocument(done=self.done, problems=self.problems)
+
+    def _restore(self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]) -> None:
+        parts = self._parts
+        self.done += settle_layouts(parts)
+        for planner in (plan_modes, plan_instances):
+            gpus = parts.read_inventory().gpus
+            self._run(planner(gpus, layouts, records))
+        self._restore_attachments(records)
+        halves = [r for r in records if r not in list_records(records)]
+        self.problems += [
+            f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover" for r in halves
+        ]
+
+    def _run(self, plan: RestorePlan) -> None:
+        self.problems += plan.problems
+        for piece in plan.pieces:
+            what = make_step(piece.steps[0]).describe()
+
+            self._try(what, partial(self._carry_out, piece))
+
+    def _carry_out(self, piece: LayoutPlan) -> None:
+        run_steps(piece, self._parts, self._parts.read_inventory().gpus)
+
+    def _try(self, what: str, action: Callable[[], object]) -> bool:
+        if self._parts.clock.monotonic_s() >= self._end_s:
+            self.problems.append(f"{what}: not begun within {self._timeout_s:g} s")
+            return False
+        try:
+            action()
+        except VgpumgrError as error:
+            parts = (error.error, error.cause, error.why, *error.held_by)
+            self.problems.append(f"{what}: {'; '.join(p for p in parts if p)}")
+            return False
+        self.done.append(what)
+        return True
+
+    def _restore_attachments(self, records: list[AttachmentRecord]) -> None:
+        mine = list_records(records)
+        gpus = self._parts.read_inventory().gpus
+        found = rebind({gpu.uuid: gpu.instances for gpu in gpus}, records)
+        started = []
+        for record in mine:
+            what = f"slice and channel of {record.vm_name} ({record.profile})"
+            ref = found[record.id]
+            if ref is None:
+                self.problems.append(f"{what}: no slice of that size stands at {record.placement}")
+                continue
+            changed = ref != record.mig
+            bound = replace(record, mig=ref, gpu_instance_id=ref.gpu_instance_id)
+            if changed:
+                self._parts.store.save_attachment(bound)
+            if self._needs_start(bound, changed) and self._try(what, partial(self._start, bound)):
+                started.append(bound)
+        for record in started:
+            self._await_worker(record)
+
+    def _needs_start(self, record: AttachmentRecord, changed: bool) -> bool:
+        status = self._read_status(record)
+        if status is None:
+            return True
+        if changed or status.worker_failed:
+            # it looks for a device that is no more
+            self._parts.channels.stop(record.id)
+            return True
+        return False
+
+    def _read_status(self, record: AttachmentRecord) -> ChannelStatus | None:
+        try:
+            return self._parts.channels.read_status(record.id)
+        except VgpumgrError:
+            return None
+
+    def _start(self, record: AttachmentRecord) -> None:
+        assert record.mig is not None
+        self._parts.channels.start(
+            ChannelSpec(
+                id=record.id,
+                vm_name=record.vm_name,
+                cuda_device=str(record.mig.uuid),
+                ring=record.transport.has_ring,
+                serial=record.transport.has_serial,
+                memory_bytes=RING_BYTES,
+                socket_owner=record.qemu_owner,
+            )
+        )
+
+    def _await_worker(self, record: AttachmentRecord) -> None:
+        clock = self._parts.clock
+        left_s = max(0.0, min(WORKER_TIMEOUT_S, self._end_s - clock.monotonic_s()))
+
+        def is_settled() -> bool:
+            status = self._read_status(record)
+            return status is None or status.worker_ready or status.worker_failed
+
+        wait_until(clock, is_settled, left_s)
+        status = self._read_status(record)
+        if status is None or not status.worker_ready:
+            why = status.problem if status else "its keeper is gone"
+            self.problems.append(f"the worker of {record.vm_name} is not ready: {why}")
+
+
+def restore(parts: Parts, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
+    """See ``Restorer.restore``."""
+    return Restorer(parts, timeout_s).restore()

@@ -1,0 +1,120 @@
+"""The operations ``why`` and ``plan_defrag``: observed GPUs and owners in, documents out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from vgpumgr.daemon.documents import PlacementDocument
+from vgpumgr.daemon.room_documents import (
+    DefragDocument,
+    DefragRow,
+    MoveDocument,
+    ObstacleDocument,
+    WhyDocument,
+    WhyRow,
+)
+from vgpumgr.errors import UsageError, VgpumgrError
+from vgpumgr.mig.layout.defrag import Move, Option, plan_defrag
+from vgpumgr.mig.layout.pins import list_owner_pins
+from vgpumgr.mig.layout.room import Answer, Obstacle, explain_profile
+from vgpumgr.mig.layout.target import Pinned
+from vgpumgr.mig.placement import explain_refusal, find_profile
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import MigProfileName, Placement
+from vgpumgr.model.slice import SliceOwner
+
+
+def describe_why(
+    gpus: Sequence[Gpu], profile: str, owners: Sequence[SliceOwner], stopped: Collection[str]
+) -> WhyDocument:
+    """``stopped`` are the names of VMs that are shut off. Raises UsageError, and
+    ProfileNotFoundError or MigNotSupportedError where no GPU offers the profile.
+    """
+    name = _read_name(gpus, profile)
+    options = {o.gpu.uuid: o for o in plan_defrag(gpus, name, *_split(owners, stopped))}
+    answers = explain_profile(gpus, name, list_owner_pins(owners))
+    rows = [_describe_answer(answer, options[answer.gpu.uuid]) for answer in answers]
+    return WhyDocument(profile=str(name), fits=any(row.fits for row in rows), gpus=rows)
+
+
+def describe_defrag(
+    gpus: Sequence[Gpu], profile: str, owners: Sequence[SliceOwner], stopped: Collection[str]
+) -> DefragDocument:
+    """Raises as ``describe_why``, and NoRoomError where no GPU can get room."""
+    name = _read_name(gpus, profile)
+    options = plan_defrag(gpus, name, *_split(owners, stopped))
+    if all(option.plan is None for option in options):
+        raise explain_refusal(gpus, name, owners)
+    return DefragDocument(profile=str(name), options=[_describe_option(o) for o in options])
+
+
+def _split(
+    owners: Sequence[SliceOwner], stopped: Collection[str]
+) -> tuple[list[Pinned], list[Pinned]]:
+    """Slices of VMs that may run, and of those that are shut off."""
+    running = list_owner_pins(owners, free=stopped)
+    return list(running), [pin for pin in list_owner_pins(owners) if pin not in running]
+
+
+def _read_name(gpus: Sequence[Gpu], text: str) -> MigProfileName:
+    try:
+        name = MigProfileName.parse(text).gpu_instance
+    except ValueError as error:
+        raise UsageError(str(error), hint="vgpumgr mig profiles") from error
+    if not any(find_profile(gpu, name) for gpu in gpus):
+        refusal: VgpumgrError = explain_refusal(gpus, name)
+        raise refusal
+    return name
+
+
+def _describe_answer(answer: Answer, option: Option) -> WhyRow:
+    moves = bool(option.moves) and not option.removed
+    return WhyRow(
+        gpu_index=answer.gpu.index,
+        gpu_uuid=answer.gpu.uuid,
+        fits=answer.fits,
+        places=[_place(p) for p in answer.places],
+        rules=list(answer.rules),
+        remove=[_describe_obstacle(o) for o in answer.remove],
+        sentence=answer.sentence,
+        moving=option.sentence if moves else None,
+    )
+
+
+def _describe_option(option: Option) -> DefragRow:
+    removed = [Obstacle(instance, ()) for instance in option.removed]
+    return DefragRow(
+        gpu_index=option.gpu.index,
+        gpu_uuid=option.gpu.uuid,
+        possible=option.plan is not None,
+        moves=[_describe_move(move) for move in option.moves],
+        remove=[_describe_obstacle(o) for o in removed],
+        at=_place(option.at) if option.at else None,
+        steps=[step.as_dict() for step in option.plan.steps] if option.plan else None,
+        sentence=option.sentence,
+    )
+
+
+def _describe_move(move: Move) -> MoveDocument:
+    parts = {"from": _place(move.instance.placement)}
+    return MoveDocument(
+        instance=move.instance.id,
+        profile=str(move.instance.profile),
+        to=_place(move.to),
+        vms=list(move.vms),
+        onto=move.onto.id if move.onto else None,
+        **parts,
+    )
+
+
+def _describe_obstacle(obstacle: Obstacle) -> ObstacleDocument:
+    return ObstacleDocument(
+        instance=obstacle.instance.id,
+        profile=str(obstacle.instance.profile),
+        placement=_place(obstacle.instance.placement),
+        holders=list(obstacle.holders),
+    )
+
+
+def _place(placement: Placement) -> PlacementDocument:
+    return PlacementDocument(start=placement.start, size=placement.size)

@@ -1,0 +1,106 @@
+"""nvidia-mig-parted's configuration, ``version: v1``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from vgpumgr.mig.layout.formats.own import MOST, check_sum, read_profile
+from vgpumgr.mig.layout.formats.reader import Value, check_label, shorten
+from vgpumgr.mig.layout.formats.spec import (
+    DeviceCount,
+    DeviceFilter,
+    Dialect,
+    GpuChoice,
+    GpuSpec,
+    LayoutFile,
+)
+
+VERSION = "v1"
+_FILTER = re.compile(r"(?:0x)?([0-9a-f]{8})(?::(?:0x)?([0-9a-f]{8}))?", re.IGNORECASE)
+_MOST_GPUS = 255
+
+
+def read_parted(root: Value) -> LayoutFile:
+    """Reads a file with ``mig-configs``. Raises LayoutFileError."""
+    keys = root.read_keys(("version", "mig-configs"), ("version", "mig-configs"))
+    check_version(keys["version"])
+    layouts = {
+        check_label(name, value.where): _read_layout(value)
+        for name, value in keys["mig-configs"].read_pairs()
+    }
+    if not layouts:
+        raise keys["mig-configs"].error("there is no layout in it")
+    return LayoutFile(root.where.source, Dialect.MIG_PARTED, layouts)
+
+
+def check_version(value: Value) -> None:
+    """Only v1 exists. Raises LayoutFileError."""
+    if value.read_text() != VERSION:
+        raise value.error(
+            f'unknown version "{shorten(value.read_text())}"', f"this vgpumgr reads {VERSION}"
+        )
+
+
+def _read_layout(value: Value) -> tuple[GpuSpec, ...]:
+    entries = tuple(_read_entry(item) for item in value.read_items())
+    if not entries:
+        raise value.error("the layout is empty", "it says nothing about any GPU")
+    return entries
+
+
+def _read_entry(value: Value) -> GpuSpec:
+    keys = value.read_keys(
+        ("device-filter", "devices", "mig-enabled", "mig-devices"), ("devices", "mig-enabled")
+    )
+    mig = keys["mig-enabled"].read_bool()
+    devices = _read_devices(keys.get("mig-devices"))
+    if mig and devices is None:
+        raise value.error(
+            'key "mig-devices" is missing', "MIG is enabled; {} means without instances"
+        )
+    if not mig and devices:
+        raise keys["mig-devices"].error("instances together with mig-enabled: false")
+    return GpuSpec(_read_choice(keys), mig, value.where, devices=(devices or ()) if mig else None)
+
+
+def _read_choice(keys: Mapping[str, Value]) -> GpuChoice:
+    filters = _read_filters(keys["device-filter"]) if "device-filter" in keys else ()
+    devices = keys["devices"]
+    if not devices.is_list:
+        if devices.read_text() != "all":
+            raise devices.error(
+                f'expected all or a list of indexes, found "{shorten(devices.read_text())}"'
+            )
+        return GpuChoice(filters=filters)
+    indexes = tuple((i.read_int(0, _MOST_GPUS), i.where) for i in devices.read_items())
+    return GpuChoice(indexes=indexes, filters=filters)
+
+
+def _read_filters(value: Value) -> tuple[DeviceFilter, ...]:
+    """A word or a list; an empty word means every board, as a missing one."""
+    items = value.read_items() if value.is_list else [value]
+    return tuple(_read_filter(item) for item in items if item.read_text())
+
+
+def _read_filter(value: Value) -> DeviceFilter:
+    match = _FILTER.fullmatch(value.read_text())
+    if match is None:
+        raise value.error(
+            f'"{shorten(value.read_text())}" is no device filter',
+            "write device and vendor id as in 0x20B210DE",
+        )
+    return DeviceFilter(int(match[1], 16), int(match[2], 16) if match[2] else None)
+
+
+def _read_devices(value: Value | None) -> tuple[DeviceCount, ...] | None:
+    if value is None or value.is_null:
+        return None
+    found = [
+        DeviceCount(read_profile(count, name), count.read_int(0, MOST), count.where)
+        for name, count in value.read_pairs()
+    ]
+    check_sum(value, sum(one.count for one in found))
+    if found and not any(one.count for one in found):
+        raise value.error("all counts are zero", "{} means without instances")
+    return tuple(one for one in found if one.count)

@@ -1,0 +1,118 @@
+"""Writing what there is as a layout file, so that reading it back changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from vgpumgr.mig.layout.formats.own import SCHEMA
+from vgpumgr.mig.layout.formats.parted import VERSION
+from vgpumgr.mig.layout.steps import name_compute
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import GpuInstance
+
+Plain = dict[str, object]
+
+
+def write_own(gpus: Sequence[Gpu], label: str, *, placements: bool) -> Plain:
+    """Our own format. Without ``placements`` it counts, and fits other hosts too."""
+    entries: list[tuple[list[int], Plain]] = []
+    for gpu in gpus:
+        if not gpu.mig.supported:
+            continue
+        state = _describe(gpu, placements=placements)
+        same = next((indexes for indexes, other in entries if other == state), None)
+        if same is None:
+            entries.append(([gpu.index], state))
+        else:
+            same.append(gpu.index)
+    layout = [{"gpus": indexes, **state} for indexes, state in entries]
+    return {"schema": SCHEMA, "layouts": {label: layout}}
+
+
+def _describe(gpu: Gpu, *, placements: bool) -> Plain:
+    if not gpu.mig.current:
+        return {"mig": False}
+    if placements:
+        return {"mig": True, "instances": [_place(i) for i in gpu.instances]}
+    found: list[Plain] = []
+    for instance in gpu.instances:
+        one = _name(instance)
+        same = next((f for f in found if {**f, "count": 0} == {**one, "count": 0}), None)
+        if same is None:
+            found.append({**one, "count": 1})
+        else:
+            count = same["count"]
+            assert isinstance(count, int)
+            same["count"] = count + 1
+    return {"mig": True, "instances": found}
+
+
+def _place(instance: GpuInstance) -> Plain:
+    return {**_name(instance), "placement": str(instance.placement)}
+
+
+def _name(instance: GpuInstance) -> Plain:
+    """Compute instances are left out where there is just one of full size."""
+    sizes = [compute.slices for compute in instance.compute_instances]
+    named: Plain = {"profile": str(instance.profile)}
+    if sizes != [instance.slices]:
+        named["compute"] = [f"{size}c" for size in sorted(sizes, reverse=True)]
+    return named
+
+
+def write_parted(gpus: Sequence[Gpu], label: str) -> Plain:
+    """mig-parted's format, without zeros. A filter is written where boards differ."""
+    capable = [gpu for gpu in gpus if gpu.mig.supported]
+    mixed = len({gpu.pci_device_id for gpu in gpus}) > 1
+    entries: list[tuple[list[int], Plain]] = []
+    for gpu in capable:
+        state = _describe_parted(gpu, mixed=mixed)
+        same = next((indexes for indexes, other in entries if other == state), None)
+        if same is None:
+            entries.append(([gpu.index], state))
+        else:
+            same.append(gpu.index)
+    everything = len(capable) == len(gpus)
+    layout = [
+        _join("all" if everything and len(indexes) == len(gpus) else indexes, state)
+        for indexes, state in entries
+    ]
+    return {"version": VERSION, "mig-configs": {label: layout}}
+
+
+def _join(devices: object, state: Plain) -> Plain:
+    """In the order in which people write these files."""
+    filters = {key: state[key] for key in ("device-filter",) if key in state}
+    rest = {key: value for key, value in state.items() if key not in filters}
+    return {**filters, "devices": devices, **rest}
+
+
+def _describe_parted(gpu: Gpu, *, mixed: bool) -> Plain:
+    state: Plain = {}
+    if mixed and gpu.pci_device_id is not None:
+        state["device-filter"] = f"0x{gpu.pci_device_id:08X}"
+    state["mig-enabled"] = gpu.mig.current
+    if gpu.mig.current:
+        state["mig-devices"] = dict(count_devices(gpu))
+    return state
+
+
+def count_devices(gpu: Gpu) -> Counter[str]:
+    """MIG devices of a GPU by name, compute instances that are parts with their ``c``."""
+    return Counter(
+        name_compute(instance.profile, compute.slices, instance.slices)
+        for instance in gpu.instances
+        for compute in instance.compute_instances
+    )
+
+
+def list_losses(gpus: Sequence[Gpu]) -> list[str]:
+    """What mig-parted's format cannot say of these GPUs."""
+    return [
+        f"{gpu}: {instance.profile} at {instance.placement} has no compute instance, "
+        "which mig-parted's format cannot say"
+        for gpu in gpus
+        for instance in gpu.instances
+        if not instance.compute_instances
+    ]

@@ -1,0 +1,180 @@
+"""Every way in which a target is refused, in a sentence that an administrator understands."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from vgpumgr.mig.layout.board import Board
+from vgpumgr.mig.layout.change import LayoutPlan, Reason, Refusal, unique
+from vgpumgr.mig.layout.compute import list_places, list_sizes
+from vgpumgr.mig.layout.explanation import tally
+from vgpumgr.mig.layout.solver import Wanted, count_wanted
+from vgpumgr.mig.layout.target import Pinned, TargetInstance
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import MigProfile, MigProfileName, Placement
+
+
+def unknown_gpu(uuid: str, gpus: Sequence[Gpu]) -> Refusal:
+    """A target for a GPU that is not here."""
+    known = f"this machine has {len(gpus)} GPU{'s' if len(gpus) != 1 else ''}"
+    return Refusal(
+        Reason.UNKNOWN_GPU, f"there is no GPU {uuid}", known, uuid, helps="vgpumgr gpu list"
+    )
+
+
+def named_twice(gpu: Gpu) -> Refusal:
+    """Two targets for one GPU."""
+    sentence = "two targets name it, and a GPU has one layout"
+    return Refusal(Reason.CONTRADICTION, f"cannot plan for {gpu}", sentence, gpu.uuid)
+
+
+def no_mig(gpu: Gpu) -> Refusal:
+    """MIG is wanted of a board that has none."""
+    return Refusal(
+        Reason.NO_MIG,
+        f"cannot partition {gpu}",
+        f"{gpu.model} has no MIG",
+        gpu.uuid,
+        helps="vgpumgr gpu list",
+    )
+
+
+def instances_without_mig(gpu: Gpu) -> Refusal:
+    """Instances are wanted, and MIG mode off."""
+    sentence = "instances are asked for together with MIG mode off"
+    return Refusal(Reason.CONTRADICTION, f"cannot plan for {gpu}", sentence, gpu.uuid)
+
+
+def mode_in_use(gpu: Gpu, enabled: bool, users: Sequence[str]) -> Refusal:
+    """MIG mode is to change while somebody uses the GPU as a whole."""
+    return Refusal(
+        Reason.BUSY,
+        f"cannot turn MIG {'on' if enabled else 'off'} on {gpu}",
+        "the mode changes only while nothing uses the GPU as a whole",
+        gpu.uuid,
+        holders=tuple(users),
+        helps="stop what holds it, then plan again",
+    )
+
+
+def malformed(gpu: Gpu, instance: TargetInstance, error: str) -> Refusal:
+    """A name that is none, or compute instances of another profile."""
+    what = f"cannot have {instance} on {gpu}"
+    return Refusal(Reason.CONTRADICTION, what, error, gpu.uuid, helps="vgpumgr mig profiles")
+
+
+def unknown_profile(gpu: Gpu, name: MigProfileName) -> Refusal:
+    """The board does not offer the profile; near names are offered."""
+    known = [str(profile.name) for profile in gpu.profiles]
+    near = [str(p.name) for p in gpu.profiles if p.name.slices == name.slices]
+    near += difflib.get_close_matches(str(name.gpu_instance), known, n=3, cutoff=0.6)
+    offered = unique(near)[:4] or known
+    sentence = f"{gpu.model} has no such profile"
+    if offered:
+        sentence += f"; near ones: {', '.join(offered)}"
+    return Refusal(
+        Reason.UNKNOWN_PROFILE,
+        f"cannot have {name.gpu_instance} on {gpu}",
+        sentence,
+        gpu.uuid,
+        helps=f"vgpumgr mig profiles --gpu {gpu.index}",
+    )
+
+
+def compute_does_not_fit(gpu: Gpu, instance: TargetInstance, slices: int) -> Refusal:
+    """These compute instances are more than the GPU instance has, or it has no such size."""
+    offers = ", ".join(f"{len(list_places(slices, s))}x {s}c" for s in list_sizes(slices))
+    return Refusal(
+        Reason.IMPOSSIBLE,
+        f"cannot have {instance} on {gpu}",
+        f"{instance.profile} has {slices} compute slices and offers at most {offers}, "
+        "not overlapping",
+        gpu.uuid,
+    )
+
+
+def no_such_place(gpu: Gpu, profile: MigProfile, placement: Placement) -> Refusal:
+    """The profile cannot be there."""
+    places = ", ".join(str(p) for p in profile.placements)
+    return Refusal(
+        Reason.IMPOSSIBLE,
+        f"cannot have {profile.name} at {placement} on {gpu}",
+        f"its places on this board are {places}",
+        gpu.uuid,
+        helps=f"vgpumgr mig profiles --gpu {gpu.index} -o wide",
+    )
+
+
+def overlap(gpu: Gpu, board: Board, one: Wanted, other: Wanted) -> Refusal:
+    """Two instances are asked for at places that overlap."""
+    names = [f"{board.profiles[w.profile].name} at {w.placement}" for w in (one, other)]
+    return Refusal(
+        Reason.CONTRADICTION,
+        f"cannot have both {names[0]} and {names[1]} on {gpu}",
+        "these places on the memory axis overlap",
+        gpu.uuid,
+    )
+
+
+def driver_full(gpu: Gpu, profile: str) -> Refusal:
+    """Our rules allow it, the driver says no."""
+    return Refusal(
+        Reason.BUSY,
+        f"cannot add {profile} on {gpu}",
+        f"the driver reports that no further {profile} fits beside what is there",
+        gpu.uuid,
+        helps=f"vgpumgr why {profile} --gpu {gpu.index}",
+    )
+
+
+def busy(gpu: Gpu, touched: Sequence[Pinned], alternative: LayoutPlan) -> Refusal:
+    """Only at the expense of somebody who uses a slice."""
+    instances = {i.id: i for i in gpu.instances}
+    moved = unique(
+        f"{instances[p.instance_id].profile} at {instances[p.instance_id].placement}"
+        for p in touched
+    )
+    plural = "slices that are" if len(moved) > 1 else "a slice that is"
+    return Refusal(
+        Reason.BUSY,
+        f"cannot reach the layout on {gpu}",
+        f"it takes destroying {plural} in use: {', '.join(moved)}",
+        gpu.uuid,
+        in_the_way=tuple(touched),
+        helps="stop or detach the holders, or name the slices with --allow-disruptive",
+        alternative=alternative,
+    )
+
+
+def impossible(gpu: Gpu, board: Board, wanted: Sequence[Wanted]) -> Refusal:
+    """The board never has these instances at once."""
+    names = tally(str(board.profiles[one.profile].name) for one in wanted)
+    reasons = board.list_excesses(count_wanted(board, wanted))
+    if not reasons:
+        reasons = ["no arrangement of their places on the memory axis avoids an overlap"]
+    fewer = _find_removable(board, wanted)
+    return Refusal(
+        Reason.IMPOSSIBLE,
+        f"{gpu} cannot have {names}",
+        "; ".join(reasons),
+        gpu.uuid,
+        helps=f"leave out {' or '.join(fewer)}" if fewer else None,
+    )
+
+
+def _find_removable(board: Board, wanted: Sequence[Wanted]) -> list[str]:
+    """Which one instance less would make it possible."""
+    found = []
+    for index, one in enumerate(wanted):
+        rest = [*wanted[:index], *wanted[index + 1 :]]
+        if _is_possible(board, rest):
+            found.append(str(board.profiles[one.profile].name))
+    return unique(found)
+
+
+def _is_possible(board: Board, wanted: Sequence[Wanted]) -> bool:
+    places = [(one.profile, one.placement) for one in wanted if one.placement is not None]
+    needed = sum(board.bit(profile, place) or 0 for profile, place in places)
+    layouts = board.list_layouts(count_wanted(board, wanted))
+    return any(layout & needed == needed for layout in layouts)

@@ -1,0 +1,146 @@
+"""What the steps of a layout work on: NVML, and what every GPU should show by now.
+
+Nothing but NVML stops another of its clients from changing a GPU under our hands. So each step
+compares before and after itself with what the steps until then must have led to; a difference is
+somebody else's doing, ends the operation, and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from vgpumgr.errors import LayoutChangedError, NvmlNotFoundError
+from vgpumgr.host.clock import Clock
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, Placement
+from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.plan.world import wait_until
+
+Instances = tuple[GpuInstance, ...]
+
+
+@dataclass
+class LayoutWorld:
+    """One operation on layouts. ``gpus`` as observed at its beginning."""
+
+    nvml: Nvml
+    clock: Clock
+    gpus: Sequence[Gpu]
+    #: what each GPU should show by now
+    expected: dict[GpuUuid, Instances] = field(default_factory=dict)
+    #: ids of the GPU instances, and UUIDs of the compute instances, that this operation made
+    made: set[tuple[GpuUuid, int]] = field(default_factory=set)
+    made_compute: set[tuple[GpuUuid, int, int, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for gpu in self.gpus:
+            self.expected.setdefault(gpu.uuid, strip(gpu.instances))
+
+    def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Waits until the condition holds; False if it does not by then."""
+        return wait_until(self.clock, condition, timeout_s)
+
+    def find_gpu(self, uuid: str) -> Gpu:
+        """The GPU as observed at the beginning. Raises NvmlNotFoundError."""
+        for gpu in self.gpus:
+            if gpu.uuid == uuid:
+                return gpu
+        raise NvmlNotFoundError(f"GPU {uuid} is gone", hint="vgpumgr gpu list")
+
+    def find_profile(self, uuid: str, name: str) -> MigProfile:
+        """The GPU's profile of that name. Raises NvmlNotFoundError."""
+        gpu = self.find_gpu(uuid)
+        for profile in gpu.profiles:
+            if str(profile.name) == name:
+                return profile
+        raise NvmlNotFoundError(f"{gpu} has no profile {name}", hint="vgpumgr mig profiles")
+
+    def read(self, uuid: GpuUuid) -> Instances:
+        """The instances as they are."""
+        return strip(self.nvml.list_gpu_instances(uuid))
+
+    def check(self, uuid: GpuUuid) -> Instances:
+        """The instances as they are, which is as they should be. Raises LayoutChangedError."""
+        now = self.read(uuid)
+        expected = self.expected[uuid]
+        if now != expected:
+            raise LayoutChangedError(
+                f"the instances of {self.find_gpu(uuid)} were changed by somebody else meanwhile",
+                why=describe_difference(expected, now),
+                hint="see who uses NVML on this host, then repeat: the command plans anew",
+            )
+        return now
+
+    def accept(self, uuid: GpuUuid, instances: Sequence[GpuInstance]) -> None:
+        """From now on, this is how the GPU should be."""
+        self.expected[uuid] = strip(instances)
+
+
+def strip(instances: Sequence[GpuInstance]) -> Instances:
+    """Instances without what changes by itself, in placement order."""
+    return tuple(
+        sorted(
+            (
+                replace(
+                    instance,
+                    compute_instances=tuple(
+                        sorted(
+                            (
+                                replace(c, memory_used_bytes=None)
+                                for c in instance.compute_instances
+                            ),
+                            key=lambda c: c.id,
+                        )
+                    ),
+                )
+                for instance in instances
+            ),
+            key=lambda instance: (instance.placement, instance.id),
+        )
+    )
+
+
+def describe_difference(before: Instances, now: Instances) -> str:
+    """What came and went, in words."""
+    gone = [i for i in before if i not in now]
+    new = [i for i in now if i not in before]
+    parts = [f"gone: {describe(i)}" for i in gone] + [f"new: {describe(i)}" for i in new]
+    return "; ".join(parts) or "their order changed"
+
+
+def describe(instance: GpuInstance) -> str:
+    """An instance with what is in it."""
+    inside = ", ".join(f"{c.slices}c (id {c.id})" for c in instance.compute_instances)
+    return f"{instance.profile} at {instance.placement} (id {instance.id}; {inside or 'nothing'} in it)"
+
+
+def find_at(instances: Instances, profile_id: int, placement: Placement) -> GpuInstance | None:
+    """The instance of that profile at exactly that place."""
+    for instance in instances:
+        if instance.profile_id == profile_id and instance.placement == placement:
+            return instance
+    return None
+
+
+def find_id(instances: Instances, id_: int) -> GpuInstance | None:
+    """The instance of that id."""
+    return next((i for i in instances if i.id == id_), None)
+
+
+def with_instance(instances: Instances, changed: GpuInstance) -> Instances:
+    """The instances with one added, or put in the place of the one with its id."""
+    return strip((*(i for i in instances if i.id != changed.id), changed))
+
+
+def without_compute(instance: GpuInstance, compute_id: int) -> GpuInstance:
+    """The instance without one compute instance."""
+    kept = tuple(c for c in instance.compute_instances if c.id != compute_id)
+    return replace(instance, compute_instances=kept)
+
+
+def with_compute(instance: GpuInstance, compute: ComputeInstance) -> GpuInstance:
+    """The instance with one compute instance more."""
+    kept = tuple(c for c in instance.compute_instances if c.id != compute.id)
+    return replace(instance, compute_instances=(*kept, compute))
