@@ -47,10 +47,10 @@ def _find_slowest(name: str) -> float:
         return [_make_case(name, draw.choices(oracle.layouts, k=8), names) for _ in range(count)]
 
     def rate(names: Sequence[str]) -> float:
-        return statistics.median(_measure(draw_cases(names, 5), boards.forget, time.thread_time))
+        return statistics.median(_measure(draw_cases(names, 3), boards.forget, time.thread_time))
 
     slowest = max(oracle.targets(), key=rate)
-    return statistics.median(_measure(draw_cases(slowest, 101), boards.forget))
+    return statistics.median(_measure(draw_cases(slowest, 41), boards.forget))
 
 
 def _make_case(name: str, layouts: Sequence[Layout], wanted: Sequence[str]) -> Case:
