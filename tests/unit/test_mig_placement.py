@@ -255,3 +255,13 @@ def test_owner_of_another_gpu_is_not_named() -> None:
     with pytest.raises(NoRoomError) as caught:
         choose_placement([gpu], MigProfileName.parse("1g.10gb"), [owner])
     assert caught.value.held_by == ("instance 1 (7g.80gb at 0:8) on GPU 0 (0000:07:00.0)",)
+
+
+def test_spread_takes_the_gpu_with_the_fewest_instances_and_says_so() -> None:
+    busy = make_gpu(index=0, layout=[("1g.10gb", 0)])
+    empty = make_gpu(index=1, layout=[])
+    name = MigProfileName.parse("1g.10gb")
+    assert choose_placement([busy, empty], name).gpu.index == 0
+    spread = choose_placement([busy, empty], name, spread=True)
+    assert spread.gpu.index == 1
+    assert "0 instances are on it so far" in spread.why
