@@ -154,9 +154,10 @@ def test_mig_mode_names_who_keeps_it() -> None:
     off = make_gpu(layout=None, processes=[process])
     nvml = FakeNvml([off])
     nvml.activation = MigActivation.IN_USE
-    with pytest.raises(NvmlInUseError) as caught:
+    with pytest.raises(MigModePendingError) as caught:
         ensure_mig_mode(nvml, off, True)
     assert caught.value.held_by == ("process 4711 (python3)",)
+    assert "stays pending" in str(caught.value.why)
 
 
 def test_mig_mode_needs_a_gpu_that_has_it(gpu: Gpu) -> None:

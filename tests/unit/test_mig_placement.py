@@ -265,3 +265,13 @@ def test_media_engines_are_a_budget() -> None:
     (refusal,) = list_refusals([gpu], MigProfileName.parse("2g.12gb+me"))
     assert "too few NVJPG engines are left" in refusal.reason
     assert len(list_choices([gpu], MigProfileName.parse("2g.12gb"))) == 1
+
+
+def test_spread_takes_the_gpu_with_the_fewest_instances_and_says_so() -> None:
+    busy = make_gpu(index=0, layout=[("1g.10gb", 0)])
+    empty = make_gpu(index=1, layout=[])
+    name = MigProfileName.parse("1g.10gb")
+    assert choose_placement([busy, empty], name).gpu.index == 0
+    spread = choose_placement([busy, empty], name, spread=True)
+    assert spread.gpu.index == 1
+    assert "0 instances are on it so far" in spread.why

@@ -47,6 +47,10 @@ def command(
     hello_timeout: Annotated[
         float, typer.Option("--hello-timeout", help="Seconds to wait for the running guest.")
     ] = 15.0,
+    spread: Annotated[
+        bool,
+        typer.Option("--spread/--pack", help="Emptiest GPU, or where the least room is lost."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")] = False,
     output: Output = None,
 ) -> None:
@@ -71,6 +75,7 @@ def command(
         "config": config,
         "transport": transport.value,
         "hello_timeout_s": hello_timeout,
+        "spread": spread,
     }
     run(get_session(context), asked, dry_run, output)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundError
@@ -64,14 +64,24 @@ def list_choices(gpus: Sequence[Gpu], name: MigProfileName) -> list[Choice]:
 
 
 def choose_placement(
-    gpus: Sequence[Gpu], name: MigProfileName, owners: Sequence[SliceOwner] = ()
+    gpus: Sequence[Gpu],
+    name: MigProfileName,
+    owners: Sequence[SliceOwner] = (),
+    *,
+    spread: bool = False,
 ) -> Choice:
-    """The best GPU and placement for one new instance of ``name`` among ``gpus``.
+    """The best GPU and placement for one new instance of ``name`` among ``gpus``; with ``spread``
+    on the GPU that has the fewest instances, by which VMs share heat and power the least.
 
     Raises ProfileNotFoundError, MigNotSupportedError, or NoRoomError that says which GPU came
     closest and what is in the way; ``owners`` puts names of VMs to instances.
     """
     choices = list_choices(gpus, name)
+    if choices and spread:
+        # stable: among equals the order of before, so a GPU in MIG mode still comes first
+        best = min(choices, key=lambda choice: len(choice.gpu.instances))
+        count = len(best.gpu.instances)
+        return replace(best, why=f"{best.why}; to spread: {count} instances are on it so far")
     if choices:
         return choices[0]
     raise explain_refusal(gpus, name, owners)

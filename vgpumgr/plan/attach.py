@@ -52,6 +52,8 @@ class AttachRequest:
     config: bool = False
     transport: Transport = Transport.AUTO
     hello_timeout_s: float = HELLO_TIMEOUT_S
+    #: on the emptiest GPU, not on the one where the least room is lost
+    spread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ def _choose(request: AttachRequest, observed: AttachObserved, name: MigProfileNa
         gpus = [select_gpu(gpus, request.gpu)]
     owners = [owner for record in observed.records if (owner := record.owner)]
     try:
-        return choose_placement(gpus, name, owners)
+        return choose_placement(gpus, name, owners, spread=request.spread)
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
         raise
