@@ -23,11 +23,11 @@ from vgpumgr.daemon.attachments import AttachmentService
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.recovery import Recovery
 from vgpumgr.domain.devices import Controller
+from vgpumgr.domain.document import document_digest
 from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.hypervisor import Scope
+from vgpumgr.domain.hypervisor import Scope, Vm, VmState
 from vgpumgr.domain.metadata import AttachmentNote
 from vgpumgr.errors import HelperLateError
-from vgpumgr.model.mig import Placement
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.store.attachments import SqliteAttachments
 
@@ -59,6 +59,20 @@ def parse_domain(xml: str) -> Domain:
 @lru_cache(maxsize=4096)
 def parse_note(xml: str) -> AttachmentNote:
     return AttachmentNote.from_xml(xml)
+
+
+_RENDERED: dict[int, tuple[Domain, str, str]] = {}
+
+
+def render(domain: Domain) -> tuple[str, str]:
+    """Document and digest of a definition, made once for each: they are values."""
+    known = _RENDERED.get(id(domain))
+    if known is None or known[0] is not domain:
+        if len(_RENDERED) > 2000:
+            _RENDERED.clear()
+        xml = domain.to_xml()
+        known = _RENDERED[id(domain)] = (domain, xml, document_digest(xml))
+    return known[1], known[2]
 
 
 class SavedNvml(FakeNvml):
@@ -98,6 +112,19 @@ class SavedHypervisor(FakeHypervisor):
     """libvirt whose every change is saved."""
 
     world: World
+
+    def _vm(self, machine: Machine) -> Vm:
+        shown = machine.config or machine.live
+        assert shown is not None
+        return Vm(
+            name=machine.name,
+            uuid=machine.uuid,
+            state=VmState.RUNNING if machine.live else VmState.SHUT_OFF,
+            live=machine.live,
+            config=machine.config,
+            digest=render(shown)[1],
+            note=machine.note,
+        )
 
     def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
         self.world.point(f"before attach_device {scope}")
@@ -232,8 +259,8 @@ class World:
             "machines": {
                 m.uuid: (
                     m.name,
-                    m.config and m.config.to_xml(),
-                    m.live and m.live.to_xml(),
+                    m.config and render(m.config)[0],
+                    m.live and render(m.live)[0],
                     m.note and m.note.to_xml(),
                 )
                 for m in self.hypervisor.machines.values()
@@ -298,8 +325,3 @@ class World:
     def summary(self) -> dict[str, Any]:
         """Everything: hardware, libvirt, channels and what is recorded."""
         return {**self.hardware(), "records": self.store.list_attachments()}
-
-
-def free_place(gpu: Any, start: int, size: int) -> bool:
-    """Whether nothing stands there."""
-    return not any(i.placement.overlaps(Placement(start, size)) for i in gpu.instances)
