@@ -170,11 +170,9 @@ class Judge:
         if world.parts.open_journal().unfinished():
             wrong.append("the journal has unfinished operations")
         if now not in (self.old, self.new):
-            keys = [k for k in now if now[k] != self.old[k] or now[k] != self.new[k]]
-            wrong.append(
-                "neither old nor new: "
-                + "; ".join(f"{k}: {now[k]!r} (old {self.old[k]!r}, new {self.new[k]!r})" for k in keys)
-            )
+            wrong.append("neither old nor new")
+            for name, then in (("old", self.old), ("new", self.new)):
+                wrong += [f"not {name}: {k}: {v!r} was {then[k]!r}" for k, v in now.items() if v != then[k]]
         return wrong
 
 

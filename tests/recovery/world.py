@@ -202,7 +202,8 @@ class World:
         self.pending: Any = None
         self.nvml = SavedNvml([])
         self.hypervisor = SavedHypervisor([])
-        self.channels = SavedChannels(root / "channels")
+        # only names: nobody listens there
+        self.channels = SavedChannels(Path("/run/vgpumgr/channels"))
         self.store = SavedStore(root / "state" / "state.sqlite")
         for part in (self.nvml, self.hypervisor, self.channels, self.store):
             part.world = self  # type: ignore[attr-defined]
