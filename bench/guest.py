@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.registry import Figure, at_most
 from tests.guest.lab import LIBRARY, GuestLab, guest_image_with, lab
 
-ROUNDS = 3
+ROUNDS = 12
 FLOOR_NAME = "vgpumgr-bench-floor"
 FLOOR_XML = f"""
 <shmem name='{FLOOR_NAME}'><model type='ivshmem-plain'/><size unit='M'>1</size></shmem>
@@ -38,8 +38,10 @@ def run() -> Iterable[Figure]:
                 "[ $(stat -c %s $d/resource2) = 1048576 ] && echo 1 >$d/enable && echo $d; done; true"
             ).split()[0]
             for _ in range(ROUNDS):
-                floors.append(float(shell.check(f"vgpumgr-bench-shm measure {device}/resource2")))
-                calls.append(float(shell.check("vgpumgr-bench-cuda 20000")))
+                floors.append(
+                    float(shell.check(f"vgpumgr-bench-shm measure {device}/resource2 20000"))
+                )
+                calls.append(float(shell.check("vgpumgr-bench-cuda 5000")))
     goal, met = at_most(3, min(calls), min(floors))
     yield Figure(
         "cuMemGetInfo from a guest", min(calls) / 1e9, min(floors) / 1e9, "s",

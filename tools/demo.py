@@ -13,7 +13,9 @@ from contextlib import ExitStack
 
 from tests.guest.lab import GuestLab, lab
 
-STORY_PROGRAMS = ("devinfo", "vectoradd", "matmul", "reduction", "histogram", "overlap")
+STORY_PROGRAMS = (
+    "devinfo", "vectoradd", "matmul", "reduction", "histogram", "overlap", "device_functions", "errors",
+)  # fmt: skip
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 
@@ -31,7 +33,7 @@ class Story:
     def run(self, *arguments: str) -> None:
         """A vgpumgr command as a user would type it."""
         print(f"{DIM}host${PLAIN} vgpumgr {' '.join(arguments)}", flush=True)
-        print(self.scene.vgpumgr(*arguments).rstrip(), flush=True)
+        self.scene.show(*arguments)
 
     def virsh(self, *arguments: str) -> None:
         """A virsh command."""

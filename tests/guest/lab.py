@@ -67,6 +67,12 @@ class GuestLab:
         )
         return done.stdout
 
+    def show(self, *arguments: str) -> None:
+        """Run a vgpumgr command that must succeed, as a reader of this process's output would see it."""
+        command = [sys.executable, "-m", "vgpumgr", "--machine", self.machine, *arguments]
+        listing = arguments[1:2] == ("list",) and not sys.stdout.isatty()
+        subprocess.run(command + ["-o", "table"] * listing, check=True, env=self.environment)
+
     def document(self, *arguments: str) -> Any:
         """Run a vgpumgr command with ``-o json`` that must succeed."""
         return json.loads(self.vgpumgr(*arguments, "-o", "json"))

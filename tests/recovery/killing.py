@@ -172,7 +172,11 @@ class Judge:
         if now not in (self.old, self.new):
             wrong.append("neither old nor new")
             for name, then in (("old", self.old), ("new", self.new)):
-                wrong += [f"not {name}: {k}: {v!r} was {then[k]!r}" for k, v in now.items() if v != then[k]]
+                wrong += [
+                    f"not {name}: {k}: {v!r} was {then[k]!r}"
+                    for k, v in now.items()
+                    if v != then[k]
+                ]
         return wrong
 
 

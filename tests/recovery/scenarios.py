@@ -145,11 +145,15 @@ SCENARIOS = (
         both(attach(gpu="0"), attach("vm02", gpu="0")),
         mig=False,
     ),
-    Scenario("detach from an undefined VM", detach(UUID_BARE), both(attach("vm03"), undefine(UUID_BARE))),
+    Scenario(
+        "detach from an undefined VM", detach(UUID_BARE), both(attach("vm03"), undefine(UUID_BARE))
+    ),
     Scenario("recover restarts a keeper", recover(), both(attach(), lose_keepers)),
     Scenario("recover gives devices again", recover(readd=True), both(attach(), lose_devices)),
     Scenario(
-        "recover frees what a VM had", recover(release=True), both(attach("vm03"), undefine(UUID_BARE))
+        "recover frees what a VM had",
+        recover(release=True),
+        both(attach("vm03"), undefine(UUID_BARE)),
     ),
     Scenario("recover follows a name", recover(), both(attach(), rename)),
 )

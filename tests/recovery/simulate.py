@@ -264,7 +264,11 @@ class Simulation:
             wrong.append(f"a second recovery does something: {again.actions}")
         if changes != self.world.changes or kept != self.kept:
             wrong.append("a second recovery changes something")
-        wrong += [f"not done: {a.subject}: {a.text}" for a in first.actions if not a.done and "kept" not in a.text]
+        wrong += [
+            f"not done: {a.subject}: {a.text}"
+            for a in first.actions
+            if not a.done and "kept" not in a.text
+        ]
         for vm in VMS:
             if any(r.vm_name == vm for r in self.kept.values()):
                 self.world.service.detach(vm)

@@ -47,7 +47,11 @@ def _nested(
         with copied(root, again):
             if not run_child(again, do_recover, second, breakage).killed:
                 return
-            yield f"{scenario.name} @{number}, recovery @{second}", True, judge.judge(again, breakage)
+            yield (
+                f"{scenario.name} @{number}, recovery @{second}",
+                True,
+                judge.judge(again, breakage),
+            )
 
 
 def main() -> int:
@@ -62,7 +66,9 @@ def main() -> int:
     wrong: dict[str, list[str]] = {}
     for scenario in chosen:
         with tempfile.TemporaryDirectory(dir=_scratch()) as directory:
-            for case, killed, problems in sweep(scenario, Path(directory), options.nested, breakage):
+            for case, killed, problems in sweep(
+                scenario, Path(directory), options.nested, breakage
+            ):
                 planned, happened = planned + 1, happened + killed
                 if problems:
                     wrong[case] = problems

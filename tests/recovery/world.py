@@ -312,9 +312,7 @@ class World:
     def hardware(self) -> dict[str, Any]:
         """Everything outside of us, as comparable values."""
         state = self._state()
-        running = {
-            id_: replace(status, memory_bytes=0) for id_, status in state["running"].items()
-        }
+        running = {id_: replace(status, memory_bytes=0) for id_, status in state["running"].items()}
         return {
             "gpus": {
                 uuid: (gpu.mig, gpu.instances, gpu.index) for uuid, gpu in state["gpus"].items()

@@ -47,7 +47,7 @@ class KernelInfo(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL:
     """ptxrun.so, of a sanitizer build where VGPUMGR_PTXRUN names one."""
-    path = os.environ.get("VGPUMGR_PTXRUN", str(ROOT / "vgpumgr" / "_lib" / "sim" / "ptxrun.so"))
+    path = os.environ.get("VGPUMGR_PTXRUN", str(ROOT / "vgpumgr" / "_lib" / "test" / "ptxrun.so"))
     lib = ctypes.CDLL(path)
     u64 = ctypes.c_uint64
     lib.runner_open.restype = ctypes.c_void_p

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import struct
 import subprocess
 from pathlib import Path
@@ -167,3 +168,20 @@ def test_bounds() -> None:
 def test_padding_is_no_part_of_the_text() -> None:
     text = compile_ptx("faults.cu").encode()
     assert find(container(entry(text + b"\0")), 80)[1] == text
+
+
+PAGE = mmap.PAGESIZE
+
+
+def test_an_image_without_limit_is_not_read_beyond_its_end() -> None:
+    """Loaders get a pointer and no length: an image at the end of mapped memory must not end the process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    memory = mmap.mmap(-1, 2 * PAGE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert libc.mprotect(ctypes.c_void_p(address + PAGE), PAGE, 0) == 0
+    for image in (b".version 8.0\n\0", b"\x7fEL\0", b"\x50\xed\0", b"\0"):
+        memory[PAGE - len(image) : PAGE] = image
+        where = ctypes.cast(address + PAGE - len(image), ctypes.c_char_p)
+        expected = len(image) - 1 if image.startswith(b".version") else 0
+        assert library().runner_image_length(where, ctypes.c_size_t(UNKNOWN)) == expected
+    assert libc.mprotect(ctypes.c_void_p(address + PAGE), PAGE, 3) == 0

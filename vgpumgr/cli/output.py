@@ -89,7 +89,9 @@ def print_list(
             streams.print(name(row))
     else:
         shown = choose_columns(columns, layout.columns, wide=chosen is Format.WIDE)
-        _print_rows(streams, rows, shown, chosen, header=not layout.no_header)
+        # who asks for a table gets one, even in a pipe
+        tabular = streams.is_terminal or layout.format is Format.TABLE
+        _print_rows(streams, rows, shown, chosen, header=not layout.no_header, tabular=tabular)
 
 
 def choose_columns(
@@ -121,12 +123,13 @@ def _print_rows(
     format_: Format,
     *,
     header: bool,
+    tabular: bool,
 ) -> None:
     if format_ is Format.CSV:
         _print_csv(streams, rows, columns, header=header)
     elif format_ is Format.MARKDOWN:
         _print_markdown(streams, rows, columns)
-    elif streams.is_terminal:
+    elif tabular:
         if format_ is Format.TABLE:
             columns = _drop_spare(columns, rows, streams.width)
         _print_table(streams, rows, columns, header=header)

@@ -57,7 +57,7 @@ class Recovery:
     def status(self) -> StatusDocument:
         """How the machine is; what does not answer is said, and hides nothing else."""
         problems: list[str] = []
-        contents = self._look()
+        contents = _try(self._look, problems) or Contents()
         records = _try(self._parts.store.list_attachments, problems)
         vms = _try(self._parts.hypervisor.list_vms, problems)
         inventory = _try(self._parts.read_inventory, problems)

@@ -5,13 +5,16 @@ The real machine is the default of each seam. A simulated one is a directory,
 $XDG_RUNTIME_DIR/vgpumgr/sim), with an optional file ``env`` of KEY=VALUE lines. From it or by
 default come:
 
-    VGPUMGR_SIM           the directory itself: how the simulated libraries find the machine
-    VGPUMGR_SYSFS_ROOT    what stands for / before /sys and /proc/driver (default: its subdirectory
-    ``root``) LD_LIBRARY_PATH       where libnvidia-ml.so.1 and libcuda.so.1 are found (default:
-    _lib/sim of this package) VGPUMGR_LIBVIRT_URI   the hypervisor (default: qemu:///system)
-    VGPUMGR_STATE_DIR     what is remembered (default: host/state in the directory; real:
-    /var/lib/vgpumgr) VGPUMGR_RUN_DIR       sockets, locks (default: host/run in the directory;
-    real: /run/vgpumgr)
+* ``VGPUMGR_SIM``: the directory itself; how the simulated libraries find the machine.
+* ``VGPUMGR_SYSFS_ROOT``: what stands for ``/`` before ``/sys`` and ``/proc/driver``; default: its
+  subdirectory ``root``.
+* ``LD_LIBRARY_PATH``: where ``libnvidia-ml.so.1`` and ``libcuda.so.1`` are found; default:
+  ``_lib/sim`` of this package.
+* ``VGPUMGR_LIBVIRT_URI``: the hypervisor; default: ``qemu:///system``.
+* ``VGPUMGR_STATE_DIR``: what is remembered; default: ``host/state`` in the directory, on the real
+  machine ``/var/lib/vgpumgr``.
+* ``VGPUMGR_RUN_DIR``: sockets and locks; default: ``host/run`` in the directory, on the real
+  machine ``/run/vgpumgr``.
 
 The same variables in the environment of the command choose the machine without a name, as ``vgpumgr
 sim env`` prints them; then each of them counts for the whole command.

@@ -11,14 +11,25 @@
 /* No image is longer; keeps sums of offsets from overflowing. */
 #define LARGEST ((uint64_t)1 << 40)
 
+/* Byte by byte: text of a few bytes is no container, and its loader gave no limit. */
+static bool starts_container(const uint8_t *image)
+{
+	const uint32_t magic = CONTAINER_MAGIC;
+
+	for (size_t k = 0; k < sizeof magic; k++)
+		if (image[k] != (uint8_t)(magic >> (8 * k)))
+			return false;
+	return true;
+}
+
 size_t container_length(const uint8_t *image, size_t limit)
 {
 	struct container_header h;
 
-	if (limit < sizeof h)
+	if (limit < sizeof h || !starts_container(image))
 		return 0;
 	memcpy(&h, image, sizeof h);
-	if (h.magic != CONTAINER_MAGIC || h.version != CONTAINER_VERSION || h.header < CONTAINER_HEADER ||
+	if (h.version != CONTAINER_VERSION || h.header < CONTAINER_HEADER ||
 	    h.body > LARGEST || h.body + h.header > limit)
 		return 0;
 	return (size_t)(h.body + h.header);
@@ -65,10 +76,11 @@ static size_t elf_length(const uint8_t *image, size_t limit)
 	uint64_t end = sizeof(Elf64_Ehdr);
 	Elf64_Ehdr e;
 
-	if (limit < sizeof e)
+	/* without a limit an image may be shorter than an ELF header: nothing behind the magic is read before it is seen */
+	if (limit < sizeof e || strncmp((const char *)image, ELFMAG, SELFMAG))
 		return 0;
 	memcpy(&e, image, sizeof e);
-	if (memcmp(e.e_ident, ELFMAG, SELFMAG) || e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_ident[EI_DATA] != ELFDATA2LSB ||
+	if (e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_ident[EI_DATA] != ELFDATA2LSB ||
 	    (e.e_phnum && e.e_phentsize < sizeof(Elf64_Phdr)) || (e.e_shnum && e.e_shentsize < sizeof(Elf64_Shdr)))
 		return 0;
 	extend(&end, e.e_phnum ? e.e_phoff : 0, (uint64_t)e.e_phnum * e.e_phentsize);

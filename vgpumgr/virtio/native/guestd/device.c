@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "agent.h"
@@ -46,11 +47,27 @@ static int enable(const char *directory)
 	return fd >= 0 && write(fd, "1", 1) == 1 ? 0 : -errno;
 }
 
+/*
+ * A VM may have other ivshmem devices, which look the same but for what is in their memory. Ours says so as soon as a
+ * worker has written its header; until then there is nothing for us in it either.
+ */
+static bool memory_is_ours(const struct agent_ring *ring)
+{
+	struct vg_header *header = mmap(NULL, VG_PAGE, PROT_READ, MAP_SHARED, ring->memory_fd, 0);
+	bool ours;
+
+	if (header == MAP_FAILED)
+		return false;
+	ours = vg_load64(&header->magic) == VG_MAGIC && vg_load64(&header->size) == ring->size;
+	munmap(header, VG_PAGE);
+	return ours;
+}
+
 static int take_device(struct agent_ring *ring)
 {
 	struct stat st;
 
-	if (enable(ring->device))
+	if (enable(ring->device)) /* busy: it has a driver, so it is not ours */
 		return -EIO;
 	ring->memory_fd = open_resource(ring->device, "resource2");
 	ring->doorbell_fd = open_resource(ring->device, "resource0");
@@ -59,7 +76,14 @@ static int take_device(struct agent_ring *ring)
 	if (ring->memory_fd < 0 || ring->doorbell_fd < 0 || fstat(ring->memory_fd, &st) || st.st_size < VG_PAGE)
 		return -ENODEV;
 	ring->size = (size_t)st.st_size;
-	return 0;
+	return memory_is_ours(ring) ? 0 : -ENODEV;
+}
+
+static void leave_device(struct agent_ring *ring)
+{
+	ring->device[0] = '\0';
+	vg_close_fd(&ring->memory_fd);
+	vg_close_fd(&ring->doorbell_fd);
 }
 
 int agent_find_ivshmem(struct agent_ring *ring)
@@ -74,14 +98,11 @@ int agent_find_ivshmem(struct agent_ring *ring)
 		if (entry->d_name[0] != '.' && attribute_is(ring->device, "vendor", "0x1af4") &&
 		    attribute_is(ring->device, "device", "0x1110"))
 			error = take_device(ring);
+		if (error)
+			leave_device(ring);
 	}
 	if (directory)
 		closedir(directory);
-	if (error) {
-		ring->device[0] = '\0';
-		vg_close_fd(&ring->memory_fd);
-		vg_close_fd(&ring->doorbell_fd);
-	}
 	return error;
 }
 

@@ -7,7 +7,7 @@
 
 #include "conn.h"
 
-enum { LOOKS = 2000, SPINS = LOOKS + 200, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
+enum { LOOKS = 2000, SPINS = 300, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
 
 static __thread char last_error[256];
 
@@ -27,13 +27,7 @@ const char *vg_conn_error(void)
 
 void vg_backoff(unsigned round)
 {
-	/*
-	 * An emulated or virtualised processor may leave the guest for each pause (TCG does, KVM does it with pause-loop
-	 * exiting), which costs more than the answer takes: the first looks go without.
-	 */
-	if (round < LOOKS) {
-		atomic_signal_fence(memory_order_seq_cst);
-	} else if (round < SPINS) {
+	if (round < SPINS) {
 		vg_pause();
 	} else if (round < SPINS + YIELDS) {
 		sched_yield();
@@ -191,9 +185,22 @@ static void give_slot(struct vg_conn *conn, struct slot *slot)
 	atomic_fetch_or(&conn->slots, 1ull << (slot - conn->slot));
 }
 
-static int await(struct vg_conn *conn, struct slot *slot)
+/*
+ * The quick part of waiting: one load a round, and no pause. An emulated or virtualised processor may leave the guest for
+ * each pause (TCG does, KVM does with pause-loop exiting), which costs more than a short answer takes.
+ */
+static void look_for_news(const struct vg_conn *conn, const struct slot *slot, uint64_t seen)
+{
+	for (unsigned i = 0; i < LOOKS; i++)
+		if (vg_load64(conn->news) != seen || vg_load32(&slot->state) == SLOT_DONE)
+			return;
+}
+
+static int await(struct vg_conn *conn, struct slot *slot, uint64_t seen)
 {
 	atomic_fetch_add_explicit(&conn->waits, 1, memory_order_relaxed);
+	if (conn->news)
+		look_for_news(conn, slot, seen);
 	for (unsigned round = 0; vg_load32(&slot->state) != SLOT_DONE; round++) {
 		if (vg_conn_read(conn) && vg_load32(&slot->state) == SLOT_DONE)
 			break;
@@ -211,6 +218,7 @@ int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply
 {
 	struct slot *slot;
 	int error = take_slot(conn, &slot);
+	uint64_t seen = conn->news ? vg_load64(conn->news) : 0;
 
 	if (error) {
 		vg_cancel(conn, frame);
@@ -219,7 +227,7 @@ int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply
 	error = send_frame(conn, frame, slot->sequence, VG_WANTS_REPLY);
 	pthread_mutex_unlock(&conn->lock);
 	if (!error)
-		error = await(conn, slot);
+		error = await(conn, slot, seen);
 	if (error) {
 		give_slot(conn, slot);
 		return error;

@@ -68,6 +68,7 @@ struct conn_serial {
 struct vg_conn {
 	pthread_mutex_t lock;
 	const struct conn_ops *ops;
+	const vg_word64 *news;   /* changes with every reply, so that waiting is one load a round; NULL: no such word */
 	struct vg_conn *next;    /* of all in this process, for fork */
 	bool foreign;            /* made by the parent: this process must not touch the lane */
 	vg_word32 losing;        /* somebody writes why */

@@ -289,6 +289,7 @@ static void place_rings(struct vg_conn *conn)
 	vg_ring_init(&ring->reply, base, ring->layout.reply_size, &ring->control->reply_head,
 		     &ring->control->reply_tail);
 	ring->window = base + ring->layout.reply_size;
+	conn->news = &ring->control->reply_head;
 }
 
 int vg_ring_attach(struct vg_conn *conn, const struct vg_agent_answer *answer, int fds[VG_AGENT_FDS])
