@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.recovery.breakages import BREAKAGES
 from tests.recovery.invariants import list_violations
-from tests.recovery.killing import Breakage, do_recover, run_child
+from tests.recovery.killing import Breakage, recover_twice, run_child
 from tests.recovery.scenarios import attach, detach
 from tests.recovery.world import World
 from vgpumgr.errors import VgpumgrError
@@ -64,18 +64,18 @@ def kill_one(root: Path, seed: int, after_s: float, breakage: Breakage | None) -
 
 def check(root: Path, breakage: Breakage | None = None) -> list[str]:
     """Recovers twice and looks."""
-    first = run_child(root, do_recover, None, breakage)
-    if first.error:
-        return [first.error]
+    outcome = run_child(root, recover_twice, None, breakage)
+    if outcome.error:
+        return [outcome.error]
+    first, second = outcome.answer
     world = World(root)
     wrong = list_violations(world)
-    wrong += [f"still different: {drift['text']}" for drift in first.answer["drift"]]
+    wrong += [f"still different: {drift['text']}" for drift in first["drift"]]
     attached = {record.vm_name for record in world.store.list_attachments()}
     for vm, word in read_acknowledged(root).items():
         if word != "begin" and (vm in attached) is not (word == "has"):
             wrong.append(f"it was acknowledged that {vm} {word} a slice")
-    second = run_child(root, do_recover, None, breakage)
-    if second.error or not second.answer["unchanged"]:
+    if not second["unchanged"]:
         wrong.append(f"a second recovery does something: {second}")
     return wrong
 

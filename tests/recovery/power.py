@@ -90,9 +90,7 @@ class Disk:
         if path in self.live:
             inode = self.live[path]
             inode.durable, inode.pending = inode.apply(inode.pending), []
-        elif not any(os.path.splitext(path)):
-            return
-        else:
+        else:  # the directory, of which there is one
             self.durable = self.names(len(self.pending))
             self.pending = []
 
@@ -112,7 +110,7 @@ class Disk:
         """States that the disk may be in, the extreme ones first, then random ones."""
         for count in {0, len(self.pending), choice.randint(0, len(self.pending))}:
             names = self.names(count)
-            for pick in (_none, _all, _prefix, _subset, _torn, _torn, _subset):
+            for pick in (_none, _all, _prefix, *[_torn] * 4, *[_subset] * 4):
                 yield {
                     path: inode.apply(pick(inode.pending, choice)) for path, inode in names.items()
                 }
@@ -167,6 +165,9 @@ def history(root: Path) -> None:
         ("vm02", attach("vm02")),
         ("vm01", detach("vm01")),
         ("vm03", attach("vm03")),
+        ("vm02", detach("vm02")),
+        ("vm03", detach("vm03")),
+        ("vm01", attach("vm01")),
     ):
         os.write(log, f"begin {vm}\n".encode())
         with suppress(VgpumgrError):

@@ -5,7 +5,6 @@ Every change goes through a *point* before and after it, where the process may b
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -130,11 +129,11 @@ class SavedHypervisor(FakeHypervisor):
         self.world.point(f"before attach_device {scope}")
         super().attach_device(uuid, xml, scope)
         config = self.machines[uuid].config
-        if scope is Scope.CONFIG and "<channel" in xml and config is not None:
-            if not config.has_serial_controller:
-                added = (*config.controllers, Controller(type="virtio-serial", index=0))
-                config = Domain.from_xml(config.changed(controllers=added).to_xml())
-                self.machines[uuid].config = config
+        needs = scope is Scope.CONFIG and "<channel" in xml and config is not None
+        if needs and config is not None and not config.has_serial_controller:
+            added = (*config.controllers, Controller(type="virtio-serial", index=0))
+            config = Domain.from_xml(config.changed(controllers=added).to_xml())
+            self.machines[uuid].config = config
         self.world.save()
         self.world.point(f"after attach_device {scope}")
 
@@ -251,7 +250,7 @@ class World:
         self.root.mkdir(parents=True, exist_ok=True)
         temporary = self.root / "world.tmp"
         temporary.write_bytes(pickle.dumps(self._state()))
-        os.replace(temporary, self.root / "world")
+        temporary.replace(self.root / "world")
 
     def _state(self) -> dict[str, Any]:
         return {
