@@ -11,16 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from vgpumgr.daemon import attachments, settling
-from vgpumgr.plan import executor, interrupted, journal
+from vgpumgr.plan import executor, interrupted, journal, world
 from vgpumgr.store import database
 
 
 def _no_journal_sync() -> None:
     journal.Journal._sync = lambda _self, _descriptor: None  # type: ignore[method-assign]
-
-
-def _no_directory_sync() -> None:
-    journal._sync_directory = lambda _path: None
 
 
 def _store_without_sync() -> None:
@@ -44,6 +40,8 @@ def _no_undo_of_instances() -> None:
 
 
 def _record_last() -> None:
+    """The journal keeps the record as well, so that has to go, too."""
+    world.World.facts = lambda _self: {}  # type: ignore[method-assign]
     plan_attach = attachments.plan_attach
 
     def reordered(*arguments: Any) -> Any:
@@ -98,7 +96,6 @@ IN_ORDER: dict[str, Callable[[], None]] = {
 #: noticed by power failures
 IN_SYNC: dict[str, Callable[[], None]] = {
     "no-journal-sync": _no_journal_sync,
-    "no-directory-sync": _no_directory_sync,
     "store-without-sync": _store_without_sync,
 }
 BREAKAGES = {**IN_ORDER, **IN_SYNC, "undo-in-the-wrong-order": _undo_in_the_wrong_order}

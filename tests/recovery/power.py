@@ -69,6 +69,8 @@ class Disk:
     durable: Names = field(default_factory=dict)
     #: names changed since the directory's last sync, in order: (new, its file, old or None)
     pending: list[tuple[str, Inode | None, str | None]] = field(default_factory=list)
+    #: a negative control: as if nobody had synced a directory
+    forgets_names: bool = False
 
     def do(self, op: list[str], data: bytes) -> None:
         kind, path = op[0], op[1]
@@ -90,7 +92,7 @@ class Disk:
         if path in self.live:
             inode = self.live[path]
             inode.durable, inode.pending = inode.apply(inode.pending), []
-        else:  # the directory, of which there is one
+        elif not self.forgets_names:  # the directory, of which there is one
             self.durable = self.names(len(self.pending))
             self.pending = []
 
@@ -223,10 +225,14 @@ class Failure:
 
 
 def enumerate_failures(
-    ops: list[tuple[list[str], bytes]], root: str, choice: random.Random, machine: bytes
+    ops: list[tuple[list[str], bytes]],
+    root: str,
+    choice: random.Random,
+    machine: bytes,
+    forgets_names: bool,
 ) -> Iterator[Failure]:
     """Every distinct power failure that is looked at."""
-    disk, acknowledged, temporary = Disk(), "", b""
+    disk, acknowledged, temporary = Disk(forgets_names=forgets_names), "", b""
     seen: set[str] = set()
     for op, data in ops:
         name = op[1].removeprefix(f"{root}/")
@@ -287,6 +293,7 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=10_000)
     parser.add_argument("--part", default="0/1", help="I/N: every N-th state from the I-th on")
     parser.add_argument("--break", dest="breakage", choices=sorted(BREAKAGES))
+    parser.add_argument("--forget-names", action="store_true", help="ignore syncs of directories")
     parser.add_argument("--history", type=Path, help="only run what is recorded")
     options = parser.parse_args()
     if options.history:
@@ -305,7 +312,8 @@ def _play(options: argparse.Namespace, directory: Path) -> int:
     World(original).make(mig=False, running=False)
     machine = (original / "world").read_bytes()
     ops = record(directory, options.breakage)
-    found = list(enumerate_failures(ops, str(original), choice, machine))
+    forgets = options.forget_names
+    found = list(enumerate_failures(ops, str(original), choice, machine, forgets))
     chosen = sorted(choice.sample(range(len(found)), min(options.states, len(found))))
     part, parts = map(int, options.part.split("/"))
     wrong: dict[str, list[str]] = {}

@@ -18,9 +18,13 @@ def test_the_sweep_notices(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(IN_SYNC))
 def test_power_failures_notice(name: str) -> None:
-    done = run("power", "--states", "250", "--break", name)
+    done = run("power", "--states", "120", "--break", name)
     assert done["wrong"], "the harness is blind"
     assert done["code"] == 1
+
+
+def test_names_that_were_never_synced() -> None:
+    assert run("power", "--states", "60", "--forget-names")["wrong"], "the harness is blind"
 
 
 def test_without_breakage_they_are_silent() -> None:
