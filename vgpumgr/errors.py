@@ -460,6 +460,21 @@ class JournalError(VgpumgrError):
     http_status = 503
 
 
+class JournalFailedError(JournalError):
+    """An fdatasync of the journal failed earlier; nothing is changed until that is settled."""
+
+    id = "VG380"
+    http_status = 503
+
+
+class OutcomePendingError(VgpumgrError):
+    """A helper process that changes the machine has not come back; what it did shows when it has."""
+
+    id = "VG381"
+    exit_code = Exit.PENDING
+    http_status = 409
+
+
 class StoreError(VgpumgrError):
     """The state file cannot be read or written."""
 
@@ -472,24 +487,6 @@ class StoreTooNewError(StoreError):
 
     id = "VG234"
     exit_code = Exit.NOT_SUPPORTED
-
-
-# VG35x: recovery
-
-
-class JournalFailedError(JournalError):
-    """An fdatasync of the journal failed earlier; nothing is changed until that is settled."""
-
-    id = "VG350"
-    http_status = 503
-
-
-class OutcomePendingError(VgpumgrError):
-    """A helper process that changes the machine has not come back; what it did shows when it has."""
-
-    id = "VG351"
-    exit_code = Exit.PENDING
-    http_status = 409
 
 
 # VG30x: layouts of MIG instances

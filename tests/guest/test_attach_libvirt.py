@@ -16,6 +16,7 @@ from tests.support.boards import make_gpu
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.daemon.attachments import AttachmentService, Parts
+from vgpumgr.daemon.recovery import Recovery
 from vgpumgr.domain.devices import control_alias, ring_alias
 from vgpumgr.domain.document import document_digest
 from vgpumgr.domain.libvirt import LibvirtHypervisor
@@ -30,6 +31,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.note import rebuild_record
 from vgpumgr.plan.record import Transport
 from vgpumgr.store.attachments import SqliteAttachments
 
@@ -130,6 +132,8 @@ def test_shut_off_vm_gets_devices_and_gives_all_of_it_back(scene: Scene, machine
     assert set(vm.config.own_aliases()) == {ring_alias(id_), control_alias(id_)}
     assert vm.note is not None
     assert (vm.note.id, vm.note.profile) == (id_, PROFILE)
+    assert (rebuild_record(vm),) == scene.store.list_attachments(), "libvirt alone knows all of it"
+    assert Recovery(scene.service.parts).diff().drift == []
     assert scene.channels.specs[id_].memory_bytes == 64 << 20
     kinds = [step.kind for step in done.plan.steps]
     assert kinds[1:4] == ["mig.mode.enable", "mig.gi.create", "mig.ci.create"]

@@ -33,7 +33,6 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.lock import lock_file
-from vgpumgr.model.codec import encode
 from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_request, plan_attach
 from vgpumgr.plan.detach import DetachObserved, find_attachment, plan_cleanup, plan_detach
 from vgpumgr.plan.executor import Executor
@@ -168,10 +167,9 @@ class AttachmentService:
         return self._parts.make_world(record)
 
     def _run(self, plan: Plan[World], world: World) -> None:
-        facts = {"record": encode(world.maybe_record)} if world.maybe_record else {}
         with closing(self._parts.open_journal()) as journal:
             executor = Executor(world, journal, list_late=self._parts.list_late)
-            executor.run(plan, secrets.token_hex(8), facts)
+            executor.run(plan, secrets.token_hex(8), world.facts)
 
     def list_vms(self) -> VmListDocument:
         """Every VM that libvirt knows, and every one that still has an attachment."""

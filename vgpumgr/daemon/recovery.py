@@ -22,7 +22,6 @@ from vgpumgr.domain.devices import control_device, ring_device
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import NotPermittedError, VgpumgrError
 from vgpumgr.host.lock import lock_file
-from vgpumgr.model.codec import encode
 from vgpumgr.plan.channel_steps import StartChannel, StopChannel
 from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
@@ -57,7 +56,7 @@ class Recovery:
     def status(self) -> StatusDocument:
         """How the machine is; what does not answer is said, and hides nothing else."""
         problems: list[str] = []
-        contents = self._look()
+        contents = _try(self._look, problems) or Contents()
         records = _try(self._parts.store.list_attachments, problems)
         vms = _try(self._parts.hypervisor.list_vms, problems)
         inventory = _try(self._parts.read_inventory, problems)
@@ -222,8 +221,7 @@ class _Repair:
         world = self._parts.make_world(record)
         with closing(self._parts.open_journal()) as journal:
             executor = Executor(world, journal, list_late=self._parts.list_late)
-            facts = {"record": encode(record)} if record else {}
-            executor.run(plan, secrets.token_hex(8), facts)
+            executor.run(plan, secrets.token_hex(8), world.facts)
 
     def _tell(self, drift: Drift, text: str, *, done: bool) -> None:
         self.actions.append(ActionDocument(subject=drift.subject, text=text, done=done))

@@ -20,7 +20,6 @@ from vgpumgr.errors import (
     VgpumgrError,
     VmNotFoundError,
 )
-from vgpumgr.model.codec import encode
 from vgpumgr.plan.detach import DetachObserved, plan_cleanup, plan_detach
 from vgpumgr.plan.drift import Observed, is_whole, list_rebuildable
 from vgpumgr.plan.executor import Executor
@@ -238,9 +237,8 @@ class Settler:
 
     def _run(self, journal: Journal, plan: Plan[World], record: AttachmentRecord | None) -> None:
         world = self._parts.make_world(record)
-        facts = {"record": encode(record)} if record else {}
         executor = Executor(world, journal, list_late=self._parts.list_late)
-        executor.run(replace(plan, operation="recover"), secrets.token_hex(8), facts)
+        executor.run(replace(plan, operation="recover"), secrets.token_hex(8), world.facts)
 
     def observe(self) -> Observed:
         """Everything that there is to compare with."""

@@ -29,15 +29,15 @@ class AttachmentNote(Element):
     device: Annotated[str | None, At("@device")] = None
     vm: Annotated[str | None, At("@vm")] = None
     gpu: Annotated[str | None, At("@gpu")] = None
-    gpu_profile_id: Annotated[int | None, At("@gpu_profile", NUMBER)] = None
+    gpu_profile_id: Annotated[int | None, At("@gpuprofile", NUMBER)] = None
     start: Annotated[int | None, At("@start", NUMBER)] = None
     size: Annotated[int | None, At("@size", NUMBER)] = None
-    gpu_instance_id: Annotated[int | None, At("@gpu_instance", NUMBER)] = None
-    compute_instance_id: Annotated[int | None, At("@compute_instance", NUMBER)] = None
+    gpu_instance_id: Annotated[int | None, At("@gpuinstance", NUMBER)] = None
+    compute_instance_id: Annotated[int | None, At("@computeinstance", NUMBER)] = None
     memory_bytes: Annotated[int | None, At("@memory", NUMBER)] = None
     transport: Annotated[str | None, At("@transport")] = None
     created_s: Annotated[str | None, At("@created")] = None
     #: whether attach turned MIG mode on, so that detach turns it off
-    mig_mode: Annotated[bool | None, At("@mig_mode", ON_OFF)] = None
+    mig_mode: Annotated[bool | None, At("@migmode", ON_OFF)] = None
     #: what libvirt added for our devices: ``TYPE:INDEX:MODEL``, separated by spaces
     controllers: Annotated[str | None, At("@controllers")] = None

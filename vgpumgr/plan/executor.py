@@ -39,8 +39,11 @@ class Executor(Generic[W]):
         self._progress = progress
         self._list_late = list_late
 
-    def run(self, plan: Plan[W], op: str, facts: Mapping[str, object] | None = None) -> None:
-        """Does all steps; ``facts`` stand in the journal beside the plan, for recovery.
+    def run(
+        self, plan: Plan[W], op: str, facts: Callable[[], Mapping[str, object]] | None = None
+    ) -> None:
+        """Does all steps; ``facts`` is asked at the start and after each step, and stands in the
+        journal whenever it has changed, for recovery.
 
         Raises:
             OutcomePendingError: a helper process has not come back; nothing is undone before it has.
@@ -50,14 +53,18 @@ class Executor(Generic[W]):
             VgpumgrError: the step's own error, if nothing had been changed, or if the plan says
             stop.
         """
-        self._journal.append(op, "begin", {**plan.as_dict(), **(facts or {})})
+        known = dict(facts()) if facts else {}
+        self._journal.append(op, "begin", {**plan.as_dict(), **known})
         done: list[Step[W]] = []
         for number, step in enumerate(plan.steps):
             try:
                 self._journal.append(op, "intent", {"step": number, "kind": step.kind})
                 self._progress("do", step.describe())
                 step.do(self._world)
-                self._journal.append(op, "done", {"step": number, "kind": step.kind})
+                now = dict(facts()) if facts else {}
+                news = now if now != known else {}
+                known = now
+                self._journal.append(op, "done", {"step": number, "kind": step.kind, **news})
             except BaseException as error:
                 self._fail(plan, op, done, number, error)
             done.append(step)

@@ -90,14 +90,16 @@ def _read(op: str, events: Sequence[Event], torn: bool) -> Interrupted:
         intents=intents,
         undone=bool(undos),
         late=events[-1].event == "late",
-        record=None if forgotten else _read_record(plan),
+        record=None if forgotten else _read_record(events),
     )
 
 
-def _read_record(plan: Mapping[str, Any]) -> AttachmentRecord | None:
+def _read_record(events: Sequence[Event]) -> AttachmentRecord | None:
+    """The record as it last was in the journal."""
+    last = next((e.data["record"] for e in reversed(events) if "record" in e.data), None)
     try:
-        return decode(AttachmentRecord, plan["record"])
-    except (KeyError, ValueError):
+        return None if last is None else decode(AttachmentRecord, last)
+    except ValueError:
         return None
 
 
@@ -155,6 +157,10 @@ def plan_back(observed: DetachObserved, found: Interrupted) -> Plan[World]:
     plan = plan_detach(observed, ROLLBACK_TIMEOUT_S)
     gpu = next((g for g in observed.gpus if g.uuid == record.gpu), None)
     stranger = gpu is not None and find_stranger(gpu, record, found) is not None
+    if record.mig is not None or record.gpu_instance_id is not None:
+        # whatever the journal has lost of it: who knows the instance's id has made it
+        more = {"mig.mode.enable", "mig.gi.create"}
+        found = replace(found, intents=(found.intents or frozenset()) | more)
     steps = [step for step in plan.steps if _is_its_own(step.kind, found, stranger)]
     notes = (f"the instance at {record.placement} is not its own and stays",) if stranger else ()
     return _plan(record, tuple(steps), notes)
@@ -177,8 +183,9 @@ def find_stranger(gpu: Gpu, record: AttachmentRecord, found: Interrupted) -> Gpu
             return None if instance.id == known else instance
         # created, perhaps, but its id not yet recorded: then nothing can be in it
         used = any(p.gpu_instance_id == instance.id for p in gpu.processes)
-        own = found.intents is not None and "mig.gi.create" in found.intents
-        bare = not instance.compute_instances and not used
+        intents = found.intents or frozenset()
+        own = "mig.gi.create" in intents
+        bare = not used and ("mig.ci.create" in intents or not instance.compute_instances)
         fits = instance.profile_id == record.gpu_profile_id
         return None if own and bare and fits else instance
     return None

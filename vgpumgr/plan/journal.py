@@ -151,10 +151,17 @@ class Journal:
         yield from contents.events
 
     def look(self) -> Contents:
-        """What the file says now, corrupt or not; a file that is not there is empty."""
-        if not self.path.exists():
+        """What the file says now, corrupt or not; a file that is not there is empty.
+
+        Raises:
+            JournalError: this user may not read it, or the disk fails.
+        """
+        try:
+            return parse_journal(self.path.read_bytes())
+        except FileNotFoundError:
             return Contents()
-        return parse_journal(self.path.read_bytes())
+        except OSError as error:
+            raise JournalError("cannot read the journal", cause=str(error)) from error
 
     def unfinished(self) -> dict[str, list[Event]]:
         """Operations that began and have no end, with their events."""

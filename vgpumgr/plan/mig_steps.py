@@ -112,6 +112,8 @@ class DisableMigMode:
             return
         try:
             ensure_mig_mode(world.nvml, now, False)
+        except HelperLateError:
+            raise  # it may yet go off: whoever repeats this sees
         except VgpumgrError as error:
             world.notes.append(f"MIG mode stays on on {now}: {error.cause or error}")
 

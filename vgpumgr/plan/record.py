@@ -70,6 +70,8 @@ class AttachmentRecord:
     mig: MigInstanceRef | None = None
     mig_mode_enabled: bool = False
     controllers: tuple[AddedController, ...] = ()
+    #: those that were there before, while our devices are being given to the definition
+    controllers_before: tuple[AddedController, ...] | None = None
     #: of the GPU instance, from its creation on; ``mig`` follows with the compute instance
     gpu_instance_id: int | None = None
     #: uid and gid of QEMU: after a boot the channel starts before libvirt, which knows them, does
