@@ -126,12 +126,12 @@ def test_a_remote_list_is_the_local_one(daemon: Daemon, ssh: SshHost) -> None:
 
 
 def test_lists_of_several_hosts_are_one(ssh: SshHost) -> None:
-    hosts = f"{ssh.address},{ssh.address}"
+    hosts = f"{ssh.address},{ssh.address.removeprefix('ssh://')}"
     done = vgpumgr(ssh, "--hosts", hosts, "vm", "list", "-o", "csv", "--columns", "name")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("host,")
-    assert {line.split(",")[0] for line in lines[1:]} == {ssh.address}
+    assert {line.split(",")[0] for line in lines[1:]} == set(hosts.split(","))
     assert len(lines) == 1 + 2 * 3
     refused = vgpumgr(ssh, "--hosts", hosts, "detach", "vm01", "--yes")
     assert refused.returncode == 2

@@ -17,9 +17,8 @@ LISTS = (
 def everything(scene: GuestLab) -> list[tuple[int, str, str]]:
     found = []
     for words in LISTS:
-        for output in ("json", "yaml", "name"):
-            done = scene.run(*words, "-o", output)
-            found.append((done.status, done.stdout, done.stderr))
+        done = scene.run(*words, "-o", "json")
+        found.append((done.status, done.stdout, done.stderr))
     return found
 
 
