@@ -16,7 +16,6 @@ class Verb:
     name: str
     module: str
     help: str
-    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,6 @@ GROUPS = (
                 "dial-stdio",
                 "vgpumgr.cli.host_dial_stdio",
                 "Join standard input and output to the daemon's socket.",
-                hidden=True,
             ),
         ),
         hidden=True,

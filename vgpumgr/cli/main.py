@@ -124,7 +124,6 @@ def _add_verb(app: Any, verb: Verb, *, chosen: bool) -> None:
         verb.name,
         help=help_text,
         short_help=verb.help,
-        hidden=verb.hidden,
         context_settings=_CONTEXT,
     )(function)
 
