@@ -17,6 +17,7 @@ BENCHMARKS = {
     "calls": "bench.calls",
     "guest": "bench.guest",
     "planner": "bench.planner",
+    "daemon": "bench.daemon",
 }
 
 

@@ -26,6 +26,7 @@ class Group:
     help: str
     verbs: tuple[Verb, ...]
     groups: tuple[Group, ...] = ()
+    hidden: bool = False
 
 
 TOP_LEVEL = (
@@ -36,6 +37,9 @@ TOP_LEVEL = (
     Verb("diff", "vgpumgr.cli.diff", "Compare what is recorded with what is."),
     Verb("recover", "vgpumgr.cli.recover", "Settle what a crash interrupted, repair what differs."),
     Verb("why", "vgpumgr.cli.why", "Say why a profile cannot be had now, and what would help."),
+    Verb("daemon", "vgpumgr.cli.daemon", "Serve this machine's API."),
+    Verb("api", "vgpumgr.cli.api", "Send a request to the daemon's API."),
+    Verb("events", "vgpumgr.cli.events", "Follow what happens."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 
@@ -93,6 +97,28 @@ GROUPS = (
             Verb("list", "vgpumgr.cli.vm_list", "List the VMs and their slices."),
             Verb("show", "vgpumgr.cli.vm_show", "Show one VM, its slice and its channel."),
         ),
+    ),
+    Group(
+        "op",
+        "Operations: what the daemon does or has done.",
+        (
+            Verb("list", "vgpumgr.cli.op_list", "List the operations."),
+            Verb("show", "vgpumgr.cli.op_show", "Show one operation and its steps."),
+            Verb("wait", "vgpumgr.cli.op_wait", "Wait until an operation has ended."),
+            Verb("cancel", "vgpumgr.cli.op_cancel", "Stop an operation and undo it."),
+        ),
+    ),
+    Group(
+        "host",
+        "Other hosts.",
+        (
+            Verb(
+                "dial-stdio",
+                "vgpumgr.cli.host_dial_stdio",
+                "Join standard input and output to the daemon's socket.",
+            ),
+        ),
+        hidden=True,
     ),
     Group(
         "sim",

@@ -14,14 +14,11 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.plan.journal import Journal
+from vgpumgr.plan.progress import report_step
 from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan, Step, W
 
 #: called with a word (``do``, ``undo``) and the step, for progress on a terminal
 Progress = Callable[[str, str], None]
-
-
-def _quiet(_word: str, _description: str) -> None:
-    return
 
 
 class Executor(Generic[W]):
@@ -31,7 +28,7 @@ class Executor(Generic[W]):
         self,
         world: W,
         journal: Journal,
-        progress: Progress = _quiet,
+        progress: Progress = report_step,
         list_late: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._world = world
