@@ -30,6 +30,8 @@ class Group:
 TOP_LEVEL = (
     Verb("attach", "vgpumgr.cli.attach", "Give a VM a slice of a GPU."),
     Verb("detach", "vgpumgr.cli.detach", "Take a VM's slice back."),
+    Verb("metrics", "vgpumgr.cli.metrics", "Print the metrics for Prometheus."),
+    Verb("top", "vgpumgr.cli.top", "Watch GPUs, slices and VMs."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 

@@ -24,6 +24,7 @@ from vgpumgr.daemon.attachment_view import (
     describe_vm,
     tell_usable,
 )
+from vgpumgr.daemon.metrics import open_statistics
 from vgpumgr.domain.hypervisor import Hypervisor, Vm
 from vgpumgr.errors import (
     ChannelNotFoundError,
@@ -175,9 +176,11 @@ class AttachmentService:
         )
 
     def _run(self, plan: Plan[World], world: World) -> None:
-        journal = Journal(self._parts.state_dir / "journal", self._parts.boot_id)
+        parts = self._parts
+        journal = Journal(parts.state_dir / "journal", parts.boot_id)
         try:
-            Executor(world, journal).run(plan, secrets.token_hex(8))
+            with open_statistics(parts.run_dir).measure(plan.operation, parts.clock):
+                Executor(world, journal).run(plan, secrets.token_hex(8))
         finally:
             journal.close()
 

@@ -17,6 +17,9 @@ from vgpumgr.daemon.attachment_documents import (
     VmShowDocument,
 )
 from vgpumgr.daemon.attachments import AttachmentService, Parts
+from vgpumgr.daemon.metrics import MetricsDocument, MetricsService
+from vgpumgr.daemon.metrics_cache import PATIENCE_S
+from vgpumgr.daemon.metrics_source import open_metrics
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import SystemClock
@@ -33,10 +36,16 @@ class ManagingApplication(Application):
     """All operations on one machine; parameters and answers are plain data, as over HTTP."""
 
     def __init__(
-        self, machine: Machine, nvml: Nvml, store: SqliteAttachments, service: AttachmentService
+        self,
+        machine: Machine,
+        nvml: Nvml,
+        store: SqliteAttachments,
+        service: AttachmentService,
+        metrics: MetricsService,
     ) -> None:
         super().__init__(machine, nvml, owners=store)
         self._service = service
+        self._metrics = metrics
 
     def attach(
         self, *, dry_run: bool = False, transport: str = "auto", **asked: Any
@@ -65,6 +74,12 @@ class ManagingApplication(Application):
         """One channel."""
         return self._service.show_channel(selector)
 
+    def read_metrics(
+        self, *, openmetrics: bool = False, wait_s: float = PATIENCE_S
+    ) -> MetricsDocument:
+        """See ``MetricsService.read_metrics``."""
+        return self._metrics.read_metrics(openmetrics=openmetrics, wait_s=wait_s)
+
 
 @contextmanager
 def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]:
@@ -83,4 +98,5 @@ def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]
             boot_id=read_boot_id(),
             is_privileged=machine.is_simulated or os.geteuid() == 0,
         )
-        yield ManagingApplication(machine, nvml, store, AttachmentService(parts))
+        with open_metrics(machine, parts) as metrics:
+            yield ManagingApplication(machine, nvml, store, AttachmentService(parts), metrics)
