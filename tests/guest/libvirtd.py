@@ -35,8 +35,9 @@ done
 class PrivateLibvirtd:
     """One libvirtd; ``start`` before use, ``stop`` ends it and every domain."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, qemu_user: str = "root", qemu_group: str = "root") -> None:
         self.scratch = scratch
+        self.qemu = (qemu_user, qemu_group)
         self.socket = scratch / "run/libvirt/libvirt-sock"
         self.uri = f"qemu+unix:///system?socket={self.socket}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,7 +49,8 @@ class PrivateLibvirtd:
         etc = self.scratch / "etc/libvirt"
         (etc / "libvirtd.conf").write_text('auth_unix_rw = "none"\n')
         (etc / "qemu.conf").write_text(
-            'user = "root"\ngroup = "root"\nsecurity_driver = "none"\nremember_owner = 0\n'
+            f'user = "{self.qemu[0]}"\ngroup = "{self.qemu[1]}"\n'
+            'security_driver = "none"\nremember_owner = 0\n'
             'stdio_handler = "file"\ncgroup_controllers = [ ]\nnamespaces = [ ]\n'
         )
         (self.scratch / "run-libvirtd").touch()
@@ -65,8 +67,9 @@ class PrivateLibvirtd:
         deadline = time.monotonic() + timeout_s
         while self.virsh("uri", check=False).returncode != 0:
             if time.monotonic() > deadline:
-                log = (self.scratch / "libvirtd.log").read_text(errors="replace")
-                raise TimeoutError(f"libvirtd does not answer:\n{log[-2000:]}")
+                log = self.scratch / "libvirtd.log"
+                text = log.read_text(errors="replace") if log.exists() else "it never started"
+                raise TimeoutError(f"libvirtd does not answer:\n{text[-2000:]}")
             time.sleep(0.1)
 
     def virsh(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -121,10 +124,13 @@ def innermost_pid(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def private_libvirtd() -> Iterator[PrivateLibvirtd]:
+def private_libvirtd(
+    qemu_user: str = "root", qemu_group: str = "root"
+) -> Iterator[PrivateLibvirtd]:
     """A running libvirtd in a scratch directory with a short path (sockets allow about 100 characters)."""
     scratch = Path(tempfile.mkdtemp(prefix="vglv.", dir="/tmp"))
-    daemon = PrivateLibvirtd(scratch)
+    scratch.chmod(0o755)
+    daemon = PrivateLibvirtd(scratch, qemu_user, qemu_group)
     try:
         daemon.start()
         yield daemon

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.unprivileged import as_nobody
 from vgpumgr.errors import (
     LibraryNotFoundError,
     LockHeldError,
     MachineNotFoundError,
+    NotPermittedError,
     SysfsError,
 )
 from vgpumgr.host.library import find_guest_file, find_host_program
@@ -179,6 +182,20 @@ def test_a_lock_is_held_by_one_process(tmp_path: Path) -> None:
         # nothing is left of a dead holder
         with lock_file(path, timeout_s=30):
             assert path.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_lock_of_another_user_is_no_bug_but_a_matter_of_rights() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        with lock_file(Path(name) / "lock"):
+            pass
+
+        def take() -> None:
+            with lock_file(Path(name) / "lock"):
+                pass
+
+        with pytest.raises(NotPermittedError):
+            as_nobody(take)
 
 
 def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:

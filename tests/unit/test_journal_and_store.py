@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -16,11 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.unprivileged import as_nobody
 from vgpumgr.errors import (
     AlreadyAttachedError,
     JournalError,
     RollbackIncompleteError,
     RolledBackError,
+    StoreError,
     StoreTooNewError,
     VgpumgrError,
 )
@@ -306,6 +309,24 @@ def test_wal_strict_and_numbered(tmp_path: Path) -> None:
     with pytest.raises(StoreTooNewError) as caught:
         SqliteAttachments(path).list_attachments()
     assert "99" in str(caught.value.cause)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_another_user_reads_what_root_has_written(busy: bool) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        path = Path(name) / "it's 100%" / "state.sqlite"
+        Path(name).chmod(0o755)
+        SqliteAttachments(path).save_attachment(RECORD)
+        with closing(sqlite3.connect(path)) as writer:
+            if busy:  # its log exists, and what was written last stands only there
+                writer.execute("PRAGMA wal_autocheckpoint = 0")
+                writer.execute("UPDATE attachment SET state = 'x'")
+                writer.commit()
+            found = as_nobody(lambda: [r.id for r in SqliteAttachments(path).list_attachments()])
+            assert found == ["a1"]
+            with pytest.raises(StoreError):
+                as_nobody(lambda: SqliteAttachments(path).delete_attachment("a1"))
+        assert SqliteAttachments(path).list_attachments() == (RECORD,)
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but long enough" * 100, b"\0" * 4096])

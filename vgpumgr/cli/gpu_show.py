@@ -96,6 +96,8 @@ def _tell_mig(mig: dict[str, Any]) -> str:
     if not mig["current"]:
         reset = ", a change needs a reset" if mig["needs_reset"] else ""
         return gpu_text.tell_mig(mig) + reset
+    if not mig["memory_positions"]:
+        return f"{gpu_text.tell_mig(mig)}; its instances are shown to root only"
     return (
         f"{gpu_text.tell_mig(mig)}; {mig['compute_slices_used']} of {mig['compute_slices']} "
         f"compute slices, {mig['memory_positions_used']} of {mig['memory_positions']} "

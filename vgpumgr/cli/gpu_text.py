@@ -32,7 +32,7 @@ def tell_memory(gpu: dict[str, Any]) -> str:
 def tell_slices(gpu: dict[str, Any]) -> str:
     """What the GPU is cut into and the compute slices left: ``2x 1g.10gb, 3g.40gb; 2/7 free``."""
     mig = gpu["mig"]
-    if not mig["current"]:
+    if not mig["current"] or not mig["memory_positions"]:  # the latter: shown to root only
         return ABSENT
     counts = Counter(instance["profile"] for instance in gpu["instances"])
     parts = [name if n == 1 else f"{n}x {name}" for name, n in counts.items()]

@@ -11,6 +11,11 @@ from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import tell_lane_users, tell_worker
 from vgpumgr.model.sizes import format_size
 
+
+def _size(name: str, key: str) -> Column:
+    return Column(name, lambda c: format_size(c[key]), lambda c: c[key], right=True, spare=True)
+
+
 COLUMNS = (
     Column("vm", lambda c: str(c["vm"])),
     Column("id", lambda c: str(c["id"]), wide=True),
@@ -19,13 +24,11 @@ COLUMNS = (
     Column("worker", tell_worker),
     Column("pid", lambda c: or_absent(c["worker_pid"]), lambda c: c["worker_pid"], right=True),
     Column("lanes", lambda c: str(len(c["lanes"])), right=True),
-    Column("used_by", tell_lane_users),
-    Column("calls", lambda c: str(c["calls"]), right=True),
-    Column("in", lambda c: format_size(c["bytes_in"]), lambda c: c["bytes_in"], right=True),
-    Column("out", lambda c: format_size(c["bytes_out"]), lambda c: c["bytes_out"], right=True),
-    Column(
-        "memory", lambda c: format_size(c["memory_bytes"]), lambda c: c["memory_bytes"], right=True
-    ),
+    Column("used_by", tell_lane_users, wraps=True),
+    _size("memory", "memory_bytes"),
+    Column("calls", lambda c: str(c["calls"]), right=True, spare=True),
+    _size("in", "bytes_in"),
+    _size("out", "bytes_out"),
     Column("restarts", lambda c: str(c["worker_restarts"]), wide=True, right=True),
 )
 

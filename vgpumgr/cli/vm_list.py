@@ -26,13 +26,13 @@ COLUMNS = (
     Column("uuid", lambda r: str(r["uuid"]), wide=True),
     Column("state", lambda r: str(r["state"])),
     Column("profile", lambda r: _of_attachment(r, "profile")),
-    Column("backend", lambda r: _of_attachment(r, "backend")),
+    Column("backend", lambda r: _of_attachment(r, "backend"), spare=True),
     Column("gpu", lambda r: _of_attachment(r, "gpu"), wide=True),
     Column("device", lambda r: _of_attachment(r, "device"), wide=True),
     Column("usable", lambda r: tell_usable(r["usable"]), lambda r: r["usable"]),
-    Column("transport", _transport),
-    Column("used_by", lambda r: tell_lane_users(r["channel"])),
-    Column("problems", lambda r: "; ".join(r["problems"]) or ABSENT),
+    Column("transport", _transport, spare=True),
+    Column("used_by", lambda r: tell_lane_users(r["channel"]), wraps=True),
+    Column("problems", lambda r: "; ".join(r["problems"]) or ABSENT, wraps=True),
 )
 
 

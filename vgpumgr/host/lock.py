@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vgpumgr.errors import LockHeldError
+from vgpumgr.errors import LockHeldError, NotPermittedError
 from vgpumgr.host.clock import Clock, SystemClock
 from vgpumgr.host.process import read_name
 
@@ -23,11 +23,10 @@ _POLL_S = 0.02
 def lock_file(path: Path, timeout_s: float = 10.0, clock: Clock | None = None) -> Iterator[None]:
     """Holds the exclusive lock of ``path``; waits for it at most ``timeout_s``.
 
-    Raises LockHeldError that names the holder.
+    Raises LockHeldError that names the holder, and NotPermittedError where this user cannot lock.
     """
     clock = clock or SystemClock()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = _open(path)
     try:
         _acquire(fd, path, clock.monotonic_s() + timeout_s, clock)
         os.ftruncate(fd, 0)
@@ -36,6 +35,19 @@ def lock_file(path: Path, timeout_s: float = 10.0, clock: Clock | None = None) -
         os.ftruncate(fd, 0)
     finally:
         os.close(fd)
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except PermissionError as error:
+        raise NotPermittedError(
+            "cannot change this machine as this user",
+            cause=str(error),
+            why="its lock is another user's",
+            hint="the same command with sudo",
+        ) from error
 
 
 def _acquire(fd: int, path: Path, deadline_s: float, clock: Clock) -> None:

@@ -159,6 +159,9 @@ def _refuse(gpu: Gpu, name: MigProfileName) -> Refusal | None:
 
 def _refuse_room(gpu: Gpu, profile: MigProfile, occupancy: Occupancy) -> Refusal:
     """Names the smallest set of instances without which the profile would fit."""
+    if not profile.placements:
+        # NVML tells an unprivileged user neither placements nor instances
+        return Refusal(gpu, "only root can see where there is room", len(gpu.instances) + 1)
     obstacles = find_obstacles(occupancy, profile)
     reasons = list(occupancy.missing_budgets(profile))
     taken = [o.placement for o in occupancy.occupants]

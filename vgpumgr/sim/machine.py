@@ -26,6 +26,7 @@ _LIB = _HERE.parent / "_lib"
 _STATE = "state"
 _DATA = "machine.toml"
 _ROOT = "root"
+_HOST = "host"
 
 
 class SimulatorError(VgpumgrError):
@@ -120,6 +121,9 @@ def create_machine(name: str, data_file: Path | None = None) -> Path:
     try:
         staging.chmod(0o755)
         (staging / _ROOT).mkdir()
+        # the machine's QEMUs, of whatever user, get through to their sockets
+        (staging / _HOST).mkdir()
+        (staging / _HOST).chmod(0o755)
         source = data_file or _HERE / "machines" / f"{name}.toml"
         shutil.copyfile(source, staging / _DATA)
         _create_state(staging, machine.state_lines())

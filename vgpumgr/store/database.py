@@ -6,10 +6,12 @@ a file that is not a database is moved aside and kept.
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from vgpumgr.errors import StoreError, StoreTooNewError
 from vgpumgr.host.lock import lock_file
@@ -42,14 +44,22 @@ class Database:
         if not self.path.exists():
             yield None
             return
-        with self.writing() as connection:
+        opener = self._open if self._is_ours() else self._open_read_only
+        with self._transaction(opener) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction, committed at the end. Raises StoreError."""
+        with self._transaction(self._open) as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(
+        self, opener: Callable[[], sqlite3.Connection]
+    ) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(self._open()) as connection, connection:
+            with closing(opener()) as connection, connection:
                 yield connection
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
@@ -57,6 +67,28 @@ class Database:
                 cause=f"{self.path}: {error}",
                 hint=f"ls -l {self.path.parent}",
             ) from error
+
+    def _is_ours(self) -> bool:
+        """Whether this user may write: even a reader of a file in WAL mode usually does."""
+        return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+
+    def _open_read_only(self) -> sqlite3.Connection:
+        # without a log nobody has it open for writing: all there is stands in the file itself
+        idle = not self.path.with_name(self.path.name + "-wal").exists()
+        options = "mode=ro&immutable=1" if idle else "mode=ro"
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?{options}", timeout=10, uri=True
+        )
+        version = self._version(connection)
+        if version != len(MIGRATIONS):
+            connection.close()
+            raise StoreError(
+                "cannot read the state file as this user",
+                cause=f"{self.path} has version {version}, this program reads {len(MIGRATIONS)}",
+                why="only its owner can bring it up to date",
+                hint="sudo vgpumgr gpu list",
+            )
+        return connection
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)

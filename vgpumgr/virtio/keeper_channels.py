@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
-from vgpumgr.errors import ChannelStartError
+from vgpumgr.errors import ChannelStartError, NotPermittedError
 from vgpumgr.host.machine import LIB_DIR, Machine
 from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, Lane
 from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions, KeeperStatus, LaneStatus
@@ -66,12 +67,20 @@ class KeeperChannels:
 
         Raises:
             KeeperError: a keeper is there but does not answer.
+            NotPermittedError: it is another user's.
         """
         try:
             status = self._keeper(channel_id).status()
         except KeeperError as error:
             if _is_absent(error):
                 return None
+            if isinstance(error.__cause__, PermissionError):
+                raise NotPermittedError(
+                    f"cannot look at channel {channel_id} as this user",
+                    cause=error.cause,
+                    why="its keeper answers only to the user who attached it",
+                    hint="the same command with sudo",
+                ) from error
             raise
         return _describe(channel_id, status)
 
@@ -89,6 +98,9 @@ class KeeperChannels:
             )
         try:
             directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+            # whatever our umask: QEMU's user must get through to its sockets
+            for passage in (directory, directory.parent, self._machine.run_dir):
+                passage.chmod(stat.S_IMODE(passage.stat().st_mode) | 0o111)
             (directory / "qemu").mkdir(mode=0o700, exist_ok=True)
             if spec.socket_owner is not None and os.geteuid() == 0:
                 os.chown(directory / "qemu", *spec.socket_owner)
