@@ -1,4 +1,4 @@
-"""The real exposition of a machine with attachments: what the table promises, what the board and the alert rules ask for."""
+"""The real exposition of a machine with attachments: what the table promises, what board and alerts ask for."""
 
 from __future__ import annotations
 

@@ -34,7 +34,25 @@ _STYLES = {
 
 
 class Board(Widget, can_focus=True):
-    """The picture of a view."""
+    """The picture of a view, and its keys: while a filter is typed they are letters."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "app.quit"),
+        Binding("down,j", "app.move(1)"),
+        Binding("up,k", "app.move(-1)"),
+        Binding("pagedown,ctrl+f", "app.page(1)"),
+        Binding("pageup,ctrl+b", "app.page(-1)"),
+        Binding("home,g", "app.move(-1000000)"),
+        Binding("end,G", "app.move(1000000)"),
+        Binding("right,l,enter", "app.do('open')"),
+        Binding("left,h", "app.do('back')"),
+        Binding("space", "app.do('toggle')"),
+        Binding("tab,v", "app.switch"),
+        Binding("escape", "app.do('leave')"),
+        Binding("question_mark", "app.do('show_help')"),
+        Binding("slash", "app.filter"),
+        Binding("r", "app.hurry"),
+    ]
 
     def __init__(self, view: View) -> None:
         super().__init__(id="board")
@@ -61,23 +79,6 @@ class TopApp(App[None]):
     #filter { dock: bottom; height: 1; border: none; padding: 0; display: none; }
     """
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c", "quit", "quit", priority=False),
-        Binding("down,j", "move(1)"),
-        Binding("up,k", "move(-1)"),
-        Binding("pagedown,ctrl+f", "page(1)"),
-        Binding("pageup,ctrl+b", "page(-1)"),
-        Binding("home,g", "move(-1000000)"),
-        Binding("end,G", "move(1000000)"),
-        Binding("right,l,enter", "do('open')"),
-        Binding("left,h", "do('back')"),
-        Binding("space", "do('toggle')"),
-        Binding("tab,v", "switch", priority=False),
-        Binding("escape", "do('leave')"),
-        Binding("question_mark", "do('show_help')"),
-        Binding("slash", "filter"),
-        Binding("r", "hurry"),
-    ]
 
     def __init__(self, view: View, open_call: OpenCall, clock: Clock, interval_s: float) -> None:
         super().__init__()

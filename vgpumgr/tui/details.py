@@ -37,14 +37,14 @@ HISTORY   the last loads, the newest at the right; per cent against 100, calls
 
 def describe(row: Row) -> Iterator[str]:
     """Everything that the application says about the row."""
-    yield f"{row.title} {row.name.strip()}".rstrip()
+    yield f"{row.title} {row.label}"
     yield ""
     yield from _describe(row.data or {}, "")
 
 
 def _describe(data: Mapping[str, Any], indent: str) -> Iterator[str]:
     for key, value in data.items():
-        label = f"{indent}{key.replace('_', ' ')}"
+        label = f"{indent}{key.removesuffix('_bytes').replace('_', ' ')}"
         if isinstance(value, Mapping) and value:
             yield label
             yield from _describe(value, indent + "  ")

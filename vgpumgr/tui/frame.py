@@ -91,8 +91,7 @@ def tell_title(view: View) -> str:
     """The machine and what is on it; or that it does not answer."""
     sample = view.sample
     if sample is None or sample.gpus is None:
-        text = "; ".join(sample.problems) if sample else ""
-        return f"vgpumgr top  {text or 'asking the machine'}{_tell_late(view)}"
+        return f"vgpumgr top{_tell_problems(view) or '  asking the machine'}"
     machine = sample.machine or {}
     name = machine.get("name")
     where = f"{name} (simulated)  " if name else ""
@@ -100,16 +99,18 @@ def tell_title(view: View) -> str:
     vms = "? VMs" if sample.vms is None else _count(len(sample.vms), "VM")
     counts = f"{_count(len(sample.gpus), 'GPU')}, {_count(slices, 'slice')}, {vms}"
     driver = f"  driver {machine.get('driver_version')}"
-    problems = "".join(f"  ! {problem}" for problem in sample.problems)
-    return f"vgpumgr top  {where}{counts}{driver}{_tell_late(view)}{problems}"
+    # problems first: a narrow terminal cuts at the right
+    return f"vgpumgr top{_tell_problems(view)}  {where}{counts}{driver}"
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _tell_late(view: View) -> str:
-    return f"  ! no answer for {view.late_s:.0f} s" if view.late_s else ""
+def _tell_problems(view: View) -> str:
+    late = [f"no answer for {view.late_s:.0f} s"] if view.late_s else []
+    problems = view.sample.problems if view.sample else ()
+    return "".join(f"  ! {problem}" for problem in (*late, *problems))
 
 
 def _draw_title(view: View, width: int) -> Line:

@@ -31,6 +31,13 @@ class Row:
     parent: bool = False
     title: str = ""
     data: Mapping[str, Any] | None = None
+    #: characters of ``name`` that only draw the tree
+    indent: int = 0
+
+    @property
+    def label(self) -> str:
+        """The name without its place in the tree."""
+        return self.name[self.indent :]
 
 
 def list_tree(
@@ -52,9 +59,9 @@ def list_tree(
             yield from _lane_rows(vms.get(instance["vm"] or ""), "  " + trunk, symbols)
         yield from _process_rows(gpu, symbols)
     for lost in sample.lost:
-        name, why = f"{symbols.open}{lost['index']} lost", lost["nvml_text"]
+        name, why = f"  {lost['index']} lost", lost["nvml_text"]
         key = f"lost:{lost['index']}"
-        yield Row(key, name, why, ABSENT, ABSENT, alert=True, title="Lost GPU", data=lost)
+        yield Row(key, name, why, ABSENT, ABSENT, alert=True, title="Lost GPU", data=lost, indent=2)
 
 
 def list_vms(sample: Sample, history: History) -> Iterator[Row]:
@@ -115,6 +122,7 @@ def _gpu_row(gpu: Mapping[str, Any], history: History, mark: str) -> Row:
         parent=True,
         title="GPU",
         data=gpu,
+        indent=len(mark),
     )
 
 
@@ -149,6 +157,7 @@ def _slice_row(
         alert=bool(vm and vm["problems"]),
         title="Slice",
         data={**instance, "of_vm": vm},
+        indent=len(mark) + 2,
     )
 
 
@@ -174,6 +183,7 @@ def _lane_rows(vm: Mapping[str, Any] | None, indent: str, symbols: Symbols) -> I
             ABSENT,
             title="Process in the VM",
             data=lane,
+            indent=len(indent + mark),
         )
 
 
@@ -189,6 +199,7 @@ def _process_rows(gpu: Mapping[str, Any], symbols: Symbols) -> Iterator[Row]:
             ABSENT,
             title="Process on the host",
             data=process,
+            indent=len(mark) + 2,
         )
 
 
