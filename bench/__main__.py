@@ -16,6 +16,7 @@ BENCHMARKS = {
     "channel": "bench.channel",
     "calls": "bench.calls",
     "guest": "bench.guest",
+    "top": "bench.top",
 }
 
 
