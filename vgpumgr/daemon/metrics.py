@@ -27,7 +27,7 @@ OPENMETRICS_FORMAT = "application/openmetrics-text; version=1.0.0; charset=utf-8
 class MetricsMissingError(VgpumgrError):
     """The Python package that writes the exposition is not installed."""
 
-    id = "VG350"
+    id = "VG390"
     exit_code = Exit.ERROR
     http_status = 501
 

@@ -14,7 +14,7 @@ from vgpumgr.tui.view import View
 class TerminalMissingError(VgpumgrError):
     """The Python package that draws on terminals is not installed, or there is no terminal."""
 
-    id = "VG351"
+    id = "VG391"
     exit_code = Exit.USAGE
     http_status = 501
 
