@@ -35,22 +35,24 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 def run() -> Iterable[Figure]:
     """CPU time of a refresh against that of reading the GPUs alone, which any tool must do."""
-    with tempfile.TemporaryDirectory(prefix="vgb") as directory:
-        with mock.patch.dict(os.environ, VGPUMGR_SIM_ROOT=directory):
-            machine_dir = create_machine("dgx-a100")
-            with (machine_dir / "env").open("a") as env:
-                env.write("VGPUMGR_LIBVIRT_URI=test:///default\n")
-            with open_application("dgx-a100") as application:
-                backend, view, clock = LocalBackend(application), View(UNICODE), SystemClock()
+    with (
+        tempfile.TemporaryDirectory(prefix="vgb") as directory,
+        mock.patch.dict(os.environ, VGPUMGR_SIM_ROOT=directory),
+    ):
+        machine_dir = create_machine("dgx-a100")
+        with (machine_dir / "env").open("a") as env:
+            env.write("VGPUMGR_LIBVIRT_URI=test:///default\n")
+        with open_application("dgx-a100") as application:
+            backend, view, clock = LocalBackend(application), View(UNICODE), SystemClock()
 
-                def refresh() -> None:
-                    view.show(take_sample(backend.call, clock))
-                    draw(view, 80, 24)
+            def refresh() -> None:
+                view.show(take_sample(backend.call, clock))
+                draw(view, 80, 24)
 
-                floor = cpu_seconds(application.nvml.read_inventory)
-                ours = cpu_seconds(refresh)
-                assert view.sample is not None
-                assert not view.sample.problems, view.sample.problems
+            floor = cpu_seconds(application.nvml.read_inventory)
+            ours = cpu_seconds(refresh)
+            assert view.sample is not None
+            assert not view.sample.problems, view.sample.problems
     yield Figure(
         "top, one refresh (CPU)",
         ours,

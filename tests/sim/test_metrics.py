@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +21,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.attached_machine import Attached, attached_machine
-from vgpumgr.daemon.metric_table import METRICS
+from vgpumgr.cli.http import HttpBackend
+from vgpumgr.daemon.metric_table import METRICS as TABLE
+from vgpumgr.model.routes import METRICS
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "templates/prometheus/vgpumgr.rules.yml"
@@ -63,9 +70,9 @@ def find_value(text: str, name: str, **labels: str) -> list[float]:
 
 
 def test_every_metric_of_the_table_is_there_with_its_labels(series: Series) -> None:
-    expected = {name for spec in METRICS for name in spec.list_series()}
+    expected = {name for spec in TABLE for name in spec.list_series()}
     assert set(series) == expected
-    for spec in METRICS:
+    for spec in TABLE:
         for name in spec.list_series():
             allowed = {*spec.labels, "le"} if name.endswith("_bucket") else set(spec.labels)
             assert all(set(labels) == allowed for labels in series[name]), name
@@ -109,6 +116,58 @@ def test_openmetrics_is_valid_and_says_the_same(attached: Attached, series: Seri
     assert document["content_type"].startswith("application/openmetrics-text; version=1.0.0")
     names = {s.name for family in parse_openmetrics(document["text"]) for s in family.samples}
     assert names == set(series)
+
+
+@contextmanager
+def serving(attached: Attached) -> Iterator[str]:
+    """A daemon of this machine, in a process of its own; answers where it listens."""
+    machine = attached.machine
+    root = machine.state_dir.parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vgpumgr", "--machine", "dgx-a100", "daemon"],
+        env=os.environ | {"VGPUMGR_SIM_ROOT": str(root), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+    )
+    try:
+        path = machine.run_dir / "vgpumgr.sock"
+        for _ in range(3000):
+            with contextlib.suppress(OSError), contextlib.closing(connect(path)):
+                break
+            assert process.poll() is None
+            PAUSE.wait(0.02)
+        yield str(path)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+PAUSE = threading.Event()
+
+
+def connect(path: Path) -> socket.socket:
+    stream = socket.socket(socket.AF_UNIX)
+    try:
+        stream.connect(str(path))
+    except OSError:
+        stream.close()
+        raise
+    return stream
+
+
+def test_the_daemon_serves_the_text_itself(attached: Attached, series: Series) -> None:
+    """What a scraper gets over the socket: no envelope, the content type that it needs."""
+    with serving(attached) as path:
+        backend = HttpBackend(lambda: connect(Path(path)))
+        answer = backend.request("GET", METRICS)
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        names = {
+            s.name for f in text_string_to_metric_families(answer.body.decode()) for s in f.samples
+        }
+        assert set(series) - names <= {"vgpumgr_desired_state_drift"}
+        openmetrics = backend.read_metrics(openmetrics=True)
+        assert openmetrics["content_type"].startswith("application/openmetrics-text")
+        assert list(parse_openmetrics(openmetrics["text"]))
 
 
 def list_board_expressions() -> list[tuple[str, str, str]]:
@@ -183,8 +242,8 @@ def test_board_variables_and_queries_belong_together(series: Series) -> None:
     ids = [panel["id"] for panel in board["panels"]]
     assert len(ids) == len(set(ids))
     shown = {name for _, expr, _ in list_board_expressions() for name, _ in SERIES.findall(expr)}
-    families = {spec.name for spec in METRICS for name in spec.list_series() if name in shown}
-    assert families == {spec.name for spec in METRICS}, "a metric that no panel shows"
+    families = {spec.name for spec in TABLE for name in spec.list_series() if name in shown}
+    assert families == {spec.name for spec in TABLE}, "a metric that no panel shows"
 
 
 def promtool(*arguments: str, stdin: str | None = None, status: int = 0) -> str:

@@ -143,7 +143,19 @@ def top_world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("top"))
 
 
-KEYS = ["down", "up", "open", "back", "toggle", "switch", "leave", "show_help", "show_details", "more", "less"]
+KEYS = [
+    "down",
+    "up",
+    "open",
+    "back",
+    "toggle",
+    "switch",
+    "leave",
+    "show_help",
+    "show_details",
+    "more",
+    "less",
+]
 
 
 @given(keys=st.lists(st.sampled_from(KEYS)))

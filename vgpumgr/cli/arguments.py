@@ -27,6 +27,8 @@ class GlobalOptions:
     color: Color = Color.AUTO
     verbosity: int = 0
     debug: bool = False
+    host: str | None = None
+    hosts: tuple[str, ...] = ()
 
 
 _FLAGS: Mapping[str, Mapping[str, Any]] = {
@@ -37,7 +39,7 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "-vv": {"verbosity": 2},
     "--debug": {"debug": True},
 }
-_VALUED = ("--machine", "--color")
+_VALUED = ("--machine", "--color", "--host", "--hosts")
 
 
 def split_global(
@@ -49,7 +51,9 @@ def split_global(
     """
     env = os.environ if environ is None else environ
     options = GlobalOptions(
-        machine=env.get("VGPUMGR_MACHINE") or None, debug=bool(env.get("VGPUMGR_DEBUG"))
+        machine=env.get("VGPUMGR_MACHINE") or None,
+        debug=bool(env.get("VGPUMGR_DEBUG")),
+        host=env.get("VGPUMGR_HOST") or None,
     )
     rest: list[str] = []
     queue = list(arguments)
@@ -76,6 +80,10 @@ def _take(name: str, queue: list[str]) -> str:
 def _set(options: GlobalOptions, name: str, value: str) -> GlobalOptions:
     if name == "--machine":
         return replace(options, machine=value)
+    if name == "--host":
+        return replace(options, host=value)
+    if name == "--hosts":
+        return replace(options, hosts=tuple(host for host in value.split(",") if host))
     try:
         return replace(options, color=Color(value))
     except ValueError:

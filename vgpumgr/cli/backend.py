@@ -1,6 +1,7 @@
-"""The one module of the command line that loads the application into this process.
+"""The way to the application: behind the daemon's socket where one answers, else in this process.
 
-Everything else in ``cli`` sees documents as plain data, as they come over HTTP from a daemon.
+The one module of the command line that loads the application. Everything else in ``cli`` sees
+documents as plain data, as they come over HTTP from a daemon.
 """
 
 from __future__ import annotations
@@ -13,26 +14,120 @@ from vgpumgr.cli.arguments import GlobalOptions
 from vgpumgr.cli.session import Backend
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vgpumgr.cli.http import HttpBackend
     from vgpumgr.daemon.application import Application
 
 
 class LocalBackend:
     """Calls the application's methods by name and answers their documents as JSON-able data."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, run_dir: Path | None = None) -> None:
         self._application = application
+        self._run_dir = run_dir
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
-        """See ``session.Backend``."""
+        """See ``session.Backend``. Raises LockHeldError where a daemon that does not answer owns
+        the machine.
+        """
+        if self._run_dir is not None:
+            self._check_no_daemon(operation, params)
         document = getattr(self._application, operation)(**params)
         data: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
         return data
 
+    def _check_no_daemon(self, operation: str, params: dict[str, Any]) -> None:
+        from vgpumgr.model.routes import BY_OPERATION, Kind
+
+        route = BY_OPERATION.get(operation)
+        if route is None or route.kind is Kind.READ or params.get("dry_run"):
+            return
+        from vgpumgr.daemon.local import check_no_daemon
+
+        assert self._run_dir is not None
+        check_no_daemon(self._run_dir)
+
+
+class ChoosingBackend:
+    """The daemon for what it serves; what is only about this process's own files stays here."""
+
+    def __init__(self, options: GlobalOptions, remote: HttpBackend) -> None:
+        self._options = options
+        self._remote = remote
+
+    def call(self, operation: str, **params: Any) -> dict[str, Any]:
+        """See ``session.Backend``."""
+        from vgpumgr.model.routes import BY_OPERATION
+
+        if operation in BY_OPERATION:
+            return self._remote.call(operation, **params)
+        if operation == "read_metrics":
+            # the daemon's: it has the last good values while the driver is stuck
+            return self._remote.read_metrics(openmetrics=params.get("openmetrics", False))
+        with open_local(self._options) as backend:
+            return backend.call(operation, **params)
+
 
 @contextmanager
 def open_backend(options: GlobalOptions) -> Iterator[Backend]:
-    """The application for the machine that the options name."""
+    """The application for the machine, the host or the hosts that the options name."""
+    if options.hosts:
+        from vgpumgr.cli.fleet import FleetBackend
+
+        yield FleetBackend(options)
+        return
+    daemon = find_daemon(options)
+    if daemon is not None:
+        yield ChoosingBackend(options, daemon)
+        return
+    with open_local(options) as backend:
+        yield backend
+
+
+@contextmanager
+def open_local(options: GlobalOptions) -> Iterator[Backend]:
+    """The application in this process."""
     from vgpumgr.daemon.local import open_application
 
     with open_application(options.machine) as application:
-        yield LocalBackend(application)
+        yield LocalBackend(application, application.machine.run_dir)
+
+
+def find_socket(options: GlobalOptions) -> str:
+    """Where this machine's daemon listens."""
+    from vgpumgr.host.machine import find_machine
+
+    return str(find_machine(options.machine).run_dir / "vgpumgr.sock")
+
+
+def find_daemon(options: GlobalOptions) -> HttpBackend | None:
+    """The daemon of the host or machine that the options name; None if none listens here."""
+    from vgpumgr.errors import DaemonNotRunningError
+
+    try:
+        return open_daemon(options)
+    except DaemonNotRunningError:
+        return None
+
+
+def open_daemon(options: GlobalOptions) -> HttpBackend:
+    """The daemon, for what only a daemon can do. Raises DaemonNotRunningError, RemoteHostError."""
+    from functools import partial
+
+    from vgpumgr.cli.http import HttpBackend, connect_unix
+
+    if options.host:
+        from vgpumgr.cli.remote import Remote
+
+        return HttpBackend(Remote(options.host, options.machine).connect)
+    path = find_socket(options)
+    connect_unix(path).close()
+    return HttpBackend(partial(connect_unix, path))
+
+
+def run_daemon(options: GlobalOptions) -> None:
+    """Serves until it is asked to end. Raises DaemonRunningError."""
+    from vgpumgr.daemon.server import run_daemon as run
+
+    run(options.machine)

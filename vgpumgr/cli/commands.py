@@ -16,6 +16,7 @@ class Verb:
     name: str
     module: str
     help: str
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Group:
     name: str
     help: str
     verbs: tuple[Verb, ...]
+    hidden: bool = False
 
 
 TOP_LEVEL = (
@@ -32,6 +34,9 @@ TOP_LEVEL = (
     Verb("detach", "vgpumgr.cli.detach", "Take a VM's slice back."),
     Verb("metrics", "vgpumgr.cli.metrics", "Print the metrics for Prometheus."),
     Verb("top", "vgpumgr.cli.top", "Watch GPUs, slices and VMs."),
+    Verb("daemon", "vgpumgr.cli.daemon", "Serve this machine's API."),
+    Verb("api", "vgpumgr.cli.api", "Send a request to the daemon's API."),
+    Verb("events", "vgpumgr.cli.events", "Follow what happens."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 
@@ -72,6 +77,29 @@ GROUPS = (
             Verb("list", "vgpumgr.cli.vm_list", "List the VMs and their slices."),
             Verb("show", "vgpumgr.cli.vm_show", "Show one VM, its slice and its channel."),
         ),
+    ),
+    Group(
+        "op",
+        "Operations: what the daemon does or has done.",
+        (
+            Verb("list", "vgpumgr.cli.op_list", "List the operations."),
+            Verb("show", "vgpumgr.cli.op_show", "Show one operation and its steps."),
+            Verb("wait", "vgpumgr.cli.op_wait", "Wait until an operation has ended."),
+            Verb("cancel", "vgpumgr.cli.op_cancel", "Stop an operation and undo it."),
+        ),
+    ),
+    Group(
+        "host",
+        "Other hosts.",
+        (
+            Verb(
+                "dial-stdio",
+                "vgpumgr.cli.host_dial_stdio",
+                "Join standard input and output to the daemon's socket.",
+                hidden=True,
+            ),
+        ),
+        hidden=True,
     ),
     Group(
         "sim",

@@ -21,8 +21,9 @@ from vgpumgr.errors import Exit, InternalError, UsageError, VgpumgrError
 
 _HELP = """GPUs of a KVM host for its virtual machines: slices, attachments, who has what.
 
-Options for every command: --machine NAME (a simulated machine), --color auto|always|never,
--q, -v, --debug. They may stand anywhere on the line.
+Options for every command: --machine NAME (a simulated machine), --host ssh://USER@HOST (another
+host), --hosts A,B (lists of several), --color auto|always|never, -q, -v, --debug. They may stand
+anywhere on the line.
 """
 _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -88,7 +89,12 @@ def build_app(words: Sequence[str]) -> Any:
         _add_verb(app, verb, chosen=names[:1] == [verb.name])
     for group in GROUPS:
         chosen = names[1:] if names[:1] == [group.name] else []
-        app.add_typer(_build_group(typer, group, chosen), name=group.name, help=group.help)
+        app.add_typer(
+            _build_group(typer, group, chosen),
+            name=group.name,
+            help=group.help,
+            hidden=group.hidden,
+        )
     return app
 
 
@@ -114,9 +120,13 @@ def _make_typer(typer: Any, help_text: str) -> Any:
 def _add_verb(app: Any, verb: Verb, *, chosen: bool) -> None:
     function = _load(verb.module) if chosen else _nothing
     help_text = None if chosen else verb.help
-    app.command(verb.name, help=help_text, short_help=verb.help, context_settings=_CONTEXT)(
-        function
-    )
+    app.command(
+        verb.name,
+        help=help_text,
+        short_help=verb.help,
+        hidden=verb.hidden,
+        context_settings=_CONTEXT,
+    )(function)
 
 
 def _nothing() -> None:

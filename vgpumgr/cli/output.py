@@ -50,6 +50,10 @@ class Column:
         return "" if value is None else str(value)
 
 
+#: leads where the rows come from several hosts
+HOST = Column("host", lambda row: str(row["host"]))
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How to print: the options of a listing verb."""
@@ -82,6 +86,8 @@ def print_list(
 ) -> None:
     """A list in any format. ``name`` is what ``-o name`` prints: what other commands accept."""
     chosen = layout.format or Format.TABLE
+    if rows and "host" in rows[0]:
+        columns = (HOST, *columns)
     if chosen in (Format.JSON, Format.YAML):
         print_document(streams, document, chosen)
     elif chosen is Format.NAME:

@@ -98,5 +98,5 @@ def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]
             boot_id=read_boot_id(),
             is_privileged=machine.is_simulated or os.geteuid() == 0,
         )
-        with open_metrics(machine, parts) as metrics:
+        with open_metrics(machine) as metrics:
             yield ManagingApplication(machine, nvml, store, AttachmentService(parts), metrics)

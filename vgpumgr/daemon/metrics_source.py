@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from vgpumgr.daemon.attachments import Parts
 from vgpumgr.daemon.metric_samples import Observation
 from vgpumgr.daemon.metrics import MetricsService, open_statistics
 from vgpumgr.daemon.metrics_cache import MetricsCache
 from vgpumgr.errors import HelperLateError, VgpumgrError
+from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.store.attachments import SqliteAttachments
 from vgpumgr.virtio.channel import Channels, ChannelStatus
+from vgpumgr.virtio.keeper_channels import KeeperChannels
 
 #: the helper's method whose lateness means that another try would only join it
 _READ = "read_inventory"
@@ -73,16 +75,16 @@ class MetricsSource:
 
 
 @contextmanager
-def open_metrics(machine: Machine, parts: Parts) -> Iterator[MetricsService]:
+def open_metrics(machine: Machine) -> Iterator[MetricsService]:
     """The operation on a machine, with a cache and an NVML helper of its own: it collects in a
     thread, beside whatever else is going on.
     """
     with NvmlClient(machine) as nvml:
         source = MetricsSource(
             lambda: read_machine_inventory(nvml, machine),
-            parts.store,
-            parts.channels,
+            SqliteAttachments(machine.state_dir / "state.sqlite"),
+            KeeperChannels(machine),
             LateRecords(machine.run_dir),
         )
-        cache = MetricsCache(source.observe, parts.clock)
+        cache = MetricsCache(source.observe, SystemClock())
         yield MetricsService(cache.read, open_statistics(machine.run_dir))

@@ -7,20 +7,17 @@ from typing import Generic
 
 from vgpumgr.errors import JournalError, RollbackIncompleteError, RolledBackError, VgpumgrError
 from vgpumgr.plan.journal import Journal
+from vgpumgr.plan.progress import report_step
 from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan, Step, W
 
 #: called with a word (``do``, ``undo``) and the step, for progress on a terminal
 Progress = Callable[[str, str], None]
 
 
-def _quiet(_word: str, _description: str) -> None:
-    return
-
-
 class Executor(Generic[W]):
     """Runs one plan at a time in one world; the caller holds the machine's lock."""
 
-    def __init__(self, world: W, journal: Journal, progress: Progress = _quiet) -> None:
+    def __init__(self, world: W, journal: Journal, progress: Progress = report_step) -> None:
         self._world = world
         self._journal = journal
         self._progress = progress

@@ -1,0 +1,22 @@
+"""``vgpumgr daemon``."""
+
+from __future__ import annotations
+
+import typer
+
+from vgpumgr.cli.backend import run_daemon
+from vgpumgr.cli.session import get_session
+
+
+def command(context: typer.Context) -> None:
+    """Serve this machine's API on its unix socket, until SIGTERM.
+
+    The daemon is the only one that changes the machine. It takes systemd's socket where it is
+    started through one.
+
+    \b
+    Examples:
+      vgpumgr daemon
+      vgpumgr --machine dgx-a100 daemon
+    """
+    run_daemon(get_session(context).options)

@@ -1,0 +1,235 @@
+"""HTTP to a daemon, over any connected stream: its socket, or a channel of ssh."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal, Protocol
+from urllib.parse import quote, urlencode
+
+from vgpumgr.errors import (
+    DaemonAnswerError,
+    DaemonNotRunningError,
+    VgpumgrError,
+)
+from vgpumgr.model.routes import BY_OPERATION, METRICS, OPERATIONS, Kind, Route
+
+_WAIT_S = 30
+_OVER = ("succeeded", "failed", "cancelled", "interrupted")
+_MAX_HEAD = 64 << 10
+
+
+class Stream(Protocol):
+    """A connected stream."""
+
+    def sendall(self, data: bytes, /) -> object:
+        """Sends everything."""
+
+    def makefile(self, mode: Literal["rb"], /) -> Any:
+        """A file to read from."""
+
+    def close(self) -> None:
+        """Hangs up."""
+
+
+Connect = Callable[[], Stream]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def document(self) -> dict[str, Any]:
+        """The JSON body. Raises the error that it carries, or DaemonAnswerError."""
+        try:
+            data = json.loads(self.body)
+        except ValueError as error:
+            raise DaemonAnswerError("the daemon's answer is no JSON", cause=str(error)) from error
+        if not isinstance(data, dict):
+            raise DaemonAnswerError("the daemon's answer is no document")
+        if self.status >= 400:
+            raise rebuild_error(data.get("error") or {})
+        return data
+
+
+class HttpBackend:
+    """The application behind a daemon's API; see ``session.Backend``."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+
+    def call(self, operation: str, **params: Any) -> dict[str, Any]:
+        """One operation; waits for long ones. Ctrl-C cancels, and waits for the end."""
+        route = BY_OPERATION[operation]
+        path, body = _address(route, params)
+        document = self.request(route.method, path, body).document()
+        if route.kind is Kind.READ or "operation" not in document or "plan" in document:
+            return document
+        return self._wait(document["operation"]["id"])
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> HttpAnswer:
+        """One request on a connection of its own."""
+        with contextlib.closing(self._connect()) as stream:
+            _send(stream, method, path, body, headers)
+            with stream.makefile("rb") as file:
+                status, fields = _read_head(file)
+                return HttpAnswer(status, fields, _read_body(file, fields))
+
+    def read_metrics(self, openmetrics: bool) -> dict[str, Any]:
+        """The daemon's metrics, which are text, as the application's document."""
+        wanted = {"Accept": "application/openmetrics-text"} if openmetrics else {}
+        answer = self.request("GET", METRICS, None, **wanted)
+        if answer.status >= 400:
+            answer.document()
+        kind = answer.headers.get("content-type", "")
+        return {"content_type": kind, "text": answer.body.decode()}
+
+    def listen(self, path: str) -> Iterator[dict[str, Any]]:
+        """Server-sent events, until either side ends."""
+        with contextlib.closing(self._connect()) as stream:
+            _send(stream, "GET", path, None, {})
+            with stream.makefile("rb") as file:
+                status, fields = _read_head(file)
+                if status != 200:
+                    HttpAnswer(status, fields, _read_body(file, fields)).document()
+                for line in _read_lines(file, fields):
+                    if line.startswith(b"data: "):
+                        yield json.loads(line[6:])
+
+    def wait_operation(self, operation_id: str) -> dict[str, Any]:
+        """The operation when it has ended."""
+        path = f"{OPERATIONS}/{quote(operation_id, safe='')}/wait?timeout_s={_WAIT_S}"
+        while True:
+            operation: dict[str, Any] = self.request("GET", path).document()["operation"]
+            if operation["status"] in _OVER:
+                return operation
+
+    def _wait(self, operation_id: str) -> dict[str, Any]:
+        try:
+            operation = self.wait_operation(operation_id)
+        except KeyboardInterrupt:
+            with contextlib.suppress(VgpumgrError):
+                self.request("DELETE", f"{OPERATIONS}/{operation_id}").document()
+            operation = self.wait_operation(operation_id)
+            if operation["status"] != "succeeded":
+                raise
+        if operation["status"] == "succeeded":
+            result: dict[str, Any] = operation["result"]
+            return result
+        raise rebuild_error(operation["error"] or {})
+
+
+def rebuild_error(parts: Mapping[str, Any]) -> VgpumgrError:
+    """The error as it was raised on the other side."""
+    kind = _find_class(str(parts.get("id")))
+    return kind(
+        str(parts.get("error", "the daemon answers an error without words")),
+        cause=parts.get("cause"),
+        why=parts.get("why"),
+        held_by=parts.get("held_by") or (),
+        hint=parts.get("try"),
+    )
+
+
+def _find_class(error_id: str) -> type[VgpumgrError]:
+    kinds: list[type[VgpumgrError]] = [VgpumgrError]
+    for kind in kinds:
+        if vars(kind).get("id") == error_id:
+            return kind
+        kinds.extend(kind.__subclasses__())
+    return DaemonAnswerError
+
+
+def _address(route: Route, params: Mapping[str, Any]) -> tuple[str, bytes | None]:
+    """Path and body of a call: what the path names goes there, the rest where the method says."""
+    path, rest = route.path, {}
+    for name, value in params.items():
+        if f"{{{name}}}" in path:
+            path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+        elif value is not None:
+            rest[name] = value
+    if route.method != "GET":
+        return path, json.dumps(rest).encode()
+    query = urlencode({k: str(v).lower() if isinstance(v, bool) else v for k, v in rest.items()})
+    return f"{path}?{query}" if query else path, None
+
+
+def _send(
+    stream: Stream, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+) -> None:
+    lines = [f"{method} {path} HTTP/1.1", "Host: vgpumgr", "Connection: close"]
+    lines += [
+        "Cache-Control: no-cache",
+        *(f"{k.replace('_', '-')}: {v}" for k, v in headers.items()),
+    ]
+    if body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    try:
+        stream.sendall("\r\n".join([*lines, "", ""]).encode() + (body or b""))
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise DaemonNotRunningError("the daemon hung up", cause=str(error)) from error
+
+
+def _read_head(file: BinaryIO) -> tuple[int, dict[str, str]]:
+    lines: list[bytes] = []
+    size = 0
+    while line := file.readline(_MAX_HEAD):
+        size += len(line)
+        if line in (b"\r\n", b"\n") or size > _MAX_HEAD:
+            break
+        lines.append(line)
+    words = lines[0].split() if lines else []
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        raise DaemonAnswerError("the daemon hung up without an answer")
+    fields = (line.decode("latin-1").partition(":") for line in lines[1:])
+    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in fields}
+
+
+def _read_body(file: BinaryIO, fields: Mapping[str, str]) -> bytes:
+    if "content-length" in fields:
+        length = int(fields["content-length"])
+        body = file.read(length)
+        if len(body) != length:
+            raise DaemonAnswerError("the daemon's answer is cut off")
+        return body
+    if fields.get("transfer-encoding") == "chunked":
+        return b"".join(_read_chunks(file))
+    return file.read()
+
+
+def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
+    while size := int(file.readline(64).partition(b";")[0] or b"0", 16):
+        yield file.read(size)
+        file.readline(8)
+
+
+def _read_lines(file: BinaryIO, fields: Mapping[str, str]) -> Iterator[bytes]:
+    if fields.get("transfer-encoding") != "chunked":
+        yield from (line.rstrip(b"\r\n") for line in file)
+        return
+    rest = b""
+    for chunk in _read_chunks(file):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+
+
+def connect_unix(path: str) -> Stream:
+    """The daemon's socket. Raises DaemonNotRunningError."""
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        stream.connect(path)
+    except OSError as error:
+        stream.close()
+        raise DaemonNotRunningError(
+            "no daemon answers", cause=f"{path}: {error.strerror}", hint="vgpumgr daemon"
+        ) from error
+    return stream

@@ -1,0 +1,33 @@
+"""``vgpumgr op cancel``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from vgpumgr.cli.backend import open_daemon
+from vgpumgr.cli.op_text import print_operation
+from vgpumgr.cli.options import Output
+from vgpumgr.cli.session import get_session
+from vgpumgr.model.routes import OPERATIONS
+
+
+def command(
+    context: typer.Context,
+    operation: Annotated[str, typer.Argument(help="Its id, or the beginning of it.")],
+    output: Output = None,
+) -> None:
+    """Stop an operation before its next step and undo what it did; waits for its end.
+
+    \b
+    Examples:
+      vgpumgr op cancel 3f2a
+      vgpumgr op cancel 3f2a -o json
+    """
+    session = get_session(context)
+    daemon = open_daemon(session.options)
+    path = f"{OPERATIONS}/{quote(operation, safe='')}"
+    daemon.request("DELETE", path).document()
+    print_operation(session, daemon.wait_operation(operation), output)

@@ -1,0 +1,118 @@
+"""The audit log: who changed what, and what came of it. JSON lines, each chained to the one before.
+
+``hash`` is SHA-256 over the entry without it, keys sorted; ``prev`` is the entry before's. A line that
+was changed, taken out or moved breaks the chain. At its size limit the file becomes ``.1`` and the
+chain goes on in a new one; a last line torn by a crash is cut off, and an entry says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vgpumgr.errors import AuditError
+from vgpumgr.host.clock import Clock
+
+MAX_BYTES = 8 << 20
+KEPT = 4
+_START = "0" * 64
+
+
+class AuditLog:
+    """Appends entries, synced to disk before ``append`` returns. Safe to use from any thread."""
+
+    def __init__(self, path: Path, clock: Clock, max_bytes: int = MAX_BYTES) -> None:
+        self.path = path
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torn = self._cut_torn_line()
+        self._prev, self._number = self._read_last()
+        if torn:
+            self.append({"event": "recovered", "cut_bytes": torn})
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Adds one entry. Raises AuditError."""
+        with self._lock:
+            body = {"n": self._number + 1, "time_s": self._clock.wall_s(), **entry}
+            body["prev"] = self._prev
+            body["hash"] = _digest(body)
+            line = json.dumps(body, sort_keys=True) + "\n"
+            try:
+                self._make_room(len(line))
+                self._write(line.encode())
+            except OSError as error:
+                raise AuditError("the audit log cannot be written", cause=str(error)) from error
+            self._prev, self._number = body["hash"], body["n"]
+
+    def _write(self, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(self.path, flags, 0o600)
+        size = os.fstat(fd).st_size
+        try:
+            if os.write(fd, line) != len(line):
+                os.ftruncate(fd, size)
+                raise OSError("short write")
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def _make_room(self, more: int) -> None:
+        if not self.path.exists() or self.path.stat().st_size + more <= self._max_bytes:
+            return
+        for number in range(KEPT - 1, 0, -1):
+            old = self._numbered(number)
+            if old.exists():
+                old.replace(self._numbered(number + 1))
+        self.path.replace(self._numbered(1))
+
+    def _numbered(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+    def _cut_torn_line(self) -> int:
+        """How many bytes were cut off behind the last whole line."""
+        if not self.path.exists():
+            return 0
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole != len(data):
+            os.truncate(self.path, whole)
+        return len(data) - whole
+
+    def _read_last(self) -> tuple[str, int]:
+        for path in (self.path, self._numbered(1)):
+            lines = path.read_bytes().splitlines() if path.exists() else []
+            if lines:
+                try:
+                    entry = json.loads(lines[-1])
+                    return str(entry["hash"]), int(entry["n"])
+                except (ValueError, KeyError, TypeError):
+                    return _START, 0  # the break stays visible to verify_audit
+        return _START, 0
+
+
+def verify_audit(path: Path) -> str | None:
+    """What is wrong with a log file, None if its chain is whole."""
+    prev: str | None = None
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            stated = entry.pop("hash")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return f"line {number} is not an entry"
+        if _digest(entry) != stated:
+            return f"line {number} was changed"
+        if prev is not None and entry["prev"] != prev:
+            return f"an entry is missing before line {number}"
+        prev = stated
+    return None
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

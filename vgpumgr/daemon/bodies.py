@@ -1,0 +1,86 @@
+"""Bodies of requests whose method takes keywords as they come; all others follow from signatures."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+
+from vgpumgr.plan.attach import HELLO_TIMEOUT_S, MAX_HELLO_TIMEOUT_S
+
+#: names, selectors: no control characters, and short
+Text = Annotated[
+    str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
+
+
+class Body(BaseModel):
+    """Base: unknown fields are refused, and values are not converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class AttachBody(Body):
+    """``attach``."""
+
+    vm: Text
+    profile: Text
+    gpu: Text | None = None
+    backend: Text = "auto"
+    live: bool = False
+    config: bool = False
+    transport: Literal["auto", "ring", "serial"] = "auto"
+    hello_timeout_s: float = Field(
+        HELLO_TIMEOUT_S, ge=0, le=MAX_HELLO_TIMEOUT_S, allow_inf_nan=False
+    )
+    dry_run: bool = False
+
+
+#: operation to its body, or to the function that its keywords go to
+BODIES: Mapping[str, type[Body] | Callable[..., Any]] = {"attach": AttachBody}
+
+
+def find_fields(operation: str, method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """The parameters of an operation: name to type and default (``...`` for none)."""
+    chosen = BODIES.get(operation, method)
+    if isinstance(chosen, type) and issubclass(chosen, Body):
+        return {
+            name: (field.annotation, ... if field.is_required() else field)
+            for name, field in chosen.model_fields.items()
+        }
+    hints = get_type_hints(chosen, include_extras=True)
+    fields = {}
+    for name, parameter in inspect.signature(chosen).parameters.items():
+        if name == "self":
+            continue
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            raise TypeError(f"{operation} takes any keyword: name its body in BODIES")
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        fields[name] = (_bound(hints[name]), default)
+    return fields
+
+
+def make_body(operation: str, fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
+    """The model of a JSON body with these fields."""
+    chosen = BODIES.get(operation)
+    if (
+        isinstance(chosen, type)
+        and issubclass(chosen, Body)
+        and set(chosen.model_fields) == set(fields)
+    ):
+        return chosen
+    name = "".join(part.title() for part in operation.split("_")) + "Body"
+    models: dict[str, Any] = dict(fields)
+    return create_model(name, __base__=Body, **models)
+
+
+def _bound(hint: Any) -> Any:
+    """A plain ``str`` becomes a short one."""
+    if hint is str:
+        return Text
+    if get_origin(hint) is not Annotated and str in get_args(hint) and NoneType in get_args(hint):
+        return Union[Text, None]  # noqa: UP007  # Annotated has no operator |
+    return hint

@@ -1,0 +1,207 @@
+"""The daemon: one process that owns the machine, from its lock to its last operation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from vgpumgr.daemon.access import Access, read_access
+from vgpumgr.daemon.audit import AuditLog
+from vgpumgr.daemon.cache import AnswerCache
+from vgpumgr.daemon.context import Context
+from vgpumgr.daemon.events import EventHub
+from vgpumgr.daemon.gate import Gate
+from vgpumgr.daemon.lanes import Lanes, Opener
+from vgpumgr.daemon.local import DAEMON_LOCK, open_application
+from vgpumgr.daemon.metrics import MetricsService
+from vgpumgr.daemon.metrics_source import open_metrics
+from vgpumgr.daemon.operations import Operations
+from vgpumgr.daemon.rest import build_api
+from vgpumgr.errors import DaemonRunningError, LockHeldError, UsageError
+from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.lock import lock_file
+from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.host.peer import Peer, read_peer
+from vgpumgr.host.systemd import notify, read_watchdog_s, take_listening_socket
+from vgpumgr.model.routes import BY_OPERATION, Kind, Role, Route
+
+SOCKET = "vgpumgr.sock"
+MAX_CONNECTIONS = 512
+_MAX_HEAD_BYTES = 32 << 10
+# sun_path has 108 bytes with its end
+_MAX_PATH = 107
+
+
+class PeerProtocol(H11Protocol):
+    """HTTP/1.1 that knows who connected; the kernel said so, the request cannot."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Reads the peer's credentials once for each connection."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "peer": read_peer(transport.get_extra_info("socket"))}
+
+
+class DaemonServer(uvicorn.Server):
+    """uvicorn that hangs up on listeners of events as soon as it is asked to end."""
+
+    def __init__(self, config: uvicorn.Config, context: Context) -> None:
+        super().__init__(config)
+        self._context = context
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGTERM, SIGINT."""
+        notify("STOPPING=1\nSTATUS=finishing the operation that runs")
+        self._context.hub.close()
+        super().handle_exit(sig, frame)
+
+
+def run_daemon(machine_name: str | None) -> None:
+    """Serves until SIGTERM. Raises DaemonRunningError."""
+    machine = find_machine(machine_name)
+    with _only_daemon(machine), _listen(machine) as listener:
+        asyncio.run(serve(machine, listener, lambda: open_application(machine_name)))
+
+
+async def serve(
+    machine: Machine, listener: socket.socket, opener: Opener, access: Access | None = None
+) -> None:
+    """Serves on a socket until asked to end, then lets what runs come to its end."""
+    with open_metrics(machine) as metrics:
+        context = build_context(machine, Lanes(opener), access or read_access(), metrics)
+        await _serve(context, listener)
+
+
+async def _serve(context: Context, listener: socket.socket) -> None:
+    server = DaemonServer(_configure(context), context)
+    _recover(context)
+    watching = asyncio.create_task(_watch(server, context))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        watching.cancel()
+        context.hub.close()
+        await context.operations.drain()
+        await asyncio.to_thread(context.lanes.close)
+
+
+def build_context(
+    machine: Machine, lanes: Lanes, access: Access, metrics: MetricsService
+) -> Context:
+    """The parts of a daemon; needs a running event loop."""
+    clock = SystemClock()
+    hub = EventHub(clock)
+    cache = AnswerCache(clock)
+    audit = AuditLog(machine.state_dir / "audit.jsonl", clock)
+    operations = Operations(
+        machine.state_dir / "operations", lanes.change, hub, audit, clock, cache.forget
+    )
+    return Context(machine.name, access, audit, cache, clock, hub, lanes, operations, metrics)
+
+
+def _configure(context: Context) -> uvicorn.Config:
+    return uvicorn.Config(
+        Gate(build_api(context), context),
+        http=PeerProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        timeout_graceful_shutdown=30,
+    )
+
+
+def _recover(context: Context) -> None:
+    """What an earlier daemon left: told to listeners, and settled by the application if it can."""
+    for operation in context.operations.list_interrupted():
+        context.hub.publish(
+            "interrupted", operation=operation.id, name=operation.operation,
+            subject=operation.subject,
+        )  # fmt: skip
+    route = BY_OPERATION.get("recover") or Route(
+        "POST", "", "recover", Kind.LONG, Role.ADMIN, "Settle what was interrupted."
+    )
+    from vgpumgr.daemon.managing import ManagingApplication
+
+    if hasattr(ManagingApplication, "recover"):
+        peer = Peer(os.getpid(), os.geteuid(), frozenset())
+        context.operations.start(route, {}, peer, lambda app: getattr(app, "recover")())  # noqa: B009
+
+
+async def _watch(server: uvicorn.Server, context: Context) -> None:
+    """Tells systemd that we are ready, what we do, and that we live."""
+    while not server.started:
+        await asyncio.sleep(0.01)
+    notify("READY=1\nSTATUS=serving")
+    period_s = read_watchdog_s()
+    told = 0
+    while True:
+        running = context.operations.count_running()
+        if running != told:
+            notify(f"STATUS={running} operations running" if running else "STATUS=serving")
+            told = running
+        if period_s is not None:
+            notify("WATCHDOG=1")
+        await asyncio.sleep(min(period_s or 1.0, 1.0))
+
+
+@contextmanager
+def _only_daemon(machine: Machine) -> Iterator[None]:
+    try:
+        lock = lock_file(machine.run_dir / DAEMON_LOCK, timeout_s=0)
+        lock.__enter__()
+    except LockHeldError as error:
+        raise DaemonRunningError(
+            "a daemon serves this machine already", cause=error.cause, held_by=error.held_by
+        ) from error
+    with contextlib.ExitStack() as stack:
+        stack.push(lock)
+        yield
+
+
+@contextmanager
+def _listen(machine: Machine) -> Iterator[socket.socket]:
+    """systemd's socket, else one of our own. Anybody may connect: credentials decide, not modes."""
+    passed = take_listening_socket()
+    if passed is not None:
+        with passed:
+            yield passed
+        return
+    path = machine.run_dir / SOCKET
+    if len(os.fsencode(path)) > _MAX_PATH:
+        raise UsageError(f"the socket's path is too long: {path}", hint="VGPUMGR_RUN_DIR=...")
+    _remove_stale(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as listener:
+        listener.bind(str(path))
+        try:
+            path.chmod(0o666)
+            listener.listen(256)
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """A dead daemon's socket; we hold its lock, so nobody serves it."""
+    if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
+        path.unlink()
+
+
+def describe_api() -> dict[str, Any]:
+    """The OpenAPI document, without a machine."""
+    context: Any = None
+    return build_api(context).openapi()

@@ -1,0 +1,102 @@
+"""The API as a table: what the daemon serves and the command line calls.
+
+One row per operation of the application. Path parameters carry the names of the method's own
+parameters; what is left comes from the query (GET) or from a JSON body. The answer is the method's
+document. A row without a role cannot be written, so nothing is served to everybody by mistake.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+API = "/1.0"
+OPERATIONS = f"{API}/operations"
+EVENTS = f"{API}/events"
+METRICS = f"{API}/metrics"
+
+
+class Role(IntEnum):
+    """What a caller may do; each role includes those below it."""
+
+    NONE = 0
+    VIEWER = 1
+    ADMIN = 2
+
+
+class Kind(StrEnum):
+    """How a call runs: ``read`` beside others, ``change`` and ``long`` one after another.
+
+    ``long`` answers at once with an operation (202); a dry run of it is a read.
+    """
+
+    READ = "read"
+    CHANGE = "change"
+    LONG = "long"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One operation of the application over HTTP.
+
+    ``guard`` names what an ETag of this route stands for (``vm``, ``gpu`` or ``layout``): a read
+    answers it, a change compares it with If-Match. ``cached`` lets callers share an answer for a
+    moment, unless they ask with ``Cache-Control: no-cache``. ``urgent`` reads never wait for others.
+    """
+
+    method: str
+    path: str
+    operation: str
+    kind: Kind
+    role: Role
+    summary: str
+    guard: str | None = None
+    cached: bool = False
+    cancellable: bool = False
+    urgent: bool = False
+
+
+_READ, _LONG = Kind.READ, Kind.LONG
+_VIEWER, _ADMIN = Role.VIEWER, Role.ADMIN
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", f"{API}/gpus", "list_gpus", _READ, _VIEWER, "Every GPU.", "layout", cached=True),
+    Route("GET", f"{API}/gpus/{{selector}}", "show_gpu", _READ, _VIEWER, "One GPU.", "gpu"),
+    Route(
+        "GET", f"{API}/mig/instances", "list_mig_instances", _READ, _VIEWER, "MIG instances.",
+        cached=True,
+    ),
+    Route(
+        "GET", f"{API}/mig/profiles", "list_mig_profiles", _READ, _VIEWER,
+        "MIG profiles and what still fits.", cached=True,
+    ),
+    Route("GET", f"{API}/vms", "list_vms", _READ, _VIEWER, "Every VM.", cached=True),
+    Route("GET", f"{API}/vms/{{selector}}", "show_vm", _READ, _VIEWER, "One VM.", "vm"),
+    Route("GET", f"{API}/channels", "list_channels", _READ, _VIEWER, "Channels.", cached=True),
+    Route("GET", f"{API}/channels/{{selector}}", "show_channel", _READ, _VIEWER, "One channel."),
+    Route(
+        "POST", f"{API}/attachments", "attach", _LONG, _ADMIN, "Give a VM a slice.", "vm",
+        cancellable=True,
+    ),
+    Route(
+        "POST", f"{API}/attachments/{{vm}}/detach", "detach", _LONG, _ADMIN,
+        "Take a VM's slice back.", "vm",
+    ),
+)  # fmt: skip
+
+#: what the daemon answers itself
+SYSTEM_ROUTES: tuple[Route, ...] = (
+    Route("GET", API, "show_server", _READ, _VIEWER, "Which daemon this is, and its extensions."),
+    Route("GET", f"{API}/openapi.json", "show_openapi", _READ, _VIEWER, "This API, as OpenAPI."),
+    Route("GET", EVENTS, "stream_events", _READ, _VIEWER, "Events, as they happen (SSE)."),
+    Route("GET", METRICS, "read_metrics", _READ, _VIEWER, "Metrics for Prometheus."),
+    Route("GET", OPERATIONS, "list_operations", _READ, _VIEWER, "Operations."),
+    Route("GET", f"{OPERATIONS}/{{id}}", "show_operation", _READ, _VIEWER, "One operation."),
+    Route(
+        "GET", f"{OPERATIONS}/{{id}}/wait", "wait_operation", _READ, _VIEWER,
+        "One operation, when it has ended or the time is over.",
+    ),
+    Route("DELETE", f"{OPERATIONS}/{{id}}", "cancel_operation", _READ, _ADMIN, "Cancel it."),
+)  # fmt: skip
+
+BY_OPERATION = {route.operation: route for route in ROUTES}
