@@ -460,6 +460,21 @@ class JournalError(VgpumgrError):
     http_status = 503
 
 
+class JournalFailedError(JournalError):
+    """An fdatasync of the journal failed earlier; nothing is changed until that is settled."""
+
+    id = "VG380"
+    http_status = 503
+
+
+class OutcomePendingError(VgpumgrError):
+    """A helper process that changes the machine has not come back; what it did shows when it has."""
+
+    id = "VG381"
+    exit_code = Exit.PENDING
+    http_status = 409
+
+
 class StoreError(VgpumgrError):
     """The state file cannot be read or written."""
 

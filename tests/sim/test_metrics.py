@@ -101,6 +101,7 @@ def test_the_values_are_those_of_the_machine(attached: Attached, exposition: str
     assert find_value(exposition, "vgpumgr_operation_duration_seconds_count", op="attach") == [4]
     assert find_value(exposition, "vgpumgr_channel_lanes") == [0, 0]
     assert find_value(exposition, "vgpumgr_last_collect_success") == [1]
+    assert set(find_value(exposition, "vgpumgr_desired_state_drift")) == {0.0}
 
 
 def test_labels_are_written_as_dcgm_exporter_writes_them(series: Series) -> None:

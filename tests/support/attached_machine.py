@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,7 +19,7 @@ from vgpumgr.daemon.attachments import AttachmentService, Parts
 from vgpumgr.daemon.managing import ManagingApplication
 from vgpumgr.daemon.metrics import MetricsService, open_statistics
 from vgpumgr.daemon.metrics_cache import MetricsCache
-from vgpumgr.daemon.metrics_source import MetricsSource
+from vgpumgr.daemon.metrics_source import MetricsSource, count_drift
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.clock import SystemClock
@@ -103,7 +104,7 @@ def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
         store,
         parts.channels,
         LateRecords(machine.run_dir),
-        count_drift=lambda: {"keeper-gone": 0},
+        partial(count_drift, parts),
     )
     cache = MetricsCache(source.observe, parts.clock)
     metrics = MetricsService(cache.read, open_statistics(machine.run_dir), "host1")

@@ -65,6 +65,9 @@ class FakeChannels:
         status = self.running.get(channel_id)
         return status and replace(status, hello_ring=self.hello)
 
+    def list_ids(self) -> tuple[str, ...]:
+        return tuple(sorted(self.running))
+
     def _enter(self, name: str) -> None:
         if error := self.fail.pop(name, None):
             raise error

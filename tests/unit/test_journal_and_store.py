@@ -35,6 +35,7 @@ from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AddedController, AttachmentRecord, AttachmentState, Transport
 from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan
 from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.store.database import MIGRATIONS
 
 GPU = GpuUuid("GPU-00000000-0000-4000-8000-000000000001")
 MIG = MigUuid("MIG-00000000-0000-4000-8000-000000000002")
@@ -163,7 +164,7 @@ def test_intent_is_on_disk_before_the_step(tmp_path: Path) -> None:
             seen.append([e.event for e in Journal(path, "boot").read()])
 
     Executor(World(), Journal(path, "boot")).run(Plan("x", "y", (Look("a"), Look("b"))), "op")
-    assert seen == [["begin", "intent"], ["begin", "intent", "intent"]]
+    assert seen == [["begin", "intent"], ["begin", "intent", "done", "intent"]]
     assert Journal(path, "boot").unfinished() == {}
 
 
@@ -301,7 +302,7 @@ def test_wal_strict_and_numbered(tmp_path: Path) -> None:
     SqliteAttachments(path).save_attachment(RECORD)
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
         with pytest.raises(sqlite3.IntegrityError):
             connection.execute("UPDATE attachment SET created_s = 'yesterday'")
         connection.rollback()

@@ -21,12 +21,13 @@ from vgpumgr.daemon.metric_samples import Collected, Observation, Sample, list_s
 from vgpumgr.daemon.metric_table import GPU_LABELS, METRICS
 from vgpumgr.daemon.metrics import MetricsService, format_exposition, open_statistics
 from vgpumgr.daemon.metrics_cache import TTL_S, MetricsCache
-from vgpumgr.daemon.metrics_source import MetricsSource
+from vgpumgr.daemon.metrics_source import MetricsSource, count_drift
 from vgpumgr.errors import FileWriteError, HelperLateError, NvmlError, VgpumgrError
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.process import read_identity
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.drift import DriftKind
 
 LONG_S = 60.0
 
@@ -169,7 +170,7 @@ def test_while_a_read_is_stuck_no_other_is_begun(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_told_is_no_series(tmp_path: Path) -> None:
-    def fail() -> dict[str, int]:
+    def fail(_inventory: Inventory) -> dict[str, int]:
         raise VgpumgrError("libvirt is down")
 
     def names(source: MetricsSource) -> set[str]:
@@ -178,7 +179,20 @@ def test_what_cannot_be_told_is_no_series(tmp_path: Path) -> None:
 
     assert "desired_state_drift" not in names(make_source(tmp_path, count_drift=fail))
     assert "desired_state_drift" not in names(make_source(tmp_path))
-    assert "desired_state_drift" in names(make_source(tmp_path, count_drift=lambda: {"vm-gone": 0}))
+    assert "desired_state_drift" in names(
+        make_source(tmp_path, count_drift=lambda _: {"vm-gone": 0})
+    )
+
+
+def test_drift_is_counted_by_kind(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    bench.service.attach(AttachRequest(vm="vm01", profile="1g.10gb"))
+    parts, inventory = bench.service.parts, bench.nvml.read_inventory()
+    before = count_drift(parts, inventory)
+    assert set(before) == {str(kind) for kind in DriftKind}
+    assert not any(before.values())
+    bench.channels.running.clear()
+    assert count_drift(parts, inventory) == {**before, "keeper-gone": 1}
 
 
 def test_a_channel_that_does_not_answer_is_no_series(tmp_path: Path) -> None:

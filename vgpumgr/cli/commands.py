@@ -37,6 +37,9 @@ TOP_LEVEL = (
     Verb("daemon", "vgpumgr.cli.daemon", "Serve this machine's API."),
     Verb("api", "vgpumgr.cli.api", "Send a request to the daemon's API."),
     Verb("events", "vgpumgr.cli.events", "Follow what happens."),
+    Verb("status", "vgpumgr.cli.status", "Show whether all is as it is recorded."),
+    Verb("diff", "vgpumgr.cli.diff", "Compare what is recorded with what is."),
+    Verb("recover", "vgpumgr.cli.recover", "Settle what a crash interrupted, repair what differs."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 

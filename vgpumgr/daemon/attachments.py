@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import closing
 
 from vgpumgr.daemon.attachment_documents import (
     AttachDocument,
@@ -25,7 +23,9 @@ from vgpumgr.daemon.attachment_view import (
     tell_usable,
 )
 from vgpumgr.daemon.metrics import open_statistics
-from vgpumgr.domain.hypervisor import Hypervisor, Vm
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.settling import Settler
+from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import (
     ChannelNotFoundError,
     DomainChangedError,
@@ -33,37 +33,20 @@ from vgpumgr.errors import (
     VgpumgrError,
     VmNotFoundError,
 )
-from vgpumgr.host.clock import Clock
 from vgpumgr.host.lock import lock_file
-from vgpumgr.model.gpu import Inventory
-from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_request, plan_attach
 from vgpumgr.plan.detach import DetachObserved, find_attachment, plan_cleanup, plan_detach
 from vgpumgr.plan.executor import Executor
-from vgpumgr.plan.journal import Journal
-from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.world import World
-from vgpumgr.virtio.channel import Channels, ChannelStatus
+from vgpumgr.virtio.channel import ChannelStatus
 
 #: how often to plan anew when somebody edits the domain at the same time
 _ATTEMPTS = 2
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What the operations work with; a test replaces any of it."""
-
-    nvml: Nvml
-    read_inventory: Callable[[], Inventory]
-    hypervisor: Hypervisor
-    channels: Channels
-    store: AttachmentStore
-    clock: Clock
-    state_dir: Path
-    run_dir: Path
-    boot_id: str
-    is_privileged: bool
+__all__ = ["AttachmentService", "Parts"]
 
 
 class AttachmentService:
@@ -71,6 +54,11 @@ class AttachmentService:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+
+    @property
+    def parts(self) -> Parts:
+        """What it works with."""
+        return self._parts
 
     def attach(self, request: AttachRequest, dry_run: bool = False) -> AttachDocument:
         """Gives a VM a slice. Raises what stands in the way before anything is changed, or what
@@ -85,7 +73,9 @@ class AttachmentService:
             )
         self._check_permitted("attach")
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
+            notes = self._settle()
             plan, world = self._attach_locked(request)
+            world.notes[:0] = notes
         return self._describe_attached(plan, world)
 
     def _attach_locked(self, request: AttachRequest) -> tuple[Plan[World], World]:
@@ -134,9 +124,13 @@ class AttachmentService:
             return DetachDocument(dry_run=True, plan=describe_plan(plan), notes=[])
         self._check_permitted("detach")
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
+            settler = Settler(self._parts)
+            spared = settler.settle(spare=vm)
             record, plan = self._plan_detach(vm)
             world = self._make_world(record)
+            world.notes += _tell(settler)
             self._run(plan, world)
+            settler.end_spared(spared)
         return DetachDocument(dry_run=False, plan=describe_plan(plan), notes=world.notes)
 
     def _plan_detach(self, selector: str) -> tuple[AttachmentRecord | None, Plan[World]]:
@@ -164,25 +158,22 @@ class AttachmentService:
                 hint=f"sudo vgpumgr {verb} ...",
             )
 
+    def _settle(self) -> list[str]:
+        """What an earlier command left when it was killed is settled before anything is planned."""
+        settler = Settler(self._parts)
+        settler.settle()
+        return _tell(settler)
+
     def _make_world(self, record: AttachmentRecord | None) -> World:
-        parts = self._parts
-        return World(
-            nvml=parts.nvml,
-            hypervisor=parts.hypervisor,
-            channels=parts.channels,
-            store=parts.store,
-            clock=parts.clock,
-            maybe_record=record,
-        )
+        return self._parts.make_world(record)
 
     def _run(self, plan: Plan[World], world: World) -> None:
         parts = self._parts
-        journal = Journal(parts.state_dir / "journal", parts.boot_id)
-        try:
-            with open_statistics(parts.run_dir).measure(plan.operation, parts.clock):
-                Executor(world, journal).run(plan, secrets.token_hex(8))
-        finally:
-            journal.close()
+        statistics = open_statistics(parts.run_dir)
+        with closing(parts.open_journal()) as journal:
+            executor = Executor(world, journal, list_late=parts.list_late)
+            with statistics.measure(plan.operation, parts.clock):
+                executor.run(plan, secrets.token_hex(8), world.facts)
 
     def list_vms(self) -> VmListDocument:
         """Every VM that libvirt knows, and every one that still has an attachment."""
@@ -237,3 +228,7 @@ class AttachmentService:
         if record is None:
             raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
         return ChannelShowDocument(channel=describe_channel(record, self._status(record)))
+
+
+def _tell(settler: Settler) -> list[str]:
+    return [f"{action.subject}: {action.text}" for action in settler.actions]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,20 +15,20 @@ from vgpumgr.daemon.attachment_documents import (
     VmListDocument,
     VmShowDocument,
 )
-from vgpumgr.daemon.attachments import AttachmentService, Parts
+from vgpumgr.daemon.attachments import AttachmentService
 from vgpumgr.daemon.metrics import MetricsDocument, MetricsService
 from vgpumgr.daemon.metrics_cache import PATIENCE_S
 from vgpumgr.daemon.metrics_source import open_metrics
-from vgpumgr.domain.libvirt import LibvirtHypervisor
-from vgpumgr.host.boot import read_boot_id
-from vgpumgr.host.clock import SystemClock
+from vgpumgr.daemon.opening import list_late_processes, open_parts
+from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
 from vgpumgr.host.machine import Machine
-from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.record import Transport
 from vgpumgr.store.attachments import SqliteAttachments
-from vgpumgr.virtio.keeper_channels import KeeperChannels
+
+__all__ = ["ManagingApplication", "list_late_processes", "open_managing"]
 
 
 class ManagingApplication(Application):
@@ -46,6 +45,7 @@ class ManagingApplication(Application):
         super().__init__(machine, nvml, owners=store)
         self._service = service
         self._metrics = metrics
+        self._recovery = Recovery(service.parts)
 
     def attach(
         self, *, dry_run: bool = False, transport: str = "auto", **asked: Any
@@ -57,6 +57,18 @@ class ManagingApplication(Application):
     def detach(self, *, vm: str, dry_run: bool = False) -> DetachDocument:
         """See ``AttachmentService.detach``."""
         return self._service.detach(vm, dry_run)
+
+    def status(self) -> StatusDocument:
+        """See ``Recovery.status``."""
+        return self._recovery.status()
+
+    def diff(self) -> DiffDocument:
+        """See ``Recovery.diff``."""
+        return self._recovery.diff()
+
+    def recover(self, *, release: bool = False, readd: bool = False) -> RecoverDocument:
+        """See ``Recovery.recover``."""
+        return self._recovery.recover(Policy(release, readd))
 
     def list_vms(self) -> VmListDocument:
         """Every VM."""
@@ -84,19 +96,5 @@ class ManagingApplication(Application):
 @contextmanager
 def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]:
     """The application on a machine; libvirt and state are opened when an operation needs them."""
-    store = SqliteAttachments(machine.state_dir / "state.sqlite")
-    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor:
-        parts = Parts(
-            nvml=nvml,
-            read_inventory=lambda: read_machine_inventory(nvml, machine),
-            hypervisor=hypervisor,
-            channels=KeeperChannels(machine),
-            store=store,
-            clock=SystemClock(),
-            state_dir=machine.state_dir,
-            run_dir=machine.run_dir,
-            boot_id=read_boot_id(),
-            is_privileged=machine.is_simulated or os.geteuid() == 0,
-        )
-        with open_metrics(machine) as metrics:
-            yield ManagingApplication(machine, nvml, store, AttachmentService(parts), metrics)
+    with open_parts(machine, nvml) as (parts, store), open_metrics(machine) as metrics:
+        yield ManagingApplication(machine, nvml, store, AttachmentService(parts), metrics)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from vgpumgr.domain.declare import At, Element
+from vgpumgr.domain.declare import NUMBER, ON_OFF, At, Element
 
 NAMESPACE = "https://vgpumgr.example/ns/attachment/1"
 PREFIX = "vgpumgr"
@@ -15,7 +15,11 @@ PREFIX = "vgpumgr"
 
 @dataclass(frozen=True, kw_only=True)
 class AttachmentNote(Element):
-    """``<attachment id= profile= backend= device=/>`` (libvirt keeps the namespace beside it)."""
+    """``<attachment id= profile= .../>`` (libvirt keeps the namespace beside it).
+
+    Enough to record the attachment anew when the state file is lost. ``vm`` is the domain's own
+    UUID: a clone of the domain carries the note of another one, and is no owner.
+    """
 
     tag: ClassVar[str] = "attachment"
     id: Annotated[str, At("@id")]
@@ -23,3 +27,17 @@ class AttachmentNote(Element):
     backend: Annotated[str | None, At("@backend")] = None
     #: what CUDA calls the slice
     device: Annotated[str | None, At("@device")] = None
+    vm: Annotated[str | None, At("@vm")] = None
+    gpu: Annotated[str | None, At("@gpu")] = None
+    gpu_profile_id: Annotated[int | None, At("@gpuprofile", NUMBER)] = None
+    start: Annotated[int | None, At("@start", NUMBER)] = None
+    size: Annotated[int | None, At("@size", NUMBER)] = None
+    gpu_instance_id: Annotated[int | None, At("@gpuinstance", NUMBER)] = None
+    compute_instance_id: Annotated[int | None, At("@computeinstance", NUMBER)] = None
+    memory_bytes: Annotated[int | None, At("@memory", NUMBER)] = None
+    transport: Annotated[str | None, At("@transport")] = None
+    created_s: Annotated[str | None, At("@created")] = None
+    #: whether attach turned MIG mode on, so that detach turns it off
+    mig_mode: Annotated[bool | None, At("@migmode", ON_OFF)] = None
+    #: what libvirt added for our devices: ``TYPE:INDEX:MODEL``, separated by spaces
+    controllers: Annotated[str | None, At("@controllers")] = None

@@ -67,12 +67,7 @@ class LateRecords:
             "what": what,
             "since_s": self._clock.wall_s(),
         }
-        with contextlib.suppress(OSError):
-            self._dir.mkdir(parents=True, exist_ok=True)
-            path = self._dir / f"{process.pid}-{process.start_ticks}.json"
-            temporary = path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(entry))
-            temporary.replace(path)
+        self._write(self._path(process, "json"), entry)
 
     def list_late(self) -> list[LateHelper]:
         """Helpers that still live, oldest first; records of those that are done are dropped."""
@@ -84,6 +79,47 @@ class LateRecords:
             else:
                 found.append(late)
         return sorted(found, key=lambda late: late.since_s)
+
+    def note_start(self, process: ProcessId) -> None:
+        """Notes a helper that starts, and whose it is: if its owner is killed in the middle of a
+        call, the helper still makes it. Failing to write is no error of the call itself.
+        """
+        owner = read_identity(os.getpid()) or ProcessId(os.getpid(), 0)
+        entry = {
+            "pid": process.pid,
+            "start_ticks": process.start_ticks,
+            "what": "a call of a command that was killed",
+            "since_s": self._clock.wall_s(),
+            "owner_pid": owner.pid,
+            "owner_start_ticks": owner.start_ticks,
+        }
+        self._write(self._path(process, "run"), entry)
+
+    def note_end(self, process: ProcessId) -> None:
+        """Forgets a helper that its owner has seen the end of."""
+        with contextlib.suppress(OSError):
+            self._path(process, "run").unlink()
+
+    def list_orphans(self) -> list[LateHelper]:
+        """Helpers that still live though whoever started them does not: they may be in a call."""
+        found = []
+        for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
+            late = self._load(path)
+            if late is None:
+                path.unlink(missing_ok=True)
+            elif not is_alive(_read_owner(path)):
+                found.append(late)
+        return found
+
+    def _path(self, process: ProcessId, suffix: str) -> Path:
+        return self._dir / f"{process.pid}-{process.start_ticks}.{suffix}"
+
+    def _write(self, path: Path, entry: Mapping[str, object]) -> None:
+        with contextlib.suppress(OSError):
+            self._dir.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_suffix(path.suffix + ".tmp")
+            temporary.write_text(json.dumps(entry))
+            temporary.replace(path)
 
     def check_room(self) -> None:
         """Raises TooManyStuckError where so many are stuck that one more would only join them."""
@@ -108,6 +144,14 @@ class LateRecords:
         age_s = self._clock.wall_s() - since_s
         state = HelperState.STUCK if age_s > GRACE_S else HelperState.LATE
         return LateHelper(process, what, since_s, state, read_state(process.pid))
+
+
+def _read_owner(path: Path) -> ProcessId:
+    try:
+        entry = json.loads(path.read_text())
+        return ProcessId(int(entry["owner_pid"]), int(entry["owner_start_ticks"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ProcessId(0, 0)
 
 
 class HelperFaultError(Exception):
@@ -147,6 +191,7 @@ class Helper:
                 start_new_session=True,
             )
         self._identity = read_identity(self._process.pid) or ProcessId(self._process.pid, 0)
+        records.note_start(self._identity)
 
     @property
     def pid(self) -> int:
@@ -182,6 +227,7 @@ class Helper:
         if not self._late:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=2)
+                self._records.note_end(self._identity)
 
     def __enter__(self) -> Self:
         return self

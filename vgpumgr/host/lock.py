@@ -5,6 +5,7 @@ The kernel drops the lock when the holder dies, so there is nothing to clean up 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -29,12 +30,18 @@ def lock_file(path: Path, timeout_s: float = 10.0, clock: Clock | None = None) -
     fd = _open(path)
     try:
         _acquire(fd, path, clock.monotonic_s() + timeout_s, clock)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        _name_holder(fd, f"{os.getpid()}\n")
         yield
-        os.ftruncate(fd, 0)
+        _name_holder(fd, "")
     finally:
         os.close(fd)
+
+
+def _name_holder(fd: int, text: str) -> None:
+    """For those who wait; the lock holds without it, also where the disk is full."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, text.encode(), 0)
 
 
 def _open(path: Path) -> int:

@@ -19,8 +19,8 @@ from vgpumgr.domain.attaching import (
 from vgpumgr.domain.devices import Controller
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope
-from vgpumgr.domain.metadata import AttachmentNote
 from vgpumgr.errors import DeviceBusyError, DomainChangedError, VmNotFoundError
+from vgpumgr.plan.note import describe_record
 from vgpumgr.plan.record import AddedController
 from vgpumgr.plan.step import NothingDoneError
 from vgpumgr.plan.world import World
@@ -36,7 +36,19 @@ def _forget_controllers(world: World) -> None:
     wanted = tuple(
         Controller(type=c.type, index=c.index, model=c.model) for c in world.record.controllers
     )
+    before = world.record.controllers_before
+    if before is not None:
+        # interrupted before what libvirt had added could be written down
+        known = {(c.type, c.index) for c in before}
+        config = world.hypervisor.read_vm(world.record.vm_uuid).config
+        now = config.controllers if config else ()
+        wanted += tuple(c for c in now if (c.type, c.index or 0) not in known)
     remove_unused_controllers(world.hypervisor, world.record.vm_uuid, wanted)
+
+
+def _list_controllers(domain: Domain | None) -> tuple[AddedController, ...]:
+    controllers = domain.controllers if domain else ()
+    return tuple(AddedController(c.type, c.index or 0, c.model) for c in controllers)
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,8 @@ class AttachDevices:
                 check_unchanged(before, self.digest)
             except DomainChangedError as error:
                 raise NothingDoneError(error) from error
+        if self.scope is Scope.CONFIG:
+            world.remember(controllers_before=_list_controllers(before.config))
         try:
             for device in self.devices:
                 attach_device(world.hypervisor, self.vm_uuid, device, self.scope)
@@ -84,9 +98,9 @@ class AttachDevices:
     def _remember_controllers(self, world: World, before: Domain | None) -> None:
         after = world.hypervisor.read_vm(self.vm_uuid).config
         added = added_controllers(before, after)
-        if added:
-            found = tuple(AddedController(c.type, c.index or 0, c.model) for c in added)
-            world.remember(controllers=found)
+        found = tuple(AddedController(c.type, c.index or 0, c.model) for c in added)
+        controllers = (*world.record.controllers, *found)
+        world.remember(controllers=controllers, controllers_before=None)
 
     def undo(self, world: World) -> None:
         """Takes them away in reverse, and the controllers that came with them."""
@@ -192,13 +206,7 @@ class WriteNote:
 
     def do(self, world: World) -> None:
         """Writes it."""
-        device = world.record.mig
-        note = AttachmentNote(
-            id=self.id,
-            profile=self.profile,
-            backend=self.backend,
-            device=str(device.uuid) if device else None,
-        )
+        note = describe_record(world.record)
         world.hypervisor.set_note(self.vm_uuid, note, self.scope)
 
     def undo(self, world: World) -> None:

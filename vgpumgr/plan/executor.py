@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic
 
-from vgpumgr.errors import JournalError, RollbackIncompleteError, RolledBackError, VgpumgrError
+from vgpumgr.errors import (
+    HelperLateError,
+    JournalError,
+    OutcomePendingError,
+    RollbackIncompleteError,
+    RolledBackError,
+    VgpumgrError,
+)
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.progress import report_step
 from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan, Step, W
@@ -17,28 +24,44 @@ Progress = Callable[[str, str], None]
 class Executor(Generic[W]):
     """Runs one plan at a time in one world; the caller holds the machine's lock."""
 
-    def __init__(self, world: W, journal: Journal, progress: Progress = report_step) -> None:
+    def __init__(
+        self,
+        world: W,
+        journal: Journal,
+        progress: Progress = report_step,
+        list_late: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._world = world
         self._journal = journal
         self._progress = progress
+        self._list_late = list_late
 
-    def run(self, plan: Plan[W], op: str) -> None:
-        """Does all steps.
+    def run(
+        self, plan: Plan[W], op: str, facts: Callable[[], Mapping[str, object]] | None = None
+    ) -> None:
+        """Does all steps; ``facts`` is asked at the start and after each step, and stands in the
+        journal whenever it has changed, for recovery.
 
         Raises:
+            OutcomePendingError: a helper process has not come back; nothing is undone before it has.
             JournalError: before the first step, if the journal cannot be written.
             RolledBackError: a step failed, and everything before it was undone.
             RollbackIncompleteError: undoing failed as well; what is left is listed.
             VgpumgrError: the step's own error, if nothing had been changed, or if the plan says
             stop.
         """
-        self._journal.append(op, "begin", plan.as_dict())
+        known = dict(facts()) if facts else {}
+        self._journal.append(op, "begin", {**plan.as_dict(), **known})
         done: list[Step[W]] = []
         for number, step in enumerate(plan.steps):
             try:
                 self._journal.append(op, "intent", {"step": number, "kind": step.kind})
                 self._progress("do", step.describe())
                 step.do(self._world)
+                now = dict(facts()) if facts else {}
+                news = now if now != known else {}
+                known = now
+                self._journal.append(op, "done", {"step": number, "kind": step.kind, **news})
             except BaseException as error:
                 self._fail(plan, op, done, number, error)
             done.append(step)
@@ -49,6 +72,10 @@ class Executor(Generic[W]):
     ) -> None:
         """Ends the operation after an error; always raises."""
         failed = plan.steps[number]
+        if isinstance(error, HelperLateError) and (late := self._list_late()):
+            # it may yet take effect: what was done so far stays, and keeps its name and its place
+            self._note(op, "late", {"step": number, "kind": failed.kind, "error": str(error)})
+            raise _pending(plan, failed, error, late) from error
         untouched = isinstance(error, NothingDoneError)
         if isinstance(error, NothingDoneError):
             error = error.error
@@ -112,6 +139,18 @@ class Executor(Generic[W]):
             held_by=getattr(error, "held_by", ()),
             hint=f"vgpumgr detach {plan.subject}",
         )
+
+
+def _pending(
+    plan: Plan[W], failed: Step[W], error: HelperLateError, late: Sequence[str]
+) -> OutcomePendingError:
+    return OutcomePendingError(
+        f"cannot {plan.operation} {plan.subject} yet: {failed.describe()} has not come back",
+        cause=error.cause or str(error),
+        why="it may still take effect, so nothing is undone before it has ended",
+        held_by=late,
+        hint="vgpumgr recover, once that process has ended",
+    )
 
 
 def _rolled_back(plan: Plan[W], failed: Step[W], error: BaseException) -> RolledBackError:

@@ -1,25 +1,30 @@
-"""The intent journal: what is about to be done, on disk before it is done.
+"""The intent journal: what is about to be done, on disk before it is done, and that it was done.
 
-A line of JSON for each event: ``{"seq", "boot", "op", "event", ..., "crc"}``, appended and
-fdatasync'ed. ``crc`` is the CRC-32 of the line without it. A torn last line is normal after a crash
-and is cut off; anything else that does not check is a corrupt journal, which is moved aside and
-kept, never believed.
+A line for each event: the CRC-32 of the rest, then JSON ``{"seq", "boot", "op", "event", "data"}``.
+Space is allocated ahead, so that a full disk is noticed before a step and not after it; what is
+behind the last line is zeros. Every line is written and then fdatasync'ed. A torn last line is
+normal after a crash and is cut off; anything else that does not check, a gap in the numbers
+included, is a corrupt journal, which is moved aside and kept, never believed. After a failed
+fdatasync nobody knows what is on disk: nothing more is journalled until ``put_away``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vgpumgr.errors import JournalError
+from vgpumgr.errors import JournalError, JournalFailedError
 
 #: some hundred operations
 _ROTATE_BYTES = 1 << 20
+#: space is allocated in such pieces
+_CHUNK_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,19 @@ class Event:
     op: str
     event: str
     data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a journal's file says. ``problem``: why it cannot be believed; then there are no events."""
+
+    events: tuple[Event, ...] = ()
+    #: where the next line goes
+    end: int = 0
+    #: whether something stands behind the last whole line
+    torn: bool = False
+    problem: str | None = None
+    unfinished: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
 
 
 def _encode(event: Event) -> bytes:
@@ -49,6 +67,35 @@ def _decode(line: bytes) -> Event:
     return Event(body["seq"], body["boot"], body["op"], body["event"], body["data"])
 
 
+def parse_journal(data: bytes) -> Contents:
+    """What the bytes of a journal say; never raises."""
+    events: list[Event] = []
+    end = 0
+    torn = False
+    for line in data.splitlines(keepends=True):
+        try:
+            event = _decode(line.lstrip(b"\0") if torn else line)
+        except (ValueError, KeyError, TypeError):
+            torn = torn or bool(line.strip(b"\0"))
+            continue
+        if torn or (events and event.seq != events[-1].seq + 1):
+            where = f"line {len(events) + 1}"
+            return Contents(problem=f"{where} does not check, and later ones do", end=len(data))
+        events.append(event)
+        end += len(line)
+    return Contents(tuple(events), end, torn, None, _list_unfinished(events))
+
+
+def _list_unfinished(events: list[Event]) -> dict[str, tuple[Event, ...]]:
+    operations: dict[str, tuple[Event, ...]] = {}
+    for event in events:
+        if event.event == "end":
+            operations.pop(event.op, None)
+        else:
+            operations[event.op] = (*operations.get(event.op, ()), event)
+    return operations
+
+
 class Journal:
     """An append-only file in the state directory; the caller holds the machine's lock."""
 
@@ -56,7 +103,18 @@ class Journal:
         self.path = path
         self._boot_id = boot_id
         self._next_seq = 1
+        self._end = 0
+        self._allocated = 0
         self._descriptor: int | None = None
+
+    @property
+    def _marker(self) -> Path:
+        return self.path.with_suffix(".failed")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an fdatasync failed, now or in an earlier process."""
+        return self._marker.exists()
 
     def append(self, op: str, event: str, data: Mapping[str, Any]) -> None:
         """Writes one event and waits until it is on disk.
@@ -64,16 +122,17 @@ class Journal:
         Raises:
             JournalError: it cannot be written; then the change that it announces must not be made.
         """
+        if self.has_failed:
+            raise self.refusal()
         try:
             descriptor = self._opened()
             line = _encode(Event(self._next_seq, self._boot_id, op, event, data))
-            written = os.write(descriptor, line)
+            self._allocate(descriptor, len(line))
+            written = os.pwrite(descriptor, line, self._end)
             if written != len(line):
                 raise OSError(f"{written} of {len(line)} bytes written")
-            os.fdatasync(descriptor)
+            self._sync(descriptor)
         except OSError as error:
-            # after a failed fsync the kernel may have dropped the pages: retrying would believe a
-            # lie
             self.close()
             raise JournalError(
                 "cannot write the journal",
@@ -82,29 +141,50 @@ class Journal:
                 hint=f"df {self.path.parent}",
             ) from error
         self._next_seq += 1
+        self._end += len(line)
 
     def read(self) -> Iterator[Event]:
         """All events, oldest first, without a torn last line; raises ValueError at a corrupt one."""
-        if not self.path.exists():
-            return
-        lines = self.path.read_bytes().splitlines(keepends=True)
-        for number, line in enumerate(lines, 1):
-            try:
-                yield _decode(line)
-            except (ValueError, KeyError):
-                if number == len(lines):
-                    return
-                raise ValueError(f"{self.path}:{number}: corrupt") from None
+        contents = self.look()
+        if contents.problem is not None:
+            raise ValueError(f"{self.path}: {contents.problem}")
+        yield from contents.events
+
+    def look(self) -> Contents:
+        """What the file says now, corrupt or not; a file that is not there is empty.
+
+        Raises:
+            JournalError: this user may not read it, or the disk fails.
+        """
+        try:
+            return parse_journal(self.path.read_bytes())
+        except FileNotFoundError:
+            return Contents()
+        except OSError as error:
+            raise JournalError("cannot read the journal", cause=str(error)) from error
 
     def unfinished(self) -> dict[str, list[Event]]:
         """Operations that began and have no end, with their events."""
-        operations: dict[str, list[Event]] = {}
-        for event in self.read():
-            if event.event == "end":
-                operations.pop(event.op, None)
-            else:
-                operations.setdefault(event.op, []).append(event)
-        return operations
+        operations = _list_unfinished(list(self.read()))
+        return {op: list(events) for op, events in operations.items()}
+
+    def put_away(self, why: str) -> Path | None:
+        """Moves the file aside, where it is kept, and forgets a failure: the next append starts anew.
+
+        Returns where it is, None if there was none. Raises JournalError.
+        """
+        self.close()
+        aside: Path | None = None
+        try:
+            if self.path.exists():
+                aside = self.path.with_suffix(f".{why}-{self.path.stat().st_mtime_ns}")
+                self.path.rename(aside)
+            self._marker.unlink(missing_ok=True)
+            if self.path.parent.exists():
+                _sync_directory(self.path.parent)
+        except OSError as error:
+            raise JournalError("cannot put the journal away", cause=str(error)) from error
+        return aside
 
     def close(self) -> None:
         """Closes the file; the next append opens it again."""
@@ -112,34 +192,58 @@ class Journal:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def _sync(self, descriptor: int) -> None:
+        try:
+            os.fdatasync(descriptor)
+        except OSError:
+            # the kernel may have dropped the pages: trying again would believe a lie
+            with contextlib.suppress(OSError):
+                self._marker.touch(mode=0o600)
+            raise
+
+    def refusal(self) -> JournalFailedError:
+        """The error of a journal that has failed."""
+        return JournalFailedError(
+            "the journal has failed: nothing is changed until that is settled",
+            cause=f"{self.path}: an earlier fdatasync failed, so nobody knows what is on disk",
+            hint="check the disk, then: vgpumgr recover",
+        )
+
+    def _allocate(self, descriptor: int, more: int) -> None:
+        wanted = self._end + more
+        if wanted > self._allocated:
+            size = -(-wanted // _CHUNK_BYTES) * _CHUNK_BYTES
+            os.posix_fallocate(descriptor, 0, size)
+            self._allocated = size
+
     def _opened(self) -> int:
         if self._descriptor is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._repair()
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptor = os.open(self.path, flags, 0o600)
+            self._allocated = os.fstat(self._descriptor).st_size
             _sync_directory(self.path.parent)
         return self._descriptor
 
     def _repair(self) -> None:
         """Cuts a torn last line off; moves a corrupt journal aside."""
-        try:
-            events = list(self.read())
-        except ValueError:
-            aside = self.path.with_suffix(f".corrupt-{self.path.stat().st_mtime_ns}")
-            self.path.rename(aside)
-            events = []
-        if self.path.exists():
-            os.truncate(self.path, sum(len(_encode(event)) for event in events))
-        self._next_seq = events[-1].seq + 1 if events else 1
-        self._rotate()
+        contents = self.look()
+        if contents.problem is not None:
+            self.put_away("corrupt")
+            contents = Contents()
+        elif contents.torn:
+            # zeros again behind the last line, before anything is written there
+            os.truncate(self.path, contents.end)
+        self._next_seq = contents.events[-1].seq + 1 if contents.events else 1
+        self._end = contents.end
+        self._rotate(contents)
 
-    def _rotate(self) -> None:
+    def _rotate(self, contents: Contents) -> None:
         """Starts a new file where the old one is large and nothing in it is unfinished."""
-        if not self.path.exists() or self.path.stat().st_size < _ROTATE_BYTES:
-            return
-        if not self.unfinished():
+        if contents.end >= _ROTATE_BYTES and not contents.unfinished:
             self.path.replace(self.path.with_suffix(".old"))
+            self._end = 0
 
 
 def _sync_directory(path: Path) -> None:

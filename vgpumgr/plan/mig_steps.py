@@ -94,6 +94,8 @@ class DisableMigMode:
             return
         try:
             ensure_mig_mode(world.nvml, now, False)
+        except HelperLateError:
+            raise  # it may yet go off: whoever repeats this sees
         except VgpumgrError as error:
             world.notes.append(f"MIG mode stays on on {now}: {error.cause or error}")
 
@@ -150,6 +152,8 @@ class CreateGpuInstance:
         if instance.placement != self.placement:
             destroy_instance(world.nvml, self.gpu.uuid, instance.id)
             raise ReadBackError(f"asked for {self.placement}, it was put at {instance.placement}")
+        if world.maybe_record is not None:
+            world.remember(gpu_instance_id=instance.id)
 
     def undo(self, world: World) -> None:
         """Destroys it."""
@@ -227,7 +231,8 @@ def find_recorded_instance(nvml: Nvml, record: AttachmentRecord) -> GpuInstance 
         if instance.profile_id != record.gpu_profile_id:
             return None
         if record.mig is None:
-            return instance  # interrupted before its ids were known
+            # interrupted before its ids were known, or before they all were
+            return instance if record.gpu_instance_id in (None, instance.id) else None
         uuids = {compute.uuid for compute in instance.compute_instances}
         same = instance.id == record.mig.gpu_instance_id
         return instance if same and (not uuids or record.mig.uuid in uuids) else None

@@ -70,6 +70,10 @@ class AttachmentRecord:
     mig: MigInstanceRef | None = None
     mig_mode_enabled: bool = False
     controllers: tuple[AddedController, ...] = ()
+    #: those that were there before, while our devices are being given to the definition
+    controllers_before: tuple[AddedController, ...] | None = None
+    #: of the GPU instance, from its creation on; ``mig`` follows with the compute instance
+    gpu_instance_id: int | None = None
 
     @property
     def attachment(self) -> Attachment | None:
@@ -104,3 +108,9 @@ class AttachmentStore(Protocol):
 
     def delete_attachment(self, attachment_id: str) -> None:
         """Forgets one; absent is no error."""
+
+    def find_damage(self) -> str | None:
+        """What is wrong with what is stored, None if nothing is."""
+
+    def put_away(self) -> Sequence[AttachmentRecord]:
+        """Moves what is stored aside, where it is kept; answers the records that still check."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from vgpumgr.domain.hypervisor import Scope
+from vgpumgr.errors import VmNotFoundError
+from vgpumgr.plan.note import describe_record
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.plan.world import World
 
@@ -94,16 +98,24 @@ class HandOverMigMode:
         return f"leave MIG mode on for {self.heir.vm_name}, whose detach turns it off"
 
     def do(self, world: World) -> None:
-        """Writes it into the other's record, if that is still there."""
-        heir = _find(world, self.heir.id)
-        if heir is not None:
-            world.store.save_attachment(replace(heir, mig_mode_enabled=True))
+        """Writes it into the other's record and note, if that is still there."""
+        self._write(world, True)
 
     def undo(self, world: World) -> None:
-        """Writes the other's record as it was."""
+        """Writes the other's record and note as they were."""
+        self._write(world, False)
+
+    def _write(self, world: World, enabled: bool) -> None:
         heir = _find(world, self.heir.id)
-        if heir is not None:
-            world.store.save_attachment(replace(heir, mig_mode_enabled=False))
+        if heir is None:
+            return
+        heir = replace(heir, mig_mode_enabled=enabled)
+        world.store.save_attachment(heir)
+        with contextlib.suppress(VmNotFoundError):
+            vm = world.hypervisor.read_vm(heir.vm_uuid)
+            if vm.note is not None and vm.note.id == heir.id:
+                scope = Scope.CONFIG if vm.config is not None else Scope.LIVE
+                world.hypervisor.set_note(vm.uuid, describe_record(heir), scope)
 
     def observe(self, world: World) -> bool:
         """Whether the other has it."""

@@ -4,12 +4,13 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vgpumgr.domain.hypervisor import Hypervisor
 from vgpumgr.host.clock import Clock
+from vgpumgr.model.codec import encode
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
 from vgpumgr.virtio.channel import Channels
@@ -38,6 +39,10 @@ class World:
         """The attachment that is changed."""
         assert self.maybe_record is not None
         return self.maybe_record
+
+    def facts(self) -> Mapping[str, object]:
+        """What the journal keeps of the attachment, should the state file be lost."""
+        return {"record": encode(self.maybe_record)} if self.maybe_record else {}
 
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until the condition holds; False if it does not by then."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
+import zlib
+from contextlib import closing
 from pathlib import Path
 
 from vgpumgr.errors import AlreadyAttachedError, StoreError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.slice import SliceOwner
 from vgpumgr.plan.record import AttachmentRecord
-from vgpumgr.store.database import Database
+from vgpumgr.store.database import COLUMNS, Database
 
 
 class SqliteAttachments:
@@ -24,8 +27,8 @@ class SqliteAttachments:
         with self._database.reading() as connection:
             if connection is None:
                 return ()
-            rows = connection.execute("SELECT record FROM attachment ORDER BY created_s, id")
-            return tuple(_decode_record(text) for (text,) in rows)
+            rows = connection.execute("SELECT record, crc FROM attachment ORDER BY created_s, id")
+            return tuple(_decode_record(text, crc) for text, crc in rows)
 
     def list_owners(self) -> tuple[SliceOwner, ...]:
         """One entry for each recorded MIG slice."""
@@ -33,6 +36,7 @@ class SqliteAttachments:
 
     def save_attachment(self, record: AttachmentRecord) -> None:
         """Writes one, in the place of the one with the same id. Raises AlreadyAttachedError."""
+        text = json.dumps(encode(record), sort_keys=True)
         row = (
             record.id,
             record.vm_uuid,
@@ -40,14 +44,15 @@ class SqliteAttachments:
             str(record.gpu),
             str(record.state),
             record.created_s,
-            json.dumps(encode(record), sort_keys=True),
+            text,
+            zlib.crc32(text.encode()),
         )
         with self._database.writing() as connection:
             try:
                 connection.execute(
-                    "INSERT INTO attachment VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
-                    " SET vm_name = excluded.vm_name, state = excluded.state,"
-                    " record = excluded.record",
+                    f"INSERT INTO attachment ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+                    " ON CONFLICT (id) DO UPDATE SET vm_name = excluded.vm_name,"
+                    " state = excluded.state, record = excluded.record, crc = excluded.crc",
                     row,
                 )
             except sqlite3.IntegrityError as error:
@@ -60,9 +65,34 @@ class SqliteAttachments:
         with self._database.writing() as connection:
             connection.execute("DELETE FROM attachment WHERE id = ?", (attachment_id,))
 
+    def find_damage(self) -> str | None:
+        """What is wrong with the state file, None if nothing is. Raises StoreTooNewError."""
+        damage = self._database.find_damage()
+        if damage is None:
+            try:
+                self.list_attachments()
+            except StoreError as error:
+                damage = error.cause or error.error
+        return damage
 
-def _decode_record(text: str) -> AttachmentRecord:
+    def put_away(self) -> tuple[AttachmentRecord, ...]:
+        """Moves a damaged state file aside, and answers the records of it that still check."""
+        kept = []
+        try:
+            with closing(sqlite3.connect(self._database.path)) as connection:
+                for text, crc in connection.execute("SELECT record, crc FROM attachment"):
+                    with contextlib.suppress(StoreError):
+                        kept.append(_decode_record(text, crc))
+        except sqlite3.Error:
+            pass  # what was read until then is good
+        self._database.move_aside()
+        return tuple(kept)
+
+
+def _decode_record(text: object, crc: object) -> AttachmentRecord:
     try:
+        if not isinstance(text, str) or crc not in (None, zlib.crc32(text.encode())):
+            raise ValueError("its checksum does not fit")
         return decode(AttachmentRecord, json.loads(text))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise StoreError("a recorded attachment cannot be read", cause=str(error)) from error

@@ -29,7 +29,14 @@ MIGRATIONS: tuple[str, ...] = (
         record TEXT NOT NULL
     ) STRICT;
     """,
+    # CRC-32 of ``record``: SQLite itself does not notice a flipped bit in it
+    "ALTER TABLE attachment ADD COLUMN crc INTEGER;",
 )
+
+
+#: "vg" and the number of migrations: what the file is, and the version once more
+_APPLICATION_ID = 0x76670000
+COLUMNS = "id, vm_uuid, vm_name, gpu, state, created_s, record, crc"
 
 
 class Database:
@@ -97,7 +104,7 @@ class Database:
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise
-            self._move_aside()
+            self.move_aside()
             return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
@@ -127,10 +134,40 @@ class Database:
                 hint="install the newer vgpumgr again",
             )
         for number, migration in enumerate(MIGRATIONS[version:], version + 1):
-            script = f"BEGIN IMMEDIATE; {migration} PRAGMA user_version = {number}; COMMIT;"
+            script = (
+                f"BEGIN IMMEDIATE; {migration} PRAGMA user_version = {number};"
+                f" PRAGMA application_id = {_APPLICATION_ID + number}; COMMIT;"
+            )
             connection.executescript(script)
 
-    def _move_aside(self) -> None:
+    def find_damage(self) -> str | None:
+        """What is wrong with the file, None if nothing is. Raises StoreTooNewError."""
+        if not self.path.exists():
+            return None
+        try:
+            with closing(self._connect()) as connection:
+                answers = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(1)")]
+                # what integrity_check does not look at: that the columns are those of this program
+                connection.execute(f"SELECT {COLUMNS} FROM attachment").fetchall()
+        except StoreTooNewError as error:
+            if self._is_really_newer():
+                raise
+            return str(error)
+        except (sqlite3.Error, OSError) as error:
+            return str(error)
+        return None if answers == ["ok"] else answers[0]
+
+    def _is_really_newer(self) -> bool:
+        """The version stands in the file twice: a flipped bit changes one of them."""
+        try:
+            with closing(sqlite3.connect(self.path)) as connection:
+                again = int(connection.execute("PRAGMA application_id").fetchone()[0])
+                return again == _APPLICATION_ID + self._version(connection)
+        except sqlite3.Error:
+            return False
+
+    def move_aside(self) -> None:
+        """Puts the file away, where it is kept; the next write makes a new one."""
         aside = self.path.with_suffix(f".corrupt-{self.path.stat().st_mtime_ns}")
         self.path.rename(aside)
         for suffix in ("-wal", "-shm"):

@@ -106,3 +106,6 @@ class Channels(Protocol):
 
     def read_status(self, channel_id: str) -> ChannelStatus | None:
         """The channel as it is now; None if no keeper runs."""
+
+    def list_ids(self) -> tuple[str, ...]:
+        """Ids of all channels that left anything here, running or not."""

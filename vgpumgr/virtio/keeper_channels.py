@@ -84,6 +84,13 @@ class KeeperChannels:
             raise
         return _describe(channel_id, status)
 
+    def list_ids(self) -> tuple[str, ...]:
+        """Ids of all channels that left a directory here."""
+        directory = self._machine.run_dir / "channels"
+        if not directory.is_dir():
+            return ()
+        return tuple(sorted(path.name for path in directory.iterdir() if path.is_dir()))
+
     def _keeper(self, channel_id: str) -> Keeper:
         return Keeper(self._machine.run_dir / "channels" / channel_id)
 

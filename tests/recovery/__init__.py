@@ -1,0 +1,1 @@
+"""Recovery, proven by killing: real processes on a machine that outlives them."""

@@ -1,0 +1,86 @@
+"""Endurance: ``python -m tests.recovery.cycles --count N``: attach and detach, and look what grows."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+import tempfile
+import threading
+import tracemalloc
+from pathlib import Path
+
+from tests.support.service import Bench, make_bench
+from vgpumgr.plan.attach import AttachRequest
+
+#: caches are full and files have their size by then
+WARM_UP = 50
+MAX_GROWTH_BYTES = 1 << 20
+
+
+def measure(bench: Bench, directory: Path) -> dict[str, int]:
+    """What must not grow."""
+    gc.collect()
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),  # noqa: PTH208
+        "threads": threading.active_count(),
+        "rows": len(bench.store.list_attachments()),
+        "files": len(files),
+        "keepers": len(bench.channels.running),
+    }
+
+
+def cycle(bench: Bench, count: int) -> None:
+    for number in range(count):
+        vm = ("vm01", "vm02")[number % 2]
+        bench.service.attach(AttachRequest(vm, "1g.10gb"))
+        bench.service.detach(vm)
+        # the fakes remember every call for the tests that look
+        bench.nvml.calls.clear()
+        bench.channels.specs.clear()
+        bench.channels.next_memory.clear()
+
+
+def run(count: int) -> dict[str, object]:
+    """Counts before and after, and the memory that Python holds more."""
+    scratch = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
+        directory = Path(name)
+        bench = make_bench(directory)
+        machine = bench.snapshot()
+        cycle(bench, WARM_UP)
+        before = measure(bench, directory)
+        tracemalloc.start()
+        cycle(bench, 2)
+        start = tracemalloc.get_traced_memory()[0]
+        cycle(bench, count)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - start
+        tracemalloc.stop()
+        after = measure(bench, directory)
+        # one file more where the journal has been put away once
+        after["files"] -= (directory / "state" / "journal.old").exists()
+        same = bench.snapshot() == machine
+    return {
+        "cycles": count,
+        "before": before,
+        "after": after,
+        "grown_bytes": grown,
+        "same_machine": same,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=10_000)
+    answer = run(parser.parse_args().count)
+    print(json.dumps(answer, indent=1))
+    good = answer["before"] == answer["after"] and answer["same_machine"]
+    return int(not good or int(str(answer["grown_bytes"])) > MAX_GROWTH_BYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

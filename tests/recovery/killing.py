@@ -1,0 +1,204 @@
+"""Running an operation in a child that is killed (SIGKILL) at a chosen point.
+
+The parent has one thread and everything imported, so a child is a fork away. Points are numbered in
+the order in which the operation passes them: around every change of the machine, of the state file,
+and around every write of the journal, half-written lines included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.recovery.scenarios import Scenario
+from tests.recovery.world import World
+
+Breakage = Callable[[], None]
+
+
+@dataclass
+class Counter:
+    """Counts points and kills at one of them."""
+
+    kill_at: int | None
+    count: int = 0
+
+    def __call__(self, _name: str) -> None:
+        self.count += 1
+        if self.count == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hook_journal(point: Counter) -> None:
+    """Points before, in the middle of and after every write of the journal, and after its sync."""
+    pwrite, fdatasync = os.pwrite, os.fdatasync
+
+    def write(descriptor: int, data: bytes, offset: int) -> int:
+        point("before journal")
+        if point.kill_at == point.count + 1:
+            pwrite(descriptor, data[: len(data) // 2], offset)
+        point("half of a line")
+        written = pwrite(descriptor, data, offset)
+        point("before sync")
+        return written
+
+    def sync(descriptor: int) -> None:
+        fdatasync(descriptor)
+        point("after sync")
+
+    os.pwrite, os.fdatasync = write, sync  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a child ended; ``points`` only if it was not killed."""
+
+    killed: bool
+    points: int = 0
+    answer: Any = None
+    error: str | None = None
+
+
+def run_child(
+    root: Path, act: Callable[[World], Any], kill_at: int | None, breakage: Breakage | None = None
+) -> Outcome:
+    """Does ``act`` on the machine in ``root`` in a process of its own."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _work(root, act, kill_at, breakage, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        text = stream.read()
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL, status
+        return Outcome(killed=True)
+    return Outcome(False, **json.loads(text))
+
+
+def _work(
+    root: Path,
+    act: Callable[[World], Any],
+    kill_at: int | None,
+    breakage: Breakage | None,
+    writer: int,
+) -> None:
+    result: dict[str, Any] = {}
+    try:
+        counter = Counter(kill_at)
+        hook_journal(counter)
+        if breakage is not None:
+            breakage()
+        result["answer"] = act(World(root, counter))
+        result["points"] = counter.count
+    except BaseException:
+        result["error"] = traceback.format_exc()
+    os.write(writer, json.dumps(result).encode())
+    os._exit(0)
+
+
+@contextmanager
+def copied(template: Path, to: Path) -> Iterator[Path]:
+    """A fresh copy of the machine."""
+    shutil.copytree(template, to)
+    try:
+        yield to
+    finally:
+        shutil.rmtree(to)
+
+
+def do_recover(world: World) -> dict[str, Any]:
+    """``vgpumgr recover``, and whether it changed anything at all."""
+    changes = world.changes
+    before = fingerprint(world.root)
+    from vgpumgr.daemon.recovery import Policy
+
+    document = world.recovery.recover(Policy())
+    return {
+        "actions": [action.model_dump() for action in document.actions],
+        "drift": [drift.model_dump() for drift in document.drift],
+        "unchanged": changes == world.changes and before == fingerprint(world.root),
+    }
+
+
+def recover_twice(world: World) -> list[dict[str, Any]]:
+    """Recovery, and once more on what is on disk then."""
+    return [do_recover(world), do_recover(World(world.root))]
+
+
+def fingerprint(root: Path) -> tuple[bytes, bytes]:
+    """Our own state on disk."""
+    state = root / "state"
+    return tuple(  # type: ignore[return-value]
+        path.read_bytes() if path.exists() else b""
+        for path in (state / "state.sqlite", state / "journal")
+    )
+
+
+@dataclass
+class Judge:
+    """Knows the states before and after an operation; judges what a crash and its recovery leave."""
+
+    old: dict[str, Any]
+    new: dict[str, Any]
+    old_drift: list[str]
+
+    def judge(self, root: Path, breakage: Breakage | None = None) -> list[str]:
+        """What is wrong after a crash: recovers, looks, and recovers once more."""
+        outcome = run_child(root, recover_twice, None, breakage)
+        if outcome.error:
+            return [f"recovery failed: {outcome.error}"]
+        wrong = self.check(root)
+        drift = [d["text"] for d in outcome.answer[0]["drift"]]
+        if drift and drift != self.old_drift:
+            wrong.append(f"differs after recovery: {drift}")
+        second = outcome.answer[1]
+        if not second["unchanged"] or second["actions"]:
+            wrong.append(f"a second recovery does something: {second}")
+        return wrong
+
+    def check(self, root: Path) -> list[str]:
+        """Whether the machine is as before or as after."""
+        world = World(root)
+        now = world.summary()
+        wrong = []
+        if world.parts.open_journal().unfinished():
+            wrong.append("the journal has unfinished operations")
+        if now not in (self.old, self.new):
+            wrong.append("neither old nor new")
+            for name, then in (("old", self.old), ("new", self.new)):
+                wrong += [
+                    f"not {name}: {k}: {v!r} was {then[k]!r}"
+                    for k, v in now.items()
+                    if v != then[k]
+                ]
+        return wrong
+
+
+def prepare(scenario: Scenario, template: Path, scratch: Path) -> tuple[Judge, int]:
+    """Builds the machine, runs the operation once undisturbed; also the number of points."""
+    scenario.build(World(template))
+    old = World(template)
+    with copied(template, scratch) as root:
+        done = run_child(root, scenario.run, None)
+        assert done.error is None, done.error
+        new = World(root).summary()
+    with copied(template, scratch) as root:
+        quiet = run_child(root, do_recover, None)
+        assert quiet.error is None, quiet.error
+        repaired = World(root).summary()
+    drift = [d["text"] for d in quiet.answer["drift"]]
+    before = old.summary()
+    # what recovery itself repairs in the state before is no difference to that state
+    judge = Judge(repaired if repaired != before else before, new, drift)
+    return judge, done.points

@@ -1,0 +1,159 @@
+"""Operations to be killed in: how the machine is before, and what is done."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from tests.recovery.world import UUID_BARE, World
+from tests.support.domains import UUID_PC
+from vgpumgr.daemon.recovery import Policy
+from vgpumgr.errors import ChannelStartError, VgpumgrError
+from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.record import Transport
+
+Act = Callable[[World], object]
+
+
+def nothing(_world: World) -> None:
+    """No preparation."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``prepare`` runs before, undisturbed; ``act`` is what is killed."""
+
+    name: str
+    act: Act
+    prepare: Act = nothing
+    mig: bool = True
+    running: bool = False
+
+    def build(self, world: World) -> None:
+        """The machine before the operation."""
+        name_ids("aaaa")
+        world.make(mig=self.mig, running=self.running)
+        self.prepare(world)
+
+    def run(self, world: World) -> None:
+        """The operation; what it refuses is no failure of the test."""
+        name_ids("bbbb")
+        with suppress(VgpumgrError):
+            self.act(world)
+
+
+def name_ids(prefix: str) -> None:
+    """Attachments get numbers, operations random names: states can be compared as they are."""
+    count = iter(range(10_000))
+    random = secrets.token_bytes
+
+    def token_hex(size: int = 32) -> str:
+        return f"{prefix}{next(count):04x}" if size == 4 else random(size).hex()
+
+    secrets.token_hex = token_hex  # type: ignore[assignment]
+
+
+def attach(vm: str = "vm01", **more: object) -> Act:
+    request = AttachRequest(vm, "1g.10gb", hello_timeout_s=0.2)
+    return lambda world: world.service.attach(replace(request, **more))  # type: ignore[arg-type]
+
+
+def detach(vm: str = "vm01") -> Act:
+    return lambda world: world.service.detach(vm)
+
+
+def recover(**policy: bool) -> Act:
+    return lambda world: world.recovery.recover(Policy(**policy))
+
+
+def both(*acts: Act) -> Act:
+    def act(world: World) -> None:
+        for one in acts:
+            one(world)
+
+    return act
+
+
+def fail(part: str, method: str, error: Exception) -> Act:
+    """The next call of that method fails."""
+
+    def act(world: World) -> None:
+        getattr(world, part).fail[method] = error
+
+    return act
+
+
+def say_hello(world: World) -> None:
+    world.channels.hello = True
+    world.save()
+
+
+def undefine(uuid: str) -> Act:
+    def act(world: World) -> None:
+        del world.hypervisor.machines[uuid]
+        world.save()
+
+    return act
+
+
+def lose_devices(world: World) -> None:
+    machine = world.hypervisor.machines[UUID_PC]
+    assert machine.config is not None
+    machine.config = machine.config.changed(shmems=())
+    world.save()
+
+
+def rename(world: World) -> None:
+    machine = world.hypervisor.machines[UUID_PC]
+    assert machine.config is not None
+    machine.name, machine.config = "vm09", machine.config.changed(name="vm09")
+    world.save()
+
+
+def lose_keepers(world: World) -> None:
+    world.channels.running.clear()
+    world.save()
+
+
+STUCK = ChannelStartError("the worker does not start")
+SCENARIOS = (
+    Scenario("attach to a shut off VM", attach()),
+    Scenario("attach turns MIG mode on", attach(), mig=False),
+    Scenario("attach adds a controller", attach("vm03")),
+    Scenario("attach live, with an agent", attach(), say_hello, running=True),
+    Scenario("attach live, without an agent", attach(), running=True),
+    Scenario("attach to a running q35", attach("vm02"), running=True),
+    Scenario("attach for the next start", attach(config=True), running=True),
+    Scenario("attach by serial", attach(transport=Transport.SERIAL)),
+    Scenario("attach by ring", attach("vm02", transport=Transport.RING)),
+    Scenario("attach beside another", attach("vm02", gpu="0"), attach(gpu="0")),
+    Scenario("attach that fails", both(fail("channels", "start", STUCK), attach()), mig=False),
+    Scenario(
+        "attach that fails late",
+        both(fail("hypervisor", "set_note config", STUCK), attach("vm03")),
+        mig=False,
+    ),
+    Scenario("detach from a shut off VM", detach(), attach()),
+    Scenario("detach turns MIG mode off", detach(), attach(), mig=False),
+    Scenario("detach takes a controller along", detach("vm03"), attach("vm03")),
+    Scenario("detach live", detach(), both(say_hello, attach()), running=True),
+    Scenario(
+        "detach hands MIG mode over",
+        detach(),
+        both(attach(gpu="0"), attach("vm02", gpu="0")),
+        mig=False,
+    ),
+    Scenario(
+        "detach from an undefined VM", detach(UUID_BARE), both(attach("vm03"), undefine(UUID_BARE))
+    ),
+    Scenario("recover restarts a keeper", recover(), both(attach(), lose_keepers)),
+    Scenario("recover gives devices again", recover(readd=True), both(attach(), lose_devices)),
+    Scenario(
+        "recover frees what a VM had",
+        recover(release=True),
+        both(attach("vm03"), undefine(UUID_BARE)),
+    ),
+    Scenario("recover follows a name", recover(), both(attach(), rename)),
+)

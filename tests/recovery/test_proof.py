@@ -1,0 +1,74 @@
+"""Nothing that happens to the process or the power loses or doubles anything.
+
+Planned faults are counted: a run with fewer than planned fails. Every command here takes a seed and a
+larger count for longer runs.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.recovery.commands import run
+from tests.recovery.cycles import MAX_GROWTH_BYTES
+from tests.recovery.scenarios import SCENARIOS
+from tests.recovery.simulate import simulate
+
+NAMES = [scenario.name for scenario in SCENARIOS]
+#: kinds of operation whose recovery is killed as well
+NESTED = ("attach turns MIG mode on", "detach turns MIG mode off", "attach that fails late")
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_killed_at_every_step_and_journal_write(part: int) -> None:
+    """Every kind of operation, at every third point, from a first that differs by kind."""
+    done = run("sweep", "--nested", "0", "--every", "3", *NAMES[part::3])
+    assert done["wrong"] == {}
+    assert done["planned"] == done["happened"] >= 160
+    assert done["code"] == 0
+
+
+def test_killed_again_in_recovery() -> None:
+    done = run("sweep", "--every", "9", "--nested", "2", *NESTED)
+    assert done["wrong"] == {}
+    assert done["planned"] == done["happened"] >= 150
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_at_random(seed: int) -> None:
+    done = run("kill_many", "--seed", str(seed), "--count", "2500")
+    assert done["wrong"] == []
+    assert done["happened"] == done["planned"] == 2500
+
+
+@pytest.mark.parametrize("part", ["0/2", "1/2"])
+def test_power_fails_at_any_moment(part: str) -> None:
+    done = run("power", "--states", "2000", "--part", part)
+    assert done["wrong"] == {}
+    assert done["distinct"] >= 2000
+    assert done["played"] == 1000
+
+
+def test_any_damage_to_the_state_directory() -> None:
+    done = run("corrupt", "--count", "300")
+    assert done["wrong"] == {}
+    assert done["damaged"] == 300
+
+
+@pytest.mark.parametrize("first", [1, 501])
+def test_simulated_histories(first: int) -> None:
+    done = simulate(range(first, first + 500))
+    assert done["wrong"] == {}, "replay: python -m tests.recovery.simulate -v --count 1 --seed N"
+    for fault in ("crash", "late", "error", "disk", "reboot", "keeper", "meddling"):
+        assert done["faults"][fault] >= 50, fault
+
+
+def test_a_seed_replays() -> None:
+    first, again = simulate(range(7, 9)), simulate(range(7, 9))
+    assert first == again
+
+
+def test_nothing_grows() -> None:
+    done = run("cycles", "--count", "700")
+    assert done["before"] == done["after"]
+    assert done["grown_bytes"] <= MAX_GROWTH_BYTES
+    assert done["same_machine"]

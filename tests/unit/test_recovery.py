@@ -1,0 +1,316 @@
+"""Recovery on fakes: what differs is told, what may be repaired is, and what is not ours stays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.boards import make_gpu
+from tests.support.domains import UUID_PC, UUID_Q35
+from tests.support.service import Bench, make_bench
+from vgpumgr.daemon.attachments import AttachmentService
+from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.errors import (
+    Exit,
+    HelperLateError,
+    JournalFailedError,
+    LibvirtDownError,
+    NotPermittedError,
+    OutcomePendingError,
+)
+from vgpumgr.host.helper import LateRecords
+from vgpumgr.host.process import ProcessId, read_identity
+from vgpumgr.model.mig import Placement
+from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.journal import Journal
+from vgpumgr.plan.record import AttachmentState
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return make_bench(tmp_path)
+
+
+def recovery(bench: Bench) -> Recovery:
+    return Recovery(bench.service.parts)
+
+
+def attach(bench: Bench, vm: str = "vm01") -> str:
+    done = bench.service.attach(AttachRequest(vm, "1g.10gb"))
+    assert done.attachment is not None
+    return done.attachment.id
+
+
+def kinds(bench: Bench) -> list[str]:
+    return [drift.kind for drift in recovery(bench).diff().drift]
+
+
+def check_at_rest(bench: Bench) -> None:
+    """Nothing differs, and recovering again changes nothing."""
+    before = bench.snapshot()
+    again = recovery(bench).recover(Policy())
+    assert (again.actions, again.drift) == ([], [])
+    assert bench.snapshot() == before
+
+
+def test_nothing_differs_after_attach(bench: Bench) -> None:
+    attach(bench)
+    assert kinds(bench) == []
+    status = recovery(bench).status()
+    assert (status.journal, status.attachments, status.drift, status.problems) == ("ok", 1, [], [])
+    check_at_rest(bench)
+
+
+def test_a_dead_keeper_is_started_again(bench: Bench) -> None:
+    id_ = attach(bench)
+    bench.channels.running.clear()
+    assert kinds(bench) == ["keeper-gone"]
+    done = recovery(bench).recover(Policy())
+    assert [a.text for a in done.actions] == ["started its keeper again"]
+    assert id_ in bench.channels.running
+    check_at_rest(bench)
+
+
+def test_a_keeper_of_nobody_is_stopped(bench: Bench) -> None:
+    id_ = attach(bench)
+    bench.store.delete_attachment(id_)
+    bench.hypervisor.machines[UUID_PC].note = None
+    assert sorted(kinds(bench)) == ["stray-channel", "stray-devices"]
+    recovery(bench).recover(Policy())
+    assert bench.channels.running == {}
+    bench.service.detach("vm01")
+    assert kinds(bench) == []
+
+
+def test_lost_devices_are_given_again_only_if_asked(bench: Bench) -> None:
+    attach(bench)
+    machine = bench.hypervisor.machines[UUID_PC]
+    assert machine.config is not None
+    before = set(machine.config.own_aliases())
+    machine.config = machine.config.changed(shmems=())
+    left = recovery(bench).recover(Policy())
+    assert [drift.kind for drift in left.drift] == ["device-gone"]
+    done = recovery(bench).recover(Policy(readd=True))
+    assert done.drift == []
+    assert machine.config is not None
+    assert set(machine.config.own_aliases()) == before
+
+
+def test_an_undefined_vm_keeps_its_slice_until_told_otherwise(bench: Bench) -> None:
+    attach(bench)
+    del bench.hypervisor.machines[UUID_PC]
+    assert [d.kind for d in recovery(bench).recover(Policy()).drift] == ["vm-gone"]
+    assert len(bench.gpu.instances) == 1
+    assert recovery(bench).recover(Policy(release=True)).drift == []
+    assert bench.gpu.instances == ()
+    assert bench.store.list_attachments() == ()
+
+
+def test_a_renamed_vm_is_followed(bench: Bench) -> None:
+    attach(bench)
+    bench.hypervisor.machines[UUID_PC].name = "web"
+    assert kinds(bench) == ["vm-renamed"]
+    recovery(bench).recover(Policy())
+    assert bench.store.list_attachments()[0].vm_name == "web"
+    check_at_rest(bench)
+
+
+def test_a_slice_that_is_gone_is_told(bench: Bench) -> None:
+    attach(bench)
+    bench.nvml.gpus[bench.gpu.uuid] = replace(bench.gpu, instances=())
+    (drift,) = recovery(bench).diff().drift
+    assert (drift.kind, drift.hint) == ("slice-gone", "vgpumgr restore")
+
+
+def test_the_whole_state_comes_back_from_libvirt_alone(bench: Bench) -> None:
+    for vm in ("vm01", "vm02"):
+        attach(bench, vm)
+    before = bench.store.list_attachments()
+    for path in (*bench.state_dir.parent.glob("state.sqlite*"), bench.state_dir / "journal"):
+        path.unlink()
+    assert kinds(bench) == ["record-gone", "record-gone"]
+    done = recovery(bench).recover(Policy())
+    assert done.drift == []
+    assert bench.store.list_attachments() == before
+    check_at_rest(bench)
+
+
+def test_a_clone_of_a_domain_is_no_owner(bench: Bench) -> None:
+    id_ = attach(bench)
+    note = bench.hypervisor.machines[UUID_PC].note
+    bench.hypervisor.machines[UUID_Q35].note = note
+    bench.store.delete_attachment(id_)
+    recovery(bench).recover(Policy())
+    assert [r.vm_uuid for r in bench.store.list_attachments()] == [UUID_PC]
+
+
+def test_a_failed_sync_is_final_until_recovered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    before = bench.snapshot()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(Exception, match="journal"):
+            attach(bench)
+    for _ in range(2):  # the disk is well again, what is on it is not known
+        with pytest.raises(JournalFailedError):
+            attach(bench)
+    assert recovery(bench).status().journal == "failed"
+    assert bench.service.list_vms().vms, "reads are served"
+    assert bench.snapshot() == before
+    recovery(bench).recover(Policy())
+    attach(bench)
+    assert list(bench.state_dir.glob("journal.failed-*")), "kept, not deleted"
+
+
+class Stuck:
+    """A helper that does not come back; whether it still runs is up to the test."""
+
+    def __init__(self) -> None:
+        self.processes: Sequence[str] = ()
+
+
+def with_helpers(bench: Bench, stuck: Stuck) -> Bench:
+    parts = replace(bench.service.parts, list_late=lambda: stuck.processes)
+    return replace(bench, service=AttachmentService(parts))
+
+
+@pytest.mark.parametrize(
+    "method", ["create_gpu_instance", "create_compute_instance", "set_mig_mode"]
+)
+@pytest.mark.parametrize("takes_effect", [True, False])
+def test_a_late_helper_is_waited_for_and_what_it_did_is_undone(
+    tmp_path: Path, method: str, takes_effect: bool
+) -> None:
+    stuck = Stuck()
+    bench = with_helpers(make_bench(tmp_path, [make_gpu(layout=None), make_gpu(index=1)]), stuck)
+    bench.nvml.fail[method] = HelperLateError("no answer")
+    before = bench.snapshot()
+    stuck.processes = ["process 4711 (create)"]
+    with pytest.raises(OutcomePendingError) as caught:
+        bench.service.attach(AttachRequest("vm01", "1g.10gb", gpu="0"))
+    assert (caught.value.exit_code, caught.value.held_by) == (Exit.PENDING, tuple(stuck.processes))
+    waiting = bench.snapshot()
+    done = recovery(bench).recover(Policy())
+    assert [a.done for a in done.actions] == [False]
+    assert bench.snapshot() == waiting, "nothing is undone before it has ended"
+    with pytest.raises(OutcomePendingError):
+        bench.service.detach("vm01")
+    # another VM on another GPU is not concerned
+    bench.service.attach(AttachRequest("vm02", "1g.10gb", gpu="1"))
+    bench.service.detach("vm02")
+    if takes_effect:
+        take_effect(bench, method)
+    stuck.processes = ()
+    recovery(bench).recover(Policy())
+    assert bench.snapshot() == before
+    check_at_rest(bench)
+
+
+def take_effect(bench: Bench, method: str) -> None:
+    (record,) = bench.store.list_attachments()
+    if method == "set_mig_mode":
+        bench.nvml.set_mig_mode(record.gpu, True)
+    elif method == "create_gpu_instance":
+        bench.nvml.create_gpu_instance(record.gpu, record.gpu_profile_id, record.placement)
+    else:
+        (instance,) = bench.gpu.instances
+        bench.nvml.create_compute_instance(record.gpu, instance.id, 1)
+
+
+def test_somebody_elses_instance_in_the_place_of_an_interrupted_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(tmp_path, [make_gpu(layout=[])])
+    monkeypatch.setattr("vgpumgr.plan.executor.Executor._fail", lambda *_: exit(1))
+    bench.nvml.fail["create_gpu_instance"] = RuntimeError("dies here")
+    with pytest.raises(SystemExit):
+        attach(bench)
+    (record,) = bench.store.list_attachments()
+    monkeypatch.undo()
+    other = bench.nvml.create_gpu_instance(record.gpu, 19, record.placement)
+    bench.nvml.create_compute_instance(record.gpu, other.id, 1)
+    done = recovery(bench).recover(Policy())
+    assert "not its own and stays" in done.actions[0].text
+    assert [i.id for i in bench.gpu.instances] == [other.id]
+    assert bench.store.list_attachments() == ()
+
+
+def test_without_journal_what_may_be_anybodys_is_kept_and_said(bench: Bench) -> None:
+    id_ = attach(bench)
+    (record,) = bench.store.list_attachments()
+    bench.service.detach("vm01")
+    (bench.state_dir / "journal").unlink()
+    half = replace(record, state=AttachmentState.ATTACHING, mig=None, gpu_instance_id=None)
+    bench.store.save_attachment(half)
+    bench.nvml.set_mig_mode(record.gpu, True)
+    bench.nvml.create_gpu_instance(record.gpu, record.gpu_profile_id, record.placement)
+    done = recovery(bench).recover(Policy())
+    assert [a.done for a in done.actions] == [False]
+    assert f"vgpumgr detach {record.vm_name}" in done.actions[0].text
+    assert bench.store.list_attachments()[0].id == id_
+    bench.service.detach("vm01")
+    assert bench.gpu.instances == ()
+
+
+def test_the_next_command_settles_and_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vgpumgr.plan.executor.Executor._fail", lambda *_: exit(1))
+    bench.hypervisor.fail["set_note config"] = RuntimeError("dies here")
+    with pytest.raises(SystemExit):
+        attach(bench)
+    monkeypatch.undo()
+    assert recovery(bench).diff().interrupted[0].operation == "attach"
+    done = bench.service.attach(AttachRequest("vm02", "1g.10gb"))
+    assert any("the interrupted attach was undone" in note for note in done.notes)
+    assert [r.vm_name for r in bench.store.list_attachments()] == ["vm02"]
+
+
+def test_status_tells_what_does_not_answer(bench: Bench) -> None:
+    bench.hypervisor.fail["list_vms"] = LibvirtDownError("libvirt does not answer")
+    status = recovery(bench).status()
+    assert (status.vms, status.gpus, status.drift) == (None, 1, None)
+    assert status.problems == ["libvirt does not answer"]
+
+
+def test_recovering_needs_root(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, privileged=False)
+    with pytest.raises(NotPermittedError):
+        recovery(bench).recover(Policy())
+
+
+def test_a_helper_whose_command_was_killed_is_found(tmp_path: Path) -> None:
+    records = LateRecords(tmp_path)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        identity = read_identity(process.pid)
+        assert identity is not None
+        records.note_start(identity)
+        assert records.list_orphans() == [], "its owner is this process"
+        (path,) = (tmp_path / "late").glob("*.run")
+        mine = read_identity(os.getpid())
+        assert mine is not None
+        path.write_text(path.read_text().replace(str(mine.start_ticks), "1"))
+        assert [late.process for late in records.list_orphans()] == [identity]
+        process.kill()
+    assert records.list_orphans() == []
+    records.note_end(ProcessId(1, 1))
+
+
+def test_interrupted_operations_count_as_placed(bench: Bench) -> None:
+    """The journal alone is enough to go on from: the state file may be lost in the middle."""
+    attach(bench)
+    place = bench.gpu.instances[0].placement
+    assert isinstance(place, Placement)
+    events = list(Journal(bench.state_dir / "journal", "test").read())
+    last = [e for e in events if "record" in e.data][-1]
+    assert last.data["record"]["state"] == "attached"

@@ -1,0 +1,49 @@
+"""What the operations work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vgpumgr.domain.hypervisor import Hypervisor
+from vgpumgr.host.clock import Clock
+from vgpumgr.model.gpu import Inventory
+from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.plan.journal import Journal
+from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.plan.world import World
+from vgpumgr.virtio.channel import Channels
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the operations work with; a test replaces any of it."""
+
+    nvml: Nvml
+    read_inventory: Callable[[], Inventory]
+    hypervisor: Hypervisor
+    channels: Channels
+    store: AttachmentStore
+    clock: Clock
+    state_dir: Path
+    run_dir: Path
+    boot_id: str
+    is_privileged: bool
+    #: helper processes past their deadline, or of a command that was killed, as people read them
+    list_late: Callable[[], Sequence[str]] = tuple
+
+    def make_world(self, record: AttachmentRecord | None) -> World:
+        """The world of one operation."""
+        return World(
+            nvml=self.nvml,
+            hypervisor=self.hypervisor,
+            channels=self.channels,
+            store=self.store,
+            clock=self.clock,
+            maybe_record=record,
+        )
+
+    def open_journal(self) -> Journal:
+        """The machine's journal; the caller closes it, and writes only under the machine's lock."""
+        return Journal(self.state_dir / "journal", self.boot_id)

@@ -1,0 +1,227 @@
+"""``status``, ``diff`` and ``recover``: what differs from what is recorded, and making it good."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.recovery_documents import (
+    ActionDocument,
+    DiffDocument,
+    DriftDocument,
+    InterruptedDocument,
+    RecoverDocument,
+    StatusDocument,
+)
+from vgpumgr.daemon.settling import Settler
+from vgpumgr.domain.devices import control_device, ring_device
+from vgpumgr.domain.hypervisor import Scope, Vm
+from vgpumgr.errors import NotPermittedError, VgpumgrError
+from vgpumgr.host.lock import lock_file
+from vgpumgr.plan.channel_steps import StartChannel, StopChannel
+from vgpumgr.plan.detach import DetachObserved, plan_detach
+from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
+from vgpumgr.plan.drift import Drift, DriftKind, Observed, find_drift, list_missing_devices
+from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.interrupted import list_interrupted
+from vgpumgr.plan.journal import Contents
+from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.step import OnFailure, Plan, Step
+from vgpumgr.plan.world import World
+from vgpumgr.virtio.channel import RING_BYTES
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What recovery may do that loses or adds something; without it such drift is only reported."""
+
+    #: frees the slice of a VM that is no longer defined
+    release: bool = False
+    #: gives a VM's definition the devices again that it has lost
+    readd: bool = False
+
+
+class Recovery:
+    """The operations of recovery on one machine."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def status(self) -> StatusDocument:
+        """How the machine is; what does not answer is said, and hides nothing else."""
+        problems: list[str] = []
+        contents = _try(self._look, problems) or Contents()
+        records = _try(self._parts.store.list_attachments, problems)
+        vms = _try(self._parts.hypervisor.list_vms, problems)
+        inventory = _try(self._parts.read_inventory, problems)
+        found = None
+        if not problems:
+            found = _try(lambda: find_drift(Settler(self._parts).observe()), problems)
+        if contents.problem:
+            problems.append(f"journal: {contents.problem}")
+        return StatusDocument(
+            journal=self._journal_state(contents),
+            attachments=None if records is None else len(records),
+            vms=None if vms is None else len(vms),
+            gpus=None if inventory is None else len(inventory.gpus),
+            interrupted=self._describe_interrupted(contents),
+            late=list(self._parts.list_late()),
+            drift=None if found is None else _describe(found),
+            problems=problems,
+        )
+
+    def diff(self) -> DiffDocument:
+        """What differs between what is recorded and what is."""
+        found = find_drift(Settler(self._parts).observe())
+        interrupted = self._describe_interrupted(self._look())
+        return DiffDocument(drift=_describe(found), interrupted=interrupted)
+
+    def recover(self, policy: Policy) -> RecoverDocument:
+        """Settles what was interrupted, rebuilds what was lost, repairs what it may."""
+        if not self._parts.is_privileged:
+            raise NotPermittedError(
+                "cannot recover as this user",
+                why="changing GPUs and VMs needs root",
+                hint="sudo vgpumgr recover",
+            )
+        with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
+            settler = Settler(self._parts)
+            settler.start_journal_anew()
+            settler.settle()
+            settler.rebuild_records(self._look())
+            observed = settler.observe()
+            repair = _Repair(self._parts, observed)
+            for drift in find_drift(observed):
+                repair.try_one(drift, policy)
+            left = find_drift(settler.observe())
+        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=_describe(left))
+
+    def _look(self) -> Contents:
+        return self._parts.open_journal().look()
+
+    def _journal_state(self, contents: Contents) -> Literal["ok", "failed", "corrupt"]:
+        if contents.problem is not None:
+            return "corrupt"
+        return "failed" if self._parts.open_journal().has_failed else "ok"
+
+    def _describe_interrupted(self, contents: Contents) -> list[InterruptedDocument]:
+        return [
+            InterruptedDocument(op=i.op, operation=i.operation, subject=i.subject, waits=i.late)
+            for i in list_interrupted(contents)
+        ]
+
+
+def _try(read: Callable[[], T], problems: list[str]) -> T | None:
+    try:
+        return read()
+    except VgpumgrError as error:
+        problems.append(f"{error.error}: {error.cause}" if error.cause else error.error)
+        return None
+
+
+def _describe(found: Sequence[Drift]) -> list[DriftDocument]:
+    return [
+        DriftDocument(
+            kind=str(d.kind), subject=d.subject, attachment=d.attachment, text=d.text, hint=d.hint
+        )
+        for d in found
+    ]
+
+
+class _Repair:
+    """Makes single differences good, each as an operation of its own."""
+
+    def __init__(self, parts: Parts, observed: Observed) -> None:
+        self._parts = parts
+        self._observed = observed
+        self._records = {record.id: record for record in observed.records}
+        self.actions: list[ActionDocument] = []
+
+    def try_one(self, drift: Drift, policy: Policy) -> None:
+        """Repairs it if it is of a kind that may be; a failure is told and stops nothing."""
+        record = self._records.get(drift.attachment or "")
+        try:
+            text = self._repair(drift, record, policy)
+        except VgpumgrError as error:
+            self._tell(drift, f"{drift.text}: not repaired: {error}", done=False)
+            return
+        if text is not None:
+            self._tell(drift, text, done=True)
+
+    def _repair(self, drift: Drift, record: AttachmentRecord | None, policy: Policy) -> str | None:
+        if drift.kind is DriftKind.STRAY_CHANNEL:
+            self._run(drift, None, StopChannel(drift.subject))
+            return "stopped a channel that belonged to no attachment"
+        if record is None:
+            return None
+        vm = self._observed.find_vm(record.vm_uuid)
+        if drift.kind is DriftKind.VM_GONE and policy.release:
+            return self._release(drift, record)
+        if vm is None:
+            return None
+        return self._repair_of_vm(drift, record, vm, policy)
+
+    def _repair_of_vm(
+        self, drift: Drift, record: AttachmentRecord, vm: Vm, policy: Policy
+    ) -> str | None:
+        if drift.kind is DriftKind.KEEPER_GONE:
+            return self._restart(drift, record, vm)
+        if drift.kind is DriftKind.VM_RENAMED:
+            renamed = replace(record, vm_name=vm.name)
+            self._parts.store.save_attachment(renamed)
+            self._records[record.id] = renamed
+            return f"follows the VM, which is called {vm.name} now"
+        if drift.kind is DriftKind.NOTE_GONE:
+            scope = Scope.CONFIG if vm.config is not None else Scope.LIVE
+            note = WriteNote(
+                vm.name, vm.uuid, scope, record.id, record.profile, str(record.backend)
+            )
+            self._run(drift, record, note)
+            return "wrote the note in its metadata again"
+        if drift.kind is DriftKind.DEVICE_GONE and policy.readd and vm.config is not None:
+            return self._readd(drift, record, vm)
+        return None
+
+    def _restart(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
+        transport = record.transport
+        start = StartChannel(
+            record.id, vm.name, transport.has_ring, transport.has_serial, RING_BYTES
+        )
+        self._run(drift, record, start)
+        ring = vm.is_active and transport.has_ring
+        return "started its keeper again" + (
+            "; the running guest has its ring again from its next start" if ring else ""
+        )
+
+    def _readd(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
+        paths, missing = self._parts.channels.paths(record.id), list_missing_devices(record, vm)
+        devices = (ring_device(record.id, paths.ring), control_device(record.id, paths.control))
+        wanted = tuple(device for device in devices if device.alias in missing)
+        self._run(drift, record, AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None))
+        return f"gave its definition {' and '.join(missing)} again"
+
+    def _release(self, drift: Drift, record: AttachmentRecord) -> str:
+        seen = DetachObserved(record, None, self._observed.gpus, list(self._records.values()))
+        self._execute(plan_detach(seen), record)
+        del self._records[record.id]
+        return f"freed {record.profile}: {drift.text}"
+
+    def _run(self, drift: Drift, record: AttachmentRecord | None, step: Step[World]) -> None:
+        result = {"attachment": drift.attachment} if drift.attachment else {}
+        plan = Plan("recover", drift.subject, (step,), OnFailure.UNDO, (), result)
+        self._execute(plan, record)
+
+    def _execute(self, plan: Plan[World], record: AttachmentRecord | None) -> None:
+        world = self._parts.make_world(record)
+        with closing(self._parts.open_journal()) as journal:
+            executor = Executor(world, journal, list_late=self._parts.list_late)
+            executor.run(plan, secrets.token_hex(8), world.facts)
+
+    def _tell(self, drift: Drift, text: str, *, done: bool) -> None:
+        self.actions.append(ActionDocument(subject=drift.subject, text=text, done=done))

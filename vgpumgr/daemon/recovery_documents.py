@@ -1,0 +1,66 @@
+"""The documents of ``status``, ``diff`` and ``recover``; see ``documents`` for the rules."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from vgpumgr.daemon.documents import SCHEMA, Document
+
+
+class DriftDocument(Document):
+    """One difference between what is recorded and what is."""
+
+    kind: str = Field(description="a fixed name: slice-gone, keeper-gone, stray-devices, ...")
+    subject: str = Field(description="the VM, or what else it is about")
+    attachment: str | None
+    text: str
+    hint: str | None = Field(description="a command that makes it good")
+
+
+class InterruptedDocument(Document):
+    """An operation that began and has no end."""
+
+    op: str
+    operation: str
+    subject: str
+    waits: bool = Field(description="a helper process may still be doing one of its steps")
+
+
+class ActionDocument(Document):
+    """Something that recovery did, or could not do."""
+
+    subject: str
+    text: str
+    done: bool
+
+
+class StatusDocument(Document):
+    """``vgpumgr status -o json``. Null: could not be asked now, see ``problems``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    journal: Literal["ok", "failed", "corrupt"]
+    attachments: int | None
+    gpus: int | None
+    vms: int | None
+    interrupted: list[InterruptedDocument]
+    late: list[str] = Field(description="helper processes past their deadline")
+    drift: list[DriftDocument] | None
+    problems: list[str]
+
+
+class DiffDocument(Document):
+    """``vgpumgr diff -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    drift: list[DriftDocument]
+    interrupted: list[InterruptedDocument]
+
+
+class RecoverDocument(Document):
+    """``vgpumgr recover -o json``."""
+
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    actions: list[ActionDocument]
+    drift: list[DriftDocument] = Field(description="what still differs")

@@ -1,0 +1,285 @@
+"""Recovery: settling what a crash interrupted, rebuilding what was lost, and telling what differs.
+
+It looks again and compares with the journal; it never assumes that the last step that was announced
+did or did not happen. Doing it twice changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.recovery_documents import ActionDocument
+from vgpumgr.domain.hypervisor import Vm
+from vgpumgr.errors import (
+    NotAttachedError,
+    OutcomePendingError,
+    VgpumgrError,
+    VmNotFoundError,
+)
+from vgpumgr.plan.detach import DetachObserved, plan_cleanup, plan_detach
+from vgpumgr.plan.drift import Observed, is_whole, list_rebuildable
+from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.interrupted import (
+    Interrupted,
+    Way,
+    choose_way,
+    find_stranger,
+    list_interrupted,
+    list_settled,
+    plan_back,
+    plan_forward,
+)
+from vgpumgr.plan.journal import Contents, Journal
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.plan.step import Plan
+from vgpumgr.plan.world import World
+
+#: a helper whose command was killed ends by itself when its call is done
+_ORPHAN_WAIT_S = 5.0
+_POLL_S = 0.1
+#: operations whose interruption this module understands
+_OPERATIONS = ("attach", "detach", "recover")
+
+
+class Settler:
+    """One pass over everything that is not settled; the caller holds the machine's lock."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.actions: list[ActionDocument] = []
+
+    def settle(self, spare: str | None = None) -> list[Interrupted]:
+        """Settles all that was interrupted but what concerns the VM ``spare`` (name, UUID or
+        attachment), which the caller is about to settle; that is returned.
+
+        Raises:
+            JournalFailedError: an fdatasync failed; only ``recover`` goes on from there.
+            OutcomePendingError: ``spare`` itself waits for a helper process.
+        """
+        with closing(self._parts.open_journal()) as journal:
+            if journal.has_failed:
+                raise journal.refusal()
+            contents = self._read_journal(journal)
+            self._repair_store(contents)
+            return self._settle_all(journal, contents, spare)
+
+    def start_journal_anew(self) -> None:
+        """After a failed fdatasync: the journal is put away, and looking decides everything."""
+        with closing(self._parts.open_journal()) as journal:
+            if journal.has_failed:
+                kept = journal.put_away("failed")
+                self._tell("journal", f"had failed; kept as {kept}, a new one is begun", True)
+
+    def _read_journal(self, journal: Journal) -> Contents:
+        contents = journal.look()
+        if contents.problem is not None:
+            kept = journal.put_away("corrupt")
+            self._tell("journal", f"{contents.problem}; kept as {kept}, looking decides", True)
+            contents = Contents()
+        return contents
+
+    def _repair_store(self, contents: Contents) -> None:
+        """Puts a damaged state file away; what it lost comes from the VMs' notes."""
+        store = self._parts.store
+        damage = store.find_damage()
+        kept: Sequence[AttachmentRecord] = ()
+        if damage is not None:
+            kept = store.put_away()
+            for record in kept:
+                store.save_attachment(record)
+        known = {record.id for record in store.list_attachments()}
+        expected = {id_ for id_, exists in list_settled(contents).items() if exists}
+        if damage is None and expected <= known:
+            return
+        rebuilt = self.rebuild_records(contents)
+        if damage is not None:
+            text = f"{damage}; put aside, {len(kept)} records read, {rebuilt} rebuilt"
+            self._tell("state file", text, True)
+
+    def rebuild_records(self, contents: Contents) -> int:
+        """Records again what only VMs' notes know; returns how many."""
+        store = self._parts.store
+        found = list_interrupted(contents)
+        observed = Observed(
+            records=store.list_attachments(),
+            vms=self._parts.hypervisor.list_vms(),
+            gpus=(),
+            statuses={},
+            settled=list_settled(contents),
+            busy=frozenset(i.attachment for i in found if i.attachment),
+        )
+        rebuilt = list_rebuildable(observed)
+        for record in rebuilt:
+            store.save_attachment(record)
+            self._tell(record.vm_name, f"recorded attachment {record.id} from its metadata", True)
+        return len(rebuilt)
+
+    def _settle_all(
+        self, journal: Journal, contents: Contents, spare: str | None
+    ) -> list[Interrupted]:
+        found = [i for i in list_interrupted(contents) if i.operation in _OPERATIONS]
+        records = {record.id: record for record in self._parts.store.list_attachments()}
+        named = {i.attachment for i in found}
+        found += [_make_half(r) for r in records.values() if _is_half(r) and r.id not in named]
+        if not found:
+            return []
+        late = self._wait_for_helpers()
+        spared: list[Interrupted] = []
+        # recoveries last: what they were about is settled by then
+        for interrupted in sorted(found, key=lambda i: i.operation == "recover"):
+            record = records.get(interrupted.attachment or "") or interrupted.record
+            if interrupted.undone and interrupted.attachment not in records:
+                record = None
+            if interrupted.operation != "recover" and _concerns(spare, interrupted, record):
+                self._check_not_late(interrupted, record, late)
+                spared.append(interrupted)
+                continue
+            self._settle_one(journal, interrupted, record, late, list_settled(contents))
+        return spared
+
+    def _check_not_late(
+        self, found: Interrupted, record: AttachmentRecord | None, late: Sequence[str]
+    ) -> None:
+        if choose_way(found, record, late) is Way.WAIT:
+            raise OutcomePendingError(
+                f"the {found.operation} of {found.subject} waits for a helper process",
+                why="it may still take effect",
+                held_by=late,
+                hint="vgpumgr status",
+            )
+
+    def _wait_for_helpers(self) -> Sequence[str]:
+        clock = self._parts.clock
+        end_s = clock.monotonic_s() + _ORPHAN_WAIT_S
+        while (late := self._parts.list_late()) and clock.monotonic_s() < end_s:
+            clock.sleep(_POLL_S)
+        return late
+
+    def _settle_one(
+        self,
+        journal: Journal,
+        found: Interrupted,
+        record: AttachmentRecord | None,
+        late: Sequence[str],
+        settled: dict[str, bool],
+    ) -> None:
+        way = choose_way(found, record, late)
+        word = f"the interrupted {found.operation}"
+        try:
+            if found.operation == "detach" and found.attachment is None:
+                self._finish_cleanup(journal, found)
+            elif way is Way.WAIT:
+                self._tell(found.subject, f"{word} waits for {'; '.join(late)}", False)
+                return
+            elif way is not Way.CLOSE and record is not None:
+                self._carry_out(journal, found, record, way, settled)
+            self._close(journal, found)
+        except VgpumgrError as error:
+            self._tell(found.subject, f"{word} is not settled: {error}", False)
+
+    def _close(self, journal: Journal, found: Interrupted) -> None:
+        if found.op:
+            records = self._parts.store.list_attachments()
+            exists = any(record.id == found.attachment for record in records)
+            journal.append(found.op, "end", {"outcome": "recovered", "exists": exists})
+
+    def _carry_out(
+        self,
+        journal: Journal,
+        found: Interrupted,
+        record: AttachmentRecord,
+        way: Way,
+        settled: dict[str, bool],
+    ) -> None:
+        observed = self.observe()
+        whole = is_whole(observed, record)
+        if found.intents is None and way is Way.BACK:
+            # no journal: a whole attachment lacks only its mark, unless it was being undone
+            way = Way.FORWARD if whole and settled.get(record.id) is not False else Way.BACK
+        elif way is Way.FORWARD and not whole:
+            way = Way.BACK
+        plan = self._plan(found, record, way, observed)
+        if plan is None:
+            text = f"an instance stands at {record.placement} that may be somebody else's"
+            hint = f"vgpumgr detach {record.vm_name} removes it"
+            self._tell(record.vm_name, f"the interrupted attach is kept: {text}; {hint}", False)
+            return
+        self._run(journal, plan, record)
+        words = {Way.FORWARD: "completed", Way.BACK: "undone", Way.FINISH: "finished"}
+        text = "; ".join((f"the interrupted {found.operation} was {words[way]}", *plan.notes))
+        self._tell(record.vm_name, text, True)
+
+    def _plan(
+        self, found: Interrupted, record: AttachmentRecord, way: Way, observed: Observed
+    ) -> Plan[World] | None:
+        if way is Way.FORWARD:
+            return plan_forward(record)
+        vm = observed.find_vm(record.vm_uuid)
+        seen = DetachObserved(record, vm, observed.gpus, observed.records)
+        if way is Way.FINISH:
+            return plan_detach(seen)
+        gpu = observed.find_gpu(record)
+        if found.intents is None and gpu and find_stranger(gpu, record, found):
+            return None
+        return plan_back(seen, found)
+
+    def _finish_cleanup(self, journal: Journal, found: Interrupted) -> None:
+        try:
+            vm: Vm = self._parts.hypervisor.read_vm(found.subject)
+            self._run(journal, plan_cleanup(vm), None)
+        except (VmNotFoundError, NotAttachedError):
+            return
+        self._tell(found.subject, "the interrupted detach was finished", True)
+
+    def _run(self, journal: Journal, plan: Plan[World], record: AttachmentRecord | None) -> None:
+        world = self._parts.make_world(record)
+        executor = Executor(world, journal, list_late=self._parts.list_late)
+        executor.run(replace(plan, operation="recover"), secrets.token_hex(8), world.facts)
+
+    def observe(self) -> Observed:
+        """Everything that there is to compare with."""
+        parts = self._parts
+        contents = parts.open_journal().look()
+        records = parts.store.list_attachments()
+        found = [i for i in list_interrupted(contents) if i.operation != "recover"]
+        return Observed(
+            records=records,
+            vms=parts.hypervisor.list_vms(),
+            gpus=parts.read_inventory().gpus,
+            statuses={record.id: parts.channels.read_status(record.id) for record in records},
+            channels=parts.channels.list_ids(),
+            settled=list_settled(contents),
+            busy=frozenset(i.attachment for i in found if i.attachment),
+        )
+
+    def end_spared(self, spared: Sequence[Interrupted]) -> None:
+        """Closes operations that the caller has settled by its own."""
+        with closing(self._parts.open_journal()) as journal:
+            for interrupted in spared:
+                self._close(journal, interrupted)
+
+    def _tell(self, subject: str, text: str, done: bool) -> None:
+        self.actions.append(ActionDocument(subject=subject, text=text, done=done))
+
+
+def _is_half(record: AttachmentRecord) -> bool:
+    return record.state is not AttachmentState.ATTACHED
+
+
+def _make_half(record: AttachmentRecord) -> Interrupted:
+    """What is known of a record that is half attached or half detached, and of which the journal
+    says nothing.
+    """
+    operation = "attach" if record.state is AttachmentState.ATTACHING else "detach"
+    return Interrupted("", operation, record.vm_name, record.id, None)
+
+
+def _concerns(spare: str | None, found: Interrupted, record: AttachmentRecord | None) -> bool:
+    names = {found.subject, found.attachment}
+    if record is not None:
+        names |= {record.vm_uuid, record.vm_name}
+    return spare is not None and spare in names

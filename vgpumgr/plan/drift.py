@@ -1,0 +1,204 @@
+"""What differs between what is recorded and what is: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from vgpumgr.domain.devices import control_alias, ring_alias
+from vgpumgr.domain.hypervisor import Vm
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.plan.note import describe_record, rebuild_record
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.virtio.channel import ChannelStatus
+
+
+class DriftKind(StrEnum):
+    """What can differ."""
+
+    GPU_GONE = "gpu-gone"
+    SLICE_GONE = "slice-gone"
+    KEEPER_GONE = "keeper-gone"
+    DEVICE_GONE = "device-gone"
+    NOTE_GONE = "note-gone"
+    VM_RENAMED = "vm-renamed"
+    VM_GONE = "vm-gone"
+    RECORD_GONE = "record-gone"
+    STRAY_DEVICES = "stray-devices"
+    STRAY_NOTE = "stray-note"
+    STRAY_CHANNEL = "stray-channel"
+    HALF_DONE = "half-done"
+
+
+#: what ``recover`` makes good without being asked for more
+REPAIRED = frozenset(
+    {
+        DriftKind.KEEPER_GONE,
+        DriftKind.NOTE_GONE,
+        DriftKind.VM_RENAMED,
+        DriftKind.RECORD_GONE,
+        DriftKind.STRAY_CHANNEL,
+        DriftKind.HALF_DONE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One difference; ``subject`` is the VM's name or what else it is about."""
+
+    kind: DriftKind
+    subject: str
+    text: str
+    attachment: str | None = None
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that drift is found from. ``settled``: what the journal last said of attachments."""
+
+    records: Sequence[AttachmentRecord]
+    vms: Sequence[Vm]
+    gpus: Sequence[Gpu]
+    statuses: Mapping[str, ChannelStatus | None]
+    channels: Sequence[str] = ()
+    settled: Mapping[str, bool] = field(default_factory=dict)
+    #: attachments that an unfinished operation accounts for
+    busy: frozenset[str] = frozenset()
+
+    def find_vm(self, uuid: str) -> Vm | None:
+        """The VM of that UUID."""
+        return next((vm for vm in self.vms if vm.uuid == uuid), None)
+
+    def find_gpu(self, record: AttachmentRecord) -> Gpu | None:
+        """The GPU of the record."""
+        return next((gpu for gpu in self.gpus if gpu.uuid == record.gpu), None)
+
+
+def find_drift(observed: Observed) -> tuple[Drift, ...]:
+    """Every difference, attachments first, then what belongs to none."""
+    found: list[Drift] = []
+    for record in observed.records:
+        if record.id in observed.busy:
+            continue
+        if record.state is not AttachmentState.ATTACHED:
+            text = f"was interrupted while {record.state}"
+            found.append(_of(record, DriftKind.HALF_DONE, text, "vgpumgr recover"))
+        else:
+            found += _find_of_record(observed, record)
+    return (*found, *_find_strays(observed))
+
+
+def _of(record: AttachmentRecord, kind: DriftKind, text: str, hint: str | None = None) -> Drift:
+    return Drift(kind, record.vm_name, text, record.id, hint)
+
+
+def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Drift]:
+    vm = observed.find_vm(record.vm_uuid)
+    if vm is None:
+        hint = f"vgpumgr detach {record.id}, or vgpumgr recover --release"
+        yield _of(record, DriftKind.VM_GONE, "the VM is no longer defined", hint)
+        return
+    gpu = observed.find_gpu(record)
+    if gpu is None:
+        yield _of(record, DriftKind.GPU_GONE, f"its GPU {record.gpu} is gone")
+    elif not has_slice(record, gpu):
+        text = f"its slice {record.profile} at {record.placement} on {gpu} is gone"
+        yield _of(record, DriftKind.SLICE_GONE, text, "vgpumgr restore")
+    elif observed.statuses.get(record.id) is None:
+        yield _of(record, DriftKind.KEEPER_GONE, "its keeper does not run", "vgpumgr recover")
+    yield from _find_in_domain(record, vm)
+
+
+def _find_in_domain(record: AttachmentRecord, vm: Vm) -> Iterator[Drift]:
+    if vm.name != record.vm_name:
+        text = f"the VM is called {vm.name} now"
+        yield _of(record, DriftKind.VM_RENAMED, text, "vgpumgr recover")
+    missing = list_missing_devices(record, vm)
+    if missing:
+        text = f"its definition has lost {' and '.join(missing)}"
+        hint = f"vgpumgr detach {record.vm_name}, or vgpumgr recover --readd"
+        yield _of(record, DriftKind.DEVICE_GONE, text, hint)
+    note = vm.note
+    if note is None or note != describe_record(record):
+        text = "the note in its metadata is missing or old"
+        yield _of(record, DriftKind.NOTE_GONE, text, "vgpumgr recover")
+
+
+def list_missing_devices(record: AttachmentRecord, vm: Vm) -> list[str]:
+    """Aliases that neither the definition nor the running machine has; all or none of a live-only
+    attachment are in the running machine.
+    """
+    wanted = [ring_alias(record.id)] if record.transport.has_ring else []
+    wanted += [control_alias(record.id)] if record.transport.has_serial else []
+    live = set(vm.live.own_aliases()) if vm.live else set()
+    config = set(vm.config.own_aliases()) if vm.config else set()
+    if config & set(wanted):
+        return [alias for alias in wanted if alias not in config]
+    return [] if live & set(wanted) else wanted
+
+
+def has_slice(record: AttachmentRecord, gpu: Gpu) -> bool:
+    """Whether the record's GPU and compute instance are there as recorded."""
+    if record.mig is None:
+        return False
+    for instance in gpu.instances:
+        if instance.placement == record.placement:
+            uuids = {compute.uuid for compute in instance.compute_instances}
+            return instance.id == record.mig.gpu_instance_id and record.mig.uuid in uuids
+    return False
+
+
+def is_whole(observed: Observed, record: AttachmentRecord) -> bool:
+    """Whether everything of an attachment is there, so that only its mark can be missing."""
+    vm, gpu = observed.find_vm(record.vm_uuid), observed.find_gpu(record)
+    if vm is None or gpu is None or vm.note is None or vm.note.id != record.id:
+        return False
+    return has_slice(record, gpu) and not list_missing_devices(record, vm)
+
+
+def list_rebuildable(observed: Observed) -> list[AttachmentRecord]:
+    """Attachments that a VM's note describes and nobody remembers. One that the journal says was
+    detached is not rebuilt, nor one whose id two VMs claim.
+    """
+    known = {key for record in observed.records for key in (record.id, record.vm_uuid)}
+    found = [record for vm in observed.vms if (record := rebuild_record(vm)) is not None]
+    ids = [record.id for record in found]
+    return [
+        record
+        for record in found
+        if not {record.id, record.vm_uuid} & known
+        and record.id not in observed.busy
+        and ids.count(record.id) == 1
+        and observed.settled.get(record.id) is not False
+    ]
+
+
+def _find_strays(observed: Observed) -> Iterator[Drift]:
+    known = {record.id for record in observed.records} | observed.busy
+    lost = {record.vm_uuid: record for record in list_rebuildable(observed)}
+    for vm in observed.vms:
+        if record := lost.get(vm.uuid):
+            text = f"attachment {record.id} is noted in its metadata but not recorded"
+            yield _of(record, DriftKind.RECORD_GONE, text, "vgpumgr recover")
+            known.add(record.id)
+            continue
+        yield from _find_strays_of_vm(vm, known)
+    for channel in observed.channels:
+        if channel not in known:
+            text = "a channel that belongs to no attachment"
+            yield Drift(DriftKind.STRAY_CHANNEL, channel, text, hint="vgpumgr recover")
+
+
+def _find_strays_of_vm(vm: Vm, known: set[str]) -> Iterator[Drift]:
+    own = {alias for d in (vm.live, vm.config) if d for alias in d.own_aliases()}
+    stray = sorted(own - {f(id_) for id_ in known for f in (ring_alias, control_alias)})
+    if stray:
+        text = f"has devices of no recorded attachment: {', '.join(stray)}"
+        hint = f"vgpumgr detach {vm.name}"
+        yield Drift(DriftKind.STRAY_DEVICES, vm.name, text, hint=hint)
+    elif vm.note is not None and vm.note.id not in known:
+        text = f"its metadata notes attachment {vm.note.id}, which is not recorded"
+        yield Drift(DriftKind.STRAY_NOTE, vm.name, text, hint=f"vgpumgr detach {vm.name}")

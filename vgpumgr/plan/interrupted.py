@@ -1,0 +1,201 @@
+"""What the journal says of operations that a crash interrupted, and what follows from it: pure.
+
+An attach is undone, unless only its last step (marking it attached) was missing; a detach that has
+begun is finished. Steps whose intent was never journalled have not happened: what stands in their
+place is somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from vgpumgr.model.codec import decode
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import GpuInstance
+from vgpumgr.plan.detach import DetachObserved, plan_detach
+from vgpumgr.plan.journal import Contents, Event
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.plan.record_steps import MarkAttachment
+from vgpumgr.plan.step import OnFailure, Plan, Step
+from vgpumgr.plan.world import World
+
+#: a guest is waited for only shortly: what it keeps is an empty shell
+ROLLBACK_TIMEOUT_S = 5.0
+
+
+class Way(StrEnum):
+    """What becomes of an interrupted operation."""
+
+    #: nothing had happened, or all of it
+    CLOSE = "close"
+    #: only the last step is missing
+    FORWARD = "forward"
+    #: what was done is undone
+    BACK = "back"
+    #: a detach goes on
+    FINISH = "finish"
+    #: a helper process may still be doing a step
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """An operation that began and has no end. ``intents`` are the kinds of steps that may have
+    happened; None where the journal is lost.
+    """
+
+    op: str
+    operation: str
+    subject: str
+    attachment: str | None
+    intents: frozenset[str] | None = None
+    undone: bool = False
+    late: bool = False
+    #: its record as it was planned, should the state file be lost
+    record: AttachmentRecord | None = None
+    vm_uuid: str | None = None
+
+    def may_have(self, kind: str) -> bool:
+        """Whether a step of that kind may have happened."""
+        return self.intents is None or kind in self.intents
+
+
+def list_interrupted(contents: Contents) -> list[Interrupted]:
+    """The unfinished operations of a journal, oldest first."""
+    found = [_read(op, events, contents.torn) for op, events in contents.unfinished.items()]
+    forgotten = {
+        i.attachment for i in found if i.operation == "recover" and i.may_have("attachment.forget")
+    }
+    # a recovery that removed the record was through with it
+    return [replace(i, undone=True, record=None) if i.attachment in forgotten else i for i in found]
+
+
+def _read(op: str, events: Sequence[Event], torn: bool) -> Interrupted:
+    plan = events[0].data
+    kinds = [str(step["kind"]) for step in plan.get("steps", ())]
+    begun = [int(e.data["step"]) for e in events if e.event == "intent"]
+    last = max(begun, default=-1) + (1 if torn else 0)
+    result = plan.get("result", {})
+    undos = [e.data.get("kind") for e in events if e.event == "undo"]
+    intents = frozenset(kinds[: last + 1])
+    forgotten = "attachment.record" in undos or "attachment.forget" in intents
+    return Interrupted(
+        op=op,
+        operation=str(plan.get("operation")),
+        subject=str(plan.get("subject")),
+        attachment=result.get("attachment"),
+        intents=intents,
+        undone=bool(undos),
+        late=events[-1].event == "late",
+        record=None if forgotten else _read_record(events),
+    )
+
+
+def _read_record(events: Sequence[Event]) -> AttachmentRecord | None:
+    """The record as it last was in the journal."""
+    last = next((e.data["record"] for e in reversed(events) if "record" in e.data), None)
+    try:
+        return None if last is None else decode(AttachmentRecord, last)
+    except ValueError:
+        return None
+
+
+def list_settled(contents: Contents) -> dict[str, bool]:
+    """Attachments that the journal knows, and whether they exist after their last operation."""
+    settled: dict[str, bool] = {}
+    begun: dict[str, Mapping[str, Any]] = {}
+    for event in contents.events:
+        if event.event == "begin":
+            begun[event.op] = event.data
+        elif event.event == "end" and event.op in begun:
+            plan = begun.pop(event.op)
+            exists = _exists_after(str(plan.get("operation")), event.data)
+            attachment = plan.get("result", {}).get("attachment")
+            if attachment and exists is not None:
+                settled[attachment] = exists
+    return settled
+
+
+def _exists_after(operation: str, end: Mapping[str, Any]) -> bool | None:
+    if "exists" in end:
+        return bool(end["exists"])
+    outcome = end.get("outcome")
+    if operation == "attach":
+        return outcome == "done"
+    return False if operation == "detach" and outcome == "done" else None
+
+
+def choose_way(found: Interrupted, record: AttachmentRecord | None, late: Sequence[str]) -> Way:
+    """What becomes of it; ``late`` are helper processes that still run."""
+    if late and (found.late or found.may_have("mig.gi.create")):
+        return Way.WAIT
+    if found.operation == "attach":
+        if record is None:
+            return Way.CLOSE
+        done = record.state is AttachmentState.ATTACHED or found.may_have("attachment.mark")
+        # where the journal is lost, looking decides; see ``choose_half``
+        return Way.FORWARD if done and not found.undone and found.intents is not None else Way.BACK
+    if found.operation == "detach":
+        begun = record is not None and record.state is AttachmentState.DETACHING
+        further = found.intents is not None and len(found.intents) > 1
+        return Way.FINISH if record is not None and (begun or further) else Way.CLOSE
+    return Way.CLOSE
+
+
+def plan_forward(record: AttachmentRecord) -> Plan[World]:
+    """Marks an attachment whose every other step is done."""
+    step = MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING)
+    return _plan(record, (step,), ("only its last step was missing",))
+
+
+def plan_back(observed: DetachObserved, found: Interrupted) -> Plan[World]:
+    """Undoes what an interrupted attach did, and nothing that it did not do."""
+    record = observed.record
+    plan = plan_detach(observed, ROLLBACK_TIMEOUT_S)
+    gpu = next((g for g in observed.gpus if g.uuid == record.gpu), None)
+    stranger = gpu is not None and find_stranger(gpu, record, found) is not None
+    if record.mig is not None or record.gpu_instance_id is not None:
+        # whatever the journal has lost of it: who knows the instance's id has made it
+        more = {"mig.mode.enable", "mig.gi.create"}
+        found = replace(found, intents=(found.intents or frozenset()) | more)
+    steps = [step for step in plan.steps if _is_its_own(step.kind, found, stranger)]
+    notes = (f"the instance at {record.placement} is not its own and stays",) if stranger else ()
+    return _plan(record, tuple(steps), notes)
+
+
+def _plan(
+    record: AttachmentRecord, steps: tuple[Step[World], ...], notes: tuple[str, ...]
+) -> Plan[World]:
+    result = {"attachment": record.id, "vm": record.vm_name}
+    return Plan("recover", record.vm_name, steps, OnFailure.STOP, notes, result)
+
+
+def find_stranger(gpu: Gpu, record: AttachmentRecord, found: Interrupted) -> GpuInstance | None:
+    """The instance at the record's place, if it cannot be the record's own."""
+    for instance in gpu.instances:
+        if instance.placement != record.placement:
+            continue
+        known = record.mig.gpu_instance_id if record.mig else record.gpu_instance_id
+        if known is not None:
+            return None if instance.id == known else instance
+        # created, perhaps, but its id not yet recorded: then nothing can be in it
+        used = any(p.gpu_instance_id == instance.id for p in gpu.processes)
+        intents = found.intents or frozenset()
+        own = "mig.gi.create" in intents
+        bare = not used and ("mig.ci.create" in intents or not instance.compute_instances)
+        fits = instance.profile_id == record.gpu_profile_id
+        return None if own and bare and fits else instance
+    return None
+
+
+def _is_its_own(kind: str, found: Interrupted, stranger: bool) -> bool:
+    if kind == "attachment.mark":
+        return False  # it stays "attaching" until it is gone, whoever interrupts this
+    if kind in ("mig.ci.destroy", "mig.gi.destroy"):
+        return not stranger and found.may_have("mig.gi.create")
+    if kind in ("mig.mode.disable", "attachment.handover"):
+        return found.may_have("mig.mode.enable")
+    return True
