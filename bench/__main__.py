@@ -17,6 +17,7 @@ BENCHMARKS = {
     "calls": "bench.calls",
     "guest": "bench.guest",
     "top": "bench.top",
+    "daemon": "bench.daemon",
 }
 
 

@@ -95,6 +95,8 @@ def print_list(
             streams.print(name(row))
     else:
         shown = choose_columns(columns, layout.columns, wide=chosen is Format.WIDE)
+        if rows and "host" in rows[0] and HOST not in shown:
+            shown = [HOST, *shown]
         # who asks for a table gets one, even in a pipe
         tabular = streams.is_terminal or layout.format is Format.TABLE
         _print_rows(streams, rows, shown, chosen, header=not layout.no_header, tabular=tabular)

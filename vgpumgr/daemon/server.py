@@ -59,11 +59,11 @@ class DaemonServer(uvicorn.Server):
         super().__init__(config)
         self._context = context
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGTERM, SIGINT."""
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """SIGTERM, SIGINT. uvicorn would raise the signal again, and end us before we drain."""
         notify("STOPPING=1\nSTATUS=finishing the operation that runs")
         self._context.hub.close()
-        super().handle_exit(sig, frame)
+        self.should_exit = True
 
 
 def run_daemon(machine_name: str | None) -> None:

@@ -11,7 +11,8 @@ _UCRED = struct.Struct("iII")
 # include/uapi/asm-generic/socket.h, since Linux 4.13
 _SO_PEERGROUPS = 59
 _NO_ID = 0xFFFFFFFF
-_MAX_GROUPS = 65536
+# as many as getsockopt() of Python takes (1024 bytes); who is in more groups has only the primary one
+_MAX_GROUPS = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,180 @@
+"""Long work: steps, waiting, cancelling, If-Match, a daemon that dies in the middle."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.api.conftest import ROOT, Daemon
+from vgpumgr.daemon.audit import verify_audit
+from vgpumgr.errors import (
+    NotCancellableError,
+    OperationCancelledError,
+    PreconditionError,
+    RolledBackError,
+    RouteNotFoundError,
+    UsageError,
+    VmNotFoundError,
+)
+
+ASK = {"vm": "vm01", "profile": "1g.10gb", "hello_timeout_s": 0}
+
+
+def wait_until(condition, what: str) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_attach_and_detach_as_operations(daemon: Daemon) -> None:
+    answer = daemon.post("/1.0/attachments", ASK)
+    assert answer.status == 202
+    started = answer.document()["operation"]
+    assert answer.headers["location"] == f"/1.0/operations/{started['id']}"
+    ended = daemon.client.wait_operation(started["id"])
+    assert ended["status"] == "succeeded"
+    assert ended["result"]["attachment"]["vm"] == "vm01"
+    steps = [step["description"] for step in ended["progress"]]
+    assert len(steps) == len(ended["result"]["plan"]["steps"])
+    assert daemon.get("/1.0/vms/vm01")["vm"]["attachment"] is not None
+    assert daemon.client.call("detach", vm="vm01")["plan"]["operation"] == "detach"
+    assert daemon.get("/1.0/vms/vm01")["vm"]["attachment"] is None
+    log = daemon.directory / "audit.jsonl"
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    mine = [e for e in entries if e["id"] == started["id"]]
+    assert [e["event"] for e in mine] == ["operation", "end"]
+    assert mine[0]["params"]["profile"] == "1g.10gb"
+    assert verify_audit(log) is None
+
+
+def test_a_dry_run_is_a_read(daemon: Daemon) -> None:
+    before = len(daemon.get("/1.0/operations")["operations"])
+    answer = daemon.post("/1.0/attachments", ASK | {"dry_run": True})
+    assert answer.status == 200
+    assert answer.document()["dry_run"] is True
+    assert len(daemon.get("/1.0/operations")["operations"]) == before
+
+
+def test_errors_arrive_as_they_were_raised(daemon: Daemon) -> None:
+    with pytest.raises(VmNotFoundError) as caught:
+        daemon.client.call("attach", vm="nobody", profile="1g.10gb")
+    assert caught.value.error == 'no VM "nobody"'
+    with pytest.raises(UsageError):
+        daemon.post("/1.0/attachments", ASK | {"colour": "red"}).document()
+    with pytest.raises(RouteNotFoundError):
+        daemon.get("/1.0/nothing")
+    with pytest.raises(VmNotFoundError):
+        daemon.get("/1.0/vms/nobody")
+
+
+def test_two_administrators_exactly_one_wins(daemon: Daemon) -> None:
+    etag = daemon.client.request("GET", "/1.0/vms/vm02").headers["etag"]
+    outcomes: list[str] = []
+
+    def administrate(profile: str) -> None:
+        try:
+            body = ASK | {"vm": "vm02", "profile": profile}
+            started = daemon.post("/1.0/attachments", body, If_Match=etag).document()
+            ended = daemon.client.wait_operation(started["operation"]["id"])
+            error = ended["error"]["id"] if ended["error"] else None
+            outcomes.append(error or ended["status"])
+        except PreconditionError as error:
+            outcomes.append(error.id)
+
+    threads = [threading.Thread(target=administrate, args=(p,)) for p in ("1g.10gb", "2g.20gb")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(outcomes) == [PreconditionError.id, "succeeded"]
+    with pytest.raises(PreconditionError):  # and one who comes later is refused at once
+        daemon.post("/1.0/attachments/vm02/detach", {}, If_Match=etag).document()
+    now = daemon.client.request("GET", "/1.0/vms/vm02").headers["etag"]
+    answer = daemon.post("/1.0/attachments/vm02/detach", {}, If_Match=now)
+    assert daemon.client.wait_operation(answer.document()["operation"]["id"])["error"] is None
+
+
+def test_events_tell_of_it_and_can_be_resumed(daemon: Daemon) -> None:
+    heard: list[dict[str, object]] = []
+    ready = threading.Event()
+
+    def listen() -> None:
+        ready.set()
+        for event in daemon.client.listen("/1.0/events"):
+            heard.append(event)
+            if event["type"] == "attachment" and event["change"] == "detach":
+                return
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    ready.wait(10)
+    while not heard:  # until the listener is there, nothing is told to it
+        daemon.client.call("attach", **ASK)
+        daemon.client.call("detach", vm="vm01")
+        time.sleep(0.1)
+    thread.join(60)
+    assert [e["id"] for e in heard] == sorted(e["id"] for e in heard)  # type: ignore[type-var]
+    assert {"operation", "attachment"} <= {e["type"] for e in heard}
+
+
+def test_reads_answer_while_a_long_operation_runs_and_it_can_be_cancelled(
+    slow_daemon: Daemon,
+) -> None:
+    before = slow_daemon.get("/1.0/gpus")
+    id_ = slow_daemon.post("/1.0/attachments", ASK).document()["operation"]["id"]
+    path = f"/1.0/operations/{id_}"
+    wait_until(lambda: slow_daemon.get(path)["operation"]["progress"], "the first step")
+    slow_daemon.get("/1.0/vms")
+    assert slow_daemon.get(path)["operation"]["status"] == "running"
+    slow_daemon.client.request("DELETE", path).document()
+    ended = slow_daemon.client.wait_operation(id_)
+    assert ended["status"] == "cancelled"
+    assert ended["error"]["id"] in (OperationCancelledError.id, RolledBackError.id)
+    assert slow_daemon.get("/1.0/gpus") == before
+    with pytest.raises(NotCancellableError):
+        slow_daemon.client.request("DELETE", path).document()
+
+
+def test_a_killed_daemon_leaves_a_report_for_the_next(slow_daemon: Daemon) -> None:
+    id_ = slow_daemon.post("/1.0/attachments", ASK).document()["operation"]["id"]
+    path = f"/1.0/operations/{id_}"
+    wait_until(lambda: slow_daemon.get(path)["operation"]["progress"], "the first step")
+    slow_daemon.end(signal.SIGKILL)
+    slow_daemon.start()
+    operation = slow_daemon.get(path)["operation"]
+    assert (operation["status"], operation["error"]["id"]) == ("interrupted", "VG362")
+    assert verify_audit(slow_daemon.directory / "audit.jsonl") is None
+
+
+def test_sigterm_lets_the_operation_that_runs_finish(slow_daemon: Daemon) -> None:
+    id_ = slow_daemon.post("/1.0/attachments", ASK).document()["operation"]["id"]
+    path = f"/1.0/operations/{id_}"
+    wait_until(lambda: slow_daemon.get(path)["operation"]["progress"], "the first step")
+    assert slow_daemon.end() == 0
+    assert not slow_daemon.socket.exists()
+    kept = json.loads((slow_daemon.directory / f"operations/{id_}.json").read_text())
+    assert kept["status"] == "succeeded"
+
+
+def test_a_second_daemon_is_refused_and_told_of_the_first(daemon: Daemon) -> None:
+    assert daemon.process is not None
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.api_daemon", str(daemon.directory)],
+        cwd=Path(ROOT), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "DaemonRunningError" in done.stderr
+    assert daemon.get("/1.0")["pid"] == daemon.process.pid
+
+
+def test_too_large_is_refused(daemon: Daemon) -> None:
+    answer = daemon.client.request("POST", "/1.0/attachments", b" " * ((1 << 20) + 1))
+    assert answer.status == 413
+    assert daemon.client.request("GET", "/1.0/gpus?x=" + "y" * 9000).status == 413

@@ -1,0 +1,150 @@
+"""Other hosts through ssh: a server of our own on loopback, which runs the genuine dial-stdio."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from tests.api.conftest import ROOT, Daemon
+
+
+class Server(paramiko.ServerInterface):
+    """Lets one key in, and runs what is asked for in the project's environment."""
+
+    def __init__(self, key: paramiko.PKey, environment: dict[str, str]) -> None:
+        self._key = key
+        self._environment = environment
+
+    def get_allowed_auths(self, username: str) -> str:  # noqa: ARG002
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        known = username == "operator" and key == self._key
+        return paramiko.AUTH_SUCCESSFUL if known else paramiko.AUTH_FAILED
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:  # noqa: ARG002
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        threading.Thread(target=self._run, args=(channel, command.decode()), daemon=True).start()
+        return True
+
+    def _run(self, channel: paramiko.Channel, command: str) -> None:
+        program, *words = command.split()
+        assert program == "vgpumgr"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vgpumgr", *words], env=self._environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        threading.Thread(target=self._feed, args=(channel, process), daemon=True).start()
+        while data := os.read(process.stdout.fileno(), 1 << 16):
+            channel.sendall(data)
+        channel.sendall_stderr(process.stderr.read())
+        channel.send_exit_status(process.wait())
+        channel.close()
+
+    @staticmethod
+    def _feed(channel: paramiko.Channel, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        while data := channel.recv(1 << 16):
+            process.stdin.write(data)
+            process.stdin.flush()
+        process.stdin.close()
+
+
+class SshHost:
+    """The server, and a home directory whose user may enter it."""
+
+    def __init__(self, home: Path, environment: dict[str, str]) -> None:
+        self.home = home
+        (home / ".ssh").mkdir(mode=0o700, parents=True)
+        self._host_key = paramiko.RSAKey.generate(2048)
+        key = paramiko.RSAKey.generate(2048)
+        key.write_private_key_file(str(home / ".ssh/id_rsa"))
+        self._server = Server(key, environment)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.trust(self._host_key)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"ssh://operator@127.0.0.1:{self.port}"
+
+    def trust(self, key: paramiko.PKey | None) -> None:
+        line = f"[127.0.0.1]:{self.port} {key.get_name()} {key.get_base64()}\n" if key else ""
+        (self.home / ".ssh/known_hosts").write_text(line)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            transport = paramiko.Transport(connection)
+            transport.add_server_key(self._host_key)
+            transport.start_server(server=self._server)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture(scope="module")
+def ssh(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHost]:
+    environment = os.environ | {"VGPUMGR_RUN_DIR": str(daemon.directory), "PYTHONPATH": str(ROOT)}
+    environment.pop("VGPUMGR_HOST", None)
+    host = SshHost(tmp_path_factory.mktemp("home"), environment)
+    yield host
+    host.close()
+
+
+def vgpumgr(ssh: SshHost, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"HOME": str(ssh.home), "PYTHONPATH": str(ROOT)}
+    environment.pop("SSH_AUTH_SOCK", None)
+    return subprocess.run(
+        [sys.executable, "-m", "vgpumgr", *words], env=environment, cwd="/", check=False,
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
+    )  # fmt: skip
+
+
+def test_a_remote_list_is_the_local_one(daemon: Daemon, ssh: SshHost) -> None:
+    remote = vgpumgr(ssh, "--host", ssh.address, "api", "GET", "/1.0/gpus")
+    assert remote.returncode == 0, remote.stderr
+    local = daemon.client.request("GET", "/1.0/gpus").body.decode()
+    assert remote.stdout == local + "\n"
+
+
+def test_lists_of_several_hosts_are_one(ssh: SshHost) -> None:
+    hosts = f"{ssh.address},{ssh.address.removeprefix('ssh://')}"
+    done = vgpumgr(ssh, "--hosts", hosts, "vm", "list", "-o", "csv", "--columns", "name")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("host,")
+    assert {line.split(",")[0] for line in lines[1:]} == set(hosts.split(","))
+    assert len(lines) == 1 + 2 * 3
+    refused = vgpumgr(ssh, "--hosts", hosts, "detach", "vm01", "--yes")
+    assert refused.returncode == 2
+
+
+def test_a_host_without_a_known_key_is_not_spoken_to(ssh: SshHost) -> None:
+    known = (ssh.home / ".ssh/known_hosts").read_text()
+    try:
+        for key, word in ((None, "known_hosts"), (paramiko.RSAKey.generate(2048), "another host")):
+            ssh.trust(key)
+            done = vgpumgr(ssh, "--host", ssh.address, "gpu", "list")
+            assert done.returncode == 1
+            assert "VG361" in done.stderr
+            assert word in done.stderr
+    finally:
+        (ssh.home / ".ssh/known_hosts").write_text(known)

@@ -1,0 +1,49 @@
+"""A daemon on fakes, as a process of its own: ``python -m tests.support.api_daemon DIR [SLOW]``.
+
+Members of group 70001 administrate, those of 70002 may look. SLOW seconds pass in each channel start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+from tests.support.service import make_bench
+from vgpumgr.daemon.access import Access
+from vgpumgr.daemon.managing import ManagingApplication
+from vgpumgr.daemon.server import _listen, _only_daemon, serve
+from vgpumgr.host.machine import Machine
+
+ADMIN_GID, VIEWER_GID = 70001, 70002
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    directory = Path(sys.argv[1])
+    slow_s = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+    application = make_application(directory, slow_s)
+    access = Access(frozenset({0}), ADMIN_GID, VIEWER_GID)
+    with _only_daemon(application.machine), _listen(application.machine) as listener:
+        opener = lambda: nullcontext(application)  # noqa: E731
+        asyncio.run(serve(application.machine, listener, opener, access))
+
+
+def make_application(directory: Path, slow_s: float) -> ManagingApplication:
+    """The application on one board with two VMs, in memory."""
+    scene = make_bench(directory)
+    start = scene.channels.start
+
+    def start_slowly(spec) -> None:  # type: ignore[no-untyped-def]
+        time.sleep(slow_s)
+        start(spec)
+
+    scene.channels.start = start_slowly  # type: ignore[method-assign]
+    machine = Machine("fakes", directory, directory, directory, "test:///default")
+    return ManagingApplication(machine, scene.nvml, scene.store, scene.service)
+
+
+if __name__ == "__main__":
+    main()
