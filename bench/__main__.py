@@ -17,6 +17,7 @@ BENCHMARKS = {
     "calls": "bench.calls",
     "guest": "bench.guest",
     "planner": "bench.planner",
+    "top": "bench.top",
     "daemon": "bench.daemon",
 }
 

@@ -161,4 +161,20 @@ install_kernel() {
 	mv "$tmp" "$cache/kernel"
 }
 
-setup_all() { setup_native; setup_nvcc; setup_kernel; }
+# promtool, never installed: what the tests check alert rules and the exposition with.
+setup_promtool() { setup_debian; locked promtool install_promtool; export VGPUMGR_PROMTOOL=$cache/promtool; }
+install_promtool() {
+	[ ! -x "$cache/promtool" ] || return 0
+	local tmp
+	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+	say "unpacking promtool from Debian's prometheus"
+	fetch_prometheus() { (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download prometheus) >"$cache/promtool.log" 2>&1; }
+	# without it the tests that need it say so and are skipped
+	fetch_prometheus || { apt-get -qq update && fetch_prometheus; } >>"$cache/promtool.log" 2>&1 ||
+		{ say "promtool cannot be had; see $cache/promtool.log"; rm -rf "$tmp"; return 0; }
+	dpkg-deb --fsys-tarfile "$tmp"/*.deb | tar -x -C "$tmp" ./usr/bin/promtool
+	mv "$tmp/usr/bin/promtool" "$cache/promtool"
+	rm -rf "$tmp"
+}
+
+setup_all() { setup_native; setup_nvcc; setup_kernel; setup_promtool; }

@@ -14,6 +14,8 @@ from pathlib import Path
 from tests.support.service import make_bench
 from vgpumgr.daemon.access import Access
 from vgpumgr.daemon.managing import ManagingApplication
+from vgpumgr.daemon.metric_samples import Collected
+from vgpumgr.daemon.metrics import MetricsService, open_statistics
 from vgpumgr.daemon.server import _listen, _only_daemon, serve
 from vgpumgr.host.machine import Machine
 
@@ -42,7 +44,8 @@ def make_application(directory: Path, slow_s: float) -> ManagingApplication:
 
     scene.channels.start = start_slowly  # type: ignore[method-assign]
     machine = Machine("fakes", directory, directory, directory, "test:///default")
-    return ManagingApplication(machine, scene.nvml, scene.store, scene.service)
+    metrics = MetricsService(lambda _: Collected(), open_statistics(machine.run_dir))
+    return ManagingApplication(machine, scene.nvml, scene.store, scene.service, metrics)
 
 
 if __name__ == "__main__":

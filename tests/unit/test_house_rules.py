@@ -19,7 +19,18 @@ CODE = (".py", ".c", ".h", ".S", ".sh", ".cu", ".cuh", ".map", ".sym")
 GENERATED = re.compile(r"generated|do not edit", re.IGNORECASE)
 # Only host/ may touch these; the simulator and the guest package are other machines.
 KERNEL_PATH = re.compile(r"""["'](/sys|/proc|/dev)(/|["'])""")
-OUTSIDE_HOST = ("model", "nvml", "mig", "mdev", "passthrough", "plan", "store", "daemon", "cli")
+OUTSIDE_HOST = (
+    "model",
+    "nvml",
+    "mig",
+    "mdev",
+    "passthrough",
+    "plan",
+    "store",
+    "daemon",
+    "tui",
+    "cli",
+)
 
 
 def list_files() -> list[Path]:

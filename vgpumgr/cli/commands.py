@@ -40,6 +40,8 @@ TOP_LEVEL = (
     Verb("daemon", "vgpumgr.cli.daemon", "Serve this machine's API."),
     Verb("api", "vgpumgr.cli.api", "Send a request to the daemon's API."),
     Verb("events", "vgpumgr.cli.events", "Follow what happens."),
+    Verb("metrics", "vgpumgr.cli.metrics", "Print the metrics for Prometheus."),
+    Verb("top", "vgpumgr.cli.top", "Watch GPUs, slices and VMs."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 

@@ -15,7 +15,7 @@ from vgpumgr.errors import (
     DaemonNotRunningError,
     VgpumgrError,
 )
-from vgpumgr.model.routes import BY_OPERATION, OPERATIONS, Kind, Route
+from vgpumgr.model.routes import BY_OPERATION, METRICS, OPERATIONS, Kind, Route
 
 _WAIT_S = 30
 _OVER = ("succeeded", "failed", "cancelled", "interrupted")
@@ -83,6 +83,15 @@ class HttpBackend:
             with stream.makefile("rb") as file:
                 status, fields = _read_head(file)
                 return HttpAnswer(status, fields, _read_body(file, fields))
+
+    def read_metrics(self, openmetrics: bool) -> dict[str, Any]:
+        """The daemon's metrics, which are text, as the application's document."""
+        wanted = {"Accept": "application/openmetrics-text"} if openmetrics else {}
+        answer = self.request("GET", METRICS, None, **wanted)
+        if answer.status >= 400:
+            answer.document()
+        kind = answer.headers.get("content-type", "")
+        return {"content_type": kind, "text": answer.body.decode()}
 
     def listen(self, path: str) -> Iterator[dict[str, Any]]:
         """Server-sent events, until either side ends."""

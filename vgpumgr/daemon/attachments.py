@@ -22,6 +22,7 @@ from vgpumgr.daemon.attachment_view import (
     describe_vm,
     tell_usable,
 )
+from vgpumgr.daemon.metrics import open_statistics
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.settling import Settler
 from vgpumgr.domain.hypervisor import Vm
@@ -167,9 +168,12 @@ class AttachmentService:
         return self._parts.make_world(record)
 
     def _run(self, plan: Plan[World], world: World) -> None:
-        with closing(self._parts.open_journal()) as journal:
-            executor = Executor(world, journal, list_late=self._parts.list_late)
-            executor.run(plan, secrets.token_hex(8), world.facts)
+        parts = self._parts
+        statistics = open_statistics(parts.run_dir)
+        with closing(parts.open_journal()) as journal:
+            executor = Executor(world, journal, list_late=parts.list_late)
+            with statistics.measure(plan.operation, parts.clock):
+                executor.run(plan, secrets.token_hex(8), world.facts)
 
     def list_vms(self) -> VmListDocument:
         """Every VM that libvirt knows, and every one that still has an attachment."""

@@ -9,6 +9,7 @@ from vgpumgr.daemon.audit import AuditLog
 from vgpumgr.daemon.cache import AnswerCache
 from vgpumgr.daemon.events import EventHub
 from vgpumgr.daemon.lanes import Lanes
+from vgpumgr.daemon.metrics import MetricsService
 from vgpumgr.daemon.operations import Operations
 from vgpumgr.host.clock import Clock
 
@@ -25,3 +26,4 @@ class Context:
     hub: EventHub
     lanes: Lanes
     operations: Operations
+    metrics: MetricsService

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,39 +15,45 @@ from vgpumgr.daemon.attachment_documents import (
     VmListDocument,
     VmShowDocument,
 )
-from vgpumgr.daemon.attachments import AttachmentService, Parts
+from vgpumgr.daemon.attachments import AttachmentService
 from vgpumgr.daemon.layout_apply import apply_layout
+from vgpumgr.daemon.metrics import MetricsDocument, MetricsService
+from vgpumgr.daemon.metrics_cache import PATIENCE_S
+from vgpumgr.daemon.metrics_source import open_metrics
+from vgpumgr.daemon.opening import list_late_processes, open_parts
 from vgpumgr.daemon.recovery import Policy, Recovery
 from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
 from vgpumgr.daemon.restore import TIMEOUT_S, RestoreDocument, restore
-from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.errors import (
     LibvirtDownError,
     LibvirtError,
     LibvirtLateError,
     LibvirtPermissionError,
 )
-from vgpumgr.host.boot import read_boot_id
-from vgpumgr.host.clock import SystemClock
-from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.change import LayoutPlan
-from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.record import Transport
 from vgpumgr.store.attachments import SqliteAttachments
-from vgpumgr.virtio.keeper_channels import KeeperChannels
+
+__all__ = ["ManagingApplication", "list_late_processes", "open_managing"]
 
 
 class ManagingApplication(Application):
     """All operations on one machine; parameters and answers are plain data, as over HTTP."""
 
     def __init__(
-        self, machine: Machine, nvml: Nvml, store: SqliteAttachments, service: AttachmentService
+        self,
+        machine: Machine,
+        nvml: Nvml,
+        store: SqliteAttachments,
+        service: AttachmentService,
+        metrics: MetricsService,
     ) -> None:
         super().__init__(machine, nvml, owners=store, run_layout=self._apply_layout)
         self._service = service
+        self._metrics = metrics
         self._recovery = Recovery(service.parts)
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
@@ -105,30 +110,15 @@ class ManagingApplication(Application):
         """One channel."""
         return self._service.show_channel(selector)
 
-
-def list_late_processes(machine: Machine) -> list[str]:
-    """Helper processes that may still change the machine, as people read them."""
-    records = LateRecords(machine.run_dir)
-    late = (*records.list_late(), *records.list_orphans())
-    return sorted({f"process {helper.process.pid} ({helper.what})" for helper in late})
+    def read_metrics(
+        self, *, openmetrics: bool = False, wait_s: float = PATIENCE_S
+    ) -> MetricsDocument:
+        """See ``MetricsService.read_metrics``."""
+        return self._metrics.read_metrics(openmetrics=openmetrics, wait_s=wait_s)
 
 
 @contextmanager
 def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]:
     """The application on a machine; libvirt and state are opened when an operation needs them."""
-    store = SqliteAttachments(machine.state_dir / "state.sqlite")
-    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor:
-        parts = Parts(
-            nvml=nvml,
-            read_inventory=lambda: read_machine_inventory(nvml, machine),
-            hypervisor=hypervisor,
-            channels=KeeperChannels(machine),
-            store=store,
-            clock=SystemClock(),
-            state_dir=machine.state_dir,
-            run_dir=machine.run_dir,
-            boot_id=read_boot_id(machine),
-            is_privileged=machine.is_simulated or os.geteuid() == 0,
-            list_late=lambda: list_late_processes(machine),
-        )
-        yield ManagingApplication(machine, nvml, store, AttachmentService(parts))
+    with open_parts(machine, nvml) as (parts, store), open_metrics(machine) as metrics:
+        yield ManagingApplication(machine, nvml, store, AttachmentService(parts), metrics)

@@ -24,6 +24,8 @@ from vgpumgr.daemon.events import EventHub
 from vgpumgr.daemon.gate import Gate
 from vgpumgr.daemon.lanes import Lanes, Opener
 from vgpumgr.daemon.local import DAEMON_LOCK, open_application
+from vgpumgr.daemon.metrics import MetricsService
+from vgpumgr.daemon.metrics_source import open_metrics
 from vgpumgr.daemon.operations import Operations
 from vgpumgr.daemon.rest import build_api
 from vgpumgr.errors import DaemonRunningError, LockHeldError, UsageError
@@ -75,8 +77,12 @@ async def serve(
     machine: Machine, listener: socket.socket, opener: Opener, access: Access | None = None
 ) -> None:
     """Serves on a socket until asked to end, then lets what runs come to its end."""
-    lanes = Lanes(opener)
-    context = build_context(machine, lanes, access or read_access())
+    with open_metrics(machine) as metrics:
+        context = build_context(machine, Lanes(opener), access or read_access(), metrics)
+        await _serve(context, listener)
+
+
+async def _serve(context: Context, listener: socket.socket) -> None:
     server = DaemonServer(_configure(context), context)
     _recover(context)
     watching = asyncio.create_task(_watch(server, context))
@@ -86,10 +92,12 @@ async def serve(
         watching.cancel()
         context.hub.close()
         await context.operations.drain()
-        await asyncio.to_thread(lanes.close)
+        await asyncio.to_thread(context.lanes.close)
 
 
-def build_context(machine: Machine, lanes: Lanes, access: Access) -> Context:
+def build_context(
+    machine: Machine, lanes: Lanes, access: Access, metrics: MetricsService
+) -> Context:
     """The parts of a daemon; needs a running event loop."""
     clock = SystemClock()
     hub = EventHub(clock)
@@ -98,7 +106,7 @@ def build_context(machine: Machine, lanes: Lanes, access: Access) -> Context:
     operations = Operations(
         machine.state_dir / "operations", lanes.change, hub, audit, clock, cache.forget
     )
-    return Context(machine.name, access, audit, cache, clock, hub, lanes, operations)
+    return Context(machine.name, access, audit, cache, clock, hub, lanes, operations, metrics)
 
 
 def _configure(context: Context) -> uvicorn.Config:

@@ -22,8 +22,10 @@ from vgpumgr.daemon.operation_documents import (
 from vgpumgr.errors import DaemonBusyError
 from vgpumgr.model.routes import SYSTEM_ROUTES, Role
 
-EXTENSIONS = ("operations", "events", "etags", "audit")
+EXTENSIONS = ("operations", "events", "etags", "audit", "metrics")
 MAX_WAIT_S = 60.0
+#: what is no document
+_TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
 Endpoint = Callable[..., Awaitable[Response]]
 Id = Annotated[str, Path(alias="id", pattern="^[0-9a-f]{1,16}$", description="or its beginning")]
 
@@ -37,18 +39,20 @@ def add_system_routes(api: FastAPI, context: Context, version: str) -> None:
         "wait_operation": _make_wait(context),
         "cancel_operation": _make_cancel(context),
         "stream_events": _make_events(context),
+        "read_metrics": _make_metrics(context),
     }
     models: dict[str, type[Document] | None] = {
         "show_server": ServerDocument,
         "list_operations": OperationListDocument,
         "stream_events": None,
+        "read_metrics": None,
     }
     for route in SYSTEM_ROUTES:
         if route.operation == "show_openapi":
             continue  # FastAPI's own
         model = models.get(route.operation, OperationShowDocument)
         content: dict[str, Any] = (
-            {"model": model} if model else {"content": {"text/event-stream": {}}}
+            {"model": model} if model else {"content": {_TEXTS[route.operation]: {}}}
         )
         status = 202 if route.operation == "cancel_operation" else 200
         api.add_api_route(
@@ -123,3 +127,15 @@ def _make_events(context: Context) -> Endpoint:
         return StreamingResponse(context.hub.stream(last), media_type="text/event-stream")
 
     return stream_events
+
+
+def _make_metrics(context: Context) -> Endpoint:
+    async def read_metrics(
+        accept: Annotated[str, Header(description="OpenMetrics, or else Prometheus' text")] = "",
+    ) -> Response:
+        openmetrics = "application/openmetrics-text" in accept
+        document = await asyncio.to_thread(context.metrics.read_metrics, openmetrics=openmetrics)
+        # not as media_type: the version in it is part of the contract
+        return Response(document.text, headers={"content-type": document.content_type})
+
+    return read_metrics

@@ -13,6 +13,7 @@ from enum import IntEnum, StrEnum
 API = "/1.0"
 OPERATIONS = f"{API}/operations"
 EVENTS = f"{API}/events"
+METRICS = f"{API}/metrics"
 
 
 class Role(IntEnum):
@@ -88,6 +89,7 @@ SYSTEM_ROUTES: tuple[Route, ...] = (
     Route("GET", API, "show_server", _READ, _VIEWER, "Which daemon this is, and its extensions."),
     Route("GET", f"{API}/openapi.json", "show_openapi", _READ, _VIEWER, "This API, as OpenAPI."),
     Route("GET", EVENTS, "stream_events", _READ, _VIEWER, "Events, as they happen (SSE)."),
+    Route("GET", METRICS, "read_metrics", _READ, _VIEWER, "Metrics for Prometheus."),
     Route("GET", OPERATIONS, "list_operations", _READ, _VIEWER, "Operations."),
     Route("GET", f"{OPERATIONS}/{{id}}", "show_operation", _READ, _VIEWER, "One operation."),
     Route(

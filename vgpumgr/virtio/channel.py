@@ -76,6 +76,8 @@ class ChannelStatus:
     calls: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    #: sessions that were ended because the guest broke the protocol
+    protocol_errors: int = 0
 
     @property
     def hello(self) -> bool:

@@ -143,6 +143,7 @@ def _describe(channel_id: str, status: KeeperStatus) -> ChannelStatus:
         calls=status.totals.calls + status.totals.posts,
         bytes_in=status.totals.bytes_in,
         bytes_out=status.totals.bytes_out,
+        protocol_errors=status.violations.count,
     )
 
 

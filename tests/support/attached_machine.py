@@ -1,0 +1,112 @@
+"""A simulated DGX A100 on which VMs have slices: the simulator's NVML, genuine keepers and workers; libvirt is ours."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from tests.support.domains import PC, Q35, UUID_PC, UUID_Q35
+from tests.support.fake_hypervisor import FakeHypervisor
+from tests.support.fake_hypervisor import Machine as FakeVm
+from vgpumgr.daemon.attachments import AttachmentService, Parts
+from vgpumgr.daemon.managing import ManagingApplication
+from vgpumgr.daemon.metrics import MetricsService, open_statistics
+from vgpumgr.daemon.metrics_cache import MetricsCache
+from vgpumgr.daemon.metrics_source import MetricsSource, count_drift
+from vgpumgr.domain.domain import Domain
+from vgpumgr.errors import VgpumgrError
+from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.helper import LateRecords
+from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.nvml.client import NvmlClient
+from vgpumgr.nvml.inventory import read_machine_inventory
+from vgpumgr.sim.fuse import write_snapshot
+from vgpumgr.sim.machine import create_machine, load_machine
+from vgpumgr.sim.pcibus import PciBus
+from vgpumgr.sim.tree import MachineTree
+from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.virtio.keeper_channels import KeeperChannels
+
+
+@dataclass
+class Attached:
+    """The machine with its application."""
+
+    machine: Machine
+    hypervisor: FakeHypervisor
+    application: ManagingApplication
+
+    def call(self, operation: str, **params: Any) -> dict[str, Any]:
+        """An operation's document as plain data."""
+        document = getattr(self.application, operation)(**params)
+        data: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
+        return data
+
+
+@contextmanager
+def attached_machine() -> Iterator[Attached]:
+    """vm01 has 1g.10gb, vm02 has 3g.40gb; one attachment failed and was undone, one VM was detached."""
+    # short: the paths of sockets are limited
+    with tempfile.TemporaryDirectory(prefix="vgm") as directory:
+        with mock.patch.dict(os.environ, VGPUMGR_SIM_ROOT=directory):
+            machine_dir = create_machine("dgx-a100")
+            bus = PciBus.of(load_machine("dgx-a100").functions())
+            write_snapshot(MachineTree(bus, {}, {}).root(), machine_dir / "root")
+            machine = find_machine("dgx-a100")
+        with NvmlClient(machine) as nvml:
+            scene = _make_scene(machine, nvml)
+            application, vms = scene.application, ("vm01", "vm02")
+            try:
+                application.attach(vm="vm01", profile="1g.10gb")
+                application.detach(vm="vm01")
+                scene.hypervisor.fail["attach_device config"] = VgpumgrError("refused")
+                try:
+                    application.attach(vm="vm01", profile="1g.10gb")
+                except VgpumgrError as error:
+                    assert error.id != "VG190", error
+                application.attach(vm="vm01", profile="1g.10gb")
+                application.attach(vm="vm02", profile="3g.40gb")
+                yield scene
+            finally:
+                for vm in vms:
+                    application.detach(vm=vm)
+
+
+def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
+    hypervisor = FakeHypervisor(
+        [
+            FakeVm("vm01", UUID_PC, Domain.from_xml(PC)),
+            FakeVm("vm02", UUID_Q35, Domain.from_xml(Q35).changed(mdev_hostdevs=())),
+        ]
+    )
+    store = SqliteAttachments(Path(machine.state_dir) / "state.sqlite")
+    parts = Parts(
+        nvml=nvml,
+        read_inventory=lambda: read_machine_inventory(nvml, machine),
+        hypervisor=hypervisor,
+        channels=KeeperChannels(machine),
+        store=store,
+        clock=SystemClock(),
+        state_dir=machine.state_dir,
+        run_dir=machine.run_dir,
+        boot_id="test",
+        is_privileged=True,
+    )
+    source = MetricsSource(
+        parts.read_inventory,
+        store,
+        parts.channels,
+        LateRecords(machine.run_dir),
+        partial(count_drift, parts),
+    )
+    cache = MetricsCache(source.observe, parts.clock)
+    metrics = MetricsService(cache.read, open_statistics(machine.run_dir), "host1")
+    application = ManagingApplication(machine, nvml, store, AttachmentService(parts), metrics)
+    return Attached(machine, hypervisor, application)

@@ -1,0 +1,381 @@
+"""``vgpumgr top``: the picture at 80x24 and elsewhere, keys, and a terminal that never waits for the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.boards import A30_NAME, A100, make_gpu
+from tests.support.cli import Cli
+from tests.support.fake_nvml import FakeNvml
+from tests.support.screen import read_screen
+from tests.support.service import FakeClock, make_bench
+from vgpumgr.daemon.application import Application
+from vgpumgr.errors import LibvirtError, NvmlError, VgpumgrError
+from vgpumgr.host.machine import Machine
+from vgpumgr.model.gpu import GpuProcess, LostGpu, ProcessKind, Utilisation
+from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.tui.app import TopApp
+from vgpumgr.tui.frame import Tone, draw, draw_once
+from vgpumgr.tui.sample import HISTORY, take_sample
+from vgpumgr.tui.symbols import ASCII, UNICODE
+from vgpumgr.tui.view import Page, View
+
+Golden = Callable[[str, str], None]
+GIB = 1 << 30
+LONG_S = 60.0
+
+
+class World:
+    """The documents of a small machine; a test changes them, makes calls fail or hang."""
+
+    def __init__(self, directory: Path) -> None:
+        gpus = [
+            make_gpu(A100, 0, None),
+            replace(make_gpu(A30_NAME, 1, None), utilisation=Utilisation(0.25, 0.03)),
+            make_gpu(A100, 2, None, [GpuProcess(815, "Xorg", ProcessKind.GRAPHICS, GIB)]),
+        ]
+        bench = make_bench(directory, gpus)
+        bench.channels.hello = True
+        bench.service.attach(AttachRequest(vm="vm01", profile="1g.10gb", gpu="0"))
+        bench.service.attach(AttachRequest(vm="vm02", profile="3g.40gb", gpu="0"))
+        ids = {record.vm_name: record.id for record in bench.store.list_attachments()}
+        bench.channels.stop(ids["vm02"])
+        nvml = FakeNvml(list(bench.nvml.gpus.values()), [LostGpu(3, 15, "GPU is lost")])
+        machine = Machine("test", directory, directory, directory, "test:///default")
+        application = Application(machine, nvml, bench.store)
+        self.documents: dict[str, Any] = {
+            "list_gpus": application.list_gpus().model_dump(mode="json", by_alias=True),
+            "list_vms": bench.service.list_vms().model_dump(mode="json", by_alias=True),
+        }
+        lane = {"id": 1, "pid": 412, "name": "matmul", "transport": "ring"}
+        lane |= {"calls": 1000, "bytes_in": 5, "bytes_out": 6, "memory_bytes": 12 << 20}
+        vm01 = next(vm for vm in self.documents["list_vms"]["vms"] if vm["name"] == "vm01")
+        vm01["channel"]["lanes"] = [lane]
+        vm01["channel"]["memory_bytes"] = 12 << 20
+        vm01["channel"]["calls"] = 1000
+        self.channel: dict[str, Any] = vm01["channel"]
+        self.errors: dict[str, VgpumgrError] = {}
+        self.gate = threading.Event()
+        self.gate.set()
+        self.calls = 0
+
+    def call(self, operation: str) -> dict[str, Any]:
+        self.calls += 1
+        self.gate.wait(LONG_S)
+        if operation in self.errors:
+            raise self.errors[operation]
+        found: dict[str, Any] = copy.deepcopy(self.documents[operation])
+        return found
+
+    @contextmanager
+    def open(self) -> Iterator[Callable[[str], dict[str, Any]]]:
+        yield self.call
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def view(world: World) -> View:
+    """After three looks, two seconds apart, with more calls each time."""
+    clock, view = FakeClock(), View(UNICODE)
+    for calls in (1000, 1500, 4500):
+        world.channel["calls"] = calls
+        view.show(take_sample(world.call, clock))
+        clock.sleep(2)
+    return view
+
+
+def text_of(view: View, width: int = 80, height: int = 24) -> str:
+    return "".join(line.text.rstrip() + "\n" for line in draw(view, width, height))
+
+
+@pytest.mark.parametrize("page", ["tree", "vms", "details", "help", "ascii"])
+def test_pages_at_80x24(view: View, golden: Golden, page: str) -> None:
+    view.move(1)
+    if page == "ascii":
+        view.symbols = ASCII
+        assert text_of(view).isascii()
+    elif page == "vms":
+        view.switch()
+    elif page == "details":
+        view.open()
+    elif page == "help":
+        view.show_help()
+    golden(f"top-{page}.txt", re.sub(r"(attachment +)[0-9a-f]{8}", r"\1ab12cd34", text_of(view)))
+
+
+def test_once_says_everything_without_textual(view: View, golden: Golden) -> None:
+    golden("top-once.txt", "\n".join(draw_once(view, 80)) + "\n")
+
+
+@given(
+    width=st.integers(1, 250),
+    height=st.integers(1, 70),
+    page=st.sampled_from(Page),
+    ascii_only=st.booleans(),
+)
+def test_the_picture_has_the_size_of_the_terminal(
+    top_world: World, width: int, height: int, page: Page, ascii_only: bool
+) -> None:
+    view = View(ASCII if ascii_only else UNICODE, page=page)
+    view.show(take_sample(top_world.call, FakeClock()))
+    lines = draw(view, width, height)
+    assert [len(line.text) for line in lines] == [width] * height
+
+
+@pytest.fixture(scope="module")
+def top_world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("top"))
+
+
+KEYS = [
+    "down",
+    "up",
+    "open",
+    "back",
+    "toggle",
+    "switch",
+    "leave",
+    "show_help",
+    "show_details",
+    "more",
+    "less",
+]
+
+
+@given(keys=st.lists(st.sampled_from(KEYS)))
+def test_no_sequence_of_keys_breaks_the_view(top_world: World, keys: list[str]) -> None:
+    view, clock = View(UNICODE), FakeClock()
+    gpus = top_world.documents["list_gpus"]["gpus"]
+    for key in keys:
+        if key in ("more", "less"):
+            sample = take_sample(top_world.call, clock)
+            view.show(
+                replace(
+                    sample,
+                    gpus=gpus if key == "more" else gpus[:1],
+                    vms=sample.vms if key == "more" else (),
+                )
+            )
+        elif key in ("down", "up"):
+            view.move(1 if key == "down" else -1)
+        else:
+            getattr(view, key)()
+        lines = draw(view, 80, 24)
+        assert len(lines) == 24
+        if view.page in (Page.TREE, Page.VMS) and view.list_rows():
+            assert sum(line.tone is Tone.CURSOR for line in lines) == 1
+
+
+def test_the_load_is_calls_per_second(view: View) -> None:
+    rows = {row.name.strip(): row for row in view.list_rows()}
+    assert view.history.read("vm:vm01") == (None, 250.0, 1500.0)
+    assert rows["├ 1g.10gb at 6:1"].load == "1.5k/s"
+    # the driver says nothing of a GPU in MIG mode: its VMs do
+    assert rows["▾ 0 A100-SXM4-80GB"].load == "1.5k/s"
+    assert rows["1 A30"].load == "25%"
+
+
+def test_another_worker_is_no_negative_load(view: View, world: World) -> None:
+    world.channel["calls"], world.channel["worker_pid"] = 3, 9999
+    clock = FakeClock()
+    clock.sleep(100)
+    view.show(take_sample(world.call, clock))
+    assert view.history.read("vm:vm01")[-1] is None
+
+
+def test_history_is_bounded_and_forgets_who_is_gone(view: View, world: World) -> None:
+    clock = FakeClock()
+    for _ in range(3 * HISTORY):
+        clock.sleep(1)
+        view.show(take_sample(world.call, clock))
+    assert len(view.history.read("vm:vm01")) == HISTORY
+    world.documents["list_vms"]["vms"] = []
+    view.show(take_sample(world.call, clock))
+    assert view.history.read("vm:vm01") == ()
+
+
+def test_what_cannot_be_read_stays_and_is_said(view: View, world: World) -> None:
+    rows = [row.key for row in view.list_rows()]
+    world.errors = {
+        "list_gpus": NvmlError("cannot read the GPUs", cause="GPU is lost (NVML 15)"),
+        "list_vms": LibvirtError("libvirt does not answer"),
+    }
+    view.show(take_sample(world.call, FakeClock()))
+    assert [row.key for row in view.list_rows()] == rows
+    title = draw(view, 200, 24)[0]
+    assert "! cannot read the GPUs: GPU is lost (NVML 15)  ! libvirt does not answer" in title.text
+    assert title.tone is Tone.ALERT
+    world.errors = {}
+    view.show(take_sample(world.call, FakeClock()))
+    assert draw(view, 200, 24)[0].tone is Tone.TITLE
+
+
+def test_a_filter_keeps_what_it_belongs_to(view: View) -> None:
+    view.wanted = "MatMul"
+    assert [row.name.strip(" │├└") for row in view.list_rows()] == [
+        "▾ 0 A100-SXM4-80GB",
+        "1g.10gb at 6:1",
+        "matmul (412)",
+    ]
+    view.wanted = "nobody"
+    assert "nothing contains 'nobody'" in text_of(view)
+    view.leave()
+    assert len(view.list_rows()) > 3
+
+
+def test_the_cursor_stays_in_sight_and_with_its_row(view: View) -> None:
+    view.move(1_000_000)
+    assert any(line.tone is Tone.CURSOR for line in draw(view, 80, 8))
+    last = view.current()
+    view.toggle()
+    view.move(-1_000_000)
+    assert view.current() is not last
+    assert draw(view, 80, 8)[2].tone is Tone.CURSOR
+
+
+def drive(
+    world: World, story: Callable[[TopApp, Any], Awaitable[None]], *, interval_s: float = 30.0
+) -> None:
+    """Runs the application in a terminal of 80x24."""
+
+    async def run() -> None:
+        app = TopApp(View(UNICODE), world.open, FakeClock(), interval_s)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await story(app, pilot)
+
+    asyncio.run(run())
+
+
+async def until(pilot: Any, condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        await pilot.pause(0.01)
+        if condition():
+            return
+    raise AssertionError("it never came true")
+
+
+def test_the_terminal_shows_the_picture(world: World, golden: Golden) -> None:
+    async def story(app: TopApp, pilot: Any) -> None:
+        await until(pilot, lambda: app.view.sample is not None)
+        await pilot.pause()
+        screen = read_screen(app)
+        golden("top-screen.txt", "\n".join(screen) + "\n")
+        assert screen == [line.text.rstrip() for line in draw(app.view, 80, 24)]
+
+    drive(world, story)
+
+
+def test_keys(world: World) -> None:
+    async def story(app: TopApp, pilot: Any) -> None:
+        await until(pilot, lambda: app.view.sample is not None)
+        view = app.view
+        keys = [row.key for row in view.list_rows()]
+        for key, at in (
+            ("j", 1),
+            ("down", 2),
+            ("k", 1),
+            ("up", 0),
+            ("G", -1),
+            ("g", 0),
+            ("end", -1),
+            ("home", 0),
+        ):
+            await pilot.press(key)
+            row = view.current()
+            assert row is not None
+            assert row.key == keys[at], key
+        await pilot.press("space")
+        assert len(view.list_rows()) < len(keys)
+        await pilot.press("l")
+        assert [row.key for row in view.list_rows()] == keys
+        await pilot.press("j", "enter")
+        assert view.page is Page.DETAILS
+        assert "1g.10gb" in "\n".join(read_screen(app))
+        await pilot.press("h")
+        assert view.page is Page.TREE
+        await pilot.press("v")
+        assert view.page is Page.VMS
+        await pilot.press("tab")
+        assert view.page is Page.TREE
+        await pilot.press("question_mark")
+        assert "there are no actions here" in "\n".join(read_screen(app))
+        await pilot.press("escape")
+        await pilot.press("slash", *"vm01", "enter")
+        assert view.wanted == "vm01"
+        assert "filter: vm01" in read_screen(app)[-1]
+        await pilot.press("escape")
+        assert view.wanted == ""
+        # while typing, letters are letters
+        await pilot.press("slash", *"qjv")
+        assert view.wanted == "qjv"
+        await pilot.press("escape")
+        assert (view.wanted, view.page) == ("", Page.TREE)
+        calls = world.calls
+        await pilot.press("r")
+        await until(pilot, lambda: world.calls > calls)
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running)
+
+    drive(world, story)
+
+
+def test_a_machine_that_hangs_does_not_hold_up_a_key(world: World) -> None:
+    """Every key here is answered while a question is open; with a terminal that waits, none would be."""
+
+    async def story(app: TopApp, pilot: Any) -> None:
+        await until(pilot, lambda: app.view.sample is not None)
+        world.gate.clear()
+        calls = world.calls
+        await pilot.press("r")
+        await until(pilot, lambda: world.calls > calls)
+        await pilot.press("j", "question_mark")
+        assert app.view.page is Page.HELP
+        await pilot.press("escape", "v")
+        assert app.view.page is Page.VMS
+        clock = app.poller._clock
+        clock.sleep(12)
+        await until(pilot, lambda: "no answer for 12 s" in read_screen(app)[0])
+        world.gate.set()
+        await until(pilot, lambda: "no answer" not in read_screen(app)[0])
+        world.gate.clear()
+        await pilot.press("r", "q")
+
+    try:
+        drive(world, story)
+    finally:
+        world.gate.set()
+
+
+def test_a_machine_that_cannot_be_opened_is_said(world: World) -> None:
+    @contextmanager
+    def refuse() -> Iterator[Callable[[str], dict[str, Any]]]:
+        raise VgpumgrError("no simulated machine runs")
+        yield world.call
+
+    world.open = refuse  # type: ignore[method-assign]
+
+    async def story(app: TopApp, pilot: Any) -> None:
+        await until(pilot, lambda: "no simulated machine runs" in read_screen(app)[0])
+
+    drive(world, story)
+
+
+def test_the_command_refuses_what_is_no_terminal(tmp_path: Path) -> None:
+    result = Cli(FakeNvml([make_gpu()]), tmp_path).run("top")
+    assert (result.code, "vgpumgr top --once" in result.err) == (2, True)

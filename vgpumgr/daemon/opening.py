@@ -1,0 +1,46 @@
+"""The parts that the operations on a real or simulated machine work with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.domain.libvirt import LibvirtHypervisor
+from vgpumgr.host.boot import read_boot_id
+from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.helper import LateRecords
+from vgpumgr.host.machine import Machine
+from vgpumgr.nvml.inventory import read_machine_inventory
+from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.virtio.keeper_channels import KeeperChannels
+
+
+def list_late_processes(machine: Machine) -> list[str]:
+    """Helper processes that may still change the machine, as people read them."""
+    records = LateRecords(machine.run_dir)
+    late = (*records.list_late(), *records.list_orphans())
+    return sorted({f"process {helper.process.pid} ({helper.what})" for helper in late})
+
+
+@contextmanager
+def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAttachments]]:
+    """The parts, and their store; libvirt and state are opened when an operation needs them."""
+    store = SqliteAttachments(machine.state_dir / "state.sqlite")
+    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor:
+        parts = Parts(
+            nvml=nvml,
+            read_inventory=lambda: read_machine_inventory(nvml, machine),
+            hypervisor=hypervisor,
+            channels=KeeperChannels(machine),
+            store=store,
+            clock=SystemClock(),
+            state_dir=machine.state_dir,
+            run_dir=machine.run_dir,
+            boot_id=read_boot_id(machine),
+            is_privileged=machine.is_simulated or os.geteuid() == 0,
+            list_late=lambda: list_late_processes(machine),
+        )
+        yield parts, store

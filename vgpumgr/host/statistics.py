@@ -1,0 +1,98 @@
+"""Counts of operations since the host's boot: a small file in the run directory.
+
+Commands without a daemon and a daemon that restarts count on in the same file. It is no state:
+whoever finds it missing or broken begins anew, as Prometheus expects of counters.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vgpumgr.host.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCounts:
+    """One kind of operation. ``buckets[i]`` counts those that took longer than bound i - 1 and at
+    most bound i; the last one is without bound.
+    """
+
+    op: str
+    outcomes: Mapping[str, int]
+    buckets: tuple[int, ...]
+    duration_sum_s: float
+
+    def add(self, outcome: str, bucket: int, duration_s: float) -> OperationCounts:
+        """With one operation more."""
+        outcomes = {**self.outcomes, outcome: self.outcomes.get(outcome, 0) + 1}
+        buckets = tuple(n + (i == bucket) for i, n in enumerate(self.buckets))
+        total_s = self.duration_sum_s + duration_s
+        return replace(self, outcomes=outcomes, buckets=buckets, duration_sum_s=total_s)
+
+
+class OperationStatistics:
+    """The file. Writers hold the machine's lock; readers need none."""
+
+    def __init__(self, path: Path, bounds_s: Sequence[float]) -> None:
+        self.path = path
+        self._bounds_s = tuple(bounds_s)
+
+    @contextmanager
+    def measure(self, op: str, clock: Clock) -> Iterator[None]:
+        """Counts what happens inside: ``done``, or by the error ``rolled-back`` (exit code 9),
+        ``incomplete`` (10), ``failed``.
+        """
+        began_s = clock.monotonic_s()
+        outcome = "done"
+        try:
+            yield
+        except BaseException as error:
+            code = getattr(error, "exit_code", None)
+            outcome = {9: "rolled-back", 10: "incomplete"}.get(code or 0, "failed")
+            raise
+        finally:
+            self.count(op, outcome, clock.monotonic_s() - began_s)
+
+    def count(self, op: str, outcome: str, duration_s: float) -> None:
+        """Adds one operation; a file that cannot be written is no error of the operation."""
+        counts = {entry.op: entry for entry in self.list_counts()}
+        empty = OperationCounts(op, {}, (0,) * (len(self._bounds_s) + 1), 0.0)
+        bucket = bisect.bisect_left(self._bounds_s, duration_s)
+        counts[op] = counts.get(op, empty).add(outcome, bucket, duration_s)
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self.path.with_suffix(".tmp")
+            temporary.write_text(json.dumps([_as_dict(entry) for entry in counts.values()]))
+            temporary.replace(self.path)
+
+    def list_counts(self) -> tuple[OperationCounts, ...]:
+        """What is counted so far, by name; nothing if the file is missing or broken."""
+        try:
+            entries = json.loads(self.path.read_text(encoding="utf-8"))
+            found = [self._parse(entry) for entry in entries]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return ()
+        return tuple(sorted(found, key=lambda entry: entry.op))
+
+    def _parse(self, entry: Mapping[str, Any]) -> OperationCounts:
+        buckets = tuple(int(count) for count in entry["buckets"])
+        outcomes = {str(key): int(count) for key, count in entry["outcomes"].items()}
+        if len(buckets) != len(self._bounds_s) + 1 or min((*buckets, *outcomes.values())) < 0:
+            raise ValueError("of another version, or broken")
+        return OperationCounts(str(entry["op"]), outcomes, buckets, float(entry["sum_s"]))
+
+
+def _as_dict(entry: OperationCounts) -> dict[str, Any]:
+    return {
+        "op": entry.op,
+        "outcomes": dict(entry.outcomes),
+        "buckets": list(entry.buckets),
+        "sum_s": entry.duration_sum_s,
+    }

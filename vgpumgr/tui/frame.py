@@ -1,0 +1,194 @@
+"""The picture: a view as lines of text, for a terminal of any size and for ``--once``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vgpumgr.tui.details import HELP, describe
+from vgpumgr.tui.rows import Row
+from vgpumgr.tui.view import Page, View
+
+#: narrower than this, lines are cut at the right
+MIN_WIDTH = 60
+_NAMES = ("GPU, SLICE, PROCESS", "USED BY")
+_VM_NAMES = ("VM", "SLICE")
+_FOOTER = "q quit  ? help  / filter  Tab {other}  Enter details  Space fold"
+_TEXT_FOOTER = "q quit  h back  j k scroll"
+
+
+class Tone(StrEnum):
+    """What a line is, for whoever colours it."""
+
+    TITLE = "title"
+    HEADER = "header"
+    PLAIN = "plain"
+    STRONG = "strong"
+    FREE = "free"
+    ALERT = "alert"
+    CURSOR = "cursor"
+    FOOTER = "footer"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, exactly as wide as the picture."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """Columns of a list; memory and load are right-aligned."""
+
+    name: int
+    used_by: int
+    memory: int
+    load: int
+    history: int
+
+    @classmethod
+    def of(cls, width: int) -> Widths:
+        """At 80 columns what fits; more goes to history, users and names alike."""
+        more = max(width, MIN_WIDTH) - 80
+        if more < 0:
+            return cls(24, 20 + min(more + 13, 0), 12, 7, max(13 + more, 0))
+        return cls(24 + more // 4, 20 + more // 2, 12, 7, 13 + more - more // 4 - more // 2)
+
+
+def draw(view: View, width: int, height: int) -> list[Line]:
+    """The whole picture of an interactive terminal: exactly ``height`` lines."""
+    body_height = max(height - 3, 0)
+    if view.page in (Page.DETAILS, Page.HELP):
+        body = _draw_text(view, width, body_height + 1)
+        footer = _TEXT_FOOTER
+    else:
+        body = [_draw_header(view, width), *_draw_list(view, width, body_height)]
+        footer = _FOOTER.format(other="VMs" if view.page is Page.TREE else "GPUs")
+        if view.wanted:
+            footer = f"filter: {view.wanted}  (Escape drops it)"
+    lines = [_draw_title(view, width), *body[: height - 2]]
+    lines += [Line(" " * width)] * (height - 1 - len(lines))
+    lines.append(Line(view.symbols.cut(footer, width), Tone.FOOTER))
+    return lines[:height]
+
+
+def draw_once(view: View, width: int) -> list[str]:
+    """Everything at once, for scripts: all GPUs, then all VMs, nothing cut at the bottom."""
+    lines = [_draw_title(view, width)]
+    for page in (Page.TREE, Page.VMS):
+        view.page = page
+        rows = view.list_rows()
+        lines += [Line(""), _draw_header(view, width)]
+        lines += [_draw_row(view, row, width, at_cursor=False) for row in rows]
+    problems = view.sample.problems if view.sample else ()
+    return [line.text.rstrip() for line in lines] + [f"! {problem}" for problem in problems]
+
+
+def tell_title(view: View) -> str:
+    """The machine and what is on it; or that it does not answer."""
+    sample = view.sample
+    if sample is None or sample.gpus is None:
+        return f"vgpumgr top{_tell_problems(view) or '  asking the machine'}"
+    machine = sample.machine or {}
+    name = machine.get("name")
+    where = f"{name} (simulated)  " if name else ""
+    slices = sum(len(gpu["instances"]) for gpu in sample.gpus)
+    vms = "? VMs" if sample.vms is None else _count(len(sample.vms), "VM")
+    counts = f"{_count(len(sample.gpus), 'GPU')}, {_count(slices, 'slice')}, {vms}"
+    driver = f"  driver {machine.get('driver_version')}"
+    # problems first: a narrow terminal cuts at the right
+    return f"vgpumgr top{_tell_problems(view)}  {where}{counts}{driver}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _tell_problems(view: View) -> str:
+    late = [f"no answer for {view.late_s:.0f} s"] if view.late_s else []
+    problems = view.sample.problems if view.sample else ()
+    return "".join(f"  ! {problem}" for problem in (*late, *problems))
+
+
+def _draw_title(view: View, width: int) -> Line:
+    text = tell_title(view)
+    tone = Tone.ALERT if "  ! " in text else Tone.TITLE
+    return Line(view.symbols.cut(text, width), tone)
+
+
+def _draw_header(view: View, width: int) -> Line:
+    widths = Widths.of(width)
+    name, used_by = _VM_NAMES if view.page is Page.VMS else _NAMES
+    text = " ".join(
+        (
+            view.symbols.cut(name, widths.name),
+            view.symbols.cut(used_by, widths.used_by),
+            "MEMORY".rjust(widths.memory),
+            "LOAD".rjust(widths.load),
+            "HISTORY".rjust(widths.history),
+        )
+    )
+    return Line(text[:width].ljust(width), Tone.HEADER)
+
+
+def _draw_list(view: View, width: int, height: int) -> Iterator[Line]:
+    rows = view.list_rows()
+    at = view.find_cursor(rows)
+    # the cursor stays in sight
+    view.top = min(view.top, at, max(len(rows) - height, 0))
+    view.top = max(view.top, at - height + 1, 0)
+    for number, row in enumerate(rows[view.top : view.top + height], view.top):
+        yield _draw_row(view, row, width, at_cursor=number == at)
+    if not rows:
+        yield Line(view.symbols.cut(_tell_empty(view), width), Tone.FREE)
+
+
+def _tell_empty(view: View) -> str:
+    if view.sample is None:
+        return ""
+    if view.wanted:
+        return f"nothing contains {view.wanted!r}"
+    known = view.sample.vms if view.page is Page.VMS else view.sample.gpus
+    what = "VMs" if view.page is Page.VMS else "GPUs"
+    return f"{what} cannot be read" if known is None else f"no {what}"
+
+
+def _draw_row(view: View, row: Row, width: int, *, at_cursor: bool) -> Line:
+    widths, symbols = Widths.of(width), view.symbols
+    text = " ".join(
+        (
+            symbols.cut(row.name, widths.name),
+            symbols.cut(row.used_by, widths.used_by),
+            symbols.cut(row.memory, widths.memory).strip().rjust(widths.memory),
+            row.load.rjust(widths.load),
+            _draw_history(view, row, widths.history),
+        )
+    )
+    return Line(text[:width].ljust(width), Tone.CURSOR if at_cursor else _choose_tone(row))
+
+
+def _draw_history(view: View, row: Row, width: int) -> str:
+    loads = view.history.read(row.history) if row.history else ()
+    shown = [load for load in loads[-width:] if load is not None] if width else []
+    full = 1.0 if row.ratio else max(shown, default=0.0)
+    return view.symbols.draw_history(loads, width, full)
+
+
+def _choose_tone(row: Row) -> Tone:
+    if row.alert:
+        return Tone.ALERT
+    if row.parent:
+        return Tone.STRONG
+    return Tone.FREE if row.used_by in ("free", "no GPU") else Tone.PLAIN
+
+
+def _draw_text(view: View, width: int, height: int) -> list[Line]:
+    row = view.current()
+    text: Sequence[str] = HELP
+    if view.page is Page.DETAILS:
+        text = list(describe(row)) if row else ["it has gone"]
+    view.top = min(view.top, max(len(text) - height, 0))
+    return [Line(view.symbols.cut(line, width)) for line in text[view.top : view.top + height]]

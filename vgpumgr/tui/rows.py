@@ -1,0 +1,221 @@
+"""The rows of both pages: GPUs with their slices as a tree, VMs as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vgpumgr.model.sizes import format_size
+from vgpumgr.tui.sample import History, Sample, vm_key
+from vgpumgr.tui.symbols import Symbols
+
+_GIB = 1 << 30
+ABSENT = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a page. ``data`` is what its details show; ``history`` the key of its loads, with
+    ``ratio`` for loads from 0 to 1.
+    """
+
+    key: str
+    name: str
+    used_by: str
+    memory: str
+    load: str
+    history: str | None = None
+    ratio: bool = False
+    alert: bool = False
+    parent: bool = False
+    title: str = ""
+    data: Mapping[str, Any] | None = None
+    #: characters of ``name`` that only draw the tree
+    indent: int = 0
+
+    @property
+    def label(self) -> str:
+        """The name without its place in the tree."""
+        return self.name[self.indent :]
+
+
+def list_tree(
+    sample: Sample, history: History, closed: Collection[str], symbols: Symbols
+) -> Iterator[Row]:
+    """GPUs, below each its slices, below each slice the guest's processes."""
+    vms = {vm["name"]: vm for vm in sample.vms or ()}
+    for gpu in sample.gpus or ():
+        is_closed, instances = gpu["uuid"] in closed, gpu["instances"]
+        mark = symbols.closed if is_closed else symbols.open
+        yield _gpu_row(gpu, history, mark if instances or gpu["processes"] else "  ")
+        if is_closed:
+            continue
+        for number, instance in enumerate(instances, 1):
+            last = number == len(instances) and not gpu["processes"]
+            mark = symbols.last if last else symbols.branch
+            yield _slice_row(gpu, instance, vms, history, mark)
+            trunk = "  " if last else symbols.trunk
+            yield from _lane_rows(vms.get(instance["vm"] or ""), "  " + trunk, symbols)
+        yield from _process_rows(gpu, symbols)
+    for lost in sample.lost:
+        name, why = f"  {lost['index']} lost", lost["nvml_text"]
+        key = f"lost:{lost['index']}"
+        yield Row(key, name, why, ABSENT, ABSENT, alert=True, title="Lost GPU", data=lost, indent=2)
+
+
+def list_vms(sample: Sample, history: History) -> Iterator[Row]:
+    """Every VM, those with a slice first."""
+    found = sorted(sample.vms or (), key=lambda vm: (vm["attachment"] is None, vm["name"]))
+    for vm in found:
+        attachment, channel = vm["attachment"], vm["channel"]
+        what = f"{attachment['profile']} {vm['usable'] or 'not usable'}" if attachment else "no GPU"
+        memory = ABSENT
+        if channel and attachment:
+            memory = _memory(channel["memory_bytes"], attachment["memory_bytes"])
+        yield Row(
+            vm["name"],
+            f"{vm['name']} ({vm['state']})",
+            tell_first(vm["problems"]) or what,
+            memory,
+            _rate(history, vm["name"]),
+            vm_key(vm["name"]),
+            alert=bool(vm["problems"]),
+            title="VM",
+            data=vm,
+        )
+
+
+def keep_matching(rows: Sequence[Row], wanted: str) -> list[Row]:
+    """The rows that contain the text, whatever its case, each with the rows that it belongs to."""
+    wanted = wanted.casefold()
+    kept: list[Row] = []
+    open_parents: list[Row] = []
+    for row in rows:
+        depth = row.key.count("/")
+        open_parents = [p for p in open_parents if p.key.count("/") < depth]
+        if wanted in f"{row.name} {row.used_by}".casefold():
+            kept += [p for p in open_parents if p not in kept]
+            kept.append(row)
+        open_parents.append(row)
+    return kept
+
+
+def tell_first(problems: Sequence[str]) -> str:
+    """The first problem, and that there are more."""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"! {problems[0]}{more}" if problems else ""
+
+
+def _gpu_row(gpu: Mapping[str, Any], history: History, mark: str) -> Row:
+    use = gpu["utilisation"]
+    loads = history.read(gpu["uuid"])
+    load = f"{use['gpu_ratio']:.0%}" if use else _per_second(loads[-1] if loads else None)
+    return Row(
+        gpu["uuid"],
+        f"{mark}{gpu['index']} {gpu['model'].removeprefix('NVIDIA ')}",
+        _tell_mig(gpu["mig"]),
+        _memory(gpu["memory_used_bytes"], gpu["memory_total_bytes"]),
+        load,
+        gpu["uuid"],
+        ratio=use is not None,
+        parent=True,
+        title="GPU",
+        data=gpu,
+        indent=len(mark),
+    )
+
+
+def _tell_mig(mig: Mapping[str, Any]) -> str:
+    if mig["current"] != mig["pending"]:
+        return f"MIG {'on' if mig['pending'] else 'off'} after reset"
+    if not mig["current"]:
+        return "MIG off" if mig["supported"] else "no MIG"
+    free = mig["compute_slices"] - mig["compute_slices_used"]
+    return f"{free}/{mig['compute_slices']} slices free"
+
+
+def _slice_row(
+    gpu: Mapping[str, Any],
+    instance: Mapping[str, Any],
+    vms: Mapping[str, Mapping[str, Any]],
+    history: History,
+    mark: str,
+) -> Row:
+    name = instance["vm"]
+    vm = vms.get(name or "")
+    used = [c["memory_used_bytes"] for c in instance["compute_instances"]]
+    known = [value for value in used if value is not None]
+    place = instance["placement"]
+    return Row(
+        f"{gpu['uuid']}/{instance['id']}",
+        f"  {mark}{instance['profile']} at {place['start']}:{place['size']}",
+        _tell_owner(instance, vm),
+        _memory(sum(known), instance["memory_bytes"]) if known else ABSENT,
+        _rate(history, name) if name else ABSENT,
+        vm_key(name) if name else None,
+        alert=bool(vm and vm["problems"]),
+        title="Slice",
+        data={**instance, "of_vm": vm},
+        indent=len(mark) + 2,
+    )
+
+
+def _tell_owner(instance: Mapping[str, Any], vm: Mapping[str, Any] | None) -> str:
+    if vm is not None:
+        return tell_first(vm["problems"]) or f"{vm['name']} ({vm['state']})"
+    if instance["vm"]:
+        return str(instance["vm"])
+    users = [f"{p['name'] or 'process'} ({p['pid']})" for p in instance["processes"]]
+    return ", ".join(users) or "free"
+
+
+def _lane_rows(vm: Mapping[str, Any] | None, indent: str, symbols: Symbols) -> Iterator[Row]:
+    channel = vm["channel"] if vm else None
+    lanes = channel["lanes"] if channel else []
+    for number, lane in enumerate(lanes, 1):
+        mark = symbols.last if number == len(lanes) else symbols.branch
+        yield Row(
+            f"{channel['id']}//{lane['id']}" if channel else "",
+            f"{indent}{mark}{lane['name']} ({lane['pid']})",
+            f"{lane['calls']} calls, {lane['transport']}",
+            format_size(lane["memory_bytes"]),
+            ABSENT,
+            title="Process in the VM",
+            data=lane,
+            indent=len(indent + mark),
+        )
+
+
+def _process_rows(gpu: Mapping[str, Any], symbols: Symbols) -> Iterator[Row]:
+    for number, process in enumerate(gpu["processes"], 1):
+        mark = symbols.last if number == len(gpu["processes"]) else symbols.branch
+        memory = process["memory_bytes"]
+        yield Row(
+            f"{gpu['uuid']}/p{process['pid']}",
+            f"  {mark}{process['name'] or 'process'} ({process['pid']})",
+            f"{process['kind']} on the host",
+            ABSENT if memory is None else format_size(memory),
+            ABSENT,
+            title="Process on the host",
+            data=process,
+            indent=len(mark) + 2,
+        )
+
+
+def _memory(used_bytes: int, total_bytes: int) -> str:
+    return f"{used_bytes / _GIB:.1f}/{total_bytes / _GIB:.0f} GiB"
+
+
+def _rate(history: History, name: str) -> str:
+    loads = history.read(vm_key(name))
+    return _per_second(loads[-1] if loads else None)
+
+
+def _per_second(rate: float | None) -> str:
+    if rate is None:
+        return ABSENT
+    for limit, unit, scale in ((1e3, "", 1.0), (1e6, "k", 1e3)):
+        if rate < limit:
+            return f"{rate / scale:.{0 if rate >= 10 * scale or not unit else 1}f}{unit}/s"
+    return f"{rate / 1e6:.1f}M/s"

@@ -1,0 +1,121 @@
+"""What is on the machine at one moment, from the application's documents, and what changes between
+two moments.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vgpumgr.errors import VgpumgrError
+from vgpumgr.host.clock import Clock
+
+#: as many as a wide terminal shows
+HISTORY = 120
+
+Call = Callable[[str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at the machine; ``problems`` says what could not be read. GPUs None: nothing was."""
+
+    monotonic_s: float
+    wall_s: float
+    machine: Mapping[str, Any] | None = None
+    gpus: Sequence[Mapping[str, Any]] | None = None
+    lost: Sequence[Mapping[str, Any]] = ()
+    vms: Sequence[Mapping[str, Any]] | None = None
+    problems: tuple[str, ...] = ()
+
+
+def take_sample(call: Call, clock: Clock) -> Sample:
+    """Asks for GPUs and VMs; what fails is told and hides nothing else."""
+    problems: list[str] = []
+    listing = _try(call, "list_gpus", problems) or {}
+    vms = _try(call, "list_vms", problems)
+    return Sample(
+        monotonic_s=clock.monotonic_s(),
+        wall_s=clock.wall_s(),
+        machine=listing.get("machine"),
+        gpus=listing.get("gpus"),
+        lost=listing.get("lost", ()),
+        vms=vms["vms"] if vms else None,
+        problems=tuple(problems),
+    )
+
+
+def _try(call: Call, operation: str, problems: list[str]) -> dict[str, Any] | None:
+    try:
+        return call(operation)
+    except VgpumgrError as error:
+        problems.append(f"{error.error}: {error.cause}" if error.cause else error.error)
+        return None
+
+
+@dataclass
+class History:
+    """Loads of the last samples by the key of their row: a GPU's utilisation (0 to 1), a VM's
+    forwarded calls per second.
+    """
+
+    last: Sample | None = None
+    loads: dict[str, deque[float | None]] = field(default_factory=dict)
+
+    def add(self, sample: Sample) -> None:
+        """Takes a sample in. Rows that are gone are forgotten; unknown values leave a gap."""
+        found = dict(self._measure(sample))
+        if sample.gpus is None:
+            # nothing is known: nobody is gone
+            found = dict.fromkeys(self.loads) | found
+        self.loads = {key: self._extend(self.loads.get(key), value) for key, value in found.items()}
+        if sample.gpus is not None:
+            self.last = sample
+
+    def read(self, key: str) -> tuple[float | None, ...]:
+        """The loads of a row, oldest first."""
+        return tuple(self.loads.get(key, ()))
+
+    def _extend(
+        self, values: deque[float | None] | None, value: float | None
+    ) -> deque[float | None]:
+        values = values if values is not None else deque(maxlen=HISTORY)
+        values.append(value)
+        return values
+
+    def _measure(self, sample: Sample) -> Iterable[tuple[str, float | None]]:
+        rates = self._measure_rates(sample)
+        for gpu in sample.gpus or ():
+            use = gpu["utilisation"]
+            own = [rates[vm] for i in gpu["instances"] if (vm := i["vm"]) in rates]
+            known = [rate for rate in own if rate is not None]
+            yield gpu["uuid"], use["gpu_ratio"] if use else sum(known) if known else None
+        for name, rate in rates.items():
+            yield vm_key(name), rate
+
+    def _measure_rates(self, sample: Sample) -> dict[str, float | None]:
+        before = {vm["name"]: vm for vm in (self.last.vms if self.last else None) or ()}
+        passed_s = sample.monotonic_s - self.last.monotonic_s if self.last else 0.0
+        return {
+            vm["name"]: _rate(before.get(vm["name"]), vm, passed_s)
+            for vm in sample.vms or ()
+            if vm["channel"]
+        }
+
+
+def vm_key(name: str) -> str:
+    """The key of a VM's history."""
+    return f"vm:{name}"
+
+
+def _rate(
+    before: Mapping[str, Any] | None, now: Mapping[str, Any], passed_s: float
+) -> float | None:
+    """Calls per second; None for the first sample, another worker, or no keeper."""
+    old, new = (before or {}).get("channel"), now["channel"]
+    if not old or not new["running"] or passed_s <= 0 or old["worker_pid"] != new["worker_pid"]:
+        return None
+    moved = int(new["calls"]) - int(old["calls"])
+    return moved / passed_s if moved >= 0 else None
