@@ -184,6 +184,10 @@ class Settler:
     def _close(self, journal: Journal, found: Interrupted) -> None:
         if found.op:
             records = self._parts.store.list_attachments()
+            for record in records:
+                if record.id == found.attachment and record.controllers_before is not None:
+                    # devices that were being given again: from now on the definition counts as it is
+                    self._parts.store.save_attachment(replace(record, controllers_before=None))
             exists = any(record.id == found.attachment for record in records)
             journal.append(found.op, "end", {"outcome": "recovered", "exists": exists})
 
