@@ -39,7 +39,7 @@ from vgpumgr.sim import machine as machines
 
 pytestmark = pytest.mark.native
 
-EXAMPLES, STEPS, LEAST = 215, 50, 10_000
+EXAMPLES, STEPS, LEAST = 230, 50, 10_000
 VMS = ("vm01", "vm02", "vm03", "vm04")
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "1g.10gb+me", "1g.20gb")
 TARGETS: tuple[tuple[str | TargetInstance, ...], ...] = (
