@@ -27,6 +27,11 @@ from vgpumgr.daemon.gpu_view import (
     index_owners,
 )
 from vgpumgr.daemon.guest_package import write_guest_package
+from vgpumgr.daemon.layout_documents import (
+    LayoutAssertDocument,
+    LayoutFileDocument,
+    LayoutPlanDocument,
+)
 from vgpumgr.daemon.room import describe_defrag, describe_why
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
@@ -37,11 +42,6 @@ from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
-    from vgpumgr.daemon.layout_documents import (
-        LayoutAssertDocument,
-        LayoutFileDocument,
-        LayoutPlanDocument,
-    )
     from vgpumgr.daemon.layouts import LayoutService, RunLayout
 
 

@@ -9,12 +9,16 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
+from vgpumgr.daemon.layouts import LayoutService
+from vgpumgr.daemon.restore import TIMEOUT_S
 from vgpumgr.plan.attach import HELLO_TIMEOUT_S, MAX_HELLO_TIMEOUT_S
 
 #: names, selectors: no control characters, and short
 Text = Annotated[
     str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")
 ]
+#: a file's content; the reader of the file has its own, narrower bounds
+FileText = Annotated[str, StringConstraints(max_length=1 << 20)]
 
 
 class Body(BaseModel):
@@ -39,8 +43,66 @@ class AttachBody(Body):
     dry_run: bool = False
 
 
+class LayoutBody(Body):
+    """``plan_layout``: a layout file's or a saved plan's text, and where it came from."""
+
+    text: FileText
+    source: Text
+    name: Text | None = None
+    allow: list[Text] = []
+
+
+class AssertLayoutBody(Body):
+    """``assert_layout``."""
+
+    text: FileText
+    source: Text
+    name: Text | None = None
+
+
+class ApplyLayoutBody(LayoutBody):
+    """``apply_layout``; ``expected`` is the digest of the plan that was shown."""
+
+    dry_run: bool = False
+    expected: Text | None = None
+
+
+class RestoreMigBody(Body):
+    """``restore_mig``: as ``apply_layout``, of a checkpoint."""
+
+    text: FileText
+    source: Text
+    allow: list[Text] = []
+    dry_run: bool = False
+    expected: Text | None = None
+
+
+class MigModeBody(Body):
+    """``set_mig_mode``."""
+
+    gpu: Text
+    enabled: bool
+    dry_run: bool = False
+    expected: Text | None = None
+
+
+class RestoreBody(Body):
+    """``restore``."""
+
+    timeout_s: float = Field(TIMEOUT_S, gt=0, le=3600, allow_inf_nan=False)
+
+
 #: operation to its body, or to the function that its keywords go to
-BODIES: Mapping[str, type[Body] | Callable[..., Any]] = {"attach": AttachBody}
+BODIES: Mapping[str, type[Body] | Callable[..., Any]] = {
+    "attach": AttachBody,
+    "plan_layout": LayoutBody,
+    "assert_layout": AssertLayoutBody,
+    "apply_layout": ApplyLayoutBody,
+    "restore_mig": RestoreMigBody,
+    "export_layout": LayoutService.export,
+    "set_mig_mode": MigModeBody,
+    "restore": RestoreBody,
+}
 
 
 def find_fields(operation: str, method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:

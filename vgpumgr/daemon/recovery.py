@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.recovery_documents import (
     ActionDocument,
@@ -94,6 +95,10 @@ class Recovery:
             settler = Settler(self._parts)
             settler.start_journal_anew()
             settler.settle()
+            settler.actions += [
+                ActionDocument(subject="layout", text=note, done=True)
+                for note in settle_layouts(self._parts)
+            ]
             settler.rebuild_records(self._look())
             observed = settler.observe()
             repair = _Repair(self._parts, observed)

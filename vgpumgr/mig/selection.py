@@ -29,7 +29,7 @@ def select_gpu(gpus: Sequence[Gpu], selector: str) -> Gpu:
 
 
 def _is_exact(gpu: Gpu, text: str) -> bool:
-    if text.isdigit() and len(text) <= 3:
+    if text.isascii() and text.isdigit() and len(text) <= 3:
         return gpu.index == int(text)
     return text.lower() in (name.lower() for name in _names(gpu)) or _is_address(gpu, text)
 

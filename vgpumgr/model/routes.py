@@ -82,6 +82,22 @@ ROUTES: tuple[Route, ...] = (
         "POST", f"{API}/attachments/{{vm}}/detach", "detach", _LONG, _ADMIN,
         "Take a VM's slice back.", "vm",
     ),
+    Route("GET", f"{API}/status", "status", _READ, _VIEWER, "Is all as recorded?", urgent=True),
+    Route("GET", f"{API}/diff", "diff", _READ, _VIEWER, "What differs from the record."),
+    Route("POST", f"{API}/recover", "recover", _LONG, _ADMIN, "Settle and repair."),
+    Route("POST", f"{API}/restore", "restore", _LONG, _ADMIN, "Bring back what a boot took."),
+    Route("GET", f"{API}/mig/why", "why", _READ, _VIEWER, "Why a profile cannot be had now."),
+    Route("GET", f"{API}/mig/defrag", "plan_defrag", _READ, _VIEWER, "Moves that make room."),
+    Route(
+        "POST", f"{API}/mig/layout/plan", "plan_layout", _READ, _VIEWER,
+        "The least change that brings the GPUs to a layout.", "layout",
+    ),
+    Route("POST", f"{API}/mig/layout/assert", "assert_layout", _READ, _VIEWER, "What differs."),
+    Route("GET", f"{API}/mig/layout/export", "export_layout", _READ, _VIEWER, "As a file."),
+    Route("POST", f"{API}/mig/layout/apply", "apply_layout", _LONG, _ADMIN, "Do it.", "layout"),
+    Route("GET", f"{API}/mig/checkpoint", "checkpoint_mig", _READ, _VIEWER, "As a checkpoint."),
+    Route("POST", f"{API}/mig/restore", "restore_mig", _LONG, _ADMIN, "Undo to one.", "layout"),
+    Route("POST", f"{API}/mig/mode", "set_mig_mode", _LONG, _ADMIN, "MIG mode.", "layout"),
 )  # fmt: skip
 
 #: what the daemon answers itself
