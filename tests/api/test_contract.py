@@ -21,6 +21,8 @@ from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES
 
 ROOT = Path(__file__).parents[2]
 CASES = 250
+#: one process sends them all, so that they can be counted
+pytestmark = pytest.mark.xdist_group("contract")
 SENT: list[int] = []
 OPERATIONS = [
     r.operation for r in (*ROUTES, *SYSTEM_ROUTES)

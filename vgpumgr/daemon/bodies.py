@@ -40,6 +40,7 @@ class AttachBody(Body):
     hello_timeout_s: float = Field(
         HELLO_TIMEOUT_S, ge=0, le=MAX_HELLO_TIMEOUT_S, allow_inf_nan=False
     )
+    spread: bool = False
     dry_run: bool = False
 
 

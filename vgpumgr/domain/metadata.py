@@ -41,3 +41,5 @@ class AttachmentNote(Element):
     mig_mode: Annotated[bool | None, At("@migmode", ON_OFF)] = None
     #: what libvirt added for our devices: ``TYPE:INDEX:MODEL``, separated by spaces
     controllers: Annotated[str | None, At("@controllers")] = None
+    #: whom QEMU ran as, ``UID:GID``: the channel's sockets are made for this user before libvirt is up
+    qemu_owner: Annotated[str | None, At("@qemuowner")] = None

@@ -31,6 +31,7 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         created_s=repr(record.created_s),
         mig_mode=record.mig_mode_enabled,
         controllers=controllers or None,
+        qemu_owner="{}:{}".format(*record.qemu_owner) if record.qemu_owner else None,
     )
 
 
@@ -75,7 +76,15 @@ def _rebuild(vm: Vm, note: AttachmentNote) -> AttachmentRecord:
         mig_mode_enabled=bool(note.mig_mode),
         controllers=tuple(map(_read_controller, (note.controllers or "").split())),
         gpu_instance_id=mig.gpu_instance_id if mig else None,
+        qemu_owner=_read_owner(note.qemu_owner),
     )
+
+
+def _read_owner(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    uid, gid = text.split(":")
+    return int(uid), int(gid)
 
 
 def _given(value: int | None) -> int:

@@ -13,7 +13,7 @@ from vgpumgr.errors import AlreadyAttachedError, StoreError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.slice import SliceOwner
 from vgpumgr.plan.record import AttachmentRecord
-from vgpumgr.store.database import COLUMNS, Database
+from vgpumgr.store.database import COLUMNS, DAMAGE, Database
 
 
 class SqliteAttachments:
@@ -83,7 +83,7 @@ class SqliteAttachments:
                 for text, crc in connection.execute("SELECT record, crc FROM attachment"):
                     with contextlib.suppress(StoreError):
                         kept.append(_decode_record(text, crc))
-        except sqlite3.Error:
+        except DAMAGE:
             pass  # what was read until then is good
         self._database.move_aside()
         return tuple(kept)

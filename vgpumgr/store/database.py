@@ -38,6 +38,9 @@ MIGRATIONS: tuple[str, ...] = (
 _APPLICATION_ID = 0x76670000
 COLUMNS = "id, vm_uuid, vm_name, gpu, state, created_s, record, crc"
 
+#: how a damaged file shows: SQLite quotes damaged names in its messages, which then are no text
+DAMAGE = (sqlite3.Error, OSError, UnicodeDecodeError)
+
 
 class Database:
     """A state file; made at the first write, readable before that as if empty."""
@@ -68,7 +71,7 @@ class Database:
         try:
             with closing(opener()) as connection, connection:
                 yield connection
-        except (sqlite3.Error, OSError) as error:
+        except DAMAGE as error:
             raise StoreError(
                 "cannot use the state file",
                 cause=f"{self.path}: {error}",
@@ -101,7 +104,7 @@ class Database:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return self._connect()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise
             self.move_aside()
@@ -153,7 +156,7 @@ class Database:
             if self._is_really_newer():
                 raise
             return str(error)
-        except (sqlite3.Error, OSError) as error:
+        except DAMAGE as error:
             return str(error)
         return None if answers == ["ok"] else answers[0]
 
@@ -163,7 +166,7 @@ class Database:
             with closing(sqlite3.connect(self.path)) as connection:
                 again = int(connection.execute("PRAGMA application_id").fetchone()[0])
                 return again == _APPLICATION_ID + self._version(connection)
-        except sqlite3.Error:
+        except DAMAGE:
             return False
 
     def move_aside(self) -> None:
