@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
+import sys
 from collections.abc import Callable
 from functools import cached_property, partial
 from types import TracebackType
@@ -63,7 +64,9 @@ class LibvirtHypervisor:
     def close(self) -> None:
         """Closes the connection; without one nothing happens. A late libvirt is not waited for."""
         connection, self._connection = self._connection, None
-        if connection is not None:
+        # no thread can be started while the interpreter ends, and waiting for one would never end; the connection
+        # goes with the process then
+        if connection is not None and not sys.is_finalizing():
             try:
                 run_with_deadline(connection.close, self._timeout_s)
             except (LateCallError, self._lib.libvirtError):

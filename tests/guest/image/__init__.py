@@ -30,7 +30,8 @@ SYSTEM_LIBRARIES = (
 
 def cache() -> Path:
     """Where set-up keeps what it made."""
-    return Path(os.environ["VGPUMGR_CACHE"])
+    default = Path(__file__).resolve().parents[3] / ".cache"
+    return Path(os.environ.get("VGPUMGR_CACHE", default))
 
 
 def kernel() -> Path:
