@@ -1,0 +1,13 @@
+"""Bodies of the API say what the operations take: a field that one has and the other lacks is refused by the daemon."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from vgpumgr.daemon.bodies import AttachBody
+from vgpumgr.plan.attach import AttachRequest
+
+
+def test_attach_over_http_takes_what_attach_takes() -> None:
+    wanted = {field.name for field in fields(AttachRequest)} | {"dry_run"}
+    assert set(AttachBody.model_fields) == wanted
