@@ -69,7 +69,7 @@ def q35(*controllers: Controller) -> Domain:
 
 def test_the_documents(golden: Callable[[str, str], None]) -> None:
     slot = GuestPciAddress(bus=5)
-    devices = {
+    devices: dict[str, tuple[PciHostdev | MdevHostdev, ...]] = {
         "one function": pci_hostdevs("7f3a", [GPU]),
         "a GPU that draws, with its audio function, in one slot": pci_hostdevs(
             "7f3a", [GivenFunction(GPU.address, rom=True), AUDIO], slot
