@@ -94,6 +94,22 @@ from vgpumgr.errors.layouts import (
     PlanOutdatedError,
     SliceNotFoundError,
 )
+from vgpumgr.errors.vgpu import (
+    VgpuAmbiguousError,
+    VgpuAttributeError,
+    VgpuBusyError,
+    VgpuDefinedError,
+    VgpuDefinitionError,
+    VgpuForeignError,
+    VgpuNoRoomError,
+    VgpuNotFoundError,
+    VgpuNotSupportedError,
+    VgpuParentGoneError,
+    VgpuReleasingError,
+    VgpuTakenError,
+    VgpuTypeAmbiguousError,
+    VgpuTypeNotFoundError,
+)
 
 __all__ = [
     "AccessDeniedError",
@@ -174,6 +190,20 @@ __all__ = [
     "SysfsPermissionError",
     "TooManyStuckError",
     "UsageError",
+    "VgpuAmbiguousError",
+    "VgpuAttributeError",
+    "VgpuBusyError",
+    "VgpuDefinedError",
+    "VgpuDefinitionError",
+    "VgpuForeignError",
+    "VgpuNoRoomError",
+    "VgpuNotFoundError",
+    "VgpuNotSupportedError",
+    "VgpuParentGoneError",
+    "VgpuReleasingError",
+    "VgpuTakenError",
+    "VgpuTypeAmbiguousError",
+    "VgpuTypeNotFoundError",
     "VgpumgrError",
     "VmNotFoundError",
 ]
