@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.domain.hypervisor import Hypervisor
 from vgpumgr.host.clock import Clock
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.passthrough.control import PciControl, make_absent
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
 from vgpumgr.plan.world import World
@@ -32,6 +33,7 @@ class Parts:
     is_privileged: bool
     #: helper processes past their deadline, or of a command that was killed, as people read them
     list_late: Callable[[], Sequence[str]] = tuple
+    pci: PciControl = field(default_factory=make_absent)
 
     def make_world(self, record: AttachmentRecord | None) -> World:
         """The world of one operation."""
