@@ -14,7 +14,9 @@ from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.passthrough.control import HostPci
 from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.store.pci import PciFile
 from vgpumgr.virtio.keeper_channels import KeeperChannels
 
 
@@ -42,5 +44,6 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             boot_id=read_boot_id(machine),
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
+            pci=HostPci(machine, PciFile(machine.state_dir / "passthrough.json")),
         )
         yield parts, store

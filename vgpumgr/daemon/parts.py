@@ -11,6 +11,7 @@ from vgpumgr.host.clock import Clock
 from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.passthrough.control import PciControl, make_absent
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
 from vgpumgr.plan.vgpu_record import NoVgpuStore, VgpuStore
@@ -36,6 +37,7 @@ class Parts:
     list_late: Callable[[], Sequence[str]] = tuple
     vgpus: VgpuControl = field(default_factory=NoVgpus)
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
+    pci: PciControl = field(default_factory=make_absent)
 
     def make_world(self, record: AttachmentRecord | None) -> World:
         """The world of one operation."""
@@ -48,6 +50,7 @@ class Parts:
             maybe_record=record,
             vgpus=self.vgpus,
             vgpu_store=self.vgpu_store,
+            pci=self.pci,
         )
 
     def open_journal(self) -> Journal:

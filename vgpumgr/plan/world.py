@@ -13,6 +13,7 @@ from vgpumgr.host.clock import Clock
 from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.codec import encode
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.passthrough.control import PciControl, make_absent
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
 from vgpumgr.plan.vgpu_record import NoVgpuStore, VgpuStore
 from vgpumgr.virtio.channel import Channels
@@ -44,6 +45,7 @@ class World:
     hello: bool = False
     vgpus: VgpuControl = field(default_factory=NoVgpus)
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
+    pci: PciControl = field(default_factory=make_absent)
 
     @property
     def record(self) -> AttachmentRecord:
