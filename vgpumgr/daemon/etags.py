@@ -23,8 +23,9 @@ def describe_state(document: Document) -> object | None:
         return _gpu_state(document.gpu) if document.gpu else None
     if isinstance(document, VmShowDocument):
         vm = document.vm
-        attachment = vm.attachment.model_dump(mode="json") if vm.attachment else None
-        return [vm.uuid, vm.name, attachment, vm.devices_config]
+        # when the guest can use them changes by itself
+        attachments = [a.model_dump(mode="json", exclude={"usable"}) for a in vm.attachments]
+        return [vm.uuid, vm.name, attachments, vm.devices_config]
     return None
 
 

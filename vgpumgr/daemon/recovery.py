@@ -183,23 +183,16 @@ class _Repair:
             self._records[record.id] = renamed
             return f"follows the VM, which is called {vm.name} now"
         if drift.kind is DriftKind.NOTE_GONE:
-            scope = Scope.CONFIG if vm.config is not None else Scope.LIVE
-            note = WriteNote(
-                vm.name, vm.uuid, scope, record.id, record.profile, str(record.backend)
-            )
-            self._run(drift, record, note)
+            self._run(drift, record, WriteNote(vm.name, vm.uuid, record.id))
             return "wrote the note in its metadata again"
         if drift.kind is DriftKind.DEVICE_GONE and policy.readd and vm.config is not None:
             return self._readd(drift, record, vm)
         return None
 
     def _restart(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
-        transport = record.transport
-        start = StartChannel(
-            record.id, vm.name, transport.has_ring, transport.has_serial, RING_BYTES
-        )
+        start = StartChannel(record.id, vm.name, record.has_ring, record.has_serial, RING_BYTES)
         self._run(drift, record, start)
-        ring = vm.is_active and transport.has_ring
+        ring = vm.is_active and record.has_ring
         return "started its keeper again" + (
             "; the running guest has its ring again from its next start" if ring else ""
         )

@@ -7,7 +7,6 @@ any time, does only what is missing, and destroys nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -108,9 +107,11 @@ class Restorer:
                 self.problems.append(f"{what}: no slice of that size stands at {record.placement}")
                 continue
             changed = ref != record.mig
-            bound = replace(record, mig=ref, gpu_instance_id=ref.gpu_instance_id)
+            bound = record.with_mig(ref=ref, gpu_instance_id=ref.gpu_instance_id)
             if changed:
                 self._parts.store.save_attachment(bound)
+            if record.channel is None:
+                continue
             if self._needs_start(bound, changed) and self._try(what, partial(self._start, bound)):
                 started.append(bound)
         for record in started:
@@ -134,15 +135,16 @@ class Restorer:
 
     def _start(self, record: AttachmentRecord) -> None:
         assert record.mig is not None
+        assert record.channel is not None
         self._parts.channels.start(
             ChannelSpec(
                 id=record.id,
                 vm_name=record.vm_name,
                 cuda_device=str(record.mig.uuid),
-                ring=record.transport.has_ring,
-                serial=record.transport.has_serial,
+                ring=record.has_ring,
+                serial=record.has_serial,
                 memory_bytes=RING_BYTES,
-                socket_owner=record.qemu_owner,
+                socket_owner=record.channel.qemu_owner,
             )
         )
 

@@ -80,6 +80,11 @@ class Controller(Element):
     address: Annotated[GuestPciAddress | None, Inside("address", having=(("type", "pci"),))] = None
 
 
+def attachment_of(alias: str) -> str:
+    """The id of the attachment that a device with an alias of ours belongs to."""
+    return alias.removeprefix(ALIAS_PREFIX).split("-")[0]
+
+
 def ring_alias(attachment: str) -> str:
     """Alias of an attachment's shared memory."""
     return f"{ALIAS_PREFIX}{attachment}-ring"
