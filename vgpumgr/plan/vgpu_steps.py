@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from vgpumgr.errors import (
+    HelperDiedError,
+    HelperLateError,
     VgpuBusyError,
     VgpuForeignError,
     VgpumgrError,
@@ -126,7 +128,7 @@ class DeleteVgpu:
         if record is None or not record.takes_room:
             self._check_gone(world)
             return
-        self._await_release(world)
+        self._await_release(world, record)
         _remove(world, record)
 
     def undo(self, world: VgpuWorld) -> None:
@@ -148,13 +150,12 @@ class DeleteVgpu:
                 hint=f"vgpumgr mdev adopt {self.spec.uuid}",
             )
 
-    def _await_release(self, world: VgpuWorld) -> None:
+    def _await_release(self, world: VgpuWorld, record: VgpuRecord) -> None:
         held_by: tuple[str, ...] = ()
 
         def is_free() -> bool:
             nonlocal held_by
-            device = world.vgpus.find_device(self.spec)
-            held_by = world.vgpus.list_holders(device) if device else ()
+            held_by = list_holders(world.vgpus, record)
             return not held_by
 
         if not world.wait(is_free, RELEASE_TIMEOUT_S):
@@ -167,10 +168,28 @@ class DeleteVgpu:
             raise NothingDoneError(error)
 
 
+def list_holders(vgpus: VgpuControl, record: VgpuRecord) -> tuple[str, ...]:
+    """Who has a vGPU of ours open, also where it has been removed from under him."""
+    device = vgpus.find_device(record.spec)
+    if device is not None:
+        return vgpus.list_holders(device)
+    if record.state is not VgpuState.RELEASING or record.iommu_group is None:
+        return ()
+    if any(other.iommu_group == record.iommu_group for other in vgpus.read_host().devices):
+        return ()  # the group's number was given away: it is released
+    return vgpus.list_group_holders(record.iommu_group)
+
+
 def _remove(world: VgpuWorld, record: VgpuRecord) -> None:
     """Until it is really gone, its record says so: its room is not given away."""
     world.vgpu_store.save_vgpu(replace(record, state=VgpuState.RELEASING))
-    world.vgpus.delete(record.spec)
+    try:
+        world.vgpus.delete(record.spec)
+    except (HelperLateError, HelperDiedError):
+        raise  # it may yet go
+    except VgpumgrError:
+        world.vgpu_store.save_vgpu(record)
+        raise
     _forget(world.vgpu_store, record)
 
 
