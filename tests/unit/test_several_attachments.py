@@ -13,6 +13,7 @@ from vgpumgr.domain.metadata import AttachmentNote, read_notes, write_notes
 from vgpumgr.errors import (
     AlreadyAttachedError,
     LibvirtError,
+    LockHeldError,
     NotAttachedError,
     RolledBackError,
     SeveralAttachmentsError,
@@ -76,7 +77,7 @@ def test_which_one_must_be_said(bench: Bench) -> None:
         with pytest.raises(SeveralAttachmentsError) as caught:
             bench.service.detach("vm01", attachment=which)
         assert all(id_ in " ".join(caught.value.held_by) for id_ in ids)
-    with pytest.raises(NotAttachedError, match="has no attachment '3g.40gb'"):
+    with pytest.raises(NotAttachedError, match=r"has no attachment '3g\.40gb'"):
         bench.service.detach("vm01", attachment="3g.40gb")
     assert bench.snapshot() == before
 
@@ -119,10 +120,14 @@ def test_two_administrators_at_once(bench: Bench) -> None:
     outcomes: list[object] = []
 
     def work(add: bool) -> None:
-        try:
-            outcomes.append(attach(bench, add=add))
-        except AlreadyAttachedError as error:
-            outcomes.append(error)
+        while True:
+            try:
+                outcomes.append(attach(bench, add=add))
+            except AlreadyAttachedError as error:
+                outcomes.append(error)
+            except LockHeldError:
+                continue  # the bench's clock runs ahead: nobody waits for the lock long enough
+            return
 
     for add in (False, True):
         threads = [threading.Thread(target=work, args=(add,)) for _ in range(2)]

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import (
     AttachDocument,
@@ -168,18 +169,23 @@ class AttachmentService:
         self, selector: str, attachment: str | None, every: bool, *, dry_run: bool = False
     ) -> Iterator[tuple[AttachmentRecord | None, Plan[World]]]:
         """The plans, each made when the one before it is through with (or, in a dry run, as if)."""
-        records = tuple(self._parts.store.list_attachments())
-        chosen = choose_attachments(records, selector, attachment, every)
+        chosen = choose_attachments(
+            self._parts.store.list_attachments(), selector, attachment, every
+        )
         if not chosen:
             # a name that libvirt does not know is an unknown VM; one that it does may have
             # leftovers
             yield None, plan_cleanup(self._parts.hypervisor.read_vm(selector))
+        observed: DetachObserved | None = None
         for id_ in [record.id for record in chosen]:
-            record = next(r for r in records if r.id == id_)
-            gpus = self._parts.read_inventory().gpus
-            yield record, plan_detach(DetachObserved(record, self._find_vm(record), gpus, records))
-            now = leave_out(records, record) if dry_run else self._parts.store.list_attachments()
-            records = tuple(now)
+            observed = leave_out(observed) if dry_run and observed else self._observe()
+            record = next(r for r in observed.records if r.id == id_)
+            observed = replace(observed, record=record, vm=self._find_vm(record))
+            yield record, plan_detach(observed)
+
+    def _observe(self) -> DetachObserved:
+        records = self._parts.store.list_attachments()
+        return DetachObserved(records[0], None, self._parts.read_inventory().gpus, records)
 
     def _describe_detached(
         self, dry_run: bool, plans: Sequence[Plan[World]], notes: list[str]

@@ -199,7 +199,10 @@ class _Repair:
 
     def _readd(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
         paths, missing = self._parts.channels.paths(record.id), list_missing_devices(record, vm)
-        devices = (ring_device(record.id, paths.ring), control_device(record.id, paths.control))
+        devices = (
+            ring_device(record.id, paths.ring),
+            control_device(record.id, paths.control, record.number),
+        )
         wanted = tuple(device for device in devices if device.alias in missing)
         self._run(drift, record, AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None))
         return f"gave its definition {' and '.join(missing)} again"

@@ -14,7 +14,8 @@ from vgpumgr.domain.declare import NUMBER, ON_OFF, At, Element, Inside, hexadeci
 
 #: libvirt keeps aliases that begin so as the user chose them; the rest of the name is ours.
 ALIAS_PREFIX = "ua-vgpumgr-"
-CHANNEL_NAME = "org.vgpumgr.0"
+#: name of a port in the guest, before the number of its attachment in the VM
+CHANNEL_NAME = "org.vgpumgr."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +107,14 @@ def ring_device(attachment: str, server_path: str) -> Shmem:
     )
 
 
-def control_device(attachment: str, socket_path: str) -> Channel:
-    """The virtio-serial channel of an attachment; QEMU listens, the worker's side connects."""
+def control_device(attachment: str, socket_path: str, number: int = 0) -> Channel:
+    """The virtio-serial channel of an attachment; QEMU listens, the worker's side connects. QEMU
+    wants another name for each port, and the guest finds it by that.
+    """
     return Channel(
         source_mode="bind",
         source_path=socket_path,
         target_type="virtio",
-        target_name=CHANNEL_NAME,
+        target_name=f"{CHANNEL_NAME}{number}",
         alias=control_alias(attachment),
     )

@@ -308,7 +308,8 @@ def _devices(
     if transport.has_ring and (parts is None or parts.ring):
         devices.append(ring_device(observed.id, observed.paths.ring))
     if transport.has_serial and (parts is None or parts.serial):
-        devices.append(control_device(observed.id, observed.paths.control))
+        number = lowest_free_number(observed.records, observed.vm.uuid)
+        devices.append(control_device(observed.id, observed.paths.control, number))
     return tuple(devices)
 
 

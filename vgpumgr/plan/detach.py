@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vgpumgr.domain.devices import control_alias, ring_alias
 from vgpumgr.domain.hypervisor import Scope, Vm
@@ -160,15 +160,20 @@ def merge_detaches(plans: Sequence[Plan[World]]) -> Plan[World]:
     return Plan("detach", plans[0].subject, steps, OnFailure.STOP, notes, result)
 
 
-def leave_out(
-    records: Sequence[AttachmentRecord], gone: AttachmentRecord
-) -> list[AttachmentRecord]:
-    """The records as they are to be once one of them is detached."""
-    left = [record for record in records if record.id != gone.id]
+def leave_out(observed: DetachObserved) -> DetachObserved:
+    """What there is to be once the attachment is detached; its record is still that one's."""
+    gone = observed.record
+    left = [record for record in observed.records if record.id != gone.id]
     heir = next((r for r in left if r.gpu == gone.gpu and r.mig_part), None)
-    if heir is None or not gone.mig_mode_enabled:
-        return left
-    return [r.with_mig(mode_enabled=True) if r is heir else r for r in left]
+    if heir is not None and gone.mig_mode_enabled:
+        left = [r.with_mig(mode_enabled=True) if r is heir else r for r in left]
+    gpus = [
+        replace(gpu, instances=tuple(i for i in gpu.instances if i.placement != gone.placement))
+        if gpu.uuid == gone.gpu
+        else gpu
+        for gpu in observed.gpus
+    ]
+    return replace(observed, records=left, gpus=gpus)
 
 
 def _mode_steps(observed: DetachObserved, gpu: Gpu) -> tuple[list[Step[World]], list[str]]:
