@@ -48,6 +48,7 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             boot_id=boot_id,
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
+            has_iommufd=machine.path("/dev/iommu").exists,
             pci=HostPci(machine, PciFile(machine.state_dir / "passthrough.json")),
             vgpus=vgpus,
             vgpu_store=VgpuFile(machine.state_dir / VGPUS_FILE, boot_id),

@@ -35,6 +35,8 @@ class Parts:
     is_privileged: bool
     #: helper processes past their deadline, or of a command that was killed, as people read them
     list_late: Callable[[], Sequence[str]] = tuple
+    #: whether the kernel gives devices to VMs by /dev/iommu
+    has_iommufd: Callable[[], bool] = bool
     vgpus: VgpuControl = field(default_factory=NoVgpus)
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
     pci: PciControl = field(default_factory=make_absent)

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from vgpumgr.daemon.hostdev_observing import list_loose_instances
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.recovery_documents import (
@@ -208,7 +209,9 @@ class _Repair:
         return f"gave its definition {' and '.join(missing)} again"
 
     def _release(self, drift: Drift, record: AttachmentRecord) -> str:
-        seen = DetachObserved(record, None, self._observed.gpus, list(self._records.values()))
+        records = list(self._records.values())
+        instances = list_loose_instances(self._parts)
+        seen = DetachObserved(record, None, self._observed.gpus, records, instances)
         self._execute(plan_detach(seen), record)
         del self._records[record.id]
         return f"freed {record.profile}: {drift.text}"

@@ -64,6 +64,8 @@ class AttachRequest:
     spread: bool = False
     #: besides what the VM has; without it a VM that has one is refused
     add: bool = False
+    #: of a mediated device: see ``domain.hostdev.Display``
+    display: str = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +135,17 @@ def plan_attach(
     """
     name = check_request(request)
     vm = observed.vm
-    _check_free(request, vm, observed.records)
+    check_attachable(request, observed)
     live = observe_live_parts(vm, request.transport)
     _check_scopes(request, vm, live)
     choice = _choose(request, observed, name)
     return _build(request, observed, name, choice, live)
 
 
-def _check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentRecord]) -> None:
-    own = [record for record in records if record.vm_uuid == vm.uuid]
+def check_attachable(request: AttachRequest, observed: AttachObserved) -> None:
+    """Raises AlreadyAttachedError if what the VM has already stands in the way."""
+    vm = observed.vm
+    own = [record for record in observed.records if record.vm_uuid == vm.uuid]
     if own and not request.add:
         raise AlreadyAttachedError(
             f"{vm} has {' and '.join(record.profile for record in own)} already",

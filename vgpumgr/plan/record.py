@@ -17,6 +17,7 @@ from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Attachment, Backend, MigInstanceRef, Slice, SliceKind, SliceOwner
 from vgpumgr.model.vgpu import VgpuSpec
+from vgpumgr.plan.vgpu_record import VgpuInstance
 
 
 class AttachmentState(StrEnum):
@@ -109,6 +110,8 @@ class HostDevice:
     made_vfs: int = 0
     #: the vGPU that it is: a mediated device, or a virtual function with a vGPU type
     vgpu: VgpuSpec | None = None
+    #: the GPU instance that attach made for the vGPU, and that goes with it
+    instance: VgpuInstance | None = None
     #: whether attach took it from the host or made it, so that detach gives it back or removes it
     created: bool = False
 
