@@ -144,6 +144,7 @@ class Restorer:
                 ring=record.has_ring,
                 serial=record.has_serial,
                 memory_bytes=RING_BYTES,
+                number=record.number,
                 socket_owner=record.channel.qemu_owner,
             )
         )
