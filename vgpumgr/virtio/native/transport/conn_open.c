@@ -165,7 +165,6 @@ int vg_conn_open_device(const uint8_t hash[VG_HASH_SIZE], const char *api_versio
 	conn->socket = -1;
 	conn->device = device;
 	pthread_mutex_init(&conn->lock, NULL);
-	atomic_store(&conn->slots, ~0ull);
 	error = open_lane(conn, hash, api_version);
 	if (error) {
 		free_conn(conn);
