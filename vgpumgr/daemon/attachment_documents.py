@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
-from vgpumgr.daemon.documents import SCHEMA, Document, PlacementDocument
+from vgpumgr.daemon.documents import SCHEMA, Document, Field, PlacementDocument
 
 
 class StepDocument(Document):
@@ -120,7 +118,7 @@ class VmDocument(Document):
 class AttachDocument(Document):
     """``vgpumgr attach -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     dry_run: bool
     plan: PlanDocument
     attachment: AttachmentDocument | None = Field(description="null for a dry run")
@@ -131,7 +129,7 @@ class AttachDocument(Document):
 class DetachDocument(Document):
     """``vgpumgr detach -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     dry_run: bool
     plan: PlanDocument
     notes: list[str]
@@ -140,28 +138,28 @@ class DetachDocument(Document):
 class VmListDocument(Document):
     """``vgpumgr vm list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     vms: list[VmDocument]
 
 
 class VmShowDocument(Document):
     """``vgpumgr vm show -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     vm: VmDocument
 
 
 class ChannelListDocument(Document):
     """``vgpumgr virtio list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     channels: list[ChannelDocument]
 
 
 class ChannelShowDocument(Document):
     """``vgpumgr virtio show -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     channel: ChannelDocument
     channels: list[ChannelDocument] = Field(description="all that the selector means")
 
@@ -169,6 +167,6 @@ class ChannelShowDocument(Document):
 class GuestPackageDocument(Document):
     """``vgpumgr virtio guest-package -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     path: str
     files: list[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 from vgpumgr.daemon.attachment_documents import (
     AttachmentDocument,
@@ -11,6 +11,7 @@ from vgpumgr.daemon.attachment_documents import (
     HostDeviceDocument,
     LaneDocument,
     PlanDocument,
+    StepDocument,
     VmDocument,
 )
 from vgpumgr.daemon.documents import PlacementDocument
@@ -29,7 +30,18 @@ Seen = tuple[AttachmentRecord, ChannelStatus | None]
 
 def describe_plan(plan: Plan[World]) -> PlanDocument:
     """The document of a plan."""
-    return PlanDocument.model_validate(plan.as_dict())
+    steps = [
+        StepDocument(kind=step.kind, target=dict(step.target), description=step.describe())
+        for step in plan.steps
+    ]
+    return PlanDocument(
+        operation=cast(Literal["attach", "detach"], plan.operation),
+        subject=plan.subject,
+        on_failure=plan.on_failure.value,
+        notes=list(plan.notes),
+        result=dict(plan.result),
+        steps=steps,
+    )
 
 
 def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> AttachmentDocument:

@@ -56,6 +56,7 @@ class StartChannel:
             ring=self.ring,
             serial=self.serial,
             memory_bytes=self.memory_bytes,
+            number=world.record.number,
             socket_owner=owner,
         )
         world.channels.start(spec)
