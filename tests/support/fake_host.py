@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002  # they implement protocols
 """A host's PCI bus and vGPUs in memory: they behave, and every change fails on request."""
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class FakePci:
     def has_vendor_tool(self) -> bool:
         return False
 
-    def list_quotas(self, physical: PciAddress, index: int) -> Mapping[str, str]:  # noqa: ARG002
+    def list_quotas(self, physical: PciAddress, index: int) -> Mapping[str, str]:
         return {}
 
     def write_quotas(
@@ -227,7 +228,7 @@ class FakeVgpus:
             if machine.live and any(d.uuid == device.uuid for d in machine.live.mdev_hostdevs)
         )
 
-    def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:  # noqa: ARG002
+    def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:
         return ()
 
     def list_definitions(self) -> tuple[VgpuDefinition, ...]:

@@ -50,6 +50,8 @@ class FakeHypervisor:
         self.machines = {machine.uuid: machine for machine in machines}
         self.fail: dict[str, Exception] = {}
         self.guest_releases = True
+        #: UUIDs of VMs whose guest releases nothing
+        self.stubborn: set[str] = set()
         self.version = (9, 0, 0)
         self.before_attach: list[Domain] = []
 
@@ -77,7 +79,7 @@ class FakeHypervisor:
         definition = self._get(uuid, scope)
         if device not in getattr(definition, field):
             raise DeviceMissingError("not there")
-        if scope is Scope.CONFIG or self.guest_releases:
+        if scope is Scope.CONFIG or (self.guest_releases and uuid not in self.stubborn):
             self._change(uuid, scope, field, lambda old: tuple(d for d in old if d != device))
 
     def set_notes(self, uuid: str, notes: Sequence[AttachmentNote], scope: Scope) -> None:

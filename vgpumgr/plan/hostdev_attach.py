@@ -12,8 +12,9 @@ from vgpumgr.errors import DisplayImpossibleError, LiveUnsupportedError, NoFreeS
 from vgpumgr.plan.attach import AttachObserved, AttachRequest
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.hostdev_given import Given
+from vgpumgr.plan.hostdev_steps import RecordHostdevs
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, lowest_free_number
-from vgpumgr.plan.record_steps import MarkAttachment, RecordAttachment
+from vgpumgr.plan.record_steps import MarkAttachment
 from vgpumgr.plan.step import Plan, Step
 from vgpumgr.plan.world import World
 
@@ -37,7 +38,7 @@ def plan_hostdev_attach(
     scopes = choose_scopes(request, vm, len(given.devices))
     _check_display(vm, given)
     record = _make_record(observed, given)
-    steps: list[Step[World]] = [RecordAttachment(record), *given.steps]
+    steps: list[Step[World]] = [RecordHostdevs(record), *given.steps]
     steps += _domain_steps(observed, given, scopes)
     steps.append(MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING))
     plan = Plan(

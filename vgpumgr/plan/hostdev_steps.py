@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from vgpumgr.domain.attaching import detach_device
+from vgpumgr.domain.attaching import detach_device, observe_device
+from vgpumgr.domain.hypervisor import Scope
 from vgpumgr.errors import (
     DeviceBusyError,
     PciNotFoundError,
@@ -24,6 +25,7 @@ from vgpumgr.plan.domain_steps import DetachDevices
 from vgpumgr.plan.note import describe_record, save_note
 from vgpumgr.plan.pci_steps import BindDriver, PrepareVf, ReleaseDriver, RemoveVfs
 from vgpumgr.plan.record import AttachmentRecord, HostDevice
+from vgpumgr.plan.record_steps import RecordAttachment
 from vgpumgr.plan.world import World
 
 #: QEMU closes its devices a moment after libvirt has told that they are gone
@@ -53,6 +55,30 @@ def _pending(what: str, held_by: list[str] | tuple[str, ...] = ()) -> ReleasePen
         held_by=held_by,
         hint="shut the VM down, or repeat later; vgpumgr status",
     )
+
+
+@dataclass(frozen=True)
+class RecordHostdevs(RecordAttachment):
+    """Records the attachment before anything else is changed."""
+
+    def undo(self, world: World) -> None:
+        """Forgets it, unless something is left that could not be undone: that is still the VM's, and
+        ``detach`` knows it by the record.
+        """
+        if not self._has_left(world):
+            super().undo(world)
+
+    def _has_left(self, world: World) -> bool:
+        bound = {binding.address for binding in world.pci.list_bindings()}
+        ours = {r.spec.uuid for r in world.vgpu_store.list_vgpus() if r.takes_room}
+        for device in self.record.host_devices:
+            if device.vgpu is not None and device.vgpu.uuid in ours:
+                return True
+            if device.vgpu is None and device.created and device.address in bound:
+                return True
+            if observe_device(world.hypervisor, self.record.vm_uuid, device.alias, Scope.LIVE):
+                return True
+        return False
 
 
 @dataclass(frozen=True)
