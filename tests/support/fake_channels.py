@@ -55,6 +55,16 @@ class FakeChannels:
         if server := self._servers.pop(channel_id, None):
             server.close()
 
+    def restart_worker(self, channel_id: str) -> None:
+        self._enter("restart_worker")
+        status = self.running[channel_id]
+        self.running[channel_id] = replace(
+            status,
+            worker_ready=not self.never_ready,
+            worker_failed=self.never_ready,
+            problem="no CUDA device" if self.never_ready else None,
+        )
+
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         self._enter("set_memory")
         if channel_id not in self.running:

@@ -32,9 +32,7 @@ READ_PATIENCE_S = 3.0
 class Lane:
     """``threads`` threads, started when there is work for them; what is more waits, up to a limit."""
 
-    def __init__(
-        self, name: str, threads: int, opener: Opener, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, name: str, threads: int, opener: Opener, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._name = name
         self._limit = threads

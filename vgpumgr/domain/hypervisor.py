@@ -41,6 +41,8 @@ class Vm:
     config: Domain | None
     digest: str
     note: AttachmentNote | None = None
+    #: shut off because it runs on another host now, says the libvirt that it left
+    migrated: bool = False
 
     @property
     def is_active(self) -> bool:

@@ -20,6 +20,7 @@ class DriftKind(StrEnum):
     GPU_GONE = "gpu-gone"
     SLICE_GONE = "slice-gone"
     KEEPER_GONE = "keeper-gone"
+    WORKER_DOWN = "worker-down"
     DEVICE_GONE = "device-gone"
     NOTE_GONE = "note-gone"
     VM_RENAMED = "vm-renamed"
@@ -35,6 +36,7 @@ class DriftKind(StrEnum):
 REPAIRED = frozenset(
     {
         DriftKind.KEEPER_GONE,
+        DriftKind.WORKER_DOWN,
         DriftKind.NOTE_GONE,
         DriftKind.VM_RENAMED,
         DriftKind.RECORD_GONE,
@@ -107,8 +109,11 @@ def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Dr
     elif not has_slice(record, gpu):
         text = f"its slice {record.profile} at {record.placement} on {gpu} is gone"
         yield _of(record, DriftKind.SLICE_GONE, text, "vgpumgr restore")
-    elif observed.statuses.get(record.id) is None:
+    elif (status := observed.statuses.get(record.id)) is None:
         yield _of(record, DriftKind.KEEPER_GONE, "its keeper does not run", "vgpumgr recover")
+    elif status.worker_failed:
+        text = f"its worker does not start: {status.problem or 'it ends again and again'}"
+        yield _of(record, DriftKind.WORKER_DOWN, text, "vgpumgr recover")
     yield from _find_in_domain(record, vm)
 
 
