@@ -85,6 +85,9 @@ class FakeChannels:
     def _listen(self, spec: ChannelSpec) -> None:
         path = Path(self.paths(spec.id).ring)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not spec.ring:
+            return
+        path.unlink(missing_ok=True)
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(path))
         server.listen()
