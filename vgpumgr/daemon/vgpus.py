@@ -230,7 +230,7 @@ class VgpuService:
         parts = self._parts
         host = parts.vgpus.read_host()
         gpus: Sequence[Gpu] = ()
-        if any(board.gpu is not None for board in host.boards):
+        if any(parent.pci is not None for parent in host.parents):
             gpus = read_gpus(parts)
         records = parts.vgpu_store.list_vgpus()
         return VgpuPicture(
@@ -267,6 +267,15 @@ class VgpuService:
                 why=f"it belongs to attachment {record.attachment}",
                 held_by=[f'vm "{vm}"'],
                 hint=f"vgpumgr detach {vm}",
+            )
+        if record.state is VgpuState.ACTIVE and (
+            held_by := list_holders(self._parts.vgpus, record)
+        ):
+            raise VgpuBusyError(
+                f"cannot remove {record.spec.uuid}",
+                why="somebody has it open",
+                held_by=held_by,
+                hint="shut the VM down or detach the device, then repeat",
             )
         late = self._parts.list_late()
         if record.state is VgpuState.RELEASING and late:
