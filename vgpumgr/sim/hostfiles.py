@@ -9,6 +9,7 @@ from vgpumgr.sim.machine_model import Gpu, Machine
 from vgpumgr.sim.mdevtree import MdevTree
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree, Part
+from vgpumgr.sim.vendortree import VendorTree
 from vgpumgr.sim.vgpuhost import VgpuHost
 from vgpumgr.sim.vgpus import VgpuState
 from vgpumgr.sim.writefaults import WriteFaults
@@ -22,8 +23,9 @@ def build_tree(machine: Machine, boot_id: str, directory: Path, faults: WriteFau
     if machine.data.vgpu is not None:
         host = VgpuHost(machine, bus, VgpuState(directory))
     parts: list[Part] = [ControlTree(bus, faults, host)]
-    if host is not None and machine.data.vgpu == "mdev":
-        parts.append(MdevTree(host))
+    if host is not None:
+        mdev = machine.data.vgpu == "mdev"
+        parts.append(MdevTree(host) if mdev else VendorTree(host))
     proc = {**proc_files(machine), "sys/kernel/random/boot_id": boot_id}
     return MachineTree(bus, proc, cpus, parts)
 

@@ -219,7 +219,13 @@ class Gpu:
         if board.sriov:
             # NVIDIA's driver has no sriov_configure: its own tool makes the VFs
             total = self.place.vfs or board.sriov.total
-            sriov = Sriov(total, board.sriov.vf_device, offset=4, configurable=False)
+            sriov = Sriov(
+                total,
+                board.sriov.vf_device,
+                offset=4,
+                configurable=False,
+                vendor_vfio=self.family is not None and not self.mdev,
+            )
         return Function(
             address=Address.parse(self.place.address),
             vendor=_NVIDIA,
