@@ -29,6 +29,7 @@ from vgpumgr.daemon.vgpu_documents import (
     VgpuListDocument,
     VgpuTypesDocument,
 )
+from vgpumgr.daemon.vgpu_owners import AllOwners
 from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.errors import (
     LibvirtDownError,
@@ -57,7 +58,8 @@ class ManagingApplication(Application):
         service: AttachmentService,
         metrics: MetricsService,
     ) -> None:
-        super().__init__(machine, nvml, owners=store, run_layout=self._apply_layout)
+        owners = AllOwners(store, service.parts)
+        super().__init__(machine, nvml, owners=owners, run_layout=self._apply_layout)
         self._service = service
         self._metrics = metrics
         self._recovery = Recovery(service.parts)

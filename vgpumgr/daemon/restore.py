@@ -16,6 +16,7 @@ from pydantic import Field
 from vgpumgr.daemon.documents import SCHEMA, Document
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.vgpu_restore import restore_vgpus
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.lock import lock_file
 from vgpumgr.mig.layout.change import LayoutPlan
@@ -59,6 +60,7 @@ class Restorer:
             records = parts.store.list_attachments()
             if layouts or records:
                 self._restore(dict(layouts), list(records))
+            self.done += restore_vgpus(parts, self._try)
         return RestoreDocument(done=self.done, problems=self.problems)
 
     def _restore(self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]) -> None:
