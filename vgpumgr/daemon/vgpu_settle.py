@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.errors import NvmlMissingError, VgpumgrError
@@ -17,7 +16,7 @@ from vgpumgr.plan.journal import Event, Journal
 from vgpumgr.plan.layout_plan import claim_begun, read_layout_step
 from vgpumgr.plan.step import Step
 from vgpumgr.plan.vgpu_plan import FORWARD, OPERATIONS, read_step
-from vgpumgr.plan.vgpu_record import VgpuState
+from vgpumgr.plan.vgpu_record import make_inactive
 from vgpumgr.plan.vgpu_world import VgpuOperation
 from vgpumgr.plan.world import wait_until
 
@@ -41,20 +40,27 @@ def read_gpus(parts: Parts) -> tuple[Gpu, ...]:
 
 
 def settle_vgpus(parts: Parts) -> list[str]:
-    """Settles all that can be settled now; returns what was done, or what it waits for, in words.
+    """As ``settle_all``, in words alone."""
+    return [note for note, _ in settle_all(parts)]
+
+
+def settle_all(parts: Parts) -> list[tuple[str, bool]]:
+    """Settles all that can be settled now; returns what was done (True), or what it waits for.
 
     The caller holds the machine's lock.
     """
-    notes = []
+    notes: list[tuple[str, bool]] = []
     with closing(parts.open_journal()) as journal:
         for op, events in journal.look().unfinished.items():
             if events[0].data.get("operation") in OPERATIONS:
                 notes.append(_settle_one(parts, journal, op, events))
-    notes += _forget_old(parts)
+    notes += [(note, True) for note in _forget_old(parts)]
     return notes
 
 
-def _settle_one(parts: Parts, journal: Journal, op: str, events: Sequence[Event]) -> str:
+def _settle_one(
+    parts: Parts, journal: Journal, op: str, events: Sequence[Event]
+) -> tuple[str, bool]:
     begin = events[0].data
     what = f"the interrupted operation to {begin['operation']} {begin['subject']}"
     late: list[str] = []
@@ -63,16 +69,16 @@ def _settle_one(parts: Parts, journal: Journal, op: str, events: Sequence[Event]
         if not wait_until(parts.clock, lambda: not parts.list_late(), patience_s):
             late = list(parts.list_late())
     if late:
-        return f"{what} waits for {'; '.join(late)}"
+        return f"{what} waits for {'; '.join(late)}", False
     try:
         world = make_world(parts)
         forward = begin["operation"] in FORWARD
         (_finish if forward else _undo)(world, events)
     except VgpumgrError as error:
         held = f" ({', '.join(error.held_by)})" if error.held_by else ""
-        return f"{what} is not settled: {error}{held}"
+        return f"{what} is not settled: {error}{held}", False
     journal.append(op, "end", {"outcome": "recovered"})
-    return f"{what} was {'finished' if forward else 'undone'}"
+    return f"{what} was {'finished' if forward else 'undone'}", True
 
 
 def _read_steps(events: Sequence[Event]) -> list[Step[VgpuOperation]]:
@@ -108,7 +114,7 @@ def _forget_old(parts: Parts) -> list[str]:
         if parts.vgpus.find_device(record.spec) is not None:
             continue  # mdevctl has been here first, or the boot id is not what it seems
         if record.defined:
-            gone = replace(record, state=VgpuState.INACTIVE, iommu_group=None, instance=None)
+            gone = make_inactive(record)
             parts.vgpu_store.save_vgpu(gone)
         else:
             parts.vgpu_store.delete_vgpu(record.spec.uuid)

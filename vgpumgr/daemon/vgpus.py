@@ -31,6 +31,7 @@ from vgpumgr.errors import (
     VgpuDefinedError,
     VgpuForeignError,
     VgpuNotFoundError,
+    VgpuParentGoneError,
     VgpuReleasingError,
     VgpuTakenError,
 )
@@ -193,10 +194,32 @@ class VgpuService:
         """A recorded vGPU as it is to be created now: the type by its name, whose id may have
         changed with the driver, on its old parent; and the GPU instance that it needs.
         """
+        if picture.host.find_parent(record.spec.parent) is None:
+            raise VgpuParentGoneError(
+                f"cannot create {record.spec.type_name} on {record.spec.parent}",
+                why=f"{record.spec.parent} is gone, or offers no vGPUs: on SR-IOV GPUs the virtual "
+                "functions come first",
+                hint="vgpumgr mdev types",
+            )
         observed = self._observe(picture, without=record.spec.uuid)
         choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
         spec = make_spec(choice, record.spec.uuid, record.spec.attributes, record.spec.placement_id)
         return spec, choice.instance
+
+    def restart(self, uuid: str) -> None:
+        """Creates one of ours again; what is there already as it should be is completed. The caller
+        holds the lock.
+        """
+
+        def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
+            record = self._find_own(picture, uuid)
+            device = picture.find(uuid).device
+            if device is not None:
+                return plan_start(record, record.spec, None)
+            spec, instance = self.resolve(record, picture)
+            return plan_start(record, spec, instance)
+
+        self.run_locked(plan)
 
     def run_locked(self, planner: Planner) -> tuple[Plan[VgpuOperation], VgpuPicture]:
         """Looks, plans and carries out; the caller holds the lock and has settled."""
@@ -230,7 +253,7 @@ class VgpuService:
         parts = self._parts
         host = parts.vgpus.read_host()
         gpus: Sequence[Gpu] = ()
-        if any(board.gpu is not None for board in host.boards):
+        if any(parent.pci is not None for parent in host.parents):
             gpus = read_gpus(parts)
         records = parts.vgpu_store.list_vgpus()
         return VgpuPicture(
@@ -267,6 +290,15 @@ class VgpuService:
                 why=f"it belongs to attachment {record.attachment}",
                 held_by=[f'vm "{vm}"'],
                 hint=f"vgpumgr detach {vm}",
+            )
+        if record.state is VgpuState.ACTIVE and (
+            held_by := list_holders(self._parts.vgpus, record)
+        ):
+            raise VgpuBusyError(
+                f"cannot remove {record.spec.uuid}",
+                why="somebody has it open",
+                held_by=held_by,
+                hint="shut the VM down or detach the device, then repeat",
             )
         late = self._parts.list_late()
         if record.state is VgpuState.RELEASING and late:

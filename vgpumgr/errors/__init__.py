@@ -20,6 +20,7 @@ from vgpumgr.errors.api import (
     RemoteHostError,
     RequestTooLargeError,
     RouteNotFoundError,
+    SettingsError,
 )
 from vgpumgr.errors.attachments import (
     AlreadyAttachedError,
@@ -225,6 +226,7 @@ __all__ = [
     "RollbackIncompleteError",
     "RolledBackError",
     "RouteNotFoundError",
+    "SettingsError",
     "SeveralAttachmentsError",
     "SliceNotFoundError",
     "StoreError",

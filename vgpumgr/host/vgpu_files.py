@@ -217,10 +217,9 @@ def _describe_common(directory: Path) -> dict[str, Any]:
         "iommu_group": int(group) if group and group.isdigit() else None,
         "driver": _link_name(directory / "driver"),
         "params": params,
+        "vm_name": _try_read(directory / _VENDOR / "vm_name"),
         "placement": _number(_try_read(directory / _VENDOR / "placement_id")),
         "gpu_instance": _number(_try_read(directory / _VENDOR / "gpu_instance_id")),
-        # the group's character device, or the one of the device itself (iommufd)
-        "vfio_devices": _list(directory / "vfio-dev"),
     }
 
 

@@ -116,7 +116,10 @@ class HostVgpus:
 
     def list_holders(self, device: VgpuDevice) -> tuple[str, ...]:
         """See ``VgpuControl``."""
-        return () if device.iommu_group is None else self.list_group_holders(device.iommu_group)
+        vm = (f'vm "{device.vm_name}"',) if device.vm_name else ()
+        if device.iommu_group is None:
+            return vm
+        return vm + self.list_group_holders(device.iommu_group)
 
     def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:
         """See ``VgpuControl``."""

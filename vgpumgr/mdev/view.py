@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -61,6 +62,11 @@ def make_device(row: Raw) -> VgpuDevice:
     return _make_device(row, {})
 
 
+def _order(type_: VgpuType) -> list[tuple[int, str]]:
+    """Numbers by value: ``nvidia-468`` before ``nvidia-1092``."""
+    return [(int(p), "") if p.isdecimal() else (0, p) for p in re.split(r"(\d+)", type_.id)]
+
+
 def _count(text: str) -> int:
     return max(0, int(text)) if text.lstrip("-").isdigit() else 0
 
@@ -88,7 +94,7 @@ def _make_board(
     mixed = nvml.mixed_sizes if nvml else None
     return VgpuBoard(
         name=name,
-        types=tuple(types.values()),
+        types=tuple(sorted(types.values(), key=_order)),
         gpu=nvml.gpu if nvml else None,
         equal_sizes=any(row["vendor"] == NVIDIA for row in rows) and not mixed,
         mixed_sizes=mixed,
@@ -160,6 +166,7 @@ def _make_device(row: Raw, boards: Mapping[str, VgpuBoard]) -> VgpuDevice:
         attributes=(("nvidia/vgpu_params", row["params"]),) if row["params"] else (),
         placement_id=row["placement"],
         gpu_instance_id=row["gpu_instance"],
+        vm_name=row["vm_name"] or None,
     )
 
 

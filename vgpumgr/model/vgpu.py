@@ -114,6 +114,8 @@ class VgpuDevice:
     #: where on the GPU (mixed sizes), in the driver's units
     placement_id: int | None = None
     gpu_instance_id: int | None = None
+    #: the VM that has it open, as the driver says
+    vm_name: str | None = None
 
     @property
     def key(self) -> str:

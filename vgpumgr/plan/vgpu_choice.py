@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vgpumgr.errors import (
-    MigModePendingError,
     VgpuNoRoomError,
     VgpuNotSupportedError,
     VgpuParentGoneError,
@@ -20,7 +19,14 @@ from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, Placement
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.vgpu import VgpuBoard, VgpuHost, VgpuParent, VgpuSpec, VgpuType
+from vgpumgr.model.vgpu import (
+    VgpuBoard,
+    VgpuDevice,
+    VgpuHost,
+    VgpuParent,
+    VgpuSpec,
+    VgpuType,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,8 @@ def choose_vgpu(
     best = min(open_, key=rank)
     parent = best.parents[0]
     count = len(observed.host.list_on(best.board.name))
-    why = f"{best.board.name} has room for {best.room.free} and {count} vGPUs so far"
+    gpu = observed.find_gpu(best.board) or best.board.name
+    why = f"{gpu}: {count} vGPUs so far, room for {best.room.free} more of this type"
     return VgpuChoice(best.board, best.type, parent, why, best.instance)
 
 
@@ -201,11 +208,11 @@ def _look(
     parents = list_free_parents(observed.host, board, type_, observed.claims)
     if parent is not None:
         parents = [p for p in parents if p.name == parent]
-    room = measure_room(observed.host, board, type_, observed.claims)
     if gpu is not None and (refusal := _refuse_mode(gpu, type_)):
         return TypeRoom(board, type_, Room(0, refusal))
-    if type_.is_mig_backed and gpu is not None and not room.free:
-        return _look_for_instance(observed, board, type_, gpu, parent)
+    if type_.is_mig_backed and gpu is not None:
+        return _look_for_instance(observed, board, type_, gpu, parents, parent)
+    room = measure_room(observed.host, board, type_, observed.claims)
     if parent is not None and not parents and room.free:
         room = Room(0, f"{parent} has a vGPU already, or offers none of it")
     return TypeRoom(board, type_, room, None, parents)
@@ -221,22 +228,52 @@ def _refuse_mode(gpu: Gpu, type_: VgpuType) -> str | None:
 
 
 def _look_for_instance(
-    observed: VgpuObserved, board: VgpuBoard, type_: VgpuType, gpu: Gpu, parent: str | None
+    observed: VgpuObserved,
+    board: VgpuBoard,
+    type_: VgpuType,
+    gpu: Gpu,
+    offering: list[VgpuParent],
+    parent: str | None,
 ) -> TypeRoom:
-    """No GPU instance has room for it: can one be made?"""
-    free = [p for p in _list_unused(observed, board) if parent in (None, p.name)]
+    """In a GPU instance that is there, else in one that can be made."""
+    unused = [p for p in _list_unused(observed, board) if parent in (None, p.name)]
     profile = next((p for p in gpu.profiles if p.id == type_.gpu_instance_profile_id), None)
     if profile is None:
         return TypeRoom(board, type_, Room(0, f"{gpu} has no GPU-instance profile for it"))
+    if not unused:
+        return TypeRoom(board, type_, Room(0, "each of its virtual functions has a vGPU"))
+    each = type_.max_per_gpu_instance or 1
+    there = _count_inside(observed, board, type_, gpu) if offering else 0
     choices = list_choices([gpu], profile.name)
+    new = (1 if profile.remaining is None else profile.remaining) if choices else 0
+    free = min(len(unused), there + new * each)
+    if there:
+        return TypeRoom(board, type_, Room(free), None, offering)
     if not choices:
         reason = f"it lives in a {profile.name}, and there is no room for another one on {gpu}"
         return TypeRoom(board, type_, Room(0, reason))
-    if not free:
-        return TypeRoom(board, type_, Room(0, "each of its virtual functions has a vGPU"))
     made = NewInstance(gpu, profile, choices[0].placement)
-    room = Room(min(len(free), type_.max_per_gpu_instance or 1))
-    return TypeRoom(board, type_, room, made, free)
+    return TypeRoom(board, type_, Room(free), made, unused)
+
+
+def _count_inside(observed: VgpuObserved, board: VgpuBoard, type_: VgpuType, gpu: Gpu) -> int:
+    """How many more fit into GPU instances that are there: one size in each."""
+    there = 0
+    devices = observed.host.list_on(board.name)
+    for instance in gpu.instances:
+        if instance.profile_id != type_.gpu_instance_profile_id:
+            continue
+        inside = [board.find_type(d.type_id) for d in devices if d.gpu_instance_id == instance.id]
+        if all(t is None or t.framebuffer_bytes == type_.framebuffer_bytes for t in inside):
+            there += max(0, (type_.max_per_gpu_instance or 1) - len(inside))
+    # mediated devices do not say which instance they are in
+    return max(0, there - sum(_is_unplaced(d, board, type_) for d in devices))
+
+
+def _is_unplaced(device: VgpuDevice, board: VgpuBoard, type_: VgpuType) -> bool:
+    other = board.find_type(device.type_id)
+    same = other is not None and other.gpu_instance_profile_id == type_.gpu_instance_profile_id
+    return device.gpu_instance_id is None and same
 
 
 def _list_unused(observed: VgpuObserved, board: VgpuBoard) -> list[VgpuParent]:
@@ -249,9 +286,7 @@ def _list_unused(observed: VgpuObserved, board: VgpuBoard) -> list[VgpuParent]:
     ]
 
 
-def _explain_full(
-    kind: VgpuType, rooms: Sequence[TypeRoom], place: _Place
-) -> VgpuNoRoomError | MigModePendingError:
+def _explain_full(kind: VgpuType, rooms: Sequence[TypeRoom], place: _Place) -> VgpuNoRoomError:
     where = place.parent or (
         rooms[0].board.name if len(rooms) == 1 else f"any of {len(rooms)} GPUs"
     )

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from vgpumgr.errors import ReadBackError
 from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuSpec
-from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState, find_record
+from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState, find_record, make_inactive
 from vgpumgr.plan.vgpu_steps import VgpuWorld, describe_place
 
 
@@ -164,7 +164,7 @@ class ForgetVgpu:
         """Drops it; what is defined stays so."""
         record = find_record(world.vgpu_store, self.spec.uuid)
         if record is not None and record.defined:
-            gone = replace(record, state=VgpuState.INACTIVE, iommu_group=None, instance=None)
+            gone = make_inactive(record)
             world.vgpu_store.save_vgpu(gone)
         elif record is not None:
             world.vgpu_store.delete_vgpu(self.spec.uuid)

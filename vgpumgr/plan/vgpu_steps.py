@@ -18,9 +18,16 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.mdev.control import VgpuControl
-from vgpumgr.model.vgpu import Framework, VgpuSpec
+from vgpumgr.model.vgpu import Framework, VgpuDevice, VgpuSpec
 from vgpumgr.plan.step import NothingDoneError
-from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord, VgpuState, VgpuStore, find_record
+from vgpumgr.plan.vgpu_record import (
+    VgpuInstance,
+    VgpuRecord,
+    VgpuState,
+    VgpuStore,
+    find_record,
+    make_inactive,
+)
 
 #: QEMU closes its devices a moment after libvirt has told that they are gone
 RELEASE_TIMEOUT_S = 15.0
@@ -87,7 +94,13 @@ class CreateVgpu:
         except CERTAIN as error:
             _forget(world.vgpu_store, record)
             raise NothingDoneError(error) from error
-        active = replace(record, state=VgpuState.ACTIVE, iommu_group=device.iommu_group)
+        active = replace(
+            record,
+            state=VgpuState.ACTIVE,
+            iommu_group=device.iommu_group,
+            gpu_instance_id=device.gpu_instance_id,
+            instance=record.instance or _find_shared(world, device),
+        )
         world.vgpu_store.save_vgpu(active)
 
     def undo(self, world: VgpuWorld) -> None:
@@ -100,6 +113,20 @@ class CreateVgpu:
         """Whether it is there, or recorded as about to be."""
         record = find_record(world.vgpu_store, self.spec.uuid)
         return record is not None and record.takes_room
+
+
+def _find_shared(world: VgpuWorld, device: VgpuDevice) -> VgpuInstance | None:
+    """The GPU instance that was made for another vGPU of ours, if this one was put into it too."""
+    if device.gpu_instance_id is None:
+        return None
+    host = world.vgpus.read_host()
+    home = host.find_parent(device.parent)
+    for record in world.vgpu_store.list_vgpus():
+        parent = host.find_parent(record.spec.parent)
+        same_gpu = home is not None and parent is not None and parent.board == home.board
+        if same_gpu and record.gpu_instance_id == device.gpu_instance_id and record.instance:
+            return record.instance
+    return None
 
 
 @dataclass(frozen=True)
@@ -196,6 +223,6 @@ def _remove(world: VgpuWorld, record: VgpuRecord) -> None:
 def _forget(store: VgpuStore, record: VgpuRecord) -> None:
     """What is defined comes back; anything else is forgotten."""
     if record.defined:
-        store.save_vgpu(replace(record, state=VgpuState.INACTIVE, iommu_group=None, instance=None))
+        store.save_vgpu(make_inactive(record))
     else:
         store.delete_vgpu(record.spec.uuid)
