@@ -61,7 +61,7 @@ class NoNvml(FakeNvml):
 
 def call(machine: Machine, nvml: FakeNvml, operation: str, **params: Any) -> dict[str, Any]:
     document = getattr(Application(machine, nvml), operation)(**params)
-    data: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
+    data: dict[str, Any] = document.as_data()
     return data
 
 

@@ -8,21 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from vgpumgr.cli.options import GpuOption, Output
+from vgpumgr.cli.options import (
+    PROFILE_HELP,
+    BackendOption,
+    DisplayOption,
+    GpuOption,
+    Output,
+    Screen,
+    Way,
+)
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import render_plan, tell_usable
 from vgpumgr.errors import UsageError
-
-
-class Way(StrEnum):
-    """``--backend``."""
-
-    AUTO = "auto"
-    FORWARD = "forward"
-    PASSTHROUGH = "passthrough"
-    VF = "vf"
-    MDEV = "mdev"
 
 
 class Transport(StrEnum):
@@ -36,9 +34,9 @@ class Transport(StrEnum):
 def command(
     context: typer.Context,
     vm: Annotated[str, typer.Argument(help="Name or UUID of the libvirt domain.")],
-    profile: Annotated[str, typer.Option("--profile", help="What it gets: a MIG profile.")],
+    profile: Annotated[str, typer.Option("--profile", help=PROFILE_HELP)],
     gpu: GpuOption = None,
-    backend: Annotated[Way, typer.Option("--backend", help="How it reaches the VM.")] = Way.AUTO,
+    backend: BackendOption = Way.AUTO,
     live: Annotated[bool, typer.Option("--live", help="The running machine; or fail.")] = False,
     config: Annotated[bool, typer.Option("--config", help="The next start only.")] = False,
     transport: Annotated[
@@ -54,14 +52,15 @@ def command(
     add: Annotated[
         bool, typer.Option("--add", help="One more, besides what the VM has already.")
     ] = False,
+    display: DisplayOption = Screen.OFF,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")] = False,
     output: Output = None,
 ) -> None:
-    """Give a VM a slice of a GPU.
+    """Give a VM a slice of a GPU, or a whole one.
 
-    Finds a GPU with room, cuts the slice, starts the worker, gives the domain its devices. If
-    anything fails, everything before it is undone. Without --live and --config: the next start
-    always, a running guest now if it can take the devices.
+    Finds a GPU with room, cuts the slice or takes the device from the host, and gives it to the
+    domain. If anything fails, everything before it is undone. Without --live and --config: the next
+    start always, a running guest now if it can take the devices.
 
     \b
     Examples:
@@ -69,6 +68,9 @@ def command(
       vgpumgr attach vm01 --profile 3g.40gb --gpu 2 --dry-run
       vgpumgr attach vm01 --profile 1g.10gb --add
       vgpumgr attach vm01 --profile 1g.10gb --transport serial -o json
+      vgpumgr attach vm01 --profile passthrough --gpu 3b:00.0
+      vgpumgr attach vm01 --profile "NVIDIA A100-4C"
+      vgpumgr attach vm01 --profile vf:4
     """
     asked = {
         "vm": vm,
@@ -81,6 +83,7 @@ def command(
         "hello_timeout_s": hello_timeout,
         "spread": spread,
         "add": add,
+        "display": display.value,
     }
     run(get_session(context), asked, dry_run, output)
 
@@ -101,10 +104,16 @@ def run(session: Session, asked: dict[str, Any], dry_run: bool, output: Format |
 def render(document: dict[str, Any]) -> Iterator[str]:
     """What was or would be done, and from when on the guest can use it."""
     result = document["plan"]["result"]
-    what = f"{result['profile']} on GPU {result['gpu_index']}"
+    what = f"{result['profile']} {_tell_where(result)}"
     if document["dry_run"]:
         yield f"would attach {what} to {result['vm']}:"
     else:
         yield f"attached {what} to {result['vm']} ({tell_usable(document['usable'])}):"
     yield from render_plan(document["plan"])
     yield from (f"  note: {note}" for note in document["notes"])
+
+
+def _tell_where(result: dict[str, Any]) -> str:
+    if result["gpu_index"] is not None:
+        return f"on GPU {result['gpu_index']}"
+    return f"({', '.join(result['devices'])})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -20,5 +21,44 @@ GpuOption = Annotated[
     str | None,
     typer.Option(
         "--gpu", metavar="GPU", help="Index, UUID or unique prefix, bus address, MIG UUID."
+    ),
+]
+
+
+class Way(StrEnum):
+    """``--backend``."""
+
+    AUTO = "auto"
+    FORWARD = "forward"
+    PASSTHROUGH = "passthrough"
+    VF = "vf"
+    MDEV = "mdev"
+
+
+class Screen(StrEnum):
+    """``--display``."""
+
+    OFF = "off"
+    ON = "on"
+    BOOT = "boot"
+
+
+PROFILE_HELP = (
+    "What it gets: a MIG profile (1g.10gb), a vGPU type by name or id (A100-4C, nvidia-471), "
+    "passthrough (a whole GPU), vf or vf:N (a virtual function; one of N where none is made yet)."
+)
+BackendOption = Annotated[
+    Way,
+    typer.Option(
+        "--backend",
+        help="How it reaches the VM; auto says why: forward for MIG profiles, "
+        "else what the profile needs.",
+    ),
+]
+DisplayOption = Annotated[
+    Screen,
+    typer.Option(
+        "--display",
+        help="Of a mediated device: none, a screen, or the screen from the firmware on (ramfb).",
     ),
 ]

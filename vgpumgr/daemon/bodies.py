@@ -42,6 +42,7 @@ class AttachBody(Body):
     )
     spread: bool = False
     add: bool = False
+    display: Literal["off", "on", "boot"] = "off"
     dry_run: bool = False
 
 

@@ -267,6 +267,7 @@ def _build(
             "gpu": str(choice.gpu.uuid),
             "gpu_index": choice.gpu.index,
             "placement": {"start": choice.placement.start, "size": choice.placement.size},
+            "devices": [],
             "live": wants_live,
             "config": _wants_config(request, vm),
             "not_live_because": [] if wants_live else list(live.reasons),
