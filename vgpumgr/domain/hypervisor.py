@@ -42,6 +42,8 @@ class Vm:
     config: Domain | None
     digest: str
     notes: tuple[AttachmentNote, ...] = ()
+    #: shut off because it runs on another host now, says the libvirt that it left
+    migrated: bool = False
 
     @property
     def is_active(self) -> bool:

@@ -20,6 +20,7 @@ from vgpumgr.errors.api import (
     RemoteHostError,
     RequestTooLargeError,
     RouteNotFoundError,
+    SettingsError,
 )
 from vgpumgr.errors.attachments import (
     AlreadyAttachedError,
@@ -95,6 +96,22 @@ from vgpumgr.errors.layouts import (
     PlanOutdatedError,
     SliceNotFoundError,
 )
+from vgpumgr.errors.vgpu import (
+    VgpuAmbiguousError,
+    VgpuAttributeError,
+    VgpuBusyError,
+    VgpuDefinedError,
+    VgpuDefinitionError,
+    VgpuForeignError,
+    VgpuNoRoomError,
+    VgpuNotFoundError,
+    VgpuNotSupportedError,
+    VgpuParentGoneError,
+    VgpuReleasingError,
+    VgpuTakenError,
+    VgpuTypeAmbiguousError,
+    VgpuTypeNotFoundError,
+)
 
 __all__ = [
     "AccessDeniedError",
@@ -168,6 +185,7 @@ __all__ = [
     "RollbackIncompleteError",
     "RolledBackError",
     "RouteNotFoundError",
+    "SettingsError",
     "SeveralAttachmentsError",
     "SliceNotFoundError",
     "StoreError",
@@ -176,6 +194,20 @@ __all__ = [
     "SysfsPermissionError",
     "TooManyStuckError",
     "UsageError",
+    "VgpuAmbiguousError",
+    "VgpuAttributeError",
+    "VgpuBusyError",
+    "VgpuDefinedError",
+    "VgpuDefinitionError",
+    "VgpuForeignError",
+    "VgpuNoRoomError",
+    "VgpuNotFoundError",
+    "VgpuNotSupportedError",
+    "VgpuParentGoneError",
+    "VgpuReleasingError",
+    "VgpuTakenError",
+    "VgpuTypeAmbiguousError",
+    "VgpuTypeNotFoundError",
     "VgpumgrError",
     "VmNotFoundError",
 ]

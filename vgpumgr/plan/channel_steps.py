@@ -88,6 +88,45 @@ class StartChannel:
 
 
 @dataclass(frozen=True)
+class RestartWorker:
+    """Gives a channel another worker where the keeper has given up starting one."""
+
+    id: str
+    kind: ClassVar[str] = "channel.restart"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The channel."""
+        return {"id": self.id}
+
+    def describe(self) -> str:
+        """For people."""
+        return "start another worker"
+
+    def do(self, world: World) -> None:
+        """Starts it and waits until its CUDA is up."""
+        world.channels.restart_worker(self.id)
+        world.wait(lambda: self.observe(world) or _has_given_up(world, self.id), WORKER_TIMEOUT_S)
+        status = world.channels.read_status(self.id)
+        if status is None or not status.worker_ready:
+            cause = status.problem if status else "its keeper is gone"
+            raise ChannelStartError("the worker does not start", cause=cause)
+
+    def undo(self, world: World) -> None:
+        """Nothing: a worker that does not start is as it was."""
+
+    def observe(self, world: World) -> bool:
+        """Whether it is ready."""
+        status = world.channels.read_status(self.id)
+        return status is not None and status.worker_ready
+
+
+def _has_given_up(world: World, channel_id: str) -> bool:
+    status = world.channels.read_status(channel_id)
+    return status is None or status.worker_failed
+
+
+@dataclass(frozen=True)
 class StopChannel:
     """Ends worker and keeper."""
 

@@ -103,6 +103,9 @@ class Channels(Protocol):
     def stop(self, channel_id: str) -> None:
         """Ends worker and keeper and frees what they hold; absent is no error."""
 
+    def restart_worker(self, channel_id: str) -> None:
+        """Ends the worker, if one runs, and starts another, however often the last ones failed."""
+
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         """Size of the ring's memory from the next connection of a QEMU on."""
 

@@ -62,6 +62,10 @@ class KeeperChannels:
         keeper.stop()
         shutil.rmtree(keeper.directory, ignore_errors=True)
 
+    def restart_worker(self, channel_id: str) -> None:
+        """Another worker, at once."""
+        self._keeper(channel_id).restart_worker()
+
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         """Size of the ring's memory from the next connection of a QEMU on."""
         self._keeper(channel_id).set_size(memory_bytes)
