@@ -11,6 +11,7 @@ Prints planned and happened interruptions and what was wrong; exits 1 if anythin
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import random
@@ -27,9 +28,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lxml import etree
+
 from tests.guest.lab import GuestLab, lab
 from vgpumgr.cli.http import HttpBackend, connect_unix
-from vgpumgr.domain.document import document_digest, parse_document, render_element
+from vgpumgr.domain.document import parse_document
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.errors import VgpumgrError
@@ -219,15 +222,15 @@ class Attack:
         for name, _, _ in VMS:
             record, vm = self._find_record(name), self._libvirt.read_vm(name)
             if record is None:
-                if self._describe(name) != self._before[name]:
-                    yield f"{name}: is not as before"
+                lines = difflib.unified_diff(self._before[name], self._describe(name), n=0)
+                yield from (f"{name}: not as before: {line.strip()}" for line in lines)
             else:
                 yield from self._check_attached(record, vm)
 
     def _check_attached(self, record: AttachmentRecord, vm: Vm) -> Iterator[str]:
         if record.state is not AttachmentState.ATTACHED:
             yield f"{vm.name}: {record.state}"
-        if vm.note != describe_record(record):
+        if vm.notes != (describe_record(record),):
             yield f"{vm.name}: its note is not its record"
         wanted = {f"ua-vgpumgr-{record.id}-{part}" for part in ("ring", "ctl")}
         aliases = set(vm.config.own_aliases()) if vm.config else set()
@@ -260,19 +263,19 @@ class Attack:
     def _find_record(self, name: str) -> AttachmentRecord | None:
         return next((r for r in self._store.list_attachments() if r.vm_name == name), None)
 
-    def _describe(self, name: str) -> tuple[str, str | None]:
-        """What its stored and its live definition say."""
+    def _describe(self, name: str) -> list[str]:
+        """What its stored and its live definition say, line by line."""
         vm = self._libvirt.read_vm(name)
-        assert vm.config is not None
-        return document_digest(vm.config.to_xml()), vm.live and digest_live(vm.live.to_xml())
+        return [line for d in (vm.config, vm.live) if d for line in list_lines(d.to_xml())]
 
 
-def digest_live(xml: str) -> str:
-    """A running machine's definition but for the aliases that libvirt makes up: started anew, it forgets some."""
+def list_lines(xml: str) -> list[str]:
+    """A definition but for the aliases that libvirt makes up: started anew, it forgets some."""
     root = parse_document(xml)
     for alias in root.xpath("devices//alias[not(starts-with(@name, 'ua-'))]"):
         alias.getparent().remove(alias)
-    return document_digest(render_element(root))
+    lines = etree.tostring(root, method="c14n").decode().replace("><", ">\n<").splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 def wait(condition: Callable[[], object], what: str) -> None:

@@ -1,7 +1,7 @@
 """A daemon on fakes, as a process of its own: ``python -m tests.support.api_daemon DIR [SLOW [HANG]]``.
 
-Members of group 70001 administrate, those of 70002 may look. SLOW seconds pass in each channel start. After HANG seconds
-a change counts as one that does not end.
+Members of group 70001 administrate, those of 70002 may look. SLOW seconds pass in each channel start. After
+HANG seconds a change counts as one that does not end.
 """
 
 from __future__ import annotations

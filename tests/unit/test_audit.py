@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.service import FakeClock
-from vgpumgr.daemon.audit import KEPT, AuditLog, verify_audit, verify_all
+from vgpumgr.daemon.audit import KEPT, AuditLog, verify_all, verify_audit
 from vgpumgr.errors import AuditError
 
 

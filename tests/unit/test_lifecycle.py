@@ -123,7 +123,7 @@ def test_what_is_chosen_is_freed_in_its_definition_too(tmp_path: Path) -> None:
     machine = scene.bench.hypervisor.machines[UUID_PC]
     assert machine.config is not None
     assert machine.config.own_aliases() == ()
-    assert machine.note is None
+    assert machine.notes == ()
     assert recovery.recover(Policy(), choose).actions == []
 
 
@@ -131,7 +131,9 @@ def test_a_worker_that_was_given_up_is_tried_again_when_asked(tmp_path: Path) ->
     scene = Scene(tmp_path)
     recovery, channels = Recovery(scene.bench.service.parts), scene.bench.channels
     (id_,) = channels.running
-    failed = replace(channels.running[id_], worker_ready=False, worker_failed=True, problem="no GPU")
+    failed = replace(
+        channels.running[id_], worker_ready=False, worker_failed=True, problem="no GPU"
+    )
     channels.running[id_] = failed
     done = recovery.recover(Policy(restart=False))
     assert ([d.kind for d in done.drift], done.actions) == (["worker-down"], [])

@@ -50,9 +50,9 @@ def test_the_kernel_can_be_listened_to_and_a_process_is_not_believed() -> None:
     with uevents:
         uevents.read()
         number = uevents._socket.getsockname()[0]
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) as sender:
-            with suppress(PermissionError):  # only root gets even this far
-                sender.sendto(BIND, (number, 0))
+        sender = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
+        with sender, suppress(PermissionError):  # only root gets even this far
+            sender.sendto(BIND, (number, 0))
         assert not [e for e in uevents.read().events if e.name == "0000:3b:00.4"]
 
 
@@ -88,7 +88,11 @@ def test_a_device_event_is_told_and_looked_into(tmp_path: Path) -> None:
         seen.wait(lambda: seen.actions(), "looked into")
         assert seen.actions() == ["vm01: started its keeper again"]
         device, look = seen.events[:2]
-        assert (device["type"], device["action"], device["name"]) == ("device", "bind", "0000:3b:00.4")
+        assert (device["type"], device["action"], device["name"]) == (
+            "device",
+            "bind",
+            "0000:3b:00.4",
+        )
         assert look["reasons"] == ["pci 0000:3b:00.4: bind (vfio-pci)"]
 
 

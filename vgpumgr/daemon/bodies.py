@@ -41,6 +41,7 @@ class AttachBody(Body):
         HELLO_TIMEOUT_S, ge=0, le=MAX_HELLO_TIMEOUT_S, allow_inf_nan=False
     )
     spread: bool = False
+    add: bool = False
     dry_run: bool = False
 
 

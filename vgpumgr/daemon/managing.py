@@ -67,9 +67,11 @@ class ManagingApplication(Application):
         request = AttachRequest(transport=Transport(transport), **asked)
         return self._service.attach(request, dry_run)
 
-    def detach(self, *, vm: str, dry_run: bool = False) -> DetachDocument:
+    def detach(
+        self, *, vm: str, dry_run: bool = False, attachment: str | None = None, every: bool = False
+    ) -> DetachDocument:
         """See ``AttachmentService.detach``."""
-        return self._service.detach(vm, dry_run)
+        return self._service.detach(vm, dry_run, attachment, every)
 
     def status(self) -> StatusDocument:
         """See ``Recovery.status``."""

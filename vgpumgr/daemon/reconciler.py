@@ -211,8 +211,8 @@ class Reconciler:
             self._loop.call_later(RETRY_S, self.ask, reasons[0])
 
     def _tell_done(self, reasons: list[str], document: RecoverDocument) -> None:
-        actions = [action.model_dump() for action in document.actions]
-        drift = [found.model_dump() for found in document.drift]
+        actions = [action.as_data() for action in document.actions]
+        drift = [found.as_data() for found in document.drift]
         if actions:
             self._tools.cache.forget()
             with contextlib.suppress(VgpumgrError):  # it is done, and told below

@@ -218,30 +218,26 @@ class _Repair:
             self._records[record.id] = renamed
             return f"follows the VM, which is called {vm.name} now"
         if drift.kind is DriftKind.NOTE_GONE:
-            scope = Scope.CONFIG if vm.config is not None else Scope.LIVE
-            note = WriteNote(
-                vm.name, vm.uuid, scope, record.id, record.profile, str(record.backend)
-            )
-            self._run(drift, record, note)
+            self._run(drift, record, WriteNote(vm.name, vm.uuid, record.id))
             return "wrote the note in its metadata again"
         if drift.kind is DriftKind.DEVICE_GONE and policy.readd and vm.config is not None:
             return self._readd(drift, record, vm)
         return None
 
     def _restart(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
-        transport = record.transport
-        start = StartChannel(
-            record.id, vm.name, transport.has_ring, transport.has_serial, RING_BYTES
-        )
+        start = StartChannel(record.id, vm.name, record.has_ring, record.has_serial, RING_BYTES)
         self._run(drift, record, start)
-        ring = vm.is_active and transport.has_ring
+        ring = vm.is_active and record.has_ring
         return "started its keeper again" + (
             "; the running guest has its ring again from its next start" if ring else ""
         )
 
     def _readd(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
         paths, missing = self._parts.channels.paths(record.id), list_missing_devices(record, vm)
-        devices = (ring_device(record.id, paths.ring), control_device(record.id, paths.control))
+        devices = (
+            ring_device(record.id, paths.ring),
+            control_device(record.id, paths.control, record.number),
+        )
         wanted = tuple(device for device in devices if device.alias in missing)
         self._run(drift, record, AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None))
         return f"gave its definition {' and '.join(missing)} again"

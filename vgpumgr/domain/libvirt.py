@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -14,7 +14,13 @@ from vgpumgr.domain.deadline import LateCallError, run_with_deadline
 from vgpumgr.domain.document import document_digest, parse_document
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
-from vgpumgr.domain.metadata import NAMESPACE, PREFIX, AttachmentNote
+from vgpumgr.domain.metadata import (
+    NAMESPACE,
+    PREFIX,
+    AttachmentNote,
+    read_notes,
+    write_notes,
+)
 from vgpumgr.errors import (
     DeviceMissingError,
     LibvirtDownError,
@@ -100,10 +106,10 @@ class LibvirtHypervisor:
             f"detach a device ({scope})", lambda: domain.detachDeviceFlags(xml, self._flag(scope))
         )
 
-    def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
-        """Writes our note into the domain's metadata, or takes it away."""
+    def set_notes(self, uuid: str, notes: Sequence[AttachmentNote], scope: Scope) -> None:
+        """Writes our notes into the domain's metadata; none takes them away."""
         domain = self._find(uuid)
-        text = None if note is None else note.to_xml()
+        text = write_notes(notes)
         kind = self._lib.VIR_DOMAIN_METADATA_ELEMENT
         self._call(
             "write the domain's metadata",
@@ -197,20 +203,20 @@ class LibvirtHypervisor:
             live=Domain.from_xml(live) if live else None,
             config=Domain.from_xml(config) if config else None,
             digest=document_digest(config or live or domain.XMLDesc(0)),
-            note=self._read_note(domain, Scope.CONFIG if config else Scope.LIVE),
+            notes=self._read_notes(domain, Scope.CONFIG if config else Scope.LIVE),
             migrated=state is VmState.SHUT_OFF and reason == lib.VIR_DOMAIN_SHUTOFF_MIGRATED,
         )
 
-    def _read_note(self, domain: Any, scope: Scope) -> AttachmentNote | None:
+    def _read_notes(self, domain: Any, scope: Scope) -> tuple[AttachmentNote, ...]:
         try:
             text = domain.metadata(
                 self._lib.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, self._flag(scope)
             )
         except self._lib.libvirtError as error:
             if error.get_error_code() == self._lib.VIR_ERR_NO_DOMAIN_METADATA:
-                return None
+                return ()
             raise
-        return AttachmentNote.from_xml(text)
+        return read_notes(text)
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
         try:

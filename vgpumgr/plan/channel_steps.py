@@ -45,9 +45,10 @@ class StartChannel:
     def do(self, world: World) -> None:
         """Starts both."""
         assert world.record.mig is not None
+        assert world.record.channel is not None
         owner = world.hypervisor.read_qemu_owner()
-        if owner != world.record.qemu_owner:
-            world.remember(qemu_owner=owner)
+        if owner != world.record.channel.qemu_owner:
+            world.remember_channel(qemu_owner=owner)
         spec = ChannelSpec(
             id=self.id,
             vm_name=self.vm_name,
@@ -55,6 +56,7 @@ class StartChannel:
             ring=self.ring,
             serial=self.serial,
             memory_bytes=self.memory_bytes,
+            number=world.record.number,
             socket_owner=owner,
         )
         world.channels.start(spec)

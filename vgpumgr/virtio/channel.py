@@ -27,6 +27,8 @@ class ChannelSpec:
     ring: bool
     serial: bool
     memory_bytes: int = RING_BYTES
+    #: of the attachment in its VM: the guest orders its devices by it
+    number: int = 0
     #: uid and gid of the QEMU that will connect; None: our own
     socket_owner: tuple[int, int] | None = None
 

@@ -45,6 +45,10 @@ class KeeperChannels:
         self._prepare(spec)
         options = KeeperOptions(
             worker=self._worker,
+            worker_args=(
+                f"--channel-number={spec.number}",
+                f"--channel-device={spec.cuda_device}",
+            ),
             shm_size_bytes=spec.memory_bytes,
             serial=Path(self.paths(spec.id).control) if spec.serial else None,
             socket_owner=spec.socket_owner if os.geteuid() == 0 else None,
