@@ -27,7 +27,7 @@ from vgpumgr.daemon.attachment_view import (
     tell_usable,
 )
 from vgpumgr.daemon.metrics import open_statistics
-from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.daemon.settling import Settler
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import (
@@ -116,6 +116,7 @@ class AttachmentService:
             id=attachment_id,
             paths=parts.channels.paths(attachment_id),
             now_s=parts.clock.wall_s(),
+            stuck=find_stuck_gpus(parts),
         )
         return plan_attach(request, observed)
 
