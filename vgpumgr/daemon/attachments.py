@@ -29,7 +29,7 @@ from vgpumgr.daemon.attachment_view import (
 )
 from vgpumgr.daemon.hostdev_observing import list_loose_instances, observe_host, read_gpus_for
 from vgpumgr.daemon.metrics import open_statistics
-from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.daemon.settling import Settler
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import (
@@ -120,6 +120,7 @@ class AttachmentService:
             id=attachment_id,
             paths=parts.channels.paths(attachment_id),
             now_s=parts.clock.wall_s(),
+            stuck=find_stuck_gpus(parts),
         )
         host = observe_host(parts, request, observed.gpus, observed.records)
         return plan_any_attach(request, observed, host, str(uuid.uuid4()))

@@ -4,8 +4,8 @@ refusal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.devices import attachment_of, control_device, ring_device
@@ -15,6 +15,7 @@ from vgpumgr.domain.slots import check_config, check_live
 from vgpumgr.errors import (
     AlreadyAttachedError,
     BackendUnsupportedError,
+    GpuStuckError,
     LiveUnsupportedError,
     NoFreeSlotError,
     UsageError,
@@ -78,6 +79,8 @@ class AttachObserved:
     id: str
     paths: ChannelPaths
     now_s: float
+    #: GPUs on which a call has not come back, by UUID, and which
+    stuck: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +228,29 @@ def _choose(request: AttachRequest, observed: AttachObserved, name: MigProfileNa
     gpus = observed.gpus
     if request.gpu is not None:
         gpus = [select_gpu(gpus, request.gpu)]
+    held = _list_stuck(gpus, observed)
+    if gpus and len(held) == len(gpus):
+        raise GpuStuckError(
+            f"cannot attach {request.profile} to {observed.vm}: a call has not come back",
+            why="one more would only wait for the same lock",
+            held_by=held,
+            hint="vgpumgr status",
+        )
+    gpus = [gpu for gpu in gpus if str(gpu.uuid) not in observed.stuck]
     owners = [owner for record in observed.records if (owner := record.owner)]
     try:
         return choose_placement(gpus, name, owners, spread=request.spread)
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
+        error.held_by = (*error.held_by, *held)
         raise
+
+
+def _list_stuck(gpus: Sequence[Gpu], observed: AttachObserved) -> list[str]:
+    """Those that are left alone, and why."""
+    return [
+        f"{gpu}: {observed.stuck[str(gpu.uuid)]}" for gpu in gpus if str(gpu.uuid) in observed.stuck
+    ]
 
 
 def _build(
@@ -257,7 +277,11 @@ def _build(
         operation="attach",
         subject=vm.name,
         steps=tuple(steps),
-        notes=(f"backend forward: {choice.why}", *_tell_when(request, vm, live, wants_live)),
+        notes=(
+            f"backend forward: {choice.why}",
+            *(f"left alone: {text}" for text in _list_stuck(observed.gpus, observed)),
+            *_tell_when(request, vm, live, wants_live),
+        ),
         result={
             "attachment": record.id,
             "vm": vm.name,

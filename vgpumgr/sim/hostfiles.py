@@ -7,9 +7,10 @@ from pathlib import Path
 from vgpumgr.sim.amdtree import AmdTree
 from vgpumgr.sim.control import ControlTree
 from vgpumgr.sim.inteltree import IntelTree
+from vgpumgr.sim.machine import set_gpu_field
 from vgpumgr.sim.machine_model import Gpu, Machine
 from vgpumgr.sim.mdevtree import MdevTree
-from vgpumgr.sim.pcibus import PciBus
+from vgpumgr.sim.pcibus import Address, PciBus
 from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import MachineTree, Part
 from vgpumgr.sim.usestree import UsesTree
@@ -33,7 +34,7 @@ def build_tree(
         host = VgpuHost(machine, bus, VgpuState(directory))
     mdev = machine.data.vgpu == "mdev"
     parts: list[Part] = [
-        ControlTree(bus, faults, host),
+        ControlTree(bus, faults, host, lambda address: lose_gpu(machine, directory, address)),
         VfioTree(bus, host, mdev=mdev),
         sleepers,
         UsesTree(machine, bus),
@@ -44,6 +45,13 @@ def build_tree(
         parts.append(MdevTree(host) if mdev else VendorTree(host))
     proc = {**proc_files(machine), "sys/kernel/random/boot_id": boot_id}
     return MachineTree(bus, proc, cpus, parts, sys_files(machine))
+
+
+def lose_gpu(machine: Machine, directory: Path, address: Address) -> None:
+    """NVML and CUDA find the GPU lost, if it is one of theirs."""
+    for gpu in machine.gpus:
+        if Address.parse(gpu.place.address) == address:
+            set_gpu_field(directory, gpu.index, "lost", 1)
 
 
 def sys_files(machine: Machine) -> dict[str, str]:

@@ -46,6 +46,7 @@ class VgpuHost:
         self.bus = bus
         self.state = state
         self._gpus = {Address.parse(gpu.place.address): gpu for gpu in machine.gpus if gpu.family}
+        self._known: tuple[int, list[Vgpu]] = (-1, [])
         bus.before_vfs.append(self._before_vfs)
 
     def generation(self) -> int:
@@ -90,13 +91,21 @@ class VgpuHost:
         if vgpu.vf is None:
             return None
         pf = next(address for address, gpu in self._gpus.items() if gpu.index == vgpu.gpu)
-        return str(self.bus.vf_address(self.bus.state(pf).function, vgpu.vf))
+        state = self.bus.states.get(pf)
+        return str(self.bus.vf_address(state.function, vgpu.vf)) if state else None
+
+    def all_vgpus(self) -> list[Vgpu]:
+        """All vGPUs, ghosts included, read again only when one has changed."""
+        version = self.state.changes()
+        if version != self._known[0]:
+            self._known = (version, self.state.list())
+        return self._known[1]
 
     def vgpus(self, parent: Parent) -> list[Vgpu]:
         """The vGPUs of a parent; ghosts, which have left the file system, are not among them."""
         return [
             vgpu
-            for vgpu in self.state.list()
+            for vgpu in self.all_vgpus()
             if vgpu.gpu == parent.gpu.index and vgpu.vf == parent.vf and not vgpu.removed
         ]
 

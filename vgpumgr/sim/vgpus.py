@@ -59,6 +59,7 @@ class VgpuState:
     def __init__(self, directory: Path) -> None:
         self._lib = _load()
         self._sim = ctypes.c_void_p()
+        self._records = (_Record * _MAX)()
         _check(self._lib.sim_open(os.fsencode(directory), ctypes.byref(self._sim)))
 
     def changes(self) -> int:
@@ -67,9 +68,8 @@ class VgpuState:
 
     def list(self) -> list[Vgpu]:
         """All vGPUs, ghosts included."""
-        records = (_Record * _MAX)()
-        count = _check(self._lib.sim_vgpu_list(self._sim, records, _MAX))
-        return [_vgpu(record) for record in records[:count]]
+        count = _check(self._lib.sim_vgpu_list(self._sim, self._records, _MAX))
+        return [_vgpu(record) for record in self._records[:count]]
 
     def get(self, number: int) -> Vgpu | None:
         """The vGPU with this id, if it still is there."""

@@ -145,7 +145,7 @@ struct sim_machine {
 	struct sim_client clients[SIM_MAX_CLIENTS];
 	uint32_t n_vgpu_types, next_vgpu_id;
 	uint32_t n_vgpus;          /* places of vgpus that were ever in use */
-	uint64_t vgpu_changes;     /* rises when vGPUs or VFs come or go */
+	uint64_t vgpu_changes;     /* rises with every change of a vGPU, and when VFs come or go */
 	struct sim_vgpu_type vgpu_types[SIM_MAX_VGPU_TYPES];
 	struct sim_vgpu vgpus[SIM_MAX_VGPUS];
 };
