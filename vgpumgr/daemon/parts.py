@@ -8,11 +8,13 @@ from pathlib import Path
 
 from vgpumgr.domain.hypervisor import Hypervisor
 from vgpumgr.host.clock import Clock
+from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.passthrough.control import PciControl, make_absent
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.plan.vgpu_record import NoVgpuStore, VgpuStore
 from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import Channels
 
@@ -34,6 +36,8 @@ class Parts:
     #: helper processes past their deadline, or of a command that was killed, as people read them
     list_late: Callable[[], Sequence[str]] = tuple
     pci: PciControl = field(default_factory=make_absent)
+    vgpus: VgpuControl = field(default_factory=NoVgpus)
+    vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
 
     def make_world(self, record: AttachmentRecord | None) -> World:
         """The world of one operation."""
@@ -44,6 +48,8 @@ class Parts:
             store=self.store,
             clock=self.clock,
             maybe_record=record,
+            vgpus=self.vgpus,
+            vgpu_store=self.vgpu_store,
         )
 
     def open_journal(self) -> Journal:

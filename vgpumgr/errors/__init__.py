@@ -112,6 +112,22 @@ from vgpumgr.errors.passthrough import (
     VfUnsupportedError,
     VfVendorToolError,
 )
+from vgpumgr.errors.vgpu import (
+    VgpuAmbiguousError,
+    VgpuAttributeError,
+    VgpuBusyError,
+    VgpuDefinedError,
+    VgpuDefinitionError,
+    VgpuForeignError,
+    VgpuNoRoomError,
+    VgpuNotFoundError,
+    VgpuNotSupportedError,
+    VgpuParentGoneError,
+    VgpuReleasingError,
+    VgpuTakenError,
+    VgpuTypeAmbiguousError,
+    VgpuTypeNotFoundError,
+)
 
 __all__ = [
     "AccessDeniedError",
@@ -208,6 +224,20 @@ __all__ = [
     "VfQuotaError",
     "VfUnsupportedError",
     "VfVendorToolError",
+    "VgpuAmbiguousError",
+    "VgpuAttributeError",
+    "VgpuBusyError",
+    "VgpuDefinedError",
+    "VgpuDefinitionError",
+    "VgpuForeignError",
+    "VgpuNoRoomError",
+    "VgpuNotFoundError",
+    "VgpuNotSupportedError",
+    "VgpuParentGoneError",
+    "VgpuReleasingError",
+    "VgpuTakenError",
+    "VgpuTypeAmbiguousError",
+    "VgpuTypeNotFoundError",
     "VgpumgrError",
     "VmNotFoundError",
 ]
