@@ -22,6 +22,7 @@ _NET = "/sys/class/net"
 _CONSOLES = "/sys/class/vtconsole"
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _IFF_UP = 1
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _GUEST = re.compile(r"(?:^|,)guest=([^,]+)")
 
 
@@ -48,23 +49,25 @@ def list_pci_users(
         for address, names in nodes.items():
             if _strip_root(machine, holder.path) in names:
                 found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
-    mounted: dict[str, list[str]] | None = None
+    blocks, networks = _index_class(machine, _BLOCK), _index_class(machine, _NET)
+    mounted = _list_mounts(machine) if blocks else {}
     for address, users in found.items():
-        disks = _list_below(machine, address, _BLOCK)
-        if disks:
-            mounted = _list_mounts(machine) if mounted is None else mounted
-            users.disks = [use for disk in disks for use in _tell_disk(machine, disk, mounted)]
-        users.networks = list(_list_networks(machine, address))
-        users.displays = list(_list_consoles(machine, address))
-        users.usb = list(_list_usb(machine, address))
+        disks = blocks.get(str(address), ())
+        users.disks = [use for disk in disks for use in _tell_disk(machine, disk, mounted)]
+        users.networks = list(_list_networks(machine, networks.get(str(address), ())))
+        below = set(_names(machine.path(f"{_DEVICES}/{address}")))
+        if "graphics" in below:
+            users.displays = list(_list_consoles(machine, address))
+        users.usb = list(_list_usb(machine, address, below))
     return found
 
 
 def _list_nodes(machine: Machine, address: PciAddress, group: int | None) -> Iterator[str]:
     """Device files of one function."""
     device = machine.path(f"{_DEVICES}/{address}")
-    yield from (f"/dev/dri/{name}" for name in _names(device / "drm"))
-    for card in _names(device / "sound"):
+    below = set(_names(device))
+    yield from (f"/dev/dri/{name}" for name in (_names(device / "drm") if "drm" in below else ()))
+    for card in _names(device / "sound") if "sound" in below else ():
         number = card.removeprefix("card")
         pattern = re.compile(rf"(?:control|pcm|hw|midi)C{number}(?:D\d+[pc]?)?")
         nodes = _names(machine.path("/dev/snd"))
@@ -73,7 +76,8 @@ def _list_nodes(machine: Machine, address: PciAddress, group: int | None) -> Ite
         yield f"/dev/nvidia{minor}"
     if group is not None:
         yield f"/dev/vfio/{group}"
-    yield from (f"/dev/vfio/devices/{name}" for name in _names(device / "vfio-dev"))
+    if "vfio-dev" in below:
+        yield from (f"/dev/vfio/devices/{name}" for name in _names(device / "vfio-dev"))
 
 
 def _read_nvidia_minor(machine: Machine, address: PciAddress) -> int | None:
@@ -115,19 +119,18 @@ def _read_guest(pid: int, proc: Path) -> str | None:
     return match[1] if match else None
 
 
-def _list_below(machine: Machine, address: PciAddress, class_: str) -> list[str]:
-    """Names in a class directory whose device is below the function."""
+def _index_class(machine: Machine, class_: str) -> dict[str, list[str]]:
+    """Names in a class directory by the PCI functions that their devices are below."""
     directory = machine.path(class_)
-    part = f"/{address}/"
-    found = []
+    found: dict[str, list[str]] = {}
     for name in _names(directory):
         try:
             target = str((directory / name).readlink())
         except OSError:
             continue
-        if part in target:
-            found.append(name)
-    return sorted(found)
+        for address in _ADDRESS.findall(target):
+            found.setdefault(address, []).append(name)
+    return found
 
 
 def _list_mounts(machine: Machine) -> dict[str, list[str]]:
@@ -155,8 +158,8 @@ def _tell_disk(
         yield from (f"disk {name}: {use}" for use in _tell_disk(machine, upper, mounted, depth + 1))
 
 
-def _list_networks(machine: Machine, address: PciAddress) -> Iterator[str]:
-    for name in _list_below(machine, address, _NET):
+def _list_networks(machine: Machine, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
         flags = _text(machine.path(f"{_NET}/{name}/flags")) or "0"
         if int(flags, 0) & _IFF_UP:
             yield f"network interface {name} is up"
@@ -173,9 +176,9 @@ def _list_consoles(machine: Machine, address: PciAddress) -> Iterator[str]:
             yield f"the console is on {', '.join(frames)}"
 
 
-def _list_usb(machine: Machine, address: PciAddress) -> Iterator[str]:
+def _list_usb(machine: Machine, address: PciAddress, below: Iterable[str]) -> Iterator[str]:
     device = machine.path(f"{_DEVICES}/{address}")
-    for hub in _names(device):
+    for hub in sorted(below):
         if re.fullmatch(r"usb\d+", hub):
             number = hub.removeprefix("usb")
             for name in _names(device / hub):

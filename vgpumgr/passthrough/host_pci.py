@@ -244,12 +244,17 @@ class HostPci:
         """See ``PciControl``."""
         return has_vendor_tool(self._machine)
 
-    def list_quotas(self, physical: PciAddress, index: int) -> Mapping[str, str]:
+    def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         """See ``PciControl``."""
-        paths = find_quotas(self._machine, physical, index)
-        values = self._changes.read_attributes(physical, list(paths.values())) if paths else []
-        pairs = zip(paths, values, strict=True)
-        return {name: value for name, value in pairs if value is not None}
+        found = [find_quotas(self._machine, physical, index) for index in range(count)]
+        paths = [path for names in found for path in names.values()]
+        if not paths:
+            return [{} for _ in found]
+        values = iter(self._changes.read_attributes(physical, paths))
+        return [
+            {name: value for name, value in zip(names, values, strict=False) if value is not None}
+            for names in found
+        ]
 
     def write_quotas(
         self, physical: PciAddress, index: int, values: Sequence[tuple[str, int]]
