@@ -248,6 +248,10 @@ class Simulation:
     def _reboot(self) -> None:
         self.history.append("reboot")
         self.boot += 1
+        for uuid, _instance in self.strangers:
+            if not any(r.gpu == uuid and r.mig_mode_enabled for r in self.kept.values()):
+                # a detach left the mode to whoever used it, and said so: it is nobody's any more
+                self.modes[uuid] = True
         self.strangers.clear()
         self.world.reboot()
         self.world = self._start()

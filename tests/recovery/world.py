@@ -103,8 +103,8 @@ class SavedNvml(FakeNvml):
 
     def destroy_gpu_instance(self, gpu, gpu_instance_id):  # type: ignore[no-untyped-def]
         super().destroy_gpu_instance(gpu, gpu_instance_id)
-        if not self.gpus[gpu].instances:
-            self._next = 100
+        if not any(i.id > 100 for each in self.gpus.values() for i in each.instances):
+            self._next = 100  # ids are used again, as by the driver
 
 
 class SavedHypervisor(FakeHypervisor):

@@ -156,7 +156,7 @@ def test_dry_run_changes_nothing_and_shows_the_plan(bench: Bench) -> None:
     ]
     assert bench.snapshot() == before
     assert not bench.state_dir.exists()
-    json.dumps(done.model_dump(mode="json", by_alias=True))
+    json.dumps(done.as_data())
 
 
 def test_running_vm_gets_both_scopes_and_hello_counts(tmp_path: Path) -> None:

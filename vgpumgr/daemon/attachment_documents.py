@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
-from vgpumgr.daemon.documents import SCHEMA, Document, PlacementDocument
+from vgpumgr.daemon.documents import SCHEMA, Document, Field, PlacementDocument
 
 
 class StepDocument(Document):
@@ -100,7 +98,7 @@ class VmDocument(Document):
 class AttachDocument(Document):
     """``vgpumgr attach -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     dry_run: bool
     plan: PlanDocument
     attachment: AttachmentDocument | None = Field(description="null for a dry run")
@@ -111,7 +109,7 @@ class AttachDocument(Document):
 class DetachDocument(Document):
     """``vgpumgr detach -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     dry_run: bool
     plan: PlanDocument
     notes: list[str]
@@ -120,34 +118,34 @@ class DetachDocument(Document):
 class VmListDocument(Document):
     """``vgpumgr vm list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     vms: list[VmDocument]
 
 
 class VmShowDocument(Document):
     """``vgpumgr vm show -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     vm: VmDocument
 
 
 class ChannelListDocument(Document):
     """``vgpumgr virtio list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     channels: list[ChannelDocument]
 
 
 class ChannelShowDocument(Document):
     """``vgpumgr virtio show -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     channel: ChannelDocument
 
 
 class GuestPackageDocument(Document):
     """``vgpumgr virtio guest-package -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     path: str
     files: list[str]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 from vgpumgr.daemon.attachment_documents import (
     AttachmentDocument,
     ChannelDocument,
     LaneDocument,
     PlanDocument,
+    StepDocument,
     VmDocument,
 )
 from vgpumgr.daemon.documents import PlacementDocument
@@ -22,7 +23,18 @@ from vgpumgr.virtio.channel import ChannelStatus, Lane
 
 def describe_plan(plan: Plan[World]) -> PlanDocument:
     """The document of a plan."""
-    return PlanDocument.model_validate(plan.as_dict())
+    steps = [
+        StepDocument(kind=step.kind, target=dict(step.target), description=step.describe())
+        for step in plan.steps
+    ]
+    return PlanDocument(
+        operation=cast(Literal["attach", "detach"], plan.operation),
+        subject=plan.subject,
+        on_failure=plan.on_failure.value,
+        notes=list(plan.notes),
+        result=dict(plan.result),
+        steps=steps,
+    )
 
 
 def describe_attachment(record: AttachmentRecord) -> AttachmentDocument:

@@ -23,13 +23,13 @@ def describe_state(document: Document) -> object | None:
         return _gpu_state(document.gpu) if document.gpu else None
     if isinstance(document, VmShowDocument):
         vm = document.vm
-        attachment = vm.attachment.model_dump(mode="json") if vm.attachment else None
+        attachment = vm.attachment.as_data() if vm.attachment else None
         return [vm.uuid, vm.name, attachment, vm.devices_config]
     return None
 
 
 def _gpu_state(gpu: GpuDocument) -> object:
-    instances = [[i.id, i.profile, i.placement.model_dump(), i.vm] for i in gpu.instances]
+    instances = [[i.id, i.profile, i.placement.as_data(), i.vm] for i in gpu.instances]
     return [gpu.uuid, gpu.mig.current, gpu.mig.pending, instances]
 
 

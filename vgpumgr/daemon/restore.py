@@ -11,9 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from pydantic import Field
-
-from vgpumgr.daemon.documents import SCHEMA, Document
+from vgpumgr.daemon.documents import SCHEMA, Document, Field
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.errors import VgpumgrError
@@ -33,7 +31,7 @@ TIMEOUT_S = 240.0
 class RestoreDocument(Document):
     """``vgpumgr restore -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     done: list[str] = Field(description="what was missing and is back, in words")
     problems: list[str] = Field(description="what could not be brought back, and why")
 

@@ -161,6 +161,10 @@ def plan_back(observed: DetachObserved, found: Interrupted) -> Plan[World]:
         # whatever the journal has lost of it: who knows the instance's id has made it
         more = {"mig.mode.enable", "mig.gi.create"}
         found = replace(found, intents=(found.intents or frozenset()) | more)
+    planned = found.record
+    if record.mig_mode_enabled and planned is not None and not planned.mig_mode_enabled:
+        # handed over meanwhile by the attachment that had turned the mode on
+        found = replace(found, intents=(found.intents or frozenset()) | {"mig.mode.enable"})
     steps = [step for step in plan.steps if _is_its_own(step.kind, found, stranger)]
     notes = (f"the instance at {record.placement} is not its own and stays",) if stranger else ()
     return _plan(record, tuple(steps), notes)

@@ -73,9 +73,8 @@ struct vg_conn {
 	vg_word32 losing;        /* somebody writes why */
 	_Atomic bool lost;
 	vg_word32 reading;       /* the reader's role is taken */
-	_Atomic uint64_t slots;  /* free ones */
 	_Atomic uint64_t waits;
-	uint32_t counter;
+	uint32_t counter, last_slot;
 	int socket;
 	uint32_t lane;
 	uint64_t generation;

@@ -145,7 +145,6 @@ int vg_conn_open(const uint8_t hash[VG_HASH_SIZE], const char *api_version, stru
 		return -ENOMEM;
 	conn->socket = -1;
 	pthread_mutex_init(&conn->lock, NULL);
-	atomic_store(&conn->slots, ~0ull);
 	error = open_lane(conn, hash, api_version);
 	if (error) {
 		free_conn(conn);
