@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal, cast
 
+from vgpumgr.daemon.attachment_documents import StepDocument
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_apply import run_pci
 from vgpumgr.daemon.pci_documents import (
     GroupListDocument,
+    Operation,
     PassthroughListDocument,
     PciChangeDocument,
     VfListDocument,
@@ -222,14 +224,18 @@ def _check_confirmed(plan: Plan[PciWorld]) -> None:
 
 
 def _describe(plan: Plan[PciWorld], notes: Sequence[str], *, dry_run: bool) -> PciChangeDocument:
-    row: dict[str, Any] = plan.as_dict()
-    result = dict(row["result"])
+    result = dict(plan.result)
+    concerns = cast(list[str], result.pop("concerns"))
+    steps = [
+        StepDocument(kind=step.kind, target=dict(step.target), description=step.describe())
+        for step in plan.steps
+    ]
     return PciChangeDocument(
-        operation=row["operation"],
-        subject=row["subject"],
+        operation=cast(Operation, plan.operation),
+        subject=plan.subject,
         dry_run=dry_run,
-        steps=row["steps"],
-        concerns=result.pop("concerns"),
+        steps=steps,
+        concerns=concerns,
         result=result,
         notes=[*plan.notes, *notes],
     )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
 from vgpumgr.daemon.attachment_documents import StepDocument
-from vgpumgr.daemon.documents import SCHEMA, Document
+from vgpumgr.daemon.documents import SCHEMA, Document, Field
 
+Operation = Literal["passthrough bind", "passthrough unbind", "vf enable", "vf disable"]
 VerdictWord = Literal["viable", "bindable", "shared", "in-use", "no-iommu"]
 
 
@@ -52,7 +51,7 @@ class PassthroughRow(FunctionDocument):
 class PassthroughListDocument(Document):
     """``vgpumgr passthrough list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     functions: list[PassthroughRow]
     iommu: bool = Field(description="whether the kernel uses an IOMMU")
     notes: list[str]
@@ -72,7 +71,7 @@ class GroupDocument(Document):
 class GroupListDocument(Document):
     """``vgpumgr passthrough groups -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     groups: list[GroupDocument]
     iommu: bool
     notes: list[str]
@@ -81,8 +80,8 @@ class GroupListDocument(Document):
 class PciChangeDocument(Document):
     """``passthrough bind`` and ``unbind``, ``vf enable`` and ``disable``, with ``-o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
-    operation: Literal["passthrough bind", "passthrough unbind", "vf enable", "vf disable"]
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    operation: Operation
     subject: str = Field(description="the function's address")
     dry_run: bool
     steps: list[StepDocument]
@@ -122,6 +121,6 @@ class PhysicalDocument(Document):
 class VfListDocument(Document):
     """``vgpumgr vf list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     physicals: list[PhysicalDocument]
     notes: list[str]

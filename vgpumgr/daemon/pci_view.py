@@ -95,7 +95,7 @@ class PciView:
         bus = self._buses[(function.address.domain, function.address.bus)]
         near = sorted({*members, *(f for f in bus if f.is_beside(function))}, key=_by_address)
         return PassthroughRow(
-            **self._describe(function).model_dump(),
+            **vars(self._describe(function)),
             gpu_index=known.index if known else None,
             gpu_uuid=known.uuid if known else None,
             companions=[str(f.address) for f in list_companions(near, function)],
