@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from vgpumgr.sim.control import ControlTree
 from vgpumgr.sim.machine_model import Gpu, Machine
+from vgpumgr.sim.mdevtree import MdevTree
 from vgpumgr.sim.pcibus import PciBus
-from vgpumgr.sim.tree import MachineTree
+from vgpumgr.sim.tree import MachineTree, Part
+from vgpumgr.sim.vendortree import VendorTree
+from vgpumgr.sim.vgpuhost import VgpuHost
+from vgpumgr.sim.vgpus import VgpuState
+from vgpumgr.sim.writefaults import WriteFaults
 
 
-def build_tree(machine: Machine, boot_id: str) -> MachineTree:
-    """The files of a machine that has just booted."""
+def build_tree(machine: Machine, boot_id: str, directory: Path, faults: WriteFaults) -> MachineTree:
+    """The files of a machine that has just booted and runs in this directory."""
     cpus = {gpu.place.numa_node: gpu.place.cpus for gpu in machine.gpus}
-    return MachineTree(
-        PciBus.of(machine.functions()),
-        {**proc_files(machine), "sys/kernel/random/boot_id": boot_id},
-        cpus,
-    )
+    bus = PciBus.of(machine.functions())
+    host = None
+    if machine.data.vgpu is not None:
+        host = VgpuHost(machine, bus, VgpuState(directory))
+    parts: list[Part] = [ControlTree(bus, faults, host)]
+    if host is not None:
+        mdev = machine.data.vgpu == "mdev"
+        parts.append(MdevTree(host) if mdev else VendorTree(host))
+    proc = {**proc_files(machine), "sys/kernel/random/boot_id": boot_id}
+    return MachineTree(bus, proc, cpus, parts)
 
 
 def proc_files(machine: Machine) -> dict[str, str]:
     """Constant files below ``/proc``, in the form of NVIDIA's driver README, "The /proc Filesystem Interface"."""
     version = machine.data.driver_version
     files = {
+        "sys/kernel/osrelease": machine.data.kernel,
         "cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro intel_iommu=on iommu=pt",
         "modules": "nvidia_uvm 1540096 0 - Live 0x0000000000000000 (OE)\n"
         "nvidia 56717312 1 nvidia_uvm, Live 0x0000000000000000 (OE)",
