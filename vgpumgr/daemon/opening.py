@@ -31,7 +31,8 @@ def list_late_processes(machine: Machine) -> list[str]:
 def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAttachments]]:
     """The parts, and their store; libvirt and state are opened when an operation needs them."""
     store = SqliteAttachments(machine.state_dir / "state.sqlite")
-    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor:
+    memory = PciFile(machine.state_dir / "passthrough.json")
+    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor, HostPci(machine, memory) as pci:
         parts = Parts(
             nvml=nvml,
             read_inventory=lambda: read_machine_inventory(nvml, machine),
@@ -44,6 +45,6 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             boot_id=read_boot_id(machine),
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
-            pci=HostPci(machine, PciFile(machine.state_dir / "passthrough.json")),
+            pci=pci,
         )
         yield parts, store

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.process import Holder, list_holders
+from vgpumgr.host.process import Holder, list_holders, read_name
 from vgpumgr.model.pci import PciAddress
 
 _DEVICES = "/sys/bus/pci/devices"
@@ -38,17 +38,19 @@ class PciUsers:
 
 
 def list_pci_users(
-    machine: Machine, asked: Mapping[PciAddress, int | None], proc: Path = Path("/proc")
+    machine: Machine, asked: Mapping[PciAddress, int | None]
 ) -> dict[PciAddress, PciUsers]:
     """Users of each function; ``asked`` maps it to the IOMMU group that it is open to VMs in,
     None for one that has a driver of the host.
     """
     found = {address: PciUsers() for address in asked}
     nodes = {a: set(_list_nodes(machine, a, group)) for a, group in asked.items()}
-    for holder in _list_holders(machine, {n for names in nodes.values() for n in names}, proc):
-        for address, names in nodes.items():
-            if _strip_root(machine, holder.path) in names:
-                found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
+    wanted = {name for names in nodes.values() for name in names}
+    for proc in _list_procs(machine) if wanted else ():
+        for holder in list_holders(lambda path: _strip_root(machine, path) in wanted, proc):
+            for address, names in nodes.items():
+                if _strip_root(machine, holder.path) in names:
+                    found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
     blocks, networks = _index_class(machine, _BLOCK), _index_class(machine, _NET)
     mounted = _list_mounts(machine) if blocks else {}
     for address, users in found.items():
@@ -89,10 +91,10 @@ def _read_nvidia_minor(machine: Machine, address: PciAddress) -> int | None:
     return int(match[1]) if match else None
 
 
-def _list_holders(machine: Machine, nodes: set[str], proc: Path) -> list[Holder]:
-    if not nodes:
-        return []
-    return list_holders(lambda path: _strip_root(machine, path) in nodes, proc)
+def _list_procs(machine: Machine) -> list[Path]:
+    """Where processes are: on a simulated machine there are some of its own besides."""
+    real = Path("/proc")
+    return [real, machine.path("/proc")] if machine.is_simulated else [real]
 
 
 def _strip_root(machine: Machine, path: str) -> str:
@@ -204,23 +206,19 @@ def _lines(machine: Machine, path: str) -> list[str]:
     return (_text(machine.path(path)) or "").splitlines()
 
 
-def list_removals(
-    machine: Machine, known: Iterable[int] = (), proc: Path = Path("/proc")
-) -> list[str]:
+def list_removals(machine: Machine, known: Iterable[int] = ()) -> list[str]:
     """Tasks that wait inside the kernel for the user of a VFIO device that is being removed.
 
     ``known`` are processes that only unbind: these do not hold up the rest of the bus.
     """
     spared = {str(pid) for pid in known}
-    found = []
-    for name in _names(proc):
-        if name.isdigit() and name not in spared and _waits_for_user(proc / name):
-            comm = _text(proc / name / "comm") or "unknown"
-            found.append(f"process {name} ({comm}), which removes a device that is in use")
-    for name in _names(machine.path("/proc")) if machine.is_simulated else ():
-        if name.isdigit() and _waits_for_user(machine.path("/proc") / name):
-            found.append(f"process {name}, which removes a device that is in use")
-    return found
+    return [
+        f"process {name} ({read_name(int(name), proc) or 'unknown'}),"
+        " which removes a device that is in use"
+        for proc in _list_procs(machine)
+        for name in _names(proc)
+        if name.isdigit() and name not in spared and _waits_for_user(proc / name)
+    ]
 
 
 def _waits_for_user(process: Path) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from vgpumgr.errors import (
     DriverIgnoredError,
@@ -114,6 +115,17 @@ class HostPci:
         self.list_vf_settings = memory.list_vf_settings
         self.save_vf_setting = memory.save_vf_setting
         self.forget_vf_setting = memory.forget_vf_setting
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._changes.close()
 
     @cached_property
     def boot_id(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vgpumgr.sim.control import ControlTree
+from vgpumgr.sim.holdertree import HolderTree
 from vgpumgr.sim.machine_model import Gpu, Machine
 from vgpumgr.sim.mdevtree import MdevTree
 from vgpumgr.sim.pcibus import PciBus
@@ -22,7 +23,7 @@ def build_tree(machine: Machine, boot_id: str, directory: Path, faults: WriteFau
     host = None
     if machine.data.vgpu is not None:
         host = VgpuHost(machine, bus, VgpuState(directory))
-    parts: list[Part] = [ControlTree(bus, faults, host)]
+    parts: list[Part] = [ControlTree(bus, faults, host), HolderTree(bus)]
     if host is not None:
         mdev = machine.data.vgpu == "mdev"
         parts.append(MdevTree(host) if mdev else VendorTree(host))
