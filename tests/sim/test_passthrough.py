@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -23,9 +24,13 @@ from tests.support.pci_scene import (
     USB,
     VGPU,
     Scene,
+    make_scene,
     mount_scene,
     open_scene,
 )
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_restore import find_drift_of_pci
+from vgpumgr.daemon.restore import restore
 from vgpumgr.errors import (
     DriverMissingError,
     GroupNotViableError,
@@ -40,6 +45,9 @@ from vgpumgr.errors import (
     VfUnsupportedError,
     VfVendorToolError,
 )
+from vgpumgr.plan.drift import DriftKind
+from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.journal import Journal
 
 
 @pytest.fixture(scope="module")
@@ -306,3 +314,104 @@ def await_stall(scene: Scene) -> None:
     while not scene.parts.pci.list_stalls():
         assert time.monotonic() < end_s
         time.sleep(0.02)
+
+
+def boot(scene: Scene) -> Scene:
+    """The same disk, another boot."""
+    scene.ask("boot", "1")
+    return make_scene(scene.directory, scene.root, 60)
+
+
+def test_a_boot_brings_back_what_was_to_persist_and_forgets_the_rest(scene: Scene) -> None:
+    scene.service.enable_vfs(selector=INTEL, count=3, persist=True, quotas={"exec_quantum_ms": 5})
+    vf = scene.service.list_vfs(selector=INTEL).physicals[0].vfs[2].address
+    scene.service.bind(selector=vf, persist=True)
+    scene.service.bind(selector=GPU)
+    scene.service.bind(selector=GPU, persist=True)
+    scene.service.bind(selector=AMD, whole_group=True, confirmed=True)
+    scene.service.enable_vfs(selector=OTHER_INTEL, count=1)
+    after = boot(scene)
+    assert {d.kind for d in find_drift_of_pci(after.parts)} == {"not-restored"}
+    with after.pci:
+        document = restore(after.parts)
+        assert document.problems == []
+        assert [after.driver(a) for a in (GPU, AUDIO, vf)] == ["vfio-pci"] * 3
+        (intel,) = after.service.list_vfs(selector=INTEL).physicals
+        assert [v.quotas["exec_quantum_ms"] for v in intel.vfs] == ["5"] * 3
+        assert (after.driver(AMD), after.driver(NIC)) == ("amdgpu", "e1000e")
+        assert set(after.bindings()) == {GPU, AUDIO, USB, UCSI, vf}
+        assert find_drift_of_pci(after.parts) == ()
+        assert restore(after.parts).done == []
+        after.service.unbind(selector=GPU)
+        assert after.driver(GPU) == "nvidia"
+
+
+def test_what_cannot_be_restored_is_told_and_stays_wanted(scene: Scene) -> None:
+    scene.service.bind(selector=INTEL, persist=True)
+    after = boot(scene)
+    after.ask("fault", "ignore /sys/bus/pci/drivers/xe/unbind 1")
+    with after.pci:
+        (problem,) = restore(after.parts).problems
+        assert "was to have vfio-pci" in problem
+        assert after.driver(INTEL) == "xe"
+        assert restore(after.parts).done == [f"{INTEL} to vfio-pci"]
+        assert after.driver(INTEL) == "vfio-pci"
+
+
+def test_what_was_changed_behind_our_back_is_told(scene: Scene) -> None:
+    scene.service.bind(selector=INTEL)
+    scene.service.enable_vfs(selector=OTHER_INTEL, count=2)
+    device = scene.root / "sys/bus/pci/devices" / INTEL
+    (device / "driver_override").write_text("\n")
+    (device / "driver/unbind").write_text(INTEL)
+    (scene.root / "sys/bus/pci/drivers_probe").write_text(INTEL)
+    (scene.root / "sys/bus/pci/devices" / OTHER_INTEL / "sriov_numvfs").write_text("0")
+    found = {d.kind: d for d in find_drift_of_pci(scene.parts)}
+    assert set(found) == {"driver-changed", "vfs-changed"}
+    assert found[DriftKind.DRIVER_CHANGED].text == "was given to vfio-pci, and has xe now"
+    scene.service.bind(selector=INTEL)
+    scene.service.unbind(selector=INTEL)
+    assert scene.driver(INTEL) == "xe"
+    assert (device / "driver_override").read_text() == "(null)\n"
+    scene.service.bind(selector=INTEL)
+    scene.ask("gone", INTEL)
+    assert {d.kind for d in find_drift_of_pci(scene.parts)} == {"function-gone", "vfs-changed"}
+    scene.service.unbind(selector=INTEL)
+    scene.service.enable_vfs(selector=OTHER_INTEL, count=2)
+    assert find_drift_of_pci(scene.parts) == ()
+
+
+@pytest.mark.parametrize("last", [1, 2, 3, 8])
+def test_a_bind_that_a_crash_interrupted_is_undone(scene: Scene, last: int) -> None:
+    class Crash(BaseException):
+        """Nothing of ours catches it."""
+
+    journal = scene.parts.open_journal()
+    appended = [0]
+
+    def append(op: str, event: str, data: Mapping[str, object]) -> None:
+        if appended[0] == last:
+            raise Crash
+        appended[0] += 1
+        Journal.append(journal, op, event, data)
+
+    journal.append = append  # type: ignore[method-assign]
+    with (
+        mock.patch.object(Parts, "open_journal", return_value=journal),
+        mock.patch.object(Executor, "_fail", crash),
+        pytest.raises(Crash),
+    ):
+        scene.service.bind(selector=GPU)
+    done = scene.service.bind(selector=INTEL)
+    assert [scene.driver(a) for a in (GPU, AUDIO, USB, UCSI)] == [
+        "nvidia", "snd_hda_intel", "xhci_hcd", None,
+    ]  # fmt: skip
+    assert scene.bindings() == [INTEL]
+    assert "was undone" in done.notes[0]
+
+
+def crash(*arguments: object) -> None:
+    """A killed process undoes nothing."""
+    error = arguments[-1]
+    assert isinstance(error, BaseException)
+    raise error

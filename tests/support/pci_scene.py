@@ -153,6 +153,7 @@ def serve(root: Path) -> None:
 class Scene:
     """The host and the operations on it."""
 
+    directory: Path
     root: Path
     machine: Machine
     pci: HostPci
@@ -242,7 +243,7 @@ def make_scene(directory: Path, root: Path, bind_timeout_s: float) -> Scene:
         list_late=lambda: list_late_processes(machine),
         pci=pci,
     )
-    return Scene(root, machine, pci, parts, PassthroughService(parts), hypervisor, nvml)
+    return Scene(directory, root, machine, pci, parts, PassthroughService(parts), hypervisor, nvml)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from vgpumgr.daemon.pci_documents import (
     PciChangeDocument,
     VfListDocument,
 )
+from vgpumgr.daemon.pci_restore import find_gone
 from vgpumgr.daemon.pci_view import PciView
 from vgpumgr.errors import NvmlMissingError, PciBusyError, VgpumgrError
 from vgpumgr.host.pci_names import name_pci_device
@@ -78,12 +79,14 @@ class PassthroughService:
         confirmed that.
         """
         request = BindRequest(driver, Companions(companions), whole_group, persist, confirmed)
-        document = self._change(
-            selector, lambda seen, chosen: plan_bind(seen, chosen, request), confirmed, dry_run
-        )
-        if not dry_run:
-            self._keep_persistence(document, persist)
-        return document
+
+        def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
+            plan = plan_bind(observed, chosen, request)
+            if not dry_run:
+                self._remember(plan, persist)
+            return plan
+
+        return self._change(selector, make, confirmed, dry_run)
 
     def unbind(
         self,
@@ -96,7 +99,7 @@ class PassthroughService:
     ) -> PciChangeDocument:
         """Gives a function back to the driver of before."""
         make = partial(plan_unbind, driver=driver, only=only, confirmed=confirmed)
-        return self._change(selector, make, confirmed, dry_run)
+        return self._change(selector, make, confirmed, dry_run, may_be_gone=True)
 
     def enable_vfs(
         self,
@@ -118,11 +121,19 @@ class PassthroughService:
         return self._change(selector, make, True, dry_run)
 
     def _change(
-        self, selector: str, make: Make, confirmed: bool, dry_run: bool
+        self,
+        selector: str,
+        make: Make,
+        confirmed: bool,
+        dry_run: bool,
+        *,
+        may_be_gone: bool = False,
     ) -> PciChangeDocument:
         def plan() -> Plan[PciWorld]:
             view = self._look(everything=True)
-            made = make(view.observed, self._select(view, selector))
+            seen = view.observed
+            gone = find_gone(seen.functions, seen.bindings, selector) if may_be_gone else None
+            made = make(seen, gone or self._select(view, selector))
             if not dry_run and not confirmed:
                 _check_confirmed(made)
             return made
@@ -132,13 +143,12 @@ class PassthroughService:
         made, notes = run_pci(self._parts, plan)
         return _describe(made, notes, dry_run=False)
 
-    def _keep_persistence(self, document: PciChangeDocument, persist: bool) -> None:
-        """What was bound already is taken at boot from now on, or no longer."""
+    def _remember(self, plan: Plan[PciWorld], persist: bool) -> None:
+        """What is taken already is taken at every boot from now on, or no longer."""
         pci = self._parts.pci
-        changed = {step.target["address"] for step in document.steps}
+        kept = cast(list[str], plan.result["kept"])
         for binding in pci.list_bindings():
-            asked = str(binding.address) == document.subject
-            if asked and str(binding.address) not in changed and binding.persist != persist:
+            if str(binding.address) in kept:
                 pci.save_binding(replace(binding, persist=persist))
 
     def _select(self, view: PciView, selector: str) -> Function:
@@ -175,11 +185,12 @@ class PassthroughService:
             users=users,
             holders=self._list_holders(gpus),
             kernel_words=pci.list_kernel_parameters(),
+            configured=configured,
             uuids=_list_uuids(gpus, bindings),
             models=_list_models(gpus, bindings),
             boot_id=pci.boot_id,
         )
-        return PciView(observed, _list_known(functions, gpus, observed), configured, notes)
+        return PciView(observed, _list_known(functions, gpus, observed), notes)
 
     def _list_holders(self, gpus: Sequence[Gpu]) -> dict[PciAddress, tuple[str, ...]]:
         by_uuid = {str(gpu.uuid): gpu.pci for gpu in gpus}
@@ -226,6 +237,7 @@ def _check_confirmed(plan: Plan[PciWorld]) -> None:
 def _describe(plan: Plan[PciWorld], notes: Sequence[str], *, dry_run: bool) -> PciChangeDocument:
     result = dict(plan.result)
     concerns = cast(list[str], result.pop("concerns"))
+    result.pop("kept", None)
     steps = [
         StepDocument(kind=step.kind, target=dict(step.target), description=step.describe())
         for step in plan.steps

@@ -37,20 +37,25 @@ def run_pci(
             hint="repeat it with sudo",
         )
     with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
-        notes = settle_pci(parts)
+        notes = [note for note, _ in settle_pci(parts)]
         plan = make_plan()
-        if not plan.steps:
-            return plan, notes
-        with closing(parts.open_journal()) as journal:
-            _check_free(parts, journal, plan)
-            world = PciChange(parts.pci)
-            executor: Executor[PciWorld] = Executor(world, journal, list_late=parts.list_late)
-            executor.run(plan, secrets.token_hex(8))
-    return plan, [*notes, *world.notes]
+        execute_pci(parts, plan)
+    return plan, notes
 
 
-def settle_pci(parts: Parts) -> list[str]:
-    """Settles what a crash or a late helper left, in words; what still waits, waits on.
+def execute_pci(parts: Parts, plan: Plan[PciWorld]) -> None:
+    """Does the steps of a plan; the caller holds the machine's lock. Raises as ``run_pci``."""
+    if not plan.steps:
+        return
+    with closing(parts.open_journal()) as journal:
+        _check_free(parts, journal, plan)
+        world = PciChange(parts.pci)
+        executor: Executor[PciWorld] = Executor(world, journal, list_late=parts.list_late)
+        executor.run(plan, secrets.token_hex(8))
+
+
+def settle_pci(parts: Parts) -> list[tuple[str, bool]]:
+    """Settles what a crash or a late helper left: in words, and whether it is settled.
 
     A late change is completed, because its user let go and it has happened; one that a crash
     interrupted is undone. Under the machine's lock. Raises JournalFailedError.
@@ -65,8 +70,18 @@ def settle_pci(parts: Parts) -> list[str]:
             except VgpumgrError as error:
                 begin = events[0].data
                 word = f"the interrupted {begin.get('operation')} of {begin.get('subject')}"
-                notes.append(f"{word} is not settled: {error}")
+                notes.append((f"{word} is not settled: {error}", False))
     return notes
+
+
+def list_busy(parts: Parts) -> frozenset[str]:
+    """Addresses of functions that an unfinished operation accounts for."""
+    with closing(parts.open_journal()) as journal:
+        return frozenset(
+            address
+            for _, events in _list_ours(journal)
+            for address in list_addresses(_read_steps(events))
+        )
 
 
 def _list_ours(journal: Journal) -> list[tuple[str, Sequence[Event]]]:
@@ -78,24 +93,26 @@ def _list_ours(journal: Journal) -> list[tuple[str, Sequence[Event]]]:
     ]
 
 
-def _settle_one(parts: Parts, journal: Journal, op: str, events: Sequence[Event]) -> str:
+def _settle_one(
+    parts: Parts, journal: Journal, op: str, events: Sequence[Event]
+) -> tuple[str, bool]:
     begin = events[0].data
     word = f"the interrupted {begin['operation']} of {begin['subject']}"
     if events[0].boot != parts.boot_id:
         journal.append(op, "end", {"outcome": "rebooted"})
-        return f"{word} ended with the boot it was made in"
+        return f"{word} ended with the boot it was made in", True
     steps = _read_steps(events)
     if late := _wait(parts, events, steps):
-        return f"{word} waits for {'; '.join(late)}"
+        return f"{word} waits for {'; '.join(late)}", False
     world = PciChange(parts.pci)
     begun = max((int(e.data["step"]) for e in events if e.event == "intent"), default=-1)
     if any(e.event == "late" for e in events) and _complete(world, steps[begun:]):
         journal.append(op, "end", {"outcome": "done"})
-        return f"{word} was completed"
+        return f"{word} was completed", True
     for step in reversed(steps[: begun + 1]):
         step.undo(world)
     journal.append(op, "end", {"outcome": "recovered"})
-    return f"{word} was undone"
+    return f"{word} was undone", True
 
 
 def _read_steps(events: Sequence[Event]) -> list[Step[PciWorld]]:

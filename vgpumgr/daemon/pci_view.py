@@ -36,19 +36,17 @@ _name = cache(name_pci_device)
 
 
 class PciView:
-    """One look at the bus. ``configured``: VMs by the functions that their definitions name."""
+    """One look at the bus."""
 
     def __init__(
         self,
         observed: PciObserved,
         gpus: Sequence[KnownGpu],
-        configured: Mapping[PciAddress, Sequence[str]],
         notes: Sequence[str],
     ) -> None:
         self.observed = observed
         self.gpus = gpus
         self.notes = notes
-        self._configured = configured
         self._known = {gpu.address: gpu for gpu in gpus}
         self._functions = {f.address: f for f in observed.functions}
         self._groups = index_groups(observed.functions)
@@ -179,7 +177,7 @@ class PciView:
             driver=vf.driver if vf else None,
             iommu_group=vf.group if vf else None,
             users=[str(user) for user in self.observed.users.get(address, ())],
-            configured=list(self._configured.get(address, ())),
+            configured=list(self.observed.configured.get(address, ())),
             quotas=dict(quotas),
         )
 

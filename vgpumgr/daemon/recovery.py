@@ -10,6 +10,8 @@ from typing import Literal, TypeVar
 
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_apply import settle_pci
+from vgpumgr.daemon.pci_restore import find_drift_of_pci
 from vgpumgr.daemon.recovery_documents import (
     ActionDocument,
     DiffDocument,
@@ -64,6 +66,7 @@ class Recovery:
         found = None
         if not problems:
             found = _try(lambda: find_drift(Settler(self._parts).observe()), problems)
+        taken = _try(lambda: find_drift_of_pci(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
@@ -73,7 +76,7 @@ class Recovery:
             gpus=None if inventory is None else len(inventory.gpus),
             interrupted=self._describe_interrupted(contents),
             late=list(self._parts.list_late()),
-            drift=None if found is None else _describe(found),
+            drift=None if found is None or taken is None else _describe([*found, *taken]),
             problems=problems,
         )
 
@@ -81,7 +84,8 @@ class Recovery:
         """What differs between what is recorded and what is."""
         found = find_drift(Settler(self._parts).observe())
         interrupted = self._describe_interrupted(self._look())
-        return DiffDocument(drift=_describe(found), interrupted=interrupted)
+        taken = find_drift_of_pci(self._parts)
+        return DiffDocument(drift=_describe([*found, *taken]), interrupted=interrupted)
 
     def recover(self, policy: Policy) -> RecoverDocument:
         """Settles what was interrupted, rebuilds what was lost, repairs what it may."""
@@ -99,13 +103,18 @@ class Recovery:
                 ActionDocument(subject="layout", text=note, done=True)
                 for note in settle_layouts(self._parts)
             ]
+            settler.actions += [
+                ActionDocument(subject="passthrough", text=note, done=done)
+                for note, done in settle_pci(self._parts)
+            ]
             settler.rebuild_records(self._look())
             observed = settler.observe()
             repair = _Repair(self._parts, observed)
             for drift in find_drift(observed):
                 repair.try_one(drift, policy)
             left = find_drift(settler.observe())
-        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=_describe(left))
+        differs = _describe([*left, *find_drift_of_pci(self._parts)])
+        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=differs)
 
     def _look(self) -> Contents:
         return self._parts.open_journal().look()

@@ -32,7 +32,6 @@ from vgpumgr.passthrough.values import (
     User,
     UserKind,
     VfSetting,
-    find_function,
 )
 from vgpumgr.plan.pci_steps import BindDriver, CreateVfs, PciWorld, ReleaseDriver, RemoveVfs
 from vgpumgr.plan.step import Plan, Step
@@ -74,6 +73,8 @@ class PciObserved:
     users: Mapping[PciAddress, tuple[User, ...]] = field(default_factory=dict)
     holders: Mapping[PciAddress, tuple[str, ...]] = field(default_factory=dict)
     kernel_words: Sequence[str] = ()
+    #: VMs by the functions that their definitions name
+    configured: Mapping[PciAddress, Sequence[str]] = field(default_factory=dict)
     #: of GPUs that NVML or an earlier binding knows
     uuids: Mapping[PciAddress, str] = field(default_factory=dict)
     models: Mapping[PciAddress, str] = field(default_factory=dict)
@@ -101,6 +102,8 @@ class BindRequest:
 def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> Plan[PciWorld]:
     """Takes a function and what must go with it from the host.
 
+    ``kept`` of the result are functions that need no step, and are to be remembered otherwise.
+
     Raises:
         NoIommuError: no function of this machine can go to a VM.
         GroupNotViableError: functions of other devices belong to the host.
@@ -108,19 +111,23 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
     """
     _check_chosen(observed, chosen)
     steps: list[Step[PciWorld]] = []
+    kept: list[str] = []
     for function in _list_to_bind(observed, chosen, request):
         _check_takeable(observed, function)
         own = function.address == chosen.address
         stub = not own and request.companions is Companions.STUB
         driver = STUB if stub else request.driver
-        if function.driver != driver:
+        known = observed.find_binding(function.address)
+        if function.driver != driver or (known is None and request.persist):
             steps.append(_bind(observed, function, driver, request))
+        elif known is not None and known.persist != request.persist:
+            kept.append(str(function.address))
     concerns = list_concerns(observed, [s.address for s in steps if isinstance(s, BindDriver)])
     return Plan(
         BIND,
         str(chosen.address),
         tuple(steps),
-        result={"function": str(chosen.address), "concerns": concerns},
+        result={"function": str(chosen.address), "concerns": concerns, "kept": kept},
         repair=f"vgpumgr passthrough unbind {chosen.address}",
     )
 
@@ -137,6 +144,7 @@ def _bind(
         request.confirmed,
         observed.uuids.get(address),
         observed.models.get(address),
+        next((b for b in observed.bindings if b.address == address), None),
     )
 
 
@@ -240,7 +248,12 @@ def plan_unbind(
         if (other := observed.find_binding(companion.address)) is not None:
             bindings.append(other)
     steps = tuple(ReleaseDriver(b, confirmed) for b in bindings)
-    concerns = list_concerns(observed, [b.address for b in bindings])
+    addresses = [b.address for b in bindings]
+    concerns = list_concerns(observed, addresses) + [
+        f'vm "{vm}" is configured with {address}, and would not start'
+        for address in addresses
+        for vm in observed.configured.get(address, ())
+    ]
     return Plan(
         UNBIND,
         str(chosen.address),
@@ -405,8 +418,3 @@ def _remove(observed: PciObserved, physical: Function) -> RemoveVfs:
     setting = next((s for s in observed.vf_settings if s.physical == physical.address), None)
     by_tool = physical.vendor_id == NVIDIA
     return RemoveVfs(physical.address, len(physical.vfs), by_tool, setting)
-
-
-def find_selected(observed: PciObserved, address: PciAddress) -> Function | None:
-    """The function at an address."""
-    return find_function(observed.functions, address)
