@@ -167,7 +167,7 @@ class Simulation:
                 ("hypervisor", "attach_device config", LibvirtError("refused")),
                 ("hypervisor", "attach_device live", LibvirtError("refused")),
                 ("hypervisor", "detach_device config", LibvirtError("refused")),
-                ("hypervisor", "set_note config", LibvirtError("refused")),
+                ("hypervisor", "set_notes config", LibvirtError("refused")),
             ]
         )
         fails = getattr(self.world, part).fail
@@ -290,7 +290,7 @@ class Simulation:
             for domain in (machine.config, machine.live):
                 if domain is not None and domain.own_aliases():
                     yield f"{machine.name} has {domain.own_aliases()}"
-            if machine.note is not None:
+            if machine.notes:
                 yield f"{machine.name} has a note"
             if machine.name == "vm03" and machine.config and machine.config.has_serial_controller:
                 yield "vm03 has a controller more"

@@ -41,6 +41,7 @@ class AttachBody(Body):
         HELLO_TIMEOUT_S, ge=0, le=MAX_HELLO_TIMEOUT_S, allow_inf_nan=False
     )
     spread: bool = False
+    add: bool = False
     dry_run: bool = False
 
 
@@ -131,6 +132,31 @@ class EnableVfsBody(Body):
     dry_run: bool = False
 
 
+class CreateVgpuBody(Body):
+    """``create_vgpu``: ``attributes`` are NAME=VALUE, written in order."""
+
+    type: Text
+    gpu: Text | None = None
+    uuid: Text | None = None
+    attributes: Annotated[list[Text], Field(max_length=64)] = []
+    placement: int | None = Field(None, ge=0, le=1 << 31)
+    define: bool = False
+    auto: bool = False
+    spread: bool = False
+    dry_run: bool = False
+
+
+class DefineVgpuBody(Body):
+    """``define_vgpu``: a vGPU of ours, or with ``type`` a new one that is started later."""
+
+    vgpu: Text | None = None
+    type: Text | None = None
+    gpu: Text | None = None
+    attributes: Annotated[list[Text], Field(max_length=64)] | None = None
+    auto: bool = False
+    dry_run: bool = False
+
+
 #: operation to its body, or to the function that its keywords go to
 BODIES: Mapping[str, type[Body] | Callable[..., Any]] = {
     "attach": AttachBody,
@@ -144,6 +170,8 @@ BODIES: Mapping[str, type[Body] | Callable[..., Any]] = {
     "bind_pci": BindPciBody,
     "unbind_pci": UnbindPciBody,
     "enable_vfs": EnableVfsBody,
+    "create_vgpu": CreateVgpuBody,
+    "define_vgpu": DefineVgpuBody,
 }
 
 

@@ -20,6 +20,7 @@ from vgpumgr.errors.api import (
     RemoteHostError,
     RequestTooLargeError,
     RouteNotFoundError,
+    SettingsError,
 )
 from vgpumgr.errors.attachments import (
     AlreadyAttachedError,
@@ -45,6 +46,7 @@ from vgpumgr.errors.attachments import (
     OutcomePendingError,
     RollbackIncompleteError,
     RolledBackError,
+    SeveralAttachmentsError,
     StoreError,
     StoreTooNewError,
     VmNotFoundError,
@@ -211,6 +213,8 @@ __all__ = [
     "RollbackIncompleteError",
     "RolledBackError",
     "RouteNotFoundError",
+    "SettingsError",
+    "SeveralAttachmentsError",
     "SliceNotFoundError",
     "StoreError",
     "StoreTooNewError",

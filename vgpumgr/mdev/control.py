@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from vgpumgr.errors import VgpuNotSupportedError
+from vgpumgr.mdev.host_vgpus import HostVgpus
 from vgpumgr.model.vgpu import (
     Framework,
     VgpuDefinition,
@@ -23,6 +24,7 @@ from vgpumgr.model.vgpu import (
 
 __all__ = [
     "Framework",
+    "HostVgpus",
     "NoVgpus",
     "VgpuControl",
     "VgpuDefinition",

@@ -114,6 +114,14 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{API}/vfs", "list_vfs", _READ, _VIEWER, "Virtual functions, and their users."),
     Route("POST", f"{API}/vfs/enable", "enable_vfs", _LONG, _ADMIN, "Make virtual functions."),
     Route("POST", f"{API}/vfs/disable", "disable_vfs", _LONG, _ADMIN, "Remove those of one."),
+    Route("GET", f"{API}/vgpus/types", "list_vgpu_types", _READ, _VIEWER, "Types and their room."),
+    Route("GET", f"{API}/vgpus", "list_vgpus", _READ, _VIEWER, "Every vGPU.", cached=True),
+    Route("POST", f"{API}/vgpus", "create_vgpu", _LONG, _ADMIN, "A new vGPU."),
+    Route("POST", f"{API}/vgpus/define", "define_vgpu", _LONG, _ADMIN, "A definition."),
+    Route("POST", f"{API}/vgpus/{{vgpu}}/delete", "delete_vgpu", _LONG, _ADMIN, "Remove a vGPU."),
+    Route("POST", f"{API}/vgpus/{{vgpu}}/start", "start_vgpu", _LONG, _ADMIN, "As defined."),
+    Route("POST", f"{API}/vgpus/{{vgpu}}/stop", "stop_vgpu", _LONG, _ADMIN, "Keep it defined."),
+    Route("POST", f"{API}/vgpus/{{vgpu}}/adopt", "adopt_vgpu", _LONG, _ADMIN, "Take it over."),
 )  # fmt: skip
 
 #: what the daemon answers itself

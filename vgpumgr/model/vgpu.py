@@ -114,6 +114,8 @@ class VgpuDevice:
     #: where on the GPU (mixed sizes), in the driver's units
     placement_id: int | None = None
     gpu_instance_id: int | None = None
+    #: the VM that has it open, as the driver says
+    vm_name: str | None = None
 
     @property
     def key(self) -> str:
@@ -185,19 +187,47 @@ class VgpuDefinition:
 
 
 @dataclass(frozen=True, slots=True)
+class VgpuBoard:
+    """A GPU, or a device without hardware, with all functions of it that are parents.
+
+    ``types`` are all that it knows, also those that cannot be created now. ``equal_sizes``: all vGPUs
+    on it have one framebuffer size (NVIDIA's time-sliced ones, unless mixed sizes are switched on).
+    """
+
+    name: str
+    types: tuple[VgpuType, ...] = ()
+    gpu: GpuUuid | None = None
+    equal_sizes: bool = False
+    mixed_sizes: bool | None = None
+
+    def find_type(self, id_: str) -> VgpuType | None:
+        """The type of that id."""
+        return next((type_ for type_ in self.types if type_.id == id_), None)
+
+
+@dataclass(frozen=True, slots=True)
 class VgpuHost:
     """All parents and vGPUs of a machine at one moment."""
 
     parents: tuple[VgpuParent, ...] = ()
     devices: tuple[VgpuDevice, ...] = ()
+    boards: tuple[VgpuBoard, ...] = ()
 
     def find_parent(self, name: str) -> VgpuParent | None:
         """The parent of that name."""
         return next((parent for parent in self.parents if parent.name == name), None)
 
+    def find_board(self, name: str) -> VgpuBoard | None:
+        """The GPU of that name."""
+        return next((board for board in self.boards if board.name == name), None)
+
+    def list_parents(self, board: str) -> list[VgpuParent]:
+        """The functions of a GPU that vGPUs are created on."""
+        return [parent for parent in self.parents if parent.board == board]
+
     def list_on(self, board: str) -> list[VgpuDevice]:
         """The vGPUs on a GPU, whichever of its functions they are on."""
-        names = {parent.name for parent in self.parents if parent.board == board}
+        names = {parent.name for parent in self.list_parents(board)}
         return [device for device in self.devices if device.parent in names]
 
 
@@ -224,6 +254,7 @@ class GpuVgpus:
     """
 
     gpu: GpuUuid
+    pci: PciAddress
     sr_iov: bool | None = None
     mixed_sizes: bool | None = None
     types: tuple[NvmlVgpuType, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -48,6 +48,8 @@ class VgpuRecord:
     attachment: str | None = None
     #: remembered for the time when it is removed but still held
     iommu_group: int | None = None
+    #: the GPU instance that the driver put it in; void after a boot
+    gpu_instance_id: int | None = None
     instance: VgpuInstance | None = None
 
     @property
@@ -67,6 +69,13 @@ class VgpuStore(Protocol):
 
     def delete_vgpu(self, uuid: str) -> None:
         """Forgets one; absent is no error."""
+
+
+def make_inactive(record: VgpuRecord) -> VgpuRecord:
+    """The record of a vGPU that is only defined now."""
+    return replace(
+        record, state=VgpuState.INACTIVE, iommu_group=None, gpu_instance_id=None, instance=None
+    )
 
 
 class NoVgpuStore:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from vgpumgr.errors import (
+    HelperDiedError,
+    HelperLateError,
     VgpuBusyError,
     VgpuForeignError,
     VgpumgrError,
@@ -16,9 +18,16 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.mdev.control import VgpuControl
-from vgpumgr.model.vgpu import Framework, VgpuSpec
+from vgpumgr.model.vgpu import Framework, VgpuDevice, VgpuSpec
 from vgpumgr.plan.step import NothingDoneError
-from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord, VgpuState, VgpuStore, find_record
+from vgpumgr.plan.vgpu_record import (
+    VgpuInstance,
+    VgpuRecord,
+    VgpuState,
+    VgpuStore,
+    find_record,
+    make_inactive,
+)
 
 #: QEMU closes its devices a moment after libvirt has told that they are gone
 RELEASE_TIMEOUT_S = 15.0
@@ -85,7 +94,13 @@ class CreateVgpu:
         except CERTAIN as error:
             _forget(world.vgpu_store, record)
             raise NothingDoneError(error) from error
-        active = replace(record, state=VgpuState.ACTIVE, iommu_group=device.iommu_group)
+        active = replace(
+            record,
+            state=VgpuState.ACTIVE,
+            iommu_group=device.iommu_group,
+            gpu_instance_id=device.gpu_instance_id,
+            instance=record.instance or _find_shared(world, device),
+        )
         world.vgpu_store.save_vgpu(active)
 
     def undo(self, world: VgpuWorld) -> None:
@@ -98,6 +113,20 @@ class CreateVgpu:
         """Whether it is there, or recorded as about to be."""
         record = find_record(world.vgpu_store, self.spec.uuid)
         return record is not None and record.takes_room
+
+
+def _find_shared(world: VgpuWorld, device: VgpuDevice) -> VgpuInstance | None:
+    """The GPU instance that was made for another vGPU of ours, if this one was put into it too."""
+    if device.gpu_instance_id is None:
+        return None
+    host = world.vgpus.read_host()
+    home = host.find_parent(device.parent)
+    for record in world.vgpu_store.list_vgpus():
+        parent = host.find_parent(record.spec.parent)
+        same_gpu = home is not None and parent is not None and parent.board == home.board
+        if same_gpu and record.gpu_instance_id == device.gpu_instance_id and record.instance:
+            return record.instance
+    return None
 
 
 @dataclass(frozen=True)
@@ -126,7 +155,7 @@ class DeleteVgpu:
         if record is None or not record.takes_room:
             self._check_gone(world)
             return
-        self._await_release(world)
+        self._await_release(world, record)
         _remove(world, record)
 
     def undo(self, world: VgpuWorld) -> None:
@@ -148,13 +177,12 @@ class DeleteVgpu:
                 hint=f"vgpumgr mdev adopt {self.spec.uuid}",
             )
 
-    def _await_release(self, world: VgpuWorld) -> None:
+    def _await_release(self, world: VgpuWorld, record: VgpuRecord) -> None:
         held_by: tuple[str, ...] = ()
 
         def is_free() -> bool:
             nonlocal held_by
-            device = world.vgpus.find_device(self.spec)
-            held_by = world.vgpus.list_holders(device) if device else ()
+            held_by = list_holders(world.vgpus, record)
             return not held_by
 
         if not world.wait(is_free, RELEASE_TIMEOUT_S):
@@ -167,16 +195,34 @@ class DeleteVgpu:
             raise NothingDoneError(error)
 
 
+def list_holders(vgpus: VgpuControl, record: VgpuRecord) -> tuple[str, ...]:
+    """Who has a vGPU of ours open, also where it has been removed from under him."""
+    device = vgpus.find_device(record.spec)
+    if device is not None:
+        return vgpus.list_holders(device)
+    if record.state is not VgpuState.RELEASING or record.iommu_group is None:
+        return ()
+    if any(other.iommu_group == record.iommu_group for other in vgpus.read_host().devices):
+        return ()  # the group's number was given away: it is released
+    return vgpus.list_group_holders(record.iommu_group)
+
+
 def _remove(world: VgpuWorld, record: VgpuRecord) -> None:
     """Until it is really gone, its record says so: its room is not given away."""
     world.vgpu_store.save_vgpu(replace(record, state=VgpuState.RELEASING))
-    world.vgpus.delete(record.spec)
+    try:
+        world.vgpus.delete(record.spec)
+    except (HelperLateError, HelperDiedError):
+        raise  # it may yet go
+    except VgpumgrError:
+        world.vgpu_store.save_vgpu(record)
+        raise
     _forget(world.vgpu_store, record)
 
 
 def _forget(store: VgpuStore, record: VgpuRecord) -> None:
     """What is defined comes back; anything else is forgotten."""
     if record.defined:
-        store.save_vgpu(replace(record, state=VgpuState.INACTIVE, iommu_group=None, instance=None))
+        store.save_vgpu(make_inactive(record))
     else:
         store.delete_vgpu(record.spec.uuid)

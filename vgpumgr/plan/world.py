@@ -55,14 +55,25 @@ class World:
         """What the journal keeps of the attachment, should the state file be lost."""
         return {"record": encode(self.maybe_record)} if self.maybe_record else {}
 
+    def remember_mig(self, **changes: Any) -> None:
+        """Changes the MIG part of the attachment's record, in memory and on disk."""
+        self._save(self.record.with_mig(**changes))
+
+    def remember_channel(self, **changes: Any) -> None:
+        """Changes the channel part of the attachment's record, in memory and on disk."""
+        self._save(self.record.with_channel(**changes))
+
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until the condition holds; False if it does not by then."""
         return wait_until(self.clock, condition, timeout_s)
 
     def remember(self, **changes: Any) -> None:
         """Changes the attachment's record, in memory and on disk."""
-        self.maybe_record = replace(self.record, **changes)
-        self.store.save_attachment(self.record)
+        self._save(replace(self.record, **changes))
+
+    def _save(self, record: AttachmentRecord) -> None:
+        self.maybe_record = record
+        self.store.save_attachment(record)
 
 
 def wait_until(clock: Clock, condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import re
 
-from vgpumgr.sim.pcibus import Asleep, State, refuse
+from vgpumgr.sim.pcibus import VFIO_WAIT, Asleep, State, refuse
 from vgpumgr.sim.tree import Directory, File, Node, constant, device_path, parse_int, text
 from vgpumgr.sim.vgpu_model import VgpuType
 from vgpumgr.sim.vgpuhost import Parent, VgpuHost
@@ -120,7 +120,8 @@ class MdevTree:
         if not parse_int(data):
             return
         if not self._host.state.remove(vgpu.id):
-            raise Asleep(lambda: self._host.state.get(vgpu.id) is None, lambda: None)
+            gone = self._host.state
+            raise Asleep(lambda: gone.get(vgpu.id) is None, lambda: None, where=VFIO_WAIT)
 
 
 def group_of(vgpu: Vgpu) -> int:

@@ -18,11 +18,22 @@ def refuse(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
+VFIO_WAIT = "vfio_unregister_group_dev"
+"""Where the kernel waits for the user of a VFIO device."""
+
+
 class Asleep(Exception):  # noqa: N818  (not an error: the caller waits, as a process in the kernel does)
     """The caller sleeps until ``ready`` is true; then ``then`` runs, or the call is made again where that is None."""
 
-    def __init__(self, ready: Callable[[], bool], then: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        ready: Callable[[], bool],
+        then: Callable[[], None] | None = None,
+        where: str = "msleep",
+    ) -> None:
         super().__init__("asleep")
+        self.where = where
+        """The kernel function that it sleeps in, as ``/proc/PID/wchan`` would say."""
         self.ready = ready
         self.then = then
 
@@ -62,6 +73,10 @@ class Sriov:
     stride: int = 1
     configurable: bool = True
     """False where the driver has no ``sriov_configure`` (NVIDIA's): writes to ``sriov_numvfs`` are refused."""
+    at_boot: int = 0
+    """VFs that the driver makes by itself when it is loaded."""
+    vf_driver: str | None = None
+    """The driver of the host that takes new VFs; None: no driver knows them."""
     vendor_vfio: bool = False
     """The VFs' own driver is the VFIO provider: vfio-pci refuses them with EINVAL."""
 
@@ -124,7 +139,7 @@ class PciBus:
     drivers: set[str] = field(default_factory=lambda: {"vfio-pci", "pci-stub"})
     generation: int = 0
     """Rises with every change."""
-    before_vfs: Callable[[Address, int], None] = lambda _address, _count: None
+    before_vfs: list[Callable[[Address, int], None]] = field(default_factory=list)
     """Asked before the VFs of a function come (their number) or go (0); may refuse with OSError."""
     removed: dict[Address, Function] = field(default_factory=dict)
     """Hot-unplugged functions, which a rescan brings back."""
@@ -138,6 +153,11 @@ class PciBus:
             {f.address: State(f, f.driver) for f in sorted(functions, key=lambda f: f.address)}
         )
         bus.drivers |= {f.driver for f in functions if f.driver}
+        bus.drivers |= {f.sriov.vf_driver for f in functions if f.sriov and f.sriov.vf_driver}
+        for state in list(bus.states.values()):
+            sriov = state.function.sriov
+            if sriov is not None and sriov.at_boot:
+                bus._add_vfs(state, sriov, sriov.at_boot)
         return bus
 
     def state(self, address: Address) -> State:
@@ -195,13 +215,13 @@ class PciBus:
         if state.driver != driver:
             raise refuse(errno.ENODEV)
         if state.numvfs:
-            self.before_vfs(address, 0)
+            self._ask_before_vfs(address, 0)
         self._remove_vfs(state)
         state.driver = None
         self.generation += 1
         if state.holder is not None:
             state.leaving = True
-            raise Asleep(lambda: state.holder is None, lambda: self._left(state))
+            raise Asleep(lambda: state.holder is None, lambda: self._left(state), where=VFIO_WAIT)
 
     def _left(self, state: State) -> None:
         state.leaving = False
@@ -213,14 +233,16 @@ class PciBus:
         self.wait_for_core()
         if state.holder is not None:
             self.stalled += 1
-            raise Asleep(lambda: state.holder is None, lambda: self._unplug(state, 1))
+            raise Asleep(
+                lambda: state.holder is None, lambda: self._unplug(state, 1), where=VFIO_WAIT
+            )
         self._unplug(state, 0)
 
     def _unplug(self, state: State, stalled: int) -> None:
         self.stalled -= stalled
         address = state.function.address
         if state.numvfs:
-            self.before_vfs(address, 0)
+            self._ask_before_vfs(address, 0)
         self._remove_vfs(state)
         del self.states[address]
         self.removed[address] = state.function
@@ -300,13 +322,18 @@ class PciBus:
             raise Asleep(
                 lambda: all(vf.holder is None for vf in held),
                 lambda: self._change_vfs(state, sriov, count),
+                where=VFIO_WAIT,
             )
-        self.before_vfs(state.function.address, count)
+        self._ask_before_vfs(state.function.address, count)
         if count:
             self._add_vfs(state, sriov, count)
         else:
             self._remove_vfs(state)
         self.generation += 1
+
+    def _ask_before_vfs(self, address: Address, count: int) -> None:
+        for ask in self.before_vfs:
+            ask(address, count)
 
     def _vfs(self, state: State) -> list[State]:
         places = (self.vf_address(state.function, index) for index in range(state.numvfs))
@@ -327,7 +354,8 @@ class PciBus:
                 device=sriov.vf_device,
                 sriov=None,
                 iommu_group=None if pf.iommu_group is None else group + index,
-                driver=state.driver,
+                driver=sriov.vf_driver,
+                boot_vga=None,
                 physfn=pf.address,
                 vendor_vfio=sriov.vendor_vfio,
             )

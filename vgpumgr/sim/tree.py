@@ -25,6 +25,8 @@ class File:
     read: Read | None
     write: Write | None = None
     program: bool = False
+    opened: Callable[[int], Callable[[], None]] | None = None
+    """Called with the process that opens it; gives what is called when the file is closed."""
 
     @property
     def mode(self) -> int:
@@ -128,7 +130,7 @@ class Part(Protocol):
 
 
 class MachineTree:
-    """All files of one machine. ``proc`` adds constant files below ``/proc``: path to text."""
+    """All files of one machine. ``proc`` and ``sys`` add constant files below ``/proc`` and ``/sys``: path to text."""
 
     def __init__(
         self,
@@ -136,8 +138,10 @@ class MachineTree:
         proc: Mapping[str, str],
         cpus: Mapping[int, str],
         parts: Sequence[Part] = (),
+        sys: Mapping[str, str] | None = None,
     ) -> None:
         self._bus = bus
+        self._sys = dict(sys or {})
         self._proc = dict(proc)
         self._cpus = dict(cpus)
         self._parts = parts
@@ -167,6 +171,8 @@ class MachineTree:
         root = Directory()
         for path, content in self._proc.items():
             root.add(f"proc/{path}", constant(content.rstrip("\n")))
+        for path, content in self._sys.items():
+            root.add(f"sys/{path}", constant(content))
         for node, cpus in self._cpus.items():
             root.add(f"sys/devices/system/node/node{node}/cpulist", constant(cpus))
         self._build_drivers(root)

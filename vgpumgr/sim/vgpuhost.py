@@ -46,7 +46,7 @@ class VgpuHost:
         self.bus = bus
         self.state = state
         self._gpus = {Address.parse(gpu.place.address): gpu for gpu in machine.gpus if gpu.family}
-        bus.before_vfs = self._before_vfs
+        bus.before_vfs.append(self._before_vfs)
 
     def generation(self) -> int:
         """Rises when vGPUs come or go."""

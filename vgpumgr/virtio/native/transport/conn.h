@@ -76,6 +76,8 @@ struct vg_conn {
 	_Atomic uint64_t waits;
 	uint32_t counter, last_slot;
 	int socket;
+	uint32_t device, devices;
+	char device_name[VG_DEVICE_NAME];
 	uint32_t lane;
 	uint64_t generation;
 	size_t bulk_max;
@@ -102,6 +104,5 @@ uint8_t *vg_slot_data(struct slot *slot, size_t length);
 void vg_backoff(unsigned round);
 /* Tries to take the reader's role and drain; false if another thread has it. */
 bool vg_conn_read(struct vg_conn *conn);
-void vg_conn_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif
