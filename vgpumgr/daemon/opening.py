@@ -41,7 +41,12 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
     store = SqliteAttachments(machine.state_dir / "state.sqlite")
     boot_id = read_boot_id(machine)
     vgpus = HostVgpus(machine, nvml)
-    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor, closing(vgpus):
+    memory = PciFile(machine.state_dir / "passthrough.json")
+    with (
+        LibvirtHypervisor(machine.libvirt_uri) as hypervisor,
+        closing(vgpus),
+        HostPci(machine, memory) as pci,
+    ):
         parts = Parts(
             nvml=nvml,
             read_inventory=lambda: read_machine_inventory(nvml, machine),
@@ -55,7 +60,7 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
             has_iommufd=machine.path("/dev/iommu").exists,
-            pci=HostPci(machine, PciFile(machine.state_dir / "passthrough.json")),
+            pci=pci,
             vgpus=vgpus,
             vgpu_store=VgpuFile(machine.state_dir / VGPUS_FILE, boot_id),
             list_late_gpus=lambda: list_late_gpus(machine),

@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple, TypeVar
 from vgpumgr.daemon.hostdev_observing import list_loose_instances
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_apply import settle_pci
+from vgpumgr.daemon.pci_restore import find_drift_of_pci
 from vgpumgr.daemon.recovery_documents import (
     ActionDocument,
     DiffDocument,
@@ -80,6 +82,7 @@ class Recovery:
         found = None
         if not problems:
             found = _try(lambda: find_drift(Settler(self._parts).observe()), problems)
+        taken = _try(lambda: find_drift_of_pci(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
@@ -89,7 +92,7 @@ class Recovery:
             gpus=None if inventory is None else len(inventory.gpus),
             interrupted=self._describe_interrupted(contents),
             late=list(self._parts.list_late()),
-            drift=None if found is None else _describe(found),
+            drift=None if found is None or taken is None else _describe([*found, *taken]),
             problems=problems,
         )
 
@@ -97,7 +100,8 @@ class Recovery:
         """What differs between what is recorded and what is."""
         found = find_drift(Settler(self._parts).observe())
         interrupted = self._describe_interrupted(self._look())
-        return DiffDocument(drift=_describe(found), interrupted=interrupted)
+        taken = find_drift_of_pci(self._parts)
+        return DiffDocument(drift=_describe([*found, *taken]), interrupted=interrupted)
 
     def recover(
         self,
@@ -122,6 +126,10 @@ class Recovery:
                 for note in settle_layouts(self._parts)
             ]
             settler.actions += [
+                ActionDocument(subject="passthrough", text=note, done=done)
+                for note, done in settle_pci(self._parts)
+            ]
+            settler.actions += [
                 ActionDocument(subject="vGPU", text=note, done=done)
                 for note, done in settle_all(self._parts)
             ]
@@ -134,7 +142,8 @@ class Recovery:
                 repair.try_one(drift, policy)
             changed = bool(settler.actions or repair.actions)
             left = find_drift(settler.observe() if changed else observed)
-        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=_describe(left))
+        differs = _describe([*left, *find_drift_of_pci(self._parts)])
+        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=differs)
 
     def _look(self) -> Contents:
         return self._parts.open_journal().look()

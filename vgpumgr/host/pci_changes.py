@@ -1,6 +1,6 @@
 """Changes of PCI functions through helper processes with deadlines.
 
-A helper for each change: a late one is left alone, and the next change gets a fresh one.
+The helper starts with the first call. A late one is left alone, and the next call gets another.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from vgpumgr.errors import PciNotFoundError, PciWriteError, SysfsPermissionError, VgpumgrError
+from vgpumgr.errors import (
+    HelperLateError,
+    PciNotFoundError,
+    PciWriteError,
+    SysfsPermissionError,
+    VgpumgrError,
+)
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
 from vgpumgr.host.machine import Machine
@@ -34,6 +40,7 @@ class PciChanges:
         self._clock = clock
         self._records = LateRecords(machine.run_dir, clock)
         self._bind_timeout_s = bind_timeout_s
+        self._helper: Helper | None = None
 
     def read_override(self, address: PciAddress) -> str | None:
         """What ``driver_override`` says."""
@@ -90,14 +97,28 @@ class PciChanges:
         asked = {"address": str(address), "names": list(names)}
         return list(self._call("read_attributes", what, READ_TIMEOUT_S, **asked))
 
+    def close(self) -> None:
+        """Ends the helper; the next call would start another."""
+        if self._helper is not None:
+            self._helper.close()
+            self._helper = None
+
     def _call(self, method: str, what: str, timeout_s: float, **params: Any) -> Any:
+        if self._helper is None or not self._helper.is_usable:
+            self.close()
+            self._helper = self._start()
+        try:
+            return self._helper.call(method, params, timeout_s, what)
+        except HelperFaultError as fault:
+            raise make_error(what, fault.data) from None
+        except HelperLateError:
+            # hung up, it ends by itself when its call has come back
+            self.close()
+            raise
+
+    def _start(self) -> Helper:
         argv = [sys.executable, "-m", "vgpumgr.host.pci_helper", str(self._machine.root)]
-        helper = Helper(argv, self._machine.child_env(), self._records, self._clock)
-        with helper:
-            try:
-                return helper.call(method, params, timeout_s, what)
-            except HelperFaultError as fault:
-                raise make_error(what, fault.data) from None
+        return Helper(argv, self._machine.child_env(), self._records, self._clock)
 
 
 def make_error(what: str, data: Any) -> VgpumgrError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.process import Holder, list_holders
+from vgpumgr.host.process import Holder, list_holders, read_name
 from vgpumgr.model.pci import PciAddress
 
 _DEVICES = "/sys/bus/pci/devices"
@@ -22,6 +22,7 @@ _NET = "/sys/class/net"
 _CONSOLES = "/sys/class/vtconsole"
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _IFF_UP = 1
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _GUEST = re.compile(r"(?:^|,)guest=([^,]+)")
 
 
@@ -37,34 +38,38 @@ class PciUsers:
 
 
 def list_pci_users(
-    machine: Machine, asked: Mapping[PciAddress, int | None], proc: Path = Path("/proc")
+    machine: Machine, asked: Mapping[PciAddress, int | None]
 ) -> dict[PciAddress, PciUsers]:
     """Users of each function; ``asked`` maps it to the IOMMU group that it is open to VMs in,
     None for one that has a driver of the host.
     """
     found = {address: PciUsers() for address in asked}
     nodes = {a: set(_list_nodes(machine, a, group)) for a, group in asked.items()}
-    for holder in _list_holders(machine, {n for names in nodes.values() for n in names}, proc):
-        for address, names in nodes.items():
-            if _strip_root(machine, holder.path) in names:
-                found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
-    mounted: dict[str, list[str]] | None = None
+    wanted = {name for names in nodes.values() for name in names}
+    for proc in _list_procs(machine) if wanted else ():
+        for holder in list_holders(lambda path: _strip_root(machine, path) in wanted, proc):
+            for address, names in nodes.items():
+                if _strip_root(machine, holder.path) in names:
+                    found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
+    blocks, networks = _index_class(machine, _BLOCK), _index_class(machine, _NET)
+    mounted = _list_mounts(machine) if blocks else {}
     for address, users in found.items():
-        disks = _list_below(machine, address, _BLOCK)
-        if disks:
-            mounted = _list_mounts(machine) if mounted is None else mounted
-            users.disks = [use for disk in disks for use in _tell_disk(machine, disk, mounted)]
-        users.networks = list(_list_networks(machine, address))
-        users.displays = list(_list_consoles(machine, address))
-        users.usb = list(_list_usb(machine, address))
+        disks = blocks.get(str(address), ())
+        users.disks = [use for disk in disks for use in _tell_disk(machine, disk, mounted)]
+        users.networks = list(_list_networks(machine, networks.get(str(address), ())))
+        below = set(_names(machine.path(f"{_DEVICES}/{address}")))
+        if "graphics" in below:
+            users.displays = list(_list_consoles(machine, address))
+        users.usb = list(_list_usb(machine, address, below))
     return found
 
 
 def _list_nodes(machine: Machine, address: PciAddress, group: int | None) -> Iterator[str]:
     """Device files of one function."""
     device = machine.path(f"{_DEVICES}/{address}")
-    yield from (f"/dev/dri/{name}" for name in _names(device / "drm"))
-    for card in _names(device / "sound"):
+    below = set(_names(device))
+    yield from (f"/dev/dri/{name}" for name in (_names(device / "drm") if "drm" in below else ()))
+    for card in _names(device / "sound") if "sound" in below else ():
         number = card.removeprefix("card")
         pattern = re.compile(rf"(?:control|pcm|hw|midi)C{number}(?:D\d+[pc]?)?")
         nodes = _names(machine.path("/dev/snd"))
@@ -73,7 +78,8 @@ def _list_nodes(machine: Machine, address: PciAddress, group: int | None) -> Ite
         yield f"/dev/nvidia{minor}"
     if group is not None:
         yield f"/dev/vfio/{group}"
-    yield from (f"/dev/vfio/devices/{name}" for name in _names(device / "vfio-dev"))
+    if "vfio-dev" in below:
+        yield from (f"/dev/vfio/devices/{name}" for name in _names(device / "vfio-dev"))
 
 
 def _read_nvidia_minor(machine: Machine, address: PciAddress) -> int | None:
@@ -85,10 +91,10 @@ def _read_nvidia_minor(machine: Machine, address: PciAddress) -> int | None:
     return int(match[1]) if match else None
 
 
-def _list_holders(machine: Machine, nodes: set[str], proc: Path) -> list[Holder]:
-    if not nodes:
-        return []
-    return list_holders(lambda path: _strip_root(machine, path) in nodes, proc)
+def _list_procs(machine: Machine) -> list[Path]:
+    """Where processes are: on a simulated machine there are some of its own besides."""
+    real = Path("/proc")
+    return [real, machine.path("/proc")] if machine.is_simulated else [real]
 
 
 def _strip_root(machine: Machine, path: str) -> str:
@@ -115,19 +121,18 @@ def _read_guest(pid: int, proc: Path) -> str | None:
     return match[1] if match else None
 
 
-def _list_below(machine: Machine, address: PciAddress, class_: str) -> list[str]:
-    """Names in a class directory whose device is below the function."""
+def _index_class(machine: Machine, class_: str) -> dict[str, list[str]]:
+    """Names in a class directory by the PCI functions that their devices are below."""
     directory = machine.path(class_)
-    part = f"/{address}/"
-    found = []
+    found: dict[str, list[str]] = {}
     for name in _names(directory):
         try:
             target = str((directory / name).readlink())
         except OSError:
             continue
-        if part in target:
-            found.append(name)
-    return sorted(found)
+        for address in _ADDRESS.findall(target):
+            found.setdefault(address, []).append(name)
+    return found
 
 
 def _list_mounts(machine: Machine) -> dict[str, list[str]]:
@@ -155,8 +160,8 @@ def _tell_disk(
         yield from (f"disk {name}: {use}" for use in _tell_disk(machine, upper, mounted, depth + 1))
 
 
-def _list_networks(machine: Machine, address: PciAddress) -> Iterator[str]:
-    for name in _list_below(machine, address, _NET):
+def _list_networks(machine: Machine, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
         flags = _text(machine.path(f"{_NET}/{name}/flags")) or "0"
         if int(flags, 0) & _IFF_UP:
             yield f"network interface {name} is up"
@@ -173,9 +178,9 @@ def _list_consoles(machine: Machine, address: PciAddress) -> Iterator[str]:
             yield f"the console is on {', '.join(frames)}"
 
 
-def _list_usb(machine: Machine, address: PciAddress) -> Iterator[str]:
+def _list_usb(machine: Machine, address: PciAddress, below: Iterable[str]) -> Iterator[str]:
     device = machine.path(f"{_DEVICES}/{address}")
-    for hub in _names(device):
+    for hub in sorted(below):
         if re.fullmatch(r"usb\d+", hub):
             number = hub.removeprefix("usb")
             for name in _names(device / hub):
@@ -201,23 +206,19 @@ def _lines(machine: Machine, path: str) -> list[str]:
     return (_text(machine.path(path)) or "").splitlines()
 
 
-def list_removals(
-    machine: Machine, known: Iterable[int] = (), proc: Path = Path("/proc")
-) -> list[str]:
+def list_removals(machine: Machine, known: Iterable[int] = ()) -> list[str]:
     """Tasks that wait inside the kernel for the user of a VFIO device that is being removed.
 
     ``known`` are processes that only unbind: these do not hold up the rest of the bus.
     """
     spared = {str(pid) for pid in known}
-    found = []
-    for name in _names(proc):
-        if name.isdigit() and name not in spared and _waits_for_user(proc / name):
-            comm = _text(proc / name / "comm") or "unknown"
-            found.append(f"process {name} ({comm}), which removes a device that is in use")
-    for name in _names(machine.path("/proc")) if machine.is_simulated else ():
-        if name.isdigit() and _waits_for_user(machine.path("/proc") / name):
-            found.append(f"process {name}, which removes a device that is in use")
-    return found
+    return [
+        f"process {name} ({read_name(int(name), proc) or 'unknown'}),"
+        " which removes a device that is in use"
+        for proc in _list_procs(machine)
+        for name in _names(proc)
+        if name.isdigit() and name not in spared and _waits_for_user(proc / name)
+    ]
 
 
 def _waits_for_user(process: Path) -> bool:

@@ -78,8 +78,8 @@ class PciControl(Protocol):
     def has_vendor_tool(self) -> bool:
         """Whether sriov-manage is installed."""
 
-    def list_quotas(self, physical: PciAddress, index: int) -> Mapping[str, str]:
-        """Quotas that the driver has for virtual function ``index`` (from 0): name to value."""
+    def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
+        """Quotas that the driver has for each of ``count`` virtual functions: name to value."""
 
     def write_quotas(
         self, physical: PciAddress, index: int, values: Sequence[tuple[str, int]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from vgpumgr.errors import (
     DriverIgnoredError,
@@ -114,6 +115,17 @@ class HostPci:
         self.list_vf_settings = memory.list_vf_settings
         self.save_vf_setting = memory.save_vf_setting
         self.forget_vf_setting = memory.forget_vf_setting
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._changes.close()
 
     @cached_property
     def boot_id(self) -> str:
@@ -244,12 +256,17 @@ class HostPci:
         """See ``PciControl``."""
         return has_vendor_tool(self._machine)
 
-    def list_quotas(self, physical: PciAddress, index: int) -> Mapping[str, str]:
+    def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         """See ``PciControl``."""
-        paths = find_quotas(self._machine, physical, index)
-        values = self._changes.read_attributes(physical, list(paths.values())) if paths else []
-        pairs = zip(paths, values, strict=True)
-        return {name: value for name, value in pairs if value is not None}
+        found = [find_quotas(self._machine, physical, index) for index in range(count)]
+        paths = [path for names in found for path in names.values()]
+        if not paths:
+            return [{} for _ in found]
+        values = iter(self._changes.read_attributes(physical, paths))
+        return [
+            {name: value for name, value in zip(names, values, strict=False) if value is not None}
+            for names in found
+        ]
 
     def write_quotas(
         self, physical: PciAddress, index: int, values: Sequence[tuple[str, int]]

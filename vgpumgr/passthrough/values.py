@@ -102,10 +102,10 @@ class Function:
         )
 
     def is_beside(self, other: Function) -> bool:
-        """Whether both are functions of one device."""
+        """Whether both are functions of one device. A virtual function is a device of its own."""
         mine, its = self.address, other.address
         same = (mine.domain, mine.bus, mine.device) == (its.domain, its.bus, its.device)
-        return same and self.physical == other.physical
+        return same and self.physical is None and other.physical is None
 
     def __str__(self) -> str:
         return f"{self.address} ({self.kind}, {self.driver or 'no driver'})"

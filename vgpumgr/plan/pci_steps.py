@@ -48,6 +48,8 @@ class BindDriver:
     force: bool = False
     gpu_uuid: str | None = None
     model: str | None = None
+    #: what was remembered of it before: of an earlier boot, or by who changed the driver since
+    earlier: Binding | None = None
     kind: ClassVar[str] = "passthrough.bind"
 
     @property
@@ -80,19 +82,25 @@ class BindDriver:
     def undo(self, world: PciWorld) -> None:
         """Gives it back to the driver of before. One that has left the bus needs nothing."""
         binding = _find_binding(world, self.address)
-        if binding is not None:
-            _give_back(world, binding)
+        if binding is None:
+            return
+        _give_back(world, binding)
+        if self.earlier is not None and self.earlier.boot_id != world.pci.boot_id:
+            world.pci.save_binding(self.earlier)
 
     def observe(self, world: PciWorld) -> bool:
         """Whether it was taken, or remembered as taken."""
         return _find_binding(world, self.address) is not None
 
     def _make_binding(self, world: PciWorld, now: Function, override: str | None) -> Binding:
+        known = self.earlier
+        # taken before in this boot, and changed since: what to give back is what was there then
+        ours = known is not None and known.boot_id == world.pci.boot_id
         return Binding(
             address=self.address,
             driver=self.driver,
-            previous=self.previous,
-            override=override,
+            previous=known.previous if known and ours else self.previous,
+            override=known.override if known and ours else override,
             vendor_id=now.vendor_id,
             device_id=now.device_id,
             boot_id=world.pci.boot_id,
@@ -151,6 +159,8 @@ class CreateVfs:
     persist: bool = False
     quotas: tuple[tuple[str, int], ...] = ()
     vendor_tool: bool = False
+    #: what was remembered of an earlier boot
+    earlier: VfSetting | None = None
     kind: ClassVar[str] = "vf.enable"
 
     @property
@@ -185,12 +195,17 @@ class CreateVfs:
         if now is not None and now.vfs:
             check_unused(world, _list_vfs(world, now))
             _set_count(world, self.physical, 0, self.vendor_tool)
-        world.pci.forget_vf_setting(self.physical)
+        if self.earlier is not None:
+            world.pci.save_vf_setting(self.earlier)
+        else:
+            world.pci.forget_vf_setting(self.physical)
 
     def observe(self, world: PciWorld) -> bool:
         """Whether there are any, or they are remembered."""
         now = _find(world, self.physical)
-        remembered = any(s.physical == self.physical for s in world.pci.list_vf_settings())
+        boot = world.pci.boot_id
+        found = world.pci.list_vf_settings()
+        remembered = any(s.physical == self.physical and s.boot_id == boot for s in found)
         return remembered or (now is not None and bool(now.vfs))
 
 
