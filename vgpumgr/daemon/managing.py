@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,9 +21,16 @@ from vgpumgr.daemon.metrics import MetricsDocument, MetricsService
 from vgpumgr.daemon.metrics_cache import PATIENCE_S
 from vgpumgr.daemon.metrics_source import open_metrics
 from vgpumgr.daemon.opening import list_late_processes, open_parts
-from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.daemon.recovery import Policy, Recovery, Release
 from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
 from vgpumgr.daemon.restore import TIMEOUT_S, RestoreDocument, restore
+from vgpumgr.daemon.vgpu_documents import (
+    VgpuChangeDocument,
+    VgpuListDocument,
+    VgpuTypesDocument,
+)
+from vgpumgr.daemon.vgpu_owners import AllOwners
+from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.errors import (
     LibvirtDownError,
     LibvirtError,
@@ -34,6 +41,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.drift import Observed
 from vgpumgr.plan.record import Transport
 from vgpumgr.store.attachments import SqliteAttachments
 
@@ -51,10 +59,12 @@ class ManagingApplication(Application):
         service: AttachmentService,
         metrics: MetricsService,
     ) -> None:
-        super().__init__(machine, nvml, owners=store, run_layout=self._apply_layout)
+        owners = AllOwners(store, service.parts)
+        super().__init__(machine, nvml, owners=owners, run_layout=self._apply_layout)
         self._service = service
         self._metrics = metrics
         self._recovery = Recovery(service.parts)
+        self._vgpus = VgpuService(service.parts)
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
         return apply_layout(plan, self._service.parts).notes
@@ -66,9 +76,11 @@ class ManagingApplication(Application):
         request = AttachRequest(transport=Transport(transport), **asked)
         return self._service.attach(request, dry_run)
 
-    def detach(self, *, vm: str, dry_run: bool = False) -> DetachDocument:
+    def detach(
+        self, *, vm: str, dry_run: bool = False, attachment: str | None = None, every: bool = False
+    ) -> DetachDocument:
         """See ``AttachmentService.detach``."""
-        return self._service.detach(vm, dry_run)
+        return self._service.detach(vm, dry_run, attachment, every)
 
     def status(self) -> StatusDocument:
         """See ``Recovery.status``."""
@@ -82,9 +94,52 @@ class ManagingApplication(Application):
         """See ``Recovery.recover``."""
         return self._recovery.recover(Policy(release, readd))
 
+    def reconcile(
+        self, policy: Policy, choose_releases: Callable[[Observed], Sequence[Release]]
+    ) -> RecoverDocument:
+        """See ``Recovery.recover``; what the daemon does by itself."""
+        return self._recovery.recover(policy, choose_releases)
+
+    def list_attachment_ids(self, vm_uuid: str) -> list[str]:
+        """What a VM has, by the attachments' ids."""
+        records = self._service.parts.store.list_attachments()
+        return [record.id for record in records if record.vm_uuid == vm_uuid]
+
     def restore(self, *, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
         """See ``Restorer.restore``."""
         return restore(self._service.parts, timeout_s)
+
+    def list_vgpu_types(self, selector: str | None = None) -> VgpuTypesDocument:
+        """See ``VgpuService.list_types``."""
+        return self._vgpus.list_types(selector)
+
+    def list_vgpus(self) -> VgpuListDocument:
+        """See ``VgpuService.list_vgpus``."""
+        return self._vgpus.list_vgpus()
+
+    def create_vgpu(self, **asked: Any) -> VgpuChangeDocument:
+        """See ``VgpuService.create``."""
+        return self._vgpus.create(**asked)
+
+    def delete_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.delete``."""
+        return self._vgpus.delete(vgpu=vgpu, dry_run=dry_run)
+
+    def define_vgpu(self, **asked: Any) -> VgpuChangeDocument:
+        """See ``VgpuService.define``."""
+        return self._vgpus.define(**asked)
+
+    def start_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.start``."""
+        return self._vgpus.start(vgpu=vgpu, dry_run=dry_run)
+
+    def stop_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.stop``."""
+        return self._vgpus.stop(vgpu=vgpu, dry_run=dry_run)
+
+    def adopt_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.adopt``."""
+        return self._vgpus.adopt(vgpu=vgpu, dry_run=dry_run)
 
     def list_vms(self) -> VmListDocument:
         """Every VM."""

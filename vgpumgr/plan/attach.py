@@ -4,16 +4,18 @@ refusal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from vgpumgr.domain.attaching import Attachable
-from vgpumgr.domain.devices import control_device, ring_device
+from vgpumgr.domain.devices import attachment_of, control_device, ring_device
+from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.slots import check_config, check_live
 from vgpumgr.errors import (
     AlreadyAttachedError,
     BackendUnsupportedError,
+    GpuStuckError,
     LiveUnsupportedError,
     NoFreeSlotError,
     UsageError,
@@ -28,7 +30,14 @@ from vgpumgr.model.slice import Backend
 from vgpumgr.plan.channel_steps import AwaitHello, ResizeChannel, StartChannel
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.mig_steps import CreateComputeInstance, CreateGpuInstance, EnableMigMode
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState, Transport
+from vgpumgr.plan.record import (
+    AttachmentRecord,
+    AttachmentState,
+    ChannelPart,
+    MigPart,
+    Transport,
+    lowest_free_number,
+)
 from vgpumgr.plan.record_steps import MarkAttachment, RecordAttachment
 from vgpumgr.plan.step import Plan, Step
 from vgpumgr.plan.world import World
@@ -54,6 +63,8 @@ class AttachRequest:
     hello_timeout_s: float = HELLO_TIMEOUT_S
     #: on the emptiest GPU, not on the one where the least room is lost
     spread: bool = False
+    #: besides what the VM has; without it a VM that has one is refused
+    add: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,8 @@ class AttachObserved:
     id: str
     paths: ChannelPaths
     now_s: float
+    #: GPUs on which a call has not come back, by UUID, and which
+    stuck: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,30 +136,35 @@ def plan_attach(
     """
     name = check_request(request)
     vm = observed.vm
-    _check_free(vm, observed.records)
+    _check_free(request, vm, observed.records)
     live = observe_live_parts(vm, request.transport)
     _check_scopes(request, vm, live)
     choice = _choose(request, observed, name)
     return _build(request, observed, name, choice, live)
 
 
-def _check_free(vm: Vm, records: Sequence[AttachmentRecord]) -> None:
-    for record in records:
-        if record.vm_uuid == vm.uuid:
-            raise AlreadyAttachedError(
-                f"{vm} has {record.profile} already",
-                why=f"attachment {record.id} is {record.state}",
-                held_by=[f"attachment {record.id} ({record.profile} on {record.gpu})"],
-                hint=f"vgpumgr detach {vm.name}",
-            )
-    aliases = {a for d in (vm.live, vm.config) if d for a in d.own_aliases()}
-    if aliases and vm.config and vm.config.own_aliases():
+def _check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentRecord]) -> None:
+    own = [record for record in records if record.vm_uuid == vm.uuid]
+    if own and not request.add:
+        raise AlreadyAttachedError(
+            f"{vm} has {' and '.join(record.profile for record in own)} already",
+            why="; ".join(f"attachment {record.id} is {record.state}" for record in own),
+            held_by=[f"attachment {r.id} ({r.profile} on {r.gpu})" for r in own],
+            hint=f"vgpumgr attach {vm.name} --profile {request.profile} --add, or vgpumgr detach {vm.name}",
+        )
+    known = {record.id for record in own}
+    strays = sorted(a for a in _list_aliases(vm.config) if attachment_of(a) not in known)
+    if strays:
         raise AlreadyAttachedError(
             f"{vm} has devices of an attachment that is not recorded here",
-            why=f"its definition has {', '.join(sorted(aliases))}",
-            held_by=sorted(aliases),
-            hint=f"vgpumgr detach {vm.name}",
+            why=f"its definition has {', '.join(strays)}",
+            held_by=strays,
+            hint=f"vgpumgr recover, or vgpumgr detach {vm.name}",
         )
+
+
+def _list_aliases(domain: Domain | None) -> tuple[str, ...]:
+    return domain.own_aliases() if domain else ()
 
 
 def observe_live_parts(vm: Vm, transport: Transport) -> LiveParts:
@@ -206,12 +224,29 @@ def _choose(request: AttachRequest, observed: AttachObserved, name: MigProfileNa
     gpus = observed.gpus
     if request.gpu is not None:
         gpus = [select_gpu(gpus, request.gpu)]
+    held = _list_stuck(gpus, observed)
+    if gpus and len(held) == len(gpus):
+        raise GpuStuckError(
+            f"cannot attach {request.profile} to {observed.vm}: a call has not come back",
+            why="one more would only wait for the same lock",
+            held_by=held,
+            hint="vgpumgr status",
+        )
+    gpus = [gpu for gpu in gpus if str(gpu.uuid) not in observed.stuck]
     owners = [owner for record in observed.records if (owner := record.owner)]
     try:
         return choose_placement(gpus, name, owners, spread=request.spread)
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
+        error.held_by = (*error.held_by, *held)
         raise
+
+
+def _list_stuck(gpus: Sequence[Gpu], observed: AttachObserved) -> list[str]:
+    """Those that are left alone, and why."""
+    return [
+        f"{gpu}: {observed.stuck[str(gpu.uuid)]}" for gpu in gpus if str(gpu.uuid) in observed.stuck
+    ]
 
 
 def _build(
@@ -238,7 +273,11 @@ def _build(
         operation="attach",
         subject=vm.name,
         steps=tuple(steps),
-        notes=(f"backend forward: {choice.why}", *_tell_when(request, vm, live, wants_live)),
+        notes=(
+            f"backend forward: {choice.why}",
+            *(f"left alone: {text}" for text in _list_stuck(observed.gpus, observed)),
+            *_tell_when(request, vm, live, wants_live),
+        ),
         result={
             "attachment": record.id,
             "vm": vm.name,
@@ -265,13 +304,16 @@ def _new_record(
         vm_uuid=observed.vm.uuid,
         gpu=choice.gpu.uuid,
         profile=str(name),
-        gpu_profile_id=choice.profile.id,
-        placement=choice.placement,
         memory_bytes=choice.profile.memory_bytes,
         backend=Backend.FORWARD,
-        transport=request.transport,
         created_s=observed.now_s,
-        mig_mode_enabled=choice.needs_mig_mode,
+        number=lowest_free_number(observed.records, observed.vm.uuid),
+        mig_part=MigPart(
+            gpu_profile_id=choice.profile.id,
+            placement=choice.placement,
+            mode_enabled=choice.needs_mig_mode,
+        ),
+        channel=ChannelPart(request.transport),
     )
 
 
@@ -290,7 +332,8 @@ def _devices(
     if transport.has_ring and (parts is None or parts.ring):
         devices.append(ring_device(observed.id, observed.paths.ring))
     if transport.has_serial and (parts is None or parts.serial):
-        devices.append(control_device(observed.id, observed.paths.control))
+        number = lowest_free_number(observed.records, observed.vm.uuid)
+        devices.append(control_device(observed.id, observed.paths.control, number))
     return tuple(devices)
 
 
@@ -307,10 +350,7 @@ def _domain_steps(
         devices = _devices(observed, transport, live)
         steps.append(AttachDevices(vm.name, vm.uuid, devices, Scope.LIVE, digest))
         steps.append(AwaitHello(observed.id, request.hello_timeout_s, required=request.live))
-    scope = Scope.CONFIG if _wants_config(request, vm) else Scope.LIVE
-    steps.append(
-        WriteNote(vm.name, vm.uuid, scope, observed.id, request.profile, str(Backend.FORWARD))
-    )
+    steps.append(WriteNote(vm.name, vm.uuid, observed.id))
     return steps
 
 
