@@ -106,6 +106,14 @@ class VgpuState:
         """Move it, in mixed size. EPERM, EINVAL or EIO where that cannot be."""
         _check(self._lib.sim_vgpu_set_placement(self._sim, number, placement))
 
+    def clients(self, gpu: int) -> int:
+        """How many processes compute on the GPU."""
+        return _check(self._lib.sim_gpu_clients(self._sim, gpu))
+
+    def detach(self, gpu: int, detached: bool) -> None:
+        """The driver lets go of the GPU, or takes it: NVML and CUDA know it or do not."""
+        _check(self._lib.sim_gpu_detach(self._sim, gpu, detached))
+
     def set_vfs(self, gpu: int, count: int) -> None:
         """All VFs of the GPU come or go, and everything on them goes. EBUSY while something is used."""
         _check(self._lib.sim_vgpu_set_vfs(self._sim, gpu, count))
@@ -126,6 +134,8 @@ def _load() -> ctypes.CDLL:
         "sim_vgpu_set_params": [sim, u32, ctypes.c_char_p],
         "sim_vgpu_set_placement": [sim, u32, u32],
         "sim_vgpu_set_vfs": [sim, u32, u32],
+        "sim_gpu_clients": [sim, u32],
+        "sim_gpu_detach": [sim, u32, ctypes.c_bool],
     }
     for name, arguments in signatures.items():
         getattr(lib, name).argtypes = arguments
