@@ -139,11 +139,14 @@ def _give(
     request: AttachRequest, wanted: Wanted, host: HostObserved, attachment: str, uuid: str
 ) -> Given:
     profile = wanted.profile
+    # what only the running machine has ends with it
+    persist = not (request.live and not request.config)
     if isinstance(profile, PassthroughRequest):
-        return give_whole_gpu(host, choose_whole_gpu(host, request.gpu), attachment)
+        whole = choose_whole_gpu(host, request.gpu)
+        return give_whole_gpu(host, whole, attachment, persist=persist)
     if isinstance(profile, VfRequest):
         choice = choose_vf(host, request.gpu, profile.count)
-        return give_vf(host, choice, str(profile), attachment)
+        return give_vf(host, choice, str(profile), attachment, persist=persist)
     return _give_vgpu(request, wanted, host, attachment, uuid)
 
 

@@ -68,14 +68,19 @@ class Given:
         return pci_hostdevs(attachment, self.functions, slot, iommufd=self.iommufd)
 
 
-def give_whole_gpu(host: HostObserved, choice: WholeGpu, attachment: str) -> Given:
-    """A GPU with its companions; those that the host's driver has are taken from it first."""
+def give_whole_gpu(
+    host: HostObserved, choice: WholeGpu, attachment: str, *, persist: bool = True
+) -> Given:
+    """A GPU with its companions; those that the host's driver has are taken from it first, and with
+    ``persist`` again at every boot.
+    """
     gpu = host.find_gpu(choice.gpu.address)
     uuid = str(choice.uuid) if choice.uuid else None
     binds = [
         BindDriver(
             f.address,
             previous=f.driver,
+            persist=persist,
             gpu_uuid=uuid if f is choice.gpu else None,
             model=gpu.model if gpu and f is choice.gpu else None,
         )
@@ -116,8 +121,10 @@ def _tell_companions(choice: WholeGpu) -> tuple[str, ...]:
     return (f"with it go the other functions of its card: {names}",)
 
 
-def give_vf(host: HostObserved, choice: OneVf, profile: str, attachment: str) -> Given:
-    """A virtual function as its driver makes it."""
+def give_vf(
+    host: HostObserved, choice: OneVf, profile: str, attachment: str, *, persist: bool = True
+) -> Given:
+    """A virtual function as its driver makes it; with ``persist`` it comes back at every boot."""
     address = choice.address
     if address is None:
         raise PreviewImpossibleError(
@@ -129,9 +136,9 @@ def give_vf(host: HostObserved, choice: OneVf, profile: str, attachment: str) ->
     bound = there is not None and there.driver == VFIO
     steps: list[Step[World]] = []
     if choice.make is not None:
-        steps.append(CreateVfs(physical.address, choice.make))
+        steps.append(CreateVfs(physical.address, choice.make, persist=persist))
     if not bound:
-        steps.append(TakeVf(PrepareVf(physical.address, choice.index), address))
+        steps.append(TakeVf(PrepareVf(physical.address, choice.index), address, persist))
     device = HostDevice(
         kind=HostDeviceKind.VF,
         alias=pci_alias(attachment, 0),

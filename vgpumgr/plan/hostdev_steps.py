@@ -118,12 +118,14 @@ class TakeVf:
 
     prepare: PrepareVf
     address: PciAddress
+    #: whether it is taken again at every boot
+    persist: bool = False
     kind: ClassVar[str] = PrepareVf.kind
 
     @property
     def target(self) -> Mapping[str, object]:
         """All of the step."""
-        return {**self.prepare.target, "address": str(self.address)}
+        return {**self.prepare.target, "address": str(self.address), "persist": self.persist}
 
     def describe(self) -> str:
         """For people."""
@@ -139,6 +141,9 @@ class TakeVf:
                 hint=f"vgpumgr vf enable {self.prepare.physical}, then attach",
             )
         self.prepare.do(world)
+        for binding in world.pci.list_bindings():
+            if binding.address == self.address and binding.persist != self.persist:
+                world.pci.save_binding(replace(binding, persist=self.persist))
 
     def undo(self, world: World) -> None:
         """Gives it back once nobody has it open."""
