@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_settle import read_gpus
@@ -15,8 +16,8 @@ from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.backend import check_request
 from vgpumgr.plan.hostdev_choice import find_selected
 from vgpumgr.plan.hostdev_host import HostObserved
-from vgpumgr.plan.record import AttachmentRecord
-from vgpumgr.plan.vgpu_record import VgpuInstance
+from vgpumgr.plan.record import AttachmentRecord, HostDevice
+from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord
 
 #: the first libvirt with ``<driver iommufd='yes'/>``
 _IOMMUFD_VERSION = (12, 1, 0)
@@ -95,3 +96,39 @@ def read_gpus_for(parts: Parts, records: Sequence[AttachmentRecord]) -> Sequence
     if any(record.mig_part is not None for record in records):
         return parts.read_inventory().gpus
     return read_gpus(parts)
+
+
+def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, str]:
+    """Attachments whose device is not on the host (any more), and what is missing, in words."""
+    devices = [(r.id, d) for r in records for d in r.host_devices]
+    if not devices:
+        return {}
+    functions = {f.address for f in parts.pci.list_functions()}
+    seen: set[str] = set()
+    if any(device.vgpu for _, device in devices):
+        seen = {vgpu.key for vgpu in parts.vgpus.read_host().devices}
+    absent = {}
+    for attachment, device in devices:
+        if device.address is not None and device.address not in functions:
+            absent[attachment] = f"its device {device.address} has left the bus"
+        elif device.vgpu is not None and str(device.address or device.vgpu.uuid) not in seen:
+            absent[attachment] = f"its vGPU {device.vgpu.type_name} on {device.place} is gone"
+    return absent
+
+
+def follow_vgpus(parts: Parts) -> None:
+    """Writes into the attachments how their vGPUs are made by now: a boot may have changed the type's
+    number, and the place of the GPU instance.
+    """
+    known = {record.spec.uuid: record for record in parts.vgpu_store.list_vgpus()}
+    for record in parts.store.list_attachments():
+        devices = tuple(_follow(device, known) for device in record.host_devices)
+        if devices != record.host_devices:
+            parts.store.save_attachment(replace(record, host_devices=devices))
+
+
+def _follow(device: HostDevice, known: Mapping[str, VgpuRecord]) -> HostDevice:
+    now = known.get(device.vgpu.uuid) if device.vgpu else None
+    if now is None:
+        return device
+    return replace(device, vgpu=now.spec, instance=now.instance or device.instance)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Literal
 
 from vgpumgr.daemon.documents import SCHEMA, Document, Field
+from vgpumgr.daemon.hostdev_observing import follow_vgpus
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_restore import restore_pci
@@ -56,7 +57,8 @@ class Restorer:
         with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
             layouts = open_layouts(parts).read_layouts()
             records = parts.store.list_attachments()
-            cut = bool(layouts or records)
+            # a host without MIG slices needs no NVML
+            cut = bool(layouts) or any(record.mig_part for record in records)
             if cut:
                 self._restore_modes(dict(layouts), list(records))
             # between: making virtual functions takes MIG instances away, and keeps the mode
@@ -64,6 +66,12 @@ class Restorer:
             if cut:
                 self._restore(dict(layouts), list(records))
             self.done += restore_vgpus(parts, self._try)
+            follow_vgpus(parts)
+            halves = [r for r in records if r not in list_records(records)]
+            self.problems += [
+                f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover"
+                for r in halves
+            ]
         return RestoreDocument(done=self.done, problems=self.problems)
 
     def _restore_modes(
@@ -75,10 +83,6 @@ class Restorer:
     def _restore(self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]) -> None:
         self._run(plan_instances(self._parts.read_inventory().gpus, layouts, records))
         self._restore_attachments(records)
-        halves = [r for r in records if r not in list_records(records)]
-        self.problems += [
-            f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover" for r in halves
-        ]
 
     def _run(self, plan: RestorePlan) -> None:
         self.problems += plan.problems

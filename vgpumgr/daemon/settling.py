@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from vgpumgr.daemon.hostdev_observing import list_loose_instances, read_gpus_for
+from vgpumgr.daemon.hostdev_observing import list_absent, list_loose_instances, read_gpus_for
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.recovery_documents import ActionDocument
 from vgpumgr.domain.hypervisor import Vm
@@ -268,6 +268,7 @@ class Settler:
             channels=parts.channels.list_ids(),
             settled=list_settled(contents),
             busy=frozenset(i.attachment for i in found if i.attachment),
+            absent=list_absent(parts, records),
         )
 
     def end_spared(self, spared: Sequence[Interrupted]) -> None:

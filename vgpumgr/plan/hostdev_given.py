@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vgpumgr.domain.devices import GuestPciAddress
@@ -47,7 +48,6 @@ class Given:
     devices: tuple[HostDevice, ...]
     #: on the host, before the domain gets anything
     steps: tuple[Step[World], ...]
-    functions: tuple[GivenFunction, ...] = ()
     gpu: GpuUuid | None = None
     memory_bytes: int = 0
     facts: DeviceFacts = field(default_factory=DeviceFacts)
@@ -56,16 +56,28 @@ class Given:
     notes: tuple[str, ...] = ()
 
     def make_devices(self, attachment: str, definition: Domain | None) -> tuple[Hostdev, ...]:
-        """The domain's devices. For a definition the functions of a card share a slot of it; without
-        one each gets its own, as a running machine takes them.
-        """
-        vgpu = self.devices[0].vgpu
-        if vgpu is not None and vgpu.pci is None:
-            return (mdev_hostdev(attachment, vgpu.uuid, self.display),)
-        slot: GuestPciAddress | None = None
-        if definition is not None and len(self.functions) > 1:
-            slot = choose_shared_slot(definition)
-        return pci_hostdevs(attachment, self.functions, slot, iommufd=self.iommufd)
+        """See ``make_hostdevs``."""
+        return make_hostdevs(attachment, self.devices, definition, iommufd=self.iommufd)
+
+
+def make_hostdevs(
+    attachment: str,
+    devices: Sequence[HostDevice],
+    definition: Domain | None,
+    *,
+    iommufd: bool = False,
+) -> tuple[Hostdev, ...]:
+    """The domain's devices. For a definition the functions of a card share a slot of it; without one
+    each gets its own, as a running machine takes them.
+    """
+    vgpu = devices[0].vgpu
+    if vgpu is not None and vgpu.pci is None:
+        return (mdev_hostdev(attachment, vgpu.uuid, Display(devices[0].display)),)
+    functions = [GivenFunction(d.address, d.rom) for d in devices if d.address is not None]
+    slot: GuestPciAddress | None = None
+    if definition is not None and len(functions) > 1:
+        slot = choose_shared_slot(definition)
+    return pci_hostdevs(attachment, functions, slot, iommufd=iommufd)
 
 
 def give_whole_gpu(
@@ -98,20 +110,22 @@ def give_whole_gpu(
                 alias=pci_alias(attachment, number),
                 address=f.address,
                 previous_driver=f.driver if f.address in taken else None,
+                rom=_draws(f),
                 created=f.address in taken,
             )
             for number, f in enumerate(choice.functions)
         ),
         steps=tuple(TakeFunction(bind) for bind in binds),
-        functions=tuple(
-            GivenFunction(f.address, rom=f.class_code >> 8 == _VGA) for f in choice.functions
-        ),
         gpu=choice.uuid,
         memory_bytes=gpu.memory.total_bytes if gpu else 0,
         facts=_describe(host, choice.gpu),
         iommufd=host.iommufd,
         notes=_tell_companions(choice),
     )
+
+
+def _draws(function: Function) -> bool:
+    return function.class_code >> 8 == _VGA
 
 
 def _tell_companions(choice: WholeGpu) -> tuple[str, ...]:
@@ -155,7 +169,6 @@ def give_vf(
         why=f"a virtual function goes to a VM by VFIO; {choice.why}",
         devices=(device,),
         steps=tuple(steps),
-        functions=(GivenFunction(address),),
         facts=_describe(host, there or physical, own_bars=there is not None),
         iommufd=host.iommufd,
     )
@@ -184,6 +197,7 @@ def give_vgpu(
         alias=mdev_alias(attachment) if pci is None else pci_alias(attachment, 0),
         address=pci,
         vgpu=spec,
+        display=str(display),
         created=True,
     )
     function = host.find(pci) if pci else _find_parent(host, spec)
@@ -193,7 +207,6 @@ def give_vgpu(
         why=why,
         devices=(device,),
         steps=steps,
-        functions=(GivenFunction(pci),) if pci else (),
         gpu=gpu,
         memory_bytes=memory_bytes,
         facts=DeviceFacts(

@@ -112,6 +112,9 @@ class HostDevice:
     vgpu: VgpuSpec | None = None
     #: the GPU instance that attach made for the vGPU, and that goes with it
     instance: VgpuInstance | None = None
+    #: as the domain has it: its expansion ROM is shown, it draws (see ``domain.hostdev.Display``)
+    rom: bool = False
+    display: str = "off"
     #: whether attach took it from the host or made it, so that detach gives it back or removes it
     created: bool = False
 
