@@ -74,39 +74,44 @@ def driver(scene: GuestLab, address: str) -> str | None:
 
 def test_a_whole_gpu_with_its_companions(libvirtd: PrivateLibvirtd) -> None:
     with host(libvirtd, "workstation") as scene:
-        before = {vm: dump(scene, vm) for vm in ("q35", "pc")}
         refused = scene.run("attach", "q35", "--profile", "passthrough", "--gpu", "04:00.0")
         assert refused.status == 6, refused.stderr
         assert "VG443" in refused.stderr, "its group has a disk of the host"
         free_display(scene)
+        wanted = ("--profile", "passthrough", "--gpu", "01:00.0")
         for vm in ("q35", "pc"):
-            preview = Domain.from_xml(
-                scene.vgpumgr("vm", "xml", vm, "--profile", "passthrough", "--gpu", "01:00.0")
-            )
-            done = scene.document("attach", vm, "--profile", "passthrough", "--gpu", "01:00.0")
+            before = dump(scene, vm)
+            preview = Domain.from_xml(scene.vgpumgr("vm", "xml", vm, *wanted))
+            done = scene.document("attach", vm, *wanted)
             given = read(scene, vm).pci_hostdevs
             assert [str(d.source.pci) for d in given if d.source] == done["plan"]["result"][
                 "devices"
             ]
             assert [d.address for d in given] == [d.address for d in preview.pci_hostdevs]
+            assert len(given) == 4, "audio, USB and UCSI go with it"
             assert len({(d.address.bus, d.address.slot) for d in given if d.address}) == 1
             assert {driver(scene, a) for a in done["plan"]["result"]["devices"]} == {"vfio-pci"}
-            assert scene.document("status")["drift"] == []
             scene.vgpumgr("detach", vm)
-            assert dump(scene, vm) == before[vm]
-            assert driver(scene, "0000:01:00.0") != "vfio-pci"
+            assert dump(scene, vm) == before
+        assert driver(scene, "0000:01:00.0") == "vfio-pci", "bound by hand: it stays so"
 
 
 def free_display(scene: GuestLab) -> None:
     """The host lets go of its screen: as an operator without one would have it."""
-    scene.run("passthrough", "bind", "0000:01:00.0", "--force", "--yes")
+    scene.vgpumgr("passthrough", "bind", "0000:01:00.0", "--yes")
 
 
-def test_virtual_functions(libvirtd: PrivateLibvirtd) -> None:
+def test_an_intel_gpu_and_its_virtual_functions(libvirtd: PrivateLibvirtd) -> None:
     with host(libvirtd, "intel-flex") as scene:
         before = dump(scene, "q35")
         listed = scene.document("gpu", "list")["others"]
         assert "0000:4d:00.0" in [gpu["pci"] for gpu in listed]
+        whole = ("--profile", "passthrough", "--gpu", "51:00.0")
+        scene.vgpumgr("attach", "q35", *whole)
+        assert driver(scene, "0000:51:00.0") == "vfio-pci"
+        assert scene.document("status")["drift"] == []
+        scene.vgpumgr("detach", "q35")
+        assert driver(scene, "0000:51:00.0") == "i915"
         first = scene.document("attach", "q35", "--profile", "vf:4")
         second = scene.document("attach", "pc", "--profile", "vf")
         devices = first["plan"]["result"]["devices"] + second["plan"]["result"]["devices"]
@@ -120,17 +125,19 @@ def test_virtual_functions(libvirtd: PrivateLibvirtd) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "profile", "backend"),
+    ("kind", "prepare", "profile", "backend"),
     [
-        ("vgpu-t4", "T4-4Q", "mdev"),
-        ("vgpu-l40s", "L40S-12Q", "vf"),
-        ("vgpu-a100", "1g.5gb", "mdev"),
+        ("vgpu-t4", (), "T4-4Q", "mdev"),
+        ("vgpu-l40s", ("vf enable 0",), "L40S-12Q", "vf"),
+        ("vgpu-a100", ("mig enable 0 --yes", "vf enable 0"), "1g.5gb", "mdev"),
     ],
 )
 def test_vgpus_of_both_frameworks(
-    libvirtd: PrivateLibvirtd, kind: str, profile: str, backend: str
+    libvirtd: PrivateLibvirtd, kind: str, prepare: tuple[str, ...], profile: str, backend: str
 ) -> None:
     with host(libvirtd, kind) as scene:
+        for command in prepare:
+            scene.vgpumgr(*command.split())
         before = dump(scene, "q35")
         wanted = ("--profile", profile, "--backend", backend)
         done = scene.document("attach", "q35", *wanted)
