@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class Parts:
     is_privileged: bool
     #: helper processes past their deadline, or of a command that was killed, as people read them
     list_late: Callable[[], Sequence[str]] = tuple
+    #: the NUMA node of each CPU of the host; empty where it is not known
+    read_cpu_nodes: Callable[[], Mapping[int, int]] = dict
     vgpus: VgpuControl = field(default_factory=NoVgpus)
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
 
