@@ -194,7 +194,14 @@ def plan_back(observed: DetachObserved, found: Interrupted) -> Plan[World]:
     if record.mig_mode_enabled and planned is not None and not planned.mig_mode_enabled:
         # handed over meanwhile by the attachment that had turned the mode on
         found = replace(found, intents=(found.intents or frozenset()) | {"mig.mode.enable"})
-    steps = [step for step in plan.steps if _is_its_own(step.kind, found, stranger)]
+    is_part = record.mig_part is not None and record.mig_part.compute is not None
+    steps = [
+        step
+        for step in plan.steps
+        if _is_its_own(step.kind, found, stranger)
+        # it may have made its part of an instance that is not its own; the step finds that by its place
+        or (is_part and step.kind == "mig.ci.destroy" and found.may_have("mig.ci.create"))
+    ]
     notes = (f"the instance at {record.placement} is not its own and stays",) if stranger else ()
     return _plan(record, tuple(steps), notes)
 
