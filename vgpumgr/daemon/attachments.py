@@ -27,7 +27,7 @@ from vgpumgr.daemon.attachment_view import (
     tell_usable,
 )
 from vgpumgr.daemon.metrics import open_statistics
-from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.daemon.settling import Settler
 from vgpumgr.domain.affinity import find_nodes
 from vgpumgr.domain.hypervisor import Vm
@@ -123,6 +123,7 @@ class AttachmentService:
             now_s=parts.clock.wall_s(),
             more=tuple((id_, parts.channels.paths(id_)) for id_ in others),
             nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
+            stuck=find_stuck_gpus(parts),
         )
         return plan_attaches(request, observed)
 

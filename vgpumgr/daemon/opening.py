@@ -28,6 +28,12 @@ def list_late_processes(machine: Machine) -> list[str]:
     return sorted({f"process {helper.process.pid} ({helper.what})" for helper in late})
 
 
+def list_late_gpus(machine: Machine) -> dict[str, str]:
+    """GPUs that a helper past its deadline is in a call on, and which helper."""
+    late = LateRecords(machine.run_dir).list_late()
+    return {h.subject: f"process {h.process.pid} ({h.what})" for h in late if h.subject}
+
+
 @contextmanager
 def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAttachments]]:
     """The parts, and their store; libvirt and state are opened when an operation needs them."""
@@ -50,5 +56,6 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             read_cpu_nodes=lambda: read_cpu_nodes(machine),
             vgpus=vgpus,
             vgpu_store=VgpuFile(machine.state_dir / VGPUS_FILE, boot_id),
+            list_late_gpus=lambda: list_late_gpus(machine),
         )
         yield parts, store

@@ -4,8 +4,8 @@ refusal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.devices import attachment_of, control_device, ring_device
@@ -15,6 +15,7 @@ from vgpumgr.domain.slots import check_config, check_live
 from vgpumgr.errors import (
     AlreadyAttachedError,
     BackendUnsupportedError,
+    GpuStuckError,
     LiveUnsupportedError,
     NoFreeSlotError,
     NoRoomError,
@@ -87,6 +88,8 @@ class AttachObserved:
     more: tuple[tuple[str, ChannelPaths], ...] = ()
     #: NUMA nodes that the VM is bound to; empty: none in particular
     nodes: frozenset[int] = frozenset()
+    #: GPUs on which a call has not come back, by UUID, and which
+    stuck: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +238,19 @@ def _wants_live(request: AttachRequest, vm: Vm, live: LiveParts) -> bool:
 def choose_for(
     request: AttachRequest, observed: AttachObserved, name: MigProfileName
 ) -> tuple[Seat, ...]:
-    """Places for all that is asked for. Raises what ``choose_seats`` does, and NoRoomError where no
-    GPU is as near as --numa strict wants it.
+    """Places for all that is asked for. Raises what ``choose_seats`` does, NoRoomError where no GPU
+    is as near as --numa strict wants it, and GpuStuckError.
     """
     gpus = _list_candidates(request, observed)
+    held = _list_stuck(gpus, observed)
+    if gpus and len(held) == len(gpus):
+        raise GpuStuckError(
+            f"cannot attach {request.profile} to {observed.vm}: a call has not come back",
+            why="one more would only wait for the same lock",
+            held_by=held,
+            hint="vgpumgr status",
+        )
+    gpus = [gpu for gpu in gpus if str(gpu.uuid) not in observed.stuck]
     owners = [owner for record in observed.records if (owner := record.owner)]
     joinable = {
         (r.gpu, r.gpu_instance_id)
@@ -251,6 +263,7 @@ def choose_for(
         return choose_seats(gpus, name, request.count, owners, joinable, wishes)
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
+        error.held_by = (*error.held_by, *held)
         raise
 
 
@@ -270,6 +283,13 @@ def _list_candidates(request: AttachRequest, observed: AttachObserved) -> Sequen
         why=f"it is bound to node {nodes}; {there}",
         hint=f"vgpumgr attach {observed.vm.name} --profile {request.profile} --numa prefer",
     )
+
+
+def _list_stuck(gpus: Sequence[Gpu], observed: AttachObserved) -> list[str]:
+    """Those that are left alone, and why."""
+    return [
+        f"{gpu}: {observed.stuck[str(gpu.uuid)]}" for gpu in gpus if str(gpu.uuid) in observed.stuck
+    ]
 
 
 def build_attach(
@@ -298,7 +318,11 @@ def build_attach(
         operation="attach",
         subject=vm.name,
         steps=tuple(steps),
-        notes=(f"backend forward: {choice.why}", *_tell_when(request, vm, live, wants_live)),
+        notes=(
+            f"backend forward: {choice.why}",
+            *(f"left alone: {text}" for text in _list_stuck(observed.gpus, observed)),
+            *_tell_when(request, vm, live, wants_live),
+        ),
         result={
             "attachment": record.id,
             "vm": vm.name,
