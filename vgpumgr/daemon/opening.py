@@ -12,6 +12,7 @@ from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.numa import read_cpu_nodes
 from vgpumgr.mdev.control import HostVgpus
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
@@ -61,6 +62,7 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             list_late=lambda: list_late_processes(machine),
             has_iommufd=machine.path("/dev/iommu").exists,
             pci=pci,
+            read_cpu_nodes=lambda: read_cpu_nodes(machine),
             vgpus=vgpus,
             vgpu_store=VgpuFile(machine.state_dir / VGPUS_FILE, boot_id),
             list_late_gpus=lambda: list_late_gpus(machine),

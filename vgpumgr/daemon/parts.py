@@ -37,6 +37,8 @@ class Parts:
     list_late: Callable[[], Sequence[str]] = tuple
     #: whether the kernel gives devices to VMs by /dev/iommu
     has_iommufd: Callable[[], bool] = bool
+    #: the NUMA node of each CPU of the host; empty where it is not known
+    read_cpu_nodes: Callable[[], Mapping[int, int]] = dict
     vgpus: VgpuControl = field(default_factory=NoVgpus)
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
     pci: PciControl = field(default_factory=make_absent)

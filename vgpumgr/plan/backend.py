@@ -23,8 +23,9 @@ from vgpumgr.model.request import (
 )
 from vgpumgr.model.slice import Backend
 from vgpumgr.model.vgpu import Framework, VgpuHost, VgpuType
-from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_attachable, plan_attach
+from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_free
 from vgpumgr.plan.attach import check_request as check_forward
+from vgpumgr.plan.attach_many import plan_attaches
 from vgpumgr.plan.hostdev_attach import plan_hostdev_attach
 from vgpumgr.plan.hostdev_choice import choose_vf, choose_whole_gpu
 from vgpumgr.plan.hostdev_given import Given, give_vf, give_vgpu, give_whole_gpu
@@ -105,27 +106,33 @@ def check_request(request: AttachRequest) -> Wanted:
         raise UsageError("--display is for mediated devices", hint="--display off")
     if wanted.is_forward:
         check_forward(request)
+    elif request.count != 1:
+        raise UsageError(
+            "--count is for slices that are forwarded",
+            hint=f"vgpumgr attach {request.vm} --profile {request.profile} --add, once for each",
+        )
     return wanted
 
 
 def plan_any_attach(
     request: AttachRequest, observed: AttachObserved, host: HostObserved, uuid: str
-) -> tuple[AttachmentRecord, Plan[World]]:
-    """The new attachment's record and the plan, by whichever backend; ``uuid`` is for a vGPU.
+) -> tuple[tuple[AttachmentRecord, ...], Plan[World]]:
+    """The new attachments' records and the plan, by whichever backend; ``uuid`` is for a vGPU.
 
     Raises what stands in the way, before anything is changed.
     """
     wanted = check_request(request)
     if wanted.is_forward:
-        record, plan = plan_attach(request, observed)
-        return record, _explain_forward(plan, host.vgpus) if request.backend == "auto" else plan
-    check_attachable(request, observed)
+        records, plan = plan_attaches(request, observed)
+        return records, _explain_forward(plan, host.vgpus) if request.backend == "auto" else plan
+    check_free(request, observed.vm, observed.records)
     try:
         given = _give(request, wanted, host, observed.id, uuid)
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
         raise
-    return plan_hostdev_attach(request, observed, given)
+    record, plan = plan_hostdev_attach(request, observed, given)
+    return (record,), plan
 
 
 def _explain_forward(plan: Plan[World], vgpus: VgpuHost) -> Plan[World]:
