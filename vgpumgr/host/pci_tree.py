@@ -216,3 +216,8 @@ def list_attributes(machine: Machine, address: PciAddress, below: str) -> list[s
 def has_vendor_tool(machine: Machine) -> bool:
     """Whether NVIDIA's sriov-manage is installed."""
     return os.access(machine.path(_SRIOV_MANAGE), os.X_OK)
+
+
+def has_iommufd(machine: Machine) -> bool:
+    """Whether the kernel gives devices to user space by ``/dev/iommu`` as well as by VFIO groups."""
+    return machine.path("/dev/iommu").exists()
