@@ -26,13 +26,11 @@ from vgpumgr.daemon.gpu_view import (
     describe_profile,
     index_owners,
 )
-from vgpumgr.daemon.guest_package import write_guest_package
 from vgpumgr.daemon.layout_documents import (
     LayoutAssertDocument,
     LayoutFileDocument,
     LayoutPlanDocument,
 )
-from vgpumgr.daemon.room import describe_defrag, describe_why
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
@@ -158,11 +156,15 @@ class Application:
 
     def why(self, profile: str, selector: str | None = None) -> WhyDocument:
         """See ``room.describe_why``."""
+        from vgpumgr.daemon.room import describe_why
+
         gpus, owners = self._select(selector), self._owners.list_owners()
         return describe_why(gpus, profile, owners, self.list_stopped_vms())
 
     def plan_defrag(self, profile: str, selector: str | None = None) -> DefragDocument:
         """See ``room.describe_defrag``."""
+        from vgpumgr.daemon.room import describe_defrag
+
         gpus, owners = self._select(selector), self._owners.list_owners()
         return describe_defrag(gpus, profile, owners, self.list_stopped_vms())
 
@@ -172,6 +174,8 @@ class Application:
 
     def write_guest_package(self, target: str) -> GuestPackageDocument:
         """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""
+        from vgpumgr.daemon.guest_package import write_guest_package
+
         return write_guest_package(target)
 
     def _select(self, selector: str | None) -> tuple[Gpu, ...]:
