@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import render_plan, tell_lane_users
 from vgpumgr.errors import ConfirmationNeededError, UsageError, VgpumgrError
 
 
 def command(
-    context: typer.Context,
-    vm: Annotated[str, typer.Argument(help="The VM's name or UUID, or the attachment's id.")],
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")] = False,
+    context: Context,
+    vm: Annotated[str, Argument(help="The VM's name or UUID, or the attachment's id.")],
+    yes: Annotated[bool, Option("-y", "--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")] = False,
     output: Output = None,
 ) -> None:
     """Take a VM's slice back and free it.
@@ -65,7 +65,7 @@ def _confirm(session: Session, vm: str) -> None:
             held_by=[users],
             hint=f"vgpumgr detach {vm} --yes",
         )
-    typer.confirm(f"{users} in {vm} will lose the GPU. Detach?", abort=True, err=True)
+    confirm(f"{users} in {vm} will lose the GPU. Detach?")
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:

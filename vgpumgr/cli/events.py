@@ -6,9 +6,8 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import typer
-
 from vgpumgr.cli.backend import open_daemon
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format
 from vgpumgr.cli.session import get_session
@@ -17,10 +16,8 @@ from vgpumgr.model.routes import EVENTS
 
 
 def command(
-    context: typer.Context,
-    count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End after so many events.")
-    ] = None,
+    context: Context,
+    count: Annotated[int | None, Option("--count", min=1, help="End after so many events.")] = None,
     output: Output = None,
 ) -> None:
     """Follow what happens: operations with their steps, attachments.

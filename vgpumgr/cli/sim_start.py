@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 from vgpumgr.cli.simulator import become_simulator, format_arguments
 
 
 def command(
-    context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A machine file's name; see sim list.")
-    ],
+    context: Context,
+    name: Annotated[str, Argument(metavar="NAME", help="A machine file's name; see sim list.")],
     libvirt: Annotated[
         str | None,
-        typer.Option("--libvirt", metavar="URI", help="The hypervisor that goes with it."),
+        Option("--libvirt", metavar="URI", help="The hypervisor that goes with it."),
     ] = None,
     output: Output = None,
 ) -> None:
