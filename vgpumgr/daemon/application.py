@@ -19,13 +19,6 @@ from vgpumgr.daemon.documents import (
     MigProfileRow,
     MigProfilesDocument,
 )
-from vgpumgr.daemon.gpu_view import (
-    Owners,
-    describe_gpu,
-    describe_instance,
-    describe_profile,
-    index_owners,
-)
 from vgpumgr.daemon.layout_documents import (
     LayoutAssertDocument,
     LayoutFileDocument,
@@ -40,6 +33,7 @@ from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
+    from vgpumgr.daemon.gpu_view import Owners
     from vgpumgr.daemon.layouts import LayoutService, RunLayout
 
 
@@ -64,6 +58,8 @@ class Application:
 
     def list_gpus(self) -> GpuListDocument:
         """Every GPU with instances, owners and processes."""
+        from vgpumgr.daemon.gpu_view import describe_gpu
+
         inventory = self.read_inventory()
         owners = self._index_owners()
         return GpuListDocument(
@@ -79,6 +75,8 @@ class Application:
         """One GPU with every profile and what still fits. Raises GpuNotFoundError,
         GpuAmbiguousError.
         """
+        from vgpumgr.daemon.gpu_view import describe_gpu, describe_profile
+
         inventory = self.read_inventory()
         gpu = select_gpu(inventory.gpus, selector)
         return GpuShowDocument(
@@ -89,6 +87,8 @@ class Application:
 
     def list_mig_instances(self, selector: str | None = None) -> MigListDocument:
         """Every MIG instance of all GPUs, or of one."""
+        from vgpumgr.daemon.gpu_view import describe_instance
+
         owners = self._index_owners()
         return MigListDocument(
             instances=[
@@ -104,6 +104,8 @@ class Application:
 
     def list_mig_profiles(self, selector: str | None = None) -> MigProfilesDocument:
         """Every MIG profile of all GPUs, or of one, with how many more fit now."""
+        from vgpumgr.daemon.gpu_view import describe_profile
+
         return MigProfilesDocument(
             profiles=[
                 MigProfileRow(
@@ -183,6 +185,8 @@ class Application:
         return gpus if selector is None else (select_gpu(gpus, selector),)
 
     def _index_owners(self) -> Owners:
+        from vgpumgr.daemon.gpu_view import index_owners
+
         return index_owners(self._owners.list_owners())
 
     def _describe_machine(self, inventory: Inventory) -> MachineDocument:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from vgpumgr.errors import HelperLateError, NvmlError
+from vgpumgr.errors import HelperLateError, NvmlError, VgpumgrError
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
 from vgpumgr.host.machine import Machine
@@ -43,6 +44,11 @@ class NvmlClient:
         self._change_timeout_s = change_timeout_s
         self._records = LateRecords(machine.run_dir, clock)
         self._helper: Helper | None = None
+
+    def start_early(self) -> None:
+        """Starts the helper now; if it cannot start, the first call says why."""
+        with suppress(VgpumgrError, OSError):
+            self._helper = self._start()
 
     def read_inventory(self) -> Inventory:
         """See ``Nvml``."""
