@@ -19,6 +19,7 @@ BENCHMARKS = {
     "planner": "bench.planner",
     "top": "bench.top",
     "daemon": "bench.daemon",
+    "recovery": "bench.recovery",
 }
 
 

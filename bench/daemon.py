@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
@@ -75,7 +74,7 @@ def _daemon() -> Iterator[tuple[int, str]]:
         daemon = subprocess.Popen([*command, "--machine", "dgx-a100", "daemon"], cwd=ROOT)
         path = f"{directory}/dgx-a100/host/run/vgpumgr.sock"
         try:
-            _wait(path)
+            wait_answer(path, "/1.0")
             yield daemon.pid, path
         finally:
             daemon.terminate()
@@ -84,11 +83,25 @@ def _daemon() -> Iterator[tuple[int, str]]:
             del os.environ["VGPUMGR_SIM_ROOT"]
 
 
-def _wait(path: str) -> None:
+def ask(path: str, resource: str) -> bytes:
+    """The body of one answer, on a connection of its own. Raises OSError where none answers."""
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(path)
+        stream.sendall(f"GET {resource} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        with stream.makefile("rb") as file:
+            head, _, body = file.read().partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise ConnectionError(head.decode())
+    return body
+
+
+def wait_answer(path: str, resource: str) -> bytes:
+    """The first answer."""
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as stream:
-            stream.connect(path)
-            return
-        time.sleep(0.05)
-    raise TimeoutError(path)
+    while True:
+        try:
+            return ask(path, resource)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.002)
