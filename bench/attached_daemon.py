@@ -67,7 +67,7 @@ def open_application(machine: Machine, hypervisor: FakeHypervisor) -> Iterator[M
         cache = MetricsCache(source.observe, clock)
         metrics = MetricsService(cache.read, open_statistics(machine.run_dir))
         services = GivenServices(AttachmentService(parts), metrics)
-        yield ManagingApplication(machine, nvml, store, services)
+        yield ManagingApplication(machine, nvml, services)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -89,12 +90,21 @@ class PrivateLibvirtd:
         (self.scratch / "hold").unlink()
         self.wait_ready()
 
-    def _kill(self) -> None:
-        pid_inside = int((self.scratch / "libvirtd.pid").read_text())
+    def send(self, number: int) -> bool:
+        """Send libvirtd a signal; one that ends is started again at once. Whether one was there to get it."""
+        try:
+            pid_inside = int((self.scratch / "libvirtd.pid").read_text())
+        except (OSError, ValueError):
+            return False
         assert self._process is not None
         for pid in descendants(self._process.pid):
             if innermost_pid(pid) == pid_inside:
-                os.kill(pid, 9)
+                os.kill(pid, number)
+                return True
+        return False
+
+    def _kill(self) -> None:
+        self.send(signal.SIGKILL)
 
     def stop(self) -> None:
         """End libvirtd and all its domains."""

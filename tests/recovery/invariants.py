@@ -31,7 +31,7 @@ def _check_record(world: World, record: AttachmentRecord) -> Iterator[str]:
         yield f"{record.vm_name} has devices of another attachment than {record.id}"
     if machine.config is not None and len(machine.config.own_aliases()) != 2:
         yield f"{record.vm_name} lacks devices"
-    if machine.note is None or machine.note.id != record.id:
+    if record.id not in [note.id for note in machine.notes]:
         yield f"{record.vm_name} lacks its note"
     if record.id not in world.channels.running:
         yield f"{record.id} has no keeper"
@@ -59,7 +59,7 @@ def _list_leaks(world: World, records: tuple[AttachmentRecord, ...]) -> Iterator
         for domain in (machine.config, machine.live):
             if domain is not None and domain.own_aliases():
                 yield f"{machine.name} has devices of nobody"
-        if machine.note is not None:
+        if machine.notes:
             yield f"{machine.name} has a note of nobody"
         if machine.name == "vm03" and machine.config and machine.config.has_serial_controller:
             yield "vm03 kept the controller that was added for a device"

@@ -132,7 +132,7 @@ SCENARIOS = (
     Scenario("attach that fails", both(fail("channels", "start", STUCK), attach()), mig=False),
     Scenario(
         "attach that fails late",
-        both(fail("hypervisor", "set_note config", STUCK), attach("vm03")),
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm03")),
         mig=False,
     ),
     Scenario("detach from a shut off VM", detach(), attach()),

@@ -46,9 +46,7 @@ def make_application(directory: Path, slow_s: float) -> ManagingApplication:
     scene.channels.start = start_slowly  # type: ignore[method-assign]
     machine = Machine("fakes", directory, directory, directory, "test:///default")
     metrics = MetricsService(lambda _: Collected(), open_statistics(machine.run_dir))
-    return ManagingApplication(
-        machine, scene.nvml, scene.store, GivenServices(scene.service, metrics)
-    )
+    return ManagingApplication(machine, scene.nvml, GivenServices(scene.service, metrics))
 
 
 if __name__ == "__main__":

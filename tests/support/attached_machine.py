@@ -110,6 +110,6 @@ def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
     cache = MetricsCache(source.observe, parts.clock)
     metrics = MetricsService(cache.read, open_statistics(machine.run_dir), "host1")
     application = ManagingApplication(
-        machine, nvml, store, GivenServices(AttachmentService(parts), metrics)
+        machine, nvml, GivenServices(AttachmentService(parts), metrics)
     )
     return Attached(machine, hypervisor, application)

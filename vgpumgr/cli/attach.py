@@ -50,6 +50,9 @@ def command(
         bool,
         Option("--spread/--pack", help="Emptiest GPU, or where the least room is lost."),
     ] = False,
+    add: Annotated[
+        bool, Option("--add", help="One more, besides what the VM has already.")
+    ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")] = False,
     output: Output = None,
 ) -> None:
@@ -63,6 +66,7 @@ def command(
     Examples:
       vgpumgr attach vm01 --profile 1g.10gb
       vgpumgr attach vm01 --profile 3g.40gb --gpu 2 --dry-run
+      vgpumgr attach vm01 --profile 1g.10gb --add
       vgpumgr attach vm01 --profile 1g.10gb --transport serial -o json
     """
     asked = {
@@ -75,6 +79,7 @@ def command(
         "transport": transport.value,
         "hello_timeout_s": hello_timeout,
         "spread": spread,
+        "add": add,
     }
     run(get_session(context), asked, dry_run, output)
 

@@ -26,6 +26,18 @@ class PlanDocument(Document):
     steps: list[StepDocument]
 
 
+class HostDeviceDocument(Document):
+    """A device of the host that a VM is given."""
+
+    kind: Literal["pci", "vf", "mdev"]
+    address: str = Field(description="the PCI function; for a mediated device its parent")
+    alias: str = Field(description="in the domain")
+    previous_driver: str | None = Field(description="bound again by detach")
+    uuid: str | None = Field(description="of a mediated device")
+    type: str | None = Field(description="vGPU type")
+    parent: str | None = Field(description="physical function of a virtual function")
+
+
 class AttachmentDocument(Document):
     """A slice that belongs to a VM."""
 
@@ -34,15 +46,18 @@ class AttachmentDocument(Document):
     vm_uuid: str
     profile: str
     backend: str
-    transport: Literal["auto", "ring", "serial"]
+    number: int = Field(description="in its VM; guests see their devices in this order")
+    transport: Literal["auto", "ring", "serial"] | None = Field(description="of a channel")
     state: Literal["attaching", "attached", "detaching"]
-    gpu: str
+    usable: Literal["now", "next-start"] | None = Field(description="when the guest can use it")
+    gpu: str | None
     gpu_instance_id: int | None
     compute_instance_id: int | None
     device: str | None = Field(description="what CUDA calls the slice: MIG-...")
-    placement: PlacementDocument
+    placement: PlacementDocument | None = Field(description="of its GPU instance")
     memory_bytes: int
     created_s: float
+    host_devices: list[HostDeviceDocument]
 
 
 class LaneDocument(Document):
@@ -59,10 +74,11 @@ class LaneDocument(Document):
 
 
 class ChannelDocument(Document):
-    """A VM's channel: keeper, worker, and who speaks on it."""
+    """An attachment's channel: keeper, worker, and who speaks on it."""
 
     id: str
     vm: str
+    profile: str
     device: str | None
     running: bool = Field(description="its keeper runs")
     keeper_pid: int | None
@@ -87,11 +103,15 @@ class VmDocument(Document):
     uuid: str
     state: Literal["running", "paused", "shut off", "undefined"]
     persistent: bool
-    attachment: AttachmentDocument | None
-    usable: Literal["now", "next-start"] | None = Field(description="when the guest can use it")
+    attachment: AttachmentDocument | None = Field(description="the first of its attachments")
+    attachments: list[AttachmentDocument] = Field(description="all, by number")
+    usable: Literal["now", "next-start"] | None = Field(
+        description="when the guest can use the first"
+    )
     devices_live: list[str] = Field(description="aliases of our devices in the running machine")
     devices_config: list[str] = Field(description="aliases of our devices in the definition")
-    channel: ChannelDocument | None
+    channel: ChannelDocument | None = Field(description="the first of its channels")
+    channels: list[ChannelDocument]
     problems: list[str]
 
 
@@ -141,6 +161,7 @@ class ChannelShowDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     channel: ChannelDocument
+    channels: list[ChannelDocument] = Field(description="all that the selector means")
 
 
 class GuestPackageDocument(Document):

@@ -5,7 +5,7 @@ Everything that only some operations need is imported by those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,11 @@ from vgpumgr.daemon.recovery_documents import (
     StatusDocument,
 )
 from vgpumgr.daemon.services import LazyServices, Services
+from vgpumgr.daemon.vgpu_documents import (
+    VgpuChangeDocument,
+    VgpuListDocument,
+    VgpuTypesDocument,
+)
 from vgpumgr.errors import (
     LibvirtDownError,
     LibvirtError,
@@ -33,23 +38,21 @@ from vgpumgr.errors import (
     LibvirtPermissionError,
 )
 from vgpumgr.host.machine import Machine
-from vgpumgr.mig.owners import OwnerProvider
 from vgpumgr.nvml.protocol import Nvml
-from vgpumgr.store.attachments import SqliteAttachments
 
 if TYPE_CHECKING:
     from vgpumgr.daemon.attachments import AttachmentService
-    from vgpumgr.daemon.recovery import Recovery
+    from vgpumgr.daemon.recovery import Policy, Recovery, Release
+    from vgpumgr.daemon.vgpus import VgpuService
     from vgpumgr.mig.layout.change import LayoutPlan
+    from vgpumgr.plan.drift import Observed
 
 
 class ManagingApplication(Application):
     """All operations on one machine; parameters and answers are plain data, as over HTTP."""
 
-    def __init__(
-        self, machine: Machine, nvml: Nvml, owners: OwnerProvider, services: Services
-    ) -> None:
-        super().__init__(machine, nvml, owners=owners, run_layout=self._apply_layout)
+    def __init__(self, machine: Machine, nvml: Nvml, services: Services) -> None:
+        super().__init__(machine, nvml, owners=services.owners, run_layout=self._apply_layout)
         self._services = services
 
     @property
@@ -61,6 +64,12 @@ class ManagingApplication(Application):
         from vgpumgr.daemon.recovery import Recovery
 
         return Recovery(self._service.parts)
+
+    @property
+    def _vgpus(self) -> VgpuService:
+        from vgpumgr.daemon.vgpus import VgpuService
+
+        return VgpuService(self._service.parts)
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
         from vgpumgr.daemon.layout_apply import apply_layout
@@ -77,9 +86,11 @@ class ManagingApplication(Application):
         request = AttachRequest(transport=Transport(transport), **asked)
         return self._service.attach(request, dry_run)
 
-    def detach(self, *, vm: str, dry_run: bool = False) -> DetachDocument:
+    def detach(
+        self, *, vm: str, dry_run: bool = False, attachment: str | None = None, every: bool = False
+    ) -> DetachDocument:
         """See ``AttachmentService.detach``."""
-        return self._service.detach(vm, dry_run)
+        return self._service.detach(vm, dry_run, attachment, every)
 
     def status(self) -> StatusDocument:
         """See ``Recovery.status``."""
@@ -95,11 +106,54 @@ class ManagingApplication(Application):
 
         return self._recovery.recover(Policy(release, readd))
 
+    def reconcile(
+        self, policy: Policy, choose_releases: Callable[[Observed], Sequence[Release]]
+    ) -> RecoverDocument:
+        """See ``Recovery.recover``; what the daemon does by itself."""
+        return self._recovery.recover(policy, choose_releases)
+
+    def list_attachment_ids(self, vm_uuid: str) -> list[str]:
+        """What a VM has, by the attachments' ids."""
+        records = self._service.parts.store.list_attachments()
+        return [record.id for record in records if record.vm_uuid == vm_uuid]
+
     def restore(self, **asked: Any) -> RestoreDocument:
         """See ``restore.restore``."""
         from vgpumgr.daemon.restore import restore
 
         return restore(self._service.parts, **asked)
+
+    def list_vgpu_types(self, selector: str | None = None) -> VgpuTypesDocument:
+        """See ``VgpuService.list_types``."""
+        return self._vgpus.list_types(selector)
+
+    def list_vgpus(self) -> VgpuListDocument:
+        """See ``VgpuService.list_vgpus``."""
+        return self._vgpus.list_vgpus()
+
+    def create_vgpu(self, **asked: Any) -> VgpuChangeDocument:
+        """See ``VgpuService.create``."""
+        return self._vgpus.create(**asked)
+
+    def delete_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.delete``."""
+        return self._vgpus.delete(vgpu=vgpu, dry_run=dry_run)
+
+    def define_vgpu(self, **asked: Any) -> VgpuChangeDocument:
+        """See ``VgpuService.define``."""
+        return self._vgpus.define(**asked)
+
+    def start_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.start``."""
+        return self._vgpus.start(vgpu=vgpu, dry_run=dry_run)
+
+    def stop_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.stop``."""
+        return self._vgpus.stop(vgpu=vgpu, dry_run=dry_run)
+
+    def adopt_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.adopt``."""
+        return self._vgpus.adopt(vgpu=vgpu, dry_run=dry_run)
 
     def list_vms(self) -> VmListDocument:
         """Every VM."""
@@ -133,6 +187,5 @@ class ManagingApplication(Application):
 @contextmanager
 def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]:
     """The application on a machine; libvirt and state are opened when an operation needs them."""
-    store = SqliteAttachments(machine.state_dir / "state.sqlite")
     with ExitStack() as stack:
-        yield ManagingApplication(machine, nvml, store, LazyServices(machine, nvml, stack))
+        yield ManagingApplication(machine, nvml, LazyServices(machine, nvml, stack))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.domain.hypervisor import Hypervisor
 from vgpumgr.host.clock import Clock
+from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.plan.vgpu_record import NoVgpuStore, VgpuStore
 from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import Channels
 
@@ -32,6 +34,8 @@ class Parts:
     is_privileged: bool
     #: helper processes past their deadline, or of a command that was killed, as people read them
     list_late: Callable[[], Sequence[str]] = tuple
+    vgpus: VgpuControl = field(default_factory=NoVgpus)
+    vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
 
     def make_world(self, record: AttachmentRecord | None) -> World:
         """The world of one operation."""
@@ -42,6 +46,8 @@ class Parts:
             store=self.store,
             clock=self.clock,
             maybe_record=record,
+            vgpus=self.vgpus,
+            vgpu_store=self.vgpu_store,
         )
 
     def open_journal(self) -> Journal:

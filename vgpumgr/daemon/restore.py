@@ -7,12 +7,12 @@ any time, does only what is missing, and destroys nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.recovery_documents import RestoreDocument
+from vgpumgr.daemon.vgpu_restore import restore_vgpus
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.lock import lock_file
 from vgpumgr.mig.layout.change import LayoutPlan
@@ -48,6 +48,7 @@ class Restorer:
             records = parts.store.list_attachments()
             if layouts or records:
                 self._restore(dict(layouts), list(records))
+            self.done += restore_vgpus(parts, self._try)
         return RestoreDocument(done=self.done, problems=self.problems)
 
     def _restore(self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]) -> None:
@@ -97,9 +98,11 @@ class Restorer:
                 self.problems.append(f"{what}: no slice of that size stands at {record.placement}")
                 continue
             changed = ref != record.mig
-            bound = replace(record, mig=ref, gpu_instance_id=ref.gpu_instance_id)
+            bound = record.with_mig(ref=ref, gpu_instance_id=ref.gpu_instance_id)
             if changed:
                 self._parts.store.save_attachment(bound)
+            if record.channel is None:
+                continue
             if self._needs_start(bound, changed) and self._try(what, partial(self._start, bound)):
                 started.append(bound)
         for record in started:
@@ -123,15 +126,17 @@ class Restorer:
 
     def _start(self, record: AttachmentRecord) -> None:
         assert record.mig is not None
+        assert record.channel is not None
         self._parts.channels.start(
             ChannelSpec(
                 id=record.id,
                 vm_name=record.vm_name,
                 cuda_device=str(record.mig.uuid),
-                ring=record.transport.has_ring,
-                serial=record.transport.has_serial,
+                ring=record.has_ring,
+                serial=record.has_serial,
                 memory_bytes=RING_BYTES,
-                socket_owner=record.qemu_owner,
+                number=record.number,
+                socket_owner=record.channel.qemu_owner,
             )
         )
 

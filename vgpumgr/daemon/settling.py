@@ -123,7 +123,8 @@ class Settler:
     ) -> list[Interrupted]:
         found = [i for i in list_interrupted(contents) if i.operation in _OPERATIONS]
         records = {record.id: record for record in self._parts.store.list_attachments()}
-        named = {i.attachment for i in found}
+        # an interrupted recovery is begun anew: what it was about counts as half done, whoever began it
+        named = {i.attachment for i in found if i.operation != "recover"}
         found += [_make_half(r) for r in records.values() if _is_half(r) and r.id not in named]
         if not found:
             return []
@@ -131,6 +132,8 @@ class Settler:
         spared: list[Interrupted] = []
         # recoveries last: what they were about is settled by then
         for interrupted in sorted(found, key=lambda i: i.operation == "recover"):
+            # anew: what was settled before this one may have changed its record
+            records = {record.id: record for record in self._parts.store.list_attachments()}
             record = records.get(interrupted.attachment or "") or interrupted.record
             if interrupted.undone and interrupted.attachment not in records:
                 record = None

@@ -20,6 +20,7 @@ from vgpumgr.errors.api import (
     RemoteHostError,
     RequestTooLargeError,
     RouteNotFoundError,
+    SettingsError,
 )
 from vgpumgr.errors.attachments import (
     AlreadyAttachedError,
@@ -45,6 +46,7 @@ from vgpumgr.errors.attachments import (
     OutcomePendingError,
     RollbackIncompleteError,
     RolledBackError,
+    SeveralAttachmentsError,
     StoreError,
     StoreTooNewError,
     VmNotFoundError,
@@ -93,6 +95,22 @@ from vgpumgr.errors.layouts import (
     LayoutNotFoundError,
     PlanOutdatedError,
     SliceNotFoundError,
+)
+from vgpumgr.errors.vgpu import (
+    VgpuAmbiguousError,
+    VgpuAttributeError,
+    VgpuBusyError,
+    VgpuDefinedError,
+    VgpuDefinitionError,
+    VgpuForeignError,
+    VgpuNoRoomError,
+    VgpuNotFoundError,
+    VgpuNotSupportedError,
+    VgpuParentGoneError,
+    VgpuReleasingError,
+    VgpuTakenError,
+    VgpuTypeAmbiguousError,
+    VgpuTypeNotFoundError,
 )
 
 __all__ = [
@@ -167,6 +185,8 @@ __all__ = [
     "RollbackIncompleteError",
     "RolledBackError",
     "RouteNotFoundError",
+    "SettingsError",
+    "SeveralAttachmentsError",
     "SliceNotFoundError",
     "StoreError",
     "StoreTooNewError",
@@ -174,6 +194,20 @@ __all__ = [
     "SysfsPermissionError",
     "TooManyStuckError",
     "UsageError",
+    "VgpuAmbiguousError",
+    "VgpuAttributeError",
+    "VgpuBusyError",
+    "VgpuDefinedError",
+    "VgpuDefinitionError",
+    "VgpuForeignError",
+    "VgpuNoRoomError",
+    "VgpuNotFoundError",
+    "VgpuNotSupportedError",
+    "VgpuParentGoneError",
+    "VgpuReleasingError",
+    "VgpuTakenError",
+    "VgpuTypeAmbiguousError",
+    "VgpuTypeNotFoundError",
     "VgpumgrError",
     "VmNotFoundError",
 ]

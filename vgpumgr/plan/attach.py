@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vgpumgr.domain.attaching import Attachable
-from vgpumgr.domain.devices import control_device, ring_device
+from vgpumgr.domain.devices import attachment_of, control_device, ring_device
+from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.slots import check_config, check_live
 from vgpumgr.errors import (
@@ -28,7 +29,14 @@ from vgpumgr.model.slice import Backend
 from vgpumgr.plan.channel_steps import AwaitHello, ResizeChannel, StartChannel
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.mig_steps import CreateComputeInstance, CreateGpuInstance, EnableMigMode
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState, Transport
+from vgpumgr.plan.record import (
+    AttachmentRecord,
+    AttachmentState,
+    ChannelPart,
+    MigPart,
+    Transport,
+    lowest_free_number,
+)
 from vgpumgr.plan.record_steps import MarkAttachment, RecordAttachment
 from vgpumgr.plan.step import Plan, Step
 from vgpumgr.plan.world import World
@@ -54,6 +62,8 @@ class AttachRequest:
     hello_timeout_s: float = HELLO_TIMEOUT_S
     #: on the emptiest GPU, not on the one where the least room is lost
     spread: bool = False
+    #: besides what the VM has; without it a VM that has one is refused
+    add: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,30 +133,35 @@ def plan_attach(
     """
     name = check_request(request)
     vm = observed.vm
-    _check_free(vm, observed.records)
+    _check_free(request, vm, observed.records)
     live = observe_live_parts(vm, request.transport)
     _check_scopes(request, vm, live)
     choice = _choose(request, observed, name)
     return _build(request, observed, name, choice, live)
 
 
-def _check_free(vm: Vm, records: Sequence[AttachmentRecord]) -> None:
-    for record in records:
-        if record.vm_uuid == vm.uuid:
-            raise AlreadyAttachedError(
-                f"{vm} has {record.profile} already",
-                why=f"attachment {record.id} is {record.state}",
-                held_by=[f"attachment {record.id} ({record.profile} on {record.gpu})"],
-                hint=f"vgpumgr detach {vm.name}",
-            )
-    aliases = {a for d in (vm.live, vm.config) if d for a in d.own_aliases()}
-    if aliases and vm.config and vm.config.own_aliases():
+def _check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentRecord]) -> None:
+    own = [record for record in records if record.vm_uuid == vm.uuid]
+    if own and not request.add:
+        raise AlreadyAttachedError(
+            f"{vm} has {' and '.join(record.profile for record in own)} already",
+            why="; ".join(f"attachment {record.id} is {record.state}" for record in own),
+            held_by=[f"attachment {r.id} ({r.profile} on {r.gpu})" for r in own],
+            hint=f"vgpumgr attach {vm.name} --profile {request.profile} --add, or vgpumgr detach {vm.name}",
+        )
+    known = {record.id for record in own}
+    strays = sorted(a for a in _list_aliases(vm.config) if attachment_of(a) not in known)
+    if strays:
         raise AlreadyAttachedError(
             f"{vm} has devices of an attachment that is not recorded here",
-            why=f"its definition has {', '.join(sorted(aliases))}",
-            held_by=sorted(aliases),
-            hint=f"vgpumgr detach {vm.name}",
+            why=f"its definition has {', '.join(strays)}",
+            held_by=strays,
+            hint=f"vgpumgr recover, or vgpumgr detach {vm.name}",
         )
+
+
+def _list_aliases(domain: Domain | None) -> tuple[str, ...]:
+    return domain.own_aliases() if domain else ()
 
 
 def observe_live_parts(vm: Vm, transport: Transport) -> LiveParts:
@@ -265,13 +280,16 @@ def _new_record(
         vm_uuid=observed.vm.uuid,
         gpu=choice.gpu.uuid,
         profile=str(name),
-        gpu_profile_id=choice.profile.id,
-        placement=choice.placement,
         memory_bytes=choice.profile.memory_bytes,
         backend=Backend.FORWARD,
-        transport=request.transport,
         created_s=observed.now_s,
-        mig_mode_enabled=choice.needs_mig_mode,
+        number=lowest_free_number(observed.records, observed.vm.uuid),
+        mig_part=MigPart(
+            gpu_profile_id=choice.profile.id,
+            placement=choice.placement,
+            mode_enabled=choice.needs_mig_mode,
+        ),
+        channel=ChannelPart(request.transport),
     )
 
 
@@ -290,7 +308,8 @@ def _devices(
     if transport.has_ring and (parts is None or parts.ring):
         devices.append(ring_device(observed.id, observed.paths.ring))
     if transport.has_serial and (parts is None or parts.serial):
-        devices.append(control_device(observed.id, observed.paths.control))
+        number = lowest_free_number(observed.records, observed.vm.uuid)
+        devices.append(control_device(observed.id, observed.paths.control, number))
     return tuple(devices)
 
 
@@ -307,10 +326,7 @@ def _domain_steps(
         devices = _devices(observed, transport, live)
         steps.append(AttachDevices(vm.name, vm.uuid, devices, Scope.LIVE, digest))
         steps.append(AwaitHello(observed.id, request.hello_timeout_s, required=request.live))
-    scope = Scope.CONFIG if _wants_config(request, vm) else Scope.LIVE
-    steps.append(
-        WriteNote(vm.name, vm.uuid, scope, observed.id, request.profile, str(Backend.FORWARD))
-    )
+    steps.append(WriteNote(vm.name, vm.uuid, observed.id))
     return steps
 
 

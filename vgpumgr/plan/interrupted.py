@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance
 from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.journal import Contents, Event
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState, decode_record
 from vgpumgr.plan.record_steps import MarkAttachment
 from vgpumgr.plan.step import OnFailure, Plan, Step
 from vgpumgr.plan.world import World
@@ -98,7 +97,7 @@ def _read_record(events: Sequence[Event]) -> AttachmentRecord | None:
     """The record as it last was in the journal."""
     last = next((e.data["record"] for e in reversed(events) if "record" in e.data), None)
     try:
-        return None if last is None else decode(AttachmentRecord, last)
+        return None if last is None else decode_record(last)
     except ValueError:
         return None
 
@@ -161,6 +160,10 @@ def plan_back(observed: DetachObserved, found: Interrupted) -> Plan[World]:
         # whatever the journal has lost of it: who knows the instance's id has made it
         more = {"mig.mode.enable", "mig.gi.create"}
         found = replace(found, intents=(found.intents or frozenset()) | more)
+    planned = found.record
+    if record.mig_mode_enabled and planned is not None and not planned.mig_mode_enabled:
+        # handed over meanwhile by the attachment that had turned the mode on
+        found = replace(found, intents=(found.intents or frozenset()) | {"mig.mode.enable"})
     steps = [step for step in plan.steps if _is_its_own(step.kind, found, stranger)]
     notes = (f"the instance at {record.placement} is not its own and stays",) if stranger else ()
     return _plan(record, tuple(steps), notes)
@@ -178,7 +181,7 @@ def find_stranger(gpu: Gpu, record: AttachmentRecord, found: Interrupted) -> Gpu
     for instance in gpu.instances:
         if instance.placement != record.placement:
             continue
-        known = record.mig.gpu_instance_id if record.mig else record.gpu_instance_id
+        known = record.gpu_instance_id
         if known is not None:
             return None if instance.id == known else instance
         # created, perhaps, but its id not yet recorded: then nothing can be in it
@@ -186,7 +189,7 @@ def find_stranger(gpu: Gpu, record: AttachmentRecord, found: Interrupted) -> Gpu
         intents = found.intents or frozenset()
         own = "mig.gi.create" in intents
         bare = not used and ("mig.ci.create" in intents or not instance.compute_instances)
-        fits = instance.profile_id == record.gpu_profile_id
+        fits = record.mig_part is not None and instance.profile_id == record.mig_part.gpu_profile_id
         return None if own and bare and fits else instance
     return None
 

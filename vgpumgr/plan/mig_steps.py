@@ -171,7 +171,7 @@ class CreateGpuInstance:
             destroy_instance(world.nvml, self.gpu.uuid, instance.id)
             raise ReadBackError(f"asked for {self.placement}, it was put at {instance.placement}")
         if world.maybe_record is not None:
-            world.remember(gpu_instance_id=instance.id)
+            world.remember_mig(gpu_instance_id=instance.id)
 
     def undo(self, world: World) -> None:
         """Destroys it."""
@@ -222,7 +222,7 @@ class CreateComputeInstance:
         if compute.uuid is None:
             raise ReadBackError(f"the driver gave {self.profile.name} no UUID")
         ref = MigInstanceRef(instance.id, compute.id, self.placement, compute.uuid)
-        world.remember(mig=ref)
+        world.remember_mig(ref=ref)
 
     def undo(self, world: World) -> None:
         """Destroys all compute instances of ours."""
@@ -243,17 +243,20 @@ def find_recorded_instance(nvml: Nvml, record: AttachmentRecord) -> GpuInstance 
     """The GPU instance of an attachment; None if it is gone or if something else is in its place
     now.
     """
+    part = record.mig_part
+    if part is None or record.gpu is None:
+        return None
     for instance in nvml.list_gpu_instances(record.gpu):
-        if instance.placement != record.placement:
+        if instance.placement != part.placement:
             continue
-        if instance.profile_id != record.gpu_profile_id:
+        if instance.profile_id != part.gpu_profile_id:
             return None
-        if record.mig is None:
+        if part.ref is None:
             # interrupted before its ids were known, or before they all were
-            return instance if record.gpu_instance_id in (None, instance.id) else None
+            return instance if part.gpu_instance_id in (None, instance.id) else None
         uuids = {compute.uuid for compute in instance.compute_instances}
-        same = instance.id == record.mig.gpu_instance_id
-        return instance if same and (not uuids or record.mig.uuid in uuids) else None
+        same = instance.id == part.ref.gpu_instance_id
+        return instance if same and (not uuids or part.ref.uuid in uuids) else None
     return None
 
 
@@ -303,6 +306,7 @@ class DestroyGpuInstance:
     def target(self) -> Mapping[str, object]:
         """GPU, profile and placement."""
         place = self.record.placement
+        assert place is not None
         return {
             "gpu": str(self.gpu.uuid),
             "gpu_index": self.gpu.index,

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 from vgpumgr.domain.hypervisor import Hypervisor
 from vgpumgr.host.clock import Clock
+from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.codec import encode
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.plan.vgpu_record import NoVgpuStore, VgpuStore
 from vgpumgr.virtio.channel import Channels
 
 _POLL_S = 0.1
@@ -40,6 +42,8 @@ class World:
     notes: list[str] = field(default_factory=list)
     #: whether the guest's agent answered during this operation
     hello: bool = False
+    vgpus: VgpuControl = field(default_factory=NoVgpus)
+    vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
 
     @property
     def record(self) -> AttachmentRecord:
@@ -51,14 +55,25 @@ class World:
         """What the journal keeps of the attachment, should the state file be lost."""
         return {"record": encode(self.maybe_record)} if self.maybe_record else {}
 
+    def remember_mig(self, **changes: Any) -> None:
+        """Changes the MIG part of the attachment's record, in memory and on disk."""
+        self._save(self.record.with_mig(**changes))
+
+    def remember_channel(self, **changes: Any) -> None:
+        """Changes the channel part of the attachment's record, in memory and on disk."""
+        self._save(self.record.with_channel(**changes))
+
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until the condition holds; False if it does not by then."""
         return wait_until(self.clock, condition, timeout_s)
 
     def remember(self, **changes: Any) -> None:
         """Changes the attachment's record, in memory and on disk."""
-        self.maybe_record = replace(self.record, **changes)
-        self.store.save_attachment(self.record)
+        self._save(replace(self.record, **changes))
+
+    def _save(self, record: AttachmentRecord) -> None:
+        self.maybe_record = record
+        self.store.save_attachment(record)
 
 
 def wait_until(clock: Clock, condition: Callable[[], bool], timeout_s: float) -> bool:
