@@ -20,6 +20,7 @@ BENCHMARKS = {
     "top": "bench.top",
     "daemon": "bench.daemon",
     "recovery": "bench.recovery",
+    "inventory": "bench.inventory",
 }
 
 

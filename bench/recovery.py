@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 from bench.attached_daemon import PROFILE, make_vms
 from bench.daemon import ask, wait_answer
+from bench.machine import NAME, simulated
 from bench.registry import ROOT, Figure, at_most
 from tests.support.boards import make_gpu, make_uuid
 from tests.support.fake_channels import FakeChannels
@@ -30,14 +30,10 @@ from vgpumgr.daemon.recovery import Policy, Recovery
 from vgpumgr.errors import HelperLateError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import Helper, LateRecords
-from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.host.machine import Machine
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.sim.fuse import write_snapshot
-from vgpumgr.sim.machine import create_machine, load_machine
-from vgpumgr.sim.pcibus import PciBus
-from vgpumgr.sim.tree import MachineTree
 from vgpumgr.store.attachments import SqliteAttachments
 from vgpumgr.virtio.keeper_channels import KeeperChannels
 
@@ -61,7 +57,7 @@ def _make_goal(name: str, ours: float, goal_s: float, backend: str) -> Figure:
 
 def _restart(workers: int, runs: int) -> Iterator[Figure]:
     """From the start of the process to the first answer, after the one before was killed."""
-    with _machine() as machine:
+    with simulated() as machine:
         command = [sys.executable, "-m", "bench.attached_daemon", str(machine.state_dir.parent)]
         command.append(str(workers))
         subprocess.run([*command, "--attach"], check=True, cwd=ROOT)
@@ -159,10 +155,10 @@ def _time(work: Callable[[], None], runs: int = 5) -> float:
 
 def _status(questions: int) -> Iterator[Figure]:
     """``GET /1.0/status`` while helpers hang in calls that do not return."""
-    with _machine() as machine, ExitStack() as stack:
+    with simulated() as machine, ExitStack() as stack:
         for _ in range(STUCK):
             stack.enter_context(_stuck_helper(machine))
-        command = [sys.executable, "-m", "vgpumgr", "-q", "--machine", "dgx-a100", "daemon"]
+        command = [sys.executable, "-m", "vgpumgr", "-q", "--machine", NAME, "daemon"]
         daemon = subprocess.Popen(command, cwd=ROOT)
         try:
             path = str(machine.run_dir / "vgpumgr.sock")
@@ -196,18 +192,3 @@ def _stuck_helper(machine: Machine) -> Iterator[None]:
     finally:
         os.kill(helper.pid, signal.SIGKILL)
         helper.close()
-
-
-@contextmanager
-def _machine() -> Iterator[Machine]:
-    """A simulated DGX A100 whose ``/sys`` is plain files, and a libvirt of libvirt's own for tests."""
-    with (
-        tempfile.TemporaryDirectory(prefix="vgb", dir="/tmp") as directory,
-        mock.patch.dict(os.environ, VGPUMGR_SIM_ROOT=directory),
-    ):
-        machine_dir = create_machine("dgx-a100")
-        bus = PciBus.of(load_machine("dgx-a100").functions())
-        write_snapshot(MachineTree(bus, {}, {}).root(), machine_dir / "root")
-        with (machine_dir / "env").open("a") as env:
-            env.write("VGPUMGR_LIBVIRT_URI=test:///default\n")
-        yield find_machine("dgx-a100")

@@ -80,6 +80,17 @@ class LateRecords:
                 found.append(late)
         return sorted(found, key=lambda late: late.since_s)
 
+    def check_not_stuck(self, what: str, refused: str) -> None:
+        """Raises HelperLateError where an earlier call of that name is late: another would only
+        join it.
+        """
+        stuck = [late for late in self.list_late() if late.what == what]
+        if stuck:
+            raise HelperLateError(
+                f"{refused} again while an earlier call is stuck",
+                cause=f"process {stuck[0].process.pid} still runs",
+            )
+
     def note_start(self, process: ProcessId) -> None:
         """Notes a helper that starts, and whose it is: if its owner is killed in the middle of a
         call, the helper still makes it. Failing to write is no error of the call itself.

@@ -20,6 +20,8 @@ from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Place
 from vgpumgr.model.vgpu import GpuVgpus
 from vgpumgr.nvml import faults
 
+#: how a late call of this kind is recorded
+READ_INVENTORY = "read_inventory"
 T = TypeVar("T")
 READ_TIMEOUT_S = 30.0
 # Destroying takes about a second, a mode change may reset the GPU.
@@ -53,7 +55,7 @@ class NvmlClient:
 
     def read_inventory(self) -> Inventory:
         """See ``Nvml``."""
-        inventory = self._read(Inventory, "read the GPUs", "read_inventory")
+        inventory = self._read(Inventory, "read the GPUs", READ_INVENTORY)
         gpus = tuple(replace(gpu, processes=_name_all(gpu.processes)) for gpu in inventory.gpus)
         return replace(inventory, gpus=gpus)
 
