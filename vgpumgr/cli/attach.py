@@ -59,11 +59,11 @@ def command(
         Option("--spread/--pack", help="Emptiest GPU, or where the least room is lost."),
     ] = False,
     count: Annotated[
-        int, typer.Option("--count", help="So many of them: all or none.", min=1, max=16)
+        int, Option("--count", help="So many of them: all or none.", min=1, max=16)
     ] = 1,
     numa: Annotated[
         Numa,
-        typer.Option(
+        Option(
             "--numa",
             help="A GPU on the NUMA node that the VM is bound to: preferred, or no other (strict).",
         ),

@@ -18,17 +18,19 @@ class Option:
         help: str,  # as typer calls it
         metavar: str | None = None,
         min: float | None = None,
+        max: float | None = None,
     ) -> None:
         self.names = names
         self.help = help
         self.metavar = metavar
         self.min = min
+        self.max = max
 
     def for_typer(self) -> Any:
         """The same as typer declares it."""
         import typer
 
-        known = {"help": self.help, "metavar": self.metavar, "min": self.min}
+        known = {"help": self.help, "metavar": self.metavar, "min": self.min, "max": self.max}
         return typer.Option(*self.names, **_leave_out_none(known))
 
 

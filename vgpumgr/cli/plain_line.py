@@ -100,7 +100,8 @@ def _read(parameters: Sequence[_Parameter], words: list[str]) -> dict[str, Any]:
         if word.startswith("-"):
             parameter, value = _read_option(options, word, words)
         elif places:
-            parameter = places.pop(0)
+            # a list takes all that are left
+            parameter = places[0] if places[0].is_list else places.pop(0)
         else:
             raise NotPlainError(word)
         if parameter.name in values and not parameter.is_list:
@@ -152,9 +153,15 @@ def _convert(parameter: _Parameter, text: str) -> Any:
         return kind(text)
     if kind in _NUMBERS and _NUMBERS[kind].fullmatch(text):
         number = kind(text)
-        least = getattr(parameter.declared, "min", None)
-        if least is None or number >= least:
+        if _is_in_range(parameter.declared, number):
             return number
     elif issubclass(kind, Enum) and text in [member.value for member in kind]:
         return kind(text)
     raise NotPlainError(text)
+
+
+def _is_in_range(declared: Option | Argument, number: float) -> bool:
+    if isinstance(declared, Argument):
+        return True
+    least, most = declared.min, declared.max
+    return (least is None or number >= least) and (most is None or number <= most)

@@ -20,7 +20,7 @@ def command(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="A machine file of your own (TOML)."),
+        Option("--file", metavar="FILE", help="A machine file of your own (TOML)."),
     ] = None,
     output: Output = None,
 ) -> None:
