@@ -18,7 +18,7 @@ from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.gpu import Inventory
-from vgpumgr.nvml.client import READ_INVENTORY, NvmlClient
+from vgpumgr.nvml.client import READ_INVENTORY, STUCK, NvmlClient
 from vgpumgr.plan.drift import DriftKind, find_drift
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
 from vgpumgr.virtio.channel import Channels, ChannelStatus
@@ -47,7 +47,7 @@ class MetricsSource:
         While an earlier read of the GPUs is stuck there is no other: each would leave one more
         stuck process behind.
         """
-        self._late.check_not_stuck(READ_INVENTORY, "the GPUs are not read")
+        self._late.check_not_stuck(READ_INVENTORY, STUCK)
         records = self._store.list_attachments()
         inventory = self._read_inventory()
         return Observation(

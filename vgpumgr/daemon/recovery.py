@@ -27,7 +27,7 @@ from vgpumgr.errors import NotPermittedError, VgpumgrError
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.lock import lock_file
 from vgpumgr.model.gpu import Inventory
-from vgpumgr.nvml.client import READ_INVENTORY
+from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.plan.channel_steps import RestartWorker, StartChannel, StopChannel
 from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
@@ -98,7 +98,7 @@ class Recovery:
         )
 
     def _read_inventory(self) -> Inventory:
-        LateRecords(self._parts.run_dir).check_not_stuck(READ_INVENTORY, "the GPUs are not read")
+        LateRecords(self._parts.run_dir).check_not_stuck(READ_INVENTORY, STUCK)
         return self._parts.read_inventory()
 
     def diff(self) -> DiffDocument:

@@ -84,16 +84,11 @@ class LateRecords:
                 found.append(late)
         return sorted(found, key=lambda late: late.since_s)
 
-    def check_not_stuck(self, what: str, refused: str) -> None:
-        """Raises HelperLateError where an earlier call of that name is late: another would only
-        join it.
-        """
+    def check_not_stuck(self, what: str, error: str) -> None:
+        """Raises HelperLateError where a call of that name is late: another would only join it."""
         stuck = [late for late in self.list_late() if late.what == what]
         if stuck:
-            raise HelperLateError(
-                f"{refused} again while an earlier call is stuck",
-                cause=f"process {stuck[0].process.pid} still runs",
-            )
+            raise HelperLateError(error, cause=f"process {stuck[0].process.pid} still runs")
 
     def note_start(self, process: ProcessId) -> None:
         """Notes a helper that starts, and whose it is: if its owner is killed in the middle of a

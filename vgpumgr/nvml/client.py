@@ -22,6 +22,7 @@ from vgpumgr.nvml import faults
 
 #: how a late call of this kind is recorded
 READ_INVENTORY = "read_inventory"
+STUCK = "the GPUs are not read again while an earlier read is stuck"
 T = TypeVar("T")
 READ_TIMEOUT_S = 30.0
 # Destroying takes about a second, a mode change may reset the GPU.
