@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.sim import nvml_support as support
 from vgpumgr.errors import (
     MigInstanceNotFoundError,
     NoRoomError,
@@ -36,7 +37,7 @@ from vgpumgr.model.slice import Slice
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.sim.fuse import write_snapshot
-from vgpumgr.sim.machine import create_machine, known_machines, load_machine
+from vgpumgr.sim.machine import create_machine, load_machine
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
 
@@ -101,7 +102,7 @@ def ask(*words: str) -> Any:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("name", known_machines())
+@pytest.mark.parametrize("name", support.MIG_MACHINES)
 def test_every_machine_is_listed_as_its_data_file_says(start: Start, name: str) -> None:
     machine = start(name)
     with NvmlClient(machine) as nvml:

@@ -80,6 +80,20 @@ GROUPS = (
         ),
     ),
     Group(
+        "mdev",
+        "vGPUs: mediated devices, and virtual functions with a vGPU type.",
+        (
+            Verb("types", "vgpumgr.cli.mdev_types", "List the vGPU types and what still fits."),
+            Verb("list", "vgpumgr.cli.mdev_list", "List the vGPUs, ours and others'."),
+            Verb("create", "vgpumgr.cli.mdev_create", "Create a vGPU."),
+            Verb("delete", "vgpumgr.cli.mdev_delete", "Remove a vGPU and its definition."),
+            Verb("define", "vgpumgr.cli.mdev_define", "Let a vGPU come back."),
+            Verb("start", "vgpumgr.cli.mdev_start", "Create a defined vGPU."),
+            Verb("stop", "vgpumgr.cli.mdev_stop", "Remove a vGPU, keep its definition."),
+            Verb("adopt", "vgpumgr.cli.mdev_adopt", "Take over what somebody else created."),
+        ),
+    ),
+    Group(
         "virtio",
         "Channels: how VMs without a GPU device reach their slices.",
         (

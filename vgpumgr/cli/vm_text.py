@@ -9,7 +9,8 @@ from vgpumgr.cli.gpu_text import ABSENT, or_absent, tell_placement
 from vgpumgr.model.sizes import format_size
 
 _SIGNS = {"create": "+", "start": "+", "attach": "+", "enable": "+", "record": "+", "note": "+"}
-_MINUS = {"destroy", "stop", "detach", "disable", "forget", "remove"}
+_SIGNS |= {"define": "+", "adopt": "+"}
+_MINUS = {"destroy", "stop", "detach", "disable", "forget", "remove", "delete", "undefine"}
 _USABLE = {"now": "live now", "next-start": "at the next start", None: ABSENT}
 
 

@@ -94,6 +94,31 @@ class RestoreBody(Body):
     timeout_s: float = Field(TIMEOUT_S, gt=0, le=3600, allow_inf_nan=False)
 
 
+class CreateVgpuBody(Body):
+    """``create_vgpu``: ``attributes`` are NAME=VALUE, written in order."""
+
+    type: Text
+    gpu: Text | None = None
+    uuid: Text | None = None
+    attributes: Annotated[list[Text], Field(max_length=64)] = []
+    placement: int | None = Field(None, ge=0, le=1 << 31)
+    define: bool = False
+    auto: bool = False
+    spread: bool = False
+    dry_run: bool = False
+
+
+class DefineVgpuBody(Body):
+    """``define_vgpu``: a vGPU of ours, or with ``type`` a new one that is started later."""
+
+    vgpu: Text | None = None
+    type: Text | None = None
+    gpu: Text | None = None
+    attributes: Annotated[list[Text], Field(max_length=64)] | None = None
+    auto: bool = False
+    dry_run: bool = False
+
+
 #: operation to its body, or to the function that its keywords go to
 BODIES: Mapping[str, type[Body] | Callable[..., Any]] = {
     "attach": AttachBody,
@@ -104,6 +129,8 @@ BODIES: Mapping[str, type[Body] | Callable[..., Any]] = {
     "export_layout": LayoutService.export,
     "set_mig_mode": MigModeBody,
     "restore": RestoreBody,
+    "create_vgpu": CreateVgpuBody,
+    "define_vgpu": DefineVgpuBody,
 }
 
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.vgpu_owners import list_vgpu_owners
 from vgpumgr.errors import (
     MigModePendingError,
     NotPermittedError,
@@ -92,7 +93,8 @@ def check_permitted(parts: Parts) -> None:
 
 def list_owners(parts: Parts) -> list[SliceOwner]:
     """Whose slices are VMs'."""
-    return [owner for r in parts.store.list_attachments() if (owner := r.owner) is not None]
+    slices = [owner for r in parts.store.list_attachments() if (owner := r.owner) is not None]
+    return slices + list_vgpu_owners(parts)
 
 
 def run_steps(

@@ -24,6 +24,13 @@ from vgpumgr.daemon.opening import list_late_processes, open_parts
 from vgpumgr.daemon.recovery import Policy, Recovery, Release
 from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
 from vgpumgr.daemon.restore import TIMEOUT_S, RestoreDocument, restore
+from vgpumgr.daemon.vgpu_documents import (
+    VgpuChangeDocument,
+    VgpuListDocument,
+    VgpuTypesDocument,
+)
+from vgpumgr.daemon.vgpu_owners import AllOwners
+from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.errors import (
     LibvirtDownError,
     LibvirtError,
@@ -52,10 +59,12 @@ class ManagingApplication(Application):
         service: AttachmentService,
         metrics: MetricsService,
     ) -> None:
-        super().__init__(machine, nvml, owners=store, run_layout=self._apply_layout)
+        owners = AllOwners(store, service.parts)
+        super().__init__(machine, nvml, owners=owners, run_layout=self._apply_layout)
         self._service = service
         self._metrics = metrics
         self._recovery = Recovery(service.parts)
+        self._vgpus = VgpuService(service.parts)
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
         return apply_layout(plan, self._service.parts).notes
@@ -99,6 +108,38 @@ class ManagingApplication(Application):
     def restore(self, *, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
         """See ``Restorer.restore``."""
         return restore(self._service.parts, timeout_s)
+
+    def list_vgpu_types(self, selector: str | None = None) -> VgpuTypesDocument:
+        """See ``VgpuService.list_types``."""
+        return self._vgpus.list_types(selector)
+
+    def list_vgpus(self) -> VgpuListDocument:
+        """See ``VgpuService.list_vgpus``."""
+        return self._vgpus.list_vgpus()
+
+    def create_vgpu(self, **asked: Any) -> VgpuChangeDocument:
+        """See ``VgpuService.create``."""
+        return self._vgpus.create(**asked)
+
+    def delete_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.delete``."""
+        return self._vgpus.delete(vgpu=vgpu, dry_run=dry_run)
+
+    def define_vgpu(self, **asked: Any) -> VgpuChangeDocument:
+        """See ``VgpuService.define``."""
+        return self._vgpus.define(**asked)
+
+    def start_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.start``."""
+        return self._vgpus.start(vgpu=vgpu, dry_run=dry_run)
+
+    def stop_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.stop``."""
+        return self._vgpus.stop(vgpu=vgpu, dry_run=dry_run)
+
+    def adopt_vgpu(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """See ``VgpuService.adopt``."""
+        return self._vgpus.adopt(vgpu=vgpu, dry_run=dry_run)
 
     def list_vms(self) -> VmListDocument:
         """Every VM."""

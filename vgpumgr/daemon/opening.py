@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.domain.libvirt import LibvirtHypervisor
@@ -12,9 +12,11 @@ from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
+from vgpumgr.mdev.control import HostVgpus
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.store.vgpus import VGPUS_FILE, VgpuFile
 from vgpumgr.virtio.keeper_channels import KeeperChannels
 
 
@@ -35,7 +37,9 @@ def list_late_gpus(machine: Machine) -> dict[str, str]:
 def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAttachments]]:
     """The parts, and their store; libvirt and state are opened when an operation needs them."""
     store = SqliteAttachments(machine.state_dir / "state.sqlite")
-    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor:
+    boot_id = read_boot_id(machine)
+    vgpus = HostVgpus(machine, nvml)
+    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor, closing(vgpus):
         parts = Parts(
             nvml=nvml,
             read_inventory=lambda: read_machine_inventory(nvml, machine),
@@ -45,9 +49,11 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             clock=SystemClock(),
             state_dir=machine.state_dir,
             run_dir=machine.run_dir,
-            boot_id=read_boot_id(machine),
+            boot_id=boot_id,
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
             list_late_gpus=lambda: list_late_gpus(machine),
+            vgpus=vgpus,
+            vgpu_store=VgpuFile(machine.state_dir / VGPUS_FILE, boot_id),
         )
         yield parts, store

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.domain.hypervisor import Hypervisor
 from vgpumgr.host.clock import Clock
+from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, AttachmentStore
+from vgpumgr.plan.vgpu_record import NoVgpuStore, VgpuStore
 from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import Channels
 
@@ -34,6 +36,8 @@ class Parts:
     list_late: Callable[[], Sequence[str]] = tuple
     #: of those, the ones that are known to be in a call on a GPU: its UUID and the helper
     list_late_gpus: Callable[[], Mapping[str, str]] = dict
+    vgpus: VgpuControl = field(default_factory=NoVgpus)
+    vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
 
     def make_world(self, record: AttachmentRecord | None) -> World:
         """The world of one operation."""
@@ -44,6 +48,8 @@ class Parts:
             store=self.store,
             clock=self.clock,
             maybe_record=record,
+            vgpus=self.vgpus,
+            vgpu_store=self.vgpu_store,
         )
 
     def open_journal(self) -> Journal:

@@ -19,6 +19,7 @@ from vgpumgr.daemon.recovery_documents import (
     StatusDocument,
 )
 from vgpumgr.daemon.settling import Settler
+from vgpumgr.daemon.vgpu_settle import settle_all
 from vgpumgr.domain.devices import control_device, ring_device
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import NotPermittedError, VgpumgrError
@@ -118,6 +119,10 @@ class Recovery:
             settler.actions += [
                 ActionDocument(subject="layout", text=note, done=True)
                 for note in settle_layouts(self._parts)
+            ]
+            settler.actions += [
+                ActionDocument(subject="vGPU", text=note, done=done)
+                for note, done in settle_all(self._parts)
             ]
             settler.rebuild_records(self._look())
             observed = settler.observe()

@@ -13,6 +13,7 @@ from typing import Literal
 from vgpumgr.daemon.documents import SCHEMA, Document, Field
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.vgpu_restore import restore_vgpus
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.lock import lock_file
 from vgpumgr.mig.layout.change import LayoutPlan
@@ -56,6 +57,7 @@ class Restorer:
             records = parts.store.list_attachments()
             if layouts or records:
                 self._restore(dict(layouts), list(records))
+            self.done += restore_vgpus(parts, self._try)
         return RestoreDocument(done=self.done, problems=self.problems)
 
     def _restore(self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]) -> None:

@@ -97,6 +97,22 @@ from vgpumgr.errors.layouts import (
     PlanOutdatedError,
     SliceNotFoundError,
 )
+from vgpumgr.errors.vgpu import (
+    VgpuAmbiguousError,
+    VgpuAttributeError,
+    VgpuBusyError,
+    VgpuDefinedError,
+    VgpuDefinitionError,
+    VgpuForeignError,
+    VgpuNoRoomError,
+    VgpuNotFoundError,
+    VgpuNotSupportedError,
+    VgpuParentGoneError,
+    VgpuReleasingError,
+    VgpuTakenError,
+    VgpuTypeAmbiguousError,
+    VgpuTypeNotFoundError,
+)
 
 __all__ = [
     "AccessDeniedError",
@@ -180,6 +196,20 @@ __all__ = [
     "SysfsPermissionError",
     "TooManyStuckError",
     "UsageError",
+    "VgpuAmbiguousError",
+    "VgpuAttributeError",
+    "VgpuBusyError",
+    "VgpuDefinedError",
+    "VgpuDefinitionError",
+    "VgpuForeignError",
+    "VgpuNoRoomError",
+    "VgpuNotFoundError",
+    "VgpuNotSupportedError",
+    "VgpuParentGoneError",
+    "VgpuReleasingError",
+    "VgpuTakenError",
+    "VgpuTypeAmbiguousError",
+    "VgpuTypeNotFoundError",
     "VgpumgrError",
     "VmNotFoundError",
 ]

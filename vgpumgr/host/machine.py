@@ -56,8 +56,12 @@ class Machine:
         return self.name is not None
 
     def path(self, absolute: str) -> Path:
-        """Where a path of the machine (``/sys/...``) lies on this host."""
-        return self.root / absolute.lstrip("/")
+        """Where a path of the machine (``/sys/...``) lies on this host.
+
+        A simulated machine's root is its kernel's; what is on its disk lies beside its state.
+        """
+        on_disk = self.is_simulated and absolute.startswith("/etc/")
+        return (self.state_dir.parent if on_disk else self.root) / absolute.lstrip("/")
 
     def child_env(self) -> dict[str, str]:
         """A clean environment for a child process that works on this machine."""

@@ -1,1 +1,1 @@
-"""Mediated devices and vendor-VFIO vGPU types. Nothing is built here yet."""
+"""vGPUs: mediated devices and vendor-VFIO functions, as one kind of thing."""

@@ -98,6 +98,14 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{API}/mig/checkpoint", "checkpoint_mig", _READ, _VIEWER, "As a checkpoint."),
     Route("POST", f"{API}/mig/restore", "restore_mig", _LONG, _ADMIN, "Undo to one.", "layout"),
     Route("POST", f"{API}/mig/mode", "set_mig_mode", _LONG, _ADMIN, "MIG mode.", "layout"),
+    Route("GET", f"{API}/vgpus/types", "list_vgpu_types", _READ, _VIEWER, "Types and their room."),
+    Route("GET", f"{API}/vgpus", "list_vgpus", _READ, _VIEWER, "Every vGPU.", cached=True),
+    Route("POST", f"{API}/vgpus", "create_vgpu", _LONG, _ADMIN, "A new vGPU."),
+    Route("POST", f"{API}/vgpus/define", "define_vgpu", _LONG, _ADMIN, "A definition."),
+    Route("POST", f"{API}/vgpus/{{vgpu}}/delete", "delete_vgpu", _LONG, _ADMIN, "Remove a vGPU."),
+    Route("POST", f"{API}/vgpus/{{vgpu}}/start", "start_vgpu", _LONG, _ADMIN, "As defined."),
+    Route("POST", f"{API}/vgpus/{{vgpu}}/stop", "stop_vgpu", _LONG, _ADMIN, "Keep it defined."),
+    Route("POST", f"{API}/vgpus/{{vgpu}}/adopt", "adopt_vgpu", _LONG, _ADMIN, "Take it over."),
 )  # fmt: skip
 
 #: what the daemon answers itself

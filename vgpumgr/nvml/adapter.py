@@ -29,7 +29,7 @@ from vgpumgr.model.mig import (
     Placement,
 )
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.nvml import mig_calls
+from vgpumgr.nvml import mig_calls, vgpu_calls
 from vgpumgr.nvml.calls import call, error_text, text, try_call
 
 _NONE = 0xFFFFFFFF
@@ -139,6 +139,15 @@ class Adapter:
     def destroy_gpu_instance(self, gpu: str, gpu_instance_id: int) -> None:
         """See ``protocol.Nvml``."""
         mig_calls.destroy_instance(self._handle(gpu), gpu_instance_id)
+
+    def list_vgpus(self) -> Any:
+        """See ``protocol.Nvml``."""
+        self._init()
+        return encode(vgpu_calls.list_vgpus())
+
+    def set_mixed_sizes(self, gpu: str, enabled: bool) -> None:
+        """See ``protocol.Nvml``."""
+        vgpu_calls.set_mixed_sizes(self._handle(gpu), enabled)
 
     def _init(self) -> None:
         if not self._ready:

@@ -16,6 +16,7 @@ from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import GpuProcess, Inventory
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Placement
+from vgpumgr.model.vgpu import GpuVgpus
 from vgpumgr.nvml import faults
 
 T = TypeVar("T")
@@ -123,6 +124,15 @@ class NvmlClient:
             gpu,
             gpu_instance_id=gpu_instance_id,
         )
+
+    def list_vgpus(self) -> tuple[GpuVgpus, ...]:
+        """See ``Nvml``."""
+        return self._read(tuple[GpuVgpus, ...], "read the vGPU types", "list_vgpus")
+
+    def set_mixed_sizes(self, gpu: GpuUuid, enabled: bool) -> None:
+        """See ``Nvml``."""
+        what = f"turn mixed vGPU sizes {'on' if enabled else 'off'} on {gpu}"
+        self._change(what, "set_mixed_sizes", gpu, enabled=enabled)
 
     def close(self) -> None:
         """Ends the helper; the next call would start another."""

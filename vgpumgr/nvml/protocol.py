@@ -13,6 +13,7 @@ from typing import Protocol
 from vgpumgr.model.gpu import GpuProcess, Inventory
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Placement
+from vgpumgr.model.vgpu import GpuVgpus
 
 
 class Nvml(Protocol):
@@ -55,3 +56,9 @@ class Nvml(Protocol):
 
     def destroy_gpu_instance(self, gpu: GpuUuid, gpu_instance_id: int) -> None:
         """Destroys a GPU instance that has no compute instances left."""
+
+    def list_vgpus(self) -> tuple[GpuVgpus, ...]:
+        """What each GPU that is a vGPU host says of vGPU types and modes; others are left out."""
+
+    def set_mixed_sizes(self, gpu: GpuUuid, enabled: bool) -> None:
+        """Whether time-sliced vGPUs of different sizes may share the GPU; it must have none."""

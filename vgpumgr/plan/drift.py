@@ -103,7 +103,7 @@ def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Dr
         hint = f"vgpumgr detach {record.id}, or vgpumgr recover --release"
         yield _of(record, DriftKind.VM_GONE, "the VM is no longer defined", hint)
         return
-    gpu = observed.find_gpu(record)
+    gpu, status = observed.find_gpu(record), observed.statuses.get(record.id)
     if gpu is None and record.host_devices:
         pass  # no vendor library sees a GPU that a VM has; its devices tell
     elif gpu is None:
@@ -111,11 +111,9 @@ def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Dr
     elif record.mig_part is not None and not has_slice(record, gpu):
         text = f"its slice {record.profile} at {record.placement} on {gpu} is gone"
         yield _of(record, DriftKind.SLICE_GONE, text, "vgpumgr restore")
-    elif record.channel is None:
-        pass
-    elif (status := observed.statuses.get(record.id)) is None:
+    elif record.channel is not None and status is None:
         yield _of(record, DriftKind.KEEPER_GONE, "its keeper does not run", "vgpumgr recover")
-    elif status.worker_failed:
+    elif record.channel is not None and status is not None and status.worker_failed:
         text = f"its worker does not start: {status.problem or 'it ends again and again'}"
         yield _of(record, DriftKind.WORKER_DOWN, text, "vgpumgr recover")
     yield from _find_in_domain(record, vm)

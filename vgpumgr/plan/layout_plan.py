@@ -36,6 +36,11 @@ def make_step(spec: MigStepSpec) -> Step[LayoutWorld]:
     return STEPS[spec.kind](spec)
 
 
+def read_layout_step(target: Mapping[str, Any]) -> Step[LayoutWorld]:
+    """A step as its ``target`` in the journal says it."""
+    return make_step(_read_spec(target))
+
+
 def check_fresh(plan: LayoutPlan, gpus: Sequence[Gpu], owners: Sequence[SliceOwner] = ()) -> None:
     """Before the first call: is everything that goes still what was planned for, and unused?
 

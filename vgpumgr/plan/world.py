@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 from vgpumgr.domain.hypervisor import Hypervisor
 from vgpumgr.host.clock import Clock
+from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.codec import encode
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
+from vgpumgr.plan.vgpu_record import NoVgpuStore, VgpuStore
 from vgpumgr.virtio.channel import Channels
 
 _POLL_S = 0.1
@@ -40,6 +42,8 @@ class World:
     notes: list[str] = field(default_factory=list)
     #: whether the guest's agent answered during this operation
     hello: bool = False
+    vgpus: VgpuControl = field(default_factory=NoVgpus)
+    vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
 
     @property
     def record(self) -> AttachmentRecord:

@@ -6,19 +6,27 @@ to be had, ``write_snapshot`` leaves the same tree as plain files: it can be rea
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import stat
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from vgpumgr.sim.pcibus import refuse
+from vgpumgr.sim.pcibus import Asleep, refuse
+from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, Link, MachineTree, Node
+from vgpumgr.sim.writefaults import Ignored, WriteFaults
 
 PAGE = 4096
 """What sysfs says of every attribute's size, and the most that one write may carry."""
+
+T = TypeVar("T")
+_NAP_S = 0.02
 
 
 class MachineOperations:
@@ -26,8 +34,19 @@ class MachineOperations:
 
     use_ns = True
 
-    def __init__(self, tree: MachineTree) -> None:
+    def __init__(
+        self,
+        tree: MachineTree,
+        faults: WriteFaults | None = None,
+        sleepers: Sleepers | None = None,
+        caller: Callable[[], int] = os.getpid,
+    ) -> None:
         self._tree = tree
+        self._faults = faults or WriteFaults()
+        self._sleepers = sleepers or Sleepers()
+        self._caller = caller
+        self._handles = itertools.count(1)
+        self._closers: dict[int, Callable[[], None]] = {}
         self._lock = threading.Lock()
         self._started_ns = time.time_ns()
 
@@ -72,26 +91,73 @@ class MachineOperations:
             access != os.O_RDONLY and node.write is None
         ):
             raise refuse(errno.EACCES)
+        if node.opened is None:
+            return 0
+        with self._lock:
+            handle = next(self._handles)
+            self._closers[handle] = node.opened(self._caller())
+        return handle
+
+    def release(self, _path: str, fh: int) -> int:
+        """The last descriptor of an open file is closed, or its process ended."""
+        with self._lock:
+            closer = self._closers.pop(fh, None)
+            if closer is not None:
+                closer()
         return 0
 
     def read(self, path: str, size: int, offset: int, _fh: int) -> bytes:
         """An attribute's text."""
-        with self._lock:
+
+        def act() -> bytes:
             node = self._tree.find(path)
             if not isinstance(node, File) or node.read is None:
                 raise refuse(errno.EIO)
-            return node.read()[offset : offset + size]
+            return node.read()
+
+        return self._sleeping(act, b"")[offset : offset + size]
 
     def write(self, path: str, data: bytes, offset: int, _fh: int) -> int:
         """One write is one request to the kernel, as in sysfs."""
         if offset or len(data) > PAGE:
             raise refuse(errno.EINVAL)
-        with self._lock:
+
+        def act() -> None:
             node = self._tree.find(path)
             if not isinstance(node, File) or node.write is None:
                 raise refuse(errno.EIO)
+            self._faults.before_write(path)
             node.write(data)
+
+        with contextlib.suppress(Ignored):
+            self._sleeping(act, None)
         return len(data)
+
+    def _sleeping(self, act: Callable[[], T], nothing: T) -> T:
+        """Do it under the lock; sleep without the lock where the kernel would, other calls go on meanwhile."""
+        asleep: Asleep | None = None
+        while True:
+            with self._lock:
+                try:
+                    if asleep is None:
+                        return act()
+                    if asleep.ready():
+                        if asleep.then is not None:
+                            asleep.then()
+                            return nothing
+                        asleep = None
+                        continue
+                except Asleep as caught:
+                    asleep = caught
+            with self._sleepers.sleeping(self._caller(), asleep.where):
+                self._nap(asleep)
+
+    def _nap(self, asleep: Asleep) -> None:
+        while True:
+            time.sleep(_NAP_S)
+            with self._lock:
+                if asleep.ready():
+                    return
 
     def truncate(self, path: str, _length: int, _fh: int | None = None) -> int:
         """``echo x >attribute`` opens with O_TRUNC; sysfs ignores it."""
@@ -119,14 +185,14 @@ def available() -> str | None:
     return None
 
 
-def serve(tree: MachineTree, mountpoint: Path) -> None:
+def serve(tree: MachineTree, mountpoint: Path, faults: WriteFaults, sleepers: Sleepers) -> None:
     """Mount the tree and serve it until it is unmounted."""
     import mfusepy
 
     methods = {n: m for n, m in vars(MachineOperations).items() if not n.startswith("_")}
     operations_type = type("Operations", (MachineOperations, mfusepy.Operations), methods)
     mfusepy.FUSE(
-        operations_type(tree),
+        operations_type(tree, faults, sleepers, lambda: int(mfusepy.fuse_get_context()[2])),
         str(mountpoint),
         foreground=True,
         nothreads=False,

@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from vgpumgr.sim.amdtree import AmdTree
+from vgpumgr.sim.control import ControlTree
+from vgpumgr.sim.inteltree import IntelTree
 from vgpumgr.sim.machine_model import Gpu, Machine
+from vgpumgr.sim.mdevtree import MdevTree
 from vgpumgr.sim.pcibus import PciBus
-from vgpumgr.sim.tree import MachineTree
+from vgpumgr.sim.sleepers import Sleepers
+from vgpumgr.sim.tree import MachineTree, Part
+from vgpumgr.sim.usestree import UsesTree
+from vgpumgr.sim.vendortree import VendorTree
+from vgpumgr.sim.vfiotree import VfioTree
+from vgpumgr.sim.vgpuhost import VgpuHost
+from vgpumgr.sim.vgpus import VgpuState
+from vgpumgr.sim.writefaults import WriteFaults
+
+_CMDLINE = "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro intel_iommu=on iommu=pt"
 
 
-def build_tree(machine: Machine, boot_id: str) -> MachineTree:
-    """The files of a machine that has just booted."""
+def build_tree(
+    machine: Machine, boot_id: str, directory: Path, faults: WriteFaults, sleepers: Sleepers
+) -> MachineTree:
+    """The files of a machine that has just booted and runs in this directory."""
     cpus = {gpu.place.numa_node: gpu.place.cpus for gpu in machine.gpus}
-    return MachineTree(
-        PciBus.of(machine.functions()),
-        {**proc_files(machine), "sys/kernel/random/boot_id": boot_id},
-        cpus,
-    )
+    bus = PciBus.of(machine.functions())
+    host = None
+    if machine.data.vgpu is not None:
+        host = VgpuHost(machine, bus, VgpuState(directory))
+    mdev = machine.data.vgpu == "mdev"
+    parts: list[Part] = [
+        ControlTree(bus, faults, host),
+        VfioTree(bus, host, mdev=mdev),
+        sleepers,
+        UsesTree(machine, bus),
+        *(IntelTree(bus, pci) for pci in machine.data.pci if pci.quotas),
+        *(AmdTree(pci) for pci in machine.data.pci if pci.partitions),
+    ]
+    if host is not None:
+        parts.append(MdevTree(host) if mdev else VendorTree(host))
+    proc = {**proc_files(machine), "sys/kernel/random/boot_id": boot_id}
+    return MachineTree(bus, proc, cpus, parts, sys_files(machine))
+
+
+def sys_files(machine: Machine) -> dict[str, str]:
+    """Constant files below ``/sys``: parameters of kernel modules."""
+    return {
+        f"module/{module}/parameters/{name}": value
+        for module, parameters in machine.data.modules.items()
+        for name, value in parameters.items()
+    }
 
 
 def proc_files(machine: Machine) -> dict[str, str]:
     """Constant files below ``/proc``, in the form of NVIDIA's driver README, "The /proc Filesystem Interface"."""
     version = machine.data.driver_version
     files = {
-        "cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro intel_iommu=on iommu=pt",
+        "sys/kernel/osrelease": machine.data.kernel,
+        "cmdline": " ".join((_CMDLINE, *machine.data.cmdline)),
+    }
+    if not machine.gpus:
+        return files
+    files |= {
         "modules": "nvidia_uvm 1540096 0 - Live 0x0000000000000000 (OE)\n"
         "nvidia 56717312 1 nvidia_uvm, Live 0x0000000000000000 (OE)",
         "driver/nvidia/version": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}\n"

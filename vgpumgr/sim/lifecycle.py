@@ -24,7 +24,9 @@ from vgpumgr.sim.machine import (
     machine_env,
     running_machine,
 )
+from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import MachineTree
+from vgpumgr.sim.writefaults import WriteFaults
 
 BOOT_ID = "boot_id"
 START_TIMEOUT_S = 30.0
@@ -53,14 +55,16 @@ def boot_file_system(name: str, directory: Path) -> str | None:
     if without_fuse is None:
         start_file_system(name, directory)
     else:
-        fuse.write_snapshot(read_tree(name).root(), directory / "root")
+        tree = read_tree(name, WriteFaults(), Sleepers())
+        fuse.write_snapshot(tree.root(), directory / "root")
     return without_fuse
 
 
-def read_tree(name: str) -> MachineTree:
+def read_tree(name: str, faults: WriteFaults, sleepers: Sleepers) -> MachineTree:
     """The files of a running machine as after its last boot."""
-    boot_id = (machine_directory(name) / BOOT_ID).read_text()
-    return build_tree(running_machine(name), boot_id)
+    directory = machine_directory(name)
+    boot_id = (directory / BOOT_ID).read_text()
+    return build_tree(running_machine(name), boot_id, directory, faults, sleepers)
 
 
 def write_env(name: str, directory: Path, libvirt_uri: str | None) -> None:
@@ -93,7 +97,8 @@ def start_file_system(name: str, directory: Path) -> None:
 def serve(name: str) -> None:
     """The file system's process; returns when it is unmounted."""
     root = machine_directory(name) / "root"
-    fuse.serve(read_tree(name), root)
+    faults, sleepers = WriteFaults(), Sleepers()
+    fuse.serve(read_tree(name, faults, sleepers), root, faults, sleepers)
 
 
 def stop(name: str) -> int:

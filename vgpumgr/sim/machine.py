@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from vgpumgr.errors import Exit, VgpumgrError
 from vgpumgr.sim.machine_model import Board, Machine, MachineFile, MigTables
+from vgpumgr.sim.vgpu_model import VgpuTypes
 
 _HERE = Path(__file__).parent
 _LIB = _HERE.parent / "_lib"
@@ -89,7 +90,10 @@ def read_machine(path: Path, name: str | None = None) -> Machine:
             for board, fields in tomllib.loads((_HERE / "data/boards.toml").read_text()).items()
         }
         tables = MigTables.model_validate_json((_HERE / "data/mig-profiles.json").read_text())
-        return Machine.build(name or path.stem, data, boards, tables)
+        vgpus = VgpuTypes.model_validate(
+            tomllib.loads((_HERE / "data/vgpu-types.toml").read_text())
+        )
+        return Machine.build(name or path.stem, data, boards, tables, vgpus)
     except (OSError, ValueError) as err:  # pydantic's and tomllib's errors are ValueErrors
         raise SimulatorError(f"cannot use the machine file {path}", cause=_brief(err)) from err
 

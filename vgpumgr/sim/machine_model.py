@@ -10,19 +10,23 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from vgpumgr.sim.pci_model import MachinePci, PciAddressText, Uses
 from vgpumgr.sim.pcibus import Address, Function, Sriov
+from vgpumgr.sim.vgpu_model import Family, VgpuTypes, build_family
 
 _MIB = 1 << 20
 _NVIDIA = 0x10DE
 _NAMESPACE = uuid.UUID("6f3f1c1e-52c5-5d0e-8a0b-6f2a8c1d7e11")
-_ARCHITECTURES = {"ampere": 7, "ada": 8, "hopper": 9, "blackwell": 10}  # NVML_DEVICE_ARCH_*
-_BRANDS = {"nvidia": 14, "nvidia-rtx": 13}  # NVML_BRAND_*
+_ARCHITECTURES = {
+    "turing": 6,
+    "ampere": 7,
+    "ada": 8,
+    "hopper": 9,
+    "blackwell": 10,
+}  # NVML_DEVICE_ARCH_*
+_BRANDS = {"geforce": 5, "nvidia": 14, "nvidia-rtx": 13}  # NVML_BRAND_*
 _LINK_SPEEDS = {3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
 
-PciAddressText = Annotated[
-    str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")
-]
-PciIds = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
 CpuList = Annotated[str, StringConstraints(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$", max_length=63)]
 
 
@@ -53,8 +57,10 @@ class Board(_Strict):
     name: str
     mig_table: str | None = None
     """The key of its table in ``data/mig-profiles.json``; none: the board has no MIG."""
-    brand: Literal["nvidia", "nvidia-rtx"]
-    architecture: Literal["ampere", "ada", "hopper", "blackwell"]
+    vgpu_types: str | None = None
+    """The key of its table in ``data/vgpu-types.toml``; none: the board has no vGPU."""
+    brand: Literal["geforce", "nvidia", "nvidia-rtx"]
+    architecture: Literal["turing", "ampere", "ada", "hopper", "blackwell"]
     compute_capability: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")]
     device_id: int
     subsystem_id: int
@@ -146,28 +152,33 @@ class MachineGpu(_Strict):
     iommu_group: int | None = Field(default=None, ge=0)
     cpus: CpuList
     pcie_switch: int = Field(ge=0)
-
-
-class MachinePci(_Strict):
-    """Another PCI function of a machine file: ``ids`` and ``subsystem`` are ``vendor:device``."""
-
-    address: PciAddressText
-    ids: PciIds
-    subsystem: PciIds
-    class_code: int = Field(ge=0, le=0xFFFFFF)
-    numa_node: int = Field(ge=-1)
-    iommu_group: int | None = Field(default=None, ge=0)
-    driver: str | None = None
+    boot_vga: bool | None = None
+    uses: Uses | None = None
+    vfs: int | None = Field(default=None, ge=1, le=64)
+    """How many VFs its SR-IOV capability offers, where that is not the board's number."""
 
 
 class MachineFile(_Strict):
     """A file of ``machines/``."""
 
     description: str
-    driver_version: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$", max_length=20)]
-    cuda_version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")]
-    gpu: tuple[MachineGpu, ...] = Field(min_length=1, max_length=16)
+    driver_version: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$", max_length=20)] = (
+        "0.0"
+    )
+    """NVIDIA's; a machine without their GPUs has none."""
+    cuda_version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")] = "0.0"
+    kernel: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\S*$", max_length=60)] = (
+        "6.1.0-28-amd64"
+    )
+    """The release, as ``uname -r`` would say."""
+    vgpu: Literal["mdev", "vendor-vfio"] | None = None
+    """The host's driver is the vGPU manager, with this framework."""
+    gpu: tuple[MachineGpu, ...] = Field(default=(), max_length=16)
     pci: tuple[MachinePci, ...] = ()
+    cmdline: tuple[str, ...] = ()
+    """Further words of the kernel's command line."""
+    modules: dict[str, dict[str, str]] = {}
+    """Loaded kernel modules and their parameters, for ``/sys/module``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +190,10 @@ class Gpu:
     place: MachineGpu
     board: Board
     mig: MigTable | None
+    family: Family | None = None
+    """The types of vGPU that it can have; None without the vGPU manager."""
+    mdev: bool = False
+    """vGPUs are mediated devices; else vendor-specific VFIO."""
 
     @property
     def uuid(self) -> str:
@@ -197,7 +212,15 @@ class Gpu:
         sriov = None
         if board.sriov:
             # NVIDIA's driver has no sriov_configure: its own tool makes the VFs
-            sriov = Sriov(board.sriov.total, board.sriov.vf_device, offset=4, configurable=False)
+            total = self.place.vfs or board.sriov.total
+            sriov = Sriov(
+                total,
+                board.sriov.vf_device,
+                offset=4,
+                configurable=False,
+                vf_driver="nvidia",
+                vendor_vfio=self.family is not None and not self.mdev,
+            )
         return Function(
             address=Address.parse(self.place.address),
             vendor=_NVIDIA,
@@ -209,6 +232,7 @@ class Gpu:
             iommu_group=self.place.iommu_group,
             driver="nvidia",
             sriov=sriov,
+            boot_vga=self.place.boot_vga,
             link_speed=_LINK_SPEEDS[board.pcie_gen],
             bars=tuple(mib * _MIB for mib in board.bar_mib),
         )
@@ -222,7 +246,7 @@ class Gpu:
             yield from _profile_lines(profile, self.board)
 
     def _fields(self) -> dict[str, object]:
-        return self._identity() | self._capabilities() | self._mig_fields()
+        return self._identity() | self._capabilities() | self._mig_fields() | self._vgpu_fields()
 
     def _identity(self) -> dict[str, object]:
         address = Address.parse(self.place.address)
@@ -285,6 +309,23 @@ class Gpu:
             "memory_slices": self.mig.memory_axis_units,
         }
 
+    def _vgpu_fields(self) -> dict[str, object]:
+        if self.family is None:
+            return {}
+        return {
+            "vgpu_family": self.family.number,
+            "vgpu_slots": self.family.table.gb,
+            "vgpu_sriov": self.family.table.sriov,
+            "vgpu_mdev": self.mdev,
+            "vgpu_mixed_capable": self.family.table.mixed,
+        }
+
+    def vgpu_lines(self) -> Iterator[str]:
+        """Its types of vGPU as ``vgpumgr-simstate create`` reads them."""
+        if self.family is not None:
+            profiles = {p.name: p.gi_profile_id for p in self.mig.profiles} if self.mig else {}
+            yield from self.family.state_lines(self.board.device_id, profiles)
+
 
 def _profile_lines(profile: MigProfile, board: Board) -> Iterator[str]:
     media = board.media.get(profile.name, (profile.nvdec, profile.nvjpg, profile.ofa))
@@ -324,7 +365,12 @@ class Machine:
 
     @classmethod
     def build(
-        cls, name: str, data: MachineFile, boards: dict[str, Board], tables: MigTables
+        cls,
+        name: str,
+        data: MachineFile,
+        boards: dict[str, Board],
+        tables: MigTables,
+        vgpus: VgpuTypes,
     ) -> Machine:
         """Put the files together. ValueError: a board without data, or an address used twice."""
         addresses = [gpu.address for gpu in data.gpu] + [pci.address for pci in data.pci]
@@ -334,15 +380,24 @@ class Machine:
             raise ValueError(f"unknown boards: {', '.join(sorted(unknown))}")
         # NVML numbers the GPUs in the order of their PCI addresses
         places = sorted(data.gpu, key=lambda gpu: Address.parse(gpu.address))
+        families = _families(data, boards, vgpus)
         gpus = tuple(
-            Gpu(name, index, place, boards[place.board], tables.for_board(boards[place.board]))
+            Gpu(
+                name,
+                index,
+                place,
+                boards[place.board],
+                tables.for_board(boards[place.board]),
+                families.get(boards[place.board].vgpu_types or ""),
+                data.vgpu == "mdev",
+            )
             for index, place in enumerate(places)
         )
         return cls(name, data, gpus)
 
     def functions(self) -> list[Function]:
         """All PCI functions of the machine, GPUs first."""
-        return [gpu.function() for gpu in self.gpus] + [_function(pci) for pci in self.data.pci]
+        return [gpu.function() for gpu in self.gpus] + [pci.function() for pci in self.data.pci]
 
     def state_lines(self) -> Iterator[str]:
         """The machine as ``vgpumgr-simstate create`` reads it."""
@@ -353,19 +408,12 @@ class Machine:
         yield f"machine.cuda_driver_version {int(major) * 1000 + int(minor) * 10}"
         for gpu in self.gpus:
             yield from gpu.state_lines()
+        for gpu in {gpu.family.number: gpu for gpu in self.gpus if gpu.family}.values():
+            yield from gpu.vgpu_lines()
 
 
-def _function(pci: MachinePci) -> Function:
-    vendor, device = (int(part, 16) for part in pci.ids.split(":"))
-    subsystem_vendor, subsystem_device = (int(part, 16) for part in pci.subsystem.split(":"))
-    return Function(
-        address=Address.parse(pci.address),
-        vendor=vendor,
-        device=device,
-        subsystem_vendor=subsystem_vendor,
-        subsystem_device=subsystem_device,
-        class_code=pci.class_code,
-        numa_node=pci.numa_node,
-        iommu_group=pci.iommu_group,
-        driver=pci.driver,
-    )
+def _families(data: MachineFile, boards: dict[str, Board], vgpus: VgpuTypes) -> dict[str, Family]:
+    if data.vgpu is None:
+        return {}
+    names = sorted({boards[gpu.board].vgpu_types or "" for gpu in data.gpu} - {""})
+    return {name: build_family(number, name, vgpus) for number, name in enumerate(names, 1)}

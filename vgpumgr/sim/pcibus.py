@@ -9,12 +9,33 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 
 def refuse(number: int) -> OSError:
     """The error a kernel attribute would answer with."""
     return OSError(number, os.strerror(number))
+
+
+VFIO_WAIT = "vfio_unregister_group_dev"
+"""Where the kernel waits for the user of a VFIO device."""
+
+
+class Asleep(Exception):  # noqa: N818  (not an error: the caller waits, as a process in the kernel does)
+    """The caller sleeps until ``ready`` is true; then ``then`` runs, or the call is made again where that is None."""
+
+    def __init__(
+        self,
+        ready: Callable[[], bool],
+        then: Callable[[], None] | None = None,
+        where: str = "msleep",
+    ) -> None:
+        super().__init__("asleep")
+        self.where = where
+        """The kernel function that it sleeps in, as ``/proc/PID/wchan`` would say."""
+        self.ready = ready
+        self.then = then
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,6 +73,12 @@ class Sriov:
     stride: int = 1
     configurable: bool = True
     """False where the driver has no ``sriov_configure`` (NVIDIA's): writes to ``sriov_numvfs`` are refused."""
+    at_boot: int = 0
+    """VFs that the driver makes by itself when it is loaded."""
+    vf_driver: str | None = None
+    """The driver of the host that takes new VFs; None: no driver knows them."""
+    vendor_vfio: bool = False
+    """The VFs' own driver is the VFIO provider: vfio-pci refuses them with EINVAL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +102,9 @@ class Function:
     bars: tuple[int, ...] = ()
     """Sizes in bytes of the memory BARs."""
     physfn: Address | None = None
+    vendor_vfio: bool = False
+    boot_vga: bool | None = None
+    """Of a VGA-compatible function: whether the firmware uses it as the primary display."""
 
     @property
     def modalias(self) -> str:
@@ -95,6 +125,10 @@ class State:
     driver_override: str | None = None
     numvfs: int = 0
     autoprobe: bool = True
+    holder: str | None = None
+    """The VM that has it open through vfio-pci."""
+    leaving: bool = False
+    """An unbind waits for the holder: the driver link is gone, the device's lock is taken."""
 
 
 @dataclass(slots=True)
@@ -105,6 +139,12 @@ class PciBus:
     drivers: set[str] = field(default_factory=lambda: {"vfio-pci", "pci-stub"})
     generation: int = 0
     """Rises with every change."""
+    before_vfs: list[Callable[[Address, int], None]] = field(default_factory=list)
+    """Asked before the VFs of a function come (their number) or go (0); may refuse with OSError."""
+    removed: dict[Address, Function] = field(default_factory=dict)
+    """Hot-unplugged functions, which a rescan brings back."""
+    stalled: int = 0
+    """Hot-unplugs that wait for a holder: global operations of the PCI core wait for them."""
 
     @classmethod
     def of(cls, functions: list[Function]) -> PciBus:
@@ -113,6 +153,11 @@ class PciBus:
             {f.address: State(f, f.driver) for f in sorted(functions, key=lambda f: f.address)}
         )
         bus.drivers |= {f.driver for f in functions if f.driver}
+        bus.drivers |= {f.sriov.vf_driver for f in functions if f.sriov and f.sriov.vf_driver}
+        for state in list(bus.states.values()):
+            sriov = state.function.sriov
+            if sriov is not None and sriov.at_boot:
+                bus._add_vfs(state, sriov, sriov.at_boot)
         return bus
 
     def state(self, address: Address) -> State:
@@ -128,9 +173,37 @@ class PciBus:
             return state.driver_override == driver
         return state.function.driver == driver
 
+    def wait_for(self, state: State) -> None:
+        """Sleep while an unbind of the function waits for its holder, as everything that takes its lock does."""
+        if state.leaving:
+            raise Asleep(lambda: not state.leaving)
+
+    def wait_for_core(self) -> None:
+        """Sleep while a hot-unplug waits for a holder."""
+        if self.stalled:
+            raise Asleep(lambda: not self.stalled)
+
+    def hold(self, address: Address, vm: str) -> None:
+        """A VM opens the function through vfio-pci. ENODEV: it is not bound to it. EBUSY: another has it."""
+        state = self.state(address)
+        if state.driver != "vfio-pci":
+            raise refuse(errno.ENODEV)
+        if state.holder is not None:
+            raise refuse(errno.EBUSY)
+        state.holder = vm
+        self.generation += 1
+
+    def release(self, address: Address) -> None:
+        """The VM closes it."""
+        self.state(address).holder = None
+        self.generation += 1
+
     def bind(self, driver: str, address: Address) -> None:
         """``/sys/bus/pci/drivers/DRIVER/bind``."""
         state = self.state(address)
+        self.wait_for(state)
+        if state.function.vendor_vfio and driver == "vfio-pci":
+            raise refuse(errno.EINVAL)  # its own driver is the VFIO provider
         if state.driver is not None or not self.accepts(driver, state):
             raise refuse(errno.ENODEV)
         state.driver = driver
@@ -141,14 +214,64 @@ class PciBus:
         state = self.state(address)
         if state.driver != driver:
             raise refuse(errno.ENODEV)
+        if state.numvfs:
+            self._ask_before_vfs(address, 0)
         self._remove_vfs(state)
         state.driver = None
+        self.generation += 1
+        if state.holder is not None:
+            state.leaving = True
+            raise Asleep(lambda: state.holder is None, lambda: self._left(state), where=VFIO_WAIT)
+
+    def _left(self, state: State) -> None:
+        state.leaving = False
+        self.generation += 1
+
+    def remove(self, address: Address) -> None:
+        """``/sys/bus/pci/devices/ADDRESS/remove``: hot-unplug. While a VM holds it the whole PCI core waits."""
+        state = self.state(address)
+        self.wait_for_core()
+        if state.holder is not None:
+            self.stalled += 1
+            raise Asleep(
+                lambda: state.holder is None, lambda: self._unplug(state, 1), where=VFIO_WAIT
+            )
+        self._unplug(state, 0)
+
+    def _unplug(self, state: State, stalled: int) -> None:
+        self.stalled -= stalled
+        address = state.function.address
+        if state.numvfs:
+            self._ask_before_vfs(address, 0)
+        self._remove_vfs(state)
+        del self.states[address]
+        self.removed[address] = state.function
+        self.generation += 1
+
+    def lose(self, address: Address) -> None:
+        """The function falls off the bus: no rescan finds it, who held it holds nothing."""
+        state = self.state(address)
+        state.holder = None
+        self._remove_vfs(state)
+        del self.states[address]
+        self.generation += 1
+
+    def rescan(self) -> None:
+        """``/sys/bus/pci/rescan``: what was unplugged is found again and gets its driver."""
+        self.wait_for_core()
+        for function in self.removed.values():
+            if function.physfn is None:
+                self.states[function.address] = State(function, function.driver)
+        self.removed.clear()
         self.generation += 1
 
     def probe(self, address: Address) -> None:
         """``/sys/bus/pci/drivers_probe``: the driver that matches takes a function without one."""
         state = self.state(address)
+        self.wait_for(state)
         if state.driver is not None:
+            return
+        if state.function.vendor_vfio and state.driver_override == "vfio-pci":
             return
         for driver in sorted(self.drivers):
             if self.accepts(driver, state):
@@ -158,6 +281,7 @@ class PciBus:
 
     def override(self, address: Address, driver: str) -> None:
         """``driver_override``; an empty name clears it."""
+        self.wait_for(self.state(address))
         self.state(address).driver_override = driver or None
         self.generation += 1
 
@@ -169,6 +293,8 @@ class PciBus:
     def set_numvfs(self, address: Address, count: int) -> None:
         """``sriov_numvfs``: from 0 to a number or back, never from one number to another."""
         state = self.state(address)
+        self.wait_for(state)
+        self.wait_for_core()
         sriov = state.function.sriov
         if sriov is None or count < 0 or count > sriov.total:
             raise refuse(errno.ERANGE)
@@ -176,13 +302,42 @@ class PciBus:
             return
         if state.driver is None or not sriov.configurable or state.driver == "vfio-pci":
             raise refuse(errno.ENOENT)
+        self._change_vfs(state, sriov, count)
+
+    def sriov_manage(self, address: Address, count: int | None) -> None:
+        """NVIDIA's own tool makes all VFs (None) or removes them (0). ENODEV without its driver or SR-IOV."""
+        state = self.state(address)
+        sriov = state.function.sriov
+        if sriov is None or state.driver != state.function.driver:
+            raise refuse(errno.ENODEV)
+        count = sriov.total if count is None else count
+        if count != state.numvfs:
+            self._change_vfs(state, sriov, count)
+
+    def _change_vfs(self, state: State, sriov: Sriov, count: int) -> None:
         if count and state.numvfs:
             raise refuse(errno.EBUSY)
+        held = [vf for vf in self._vfs(state) if vf.holder is not None]
+        if held:
+            raise Asleep(
+                lambda: all(vf.holder is None for vf in held),
+                lambda: self._change_vfs(state, sriov, count),
+                where=VFIO_WAIT,
+            )
+        self._ask_before_vfs(state.function.address, count)
         if count:
             self._add_vfs(state, sriov, count)
         else:
             self._remove_vfs(state)
         self.generation += 1
+
+    def _ask_before_vfs(self, address: Address, count: int) -> None:
+        for ask in self.before_vfs:
+            ask(address, count)
+
+    def _vfs(self, state: State) -> list[State]:
+        places = (self.vf_address(state.function, index) for index in range(state.numvfs))
+        return [self.states[place] for place in places if place in self.states]
 
     def vf_address(self, pf: Function, index: int) -> Address:
         """Where VF ``index`` of a physical function appears."""
@@ -199,15 +354,17 @@ class PciBus:
                 device=sriov.vf_device,
                 sriov=None,
                 iommu_group=None if pf.iommu_group is None else group + index,
-                driver=state.driver,
+                driver=sriov.vf_driver,
+                boot_vga=None,
                 physfn=pf.address,
+                vendor_vfio=sriov.vendor_vfio,
             )
             self.states[vf.address] = State(vf, vf.driver if state.autoprobe else None)
         state.numvfs = count
 
     def _remove_vfs(self, state: State) -> None:
         for index in range(state.numvfs):
-            del self.states[self.vf_address(state.function, index)]
+            self.states.pop(self.vf_address(state.function, index), None)
         state.numvfs = 0
 
     def group(self, number: int) -> list[Address]:

@@ -8,8 +8,9 @@ answers EINVAL.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from vgpumgr.sim.pcibus import Address, PciBus, State, refuse
 
@@ -23,11 +24,18 @@ class File:
 
     read: Read | None
     write: Write | None = None
+    program: bool = False
+    opened: Callable[[int], Callable[[], None]] | None = None
+    """Called with the process that opens it; gives what is called when the file is closed."""
 
     @property
     def mode(self) -> int:
         """Permission bits, as sysfs would show them."""
-        return (0o444 if self.read else 0) | (0o200 if self.write else 0)
+        return (
+            (0o444 if self.read else 0)
+            | (0o200 if self.write else 0)
+            | (0o111 if self.program else 0)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +45,22 @@ class Link:
     target: str
 
 
-@dataclass(slots=True)
 class Directory:
-    """Named nodes."""
+    """Named nodes. ``fill`` makes them when somebody first looks: most directories of a large machine nobody reads."""
 
-    entries: dict[str, Node] = field(default_factory=dict)
+    __slots__ = ("_entries", "_fill")
+
+    def __init__(self, fill: Callable[[Directory], None] | None = None) -> None:
+        self._entries: dict[str, Node] = {}
+        self._fill = fill
+
+    @property
+    def entries(self) -> dict[str, Node]:
+        """The nodes by name."""
+        if self._fill is not None:
+            fill, self._fill = self._fill, None
+            fill(self)
+        return self._entries
 
     def make(self, path: str) -> Directory:
         """The directory at ``path`` below this one, made where it is missing."""
@@ -97,20 +116,43 @@ def device_path(address: Address) -> str:
     return f"sys/devices/pci{address.domain:04x}:{address.bus:02x}/{address}"
 
 
-class MachineTree:
-    """All files of one machine. ``proc`` adds constant files below ``/proc``: path to text."""
+class Part(Protocol):
+    """What a kind of hardware adds to a machine's files."""
 
-    def __init__(self, bus: PciBus, proc: Mapping[str, str], cpus: Mapping[int, str]) -> None:
+    def generation(self) -> int:
+        """Rises when ``add`` or ``add_function`` would make other nodes than before."""
+
+    def add(self, root: Directory) -> None:
+        """Add nodes that belong to no PCI function."""
+
+    def add_function(self, root: Directory, path: str, state: State) -> None:
+        """Add nodes to the directory of a function, which is at ``path``; called when somebody looks there."""
+
+
+class MachineTree:
+    """All files of one machine. ``proc`` and ``sys`` add constant files below ``/proc`` and ``/sys``: path to text."""
+
+    def __init__(
+        self,
+        bus: PciBus,
+        proc: Mapping[str, str],
+        cpus: Mapping[int, str],
+        parts: Sequence[Part] = (),
+        sys: Mapping[str, str] | None = None,
+    ) -> None:
         self._bus = bus
+        self._sys = dict(sys or {})
         self._proc = dict(proc)
         self._cpus = dict(cpus)
-        self._generation = -1
+        self._parts = parts
+        self._generation: tuple[int, ...] = ()
         self._root = Directory()
 
     def root(self) -> Directory:
         """The tree as of now."""
-        if self._generation != self._bus.generation:
-            self._generation = self._bus.generation
+        generation = (self._bus.generation, *(part.generation() for part in self._parts))
+        if self._generation != generation:
+            self._generation = generation
             self._root = self._build()
         return self._root
 
@@ -129,11 +171,15 @@ class MachineTree:
         root = Directory()
         for path, content in self._proc.items():
             root.add(f"proc/{path}", constant(content.rstrip("\n")))
+        for path, content in self._sys.items():
+            root.add(f"sys/{path}", constant(content))
         for node, cpus in self._cpus.items():
             root.add(f"sys/devices/system/node/node{node}/cpulist", constant(cpus))
         self._build_drivers(root)
         for address, state in self._bus.states.items():
             self._build_function(root, address, state)
+        for part in self._parts:
+            part.add(root)
         return root
 
     def _build_drivers(self, root: Directory) -> None:
@@ -142,7 +188,8 @@ class MachineTree:
         probe = File(None, lambda data: bus.probe(parse_address(data)))
         root.add("sys/bus/pci/drivers_probe", probe)
         root.add("sys/bus/pci/drivers_autoprobe", constant(1))
-        root.add("sys/bus/pci/rescan", File(None, lambda data: _ignore(parse_int(data))))
+        rescan = File(None, lambda data: bus.rescan() if parse_int(data) else None)
+        root.add("sys/bus/pci/rescan", rescan)
         for driver in sorted(bus.drivers):
             directory = root.make(f"sys/bus/pci/drivers/{driver}")
             directory.entries["bind"] = File(None, self._binder(driver))
@@ -156,31 +203,39 @@ class MachineTree:
 
     def _build_function(self, root: Directory, address: Address, state: State) -> None:
         path = device_path(address)
-        directory = root.make(path)
-        directory.entries.update(self._identity(state))
-        directory.entries["driver_override"] = File(
-            text(lambda: state.driver_override or "(null)"),
-            lambda data: self._bus.override(address, data.decode().strip()),
-        )
+        root.add(path, Directory(lambda _: self._fill_function(root, path, state)))
         root.link(f"sys/bus/pci/devices/{address}", path)
-        root.link(f"{path}/subsystem", "sys/bus/pci")
         if state.driver is not None:
-            root.link(f"{path}/driver", f"sys/bus/pci/drivers/{state.driver}")
             root.link(f"sys/bus/pci/drivers/{state.driver}/{address}", path)
         group = state.function.iommu_group
         if group is not None:
-            root.link(f"{path}/iommu_group", f"sys/kernel/iommu_groups/{group}")
             root.link(f"sys/kernel/iommu_groups/{group}/devices/{address}", path)
             root.add(f"sys/kernel/iommu_groups/{group}/type", constant("DMA"))
-        if state.function.sriov is not None:
-            self._build_sriov(root, path, address, state)
-        if state.function.physfn is not None:
-            root.link(f"{path}/physfn", device_path(state.function.physfn))
+
+    def _fill_function(self, root: Directory, path: str, state: State) -> None:
+        function = state.function
+        directory = root.make(path)
+        directory.entries.update(self._identity(state))
+        root.link(f"{path}/subsystem", "sys/bus/pci")
+        if state.driver is not None:
+            root.link(f"{path}/driver", f"sys/bus/pci/drivers/{state.driver}")
+        if function.iommu_group is not None:
+            root.link(f"{path}/iommu_group", f"sys/kernel/iommu_groups/{function.iommu_group}")
+        if function.sriov is not None:
+            self._fill_sriov(root, path, state)
+        if function.physfn is not None:
+            root.link(f"{path}/physfn", device_path(function.physfn))
+        for part in self._parts:
+            part.add_function(root, path, state)
 
     def _identity(self, state: State) -> dict[str, Node]:
         function = state.function
         node = function.numa_node
-        return {
+        bus, address = self._bus, function.address
+        files: dict[str, Node] = (
+            {} if function.boot_vga is None else {"boot_vga": constant(int(function.boot_vga))}
+        )
+        return files | {
             "vendor": constant(f"0x{function.vendor:04x}"),
             "device": constant(f"0x{function.device:04x}"),
             "subsystem_vendor": constant(f"0x{function.subsystem_vendor:04x}"),
@@ -197,16 +252,31 @@ class MachineTree:
             "enable": File(text(lambda: int(state.driver is not None))),
             "resource": constant(resource_lines(function.bars)),
             "uevent": File(lambda: uevent(state)),
+            "remove": File(None, lambda data: bus.remove(address) if parse_int(data) else None),
+            "driver_override": File(
+                lambda: self._read_locked(state, lambda: state.driver_override or "(null)"),
+                lambda data: bus.override(address, data.decode().strip()),
+            ),
         }
 
-    def _build_sriov(self, root: Directory, path: str, address: Address, state: State) -> None:
+    def _read_locked(self, state: State, value: Callable[[], object]) -> bytes:
+        """An attribute that is read under the device's lock."""
+        self._bus.wait_for(state)
+        return f"{value()}\n".encode()
+
+    def _fill_sriov(self, root: Directory, path: str, state: State) -> None:
         sriov = state.function.sriov
         assert sriov is not None
-        bus = self._bus
+        bus, address = self._bus, state.function.address
+
+        def read_numvfs() -> bytes:
+            bus.wait_for_core()
+            return self._read_locked(state, lambda: state.numvfs)
+
         files: dict[str, Node] = {
             "sriov_totalvfs": constant(sriov.total),
             "sriov_numvfs": File(
-                text(lambda: state.numvfs), lambda data: bus.set_numvfs(address, parse_int(data))
+                read_numvfs, lambda data: bus.set_numvfs(address, parse_int(data))
             ),
             "sriov_offset": constant(sriov.offset),
             "sriov_stride": constant(sriov.stride),
@@ -219,10 +289,6 @@ class MachineTree:
         root.make(path).entries.update(files)
         for index in range(state.numvfs):
             root.link(f"{path}/virtfn{index}", device_path(bus.vf_address(state.function, index)))
-
-
-def _ignore(_value: int) -> None:
-    """A write that is accepted and changes nothing here (a rescan of a bus where nothing was removed)."""
 
 
 def resource_lines(bars: tuple[int, ...]) -> str:

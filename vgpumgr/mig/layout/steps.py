@@ -29,6 +29,18 @@ def list_steps(
     return tuple(mode + steps if target.mig_enabled else steps + mode)
 
 
+def list_create_steps(
+    gpu: Gpu, profile: MigProfile, placement: Placement
+) -> tuple[MigStepSpec, ...]:
+    """A GPU instance at its place, with one compute instance of full size."""
+    return tuple(_create(gpu, profile, placement, (profile.slices,)))
+
+
+def list_destroy_steps(gpu: Gpu, instance: GpuInstance) -> tuple[MigStepSpec, ...]:
+    """A GPU instance with all that is in it; nobody may use it."""
+    return tuple(_destroy(gpu, instance, ()))
+
+
 def _list_instance_steps(gpu: Gpu, board: Board, solution: Solution) -> Iterable[MigStepSpec]:
     for instance in solution.destroyed:
         yield from _destroy(gpu, instance, solution.touched)

@@ -30,6 +30,9 @@ enum {
 	SIM_NAME = 96,
 	SIM_UUID = 48,
 	SIM_MAX_FAULTS = 8,
+	SIM_MAX_VGPU_TYPES = 192,
+	SIM_MAX_VGPUS = 1024,
+	SIM_VGPU_PARAMS = 256,
 };
 
 struct sim_placement {
@@ -86,8 +89,39 @@ struct sim_gpu {
 	uint32_t compute_slices, memory_slices;
 	uint32_t n_profiles;
 	struct sim_profile profiles[SIM_MAX_PROFILES];
+	/* vGPU, where the host's driver is the vGPU manager; vgpu_family 0: it is not */
+	uint32_t vgpu_family;      /* the GPU's types are those of this family */
+	uint32_t vgpu_slots;       /* places on the axis of vGPU placements, a nominal GB each */
+	bool vgpu_sriov;           /* vGPUs live on VFs, one each; else on the GPU itself */
+	bool vgpu_mdev;            /* the framework: mediated devices, else vendor-specific VFIO */
+	bool vgpu_mixed_capable, vgpu_mixed; /* NVML's heterogeneous mode: framebuffer sizes may differ */
+	uint32_t n_vfs;            /* 0: NVIDIA's tool has not made the VFs */
 	uint32_t next_serial;
 	struct sim_gi gi[SIM_MAX_GI]; /* those in use in the order of their ids, as are a GPU instance's ci */
+};
+
+/* A type of vGPU; several GPUs share those of one family. */
+struct sim_vgpu_type {
+	uint32_t family, id;
+	char name[64], class_name[16], license[128]; /* "NVIDIA L40S-12Q", "Quadro" */
+	uint32_t framebuffer_mib, size;  /* size: nominal GB, which is what placements count in */
+	uint32_t max_instances, max_per_vm, max_per_gi; /* max_per_gi 0: time-sliced on the whole GPU */
+	uint32_t gi_profile;             /* gi_profile_id that a MIG-backed type lives in */
+	uint32_t heads, max_x, max_y, frame_rate_limit;
+	uint32_t device_id, subsystem_id;
+};
+
+/* A vGPU: a mediated device, or a VF that a type was given to. */
+struct sim_vgpu {
+	uint32_t id;               /* never used again; 0: this place is free */
+	uint32_t gpu, type;        /* index into the machine's types */
+	int32_t vf;                /* -1: on the GPU itself */
+	int32_t gi_id;             /* -1: time-sliced */
+	uint32_t placement;        /* in the GPU, or in the GPU instance */
+	bool removed;              /* a ghost: removed while held, gone when released */
+	char uuid[SIM_UUID];       /* of a mediated device; else empty */
+	char vm[SIM_UUID];         /* the VM that holds it; empty: none */
+	char params[SIM_VGPU_PARAMS];
 };
 
 /* A process with a CUDA context on a GPU or on one compute instance. */
@@ -109,6 +143,11 @@ struct sim_machine {
 	uint32_t n_gpus;
 	struct sim_gpu gpus[SIM_MAX_GPUS];
 	struct sim_client clients[SIM_MAX_CLIENTS];
+	uint32_t n_vgpu_types, next_vgpu_id;
+	uint32_t n_vgpus;          /* places of vgpus that were ever in use */
+	uint64_t vgpu_changes;     /* rises when vGPUs or VFs come or go */
+	struct sim_vgpu_type vgpu_types[SIM_MAX_VGPU_TYPES];
+	struct sim_vgpu vgpus[SIM_MAX_VGPUS];
 };
 
 struct sim; /* one process's handle */

@@ -5,6 +5,7 @@
 
 #include "mig_rules.h"
 #include "nvml_sim.h"
+#include "simvgpu.h"
 
 #define MIB (1ull << 20)
 
@@ -237,7 +238,8 @@ nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t gpuInstance)
 
 	if (nvml_check_root())
 		return NVML_ERROR_NO_PERMISSION;
-	if (has_compute_instance(v.gi) || rules_busy(v.m, v.gpu_index, v.gi, NULL))
+	if (has_compute_instance(v.gi) || rules_busy(v.m, v.gpu_index, v.gi, NULL) ||
+	    sim_vgpu_count(v.m, v.gpu_index, v.gi))
 		return NVML_ERROR_IN_USE;
 	v.gi->used = false;
 	return view_commit(&v);

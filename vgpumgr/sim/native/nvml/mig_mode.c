@@ -26,6 +26,12 @@ static void activate(struct sim_gpu *gpu, bool on)
 	gpu->mig_current = gpu->mig_pending = on;
 }
 
+/* In use by another client: a process that computes, and VFs, which the vGPU manager keeps open. */
+static bool in_use(const struct view *v)
+{
+	return v->gpu->n_vfs || rules_busy(v->m, v->gpu_index, NULL, NULL);
+}
+
 /*
  * With a client on the GPU the mode stays as it is and the status is IN_USE. Ampere, which needs a reset, keeps the
  * wish as pending; asking again once the clients have gone (or a reset) brings it about.
@@ -41,8 +47,9 @@ nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlRe
 	if (nvml_check_root())
 		return NVML_ERROR_NO_PERMISSION;
 	*activationStatus = NVML_SUCCESS;
-	if (v.gpu->mig_current == mode || !rules_busy(v.m, v.gpu_index, NULL, NULL)) {
+	if (v.gpu->mig_current == mode || !in_use(&v)) {
 		activate(v.gpu, mode);
+		v.m->vgpu_changes++;
 	} else {
 		*activationStatus = NVML_ERROR_IN_USE;
 		if (v.gpu->mig_needs_reset)

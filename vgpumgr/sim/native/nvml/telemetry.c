@@ -402,20 +402,3 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrRo
 	*corrRows = *uncRows = *isPending = *failureOccurred = 0;
 	return NVML_SUCCESS;
 }
-
-nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t *pVirtualMode)
-{
-	VIEW_GPU(v, device);
-
-	if (!pVirtualMode)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	*pVirtualMode = NVML_GPU_VIRTUALIZATION_MODE_NONE;
-	return NVML_SUCCESS;
-}
-
-/* The simulated driver is not the vGPU host driver. */
-nvmlReturn_t nvmlDeviceGetHostVgpuMode(nvmlDevice_t device, nvmlHostVgpuMode_t *pHostVgpuMode)
-{
-	VIEW_GPU(v, device);
-	return pHostVgpuMode ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT;
-}

@@ -13,6 +13,19 @@
 static const uint64_t WINDOW_NS = 200000000;     /* shortest time over which utilisation is measured */
 static const uint64_t WINDOW_MAX_NS = 1000000000; /* a window older than this is closed when work begins or ends */
 
+static int check_vgpus(const struct sim_machine *m)
+{
+	if (m->n_vgpu_types > SIM_MAX_VGPU_TYPES || m->n_vgpus > SIM_MAX_VGPUS)
+		return -EPROTO;
+	for (uint32_t i = 0; i < m->n_vgpu_types; i++)
+		if (!m->vgpu_types[i].size)
+			return -EPROTO;
+	for (uint32_t i = 0; i < m->n_vgpus; i++)
+		if (m->vgpus[i].id && (m->vgpus[i].gpu >= m->n_gpus || m->vgpus[i].type >= m->n_vgpu_types))
+			return -EPROTO;
+	return 0;
+}
+
 int sim_check(const struct sim_machine *m)
 {
 	if (m->n_gpus > SIM_MAX_GPUS)
@@ -32,7 +45,7 @@ int sim_check(const struct sim_machine *m)
 	for (uint32_t i = 0; i < SIM_MAX_CLIENTS; i++)
 		if (m->clients[i].used && m->clients[i].gpu >= m->n_gpus)
 			return -EPROTO;
-	return 0;
+	return check_vgpus(m);
 }
 
 uint64_t sim_process_start(pid_t pid)

@@ -32,7 +32,9 @@ const struct field gpu_fields[] = {
 	U64(sim_gpu, memory_bytes), U64(sim_gpu, memory_reserved_bytes), U64(sim_gpu, bar1_bytes),
 	BOOL(sim_gpu, mig_capable), BOOL(sim_gpu, mig_needs_reset), BOOL(sim_gpu, mig_current),
 	BOOL(sim_gpu, mig_pending), BOOL(sim_gpu, ecc_current), BOOL(sim_gpu, ecc_pending),
-	BOOL(sim_gpu, persistence), BOOL(sim_gpu, lost), U32(sim_gpu, compute_slices), U32(sim_gpu, memory_slices),
+	BOOL(sim_gpu, persistence), BOOL(sim_gpu, lost), U32(sim_gpu, vgpu_family), U32(sim_gpu, vgpu_slots),
+	BOOL(sim_gpu, vgpu_sriov), BOOL(sim_gpu, vgpu_mdev), BOOL(sim_gpu, vgpu_mixed_capable),
+	BOOL(sim_gpu, vgpu_mixed), U32(sim_gpu, compute_slices), U32(sim_gpu, memory_slices),
 	{ NULL },
 };
 
@@ -42,6 +44,15 @@ const struct field profile_fields[] = {
 	U32(sim_profile, decoders), U32(sim_profile, encoders), U32(sim_profile, jpegs), U32(sim_profile, ofas),
 	U64(sim_profile, memory_bytes), BOOL(sim_profile, media), BOOL(sim_profile, media_all),
 	BOOL(sim_profile, no_media), BOOL(sim_profile, gfx), { NULL },
+};
+
+const struct field vgpu_type_fields[] = {
+	U32(sim_vgpu_type, family), U32(sim_vgpu_type, id), TEXT(sim_vgpu_type, name),
+	TEXT(sim_vgpu_type, class_name), TEXT(sim_vgpu_type, license), U32(sim_vgpu_type, framebuffer_mib),
+	U32(sim_vgpu_type, size), U32(sim_vgpu_type, max_instances), U32(sim_vgpu_type, max_per_vm),
+	U32(sim_vgpu_type, max_per_gi), U32(sim_vgpu_type, gi_profile), U32(sim_vgpu_type, heads),
+	U32(sim_vgpu_type, max_x), U32(sim_vgpu_type, max_y), U32(sim_vgpu_type, frame_rate_limit),
+	U32(sim_vgpu_type, device_id), U32(sim_vgpu_type, subsystem_id), { NULL },
 };
 
 static int parse_number(const char *text, intmax_t min, uintmax_t max, uintmax_t *value)

@@ -16,7 +16,7 @@ struct field {
 };
 
 /* Each table ends with a NULL name. */
-extern const struct field machine_fields[], gpu_fields[], profile_fields[];
+extern const struct field machine_fields[], gpu_fields[], profile_fields[], vgpu_type_fields[];
 
 /* Sets the field `name` of the structure at `base`. -ENOENT: no such field. -EINVAL or -ERANGE: bad value. */
 int field_set(const struct field *table, void *base, const char *name, const char *value);

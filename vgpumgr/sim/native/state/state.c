@@ -242,6 +242,13 @@ static void copy_machine(struct sim_machine *to, const struct sim_machine *from)
 	uint32_t clients = clients_in_use(from);
 
 	memcpy(to, from, offsetof(struct sim_machine, gpus) + gpus * sizeof(from->gpus[0]));
+	uint32_t types = from->n_vgpu_types <= SIM_MAX_VGPU_TYPES ? from->n_vgpu_types : SIM_MAX_VGPU_TYPES;
+	uint32_t vgpus = from->n_vgpus <= SIM_MAX_VGPUS ? from->n_vgpus : SIM_MAX_VGPUS;
+	size_t counts = offsetof(struct sim_machine, n_vgpu_types);
+
+	memcpy((char *)to + counts, (const char *)from + counts, offsetof(struct sim_machine, vgpu_types) - counts);
+	memcpy(to->vgpu_types, from->vgpu_types, types * sizeof(from->vgpu_types[0]));
+	memcpy(to->vgpus, from->vgpus, vgpus * sizeof(from->vgpus[0]));
 	memcpy(to->clients, from->clients, clients * sizeof(from->clients[0]));
 	for (uint32_t i = clients; i < SIM_MAX_CLIENTS; i++)
 		to->clients[i].used = false;

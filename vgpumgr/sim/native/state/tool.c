@@ -11,6 +11,8 @@
  *	profile                  begins a GPU-instance profile of the last GPU
  *	profile.FIELD VALUE      of the last profile
  *	placement START SIZE     of the last profile
+ *	vgpu_type                begins a type of vGPU
+ *	vgpu_type.FIELD VALUE    of the last type
  *
  * `show` prints the same lines, and live instances and clients after them. `fault` sets a fault (struct sim_fault) for
  * one of the calls read, mode.set, gi.create, gi.destroy, ci.create, ci.destroy; `clear` takes all faults away. `boot`
@@ -69,6 +71,19 @@ static int begin_profile(struct sim_machine *m)
 	return 0;
 }
 
+static int begin_vgpu_type(struct sim_machine *m)
+{
+	if (m->n_vgpu_types == SIM_MAX_VGPU_TYPES)
+		return -E2BIG;
+	m->n_vgpu_types++;
+	return 0;
+}
+
+static struct sim_vgpu_type *last_vgpu_type(struct sim_machine *m)
+{
+	return m->n_vgpu_types ? &m->vgpu_types[m->n_vgpu_types - 1] : NULL;
+}
+
 static int add_placement(struct sim_machine *m, const char *value)
 {
 	struct sim_profile *p = last_profile(m);
@@ -111,6 +126,10 @@ static int take_line(struct sim_machine *m, char *line)
 		return set_in(gpu_fields, last_gpu(m), line + 4, value);
 	if (!strncmp(line, "profile.", 8))
 		return set_in(profile_fields, last_profile(m), line + 8, value);
+	if (!strcmp(line, "vgpu_type"))
+		return begin_vgpu_type(m);
+	if (!strncmp(line, "vgpu_type.", 10))
+		return set_in(vgpu_type_fields, last_vgpu_type(m), line + 10, value);
 	return -EINVAL;
 }
 
@@ -172,6 +191,22 @@ static void show_gi(uint32_t gpu, const struct sim_gpu *g, const struct sim_gi *
 	}
 }
 
+static void show_vgpus(const struct sim_machine *m)
+{
+	for (uint32_t i = 0; i < m->n_vgpu_types; i++) {
+		puts("vgpu_type");
+		fields_print(stdout, vgpu_type_fields, &m->vgpu_types[i], "vgpu_type.");
+	}
+	for (uint32_t i = 0; i < m->n_vgpus; i++) {
+		const struct sim_vgpu *v = &m->vgpus[i];
+
+		if (v->id)
+			printf("vgpu %" PRIu32 " %" PRIu32 " %" PRId32 " %" PRIu32 " %" PRId32 " %s %s\n", v->id, v->gpu,
+			       v->vf, m->vgpu_types[v->type].id, v->gi_id, *v->uuid ? v->uuid : "-",
+			       *v->vm ? v->vm : "-");
+	}
+}
+
 static void show_machine(const struct sim_machine *m)
 {
 	fields_print(stdout, machine_fields, m, "machine.");
@@ -193,6 +228,7 @@ static void show_machine(const struct sim_machine *m)
 			printf("client %d %" PRIu32 " %" PRId32 " %" PRId32 " %" PRIu64 " %s\n", (int)c->pid, c->gpu,
 			       c->gi_id, c->ci_id, c->memory_bytes, c->name);
 	}
+	show_vgpus(m);
 }
 
 static int show(const char *dir)
@@ -289,7 +325,12 @@ static int boot(struct sim *sim)
 		g->ecc_current = g->ecc_pending;
 		g->lost = false;
 		g->compute_mode = 0;
+		g->n_vfs = 0;
+		g->vgpu_mixed = false;
 	}
+	memset(m->vgpus, 0, sizeof(m->vgpus));
+	m->n_vgpus = 0;
+	m->vgpu_changes++;
 	memset(m->clients, 0, sizeof(m->clients));
 	sim_faults_clear(sim);
 	return sim_commit(sim);

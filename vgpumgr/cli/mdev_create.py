@@ -1,0 +1,56 @@
+"""``vgpumgr mdev create``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vgpumgr.cli.mdev_text import Attributes, DryRun, Where, change
+from vgpumgr.cli.options import Output
+from vgpumgr.cli.session import get_session
+
+
+def command(
+    context: typer.Context,
+    type: Annotated[
+        str, typer.Argument(metavar="TYPE", help="A vGPU type: name, id, or unique part of a name.")
+    ],
+    gpu: Where = None,
+    uuid: Annotated[
+        str | None, typer.Option("--uuid", metavar="UUID", help="Default: a new one.")
+    ] = None,
+    attr: Attributes = None,
+    placement: Annotated[
+        int | None, typer.Option("--placement", help="Where on the GPU, with mixed sizes.")
+    ] = None,
+    define: Annotated[bool, typer.Option("--define", help="It can be started again.")] = False,
+    auto: Annotated[bool, typer.Option("--auto", help="It comes back at boot.")] = False,
+    spread: Annotated[
+        bool, typer.Option("--spread/--pack", help="Emptiest GPU, or the fullest with room.")
+    ] = False,
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Create a vGPU of a type, with the GPU instance that it needs, if it is MIG-backed.
+
+    Works with mediated devices and with virtual functions that take a vGPU type, whichever the GPU
+    has. What fails is undone.
+
+    \b
+    Examples:
+      vgpumgr mdev create A100-4C
+      vgpumgr mdev create nvidia-222 --gpu 0 --attr nvidia/vgpu_params=frame_rate_limiter=0
+      vgpumgr mdev create mtty-1 --auto -o name
+    """
+    asked = {
+        "type": type,
+        "gpu": gpu,
+        "uuid": uuid,
+        "attributes": list(attr or ()),
+        "placement": placement,
+        "define": define,
+        "auto": auto,
+        "spread": spread,
+    }
+    change(get_session(context), "create_vgpu", asked, dry_run, output)

@@ -1,0 +1,26 @@
+"""``vgpumgr mdev delete``."""
+
+from __future__ import annotations
+
+import typer
+
+from vgpumgr.cli.mdev_text import DryRun, VgpuName, change
+from vgpumgr.cli.options import Output
+from vgpumgr.cli.session import get_session
+
+
+def command(
+    context: typer.Context, vgpu: VgpuName, dry_run: DryRun = False, output: Output = None
+) -> None:
+    """Remove a vGPU, its definition, and the GPU instance that was made for it.
+
+    Refused while somebody has it open, and for what is not ours
+
+    \b
+    Examples:
+       see adopt. A removal that cannot end
+    because somebody opened it meanwhile ends by itself once he lets go.:vgpumgr mdev delete 6f1c2a2e
+       see adopt. A removal that cannot end
+    because somebody opened it meanwhile ends by itself once he lets go.:vgpumgr mdev delete 6f1c2a2e --dry-run
+    """
+    change(get_session(context), "delete_vgpu", {"vgpu": vgpu}, dry_run, output)

@@ -1,0 +1,65 @@
+"""What the commands about vGPUs share: options, and telling what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from vgpumgr.cli.layout_text import DryRun
+from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.session import Session
+from vgpumgr.cli.vm_text import render_plan
+from vgpumgr.errors import UsageError
+
+__all__ = ["Attributes", "DryRun", "VgpuName", "Where", "change"]
+
+VgpuName = Annotated[
+    str, typer.Argument(metavar="VGPU", help="UUID or unique prefix, or the function's address.")
+]
+Where = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="GPU", help="Index, UUID, bus address, or name of a parent."),
+]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attr", metavar="NAME=VALUE", help="An attribute to write; several in their order."
+    ),
+]
+_DONE = {
+    "create vGPU": "created",
+    "delete vGPU": "deleted",
+    "define vGPU": "defined",
+    "start vGPU": "started",
+    "stop vGPU": "stopped",
+    "adopt vGPU": "took over",
+}
+
+
+def change(
+    session: Session, operation: str, asked: dict[str, Any], dry_run: bool, output: Format | None
+) -> None:
+    """Asks for it and tells what was done."""
+    if output in (Format.CSV, Format.MARKDOWN):
+        raise UsageError(
+            f"mdev {operation.partition('_')[0]} has no {output} output", hint="-o json"
+        )
+    document = session.call(operation, dry_run=dry_run, **asked)
+    if output in (Format.JSON, Format.YAML):
+        print_document(session.streams, document, output)
+    elif output is Format.NAME:
+        session.streams.print(document["plan"]["result"]["vgpu"])
+    else:
+        session.streams.print("\n".join(render(document)))
+
+
+def render(document: dict[str, Any]) -> Iterator[str]:
+    """What was or would be done."""
+    plan = document["plan"]
+    name, result = plan["operation"], plan["result"]
+    word = f"would {name.partition(' ')[0]}" if document["dry_run"] else _DONE[name]
+    yield f"{word} {result['type']} on {result['parent']}: {result['vgpu']}"
+    yield from render_plan(plan)
+    yield from (f"  note: {note}" for note in document["notes"])

@@ -1,0 +1,412 @@
+"""vGPUs as operations: types and their room, list, create, delete, define, start, stop, adopt."""
+
+from __future__ import annotations
+
+import secrets
+import uuid as uuids
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from vgpumgr.daemon.attachment_documents import StepDocument
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.vgpu_documents import (
+    VgpuChangeDocument,
+    VgpuListDocument,
+    VgpuPlanDocument,
+    VgpuTypesDocument,
+)
+from vgpumgr.daemon.vgpu_settle import make_world, read_gpus, settle_vgpus
+from vgpumgr.daemon.vgpu_view import (
+    VgpuEntry,
+    VgpuPicture,
+    describe_entry,
+    describe_types,
+    find_state,
+    find_type_name,
+)
+from vgpumgr.errors import (
+    NotPermittedError,
+    StoreError,
+    UsageError,
+    VgpuBusyError,
+    VgpuDefinedError,
+    VgpuForeignError,
+    VgpuNotFoundError,
+    VgpuParentGoneError,
+    VgpuReleasingError,
+    VgpuTakenError,
+)
+from vgpumgr.host.lock import lock_file
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.vgpu import Attributes, Framework, VgpuHost, VgpuSpec, is_uuid
+from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.step import Plan
+from vgpumgr.plan.vgpu_choice import NewInstance, VgpuObserved, choose_vgpu, list_rooms
+from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu
+from vgpumgr.plan.vgpu_plan import (
+    Definition,
+    Steps,
+    list_instance_steps,
+    make_spec,
+    plan_adopt,
+    plan_create,
+    plan_define,
+    plan_delete,
+    plan_start,
+    plan_stop,
+)
+from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.plan.vgpu_steps import list_holders
+from vgpumgr.plan.vgpu_world import VgpuOperation
+
+Planner = Callable[[VgpuPicture], Plan[VgpuOperation]]
+
+
+class VgpuService:
+    """The operations on vGPUs of one machine."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def list_types(self, selector: str | None = None) -> VgpuTypesDocument:
+        """Every type of every GPU, or of the one that is named, with its true remaining capacity."""
+        observed = self._observe(self._look())
+        rooms = list_rooms(observed, selector)
+        return VgpuTypesDocument(types=list(describe_types(rooms, observed.gpus)))
+
+    def list_vgpus(self) -> VgpuListDocument:
+        """Every vGPU, ours and others', there or only defined."""
+        picture = self._look()
+        return VgpuListDocument(
+            vgpus=[
+                describe_entry(entry, picture, self._list_holders)
+                for entry in picture.list_entries()
+            ]
+        )
+
+    def create(
+        self,
+        *,
+        type: str,
+        gpu: str | None = None,
+        uuid: str | None = None,
+        attributes: Sequence[str] = (),
+        placement: int | None = None,
+        define: bool = False,
+        auto: bool = False,
+        spread: bool = False,
+        dry_run: bool = False,
+    ) -> VgpuChangeDocument:
+        """A new vGPU of a type; with ``define`` or ``auto`` it comes back."""
+        definition = Definition(define or auto, auto)
+        parsed = parse_attributes(attributes)
+
+        def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
+            name = _choose_uuid(picture, uuid)
+            choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
+            spec = make_spec(choice, name, parsed, placement)
+            return plan_create(spec, choice, definition)
+
+        return self._change(plan, dry_run)
+
+    def define(
+        self,
+        *,
+        vgpu: str | None = None,
+        type: str | None = None,
+        gpu: str | None = None,
+        attributes: Sequence[str] | None = None,
+        auto: bool = False,
+        dry_run: bool = False,
+    ) -> VgpuChangeDocument:
+        """A definition for a vGPU of ours, or with ``type`` for one that is to be started later."""
+        parsed = None if attributes is None else parse_attributes(attributes)
+        if vgpu is None and type is None:
+            raise UsageError("define needs a vGPU, or --type for a new one")
+
+        def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
+            if type is not None:
+                name = _choose_uuid(picture, vgpu)
+                choice = choose_vgpu(self._observe(picture), type, gpu)
+                spec = make_spec(choice, name, parsed or ())
+                return plan_create(spec, choice, Definition(True, auto), start=False)
+            record = self._find_own(picture, str(vgpu))
+            return plan_define(record, auto=auto, attributes=parsed)
+
+        return self._change(plan, dry_run)
+
+    def delete(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """The vGPU, its definition, and the GPU instance that was made for it."""
+
+        def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
+            record = self._find_own(picture, vgpu)
+            self._check_removable(record, picture)
+            return plan_delete(record, self._instance_steps(record, picture))
+
+        return self._change(plan, dry_run)
+
+    def stop(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """The vGPU goes, its definition stays. Raises VgpuDefinedError where it has none."""
+
+        def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
+            record = self._find_own(picture, vgpu)
+            self._check_removable(record, picture)
+            if not record.defined:
+                raise VgpuDefinedError(
+                    f"cannot stop {record.spec.uuid}",
+                    why="it has no definition, so it could not be started again",
+                    hint=f"vgpumgr mdev define {record.spec.uuid}, or mdev delete",
+                )
+            return plan_stop(record, self._instance_steps(record, picture))
+
+        return self._change(plan, dry_run)
+
+    def start(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """A vGPU that is defined, or that is ours and was taken away without us."""
+
+        def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
+            record = self._find_own(picture, vgpu)
+            entry = picture.find(vgpu)
+            if entry.device is not None or record.state is VgpuState.RELEASING:
+                raise VgpuTakenError(
+                    f"cannot start {record.spec.uuid}",
+                    why=f"it is {find_state(entry)}",
+                    hint="vgpumgr mdev list",
+                )
+            spec, instance = self.resolve(record, picture)
+            return plan_start(record, spec, instance)
+
+        return self._change(plan, dry_run)
+
+    def adopt(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
+        """What somebody else created or defined becomes ours; the host is not changed."""
+
+        def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
+            entry = picture.find(vgpu)
+            if entry.record is not None:
+                raise VgpuTakenError(f"{entry.name} is ours already", hint="vgpumgr mdev list")
+            return plan_adopt(_make_adoption(entry, picture.host))
+
+        return self._change(plan, dry_run)
+
+    def resolve(
+        self, record: VgpuRecord, picture: VgpuPicture
+    ) -> tuple[VgpuSpec, NewInstance | None]:
+        """A recorded vGPU as it is to be created now: the type by its name, whose id may have
+        changed with the driver, on its old parent; and the GPU instance that it needs.
+        """
+        if picture.host.find_parent(record.spec.parent) is None:
+            raise VgpuParentGoneError(
+                f"cannot create {record.spec.type_name} on {record.spec.parent}",
+                why=f"{record.spec.parent} is gone, or offers no vGPUs: on SR-IOV GPUs the virtual "
+                "functions come first",
+                hint="vgpumgr mdev types",
+            )
+        observed = self._observe(picture, without=record.spec.uuid)
+        choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
+        spec = make_spec(choice, record.spec.uuid, record.spec.attributes, record.spec.placement_id)
+        return spec, choice.instance
+
+    def restart(self, uuid: str) -> None:
+        """Creates one of ours again; what is there already as it should be is completed. The caller
+        holds the lock.
+        """
+
+        def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
+            record = self._find_own(picture, uuid)
+            device = picture.find(uuid).device
+            if device is not None:
+                return plan_start(record, record.spec, None)
+            spec, instance = self.resolve(record, picture)
+            return plan_start(record, spec, instance)
+
+        self.run_locked(plan)
+
+    def run_locked(self, planner: Planner) -> tuple[Plan[VgpuOperation], VgpuPicture]:
+        """Looks, plans and carries out; the caller holds the lock and has settled."""
+        picture = self._look()
+        plan = planner(picture)
+        if plan.steps:
+            with closing(self._parts.open_journal()) as journal:
+                executor = Executor(
+                    make_world(self._parts), journal, list_late=self._parts.list_late
+                )
+                executor.run(plan, secrets.token_hex(8))
+        return plan, picture
+
+    def _change(self, planner: Planner, dry_run: bool) -> VgpuChangeDocument:
+        parts = self._parts
+        if dry_run:
+            return _describe(planner(self._look()), True, None)
+        if not parts.is_privileged:
+            raise NotPermittedError(
+                "cannot change vGPUs as this user",
+                why="changing GPUs needs root",
+                hint="repeat it with sudo",
+            )
+        with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
+            notes = settle_vgpus(parts)
+            plan, _ = self.run_locked(planner)
+            after = self._look()
+        return _describe(plan, False, after, notes)
+
+    def _look(self) -> VgpuPicture:
+        parts = self._parts
+        host = parts.vgpus.read_host()
+        gpus: Sequence[Gpu] = ()
+        if any(parent.pci is not None for parent in host.parents):
+            gpus = read_gpus(parts)
+        records = parts.vgpu_store.list_vgpus()
+        return VgpuPicture(
+            host, records, parts.vgpus.list_definitions(), gpus, self._name_vms(records)
+        )
+
+    def _name_vms(self, records: Sequence[VgpuRecord]) -> dict[str, str]:
+        if not any(record.attachment for record in records):
+            return {}
+        try:
+            return {r.id: r.vm_name for r in self._parts.store.list_attachments()}
+        except StoreError:
+            return {}
+
+    def _observe(self, picture: VgpuPicture, without: str | None = None) -> VgpuObserved:
+        claims = [r.spec for r in picture.records if r.takes_room and r.spec.uuid != without]
+        return VgpuObserved(picture.host, picture.gpus, claims)
+
+    def _find_own(self, picture: VgpuPicture, selector: str) -> VgpuRecord:
+        """Raises VgpuForeignError for what somebody else made: that is never touched."""
+        entry = picture.find(selector)
+        if entry.record is None:
+            raise VgpuForeignError(
+                f"cannot change {entry.name}",
+                why="it is not ours: somebody else created or defined it",
+                hint=f"vgpumgr mdev adopt {entry.name}",
+            )
+        return entry.record
+
+    def _check_removable(self, record: VgpuRecord, picture: VgpuPicture) -> None:
+        if record.attachment is not None and (vm := picture.vms.get(record.attachment)):
+            raise VgpuBusyError(
+                f"cannot remove {record.spec.uuid}",
+                why=f"it belongs to attachment {record.attachment}",
+                held_by=[f'vm "{vm}"'],
+                hint=f"vgpumgr detach {vm}",
+            )
+        if record.state is VgpuState.ACTIVE and (
+            held_by := list_holders(self._parts.vgpus, record)
+        ):
+            raise VgpuBusyError(
+                f"cannot remove {record.spec.uuid}",
+                why="somebody has it open",
+                held_by=held_by,
+                hint="shut the VM down or detach the device, then repeat",
+            )
+        late = self._parts.list_late()
+        if record.state is VgpuState.RELEASING and late:
+            raise VgpuReleasingError(
+                f"{record.spec.uuid} is being removed already",
+                cause="; ".join(late),
+                why="the kernel waits until whoever has it open lets go; then it goes by itself",
+                held_by=list_holders(self._parts.vgpus, record),
+                hint="vgpumgr mdev list",
+            )
+
+    def _instance_steps(self, record: VgpuRecord, picture: VgpuPicture) -> Steps:
+        others = [r for r in picture.records if r.takes_room]
+        return list_instance_steps(record, picture.gpus, others)
+
+    def _list_holders(self, entry: VgpuEntry) -> Sequence[str]:
+        return list_holders(self._parts.vgpus, entry.record) if entry.record else ()
+
+
+def parse_attributes(texts: Sequence[str]) -> Attributes:
+    """``NAME=VALUE`` each, in order. Raises UsageError."""
+    found = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        parts = name.split("/")
+        if not equals or not all(parts) or ".." in parts:
+            raise UsageError(
+                f'not an attribute: "{text}"', hint="--attr nvidia/vgpu_params=disable_vnc=1"
+            )
+        found.append((name, value))
+    return tuple(found)
+
+
+def _choose_uuid(picture: VgpuPicture, wanted: str | None) -> str:
+    """The one that is asked for, if it is free; else a new one. None is ever used twice."""
+    if wanted is None:
+        return str(uuids.uuid4())
+    text = wanted.strip().lower()
+    if not is_uuid(text):
+        raise UsageError(f'not a UUID: "{wanted}"', hint="uuidgen, or leave it out")
+    for entry in picture.list_entries():
+        if text in entry.names:
+            error = VgpuTakenError if entry.record else VgpuForeignError
+            raise error(
+                f"UUID {text} is in use",
+                why=f"it is {find_state(entry)}, " + ("ours" if entry.record else "not ours"),
+                hint="vgpumgr mdev list" if entry.record else f"vgpumgr mdev adopt {text}",
+            )
+    return text
+
+
+def _make_adoption(entry: VgpuEntry, host: VgpuHost) -> AdoptVgpu:
+    device, definition = entry.device, entry.definition
+    defined, auto = definition is not None, definition is not None and definition.auto
+    if device is not None:
+        # a definition's attributes are what was asked for; the driver shows them in its own words
+        attributes = definition.attributes if definition else device.attributes
+        spec = VgpuSpec(
+            device.uuid or str(uuids.uuid4()),
+            device.framework,
+            device.parent,
+            device.type_id,
+            device.type_name,
+            attributes,
+        )
+        return AdoptVgpu(spec, True, defined, auto, device.iommu_group)
+    if definition is None:
+        raise VgpuNotFoundError(f"{entry.name} is gone", hint="vgpumgr mdev list")
+    name = find_type_name(host, definition.parent, definition.type_id)
+    spec = VgpuSpec(
+        definition.uuid,
+        Framework.MDEV,
+        definition.parent,
+        definition.type_id,
+        name,
+        definition.attributes,
+    )
+    return AdoptVgpu(spec, False, True, auto)
+
+
+def _describe_plan(plan: Plan[VgpuOperation]) -> VgpuPlanDocument:
+    steps = [
+        StepDocument(kind=step.kind, target=dict(step.target), description=step.describe())
+        for step in plan.steps
+    ]
+    return VgpuPlanDocument(
+        operation=plan.operation,
+        subject=plan.subject,
+        on_failure=plan.on_failure.value,
+        notes=list(plan.notes),
+        result=dict(plan.result),
+        steps=steps,
+    )
+
+
+def _describe(
+    plan: Plan[VgpuOperation],
+    dry_run: bool,
+    after: VgpuPicture | None,
+    notes: Sequence[str] = (),
+) -> VgpuChangeDocument:
+    name = str(plan.result["vgpu"])
+    entries = after.list_entries() if after else []
+    entry = next((e for e in entries if e.record and e.record.spec.uuid == name), None)
+    return VgpuChangeDocument(
+        dry_run=dry_run,
+        plan=_describe_plan(plan),
+        vgpu=describe_entry(entry, after) if entry and after else None,
+        notes=list(notes),
+    )

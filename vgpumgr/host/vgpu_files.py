@@ -1,0 +1,277 @@
+"""The files of both vGPU frameworks, as the helper process touches them.
+
+Facts go out as they stand in the files; what they mean is for ``mdev``. Reading
+``available_instances`` or ``creatable_vgpu_types`` asks the vendor's driver, which may take a lock:
+no other process of ours does that.
+
+All free virtual functions of one GPU offer the same, so only one of them is read in full: a host with
+500 functions and 60 types each has 30,000 directories of types.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vgpumgr.host.helper import HelperFaultError
+from vgpumgr.host.machine import Machine
+from vgpumgr.host.process import list_holders
+
+_MDEV_PARENTS = "sys/class/mdev_bus"
+_MDEV_DEVICES = "sys/bus/mdev/devices"
+_PCI_DEVICES = "sys/bus/pci/devices"
+_TYPES = "mdev_supported_types"
+#: what ends in the answer "there is no such thing"
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
+#: attributes of vendor-VFIO functions that are ours to read back
+_VENDOR = "nvidia"
+
+
+def list_group_holders(machine: Machine, iommu_group: int) -> tuple[str, ...]:
+    """Processes that have the group's VFIO device open, in words; needs no helper."""
+    node = f"/dev/vfio/{iommu_group}"
+    wanted = {node, str(machine.path(node))}
+    return tuple(str(holder) for holder in list_holders(wanted.__contains__))
+
+
+class VgpuFiles:
+    """Methods are calls of the helper protocol: plain values in and out.
+
+    A refused system call raises HelperFaultError of kind ``os`` with errno and path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read_host(self) -> dict[str, Any]:
+        """Parents, grouped by the GPU that they are functions of, and devices."""
+        devices = [*self._list_mdevs(), *self._list_functions()]
+        return {"parents": list(self._list_parents(devices)), "devices": devices}
+
+    def read_parent(self, name: str, framework: str) -> dict[str, Any] | None:
+        """One parent with what it offers now; None if it is gone."""
+        directory = self._parent_dir(name, framework)
+        if not (directory / (_TYPES if framework == "mdev" else _VENDOR)).is_dir():
+            return None
+        return self._describe_parent(name, framework, directory, with_types=True)
+
+    def find_mdev(self, uuid: str) -> dict[str, Any] | None:
+        """One mediated device; None if the bus does not have it (any more)."""
+        return self._describe_mdev(self._root / _MDEV_DEVICES / uuid)
+
+    def find_function(self, name: str) -> dict[str, Any] | None:
+        """The vGPU of a vendor-VFIO function; None if it has none."""
+        return self._describe_function(self._root / _PCI_DEVICES / name)
+
+    def create_mdev(self, parent: str, type_id: str, uuid: str) -> None:
+        """Writes the UUID to ``create``."""
+        self._write(self._root / _MDEV_PARENTS / parent / _TYPES / type_id / "create", uuid)
+
+    def remove_mdev(self, uuid: str) -> None:
+        """Writes 1 to ``remove``: blocks as long as somebody has the device open."""
+        self._write(self._root / _MDEV_DEVICES / uuid / "remove", "1")
+
+    def set_type(self, name: str, type_id: str) -> None:
+        """Writes ``current_vgpu_type`` of a function; 0 takes its vGPU away."""
+        self._write(self._root / _PCI_DEVICES / name / _VENDOR / "current_vgpu_type", type_id)
+
+    def write_attribute(self, device: str, framework: str, name: str, value: str) -> None:
+        """Writes an attribute of a device, by a path below its directory."""
+        self._write(self._device_dir(device, framework) / name, value)
+
+    def read_attribute(self, device: str, framework: str, name: str) -> str | None:
+        """Reads one; None where it cannot be read."""
+        try:
+            return _read(self._device_dir(device, framework) / name)
+        except HelperFaultError:
+            return None  # write-only ones are common
+
+    def _parent_dir(self, name: str, framework: str) -> Path:
+        return self._root / (_MDEV_PARENTS if framework == "mdev" else _PCI_DEVICES) / name
+
+    def _device_dir(self, device: str, framework: str) -> Path:
+        return self._root / (_MDEV_DEVICES if framework == "mdev" else _PCI_DEVICES) / device
+
+    def _list_parents(self, devices: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        taken = {device["parent"] for device in devices}
+        read: set[tuple[str, str]] = set()
+        for name, framework in self._name_parents():
+            directory = self._parent_dir(name, framework)
+            physical = _link_name(directory / "physfn")
+            # a function in use offers nothing; a GPU of its own always counts for itself
+            wanted = physical is None or (name not in taken and (framework, physical) not in read)
+            if physical is not None and wanted:
+                read.add((framework, physical))
+            yield self._describe_parent(name, framework, directory, with_types=wanted)
+
+    def _name_parents(self) -> Iterator[tuple[str, str]]:
+        for name in _list(self._root / _MDEV_PARENTS):
+            yield name, "mdev"
+        for name in _list(self._root / _PCI_DEVICES):
+            if (self._root / _PCI_DEVICES / name / _VENDOR / "current_vgpu_type").exists():
+                yield name, "vendor-vfio"
+
+    def _describe_parent(
+        self, name: str, framework: str, directory: Path, *, with_types: bool
+    ) -> dict[str, Any]:
+        types = None
+        if with_types:
+            types = _list_types(directory) if framework == "mdev" else _list_creatable(directory)
+        return {
+            "name": name,
+            "framework": framework,
+            "physical": _link_name(directory / "physfn"),
+            "vendor": _read(directory / "vendor"),
+            "numa_node": _read(directory / "numa_node"),
+            "driver": _link_name(directory / "driver"),
+            "types": types,
+        }
+
+    def _list_mdevs(self) -> Iterator[dict[str, Any]]:
+        for uuid in _list(self._root / _MDEV_DEVICES):
+            found = self._describe_mdev(self._root / _MDEV_DEVICES / uuid)
+            if found is not None:
+                yield found
+
+    def _list_functions(self) -> Iterator[dict[str, Any]]:
+        for name in _list(self._root / _PCI_DEVICES):
+            found = self._describe_function(self._root / _PCI_DEVICES / name)
+            if found is not None:
+                yield found
+
+    def _describe_mdev(self, directory: Path) -> dict[str, Any] | None:
+        type_id = _link_name(directory / "mdev_type")
+        if type_id is None:
+            return None
+        type_dir = directory / "mdev_type"
+        return {
+            "framework": "mdev",
+            "uuid": directory.name,
+            "parent": Path(os.path.realpath(directory)).parent.name,
+            "type": type_id,
+            "type_name": _read(type_dir / "name"),
+            **_describe_common(directory),
+        }
+
+    def _describe_function(self, directory: Path) -> dict[str, Any] | None:
+        type_id = _read(directory / _VENDOR / "current_vgpu_type")
+        if type_id in (None, "", "0"):
+            return None
+        return {
+            "framework": "vendor-vfio",
+            "uuid": None,
+            "parent": directory.name,
+            "type": type_id,
+            "type_name": None,
+            **_describe_common(directory),
+        }
+
+    def _write(self, path: Path, text: str) -> None:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                # one write: the kernel takes it as a whole or not at all
+                os.write(descriptor, f"{text}\n".encode())
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _fault(error, path) from error
+
+
+def _list_types(directory: Path) -> list[dict[str, Any]]:
+    types = directory / _TYPES
+    found = []
+    for id_ in _list(types):
+        available = _read(types / id_ / "available_instances")
+        if available is None:
+            continue  # it went while we looked
+        found.append(
+            {
+                "id": id_,
+                "available": available,
+                "name": _read(types / id_ / "name"),
+                "description": _read(types / id_ / "description"),
+                "device_api": _read(types / id_ / "device_api"),
+            }
+        )
+    return found
+
+
+def _list_creatable(directory: Path) -> list[dict[str, Any]]:
+    """``<id> : <name>`` lines; a header or a blank line may stand before them."""
+    found = []
+    for line in (_read(directory / _VENDOR / "creatable_vgpu_types") or "").splitlines():
+        id_, colon, name = (part.strip() for part in line.partition(":"))
+        if colon and id_.isdigit():
+            found.append({"id": id_, "available": "1", "name": name, "description": None})
+    return [{**row, "device_api": "vfio-pci"} for row in found]
+
+
+def _describe_common(directory: Path) -> dict[str, Any]:
+    group = _link_name(directory / "iommu_group")
+    params = _try_read(directory / _VENDOR / "vgpu_params")
+    return {
+        "iommu_group": int(group) if group and group.isdigit() else None,
+        "driver": _link_name(directory / "driver"),
+        "params": params,
+        "vm_name": _try_read(directory / _VENDOR / "vm_name"),
+        "placement": _number(_try_read(directory / _VENDOR / "placement_id")),
+        "gpu_instance": _number(_try_read(directory / _VENDOR / "gpu_instance_id")),
+    }
+
+
+def _list(directory: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(directory))
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return []
+        raise _fault(error, directory) from error
+
+
+def _read(path: Path) -> str | None:
+    """The attribute without its last newline; None if there is none (any more)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise _fault(error, path) from error
+    try:
+        return os.read(descriptor, 1 << 16).decode("utf-8", "replace").strip()
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise _fault(error, path) from error
+    finally:
+        os.close(descriptor)
+
+
+def _try_read(path: Path) -> str | None:
+    try:
+        return _read(path)
+    except HelperFaultError:
+        return None
+
+
+def _link_name(path: Path) -> str | None:
+    try:
+        return path.readlink().name
+    except OSError as error:
+        if error.errno in _ABSENT or error.errno == errno.EINVAL:
+            return None
+        raise _fault(error, path) from error
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text, 0)
+    except ValueError:
+        return None
+
+
+def _fault(error: OSError, path: Path) -> HelperFaultError:
+    return HelperFaultError("os", {"errno": error.errno or 0, "path": str(path)})

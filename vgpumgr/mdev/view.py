@@ -1,0 +1,181 @@
+"""From the files' facts, completed by NVML's, to values: pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vgpumgr.mdev.description import parse_description
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.vgpu import (
+    Framework,
+    GpuVgpus,
+    NvmlVgpuType,
+    VgpuBoard,
+    VgpuDevice,
+    VgpuHost,
+    VgpuOffer,
+    VgpuParent,
+    VgpuType,
+)
+
+NVIDIA = "0x10de"
+#: a type that NVML says nothing of
+_UNKNOWN = NvmlVgpuType(0, "", 0)
+Raw = Mapping[str, Any]
+
+
+def make_host(raw: Raw, nvml: Sequence[GpuVgpus]) -> VgpuHost:
+    """Everything, as values. Free functions of a GPU share the types of the one that was read."""
+    by_pci = {str(gpu.pci): gpu for gpu in nvml}
+    boards: dict[str, VgpuBoard] = {}
+    offers: dict[tuple[str, str], tuple[VgpuOffer, ...]] = {}
+    rows = list(raw["parents"])
+    for row in rows:
+        board = _board_of(row)
+        if row["types"] is not None:
+            found = make_offers(row, by_pci.get(board))
+            offers.setdefault((row["framework"], board), found)
+    for board, group in _group(rows).items():
+        shared = [offer for (_, name), found in offers.items() if name == board for offer in found]
+        boards[board] = _make_board(board, group, shared, by_pci.get(board))
+    taken = {device["parent"] for device in raw["devices"]}
+    parents = tuple(_make_parent(row, offers, boards[_board_of(row)], taken) for row in rows)
+    owners = {parent.name: boards[parent.board] for parent in parents}
+    devices = tuple(_make_device(row, owners) for row in raw["devices"])
+    return VgpuHost(parents, devices, tuple(boards.values()))
+
+
+def make_offers(row: Raw, nvml: GpuVgpus | None) -> tuple[VgpuOffer, ...]:
+    """The types that stand below one parent."""
+    known = {str(type_.id): type_ for type_ in nvml.types} if nvml else {}
+    framework = Framework(row["framework"])
+    return tuple(
+        VgpuOffer(_make_type(type_row, framework, known), _count(type_row["available"]))
+        for type_row in row["types"] or ()
+    )
+
+
+def make_device(row: Raw) -> VgpuDevice:
+    """One device by itself; the name of its type only where the kernel says it."""
+    return _make_device(row, {})
+
+
+def _order(type_: VgpuType) -> list[tuple[int, str]]:
+    """Numbers by value: ``nvidia-468`` before ``nvidia-1092``."""
+    return [(int(p), "") if p.isdecimal() else (0, p) for p in re.split(r"(\d+)", type_.id)]
+
+
+def _count(text: str) -> int:
+    return max(0, int(text)) if text.lstrip("-").isdigit() else 0
+
+
+def _board_of(row: Raw) -> str:
+    return str(row["physical"] or row["name"])
+
+
+def _group(rows: Iterable[Raw]) -> dict[str, list[Raw]]:
+    groups: dict[str, list[Raw]] = {}
+    for row in rows:
+        groups.setdefault(_board_of(row), []).append(row)
+    return groups
+
+
+def _make_board(
+    name: str, rows: Sequence[Raw], offers: Sequence[VgpuOffer], nvml: GpuVgpus | None
+) -> VgpuBoard:
+    types = {offer.type.id: offer.type for offer in offers}
+    framework = Framework(rows[0]["framework"])
+    for known in nvml.types if nvml else ():
+        # NVML also knows those that cannot be created now
+        id_ = str(known.id) if framework is Framework.VENDOR_VFIO else f"nvidia-{known.id}"
+        types.setdefault(id_, _from_nvml(id_, framework, known))
+    mixed = nvml.mixed_sizes if nvml else None
+    return VgpuBoard(
+        name=name,
+        types=tuple(sorted(types.values(), key=_order)),
+        gpu=nvml.gpu if nvml else None,
+        equal_sizes=any(row["vendor"] == NVIDIA for row in rows) and not mixed,
+        mixed_sizes=mixed,
+    )
+
+
+def _make_type(row: Raw, framework: Framework, known: Mapping[str, NvmlVgpuType]) -> VgpuType:
+    said = parse_description(row["description"])
+    nvml = known.get(str(row["id"]).removeprefix("nvidia-"), _UNKNOWN)
+    return VgpuType(
+        id=row["id"],
+        name=row["name"] or nvml.name or row["id"],
+        framework=framework,
+        device_api=row["device_api"],
+        description=row["description"],
+        framebuffer_bytes=said.framebuffer_bytes or nvml.framebuffer_bytes or None,
+        heads=_either(said.heads, nvml.heads),
+        max_instances=_either(said.max_instances, nvml.max_instances),
+        frame_rate_limit=_either(said.frame_rate_limit, nvml.frame_rate_limit),
+        resolution=said.resolution or nvml.resolution,
+        gpu_instance_profile_id=nvml.gpu_instance_profile_id,
+        max_per_gpu_instance=nvml.max_per_gpu_instance,
+    )
+
+
+def _from_nvml(id_: str, framework: Framework, known: NvmlVgpuType) -> VgpuType:
+    row = {"id": id_, "name": known.name, "description": None, "device_api": "vfio-pci"}
+    return _make_type(row, framework, {str(known.id): known})
+
+
+def _either(said: int | None, other: int | None) -> int | None:
+    return other if said is None else said
+
+
+def _make_parent(
+    row: Raw,
+    offers: Mapping[tuple[str, str], tuple[VgpuOffer, ...]],
+    board: VgpuBoard,
+    taken: set[str],
+) -> VgpuParent:
+    pci = _address(row["name"])
+    found = offers.get((row["framework"], board.name), ())
+    if row["physical"] is not None and row["name"] in taken:
+        found = ()
+    return VgpuParent(
+        name=row["name"],
+        framework=Framework(row["framework"]),
+        offers=found,
+        pci=pci,
+        physical=_address(row["physical"]) or pci,
+        numa_node=_node(row["numa_node"]),
+        driver=row["driver"],
+    )
+
+
+def _make_device(row: Raw, boards: Mapping[str, VgpuBoard]) -> VgpuDevice:
+    board = boards.get(row["parent"])
+    type_ = board.find_type(row["type"]) if board else None
+    vendor = row["framework"] == Framework.VENDOR_VFIO
+    return VgpuDevice(
+        uuid=row["uuid"],
+        parent=row["parent"],
+        framework=Framework(row["framework"]),
+        type_id=row["type"],
+        type_name=row["type_name"] or (type_.name if type_ else row["type"]),
+        pci=_address(row["parent"]) if vendor else None,
+        iommu_group=row["iommu_group"],
+        driver=row["driver"],
+        attributes=(("nvidia/vgpu_params", row["params"]),) if row["params"] else (),
+        placement_id=row["placement"],
+        gpu_instance_id=row["gpu_instance"],
+        vm_name=row["vm_name"] or None,
+    )
+
+
+def _address(text: str | None) -> PciAddress | None:
+    try:
+        return None if text is None else PciAddress.parse(text)
+    except ValueError:
+        return None
+
+
+def _node(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

@@ -1,0 +1,298 @@
+"""Choosing a type, a GPU and a parent for a new vGPU: pure, and able to say why not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vgpumgr.errors import (
+    VgpuNoRoomError,
+    VgpuNotSupportedError,
+    VgpuParentGoneError,
+    VgpuTypeAmbiguousError,
+    VgpuTypeNotFoundError,
+)
+from vgpumgr.mdev.capacity import Room, list_free_parents, measure_room
+from vgpumgr.mig.placement import list_choices
+from vgpumgr.mig.selection import select_gpu
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import MigProfile, Placement
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.vgpu import (
+    VgpuBoard,
+    VgpuDevice,
+    VgpuHost,
+    VgpuParent,
+    VgpuSpec,
+    VgpuType,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewInstance:
+    """A GPU instance that must be made first, for a MIG-backed type."""
+
+    gpu: Gpu
+    profile: MigProfile
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuObserved:
+    """What is, at the moment of planning. ``claims``: vGPUs that take room as far as is recorded."""
+
+    host: VgpuHost
+    gpus: Sequence[Gpu] = ()
+    claims: Sequence[VgpuSpec] = ()
+
+    def find_gpu(self, board: VgpuBoard) -> Gpu | None:
+        """NVML's side of a board."""
+        return next((gpu for gpu in self.gpus if str(gpu.pci) == board.name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuChoice:
+    """Where a new vGPU goes, and why there."""
+
+    board: VgpuBoard
+    type: VgpuType
+    parent: VgpuParent
+    why: str
+    instance: NewInstance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What ``--gpu`` says: a board, or one parent on it."""
+
+    boards: Sequence[VgpuBoard]
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRoom:
+    """A type on a board, with its room; ``instance`` where a GPU instance is to be made first."""
+
+    board: VgpuBoard
+    type: VgpuType
+    room: Room
+    instance: NewInstance | None = None
+    parents: list[VgpuParent] = field(default_factory=list)
+
+
+def choose_vgpu(
+    observed: VgpuObserved, wanted: str, selector: str | None = None, *, spread: bool = False
+) -> VgpuChoice:
+    """The place for one more vGPU of the type that ``wanted`` names, on the GPU or parent that
+    ``selector`` names, else on the fullest GPU that has room (``spread``: the emptiest).
+
+    Raises VgpuNotSupportedError, VgpuTypeNotFoundError, VgpuTypeAmbiguousError, VgpuNoRoomError,
+    VgpuParentGoneError, GpuNotFoundError, GpuAmbiguousError.
+    """
+    place = _select_place(observed, selector)
+    kind = select_type(place.boards, wanted)
+    rooms = [
+        _look(observed, board, type_, place.parent)
+        for board in place.boards
+        for type_ in board.types
+        if (type_.id, type_.name) == (kind.id, kind.name)
+    ]
+    open_ = [room for room in rooms if room.room.free and room.parents]
+    if not open_:
+        raise _explain_full(kind, rooms, place)
+
+    def rank(room: TypeRoom) -> tuple[bool, int, str]:
+        used = len(observed.host.list_on(room.board.name))
+        return (room.instance is not None, used if spread else -used, room.board.name)
+
+    best = min(open_, key=rank)
+    parent = best.parents[0]
+    count = len(observed.host.list_on(best.board.name))
+    gpu = observed.find_gpu(best.board) or best.board.name
+    why = f"{gpu}: {count} vGPUs so far, room for {best.room.free} more of this type"
+    return VgpuChoice(best.board, best.type, parent, why, best.instance)
+
+
+def list_rooms(observed: VgpuObserved, selector: str | None = None) -> list[TypeRoom]:
+    """Every type of every board, with its room."""
+    place = _select_place(observed, selector, missing_ok=True)
+    return [
+        _look(observed, board, type_, place.parent)
+        for board in place.boards
+        for type_ in board.types
+    ]
+
+
+def select_type(boards: Sequence[VgpuBoard], wanted: str) -> VgpuType:
+    """The type of that id, name or unique part of a name, in any case of letters.
+
+    Raises VgpuTypeNotFoundError, VgpuTypeAmbiguousError.
+    """
+    known = list({(t.id, t.name): t for board in boards for t in board.types}.values())
+    text = wanted.strip().lower()
+    for names in (_names_exactly, _names_partly):
+        found = [type_ for type_ in known if names(type_, text)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise VgpuTypeAmbiguousError(
+                f'"{wanted}" is not one vGPU type',
+                why="it fits " + ", ".join(f"{t.name} ({t.id})" for t in found[:8]),
+                hint="the whole name, or the id",
+            )
+    raise _explain_unknown(wanted, known)
+
+
+def _names_exactly(type_: VgpuType, text: str) -> bool:
+    return text in (type_.id.lower(), type_.name.lower(), type_.short_name.lower())
+
+
+def _names_partly(type_: VgpuType, text: str) -> bool:
+    return bool(text) and (text in type_.name.lower() or text in type_.id.lower())
+
+
+def _explain_unknown(wanted: str, known: Sequence[VgpuType]) -> VgpuTypeNotFoundError:
+    names = [name for t in known for name in dict.fromkeys((t.name, t.short_name, t.id))]
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    why = f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)} types"
+    return VgpuTypeNotFoundError(
+        f'no GPU here has a vGPU type "{wanted}"', why=why, hint="vgpumgr mdev types"
+    )
+
+
+def _select_place(
+    observed: VgpuObserved, selector: str | None, *, missing_ok: bool = False
+) -> _Place:
+    boards = observed.host.boards
+    if not boards and not missing_ok:
+        raise VgpuNotSupportedError(
+            "this machine has no vGPU host",
+            why="no device offers mediated devices, and no virtual function takes a vGPU type",
+            hint="load the vGPU driver; on SR-IOV GPUs enable the virtual functions first",
+        )
+    if selector is None:
+        return _Place(boards)
+    text = _full_address(selector)
+    if (board := observed.host.find_board(text)) is not None:
+        return _Place((board,))
+    if (parent := observed.host.find_parent(text)) is not None:
+        return _Place([b for b in boards if b.name == parent.board], parent.name)
+    if not observed.gpus:
+        names = ", ".join(board.name for board in boards)
+        raise VgpuParentGoneError(
+            f'no vGPU host is "{selector}"', why=f"there are: {names}", hint="vgpumgr mdev types"
+        )
+    gpu = select_gpu(observed.gpus, selector)
+    found = [board for board in boards if board.name == str(gpu.pci)]
+    if not found:
+        raise VgpuNotSupportedError(
+            f"{gpu} is no vGPU host",
+            why="its driver offers no vGPU types, or its virtual functions are not enabled",
+            hint="vgpumgr mdev types",
+        )
+    return _Place(found)
+
+
+def _full_address(selector: str) -> str:
+    try:
+        return str(PciAddress.parse(selector))
+    except ValueError:
+        return selector.strip()
+
+
+def _look(
+    observed: VgpuObserved, board: VgpuBoard, type_: VgpuType, parent: str | None
+) -> TypeRoom:
+    gpu = observed.find_gpu(board)
+    parents = list_free_parents(observed.host, board, type_, observed.claims)
+    if parent is not None:
+        parents = [p for p in parents if p.name == parent]
+    if gpu is not None and (refusal := _refuse_mode(gpu, type_)):
+        return TypeRoom(board, type_, Room(0, refusal))
+    if type_.is_mig_backed and gpu is not None:
+        return _look_for_instance(observed, board, type_, gpu, parents, parent)
+    room = measure_room(observed.host, board, type_, observed.claims)
+    if parent is not None and not parents and room.free:
+        room = Room(0, f"{parent} has a vGPU already, or offers none of it")
+    return TypeRoom(board, type_, room, None, parents)
+
+
+def _refuse_mode(gpu: Gpu, type_: VgpuType) -> str | None:
+    """Time-sliced and MIG-backed vGPUs never share a GPU: its MIG mode decides."""
+    if type_.is_mig_backed and not gpu.mig.current:
+        return f"it lives in a GPU instance, and MIG mode is off on {gpu}"
+    if gpu.mig.current and not type_.is_mig_backed:
+        return f"it is time-sliced, and MIG mode is on on {gpu}"
+    return None
+
+
+def _look_for_instance(
+    observed: VgpuObserved,
+    board: VgpuBoard,
+    type_: VgpuType,
+    gpu: Gpu,
+    offering: list[VgpuParent],
+    parent: str | None,
+) -> TypeRoom:
+    """In a GPU instance that is there, else in one that can be made."""
+    unused = [p for p in _list_unused(observed, board) if parent in (None, p.name)]
+    profile = next((p for p in gpu.profiles if p.id == type_.gpu_instance_profile_id), None)
+    if profile is None:
+        return TypeRoom(board, type_, Room(0, f"{gpu} has no GPU-instance profile for it"))
+    if not unused:
+        return TypeRoom(board, type_, Room(0, "each of its virtual functions has a vGPU"))
+    each = type_.max_per_gpu_instance or 1
+    there = _count_inside(observed, board, type_, gpu) if offering else 0
+    choices = list_choices([gpu], profile.name)
+    new = (1 if profile.remaining is None else profile.remaining) if choices else 0
+    free = min(len(unused), there + new * each)
+    if there:
+        return TypeRoom(board, type_, Room(free), None, offering)
+    if not choices:
+        reason = f"it lives in a {profile.name}, and there is no room for another one on {gpu}"
+        return TypeRoom(board, type_, Room(0, reason))
+    made = NewInstance(gpu, profile, choices[0].placement)
+    return TypeRoom(board, type_, Room(free), made, unused)
+
+
+def _count_inside(observed: VgpuObserved, board: VgpuBoard, type_: VgpuType, gpu: Gpu) -> int:
+    """How many more fit into GPU instances that are there: one size in each."""
+    there = 0
+    devices = observed.host.list_on(board.name)
+    for instance in gpu.instances:
+        if instance.profile_id != type_.gpu_instance_profile_id:
+            continue
+        inside = [board.find_type(d.type_id) for d in devices if d.gpu_instance_id == instance.id]
+        if all(t is None or t.framebuffer_bytes == type_.framebuffer_bytes for t in inside):
+            there += max(0, (type_.max_per_gpu_instance or 1) - len(inside))
+    # mediated devices do not say which instance they are in
+    return max(0, there - sum(_is_unplaced(d, board, type_) for d in devices))
+
+
+def _is_unplaced(device: VgpuDevice, board: VgpuBoard, type_: VgpuType) -> bool:
+    other = board.find_type(device.type_id)
+    same = other is not None and other.gpu_instance_profile_id == type_.gpu_instance_profile_id
+    return device.gpu_instance_id is None and same
+
+
+def _list_unused(observed: VgpuObserved, board: VgpuBoard) -> list[VgpuParent]:
+    taken = {device.parent for device in observed.host.devices}
+    taken |= {claim.parent for claim in observed.claims}
+    return [
+        parent
+        for parent in observed.host.list_parents(board.name)
+        if not parent.is_virtual_function or parent.name not in taken
+    ]
+
+
+def _explain_full(kind: VgpuType, rooms: Sequence[TypeRoom], place: _Place) -> VgpuNoRoomError:
+    where = place.parent or (
+        rooms[0].board.name if len(rooms) == 1 else f"any of {len(rooms)} GPUs"
+    )
+    reasons = [f"{room.board.name}: {room.room.reason}" for room in rooms if room.room.reason]
+    return VgpuNoRoomError(
+        f"cannot create {kind.name} on {where}",
+        why="; ".join(dict.fromkeys(reasons)) or "no parent has room for it",
+        hint="vgpumgr mdev types, vgpumgr mdev list",
+    )

@@ -1,0 +1,198 @@
+"""Steps on what is remembered of vGPUs: definitions, and taking over what others made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from vgpumgr.errors import ReadBackError
+from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuSpec
+from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState, find_record, make_inactive
+from vgpumgr.plan.vgpu_steps import VgpuWorld, describe_place
+
+
+def make_definition(spec: VgpuSpec, auto: bool) -> VgpuDefinition:
+    """The definition as mdevctl has it."""
+    return VgpuDefinition(spec.uuid, spec.parent, spec.type_id, auto, spec.attributes)
+
+
+@dataclass(frozen=True)
+class DefineVgpu:
+    """Writes down that a vGPU is to come back: for mdevctl as well, where it is a mediated device.
+
+    ``before``: the definition that there was, None if there was none.
+    """
+
+    spec: VgpuSpec
+    auto: bool
+    before: VgpuSpec | None = None
+    before_auto: bool = False
+    kind: ClassVar[str] = "mdev.define"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """What is defined, and what was."""
+        return {
+            **self.spec.as_dict(),
+            "auto": self.auto,
+            "before": self.before and self.before.as_dict(),
+            "before_auto": self.before_auto,
+        }
+
+    def describe(self) -> str:
+        """For people."""
+        when = "at boot" if self.auto else "when asked for"
+        return f"define vGPU {self.spec.type_name} {describe_place(self.spec)}, started {when}"
+
+    def do(self, world: VgpuWorld) -> None:
+        """Writes the definition, and reads it back."""
+        _define(world, self.spec, self.auto)
+        if self.spec.framework is Framework.MDEV:
+            wanted = make_definition(self.spec, self.auto)
+            if wanted not in world.vgpus.list_definitions():
+                raise ReadBackError(f"the definition of {self.spec.uuid} is not as it was written")
+
+    def undo(self, world: VgpuWorld) -> None:
+        """Puts back what there was."""
+        if self.before is not None:
+            _define(world, self.before, self.before_auto)
+        else:
+            _undefine(world, self.spec)
+
+    def observe(self, world: VgpuWorld) -> bool:
+        """Whether it is defined so."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        return record is not None and record.defined and record.auto == self.auto
+
+
+@dataclass(frozen=True)
+class UndefineVgpu:
+    """Takes a definition of ours away; the vGPU itself stays."""
+
+    spec: VgpuSpec
+    auto: bool
+    kind: ClassVar[str] = "mdev.undefine"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """What was defined."""
+        return {**self.spec.as_dict(), "auto": self.auto}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"forget the definition of vGPU {self.spec.type_name} {describe_place(self.spec)}"
+
+    def do(self, world: VgpuWorld) -> None:
+        """Removes it."""
+        _undefine(world, self.spec)
+
+    def undo(self, world: VgpuWorld) -> None:
+        """Writes it again."""
+        _define(world, self.spec, self.auto)
+
+    def observe(self, world: VgpuWorld) -> bool:
+        """Whether it is gone."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        return record is None or not record.defined
+
+
+@dataclass(frozen=True)
+class AdoptVgpu:
+    """Records a vGPU, or a definition, that somebody else made as ours. The host is not changed."""
+
+    spec: VgpuSpec
+    active: bool
+    defined: bool
+    auto: bool
+    iommu_group: int | None = None
+    kind: ClassVar[str] = "mdev.adopt"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of it."""
+        return {
+            **self.spec.as_dict(),
+            "active": self.active,
+            "defined": self.defined,
+            "auto": self.auto,
+            "iommu_group": self.iommu_group,
+        }
+
+    def describe(self) -> str:
+        """For people."""
+        return f"take over vGPU {self.spec.type_name} {describe_place(self.spec)}"
+
+    def do(self, world: VgpuWorld) -> None:
+        """Records it."""
+        world.vgpu_store.save_vgpu(
+            VgpuRecord(
+                self.spec,
+                VgpuState.ACTIVE if self.active else VgpuState.INACTIVE,
+                defined=self.defined,
+                auto=self.auto,
+                iommu_group=self.iommu_group,
+            )
+        )
+
+    def undo(self, world: VgpuWorld) -> None:
+        """Forgets it."""
+        world.vgpu_store.delete_vgpu(self.spec.uuid)
+
+    def observe(self, world: VgpuWorld) -> bool:
+        """Whether it is ours."""
+        return find_record(world.vgpu_store, self.spec.uuid) is not None
+
+
+@dataclass(frozen=True)
+class ForgetVgpu:
+    """Drops the record of a vGPU that is gone."""
+
+    spec: VgpuSpec
+    kind: ClassVar[str] = "mdev.forget"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """Which."""
+        return self.spec.as_dict()
+
+    def describe(self) -> str:
+        """For people."""
+        return f"forget vGPU {self.spec.type_name} {describe_place(self.spec)}, which is gone"
+
+    def do(self, world: VgpuWorld) -> None:
+        """Drops it; what is defined stays so."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        if record is not None and record.defined:
+            gone = make_inactive(record)
+            world.vgpu_store.save_vgpu(gone)
+        elif record is not None:
+            world.vgpu_store.delete_vgpu(self.spec.uuid)
+
+    def undo(self, world: VgpuWorld) -> None:
+        """Nothing: it is gone whether we know it or not."""
+
+    def observe(self, world: VgpuWorld) -> bool:
+        """Whether nothing is recorded as there."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        return record is None or not record.takes_room
+
+
+def _define(world: VgpuWorld, spec: VgpuSpec, auto: bool) -> None:
+    """The record first: with it, a crash leaves nothing that would not be ours."""
+    record = find_record(world.vgpu_store, spec.uuid) or VgpuRecord(spec, VgpuState.INACTIVE)
+    world.vgpu_store.save_vgpu(replace(record, spec=spec, defined=True, auto=auto))
+    if spec.framework is Framework.MDEV:
+        world.vgpus.write_definition(make_definition(spec, auto))
+
+
+def _undefine(world: VgpuWorld, spec: VgpuSpec) -> None:
+    if spec.framework is Framework.MDEV:
+        world.vgpus.remove_definition(spec.parent, spec.uuid)
+    record = find_record(world.vgpu_store, spec.uuid)
+    if record is None:
+        return
+    if record.takes_room:
+        world.vgpu_store.save_vgpu(replace(record, defined=False, auto=False))
+    else:
+        world.vgpu_store.delete_vgpu(spec.uuid)

@@ -1,0 +1,228 @@
+"""Steps on vGPUs, for both frameworks: create and delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from vgpumgr.errors import (
+    HelperDiedError,
+    HelperLateError,
+    VgpuBusyError,
+    VgpuForeignError,
+    VgpumgrError,
+    VgpuNoRoomError,
+    VgpuParentGoneError,
+    VgpuTakenError,
+    VgpuTypeNotFoundError,
+)
+from vgpumgr.mdev.control import VgpuControl
+from vgpumgr.model.vgpu import Framework, VgpuDevice, VgpuSpec
+from vgpumgr.plan.step import NothingDoneError
+from vgpumgr.plan.vgpu_record import (
+    VgpuInstance,
+    VgpuRecord,
+    VgpuState,
+    VgpuStore,
+    find_record,
+    make_inactive,
+)
+
+#: QEMU closes its devices a moment after libvirt has told that they are gone
+RELEASE_TIMEOUT_S = 15.0
+#: what is answered before anything was changed
+CERTAIN = (VgpuNoRoomError, VgpuParentGoneError, VgpuTakenError, VgpuTypeNotFoundError)
+
+
+class VgpuWorld(Protocol):
+    """What the steps need of an operation's world."""
+
+    @property
+    def vgpus(self) -> VgpuControl:
+        """The machine's vGPUs."""
+
+    @property
+    def vgpu_store(self) -> VgpuStore:
+        """Which of them are ours."""
+
+    def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Waits until the condition holds; False if it does not by then."""
+
+
+def describe_place(spec: VgpuSpec) -> str:
+    """Where it is: the function, or UUID and parent."""
+    if spec.framework is Framework.VENDOR_VFIO:
+        return f"on {spec.parent}"
+    return f"{spec.uuid} on {spec.parent}"
+
+
+@dataclass(frozen=True)
+class CreateVgpu:
+    """Creates a vGPU and sets its attributes; it is recorded as ours before the kernel is asked."""
+
+    spec: VgpuSpec
+    #: the attachment that it is made for
+    attachment: str | None = None
+    #: the GPU instance that the same plan made for it
+    instance: VgpuInstance | None = None
+    kind: ClassVar[str] = "mdev.create"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the specification: it names the vGPU before it exists."""
+        return {**self.spec.as_dict(), "attachment": self.attachment}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"create vGPU {self.spec.type_name} {describe_place(self.spec)}"
+
+    def do(self, world: VgpuWorld) -> None:
+        """Creates it and reads it back; what is somebody else's is left alone."""
+        before = find_record(world.vgpu_store, self.spec.uuid)
+        base = before or VgpuRecord(self.spec, VgpuState.CREATING)
+        record = replace(
+            base,
+            spec=self.spec,
+            state=VgpuState.CREATING,
+            attachment=self.attachment or base.attachment,
+            instance=self.instance or base.instance,
+        )
+        world.vgpu_store.save_vgpu(record)
+        try:
+            device = world.vgpus.create(self.spec)
+        except CERTAIN as error:
+            _forget(world.vgpu_store, record)
+            raise NothingDoneError(error) from error
+        active = replace(
+            record,
+            state=VgpuState.ACTIVE,
+            iommu_group=device.iommu_group,
+            gpu_instance_id=device.gpu_instance_id,
+            instance=record.instance or _find_shared(world, device),
+        )
+        world.vgpu_store.save_vgpu(active)
+
+    def undo(self, world: VgpuWorld) -> None:
+        """Removes it, unless it never was ours."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        if record is not None and record.takes_room:
+            _remove(world, record)
+
+    def observe(self, world: VgpuWorld) -> bool:
+        """Whether it is there, or recorded as about to be."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        return record is not None and record.takes_room
+
+
+def _find_shared(world: VgpuWorld, device: VgpuDevice) -> VgpuInstance | None:
+    """The GPU instance that was made for another vGPU of ours, if this one was put into it too."""
+    if device.gpu_instance_id is None:
+        return None
+    host = world.vgpus.read_host()
+    home = host.find_parent(device.parent)
+    for record in world.vgpu_store.list_vgpus():
+        parent = host.find_parent(record.spec.parent)
+        same_gpu = home is not None and parent is not None and parent.board == home.board
+        if same_gpu and record.gpu_instance_id == device.gpu_instance_id and record.instance:
+            return record.instance
+    return None
+
+
+@dataclass(frozen=True)
+class DeleteVgpu:
+    """Removes a vGPU of ours. A definition stays."""
+
+    spec: VgpuSpec
+    kind: ClassVar[str] = "mdev.delete"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the specification, so that undoing can create it again."""
+        return self.spec.as_dict()
+
+    def describe(self) -> str:
+        """For people."""
+        return f"delete vGPU {self.spec.type_name} {describe_place(self.spec)}"
+
+    def do(self, world: VgpuWorld) -> None:
+        """Waits until nobody has it open, then removes it.
+
+        The record must still say that this vGPU is ours: on a virtual function, another one may have
+        taken its place since.
+        """
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        if record is None or not record.takes_room:
+            self._check_gone(world)
+            return
+        self._await_release(world, record)
+        _remove(world, record)
+
+    def undo(self, world: VgpuWorld) -> None:
+        """Creates it again."""
+        if self.observe(world):
+            CreateVgpu(self.spec).do(world)
+
+    def observe(self, world: VgpuWorld) -> bool:
+        """Whether it is gone."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        return record is None or not record.takes_room
+
+    def _check_gone(self, world: VgpuWorld) -> None:
+        """Nothing of ours is there. With mediated devices the UUID tells whose it is."""
+        if self.spec.framework is Framework.MDEV and world.vgpus.find_device(self.spec):
+            raise VgpuForeignError(
+                f"cannot {self.describe()}",
+                why="it is not ours any more",
+                hint=f"vgpumgr mdev adopt {self.spec.uuid}",
+            )
+
+    def _await_release(self, world: VgpuWorld, record: VgpuRecord) -> None:
+        held_by: tuple[str, ...] = ()
+
+        def is_free() -> bool:
+            nonlocal held_by
+            held_by = list_holders(world.vgpus, record)
+            return not held_by
+
+        if not world.wait(is_free, RELEASE_TIMEOUT_S):
+            error: VgpumgrError = VgpuBusyError(
+                f"cannot {self.describe()}",
+                why="somebody has it open",
+                held_by=held_by,
+                hint="shut the VM down or detach the device, then repeat",
+            )
+            raise NothingDoneError(error)
+
+
+def list_holders(vgpus: VgpuControl, record: VgpuRecord) -> tuple[str, ...]:
+    """Who has a vGPU of ours open, also where it has been removed from under him."""
+    device = vgpus.find_device(record.spec)
+    if device is not None:
+        return vgpus.list_holders(device)
+    if record.state is not VgpuState.RELEASING or record.iommu_group is None:
+        return ()
+    if any(other.iommu_group == record.iommu_group for other in vgpus.read_host().devices):
+        return ()  # the group's number was given away: it is released
+    return vgpus.list_group_holders(record.iommu_group)
+
+
+def _remove(world: VgpuWorld, record: VgpuRecord) -> None:
+    """Until it is really gone, its record says so: its room is not given away."""
+    world.vgpu_store.save_vgpu(replace(record, state=VgpuState.RELEASING))
+    try:
+        world.vgpus.delete(record.spec)
+    except (HelperLateError, HelperDiedError):
+        raise  # it may yet go
+    except VgpumgrError:
+        world.vgpu_store.save_vgpu(record)
+        raise
+    _forget(world.vgpu_store, record)
+
+
+def _forget(store: VgpuStore, record: VgpuRecord) -> None:
+    """What is defined comes back; anything else is forgotten."""
+    if record.defined:
+        store.save_vgpu(make_inactive(record))
+    else:
+        store.delete_vgpu(record.spec.uuid)

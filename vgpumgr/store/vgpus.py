@@ -1,0 +1,60 @@
+"""Which vGPUs are ours: one small file in the state directory, replaced as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from vgpumgr.errors import StoreError
+from vgpumgr.model.codec import decode, encode
+from vgpumgr.plan.vgpu_record import VgpuRecord
+from vgpumgr.store.files import pack_rows, replace_file, unpack_rows
+
+_FORMAT = 1
+VGPUS_FILE = "vgpus.json"
+
+
+class VgpuFile:
+    """See ``VgpuStore``."""
+
+    def __init__(self, path: Path, boot_id: str) -> None:
+        self.path = path
+        self._boot_id = boot_id
+
+    def list_vgpus(self) -> Sequence[VgpuRecord]:
+        """All, in the order in which they were first written. Raises StoreError."""
+        try:
+            rows = unpack_rows("vgpus", _FORMAT, self.path.read_text(encoding="utf-8"))
+            return tuple(decode(VgpuRecord, row) for row in rows)
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._unusable(error) from error
+
+    def save_vgpu(self, record: VgpuRecord) -> None:
+        """Writes one with the present boot, in the place of the one with the same UUID."""
+        stamped = replace(record, boot=self._boot_id)
+        known = {known.spec.uuid: known for known in self.list_vgpus()}
+        known[record.spec.uuid] = stamped
+        self._write(tuple(known.values()))
+
+    def delete_vgpu(self, uuid: str) -> None:
+        """Forgets one; absent is no error."""
+        known = self.list_vgpus()
+        left = tuple(record for record in known if record.spec.uuid != uuid)
+        if left != known:
+            self._write(left)
+
+    def _write(self, records: tuple[VgpuRecord, ...]) -> None:
+        try:
+            replace_file(self.path, pack_rows("vgpus", _FORMAT, encode(records)))
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> StoreError:
+        return StoreError(
+            "cannot use the record of vGPUs",
+            cause=f"{self.path}: {error}",
+            hint=f"look at it, move it away, then vgpumgr mdev adopt each vGPU: {self.path}",
+        )
