@@ -207,6 +207,14 @@ class Attack:
         if succeeded and has is had:
             found.append(f"acknowledged, but {name} {'has' if has else 'lacks'} a slice")
         self.tally.wrong += [f"{where}: {text}" for text in found]
+        if found:
+            self.tally.wrong += self._list_evidence()
+
+    def _list_evidence(self) -> list[str]:
+        """The end of the journal, and what the daemon said."""
+        journal = (self._daemon.state / "journal").read_text(errors="replace").splitlines()
+        told = [json.dumps(event) for _, event in self._daemon.heard]
+        return [*journal[-40:], *told[-40:]]
 
     def _list_wrong(self) -> list[str]:
         try:
