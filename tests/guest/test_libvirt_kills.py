@@ -1,4 +1,4 @@
-"""libvirtd killed in the middle of attaches and detaches, a few times; docs/recovery.md says how for hundreds."""
+"""libvirtd killed amid attaches and detaches, a few times; docs/recovery.md has the command for hundreds."""
 
 from __future__ import annotations
 

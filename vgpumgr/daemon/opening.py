@@ -12,6 +12,7 @@ from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.numa import read_cpu_nodes
 from vgpumgr.mdev.control import HostVgpus
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
@@ -52,8 +53,9 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             boot_id=boot_id,
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
-            list_late_gpus=lambda: list_late_gpus(machine),
+            read_cpu_nodes=lambda: read_cpu_nodes(machine),
             vgpus=vgpus,
             vgpu_store=VgpuFile(machine.state_dir / VGPUS_FILE, boot_id),
+            list_late_gpus=lambda: list_late_gpus(machine),
         )
         yield parts, store
