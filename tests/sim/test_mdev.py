@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.vgpu_machine import MDEVS, UUID, VgpuMachine, vgpu_machine
 from vgpumgr.errors import (
+    PlanOutdatedError,
     ReadBackError,
     RolledBackError,
     UsageError,
@@ -365,3 +366,55 @@ def test_cycles_leave_nothing_behind(t4: VgpuMachine) -> None:
     ended = [event["event"] for event in t4.read_journal()]
     assert ended.count("begin") == ended.count("end")
     assert json.loads((t4.directory / "host/state/vgpus.json").read_text())["vgpus"] == []
+
+
+VGPU_LAYOUT = """schema: vgpumgr/mig-layout/v1
+layouts:
+  both:
+    - gpus: 0
+      vgpus: {L40S-12C: 2}
+    - gpus: 2
+      instances: [1g.24gb+gfx]
+      vgpus: {DC-1-2Q: 2}
+  other:
+    - gpus: 0
+      vgpus: {L40S-24C: 1}
+"""
+
+
+def test_a_layout_of_instances_and_vgpus_is_one_change(l40s: VgpuMachine) -> None:
+    l40s.disable_functions("0000:d8:00.0")
+    l40s.call("set_mig_mode", gpu="2", enabled=True)
+    l40s.enable_functions("0000:d8:00.0")
+    asked = {"text": VGPU_LAYOUT, "source": "both.yaml", "name": "both"}
+    # the last vGPU is refused: everything before it is undone, GPU instances as well
+    l40s.write(".sim/fault", "fail */0000:d8:00.5/nvidia/current_vgpu_type EIO")
+    with pytest.raises(RolledBackError):
+        l40s.call("apply_layout", **asked)
+    assert l40s.call("list_vgpus").vgpus == []
+    assert l40s.call("list_mig_instances").instances == []
+
+    done = l40s.call("apply_layout", **asked)
+    kinds = [step.kind for step in done.steps]
+    assert kinds == ["mig.gi.create", "mig.ci.create", *["mdev.create"] * 4]
+    assert l40s.call("assert_layout", **asked).matches
+    again = l40s.call("plan_layout", **asked)
+    assert (again.steps, again.cost.kept) == ([], 1)
+    assert all(v.defined and v.auto for v in l40s.call("list_vgpus").vgpus)
+
+    for dialect in ("vgpumgr", "vgpu-device-manager"):
+        file = l40s.call("export_layout", dialect=dialect, label="now", placements=True).file
+        now = l40s.call("plan_layout", text=json.dumps(file), source="now.json")
+        assert now.steps == [], dialect
+
+    plan = l40s.call("plan_layout", **{**asked, "name": "other"})
+    assert plan.destructive
+    assert (plan.cost.vgpu_deletes, plan.cost.vgpu_creates) == (2, 1)
+    saved = plan.model_dump_json(by_alias=True)
+    l40s.call("delete_vgpu", vgpu="3a:00.5")
+    with pytest.raises(PlanOutdatedError):
+        l40s.call("apply_layout", text=saved, source="saved.json")
+    fresh = l40s.call("plan_layout", **{**asked, "name": "other"}).model_dump_json(by_alias=True)
+    l40s.call("apply_layout", text=fresh, source="saved.json")
+    names = sorted(v.type for v in l40s.call("list_vgpus").vgpus if v.gpu_index == 0)
+    assert names == ["NVIDIA L40S-24C"]

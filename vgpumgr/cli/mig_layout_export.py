@@ -19,6 +19,7 @@ class Dialect(StrEnum):
 
     OWN = "vgpumgr"
     MIG_PARTED = "mig-parted"
+    VGPU_DM = "vgpu-device-manager"
 
 
 def command(

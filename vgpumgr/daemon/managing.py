@@ -29,6 +29,7 @@ from vgpumgr.daemon.vgpu_documents import (
     VgpuListDocument,
     VgpuTypesDocument,
 )
+from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
 from vgpumgr.daemon.vgpu_owners import AllOwners
 from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.errors import (
@@ -59,7 +60,8 @@ class ManagingApplication(Application):
         metrics: MetricsService,
     ) -> None:
         owners = AllOwners(store, service.parts)
-        super().__init__(machine, nvml, owners=owners, run_layout=self._apply_layout)
+        vgpus = VgpuLayouts(service.parts)
+        super().__init__(machine, nvml, owners, self._apply_layout, vgpus)
         self._service = service
         self._metrics = metrics
         self._recovery = Recovery(service.parts)
