@@ -125,7 +125,11 @@ class GuestLab:
         """One of the two shells of a running domain."""
         key = (name, port)
         if key not in self._shells:
-            self._shells[key] = GuestShell(self.directory / name / f"shell.{port}")
+            try:
+                self._shells[key] = GuestShell(self.directory / name / f"shell.{port}")
+            except OSError as error:
+                error.add_note(f"console of {name}:\n{self.console(name)[-4000:]}")
+                raise
         return self._shells[key]
 
     def forget_shells(self, name: str) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,7 +49,9 @@ class PrivateLibvirtd:
         for directory in PRIVATE:
             (self.scratch / directory).mkdir(parents=True, exist_ok=True)
         etc = self.scratch / "etc/libvirt"
-        (etc / "libvirtd.conf").write_text('auth_unix_rw = "none"\n')
+        # a host of its own, so that domains may migrate between two of them
+        host = f'auth_unix_rw = "none"\nhost_uuid = "{uuid.uuid4()}"\n'
+        (etc / "libvirtd.conf").write_text(host)
         (etc / "qemu.conf").write_text(
             f'user = "{self.qemu[0]}"\ngroup = "{self.qemu[1]}"\n'
             'security_driver = "none"\nremember_owner = 0\n'
@@ -89,12 +93,21 @@ class PrivateLibvirtd:
         (self.scratch / "hold").unlink()
         self.wait_ready()
 
-    def _kill(self) -> None:
-        pid_inside = int((self.scratch / "libvirtd.pid").read_text())
+    def send(self, number: int) -> bool:
+        """Send libvirtd a signal; one that ends is started again at once. Whether one was there to get it."""
+        try:
+            pid_inside = int((self.scratch / "libvirtd.pid").read_text())
+        except (OSError, ValueError):
+            return False
         assert self._process is not None
         for pid in descendants(self._process.pid):
             if innermost_pid(pid) == pid_inside:
-                os.kill(pid, 9)
+                os.kill(pid, number)
+                return True
+        return False
+
+    def _kill(self) -> None:
+        self.send(signal.SIGKILL)
 
     def stop(self) -> None:
         """End libvirtd and all its domains."""

@@ -31,7 +31,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.note import rebuild_record
+from vgpumgr.plan.note import rebuild_records
 from vgpumgr.plan.record import Transport
 from vgpumgr.store.attachments import SqliteAttachments
 
@@ -130,9 +130,8 @@ def test_shut_off_vm_gets_devices_and_gives_all_of_it_back(scene: Scene, machine
     vm = scene.hypervisor.read_vm("vm01")
     assert vm.config is not None
     assert set(vm.config.own_aliases()) == {ring_alias(id_), control_alias(id_)}
-    assert vm.note is not None
-    assert (vm.note.id, vm.note.profile) == (id_, PROFILE)
-    assert (rebuild_record(vm),) == scene.store.list_attachments(), "libvirt alone knows all of it"
+    assert [(note.id, note.profile) for note in vm.notes] == [(id_, PROFILE)]
+    assert rebuild_records(vm) == scene.store.list_attachments(), "libvirt alone knows all of it"
     assert Recovery(scene.service.parts).diff().drift == []
     assert scene.channels.specs[id_].memory_bytes == 64 << 20
     kinds = [step.kind for step in done.plan.steps]
@@ -303,7 +302,7 @@ def test_edited_meanwhile_is_planned_anew(scene: Scene, monkeypatch: pytest.Monk
     assert "edited by another" in scene.xml("vm01", "--inactive")
     assert len(scene.store.list_attachments()) == 1
     assert len(next(iter(scene.nvml.gpus.values())).instances) == 1
-    assert scene.hypervisor.read_vm(uuid).note is not None
+    assert scene.hypervisor.read_vm(uuid).notes
 
 
 def test_libvirt_down(scene: Scene) -> None:

@@ -125,8 +125,8 @@ def do_recover(world: World) -> dict[str, Any]:
 
     document = world.recovery.recover(Policy())
     return {
-        "actions": [action.model_dump() for action in document.actions],
-        "drift": [drift.model_dump() for drift in document.drift],
+        "actions": [action.as_data() for action in document.actions],
+        "drift": [drift.as_data() for drift in document.drift],
         "unchanged": changes == world.changes and before == fingerprint(world.root),
     }
 

@@ -160,7 +160,7 @@ def history(root: Path) -> None:
     refused = LibvirtError("refused")
     for vm, act in (
         ("vm03", attach("vm03")),
-        ("vm02", fail("hypervisor", "set_note config", refused)),
+        ("vm02", fail("hypervisor", "set_notes config", refused)),
         ("vm02", attach("vm02")),
         ("vm01", attach("vm01")),
         ("vm03", detach("vm03")),

@@ -167,7 +167,7 @@ class Simulation:
                 ("hypervisor", "attach_device config", LibvirtError("refused")),
                 ("hypervisor", "attach_device live", LibvirtError("refused")),
                 ("hypervisor", "detach_device config", LibvirtError("refused")),
-                ("hypervisor", "set_note config", LibvirtError("refused")),
+                ("hypervisor", "set_notes config", LibvirtError("refused")),
             ]
         )
         fails = getattr(self.world, part).fail
@@ -248,6 +248,10 @@ class Simulation:
     def _reboot(self) -> None:
         self.history.append("reboot")
         self.boot += 1
+        for uuid, _instance in self.strangers:
+            if not any(r.gpu == uuid and r.mig_mode_enabled for r in self.kept.values()):
+                # a detach left the mode to whoever used it, and said so: it is nobody's any more
+                self.modes[uuid] = True
         self.strangers.clear()
         self.world.reboot()
         self.world = self._start()
@@ -286,7 +290,7 @@ class Simulation:
             for domain in (machine.config, machine.live):
                 if domain is not None and domain.own_aliases():
                     yield f"{machine.name} has {domain.own_aliases()}"
-            if machine.note is not None:
+            if machine.notes:
                 yield f"{machine.name} has a note"
             if machine.name == "vm03" and machine.config and machine.config.has_serial_controller:
                 yield "vm03 has a controller more"

@@ -6,7 +6,7 @@ Every change goes through a *point* before and after it, where the process may b
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from vgpumgr.domain.devices import Controller
 from vgpumgr.domain.document import document_digest
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
-from vgpumgr.domain.metadata import AttachmentNote
+from vgpumgr.domain.metadata import AttachmentNote, read_notes, write_notes
 from vgpumgr.errors import HelperLateError
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.store.attachments import SqliteAttachments
@@ -56,8 +56,8 @@ def parse_domain(xml: str) -> Domain:
 
 
 @lru_cache(maxsize=4096)
-def parse_note(xml: str) -> AttachmentNote:
-    return AttachmentNote.from_xml(xml)
+def parse_notes(xml: str) -> tuple[AttachmentNote, ...]:
+    return read_notes(xml)
 
 
 _RENDERED: dict[int, tuple[Domain, str, str]] = {}
@@ -103,8 +103,8 @@ class SavedNvml(FakeNvml):
 
     def destroy_gpu_instance(self, gpu, gpu_instance_id):  # type: ignore[no-untyped-def]
         super().destroy_gpu_instance(gpu, gpu_instance_id)
-        if not self.gpus[gpu].instances:
-            self._next = 100
+        if not any(i.id > 100 for each in self.gpus.values() for i in each.instances):
+            self._next = 100  # ids are used again, as by the driver
 
 
 class SavedHypervisor(FakeHypervisor):
@@ -122,7 +122,7 @@ class SavedHypervisor(FakeHypervisor):
             live=machine.live,
             config=machine.config,
             digest=render(shown)[1],
-            note=machine.note,
+            notes=machine.notes,
         )
 
     def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
@@ -143,11 +143,12 @@ class SavedHypervisor(FakeHypervisor):
         self.world.save()
         self.world.point(f"after detach_device {scope}")
 
-    def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
-        self.world.point("before set_note")
-        super().set_note(uuid, note and AttachmentNote.from_xml(note.to_xml()), scope)
+    def set_notes(self, uuid: str, notes: Sequence[AttachmentNote], scope: Scope) -> None:
+        self.world.point("before set_notes")
+        text = write_notes(notes)
+        super().set_notes(uuid, read_notes(text) if text else (), scope)
         self.world.save()
-        self.world.point("after set_note")
+        self.world.point("after set_notes")
 
 
 class SavedChannels(FakeChannels):
@@ -261,7 +262,7 @@ class World:
                     m.name,
                     m.config and render(m.config)[0],
                     m.live and render(m.live)[0],
-                    m.note and m.note.to_xml(),
+                    write_notes(m.notes),
                 )
                 for m in self.hypervisor.machines.values()
             },
@@ -281,9 +282,9 @@ class World:
                 uuid,
                 config and parse_domain(config),
                 live and parse_domain(live),
-                note and parse_note(note),
+                parse_notes(notes) if notes else (),
             )
-            for uuid, (name, config, live, note) in state["machines"].items()
+            for uuid, (name, config, live, notes) in state["machines"].items()
         }
         self.channels.running = state["running"]
         self.channels.next_memory = state["next_memory"]

@@ -22,6 +22,9 @@ NATIVE = ROOT / "vgpumgr/sim/native"
 LIBRARY = ROOT / "vgpumgr/_lib/sim/libnvidia-ml.so.1"
 TOOL = ROOT / "vgpumgr/_lib/bin/vgpumgr-simstate"
 
+GPU_MACHINES = [n for n in machines.known_machines() if machines.load_machine(n).gpus]
+MIG_MACHINES = [n for n in GPU_MACHINES if all(g.mig for g in machines.load_machine(n).gpus)]
+
 _CLIENT = """
 import ctypes, os, sys
 library, gpu, gi, ci, memory, busy = sys.argv[1], *map(int, sys.argv[2:])

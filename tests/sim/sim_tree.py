@@ -13,6 +13,7 @@ import pytest
 from vgpumgr.sim import machine as machines
 from vgpumgr.sim.hostfiles import build_tree
 from vgpumgr.sim.pcibus import Asleep
+from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, Link, Node
 from vgpumgr.sim.writefaults import WriteFaults
 
@@ -23,7 +24,7 @@ class SimFiles:
     def __init__(self, name: str, directory: Path) -> None:
         self.directory = directory
         machine = machines.running_machine(name)
-        self.tree = build_tree(machine, "boot", directory, WriteFaults())
+        self.tree = build_tree(machine, "boot", directory, WriteFaults(), Sleepers())
 
     def resolve(self, path: str) -> str:
         """The path without links."""

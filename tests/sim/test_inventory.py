@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.sim import nvml_support as support
 from vgpumgr.errors import (
     MigInstanceNotFoundError,
     NoRoomError,
@@ -28,15 +29,15 @@ from vgpumgr.mig.instances import (
     ensure_mig_mode,
     observe_slice,
 )
-from vgpumgr.mig.placement import choose_placement
 from vgpumgr.mig.rules import Occupancy
+from vgpumgr.mig.seats import choose_seats
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.slice import Slice
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.sim.fuse import write_snapshot
-from vgpumgr.sim.machine import create_machine, known_machines, load_machine
+from vgpumgr.sim.machine import create_machine, load_machine
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
 
@@ -78,7 +79,7 @@ def observe(nvml: NvmlClient, index: int = 0) -> Gpu:
 def carve(nvml: NvmlClient, name: str, index: int = 0) -> Slice:
     """As attach does it: choose, turn MIG on if needed, create."""
     wanted = MigProfileName.parse(name)
-    choice = choose_placement([observe(nvml, index)], wanted)
+    choice = choose_seats([observe(nvml, index)], wanted, 1)[0].choice
     ensure_mig_mode(nvml, choice.gpu, True)
     return create_slice(
         nvml, choice.gpu.uuid, choice.profile, choice.placement, wanted.compute_slices
@@ -101,7 +102,7 @@ def ask(*words: str) -> Any:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("name", known_machines())
+@pytest.mark.parametrize("name", support.MIG_MACHINES)
 def test_every_machine_is_listed_as_its_data_file_says(start: Start, name: str) -> None:
     machine = start(name)
     with NvmlClient(machine) as nvml:

@@ -85,7 +85,7 @@ def test_attributes_of_types(t4: VgpuMachine) -> None:
     row = rows["GRID T4-2A"]
     assert (row.id, row.framebuffer_bytes, row.heads) == ("nvidia-226", 2 << 30, 1)
     assert (row.max_instances, row.frame_rate_limit) == (8, 60)
-    assert row.resolution.model_dump() == {"width": 1280, "height": 1024}
+    assert row.resolution.as_data() == {"width": 1280, "height": 1024}
 
 
 def test_one_size_on_a_gpu_and_who_says_so(t4: VgpuMachine) -> None:
@@ -399,11 +399,11 @@ def test_a_layout_of_instances_and_vgpus_is_one_change(l40s: VgpuMachine) -> Non
     plan = l40s.call("plan_layout", **{**asked, "name": "other"})
     assert plan.destructive
     assert (plan.cost.vgpu_deletes, plan.cost.vgpu_creates) == (2, 1)
-    saved = plan.model_dump_json(by_alias=True)
+    saved = json.dumps(plan.as_data())
     l40s.call("delete_vgpu", vgpu="3a:00.5")
     with pytest.raises(PlanOutdatedError):
         l40s.call("apply_layout", text=saved, source="saved.json")
-    fresh = l40s.call("plan_layout", **{**asked, "name": "other"}).model_dump_json(by_alias=True)
+    fresh = json.dumps(l40s.call("plan_layout", **{**asked, "name": "other"}).as_data())
     l40s.call("apply_layout", text=fresh, source="saved.json")
     names = sorted(v.type for v in l40s.call("list_vgpus").vgpus if v.gpu_index == 0)
     assert names == ["NVIDIA L40S-24C"]

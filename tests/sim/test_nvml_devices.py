@@ -45,7 +45,7 @@ def test_the_machines_there_should_be() -> None:
     assert {"dgx-a100", "hgx-h100", "a30-pair", "rtx-pro-6000"} <= set(known_machines())
 
 
-@pytest.mark.parametrize("name", known_machines())
+@pytest.mark.parametrize("name", support.GPU_MACHINES)
 def test_identity(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = load_machine(name)
     with support.running(name, tmp_path, monkeypatch), support.nvml() as nvml:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim import nvml_support as support
-from vgpumgr.sim.machine import known_machines, load_machine
+from vgpumgr.sim.machine import load_machine
 
 pytestmark = pytest.mark.native
 
@@ -40,7 +40,7 @@ def _run(*command: str | Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
-@pytest.mark.parametrize("name", known_machines())
+@pytest.mark.parametrize("name", support.MIG_MACHINES)
 def test_gpustat_shows_the_machine(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simstate: Path
 ) -> None:
@@ -90,7 +90,7 @@ def test_nvitop_shows_gpus_mig_devices_and_processes(
         assert str(client.pid) in once
 
 
-@pytest.mark.parametrize("name", known_machines())
+@pytest.mark.parametrize("name", support.MIG_MACHINES)
 def test_c_client_walks_the_mig_interface(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walk: Path
 ) -> None:

@@ -21,8 +21,9 @@ def make_bus() -> PciBus:
     return PciBus.of(
         [
             Function(GPU, 0x10DE, 0x20B2, 0x10DE, 0x1463, 0x030200, 3, 12, "nvidia",
-                     sriov=Sriov(20, 0x20B2, 4, 1, configurable=False)),
-            Function(NIC, 0x15B3, 0x101B, 0x15B3, 0x7, 0x020700, 1, 30, "mlx5_core", sriov=Sriov(4, 0x101C)),
+                     sriov=Sriov(20, 0x20B2, 4, 1, configurable=False, vf_driver="nvidia")),
+            Function(NIC, 0x15B3, 0x101B, 0x15B3, 0x7, 0x020700, 1, 30, "mlx5_core",
+                     sriov=Sriov(4, 0x101C, vf_driver="mlx5_core")),
         ]
     )  # fmt: skip
 

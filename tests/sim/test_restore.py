@@ -20,7 +20,13 @@ from vgpumgr.mig.layout.target import TargetInstance
 from vgpumgr.model.identity import MigUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.slice import Backend, MigInstanceRef
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState, Transport
+from vgpumgr.plan.record import (
+    AttachmentRecord,
+    AttachmentState,
+    ChannelPart,
+    MigPart,
+    Transport,
+)
 from vgpumgr.sim.machine import boot_state
 
 pytestmark = pytest.mark.native
@@ -47,15 +53,14 @@ def record_attachment(rig: LayoutRig, profile: str, place: Placement) -> Attachm
         vm_uuid="11111111-1111-4111-8111-111111111111",
         gpu=gpu.uuid,
         profile=profile,
-        gpu_profile_id=row.id,
-        placement=place,
         memory_bytes=row.memory_bytes,
         backend=Backend.FORWARD,
-        transport=Transport.AUTO,
         created_s=1.0,
         state=AttachmentState.ATTACHED,
-        mig=MigInstanceRef(made.id, compute.id, place, compute.uuid),
-        qemu_owner=(64055, 108),
+        mig_part=MigPart(
+            row.id, place, ref=MigInstanceRef(made.id, compute.id, place, compute.uuid)
+        ),
+        channel=ChannelPart(Transport.AUTO, (64055, 108)),
     )
     rig.parts.store.save_attachment(record)
     return record
@@ -161,7 +166,7 @@ def test_a_slice_with_another_uuid_is_bound_anew(rig: LayoutRig) -> None:
     stale = dataclasses.replace(
         record.mig, uuid=MigUuid("MIG-00000000-0000-5000-8000-000000000000")
     )
-    rig.parts.store.save_attachment(dataclasses.replace(record, mig=stale))
+    rig.parts.store.save_attachment(record.with_mig(ref=stale))
     document = restore(rig.parts)
     assert document.problems == []
     (now,) = rig.parts.store.list_attachments()

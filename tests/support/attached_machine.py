@@ -46,7 +46,7 @@ class Attached:
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         """An operation's document as plain data."""
         document = getattr(self.application, operation)(**params)
-        data: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
+        data: dict[str, Any] = document.as_data()
         return data
 
 

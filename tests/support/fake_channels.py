@@ -55,6 +55,16 @@ class FakeChannels:
         if server := self._servers.pop(channel_id, None):
             server.close()
 
+    def restart_worker(self, channel_id: str) -> None:
+        self._enter("restart_worker")
+        status = self.running[channel_id]
+        self.running[channel_id] = replace(
+            status,
+            worker_ready=not self.never_ready,
+            worker_failed=self.never_ready,
+            problem="no CUDA device" if self.never_ready else None,
+        )
+
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         self._enter("set_memory")
         if channel_id not in self.running:
@@ -75,6 +85,9 @@ class FakeChannels:
     def _listen(self, spec: ChannelSpec) -> None:
         path = Path(self.paths(spec.id).ring)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not spec.ring:
+            return
+        path.unlink(missing_ok=True)
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(path))
         server.listen()

@@ -25,7 +25,7 @@ class Machine:
     uuid: str
     config: Domain | None
     live: Domain | None = None
-    note: AttachmentNote | None = None
+    notes: tuple[AttachmentNote, ...] = ()
 
 
 class FakeHypervisor:
@@ -64,9 +64,9 @@ class FakeHypervisor:
         if scope is Scope.CONFIG or self.guest_releases:
             self._change(uuid, scope, field, lambda old: tuple(d for d in old if d != device))
 
-    def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
-        self._enter(f"set_note {scope}")
-        self.machines[uuid].note = note
+    def set_notes(self, uuid: str, notes: Sequence[AttachmentNote], scope: Scope) -> None:
+        self._enter(f"set_notes {scope}")
+        self.machines[uuid].notes = tuple(notes)
 
     def read_qemu_owner(self) -> tuple[int, int] | None:
         return None
@@ -74,7 +74,7 @@ class FakeHypervisor:
     def snapshot(self) -> object:
         """All that a roll-back must restore."""
         return {
-            m.uuid: (m.config and m.config.to_xml(), m.live and m.live.to_xml(), m.note)
+            m.uuid: (m.config and m.config.to_xml(), m.live and m.live.to_xml(), m.notes)
             for m in self.machines.values()
         }
 
@@ -92,7 +92,7 @@ class FakeHypervisor:
             live=machine.live,
             config=machine.config,
             digest=document_digest(shown.to_xml()),
-            note=machine.note,
+            notes=machine.notes,
         )
 
     def _get(self, uuid: str, scope: Scope) -> Domain:

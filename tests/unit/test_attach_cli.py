@@ -44,7 +44,7 @@ class Cli:
             document = getattr(service, operation)(params["selector"])
         else:
             document = getattr(service, operation)()
-        return document.model_dump(mode="json", by_alias=True)  # type: ignore[no-any-return]
+        return document.as_data()  # type: ignore[no-any-return]
 
     def run(self, *words: str) -> str:
         options = GlobalOptions()

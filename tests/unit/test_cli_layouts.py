@@ -19,6 +19,7 @@ from tests.support.fake_nvml import FakeNvml
 from vgpumgr.cli import layout_text
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.daemon.application import Application
+from vgpumgr.daemon.documents import make_adapter
 from vgpumgr.daemon.layout_documents import (
     LayoutAssertDocument,
     LayoutFileDocument,
@@ -285,5 +286,5 @@ def test_a_lost_gpu_and_a_board_without_mig(cli: ChangingCli) -> None:
     ids=lambda d: d.__name__,
 )
 def test_schemas(document: Any, golden: Golden) -> None:
-    schema = document.model_json_schema(by_alias=True, mode="serialization")
+    schema = make_adapter(document).json_schema(mode="serialization")
     golden(f"schema/{document.__name__}.json", json.dumps(schema, indent=1) + "\n")

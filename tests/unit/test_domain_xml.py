@@ -27,7 +27,7 @@ from vgpumgr.domain.devices import (
 )
 from vgpumgr.domain.document import document_digest, parse_document, render_element
 from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.metadata import AttachmentNote
+from vgpumgr.domain.metadata import AttachmentNote, AttachmentNotes
 from vgpumgr.domain.slots import check_config, check_live, free_conventional_slots
 from vgpumgr.errors import DocumentError
 
@@ -152,6 +152,7 @@ def nested_values(declaration: Declaration) -> list[Any]:
         HostPciAddress: HostPciAddress(bus=0x3B, function=4),
         Controller: Controller(type="pci", index=3, model="pcie-root-port"),
         Shmem: Shmem(name="n", model="ivshmem-plain"),
+        AttachmentNote: AttachmentNote(id="a", number=1),
         Channel: Channel(type="pty", target_type="virtio"),
         PciHostdev: PciHostdev(managed=True, source=HostPciAddress(bus=1)),
         MdevHostdev: MdevHostdev(uuid="6f1c2a2e-58d1-4c0e-9a55-3d4f0f6f8b11"),
@@ -174,6 +175,7 @@ def minimal(cls: type[Element]) -> Element:
         GuestPciAddress: GuestPciAddress(),
         HostPciAddress: HostPciAddress(),
         AttachmentNote: AttachmentNote(id="a"),
+        AttachmentNotes: AttachmentNotes(),
     }
     return made[cls]
 
@@ -202,7 +204,7 @@ def test_every_declaration_is_read_as_it_was_written(d: Declaration) -> None:
         seen.add(text)
         if isinstance(element, Domain):
             check_schema(element.to_element())
-        elif d.owner not in (GuestPciAddress, HostPciAddress, AttachmentNote):
+        elif d.owner not in (GuestPciAddress, HostPciAddress, AttachmentNote, AttachmentNotes):
             check_schema(put_into_domain(element))
     assert len(seen) == len(set(map(str, sample_values(d)))), "the value is not in the document"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sqlite3
 import tempfile
 import threading
+import zlib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -27,12 +29,24 @@ from vgpumgr.errors import (
     StoreTooNewError,
     VgpumgrError,
 )
+from vgpumgr.model.codec import encode
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.mig import Placement
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend, MigInstanceRef
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.journal import Journal
-from vgpumgr.plan.record import AddedController, AttachmentRecord, AttachmentState, Transport
+from vgpumgr.plan.record import (
+    AddedController,
+    AttachmentRecord,
+    AttachmentState,
+    ChannelPart,
+    HostDevice,
+    HostDeviceKind,
+    MigPart,
+    Transport,
+    decode_record,
+)
 from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan
 from vgpumgr.store.attachments import SqliteAttachments
 from vgpumgr.store.database import MIGRATIONS
@@ -45,18 +59,15 @@ RECORD = AttachmentRecord(
     vm_uuid="u1",
     gpu=GPU,
     profile="1g.10gb",
-    gpu_profile_id=19,
-    placement=Placement(0, 1),
     memory_bytes=10 << 30,
     backend=Backend.FORWARD,
-    transport=Transport.AUTO,
     created_s=1.5,
+    mig_part=MigPart(gpu_profile_id=19, placement=Placement(0, 1)),
+    channel=ChannelPart(Transport.AUTO),
 )
 FULL = replace(
-    RECORD,
-    mig=MigInstanceRef(7, 0, Placement(0, 1), MIG),
+    RECORD.with_mig(ref=MigInstanceRef(7, 0, Placement(0, 1), MIG), mode_enabled=True),
     state=AttachmentState.ATTACHED,
-    mig_mode_enabled=True,
     controllers=(AddedController("pci", 3, "pcie-root-port"),),
 )
 
@@ -289,12 +300,78 @@ def test_store_keeps_every_field(tmp_path: Path) -> None:
     assert store.list_attachments() == ()
 
 
-def test_one_attachment_for_a_vm(tmp_path: Path) -> None:
+def test_a_number_is_given_once_in_a_vm(tmp_path: Path) -> None:
     store = SqliteAttachments(tmp_path / "state.sqlite")
     store.save_attachment(RECORD)
     with pytest.raises(AlreadyAttachedError):
         store.save_attachment(replace(RECORD, id="a2"))
-    assert store.list_attachments() == (RECORD,)
+    second = replace(RECORD, id="a2", number=1)
+    store.save_attachment(second)
+    assert store.list_attachments() == (RECORD, second)
+
+
+def test_a_vm_with_devices_of_the_host_has_no_slice_of_mig(tmp_path: Path) -> None:
+    function = HostDevice(
+        HostDeviceKind.VF,
+        PciAddress.parse("0000:41:00.4"),
+        "ua-vgpumgr-a1-dev0",
+        previous_driver="nvidia",
+        type="588",
+        parent=PciAddress.parse("0000:41:00.0"),
+        created=True,
+    )
+    record = replace(
+        RECORD, backend=Backend.VF, gpu=None, mig_part=None, channel=None, host_devices=(function,)
+    )
+    store = SqliteAttachments(tmp_path / "state.sqlite")
+    store.save_attachment(record)
+    assert store.list_attachments() == (record,)
+    assert store.list_owners() == ()
+
+
+#: as version 0.1.0 before attachments had parts wrote it
+EARLIER = {
+    "id": "a1",
+    "vm_name": "vm01",
+    "vm_uuid": "u1",
+    "gpu": str(GPU),
+    "profile": "1g.10gb",
+    "gpu_profile_id": 19,
+    "placement": {"start": 0, "size": 1},
+    "memory_bytes": 10 << 30,
+    "backend": "forward",
+    "transport": "auto",
+    "created_s": 1.5,
+    "state": "attached",
+    "mig": {
+        "gpu_instance_id": 7,
+        "compute_instance_id": 0,
+        "placement": {"start": 0, "size": 1},
+        "uuid": str(MIG),
+    },
+    "mig_mode_enabled": True,
+    "controllers": [{"type": "pci", "index": 3, "model": "pcie-root-port"}],
+    "controllers_before": None,
+    "gpu_instance_id": 7,
+    "qemu_owner": [64055, 108],
+}
+
+
+def test_reads_what_earlier_versions_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    text = json.dumps(EARLIER)
+    with sqlite3.connect(path) as connection:
+        for number, migration in enumerate(MIGRATIONS[:2], 1):
+            connection.executescript(f"{migration} PRAGMA user_version = {number};")
+        connection.execute(
+            "INSERT INTO attachment VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            ("a1", "u1", "vm01", str(GPU), "attached", 1.5, text, zlib.crc32(text.encode())),
+        )
+    wanted = FULL.with_mig(gpu_instance_id=7).with_channel(qemu_owner=(64055, 108))
+    store = SqliteAttachments(path)
+    assert store.list_attachments() == (wanted,)
+    assert store.find_damage() is None
+    assert decode_record(EARLIER) == decode_record(encode(wanted)) == wanted
 
 
 def test_wal_strict_and_numbered(tmp_path: Path) -> None:

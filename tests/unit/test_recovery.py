@@ -80,7 +80,7 @@ def test_a_dead_keeper_is_started_again(bench: Bench) -> None:
 def test_a_keeper_of_nobody_is_stopped(bench: Bench) -> None:
     id_ = attach(bench)
     bench.store.delete_attachment(id_)
-    bench.hypervisor.machines[UUID_PC].note = None
+    bench.hypervisor.machines[UUID_PC].notes = ()
     assert sorted(kinds(bench)) == ["stray-channel", "stray-devices"]
     recovery(bench).recover(Policy())
     assert bench.channels.running == {}
@@ -143,8 +143,8 @@ def test_the_whole_state_comes_back_from_libvirt_alone(bench: Bench) -> None:
 
 def test_a_clone_of_a_domain_is_no_owner(bench: Bench) -> None:
     id_ = attach(bench)
-    note = bench.hypervisor.machines[UUID_PC].note
-    bench.hypervisor.machines[UUID_Q35].note = note
+    notes = bench.hypervisor.machines[UUID_PC].notes
+    bench.hypervisor.machines[UUID_Q35].notes = notes
     bench.store.delete_attachment(id_)
     recovery(bench).recover(Policy())
     assert [r.vm_uuid for r in bench.store.list_attachments()] == [UUID_PC]
@@ -221,7 +221,7 @@ def take_effect(bench: Bench, method: str) -> None:
     if method == "set_mig_mode":
         bench.nvml.set_mig_mode(record.gpu, True)
     elif method == "create_gpu_instance":
-        bench.nvml.create_gpu_instance(record.gpu, record.gpu_profile_id, record.placement)
+        bench.nvml.create_gpu_instance(record.gpu, record.mig_part.gpu_profile_id, record.placement)
     else:
         (instance,) = bench.gpu.instances
         bench.nvml.create_compute_instance(record.gpu, instance.id, 1)
@@ -250,10 +250,10 @@ def test_without_journal_what_may_be_anybodys_is_kept_and_said(bench: Bench) -> 
     (record,) = bench.store.list_attachments()
     bench.service.detach("vm01")
     (bench.state_dir / "journal").unlink()
-    half = replace(record, state=AttachmentState.ATTACHING, mig=None, gpu_instance_id=None)
+    half = replace(record, state=AttachmentState.ATTACHING).with_mig(ref=None, gpu_instance_id=None)
     bench.store.save_attachment(half)
     bench.nvml.set_mig_mode(record.gpu, True)
-    bench.nvml.create_gpu_instance(record.gpu, record.gpu_profile_id, record.placement)
+    bench.nvml.create_gpu_instance(record.gpu, record.mig_part.gpu_profile_id, record.placement)
     done = recovery(bench).recover(Policy())
     assert [a.done for a in done.actions] == [False]
     assert f"vgpumgr detach {record.vm_name}" in done.actions[0].text
@@ -266,7 +266,7 @@ def test_the_next_command_settles_and_says_so(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vgpumgr.plan.executor.Executor._fail", lambda *_: exit(1))
-    bench.hypervisor.fail["set_note config"] = RuntimeError("dies here")
+    bench.hypervisor.fail["set_notes config"] = RuntimeError("dies here")
     with pytest.raises(SystemExit):
         attach(bench)
     monkeypatch.undo()

@@ -31,7 +31,7 @@ class Backend:
         if operation == "recover":
             params = {"policy": Policy(**params)}
         document = getattr(self.recovery, operation)(**params)
-        return document.model_dump(mode="json", by_alias=True)  # type: ignore[no-any-return]
+        return document.as_data()  # type: ignore[no-any-return]
 
 
 @pytest.fixture

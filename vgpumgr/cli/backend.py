@@ -34,7 +34,7 @@ class LocalBackend:
         if self._run_dir is not None:
             self._check_no_daemon(operation, params)
         document = getattr(self._application, operation)(**params)
-        data: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
+        data: dict[str, Any] = document.as_data()
         return data
 
     def _check_no_daemon(self, operation: str, params: dict[str, Any]) -> None:

@@ -17,6 +17,11 @@ from vgpumgr.errors import ConfirmationNeededError, UsageError, VgpumgrError
 def command(
     context: typer.Context,
     vm: Annotated[str, typer.Argument(help="The VM's name or UUID, or the attachment's id.")],
+    attachment: Annotated[
+        str | None,
+        typer.Option("--attachment", help="Which of several: its id, or its profile."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every one that the VM has.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")] = False,
     output: Output = None,
@@ -24,24 +29,29 @@ def command(
     """Take a VM's slice back and free it.
 
     Undoes all that attach did, also where only part of it is left. Asks first when programs in the
-    guest are using the slice.
+    guest are using the slice. Of a VM with several attachments, one has to be named, or --all.
 
     \b
     Examples:
       vgpumgr detach vm01
       vgpumgr detach vm01 --yes -o json
       vgpumgr detach vm01 --dry-run
+      vgpumgr detach vm02 --attachment 1g.10gb
+      vgpumgr detach vm02 --all
     """
-    run(get_session(context), vm, yes, dry_run, output)
+    asked = {"vm": vm, "attachment": attachment, "every": every}
+    run(get_session(context), asked, yes, dry_run, output)
 
 
-def run(session: Session, vm: str, yes: bool, dry_run: bool, output: Format | None) -> None:
+def run(
+    session: Session, asked: dict[str, Any], yes: bool, dry_run: bool, output: Format | None
+) -> None:
     """Asks where needed, does it, and tells what was done."""
     if output in (Format.CSV, Format.MARKDOWN):
         raise UsageError(f"detach has no {output} output", hint="-o json")
     if not yes and not dry_run:
-        _confirm(session, vm)
-    document = session.call("detach", vm=vm, dry_run=dry_run)
+        _confirm(session, asked)
+    document = session.call("detach", dry_run=dry_run, **asked)
     if output in (Format.JSON, Format.YAML):
         print_document(session.streams, document, output)
     elif output is Format.NAME:
@@ -50,22 +60,29 @@ def run(session: Session, vm: str, yes: bool, dry_run: bool, output: Format | No
         session.streams.print("\n".join(render(document)))
 
 
-def _confirm(session: Session, vm: str) -> None:
+def _confirm(session: Session, asked: dict[str, Any]) -> None:
     """Asks only when somebody uses the slice now."""
+    vm, attachment = asked["vm"], asked["attachment"]
     try:
-        channel = session.call("show_channel", selector=vm)["channel"]
+        channels = session.call("show_channel", selector=vm)["channels"]
     except VgpumgrError:
         return  # nothing to lose, or detach itself says what is wrong
-    users = tell_lane_users(channel)
-    if not channel["lanes"]:
+    meant = [c for c in channels if attachment in (None, c["id"], c["profile"])]
+    users = ", ".join(tell_lane_users(channel) for channel in meant if channel["lanes"])
+    if not users:
         return
     if not session.streams.is_terminal:
         raise ConfirmationNeededError(
             f"programs in {vm} use the slice",
             held_by=[users],
-            hint=f"vgpumgr detach {vm} --yes",
+            hint=f"vgpumgr detach {vm}{_tell_which(asked)} --yes",
         )
     typer.confirm(f"{users} in {vm} will lose the GPU. Detach?", abort=True, err=True)
+
+
+def _tell_which(asked: dict[str, Any]) -> str:
+    which = f" --attachment {asked['attachment']}" if asked["attachment"] else ""
+    return which + (" --all" if asked["every"] else "")
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:

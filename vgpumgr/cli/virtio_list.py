@@ -19,6 +19,7 @@ def _size(name: str, key: str) -> Column:
 COLUMNS = (
     Column("vm", lambda c: str(c["vm"])),
     Column("id", lambda c: str(c["id"]), wide=True),
+    Column("profile", lambda c: str(c["profile"]), spare=True),
     Column("device", lambda c: or_absent(c["device"]), wide=True),
     Column("transport", lambda c: or_absent(c["transport"])),
     Column("worker", tell_worker),

@@ -41,7 +41,8 @@ def run(session: Session, vm: str, output: Format | None) -> None:
     elif output is Format.NAME:
         session.streams.print(document["channel"]["vm"])
     else:
-        session.streams.print("\n".join(render(document["channel"])))
+        lines = [line for channel in document["channels"] for line in render(channel)]
+        session.streams.print("\n".join(lines))
 
 
 def render(channel: dict[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -13,25 +14,37 @@ from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import tell_lane_users, tell_usable
 
 
-def _of_attachment(row: dict[str, Any], key: str) -> str:
-    return or_absent(row["attachment"] and row["attachment"][key])
+def _of_attachments(row: dict[str, Any], key: str) -> str:
+    """What all its attachments say, in their order: ``1g.10gb, 3g.40gb``."""
+    return ", ".join(or_absent(a[key]) for a in row["attachments"]) or ABSENT
 
 
-def _transport(row: dict[str, Any]) -> str:
-    return or_absent(row["channel"] and row["channel"]["transport"])
+def _usable(row: dict[str, Any]) -> str:
+    """When the guest can use them; once, if it is the same for all."""
+    words = [tell_usable(a["usable"]) for a in row["attachments"]]
+    return ", ".join(words if len(set(words)) > 1 else words[:1]) or ABSENT
+
+
+def _of_channels(row: dict[str, Any], tell: Callable[[dict[str, Any]], str]) -> str:
+    words = [word for channel in row["channels"] if (word := tell(channel)) != ABSENT]
+    return ", ".join(words) or ABSENT
 
 
 COLUMNS = (
     Column("name", lambda r: str(r["name"])),
     Column("uuid", lambda r: str(r["uuid"]), wide=True),
     Column("state", lambda r: str(r["state"])),
-    Column("profile", lambda r: _of_attachment(r, "profile")),
-    Column("backend", lambda r: _of_attachment(r, "backend"), spare=True),
-    Column("gpu", lambda r: _of_attachment(r, "gpu"), wide=True),
-    Column("device", lambda r: _of_attachment(r, "device"), wide=True),
-    Column("usable", lambda r: tell_usable(r["usable"]), lambda r: r["usable"]),
-    Column("transport", _transport, spare=True),
-    Column("used_by", lambda r: tell_lane_users(r["channel"]), wraps=True),
+    Column("profile", lambda r: _of_attachments(r, "profile")),
+    Column("backend", lambda r: _of_attachments(r, "backend"), spare=True),
+    Column("gpu", lambda r: _of_attachments(r, "gpu"), wide=True),
+    Column("device", lambda r: _of_attachments(r, "device"), wide=True),
+    Column("usable", _usable, lambda r: r["usable"]),
+    Column(
+        "transport",
+        lambda r: _of_channels(r, lambda c: or_absent(c["transport"])),
+        spare=True,
+    ),
+    Column("used_by", lambda r: _of_channels(r, tell_lane_users), wraps=True),
     Column("problems", lambda r: "; ".join(r["problems"]) or ABSENT, wraps=True),
 )
 

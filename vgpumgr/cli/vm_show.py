@@ -10,7 +10,7 @@ import typer
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session, get_session
-from vgpumgr.cli.vm_text import render_attachment, render_channel, tell_usable
+from vgpumgr.cli.vm_text import render_attachment, render_channel
 from vgpumgr.errors import UsageError
 
 
@@ -46,13 +46,14 @@ def render(vm: dict[str, Any]) -> Iterator[str]:
     """The text, line by line."""
     yield f"VM {vm['name']}  {vm['state']}"
     yield f"  uuid          {vm['uuid']}"
-    if vm["attachment"] is None:
+    if not vm["attachments"]:
         yield "  attachment    none"
     else:
-        yield from render_attachment(vm["attachment"])
-        yield f"  usable        {tell_usable(vm['usable'])}"
         yield f"  in live       {', '.join(vm['devices_live']) or 'nothing'}"
         yield f"  in config     {', '.join(vm['devices_config']) or 'nothing'}"
-    if vm["channel"] is not None:
-        yield from render_channel(vm["channel"])
+    channels = {channel["id"]: channel for channel in vm["channels"]}
+    for attachment in vm["attachments"]:
+        yield from render_attachment(attachment)
+        if attachment["id"] in channels:
+            yield from render_channel(channels[attachment["id"]])
     yield from (f"  problem: {problem}" for problem in vm["problems"])

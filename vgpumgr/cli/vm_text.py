@@ -68,9 +68,16 @@ def render_channel(channel: dict[str, Any]) -> Iterator[str]:
 
 def render_attachment(attachment: dict[str, Any]) -> Iterator[str]:
     """Facts of an attachment."""
-    place = tell_placement(attachment["placement"])
-    yield f"  attachment    {attachment['id']} ({attachment['state']})"
+    place = attachment["placement"]
+    where = f"{tell_placement(place)} on " if place else ""
     size = format_size(attachment["memory_bytes"])
-    yield f"  slice         {attachment['profile']} at {place} on {attachment['gpu']}, {size}"
+    transport = attachment["transport"]
+    yield f"  attachment    {attachment['id']} ({attachment['state']})"
+    yield f"  slice         {attachment['profile']} at {where}{or_absent(attachment['gpu'])}, {size}"
     yield f"  device        {or_absent(attachment['device'])}"
-    yield f"  backend       {attachment['backend']}, transport {attachment['transport']}"
+    yield f"  backend       {attachment['backend']}" + (
+        f", transport {transport}" if transport else ""
+    )
+    for device in attachment["host_devices"]:
+        yield f"  host device   {device['kind']} {device['address']} {device['uuid'] or ''}".rstrip()
+    yield f"  usable        {tell_usable(attachment['usable'])}"

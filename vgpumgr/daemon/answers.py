@@ -16,7 +16,7 @@ def answer_document(
     document: Document, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     """A document as it is with ``-o json``."""
-    body = document.model_dump_json(by_alias=True)
+    body = json.dumps(document.as_data(), separators=(",", ":"))
     return Response(body, status, headers, "application/json")
 
 

@@ -99,7 +99,7 @@ class Application:
                 MigInstanceRow(
                     gpu_index=gpu.index,
                     gpu_uuid=gpu.uuid,
-                    **describe_instance(gpu, instance, owners).model_dump(),
+                    **vars(describe_instance(gpu, instance, owners)),
                 )
                 for gpu in self._select(selector)
                 for instance in gpu.instances
@@ -113,7 +113,7 @@ class Application:
                 MigProfileRow(
                     gpu_index=gpu.index,
                     gpu_uuid=gpu.uuid,
-                    **describe_profile(gpu, profile).model_dump(),
+                    **vars(describe_profile(gpu, profile)),
                 )
                 for gpu in self._select(selector)
                 for profile in gpu.profiles

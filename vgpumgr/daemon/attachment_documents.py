@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
-from vgpumgr.daemon.documents import SCHEMA, Document, PlacementDocument
+from vgpumgr.daemon.documents import SCHEMA, Document, Field, PlacementDocument
 
 
 class StepDocument(Document):
@@ -28,6 +26,18 @@ class PlanDocument(Document):
     steps: list[StepDocument]
 
 
+class HostDeviceDocument(Document):
+    """A device of the host that a VM is given."""
+
+    kind: Literal["pci", "vf", "mdev"]
+    address: str = Field(description="the PCI function; for a mediated device its parent")
+    alias: str = Field(description="in the domain")
+    previous_driver: str | None = Field(description="bound again by detach")
+    uuid: str | None = Field(description="of a mediated device")
+    type: str | None = Field(description="vGPU type")
+    parent: str | None = Field(description="physical function of a virtual function")
+
+
 class AttachmentDocument(Document):
     """A slice that belongs to a VM."""
 
@@ -36,15 +46,18 @@ class AttachmentDocument(Document):
     vm_uuid: str
     profile: str
     backend: str
-    transport: Literal["auto", "ring", "serial"]
+    number: int = Field(description="in its VM; guests see their devices in this order")
+    transport: Literal["auto", "ring", "serial"] | None = Field(description="of a channel")
     state: Literal["attaching", "attached", "detaching"]
-    gpu: str
+    usable: Literal["now", "next-start"] | None = Field(description="when the guest can use it")
+    gpu: str | None
     gpu_instance_id: int | None
     compute_instance_id: int | None
     device: str | None = Field(description="what CUDA calls the slice: MIG-...")
-    placement: PlacementDocument
+    placement: PlacementDocument | None = Field(description="of its GPU instance")
     memory_bytes: int
     created_s: float
+    host_devices: list[HostDeviceDocument]
 
 
 class LaneDocument(Document):
@@ -61,10 +74,11 @@ class LaneDocument(Document):
 
 
 class ChannelDocument(Document):
-    """A VM's channel: keeper, worker, and who speaks on it."""
+    """An attachment's channel: keeper, worker, and who speaks on it."""
 
     id: str
     vm: str
+    profile: str
     device: str | None
     running: bool = Field(description="its keeper runs")
     keeper_pid: int | None
@@ -89,21 +103,28 @@ class VmDocument(Document):
     uuid: str
     state: Literal["running", "paused", "shut off", "undefined"]
     persistent: bool
-    attachment: AttachmentDocument | None
-    usable: Literal["now", "next-start"] | None = Field(description="when the guest can use it")
+    attachment: AttachmentDocument | None = Field(description="the first of its attachments")
+    attachments: list[AttachmentDocument] = Field(description="all, by number")
+    usable: Literal["now", "next-start"] | None = Field(
+        description="when the guest can use the first"
+    )
     devices_live: list[str] = Field(description="aliases of our devices in the running machine")
     devices_config: list[str] = Field(description="aliases of our devices in the definition")
-    channel: ChannelDocument | None
+    channel: ChannelDocument | None = Field(description="the first of its channels")
+    channels: list[ChannelDocument]
     problems: list[str]
 
 
 class AttachDocument(Document):
     """``vgpumgr attach -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     dry_run: bool
     plan: PlanDocument
-    attachment: AttachmentDocument | None = Field(description="null for a dry run")
+    attachment: AttachmentDocument | None = Field(
+        description="null for a dry run; the first of several"
+    )
+    attachments: list[AttachmentDocument] = Field(description="all that were made")
     usable: Literal["now", "next-start"] | None
     notes: list[str] = Field(description="what happened besides the plan")
 
@@ -111,7 +132,7 @@ class AttachDocument(Document):
 class DetachDocument(Document):
     """``vgpumgr detach -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     dry_run: bool
     plan: PlanDocument
     notes: list[str]
@@ -120,34 +141,35 @@ class DetachDocument(Document):
 class VmListDocument(Document):
     """``vgpumgr vm list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     vms: list[VmDocument]
 
 
 class VmShowDocument(Document):
     """``vgpumgr vm show -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     vm: VmDocument
 
 
 class ChannelListDocument(Document):
     """``vgpumgr virtio list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     channels: list[ChannelDocument]
 
 
 class ChannelShowDocument(Document):
     """``vgpumgr virtio show -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     channel: ChannelDocument
+    channels: list[ChannelDocument] = Field(description="all that the selector means")
 
 
 class GuestPackageDocument(Document):
     """``vgpumgr virtio guest-package -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     path: str
     files: list[str]

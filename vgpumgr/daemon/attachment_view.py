@@ -2,47 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, cast
 
 from vgpumgr.daemon.attachment_documents import (
     AttachmentDocument,
     ChannelDocument,
+    HostDeviceDocument,
     LaneDocument,
     PlanDocument,
+    StepDocument,
     VmDocument,
 )
 from vgpumgr.daemon.documents import PlacementDocument
+from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import ChannelStatus, Lane
 
+Usable = Literal["now", "next-start"] | None
+#: an attachment and its channel as it is now
+Seen = tuple[AttachmentRecord, ChannelStatus | None]
+
 
 def describe_plan(plan: Plan[World]) -> PlanDocument:
     """The document of a plan."""
-    return PlanDocument.model_validate(plan.as_dict())
+    steps = [
+        StepDocument(kind=step.kind, target=dict(step.target), description=step.describe())
+        for step in plan.steps
+    ]
+    return PlanDocument(
+        operation=cast(Literal["attach", "detach"], plan.operation),
+        subject=plan.subject,
+        on_failure=plan.on_failure.value,
+        notes=list(plan.notes),
+        result=dict(plan.result),
+        steps=steps,
+    )
 
 
-def describe_attachment(record: AttachmentRecord) -> AttachmentDocument:
+def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> AttachmentDocument:
     """The document of an attachment."""
-    mig = record.mig
+    mig, place = record.mig, record.placement
     return AttachmentDocument(
         id=record.id,
         vm=record.vm_name,
         vm_uuid=record.vm_uuid,
         profile=record.profile,
         backend=record.backend.value,
-        transport=record.transport.value,
+        number=record.number,
+        transport=record.channel.transport.value if record.channel else None,
         state=record.state.value,
+        usable=usable,
         gpu=record.gpu,
         gpu_instance_id=mig.gpu_instance_id if mig else None,
         compute_instance_id=mig.compute_instance_id if mig else None,
         device=str(mig.uuid) if mig else None,
-        placement=PlacementDocument(start=record.placement.start, size=record.placement.size),
+        placement=PlacementDocument(start=place.start, size=place.size) if place else None,
         memory_bytes=record.memory_bytes,
         created_s=record.created_s,
+        host_devices=[_describe_host_device(device) for device in record.host_devices],
+    )
+
+
+def _describe_host_device(device: HostDevice) -> HostDeviceDocument:
+    return HostDeviceDocument(
+        kind=device.kind.value,
+        address=str(device.address),
+        alias=device.alias,
+        previous_driver=device.previous_driver,
+        uuid=device.uuid,
+        type=device.type,
+        parent=str(device.parent) if device.parent else None,
     )
 
 
@@ -52,6 +86,7 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
     return ChannelDocument(
         id=record.id,
         vm=record.vm_name,
+        profile=record.profile,
         device=str(record.mig.uuid) if record.mig else None,
         running=status is not None,
         keeper_pid=status.keeper_pid if status else None,
@@ -89,70 +124,91 @@ def _describe_lane(lane: Lane) -> LaneDocument:
     )
 
 
-def describe_vm(
-    vm: Vm, record: AttachmentRecord | None, status: ChannelStatus | None
-) -> VmDocument:
-    """The document of a VM with its attachment."""
+def describe_vm(vm: Vm, seen: Sequence[Seen]) -> VmDocument:
+    """The document of a VM with its attachments, in their order."""
+    usable = [tell_usable(vm, record, status) for record, status in seen]
+    attachments = [describe_attachment(seen[i][0], usable[i]) for i in range(len(seen))]
+    channels = _describe_channels(seen)
     return VmDocument(
         name=vm.name,
         uuid=vm.uuid,
         state=vm.state.value,
         persistent=vm.config is not None,
-        attachment=describe_attachment(record) if record else None,
-        usable=tell_usable(vm, record, status),
+        attachment=attachments[0] if attachments else None,
+        attachments=attachments,
+        usable=usable[0] if usable else None,
         devices_live=_aliases(vm.live),
         devices_config=_aliases(vm.config),
-        channel=describe_channel(record, status) if record else None,
-        problems=_list_problems(vm, record, status),
+        channel=channels[0] if channels else None,
+        channels=channels,
+        problems=_list_problems(vm, seen),
     )
 
 
-def describe_undefined_vm(record: AttachmentRecord, status: ChannelStatus | None) -> VmDocument:
-    """The document of a VM that libvirt no longer knows but that has an attachment."""
+def describe_undefined_vm(seen: Sequence[Seen]) -> VmDocument:
+    """The document of a VM that libvirt no longer knows but that has attachments."""
+    first, channels = seen[0][0], _describe_channels(seen)
+    attachments = [describe_attachment(record) for record, _ in seen]
+    every = " --all" if len(seen) > 1 else ""
+    hint = f"vgpumgr detach {first.vm_name}{every}"
     return VmDocument(
-        name=record.vm_name,
-        uuid=record.vm_uuid,
+        name=first.vm_name,
+        uuid=first.vm_uuid,
         state="undefined",
         persistent=False,
-        attachment=describe_attachment(record),
+        attachment=attachments[0],
+        attachments=attachments,
         usable=None,
         devices_live=[],
         devices_config=[],
-        channel=describe_channel(record, status),
-        problems=[f"the VM is no longer defined; free its slice: vgpumgr detach {record.vm_name}"],
+        channel=channels[0] if channels else None,
+        channels=channels,
+        problems=[f"the VM is no longer defined; free its slice: {hint}"],
     )
 
 
-def tell_usable(
-    vm: Vm, record: AttachmentRecord | None, status: ChannelStatus | None
-) -> Literal["now", "next-start"] | None:
+def _describe_channels(seen: Sequence[Seen]) -> list[ChannelDocument]:
+    return [describe_channel(r, status) for r, status in seen if r.channel is not None]
+
+
+def tell_usable(vm: Vm, record: AttachmentRecord, status: ChannelStatus | None) -> Usable:
     """When the guest can use its slice: live counts only after its agent's hello."""
-    if record is None or record.state is not AttachmentState.ATTACHED:
-        return None
-    if vm.is_active and status is not None and status.hello and _aliases(vm.live):
-        return "now"
-    return "next-start" if _aliases(vm.config) or _aliases(vm.live) else None
-
-
-def _aliases(domain: Domain | None) -> list[str]:
-    return sorted(domain.own_aliases()) if domain else []
-
-
-def _list_problems(
-    vm: Vm, record: AttachmentRecord | None, status: ChannelStatus | None
-) -> list[str]:
-    if record is None:
-        found = {*_aliases(vm.live), *_aliases(vm.config)}
-        return (
-            [f"has devices of no recorded attachment: {', '.join(sorted(found))}"] if found else []
-        )
-    problems = []
     if record.state is not AttachmentState.ATTACHED:
-        problems.append(f"was interrupted while {record.state}; vgpumgr detach {vm.name}")
-    if status is None:
-        problems.append("its keeper does not run: the guest has no GPU, and the VM does not start")
-    elif not status.worker_ready:
-        problems.append(f"its worker is not ready: {status.problem or 'starting'}")
-    if vm.config is not None and not _aliases(vm.config) and not _aliases(vm.live):
-        problems.append("its devices were removed from the domain")
+        return None
+    live, config = _aliases(vm.live, record.id), _aliases(vm.config, record.id)
+    answers = record.channel is None or (status is not None and status.hello)
+    if vm.is_active and answers and live:
+        return "now"
+    return "next-start" if config or live else None
+
+
+def _aliases(domain: Domain | None, attachment: str | None = None) -> list[str]:
+    own = domain.own_aliases() if domain else ()
+    return sorted(alias for alias in own if attachment in (None, attachment_of(alias)))
+
+
+def _list_problems(vm: Vm, seen: Sequence[Seen]) -> list[str]:
+    known = {record.id for record, _ in seen}
+    found = {*_aliases(vm.live), *_aliases(vm.config)}
+    strays = sorted(alias for alias in found if attachment_of(alias) not in known)
+    problems = [f"has devices of no recorded attachment: {', '.join(strays)}"] if strays else []
+    for record, status in seen:
+        name = f"{record.profile} ({record.id}): " if len(seen) > 1 else ""
+        problems += [name + text for text in _list_problems_of(vm, record, status)]
     return problems
+
+
+def _list_problems_of(
+    vm: Vm, record: AttachmentRecord, status: ChannelStatus | None
+) -> Iterator[str]:
+    if record.state is not AttachmentState.ATTACHED:
+        yield f"was interrupted while {record.state}; vgpumgr detach {vm.name}"
+    if record.channel is None:
+        pass
+    elif status is None:
+        yield "its keeper does not run: the guest has no GPU, and the VM does not start"
+    elif not status.worker_ready:
+        yield f"its worker is not ready: {status.problem or 'starting'}"
+    gone = not _aliases(vm.config, record.id) and not _aliases(vm.live, record.id)
+    if vm.config is not None and gone:
+        yield "its devices were removed from the domain"

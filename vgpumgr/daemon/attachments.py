@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import (
     AttachDocument,
@@ -15,6 +18,7 @@ from vgpumgr.daemon.attachment_documents import (
     VmShowDocument,
 )
 from vgpumgr.daemon.attachment_view import (
+    Seen,
     describe_attachment,
     describe_channel,
     describe_plan,
@@ -23,19 +27,30 @@ from vgpumgr.daemon.attachment_view import (
     tell_usable,
 )
 from vgpumgr.daemon.metrics import open_statistics
-from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.daemon.settling import Settler
+from vgpumgr.domain.affinity import find_nodes
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import (
     ChannelNotFoundError,
     DomainChangedError,
     NotPermittedError,
+    StoreError,
     VgpumgrError,
     VmNotFoundError,
 )
 from vgpumgr.host.lock import lock_file
-from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_request, plan_attach
-from vgpumgr.plan.detach import DetachObserved, find_attachment, plan_cleanup, plan_detach
+from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_request
+from vgpumgr.plan.attach_many import plan_attaches
+from vgpumgr.plan.detach import (
+    DetachObserved,
+    choose_attachments,
+    find_attachments,
+    leave_out,
+    merge_detaches,
+    plan_cleanup,
+    plan_detach,
+)
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.step import Plan
@@ -69,7 +84,7 @@ class AttachmentService:
             _, plan = self._plan_attach(request)
             document = describe_plan(plan)
             return AttachDocument(
-                dry_run=True, plan=document, attachment=None, usable=None, notes=[]
+                dry_run=True, plan=document, attachment=None, attachments=[], usable=None, notes=[]
             )
         self._check_permitted("attach")
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
@@ -80,8 +95,9 @@ class AttachmentService:
 
     def _attach_locked(self, request: AttachRequest) -> tuple[Plan[World], World]:
         for attempt in range(1, _ATTEMPTS + 1):
-            record, plan = self._plan_attach(request)
-            world = self._make_world(record)
+            records, plan = self._plan_attach(request)
+            world = self._make_world(records[0])
+            world.others = {record.id: record for record in records[1:]}
             try:
                 self._run(plan, world)
             except Exception as error:
@@ -92,10 +108,12 @@ class AttachmentService:
             return plan, world
         raise AssertionError("unreachable")
 
-    def _plan_attach(self, request: AttachRequest) -> tuple[AttachmentRecord, Plan[World]]:
+    def _plan_attach(
+        self, request: AttachRequest
+    ) -> tuple[tuple[AttachmentRecord, ...], Plan[World]]:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
-        attachment_id = secrets.token_hex(4)
+        attachment_id, *others = (secrets.token_hex(4) for _ in range(request.count))
         observed = AttachObserved(
             vm=vm,
             gpus=parts.read_inventory().gpus,
@@ -103,46 +121,88 @@ class AttachmentService:
             id=attachment_id,
             paths=parts.channels.paths(attachment_id),
             now_s=parts.clock.wall_s(),
+            more=tuple((id_, parts.channels.paths(id_)) for id_ in others),
+            nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
+            stuck=find_stuck_gpus(parts),
         )
-        return plan_attach(request, observed)
+        return plan_attaches(request, observed)
 
     def _describe_attached(self, plan: Plan[World], world: World) -> AttachDocument:
         vm = self._parts.hypervisor.read_vm(world.record.vm_uuid)
-        status = self._parts.channels.read_status(world.record.id)
+        attachments = [
+            describe_attachment(record, tell_usable(vm, record, status))
+            for record, status in self._look_at(world.list_records())
+        ]
         return AttachDocument(
             dry_run=False,
             plan=describe_plan(plan),
-            attachment=describe_attachment(world.record),
-            usable=tell_usable(vm, world.record, status),
+            attachment=attachments[0],
+            attachments=attachments,
+            usable=attachments[0].usable,
             notes=world.notes,
         )
 
-    def detach(self, vm: str, dry_run: bool = False) -> DetachDocument:
-        """Takes a VM's slice back, whatever is left of it."""
+    def detach(
+        self, vm: str, dry_run: bool = False, attachment: str | None = None, every: bool = False
+    ) -> DetachDocument:
+        """Takes a VM's slice back, whatever is left of it; one of several by its id or profile, or
+        every one.
+        """
         if dry_run:
-            _, plan = self._plan_detach(vm)
-            return DetachDocument(dry_run=True, plan=describe_plan(plan), notes=[])
+            plans = list(self._plan_detaches(vm, attachment, every, dry_run=True))
+            return self._describe_detached(True, [plan for _, plan in plans], [])
         self._check_permitted("detach")
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
-            spared = settler.settle(spare=vm)
-            record, plan = self._plan_detach(vm)
-            world = self._make_world(record)
-            world.notes += _tell(settler)
-            self._run(plan, world)
-            settler.end_spared(spared)
-        return DetachDocument(dry_run=False, plan=describe_plan(plan), notes=world.notes)
+            spared = settler.settle(spare=self._choose_spared(vm, attachment))
+            notes, done = _tell(settler), []
+            for record, plan in self._plan_detaches(vm, attachment, every):
+                world = self._make_world(record)
+                self._run(plan, world)
+                notes += world.notes
+                done.append(plan)
+            gone = {plan.result.get("attachment") for plan in done}
+            settler.end_spared([i for i in spared if i.attachment in {None, *gone}])
+        return self._describe_detached(False, done, notes)
 
-    def _plan_detach(self, selector: str) -> tuple[AttachmentRecord | None, Plan[World]]:
-        records = self._parts.store.list_attachments()
-        record = find_attachment(records, selector)
-        if record is None:
+    def _choose_spared(self, vm: str, attachment: str | None) -> str | None:
+        """What an earlier, interrupted operation may be about and need not be settled, because it is
+        detached now.
+        """
+        with contextlib.suppress(StoreError):
+            found = find_attachments(self._parts.store.list_attachments(), vm)
+            named = [r for r in found if attachment in (None, r.id, r.profile)]
+            if len(found) > 1:
+                return named[0].id if len(named) == 1 else None
+        return vm
+
+    def _plan_detaches(
+        self, selector: str, attachment: str | None, every: bool, *, dry_run: bool = False
+    ) -> Iterator[tuple[AttachmentRecord | None, Plan[World]]]:
+        """The plans, each made when the one before it is through with (or, in a dry run, as if)."""
+        chosen = choose_attachments(
+            self._parts.store.list_attachments(), selector, attachment, every
+        )
+        if not chosen:
             # a name that libvirt does not know is an unknown VM; one that it does may have
             # leftovers
-            return None, plan_cleanup(self._parts.hypervisor.read_vm(selector))
-        gpus = self._parts.read_inventory().gpus
-        observed = DetachObserved(record, self._find_vm(record), gpus, records)
-        return record, plan_detach(observed)
+            yield None, plan_cleanup(self._parts.hypervisor.read_vm(selector))
+        observed: DetachObserved | None = None
+        for id_ in [record.id for record in chosen]:
+            observed = leave_out(observed) if dry_run and observed else self._observe()
+            record = next(r for r in observed.records if r.id == id_)
+            observed = replace(observed, record=record, vm=self._find_vm(record))
+            yield record, plan_detach(observed)
+
+    def _observe(self) -> DetachObserved:
+        records = self._parts.store.list_attachments()
+        return DetachObserved(records[0], None, self._parts.read_inventory().gpus, records)
+
+    def _describe_detached(
+        self, dry_run: bool, plans: Sequence[Plan[World]], notes: list[str]
+    ) -> DetachDocument:
+        plan = plans[0] if len(plans) == 1 else merge_detaches(plans)
+        return DetachDocument(dry_run=dry_run, plan=describe_plan(plan), notes=notes)
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:
         try:
@@ -177,9 +237,11 @@ class AttachmentService:
 
     def list_vms(self) -> VmListDocument:
         """Every VM that libvirt knows, and every one that still has an attachment."""
-        records = {record.vm_uuid: record for record in self._parts.store.list_attachments()}
-        found = [self._describe(vm, records.pop(vm.uuid, None)) for vm in self._list()]
-        gone = [describe_undefined_vm(r, self._status(r)) for r in records.values()]
+        records: dict[str, list[AttachmentRecord]] = {}
+        for record in self._parts.store.list_attachments():
+            records.setdefault(record.vm_uuid, []).append(record)
+        found = [self._describe(vm, records.pop(vm.uuid, ())) for vm in self._list()]
+        gone = [describe_undefined_vm(self._look_at(own)) for own in records.values()]
         return VmListDocument(vms=[*found, *gone])
 
     def _list(self) -> tuple[Vm, ...]:
@@ -191,18 +253,23 @@ class AttachmentService:
         try:
             vm = self._parts.hypervisor.read_vm(selector)
         except VmNotFoundError:
-            record = find_attachment(records, selector)
-            if record is None:
+            own = find_attachments(records, selector)
+            if not own:
                 raise
-            return VmShowDocument(vm=describe_undefined_vm(record, self._status(record)))
-        record = next((r for r in records if r.vm_uuid == vm.uuid), None)
-        return VmShowDocument(vm=self._describe(vm, record))
+            return VmShowDocument(vm=describe_undefined_vm(self._look_at(own)))
+        return VmShowDocument(vm=self._describe(vm, [r for r in records if r.vm_uuid == vm.uuid]))
 
-    def _describe(self, vm: Vm, record: AttachmentRecord | None) -> VmDocument:
-        return describe_vm(vm, record, self._status(record) if record else None)
+    def _describe(self, vm: Vm, records: Sequence[AttachmentRecord]) -> VmDocument:
+        return describe_vm(vm, self._look_at(records))
+
+    def _look_at(self, records: Sequence[AttachmentRecord]) -> list[Seen]:
+        ordered = sorted(records, key=lambda record: record.number)
+        return [(record, self._status(record)) for record in ordered]
 
     def _status(self, record: AttachmentRecord) -> ChannelStatus | None:
         """A channel that does not answer is shown as that; it must not hide all the others."""
+        if record.channel is None:
+            return None
         try:
             return self._parts.channels.read_status(record.id)
         except VgpumgrError as error:
@@ -219,15 +286,18 @@ class AttachmentService:
 
     def list_channels(self) -> ChannelListDocument:
         """Every channel, running or not."""
-        records = self._parts.store.list_attachments()
+        records = [r for r in self._parts.store.list_attachments() if r.channel is not None]
         return ChannelListDocument(channels=[describe_channel(r, self._status(r)) for r in records])
 
     def show_channel(self, selector: str) -> ChannelShowDocument:
-        """One channel, by its VM or its attachment. Raises ChannelNotFoundError."""
-        record = find_attachment(self._parts.store.list_attachments(), selector)
-        if record is None:
+        """One channel, by its VM or its attachment; with it the VM's others. Raises
+        ChannelNotFoundError.
+        """
+        found = find_attachments(self._parts.store.list_attachments(), selector)
+        channels = [describe_channel(r, self._status(r)) for r in found if r.channel is not None]
+        if not channels:
             raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
-        return ChannelShowDocument(channel=describe_channel(record, self._status(record)))
+        return ChannelShowDocument(channel=channels[0], channels=channels)
 
 
 def _tell(settler: Settler) -> list[str]:

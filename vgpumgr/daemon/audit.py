@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,16 @@ class AuditLog:
         return self.path.with_name(f"{self.path.name}.{number}")
 
     def _cut_torn_line(self) -> int:
-        """How many bytes were cut off behind the last whole line."""
+        """How many bytes were cut off behind the last whole entry: a line without its end, or one
+        whose text never reached the disk.
+        """
         if not self.path.exists():
             return 0
         data = self.path.read_bytes()
         whole = data.rfind(b"\n") + 1
+        last = data.rfind(b"\n", 0, max(whole - 1, 0)) + 1
+        if whole and not _is_entry(data[last:whole]):
+            whole = last
         if whole != len(data):
             os.truncate(self.path, whole)
         return len(data) - whole
@@ -97,10 +102,28 @@ class AuditLog:
         return _START, 0
 
 
+def _is_entry(line: bytes) -> bool:
+    try:
+        return "hash" in json.loads(line)
+    except (ValueError, TypeError):
+        return False
+
+
 def verify_audit(path: Path) -> str | None:
     """What is wrong with a log file, None if its chain is whole."""
+    return _verify(path.read_bytes().splitlines())
+
+
+def verify_all(path: Path) -> str | None:
+    """The same of a log and all that it was rotated into, oldest first."""
+    older = [path.with_name(f"{path.name}.{number}") for number in range(KEPT, 0, -1)]
+    files = [file for file in (*older, path) if file.exists()]
+    return _verify([line for file in files for line in file.read_bytes().splitlines()])
+
+
+def _verify(lines: Sequence[bytes]) -> str | None:
     prev: str | None = None
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
             stated = entry.pop("hash")

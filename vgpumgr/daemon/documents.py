@@ -3,21 +3,114 @@
 These fields are the public contract, ``schema`` names its version. Sizes are bytes, ratios are 0 to
 1; null means that the host does not say. Fields may be added within a version, none is removed or
 changes its meaning.
+
+Documents are dataclasses: a command that makes one and prints it never loads pydantic, which reads
+their declarations only where it is needed: for the API's description, and for what comes in.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import dataclasses
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, Field
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 SCHEMA: Literal["vgpumgr/v1"] = "vgpumgr/v1"
 
 
-class Document(BaseModel):
-    """Base: unknown fields are refused, values are frozen."""
+def Field(  # noqa: N802  # declares, as pydantic's does
+    *,
+    description: str | None = None,
+    in_json: str | None = None,
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = dataclasses.MISSING,
+) -> Any:
+    """A document's field. ``in_json`` is its name there where Python keeps that for itself: it is
+    the field's own without the underscore at its end.
+    """
+    known = {"description": description, "alias": in_json}
+    metadata = {name: value for name, value in known.items() if value is not None}
+    if default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=default_factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+
+class DocumentShapeError(ValueError):
+    """Data that is not as the document declares it: where first, and why not."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+class Document:
+    """Base of all documents; each subclass is a dataclass, equal by value, whose values do not
+    change.
+    """
+
+    #: what pydantic makes of it: unknown fields are refused
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    def __init_subclass__(cls) -> None:
+        # dataclass's own repr, eq and frozen are compiled for each class: half a millisecond
+        dataclasses.dataclass(kw_only=True, repr=False, eq=False)(cls)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({parts})"
+
+    def as_data(self) -> dict[str, Any]:
+        """The JSON-able form."""
+        return {name.removesuffix("_"): _as_data(value) for name, value in vars(self).items()}
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values for some fields."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    @classmethod
+    def from_data(cls, data: object) -> Self:
+        """The document that ``as_data`` made ``data`` from. Raises DocumentShapeError."""
+        from pydantic import ValidationError
+
+        kind: Any = cls
+        try:
+            document: Self = make_adapter(kind).validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise DocumentShapeError(".".join(map(str, first["loc"])), first["msg"]) from error
+        return document
+
+
+@cache
+def make_adapter(kind: Any) -> TypeAdapter[Any]:
+    """Checks data against a document's declaration, and describes it as JSON Schema."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def _as_data(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Document):
+        return value.as_data()
+    if isinstance(value, (list, tuple)):
+        return [_as_data(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _as_data(item) for key, item in value.items()}
+    if isinstance(value, str):  # an enum's, or a name with a type of its own
+        return str.__str__(value)
+    raise TypeError(f"a document has a {type(value).__name__}")
 
 
 class ProcessDocument(Document):
@@ -129,7 +222,7 @@ class MachineDocument(Document):
 class GpuListDocument(Document):
     """``vgpumgr gpu list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     machine: MachineDocument
     gpus: list[GpuDocument]
     lost: list[LostGpuDocument]
@@ -153,7 +246,7 @@ class ProfileFitDocument(Document):
 class GpuShowDocument(Document):
     """``vgpumgr gpu show GPU -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     machine: MachineDocument
     gpu: GpuDocument
     profiles: list[ProfileFitDocument]
@@ -169,7 +262,7 @@ class MigInstanceRow(InstanceDocument):
 class MigListDocument(Document):
     """``vgpumgr mig list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     instances: list[MigInstanceRow]
 
 
@@ -183,5 +276,5 @@ class MigProfileRow(ProfileFitDocument):
 class MigProfilesDocument(Document):
     """``vgpumgr mig profiles -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     profiles: list[MigProfileRow]

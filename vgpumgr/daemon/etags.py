@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vgpumgr.daemon.application import Application
-from vgpumgr.daemon.attachment_documents import VmShowDocument
+from vgpumgr.daemon.attachment_documents import AttachmentDocument, VmShowDocument
 from vgpumgr.daemon.documents import Document, GpuDocument, GpuListDocument, GpuShowDocument
 from vgpumgr.errors import PreconditionError
 
@@ -21,13 +21,17 @@ def describe_state(document: Document) -> object | None:
         return _gpu_state(document.gpu)
     if isinstance(document, VmShowDocument):
         vm = document.vm
-        attachment = vm.attachment.model_dump(mode="json") if vm.attachment else None
-        return [vm.uuid, vm.name, attachment, vm.devices_config]
+        return [vm.uuid, vm.name, [_attachment_state(a) for a in vm.attachments], vm.devices_config]
     return None
 
 
+def _attachment_state(attachment: AttachmentDocument) -> object:
+    """All of it but when the guest can use it, which changes by itself."""
+    return {key: value for key, value in attachment.as_data().items() if key != "usable"}
+
+
 def _gpu_state(gpu: GpuDocument) -> object:
-    instances = [[i.id, i.profile, i.placement.model_dump(), i.vm] for i in gpu.instances]
+    instances = [[i.id, i.profile, i.placement.as_data(), i.vm] for i in gpu.instances]
     return [gpu.uuid, gpu.mig.current, gpu.mig.pending, instances]
 
 

@@ -3,68 +3,118 @@
 NVML and libvirt calls may take their whole deadline; on threads they never hold the event loop, and
 what runs in one lane never holds another. The change lane has one thread: changes are made one
 after another.
+
+A thread opens its application when it first needs it and closes it itself when its lane ends. One
+that is late then is a daemon thread: nothing of it is touched any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vgpumgr.daemon.application import Application
 from vgpumgr.errors import DaemonBusyError
+from vgpumgr.host.clock import Clock, SystemClock
 
 T = TypeVar("T")
 Opener = Callable[[], AbstractContextManager[Application]]
 MAX_WAITING = 64
+#: how long the end of a daemon waits for reads; a read that takes longer waits for something stuck
+READ_PATIENCE_S = 3.0
 
 
 class Lane:
-    """``threads`` threads; what is more waits, up to a limit."""
+    """``threads`` threads, started when there is work for them; what is more waits, up to a limit."""
 
-    def __init__(self, name: str, threads: int, opener: Opener) -> None:
+    def __init__(self, name: str, threads: int, opener: Opener, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._name = name
+        self._limit = threads
         self._opener = opener
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"vgpumgr-{name}")
-        self._local = threading.local()
-        self._stack = ExitStack()
-        self._stack_lock = threading.Lock()
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        #: jobs that have not ended
         self._waiting = 0
+        self._closed = False
+        self._began_s: dict[int, float] = {}
 
     def submit(self, call: Callable[[Application], T]) -> Future[T]:
         """Runs ``call`` as soon as a thread is free. Raises DaemonBusyError."""
-        if self._waiting >= MAX_WAITING:
-            raise DaemonBusyError("too many requests wait already", hint="try again later")
-        self._waiting += 1
-        future = self._pool.submit(lambda: call(self._application()))
-        future.add_done_callback(self._count_down)
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                raise DaemonBusyError("the daemon is stopping", hint="try again when it is back")
+            if self._waiting >= MAX_WAITING:
+                raise DaemonBusyError("too many requests wait already", hint="try again later")
+            self._waiting += 1
+            self._queue.put(_Job(call, future))
+            if len(self._threads) < min(self._limit, self._waiting):
+                self._start_thread()
         return future
 
     async def run(self, call: Callable[[Application], T]) -> T:
         """The same, awaited."""
         return await asyncio.wrap_future(self.submit(call))
 
-    def _count_down(self, _future: Future[T]) -> None:
-        with self._stack_lock:
-            self._waiting -= 1
+    def read_longest_s(self) -> float:
+        """How long the call that has run longest runs already; 0 while none does."""
+        now_s = self._clock.monotonic_s()
+        return max((now_s - began_s for began_s in list(self._began_s.values())), default=0.0)
 
-    def _application(self) -> Application:
-        application: Application | None = getattr(self._local, "application", None)
-        if application is None:
-            opened = self._opener()
-            application = opened.__enter__()
-            self._local.application = application
-            with self._stack_lock:
-                self._stack.push(opened)
-        return application
+    def close(self, timeout_s: float | None = None) -> None:
+        """Takes no more, drops what waits, and waits for what runs (None: however long)."""
+        with self._lock:
+            self._closed = True
+            threads = list(self._threads)
+        while True:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if job is not None:
+                job.future.cancel()
+        for _ in threads:
+            self._queue.put(None)
+        end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        for thread in threads:
+            thread.join(None if end_s is None else max(0.0, end_s - self._clock.monotonic_s()))
 
-    def close(self, *, wait: bool) -> None:
-        """Ends the threads; with ``wait`` after what runs, else without looking back."""
-        self._pool.shutdown(wait=wait, cancel_futures=True)
-        if wait:
-            self._stack.close()
+    def _start_thread(self) -> None:
+        name = f"vgpumgr-{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        with ExitStack() as stack:
+            application: Application | None = None
+            while (job := self._queue.get()) is not None:
+                self._began_s[threading.get_ident()] = self._clock.monotonic_s()
+                try:
+                    if job.future.set_running_or_notify_cancel():
+                        application = application or stack.enter_context(self._opener())
+                        job.future.set_result(job.call(application))
+                except BaseException as error:
+                    job.future.set_exception(error)
+                finally:
+                    del self._began_s[threading.get_ident()]
+                    with self._lock:
+                        self._waiting -= 1
+
+
+class _Job:
+    """One call and where its result goes."""
+
+    def __init__(self, call: Callable[[Application], Any], future: Future[Any]) -> None:
+        self.call = call
+        self.future = future
 
 
 class Lanes:
@@ -77,6 +127,6 @@ class Lanes:
 
     def close(self) -> None:
         """Waits for the change that runs; reads that are late are left to their helpers."""
-        self.change.close(wait=True)
-        self.read.close(wait=False)
-        self.urgent.close(wait=False)
+        self.change.close()
+        for lane in (self.read, self.urgent):
+            lane.close(READ_PATIENCE_S)

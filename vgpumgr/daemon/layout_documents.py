@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
-from vgpumgr.daemon.documents import SCHEMA, Document, PlacementDocument
+from vgpumgr.daemon.documents import SCHEMA, Document, Field, PlacementDocument
 
 
 class LayoutStepDocument(Document):
@@ -91,7 +89,7 @@ class VgpuTargetDocument(Document):
 class LayoutPlanDocument(Document):
     """``vgpumgr mig layout plan -o json``, and what ``--out`` saves."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     layout: str | None = Field(description="name of the layout in its file")
     source: str | None = Field(description="the file")
     applied: bool = Field(description="whether the steps were done")
@@ -118,7 +116,7 @@ class DifferenceDocument(Document):
 class LayoutAssertDocument(Document):
     """``vgpumgr mig layout assert -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     layout: str
     source: str
     matches: bool
@@ -129,6 +127,6 @@ class LayoutAssertDocument(Document):
 class LayoutFileDocument(Document):
     """A layout file or checkpoint as data, and what it cannot say."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     file: dict[str, Any]
     notes: list[str]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
+from vgpumgr.daemon.documents import DocumentShapeError
 from vgpumgr.daemon.layout_documents import (
     DifferenceDocument,
     LayoutAssertDocument,
     LayoutFileDocument,
     LayoutPlanDocument,
+    LayoutStepDocument,
 )
 from vgpumgr.daemon.layout_view import (
     compute_digest,
@@ -103,7 +103,7 @@ class _Wish:
     source: str | None = None
     allowed: tuple[str, ...] = ()
     digest: str | None = None
-    steps: Any = None
+    steps: Sequence[LayoutStepDocument] | None = None
     """Of a saved plan, as read; None otherwise."""
 
 
@@ -214,7 +214,7 @@ class LayoutService:
         if dry_run:
             return document
         notes = self._run(wish, plan, changes)
-        return document.model_copy(update={"applied": True, "notes": [*document.notes, *notes]})
+        return document.replace(applied=True, notes=[*document.notes, *notes])
 
     def _run(self, wish: _Wish, plan: LayoutPlan, changes: Sequence[VgpuChange]) -> Sequence[str]:
         if wish.vgpu_targets:
@@ -261,7 +261,7 @@ class LayoutService:
             source=source,
             allowed=tuple(saved.allowed),
             digest=saved.digest,
-            steps=[step.model_dump() for step in saved.steps],
+            steps=saved.steps,
         )
 
     def _make_plan(self, wish: _Wish) -> LayoutPlan:
@@ -346,12 +346,10 @@ def _is_saved_plan(root: Value) -> bool:
 
 def _parse_saved(text: str, source: str) -> LayoutPlanDocument:
     try:
-        return LayoutPlanDocument.model_validate(json.loads(text))
-    except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(map(str, first["loc"]))
+        return LayoutPlanDocument.from_data(json.loads(text))
+    except DocumentShapeError as error:
         raise LayoutFileError(
-            f"{source}: {path}: not as a saved plan has it", cause=first["msg"]
+            f"{source}: {error.path}: not as a saved plan has it", cause=error.reason
         ) from error
     except (ValueError, RecursionError) as error:
         raise LayoutFileError(f"{source}: a saved plan is JSON", cause=str(error)) from error
@@ -361,7 +359,7 @@ def _check_moved(wish: _Wish, document: LayoutPlanDocument, expected: str | None
     """What was shown is what is done: same state, and of a saved plan the same steps."""
     if expected is not None and expected != document.digest:
         raise _outdated(wish.source)
-    if wish.steps is not None and wish.steps != [s.model_dump() for s in document.steps]:
+    if wish.steps is not None and wish.steps != document.steps:
         raise _outdated(wish.source)
 
 

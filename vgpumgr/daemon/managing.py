@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from vgpumgr.daemon.metrics import MetricsDocument, MetricsService
 from vgpumgr.daemon.metrics_cache import PATIENCE_S
 from vgpumgr.daemon.metrics_source import open_metrics
 from vgpumgr.daemon.opening import list_late_processes, open_parts
-from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.daemon.recovery import Policy, Recovery, Release
 from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
 from vgpumgr.daemon.restore import TIMEOUT_S, RestoreDocument, restore
 from vgpumgr.daemon.vgpu_documents import (
@@ -42,6 +42,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.drift import Observed
 from vgpumgr.plan.record import Transport
 from vgpumgr.store.attachments import SqliteAttachments
 
@@ -77,9 +78,11 @@ class ManagingApplication(Application):
         request = AttachRequest(transport=Transport(transport), **asked)
         return self._service.attach(request, dry_run)
 
-    def detach(self, *, vm: str, dry_run: bool = False) -> DetachDocument:
+    def detach(
+        self, *, vm: str, dry_run: bool = False, attachment: str | None = None, every: bool = False
+    ) -> DetachDocument:
         """See ``AttachmentService.detach``."""
-        return self._service.detach(vm, dry_run)
+        return self._service.detach(vm, dry_run, attachment, every)
 
     def status(self) -> StatusDocument:
         """See ``Recovery.status``."""
@@ -92,6 +95,17 @@ class ManagingApplication(Application):
     def recover(self, *, release: bool = False, readd: bool = False) -> RecoverDocument:
         """See ``Recovery.recover``."""
         return self._recovery.recover(Policy(release, readd))
+
+    def reconcile(
+        self, policy: Policy, choose_releases: Callable[[Observed], Sequence[Release]]
+    ) -> RecoverDocument:
+        """See ``Recovery.recover``; what the daemon does by itself."""
+        return self._recovery.recover(policy, choose_releases)
+
+    def list_attachment_ids(self, vm_uuid: str) -> list[str]:
+        """What a VM has, by the attachments' ids."""
+        records = self._service.parts.store.list_attachments()
+        return [record.id for record in records if record.vm_uuid == vm_uuid]
 
     def restore(self, *, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
         """See ``Restorer.restore``."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from vgpumgr import __version__
 from vgpumgr.daemon.documents import SCHEMA, Document
 from vgpumgr.daemon.metric_samples import Collected, Sample, list_samples
@@ -35,7 +33,7 @@ class MetricsMissingError(VgpumgrError):
 class MetricsDocument(Document):
     """The exposition, and the content type to serve it with."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     content_type: str
     text: str
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
-from vgpumgr.daemon.documents import SCHEMA, Document
+from vgpumgr.daemon.documents import SCHEMA, Document, Field
 
 Status = Literal["waiting", "running", "succeeded", "failed", "cancelled", "interrupted"]
 
@@ -19,14 +17,14 @@ class ErrorPartsDocument(Document):
     cause: str | None
     why: str | None
     held_by: list[str]
-    try_: str | None = Field(alias="try")
+    try_: str | None = Field(in_json="try")
     exit_code: int
 
 
 class ErrorDocument(Document):
     """The body of every answer that is an error."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     error: ErrorPartsDocument
 
 
@@ -57,21 +55,21 @@ class OperationDocument(Document):
 class OperationShowDocument(Document):
     """``vgpumgr op show -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     operation: OperationDocument
 
 
 class OperationListDocument(Document):
     """``vgpumgr op list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     operations: list[OperationDocument]
 
 
 class ServerDocument(Document):
     """``GET /1.0``: which daemon answers, and what it can do."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     version: str
     api_version: Literal["1.0"] = "1.0"
     api_extensions: list[str] = Field(description="docs/api-extensions.md has a paragraph on each")

@@ -153,7 +153,7 @@ class Operations:
             self._audit.append(entry)
             self._update(operation, status="running")
             with listening(hear):
-                result = work(application).model_dump(mode="json", by_alias=True)
+                result = work(application).as_data()
         except VgpumgrError as error:
             failure = error
         except BaseException as error:
@@ -184,14 +184,14 @@ class Operations:
 
     def _update(self, operation: Operation, *, save: bool = True, **fields: Any) -> None:
         fields["updated_s"] = self._clock.wall_s()
-        operation.document = operation.document.model_copy(update=fields)
+        operation.document = operation.document.replace(**fields)
         if save:
             self._save(operation.document)
         self._publish(operation)
 
     def _publish(self, operation: Operation) -> None:
         document = operation.document
-        step = document.progress[-1].model_dump() if document.progress else None
+        step = document.progress[-1].as_data() if document.progress else None
         self._hub.publish(
             "operation", operation=document.id, name=document.operation,
             subject=document.subject, status=document.status, step=step,
@@ -204,13 +204,13 @@ class Operations:
         path = self._directory / f"{document.id}.json"
         temporary = path.with_suffix(".tmp")
         with contextlib.suppress(OSError):
-            temporary.write_text(document.model_dump_json())
+            temporary.write_text(json.dumps(document.as_data()))
             temporary.replace(path)
 
     def _load(self) -> None:
         for path in sorted(self._directory.glob("*.json")):
             try:
-                document = OperationDocument.model_validate(json.loads(path.read_text()))
+                document = OperationDocument.from_data(json.loads(path.read_text()))
             except (OSError, ValueError):
                 path.unlink(missing_ok=True)
                 continue
@@ -223,8 +223,7 @@ class Operations:
         error = InterruptedOperationError(
             f"the daemon ended while {document.operation} ran", hint="vgpumgr recover"
         )
-        update = {"status": "interrupted", "error": error.as_dict()}
-        closed = document.model_copy(update=update)
+        closed = document.replace(status="interrupted", error=error.as_dict())
         self._save(closed)
         return closed
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
@@ -24,7 +24,7 @@ from vgpumgr.domain.devices import control_device, ring_device
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import NotPermittedError, VgpumgrError
 from vgpumgr.host.lock import lock_file
-from vgpumgr.plan.channel_steps import StartChannel, StopChannel
+from vgpumgr.plan.channel_steps import RestartWorker, StartChannel, StopChannel
 from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.drift import Drift, DriftKind, Observed, find_drift, list_missing_devices
@@ -47,6 +47,20 @@ class Policy:
     release: bool = False
     #: gives a VM's definition the devices again that it has lost
     readd: bool = False
+    #: tries a worker again that its keeper has given up
+    restart: bool = True
+
+
+class Release(NamedTuple):
+    """An attachment that is to be freed, and why."""
+
+    record: AttachmentRecord
+    why: str
+
+
+def release_nothing(_observed: Observed) -> Sequence[Release]:
+    """The life of VMs frees nothing."""
+    return ()
 
 
 class Recovery:
@@ -84,8 +98,14 @@ class Recovery:
         interrupted = self._describe_interrupted(self._look())
         return DiffDocument(drift=_describe(found), interrupted=interrupted)
 
-    def recover(self, policy: Policy) -> RecoverDocument:
-        """Settles what was interrupted, rebuilds what was lost, repairs what it may."""
+    def recover(
+        self,
+        policy: Policy,
+        choose_releases: Callable[[Observed], Sequence[Release]] = release_nothing,
+    ) -> RecoverDocument:
+        """Settles what was interrupted, rebuilds what was lost, repairs what it may, and frees what
+        ``choose_releases`` says of what is there.
+        """
         if not self._parts.is_privileged:
             raise NotPermittedError(
                 "cannot recover as this user",
@@ -107,9 +127,12 @@ class Recovery:
             settler.rebuild_records(self._look())
             observed = settler.observe()
             repair = _Repair(self._parts, observed)
+            for release in choose_releases(observed):
+                repair.try_release(release)
             for drift in find_drift(observed):
                 repair.try_one(drift, policy)
-            left = find_drift(settler.observe())
+            changed = bool(settler.actions or repair.actions)
+            left = find_drift(settler.observe() if changed else observed)
         return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=_describe(left))
 
     def _look(self) -> Contents:
@@ -164,6 +187,15 @@ class _Repair:
         if text is not None:
             self._tell(drift, text, done=True)
 
+    def try_release(self, release: Release) -> None:
+        """Frees an attachment; a failure is told and stops nothing."""
+        record, why = release
+        drift = Drift(DriftKind.VM_GONE, record.vm_name, why, record.id)
+        try:
+            self._tell(drift, self._release(drift, record), done=True)
+        except VgpumgrError as error:
+            self._tell(drift, f"{why}: {record.profile} is not freed: {error}", done=False)
+
     def _repair(self, drift: Drift, record: AttachmentRecord | None, policy: Policy) -> str | None:
         if drift.kind is DriftKind.STRAY_CHANNEL:
             self._run(drift, None, StopChannel(drift.subject))
@@ -182,42 +214,42 @@ class _Repair:
     ) -> str | None:
         if drift.kind is DriftKind.KEEPER_GONE:
             return self._restart(drift, record, vm)
+        if drift.kind is DriftKind.WORKER_DOWN and policy.restart:
+            self._run(drift, record, RestartWorker(record.id))
+            return "started its worker again"
         if drift.kind is DriftKind.VM_RENAMED:
             renamed = replace(record, vm_name=vm.name)
             self._parts.store.save_attachment(renamed)
             self._records[record.id] = renamed
             return f"follows the VM, which is called {vm.name} now"
         if drift.kind is DriftKind.NOTE_GONE:
-            scope = Scope.CONFIG if vm.config is not None else Scope.LIVE
-            note = WriteNote(
-                vm.name, vm.uuid, scope, record.id, record.profile, str(record.backend)
-            )
-            self._run(drift, record, note)
+            self._run(drift, record, WriteNote(vm.name, vm.uuid, record.id))
             return "wrote the note in its metadata again"
         if drift.kind is DriftKind.DEVICE_GONE and policy.readd and vm.config is not None:
             return self._readd(drift, record, vm)
         return None
 
     def _restart(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
-        transport = record.transport
-        start = StartChannel(
-            record.id, vm.name, transport.has_ring, transport.has_serial, RING_BYTES
-        )
+        start = StartChannel(record.id, vm.name, record.has_ring, record.has_serial, RING_BYTES)
         self._run(drift, record, start)
-        ring = vm.is_active and transport.has_ring
+        ring = vm.is_active and record.has_ring
         return "started its keeper again" + (
             "; the running guest has its ring again from its next start" if ring else ""
         )
 
     def _readd(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
         paths, missing = self._parts.channels.paths(record.id), list_missing_devices(record, vm)
-        devices = (ring_device(record.id, paths.ring), control_device(record.id, paths.control))
+        devices = (
+            ring_device(record.id, paths.ring),
+            control_device(record.id, paths.control, record.number),
+        )
         wanted = tuple(device for device in devices if device.alias in missing)
         self._run(drift, record, AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None))
         return f"gave its definition {' and '.join(missing)} again"
 
     def _release(self, drift: Drift, record: AttachmentRecord) -> str:
-        seen = DetachObserved(record, None, self._observed.gpus, list(self._records.values()))
+        vm = self._observed.find_vm(record.vm_uuid)
+        seen = DetachObserved(record, vm, self._observed.gpus, list(self._records.values()))
         self._execute(plan_detach(seen), record)
         del self._records[record.id]
         return f"freed {record.profile}: {drift.text}"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
-from vgpumgr.daemon.documents import SCHEMA, Document
+from vgpumgr.daemon.documents import SCHEMA, Document, Field
 
 
 class DriftDocument(Document):
@@ -39,7 +37,7 @@ class ActionDocument(Document):
 class StatusDocument(Document):
     """``vgpumgr status -o json``. Null: could not be asked now, see ``problems``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     journal: Literal["ok", "failed", "corrupt"]
     attachments: int | None
     gpus: int | None
@@ -53,7 +51,7 @@ class StatusDocument(Document):
 class DiffDocument(Document):
     """``vgpumgr diff -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     drift: list[DriftDocument]
     interrupted: list[InterruptedDocument]
 
@@ -61,6 +59,6 @@ class DiffDocument(Document):
 class RecoverDocument(Document):
     """``vgpumgr recover -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     actions: list[ActionDocument]
     drift: list[DriftDocument] = Field(description="what still differs")

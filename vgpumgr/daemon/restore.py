@@ -7,13 +7,10 @@ any time, does only what is missing, and destroys nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from pydantic import Field
-
-from vgpumgr.daemon.documents import SCHEMA, Document
+from vgpumgr.daemon.documents import SCHEMA, Document, Field
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_restore import restore_vgpus
@@ -34,7 +31,7 @@ TIMEOUT_S = 240.0
 class RestoreDocument(Document):
     """``vgpumgr restore -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     done: list[str] = Field(description="what was missing and is back, in words")
     problems: list[str] = Field(description="what could not be brought back, and why")
 
@@ -110,9 +107,11 @@ class Restorer:
                 self.problems.append(f"{what}: no slice of that size stands at {record.placement}")
                 continue
             changed = ref != record.mig
-            bound = replace(record, mig=ref, gpu_instance_id=ref.gpu_instance_id)
+            bound = record.with_mig(ref=ref, gpu_instance_id=ref.gpu_instance_id)
             if changed:
                 self._parts.store.save_attachment(bound)
+            if record.channel is None:
+                continue
             if self._needs_start(bound, changed) and self._try(what, partial(self._start, bound)):
                 started.append(bound)
         for record in started:
@@ -136,15 +135,17 @@ class Restorer:
 
     def _start(self, record: AttachmentRecord) -> None:
         assert record.mig is not None
+        assert record.channel is not None
         self._parts.channels.start(
             ChannelSpec(
                 id=record.id,
                 vm_name=record.vm_name,
                 cuda_device=str(record.mig.uuid),
-                ring=record.transport.has_ring,
-                serial=record.transport.has_serial,
+                ring=record.has_ring,
+                serial=record.has_serial,
                 memory_bytes=RING_BYTES,
-                socket_owner=record.qemu_owner,
+                number=record.number,
+                socket_owner=record.channel.qemu_owner,
             )
         )
 

@@ -96,14 +96,13 @@ def _describe_option(option: Option) -> DefragRow:
 
 
 def _describe_move(move: Move) -> MoveDocument:
-    parts = {"from": _place(move.instance.placement)}
     return MoveDocument(
         instance=move.instance.id,
         profile=str(move.instance.profile),
+        from_=_place(move.instance.placement),
         to=_place(move.to),
         vms=list(move.vms),
         onto=move.onto.id if move.onto else None,
-        **parts,
     )
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
-from vgpumgr.daemon.documents import SCHEMA, Document, PlacementDocument
+from vgpumgr.daemon.documents import SCHEMA, Document, Field, PlacementDocument
 
 
 class ObstacleDocument(Document):
@@ -34,7 +32,7 @@ class WhyRow(Document):
 class WhyDocument(Document):
     """``vgpumgr why PROFILE -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     profile: str
     fits: bool = Field(description="on some GPU")
     gpus: list[WhyRow]
@@ -45,7 +43,7 @@ class MoveDocument(Document):
 
     instance: int
     profile: str
-    from_: PlacementDocument = Field(alias="from")
+    from_: PlacementDocument = Field(in_json="from")
     to: PlacementDocument
     vms: list[str] = Field(description="VMs that have it and are shut off")
     onto: int | None = Field(description="the unused instance there that takes its part")
@@ -67,6 +65,6 @@ class DefragRow(Document):
 class DefragDocument(Document):
     """``vgpumgr mig defrag --plan PROFILE -o json``; the best option first."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     profile: str
     options: list[DefragRow]

@@ -22,18 +22,21 @@ from vgpumgr.daemon.cache import AnswerCache
 from vgpumgr.daemon.context import Context
 from vgpumgr.daemon.events import EventHub
 from vgpumgr.daemon.gate import Gate
+from vgpumgr.daemon.heartbeat import HANG_S, Heartbeat
 from vgpumgr.daemon.lanes import Lanes, Opener
 from vgpumgr.daemon.local import DAEMON_LOCK, open_application
 from vgpumgr.daemon.metrics import MetricsService
 from vgpumgr.daemon.metrics_source import open_metrics
 from vgpumgr.daemon.operations import Operations
 from vgpumgr.daemon.rest import build_api
+from vgpumgr.daemon.settings import read_settings
+from vgpumgr.daemon.watching import Sources, find_sources, watch
 from vgpumgr.errors import DaemonRunningError, LockHeldError, UsageError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.lock import lock_file
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.host.peer import Peer, read_peer
-from vgpumgr.host.systemd import notify, read_watchdog_s, take_listening_socket
+from vgpumgr.host.systemd import notify, take_listening_socket
 from vgpumgr.model.routes import BY_OPERATION, Kind, Role, Route
 
 SOCKET = "vgpumgr.sock"
@@ -74,25 +77,34 @@ def run_daemon(machine_name: str | None) -> None:
 
 
 async def serve(
-    machine: Machine, listener: socket.socket, opener: Opener, access: Access | None = None
+    machine: Machine,
+    listener: socket.socket,
+    opener: Opener,
+    access: Access | None = None,
+    sources: Sources | None = None,
+    hang_s: float = HANG_S,
 ) -> None:
-    """Serves on a socket until asked to end, then lets what runs come to its end."""
+    """Serves on a socket until asked to end, then lets what runs come to its end.
+
+    Raises SettingsError.
+    """
+    settings = read_settings(machine.config_path)
     with open_metrics(machine) as metrics:
         context = build_context(machine, Lanes(opener), access or read_access(), metrics)
-        await _serve(context, listener)
-
-
-async def _serve(context: Context, listener: socket.socket) -> None:
-    server = DaemonServer(_configure(context), context)
-    _recover(context)
-    watching = asyncio.create_task(_watch(server, context))
-    try:
-        await server.serve(sockets=[listener])
-    finally:
-        watching.cancel()
-        context.hub.close()
-        await context.operations.drain()
-        await asyncio.to_thread(context.lanes.close)
+        server = DaemonServer(_configure(context), context)
+        try:
+            async with watch(context, settings, sources or find_sources(machine)) as reconciler:
+                _recover(context)
+                heartbeat = Heartbeat(server, context, reconciler, hang_s)
+                beating = asyncio.create_task(heartbeat.run())
+                try:
+                    await server.serve(sockets=[listener])
+                finally:
+                    beating.cancel()
+        finally:
+            context.hub.close()
+            await context.operations.drain()
+            await asyncio.to_thread(context.lanes.close)
 
 
 def build_context(
@@ -140,23 +152,6 @@ def _recover(context: Context) -> None:
     if hasattr(ManagingApplication, "recover"):
         peer = Peer(os.getpid(), os.geteuid(), frozenset())
         context.operations.start(route, {}, peer, lambda app: getattr(app, "recover")())  # noqa: B009
-
-
-async def _watch(server: uvicorn.Server, context: Context) -> None:
-    """Tells systemd that we are ready, what we do, and that we live."""
-    while not server.started:
-        await asyncio.sleep(0.01)
-    notify("READY=1\nSTATUS=serving")
-    period_s = read_watchdog_s()
-    told = 0
-    while True:
-        running = context.operations.count_running()
-        if running != told:
-            notify(f"STATUS={running} operations running" if running else "STATUS=serving")
-            told = running
-        if period_s is not None:
-            notify("WATCHDOG=1")
-        await asyncio.sleep(min(period_s or 1.0, 1.0))
 
 
 @contextmanager

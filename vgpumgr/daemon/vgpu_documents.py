@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
 from vgpumgr.daemon.attachment_documents import StepDocument
-from vgpumgr.daemon.documents import SCHEMA, Document
+from vgpumgr.daemon.documents import SCHEMA, Document, Field
 
 FrameworkName = Literal["mdev", "vendor-vfio"]
 
@@ -42,7 +40,7 @@ class VgpuTypeDocument(Document):
 class VgpuTypesDocument(Document):
     """``vgpumgr mdev types -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, in_json="schema")
     types: list[VgpuTypeDocument]
 
 
@@ -82,7 +80,7 @@ class VgpuDocument(Document):
 class VgpuListDocument(Document):
     """``vgpumgr mdev list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, in_json="schema")
     vgpus: list[VgpuDocument]
 
 
@@ -100,7 +98,7 @@ class VgpuPlanDocument(Document):
 class VgpuChangeDocument(Document):
     """What ``mdev create``, ``delete``, ``define``, ``start``, ``stop`` and ``adopt`` answer."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, in_json="schema")
     dry_run: bool
     plan: VgpuPlanDocument
     vgpu: VgpuDocument | None = Field(description="as it is afterwards; null: gone, or a dry run")

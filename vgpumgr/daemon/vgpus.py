@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from vgpumgr.daemon.attachment_documents import StepDocument
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
@@ -394,6 +395,21 @@ def _make_adoption(entry: VgpuEntry, host: VgpuHost) -> AdoptVgpu:
     return AdoptVgpu(spec, False, True, auto)
 
 
+def _describe_plan(plan: Plan[VgpuOperation]) -> VgpuPlanDocument:
+    steps = [
+        StepDocument(kind=step.kind, target=dict(step.target), description=step.describe())
+        for step in plan.steps
+    ]
+    return VgpuPlanDocument(
+        operation=plan.operation,
+        subject=plan.subject,
+        on_failure=plan.on_failure.value,
+        notes=list(plan.notes),
+        result=dict(plan.result),
+        steps=steps,
+    )
+
+
 def _describe(
     plan: Plan[VgpuOperation],
     dry_run: bool,
@@ -405,7 +421,7 @@ def _describe(
     entry = next((e for e in entries if e.record and e.record.spec.uuid == name), None)
     return VgpuChangeDocument(
         dry_run=dry_run,
-        plan=VgpuPlanDocument.model_validate(plan.as_dict()),
+        plan=_describe_plan(plan),
         vgpu=describe_entry(entry, after) if entry and after else None,
         notes=list(notes),
     )

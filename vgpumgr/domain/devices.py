@@ -14,7 +14,8 @@ from vgpumgr.domain.declare import NUMBER, ON_OFF, YES_NO, At, Element, Inside, 
 
 #: libvirt keeps aliases that begin so as the user chose them; the rest of the name is ours.
 ALIAS_PREFIX = "ua-vgpumgr-"
-CHANNEL_NAME = "org.vgpumgr.0"
+#: name of a port in the guest, before the number of its attachment in the VM
+CHANNEL_NAME = "org.vgpumgr."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,11 @@ class MdevHostdev(Element):
     address: Annotated[GuestPciAddress | None, Inside("address", having=(("type", "pci"),))] = None
 
 
+def attachment_of(alias: str) -> str:
+    """The id of the attachment that a device with an alias of ours belongs to."""
+    return alias.removeprefix(ALIAS_PREFIX).split("-")[0]
+
+
 def ring_alias(attachment: str) -> str:
     """Alias of an attachment's shared memory."""
     return f"{ALIAS_PREFIX}{attachment}-ring"
@@ -133,12 +139,14 @@ def ring_device(attachment: str, server_path: str) -> Shmem:
     )
 
 
-def control_device(attachment: str, socket_path: str) -> Channel:
-    """The virtio-serial channel of an attachment; QEMU listens, the worker's side connects."""
+def control_device(attachment: str, socket_path: str, number: int = 0) -> Channel:
+    """The virtio-serial channel of an attachment; QEMU listens, the worker's side connects. QEMU
+    wants another name for each port, and the guest finds it by that.
+    """
     return Channel(
         source_mode="bind",
         source_path=socket_path,
         target_type="virtio",
-        target_name=CHANNEL_NAME,
+        target_name=f"{CHANNEL_NAME}{number}",
         alias=control_alias(attachment),
     )

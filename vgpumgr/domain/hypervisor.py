@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -40,12 +41,23 @@ class Vm:
     live: Domain | None
     config: Domain | None
     digest: str
-    note: AttachmentNote | None = None
+    notes: tuple[AttachmentNote, ...] = ()
+    #: shut off because it runs on another host now, says the libvirt that it left
+    migrated: bool = False
 
     @property
     def is_active(self) -> bool:
         """Whether the machine runs or is paused."""
         return self.state is not VmState.SHUT_OFF
+
+    def find_note(self, attachment: str) -> AttachmentNote | None:
+        """Our note of that attachment in the domain's metadata."""
+        return next((note for note in self.notes if note.id == attachment), None)
+
+    @property
+    def note_scope(self) -> Scope:
+        """Where notes are written."""
+        return Scope.CONFIG if self.config is not None else Scope.LIVE
 
     def definition(self, scope: Scope) -> Domain | None:
         """The definition of that scope, None where there is none."""
@@ -72,8 +84,10 @@ class Hypervisor(Protocol):
     def detach_device(self, uuid: str, xml: str, scope: Scope) -> None:
         """Removes one device; in a running guest that is a request only. Raises DeviceMissingError."""
 
-    def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
-        """Writes our note into the domain's metadata, or takes it away (absent is no error)."""
+    def set_notes(self, uuid: str, notes: Sequence[AttachmentNote], scope: Scope) -> None:
+        """Writes our notes into the domain's metadata in the place of those that are there; none
+        takes them away (absent is no error).
+        """
 
     def read_qemu_owner(self) -> tuple[int, int] | None:
         """uid and gid that QEMU runs as; None where libvirt does not change them."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,7 +14,13 @@ from vgpumgr.domain.deadline import LateCallError, run_with_deadline
 from vgpumgr.domain.document import document_digest, parse_document
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
-from vgpumgr.domain.metadata import NAMESPACE, PREFIX, AttachmentNote
+from vgpumgr.domain.metadata import (
+    NAMESPACE,
+    PREFIX,
+    AttachmentNote,
+    read_notes,
+    write_notes,
+)
 from vgpumgr.errors import (
     DeviceMissingError,
     LibvirtDownError,
@@ -64,9 +69,7 @@ class LibvirtHypervisor:
     def close(self) -> None:
         """Closes the connection; without one nothing happens. A late libvirt is not waited for."""
         connection, self._connection = self._connection, None
-        # no thread can be started while the interpreter ends, and waiting for one would never end; the connection
-        # goes with the process then
-        if connection is not None and not sys.is_finalizing():
+        if connection is not None:
             try:
                 run_with_deadline(connection.close, self._timeout_s)
             except (LateCallError, self._lib.libvirtError):
@@ -74,6 +77,9 @@ class LibvirtHypervisor:
 
     def list_vms(self) -> tuple[Vm, ...]:
         """All VMs, by name; one that goes away meanwhile is left out."""
+        return self._ask(self._list_now)
+
+    def _list_now(self) -> tuple[Vm, ...]:
         found = []
         for domain in self._call("list VMs", lambda: self._connected().listAllDomains(0)):
             try:
@@ -84,7 +90,7 @@ class LibvirtHypervisor:
 
     def read_vm(self, selector: str) -> Vm:
         """The VM of that name or UUID."""
-        return self._read(self._find(selector))
+        return self._ask(lambda: self._read(self._find_now(selector)))
 
     def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
         """Adds one device."""
@@ -100,10 +106,10 @@ class LibvirtHypervisor:
             f"detach a device ({scope})", lambda: domain.detachDeviceFlags(xml, self._flag(scope))
         )
 
-    def set_note(self, uuid: str, note: AttachmentNote | None, scope: Scope) -> None:
-        """Writes our note into the domain's metadata, or takes it away."""
+    def set_notes(self, uuid: str, notes: Sequence[AttachmentNote], scope: Scope) -> None:
+        """Writes our notes into the domain's metadata; none takes them away."""
         domain = self._find(uuid)
-        text = None if note is None else note.to_xml()
+        text = write_notes(notes)
         kind = self._lib.VIR_DOMAIN_METADATA_ELEMENT
         self._call(
             "write the domain's metadata",
@@ -114,7 +120,9 @@ class LibvirtHypervisor:
 
     def read_qemu_owner(self) -> tuple[int, int] | None:
         """uid and gid that QEMU runs as: the base label of libvirt's security model ``dac``."""
-        text = self._call("read capabilities", lambda: self._connected().getCapabilities())
+        text = self._ask(
+            lambda: self._call("read capabilities", lambda: self._connected().getCapabilities())
+        )
         for label in parse_document(text).iterfind("host/secmodel[model='dac']/baselabel"):
             match = _DAC_LABEL.fullmatch(label.text or "")
             if match is not None:
@@ -132,7 +140,22 @@ class LibvirtHypervisor:
             self._connection = self._lib.open(self.uri)
         return self._connection
 
+    def _ask(self, read: Callable[[], T]) -> T:
+        """A read, once more if libvirt was started anew since the last one: what one connection
+        cannot say any more, the next one can.
+        """
+        was_connected = self._connection is not None
+        try:
+            return read()
+        except LibvirtDownError:
+            if not was_connected:
+                raise
+            return read()
+
     def _find(self, selector: str) -> Any:
+        return self._ask(lambda: self._find_now(selector))
+
+    def _find_now(self, selector: str) -> Any:
         lookups = [partial(self._lookup, "lookupByName", selector)]
         if len(selector) == 36:
             lookups.insert(0, partial(self._lookup, "lookupByUUIDString", selector))
@@ -167,7 +190,7 @@ class LibvirtHypervisor:
 
     def _read_now(self, domain: Any) -> Vm:
         lib = self._lib
-        code = domain.state()[0]
+        code, reason = domain.state()
         state = VmState.PAUSED if code == lib.VIR_DOMAIN_PAUSED else VmState.RUNNING
         if not domain.isActive():
             state = VmState.SHUT_OFF
@@ -180,19 +203,20 @@ class LibvirtHypervisor:
             live=Domain.from_xml(live) if live else None,
             config=Domain.from_xml(config) if config else None,
             digest=document_digest(config or live or domain.XMLDesc(0)),
-            note=self._read_note(domain, Scope.CONFIG if config else Scope.LIVE),
+            notes=self._read_notes(domain, Scope.CONFIG if config else Scope.LIVE),
+            migrated=state is VmState.SHUT_OFF and reason == lib.VIR_DOMAIN_SHUTOFF_MIGRATED,
         )
 
-    def _read_note(self, domain: Any, scope: Scope) -> AttachmentNote | None:
+    def _read_notes(self, domain: Any, scope: Scope) -> tuple[AttachmentNote, ...]:
         try:
             text = domain.metadata(
                 self._lib.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, self._flag(scope)
             )
         except self._lib.libvirtError as error:
             if error.get_error_code() == self._lib.VIR_ERR_NO_DOMAIN_METADATA:
-                return None
+                return ()
             raise
-        return AttachmentNote.from_xml(text)
+        return read_notes(text)
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
         try:

@@ -1,13 +1,15 @@
-"""Our note in a domain's ``<metadata>``: which attachment the domain has, readable without our
-store.
+"""Our notes in a domain's ``<metadata>``: which attachments the domain has, readable without our
+store. libvirt keeps one element of a namespace: a single note stands there itself, several in a list.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from vgpumgr.domain.declare import NUMBER, ON_OFF, At, Element
+from vgpumgr.domain.declare import NUMBER, ON_OFF, At, Element, Inside
+from vgpumgr.domain.document import parse_document
 
 NAMESPACE = "https://vgpumgr.example/ns/attachment/1"
 PREFIX = "vgpumgr"
@@ -39,7 +41,37 @@ class AttachmentNote(Element):
     created_s: Annotated[str | None, At("@created")] = None
     #: whether attach turned MIG mode on, so that detach turns it off
     mig_mode: Annotated[bool | None, At("@migmode", ON_OFF)] = None
+    #: of the compute instance in its GPU instance
+    compute_start: Annotated[int | None, At("@computestart", NUMBER)] = None
+    compute_size: Annotated[int | None, At("@computesize", NUMBER)] = None
+    #: the attachment's number in its VM
+    number: Annotated[int | None, At("@number", NUMBER)] = None
     #: what libvirt added for our devices: ``TYPE:INDEX:MODEL``, separated by spaces
     controllers: Annotated[str | None, At("@controllers")] = None
     #: whom QEMU ran as, ``UID:GID``: the channel's sockets are made for this user before libvirt is up
     qemu_owner: Annotated[str | None, At("@qemuowner")] = None
+    #: devices of the host that the domain is given, as JSON
+    host_devices: Annotated[str | None, At("@hostdevices")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttachmentNotes(Element):
+    """``<attachments>``: the notes of a domain with several."""
+
+    tag: ClassVar[str] = "attachments"
+    notes: Annotated[tuple[AttachmentNote, ...], Inside("attachment", many=True)] = ()
+
+
+def read_notes(text: str) -> tuple[AttachmentNote, ...]:
+    """The notes in the element of our namespace. Raises DocumentError."""
+    element = parse_document(text)
+    if element.tag == AttachmentNotes.tag:
+        return AttachmentNotes.from_element(element).notes
+    return (AttachmentNote.from_element(element),)
+
+
+def write_notes(notes: Sequence[AttachmentNote]) -> str | None:
+    """The element of our namespace; None for no notes."""
+    if not notes:
+        return None
+    return notes[0].to_xml() if len(notes) == 1 else AttachmentNotes(notes=tuple(notes)).to_xml()

@@ -120,3 +120,11 @@ class MethodNotAllowedError(RouteNotFoundError):
     id = "VG364"
     exit_code = Exit.USAGE
     http_status = 405
+
+
+class SettingsError(VgpumgrError):
+    """The daemon's settings cannot be read: no TOML, an unknown key, or a value that cannot be."""
+
+    id = "VG365"
+    exit_code = Exit.USAGE
+    http_status = 500

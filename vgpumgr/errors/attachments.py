@@ -132,6 +132,14 @@ class LiveUnsupportedError(VgpumgrError):
     http_status = 422
 
 
+class SeveralAttachmentsError(VgpumgrError):
+    """The VM has several attachments, and it is not said which of them is meant."""
+
+    id = "VG216"
+    exit_code = Exit.USAGE
+    http_status = 409
+
+
 # VG22x: the channel
 
 

@@ -15,6 +15,8 @@ default come:
   machine ``/var/lib/vgpumgr``.
 * ``VGPUMGR_RUN_DIR``: sockets and locks; default: ``host/run`` in the directory, on the real
   machine ``/run/vgpumgr``.
+* ``VGPUMGR_CONFIG``: the daemon's settings; default: ``host/vgpumgr.toml`` in the directory, on the
+  real machine ``/etc/vgpumgr/vgpumgr.toml``.
 
 The same variables in the environment of the command choose the machine without a name, as ``vgpumgr
 sim env`` prints them; then each of them counts for the whole command.
@@ -46,6 +48,7 @@ class Machine:
     run_dir: Path
     libvirt_uri: str
     variables: Mapping[str, str] = field(default_factory=dict)
+    config_path: Path = Path("/etc/vgpumgr/vgpumgr.toml")
 
     @property
     def is_simulated(self) -> bool:
@@ -124,6 +127,7 @@ def _build_real(env: Mapping[str, str]) -> Machine:
         run_dir=Path(env.get("VGPUMGR_RUN_DIR", "/run/vgpumgr")),
         libvirt_uri=env.get("VGPUMGR_LIBVIRT_URI", "qemu:///system"),
         variables=variables,
+        config_path=Path(env.get("VGPUMGR_CONFIG", "/etc/vgpumgr/vgpumgr.toml")),
     )
 
 
@@ -141,6 +145,7 @@ def _build_simulated(directory: Path, env: Mapping[str, str]) -> Machine:
         run_dir=Path(env.get("VGPUMGR_RUN_DIR", directory / "host" / "run")),
         libvirt_uri=env.get("VGPUMGR_LIBVIRT_URI", "qemu:///system"),
         variables=variables,
+        config_path=Path(env.get("VGPUMGR_CONFIG", directory / "host" / "vgpumgr.toml")),
     )
 
 

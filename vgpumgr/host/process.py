@@ -56,6 +56,21 @@ def read_state(pid: int, proc: Path = _PROC) -> str | None:
     return fields[0] if fields else None
 
 
+def find_qemu(vm_uuid: str, proc: Path = _PROC) -> int | None:
+    """The pid of the QEMU that runs a VM, by the UUID on its command line; None if none does.
+
+    libvirt may have lost a VM that runs on.
+    """
+    wanted = b"-uuid\0" + vm_uuid.encode() + b"\0"
+    for pid in _list_pids(proc):
+        try:
+            if wanted in (proc / str(pid) / "cmdline").read_bytes():
+                return pid
+        except OSError:
+            continue
+    return None
+
+
 def list_holders(wanted: Callable[[str], bool], proc: Path = _PROC) -> list[Holder]:
     """Processes that have a file open whose path ``wanted`` accepts; one entry per process and
     path.

@@ -45,9 +45,10 @@ class StartChannel:
     def do(self, world: World) -> None:
         """Starts both."""
         assert world.record.mig is not None
+        assert world.record.channel is not None
         owner = world.hypervisor.read_qemu_owner()
-        if owner != world.record.qemu_owner:
-            world.remember(qemu_owner=owner)
+        if owner != world.record.channel.qemu_owner:
+            world.remember_channel(qemu_owner=owner)
         spec = ChannelSpec(
             id=self.id,
             vm_name=self.vm_name,
@@ -55,6 +56,7 @@ class StartChannel:
             ring=self.ring,
             serial=self.serial,
             memory_bytes=self.memory_bytes,
+            number=world.record.number,
             socket_owner=owner,
         )
         world.channels.start(spec)
@@ -83,6 +85,45 @@ class StartChannel:
         """Whether the worker is ready or will never be."""
         status = world.channels.read_status(self.id)
         return status is None or status.worker_ready or status.worker_failed
+
+
+@dataclass(frozen=True)
+class RestartWorker:
+    """Gives a channel another worker where the keeper has given up starting one."""
+
+    id: str
+    kind: ClassVar[str] = "channel.restart"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The channel."""
+        return {"id": self.id}
+
+    def describe(self) -> str:
+        """For people."""
+        return "start another worker"
+
+    def do(self, world: World) -> None:
+        """Starts it and waits until its CUDA is up."""
+        world.channels.restart_worker(self.id)
+        world.wait(lambda: self.observe(world) or _has_given_up(world, self.id), WORKER_TIMEOUT_S)
+        status = world.channels.read_status(self.id)
+        if status is None or not status.worker_ready:
+            cause = status.problem if status else "its keeper is gone"
+            raise ChannelStartError("the worker does not start", cause=cause)
+
+    def undo(self, world: World) -> None:
+        """Nothing: a worker that does not start is as it was."""
+
+    def observe(self, world: World) -> bool:
+        """Whether it is ready."""
+        status = world.channels.read_status(self.id)
+        return status is not None and status.worker_ready
+
+
+def _has_given_up(world: World, channel_id: str) -> bool:
+    status = world.channels.read_status(channel_id)
+    return status is None or status.worker_failed
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vgpumgr.domain.devices import control_alias, ring_alias
 from vgpumgr.domain.hypervisor import Scope, Vm
-from vgpumgr.errors import NotAttachedError
+from vgpumgr.errors import NotAttachedError, SeveralAttachmentsError
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.channel_steps import StopChannel
 from vgpumgr.plan.domain_steps import DetachDevices, RemoveNote
@@ -30,13 +30,50 @@ class DetachObserved:
     records: Sequence[AttachmentRecord]
 
 
-def find_attachment(records: Sequence[AttachmentRecord], selector: str) -> AttachmentRecord | None:
-    """The attachment of a VM by its name or UUID, or by its own id."""
+def find_attachments(
+    records: Sequence[AttachmentRecord], selector: str
+) -> tuple[AttachmentRecord, ...]:
+    """The attachments of a VM by its name or UUID, in their order, or the one with that id."""
     for key in ("id", "vm_uuid", "vm_name"):
-        for record in records:
-            if getattr(record, key) == selector:
-                return record
-    return None
+        found = [record for record in records if getattr(record, key) == selector]
+        if found:
+            return tuple(sorted(found, key=lambda record: record.number))
+    return ()
+
+
+def choose_attachments(
+    records: Sequence[AttachmentRecord], selector: str, which: str | None, every: bool
+) -> tuple[AttachmentRecord, ...]:
+    """Those that a detach means: the only one of a VM, those with the id or the profile ``which``,
+    or all; empty where nothing is recorded.
+
+    Raises:
+        SeveralAttachmentsError: it is not clear which.
+        NotAttachedError: the VM has none like that.
+    """
+    found = find_attachments(records, selector)
+    if which is not None:
+        named = tuple(r for r in found if which in (r.id, r.profile))
+        if found and not named:
+            raise NotAttachedError(
+                f'vm "{found[0].vm_name}" has no attachment {which!r}',
+                why=f"it has {', '.join(map(_tell, found))}",
+                hint=f"vgpumgr vm show {found[0].vm_name}",
+            )
+        found = named
+    if len(found) > 1 and not every:
+        name = found[0].vm_name
+        raise SeveralAttachmentsError(
+            f'vm "{name}" has {len(found)} attachments that could be meant',
+            why="detach takes one of them, or with --all every one",
+            held_by=[f"attachment {_tell(record)}" for record in found],
+            hint=f"vgpumgr detach {name} --attachment {found[-1].id}, or --all",
+        )
+    return found
+
+
+def _tell(record: AttachmentRecord) -> str:
+    return f"{record.id} ({record.profile})"
 
 
 def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) -> Plan[World]:
@@ -45,13 +82,21 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
     steps: list[Step[World]] = [
         MarkAttachment(record.id, AttachmentState.DETACHING, record.state),
         *_domain_steps(observed, timeout_s),
-        StopChannel(record.id),
     ]
+    if record.channel is not None:
+        steps.append(StopChannel(record.id))
     gpu = next((g for g in observed.gpus if g.uuid == record.gpu), None)
-    if gpu is None:
+    if record.mig_part is None:
+        pass
+    elif gpu is None:
         notes.append(f"GPU {record.gpu} is gone, and its slice with it")
     else:
-        steps += [DestroyComputeInstance(gpu, record), DestroyGpuInstance(gpu, record)]
+        steps.append(DestroyComputeInstance(gpu, record))
+        if sharers := _list_sharers(record, observed.records):
+            names = ", ".join(f"{r.id} ({r.vm_name})" for r in sharers)
+            notes.append(f"its GPU instance stays: attachment {names} is in it, too")
+        else:
+            steps.append(DestroyGpuInstance(gpu, record))
         mode_steps, mode_notes = _mode_steps(observed, gpu)
         steps += mode_steps
         notes += mode_notes
@@ -68,9 +113,19 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
             "attachment": record.id,
             "vm": record.vm_name,
             "profile": record.profile,
-            "gpu": str(record.gpu),
+            "gpu": record.gpu and str(record.gpu),
         },
     )
+
+
+def _list_sharers(
+    record: AttachmentRecord, records: Sequence[AttachmentRecord]
+) -> list[AttachmentRecord]:
+    """The other attachments whose slices are in the same GPU instance."""
+    place = (record.gpu, record.placement)
+    return [
+        r for r in records if r.id != record.id and r.mig_part and (r.gpu, r.placement) == place
+    ]
 
 
 def plan_cleanup(vm: Vm, timeout_s: float = RELEASE_TIMEOUT_S) -> Plan[World]:
@@ -81,9 +136,8 @@ def plan_cleanup(vm: Vm, timeout_s: float = RELEASE_TIMEOUT_S) -> Plan[World]:
         aliases = definition.own_aliases() if definition else ()
         if aliases:
             steps.append(DetachDevices(vm.name, vm.uuid, aliases, scope, timeout_s))
-    if vm.note is not None:
-        scope = Scope.CONFIG if vm.config is not None else Scope.LIVE
-        steps.append(RemoveNote(vm.name, vm.uuid, scope))
+    if vm.notes:
+        steps.append(RemoveNote(vm.name, vm.uuid))
     if not steps:
         raise NotAttachedError(
             f"{vm} has nothing attached", hint="vgpumgr vm list", why="no attachment is recorded"
@@ -96,15 +150,47 @@ def _domain_steps(observed: DetachObserved, timeout_s: float) -> list[Step[World
     record, vm = observed.record, observed.vm
     if vm is None:
         return []
-    aliases = (ring_alias(record.id), control_alias(record.id))
+    aliases = tuple(device.alias for device in record.host_devices)
+    if record.channel is not None:
+        aliases = (ring_alias(record.id), control_alias(record.id), *aliases)
     steps: list[Step[World]] = []
     for scope in (Scope.LIVE, Scope.CONFIG):
         if vm.definition(scope) is not None:
             steps.append(DetachDevices(vm.name, vm.uuid, aliases, scope, timeout_s))
-    if vm.note is not None:
-        scope = Scope.CONFIG if vm.config is not None else Scope.LIVE
-        steps.append(RemoveNote(vm.name, vm.uuid, scope))
+    if vm.find_note(record.id) is not None:
+        steps.append(RemoveNote(vm.name, vm.uuid, record.id))
     return steps
+
+
+def merge_detaches(plans: Sequence[Plan[World]]) -> Plan[World]:
+    """One plan to show for several that are carried out one after the other."""
+    results = [plan.result for plan in plans]
+    result = {
+        "attachments": [r["attachment"] for r in results],
+        "vm": results[0]["vm"],
+        "profile": ", ".join(str(r["profile"]) for r in results),
+    }
+    steps = tuple(step for plan in plans for step in plan.steps)
+    notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
+    return Plan("detach", plans[0].subject, steps, OnFailure.STOP, notes, result)
+
+
+def leave_out(observed: DetachObserved) -> DetachObserved:
+    """What there is to be once the attachment is detached; its record is still that one's."""
+    gone = observed.record
+    left = [record for record in observed.records if record.id != gone.id]
+    heir = next((r for r in left if r.gpu == gone.gpu and r.mig_part), None)
+    if heir is not None and gone.mig_mode_enabled:
+        left = [r.with_mig(mode_enabled=True) if r is heir else r for r in left]
+    gpus = list(observed.gpus)
+    if not _list_sharers(gone, observed.records):
+        gpus = [
+            replace(gpu, instances=tuple(i for i in gpu.instances if i.placement != gone.placement))
+            if gpu.uuid == gone.gpu
+            else gpu
+            for gpu in observed.gpus
+        ]
+    return replace(observed, records=left, gpus=gpus)
 
 
 def _mode_steps(observed: DetachObserved, gpu: Gpu) -> tuple[list[Step[World]], list[str]]:
@@ -112,7 +198,7 @@ def _mode_steps(observed: DetachObserved, gpu: Gpu) -> tuple[list[Step[World]], 
     record = observed.record
     if not record.mig_mode_enabled:
         return [], []
-    others = [r for r in observed.records if r.gpu == gpu.uuid and r.id != record.id]
+    others = [r for r in observed.records if r.gpu == gpu.uuid and r.id != record.id and r.mig_part]
     if others:
         return [HandOverMigMode(gpu.uuid, others[0])], []
     if any(i.placement != record.placement for i in gpu.instances):

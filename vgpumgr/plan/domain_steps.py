@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from vgpumgr.domain.attaching import (
@@ -20,7 +20,7 @@ from vgpumgr.domain.devices import Controller
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope
 from vgpumgr.errors import DeviceBusyError, DomainChangedError, VmNotFoundError
-from vgpumgr.plan.note import describe_record
+from vgpumgr.plan.note import describe_record, remove_note, save_note
 from vgpumgr.plan.record import AddedController
 from vgpumgr.plan.step import NothingDoneError
 from vgpumgr.plan.world import World
@@ -31,6 +31,9 @@ UNDO_TIMEOUT_S = 10.0
 
 
 def _forget_controllers(world: World) -> None:
+    """Takes the controllers away that came with our devices. Those that other attachments of the VM
+    use by now stay, and go with the last of these.
+    """
     if world.maybe_record is None:
         return
     wanted = tuple(
@@ -44,11 +47,34 @@ def _forget_controllers(world: World) -> None:
         now = config.controllers if config else ()
         wanted += tuple(c for c in now if (c.type, c.index or 0) not in known)
     remove_unused_controllers(world.hypervisor, world.record.vm_uuid, wanted)
+    _hand_over_controllers(world, wanted)
+
+
+def _hand_over_controllers(world: World, controllers: Sequence[Controller]) -> None:
+    config = world.hypervisor.read_vm(world.record.vm_uuid).config
+    there = set(_list_controllers(config))
+    left = [c for c in _as_added(controllers) if c in there]
+    others = (
+        r
+        for r in world.store.list_attachments()
+        if r.vm_uuid == world.record.vm_uuid and r.id != world.record.id
+    )
+    heir = next(others, None)
+    if heir is not None and not set(left) <= set(heir.controllers):
+        merged = tuple(dict.fromkeys((*heir.controllers, *left)))
+        heir = replace(heir, controllers=merged)
+        world.store.save_attachment(heir)
+        vm = world.hypervisor.read_vm(heir.vm_uuid)
+        if vm.find_note(heir.id) is not None:
+            save_note(world.hypervisor, vm, describe_record(heir))
+
+
+def _as_added(controllers: Iterable[Controller]) -> tuple[AddedController, ...]:
+    return tuple(AddedController(c.type, c.index or 0, c.model) for c in controllers)
 
 
 def _list_controllers(domain: Domain | None) -> tuple[AddedController, ...]:
-    controllers = domain.controllers if domain else ()
-    return tuple(AddedController(c.type, c.index or 0, c.model) for c in controllers)
+    return _as_added(domain.controllers if domain else ())
 
 
 @dataclass(frozen=True)
@@ -98,8 +124,7 @@ class AttachDevices:
     def _remember_controllers(self, world: World, before: Domain | None) -> None:
         after = world.hypervisor.read_vm(self.vm_uuid).config
         added = added_controllers(before, after)
-        found = tuple(AddedController(c.type, c.index or 0, c.model) for c in added)
-        controllers = (*world.record.controllers, *found)
+        controllers = (*world.record.controllers, *_as_added(added))
         world.remember(controllers=controllers, controllers_before=None)
 
     def undo(self, world: World) -> None:
@@ -185,14 +210,11 @@ def _forget_controllers_of_vm(world: World) -> None:
 
 @dataclass(frozen=True)
 class WriteNote:
-    """Writes into the domain's metadata which attachment it has."""
+    """Writes into the domain's metadata that it has the attachment; notes of others stay."""
 
     vm_name: str
     vm_uuid: str
-    scope: Scope
     id: str
-    profile: str
-    backend: str
     kind: ClassVar[str] = "domain.note"
 
     @property
@@ -206,26 +228,25 @@ class WriteNote:
 
     def do(self, world: World) -> None:
         """Writes it."""
-        note = describe_record(world.record)
-        world.hypervisor.set_note(self.vm_uuid, note, self.scope)
+        vm = world.hypervisor.read_vm(self.vm_uuid)
+        save_note(world.hypervisor, vm, describe_record(world.record))
 
     def undo(self, world: World) -> None:
         """Removes it."""
-        world.hypervisor.set_note(self.vm_uuid, None, self.scope)
+        remove_note(world.hypervisor, world.hypervisor.read_vm(self.vm_uuid), self.id)
 
     def observe(self, world: World) -> bool:
         """Whether it is there."""
-        note = world.hypervisor.read_vm(self.vm_uuid).note
-        return note is not None and note.id == self.id
+        return world.hypervisor.read_vm(self.vm_uuid).find_note(self.id) is not None
 
 
 @dataclass(frozen=True)
 class RemoveNote:
-    """Removes our note from the domain's metadata."""
+    """Removes the attachment's note from the domain's metadata; without an id, all of ours."""
 
     vm_name: str
     vm_uuid: str
-    scope: Scope
+    id: str | None = None
     kind: ClassVar[str] = "domain.note.remove"
 
     @property
@@ -240,8 +261,7 @@ class RemoveNote:
     def do(self, world: World) -> None:
         """Removes it; a domain that is gone has none."""
         try:
-            if world.hypervisor.read_vm(self.vm_uuid).note is not None:
-                world.hypervisor.set_note(self.vm_uuid, None, self.scope)
+            remove_note(world.hypervisor, world.hypervisor.read_vm(self.vm_uuid), self.id)
         except VmNotFoundError:
             return
 
@@ -251,6 +271,7 @@ class RemoveNote:
     def observe(self, world: World) -> bool:
         """Whether it is gone."""
         try:
-            return world.hypervisor.read_vm(self.vm_uuid).note is None
+            notes = world.hypervisor.read_vm(self.vm_uuid).notes
         except VmNotFoundError:
             return True
+        return not any(self.id in (None, note.id) for note in notes)

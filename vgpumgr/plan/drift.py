@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from vgpumgr.domain.devices import control_alias, ring_alias
+from vgpumgr.domain.devices import attachment_of, control_alias, ring_alias
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.plan.note import describe_record, rebuild_record
+from vgpumgr.plan.note import describe_record, rebuild_records
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.virtio.channel import ChannelStatus
 
@@ -20,6 +20,7 @@ class DriftKind(StrEnum):
     GPU_GONE = "gpu-gone"
     SLICE_GONE = "slice-gone"
     KEEPER_GONE = "keeper-gone"
+    WORKER_DOWN = "worker-down"
     DEVICE_GONE = "device-gone"
     NOTE_GONE = "note-gone"
     VM_RENAMED = "vm-renamed"
@@ -35,6 +36,7 @@ class DriftKind(StrEnum):
 REPAIRED = frozenset(
     {
         DriftKind.KEEPER_GONE,
+        DriftKind.WORKER_DOWN,
         DriftKind.NOTE_GONE,
         DriftKind.VM_RENAMED,
         DriftKind.RECORD_GONE,
@@ -101,14 +103,19 @@ def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Dr
         hint = f"vgpumgr detach {record.id}, or vgpumgr recover --release"
         yield _of(record, DriftKind.VM_GONE, "the VM is no longer defined", hint)
         return
-    gpu = observed.find_gpu(record)
-    if gpu is None:
+    gpu, status = observed.find_gpu(record), observed.statuses.get(record.id)
+    if gpu is None and record.host_devices:
+        pass  # no vendor library sees a GPU that a VM has; its devices tell
+    elif gpu is None:
         yield _of(record, DriftKind.GPU_GONE, f"its GPU {record.gpu} is gone")
-    elif not has_slice(record, gpu):
+    elif record.mig_part is not None and not has_slice(record, gpu):
         text = f"its slice {record.profile} at {record.placement} on {gpu} is gone"
         yield _of(record, DriftKind.SLICE_GONE, text, "vgpumgr restore")
-    elif observed.statuses.get(record.id) is None:
+    elif record.channel is not None and status is None:
         yield _of(record, DriftKind.KEEPER_GONE, "its keeper does not run", "vgpumgr recover")
+    elif record.channel is not None and status is not None and status.worker_failed:
+        text = f"its worker does not start: {status.problem or 'it ends again and again'}"
+        yield _of(record, DriftKind.WORKER_DOWN, text, "vgpumgr recover")
     yield from _find_in_domain(record, vm)
 
 
@@ -121,8 +128,7 @@ def _find_in_domain(record: AttachmentRecord, vm: Vm) -> Iterator[Drift]:
         text = f"its definition has lost {' and '.join(missing)}"
         hint = f"vgpumgr detach {record.vm_name}, or vgpumgr recover --readd"
         yield _of(record, DriftKind.DEVICE_GONE, text, hint)
-    note = vm.note
-    if note is None or note != describe_record(record):
+    if vm.find_note(record.id) != describe_record(record):
         text = "the note in its metadata is missing or old"
         yield _of(record, DriftKind.NOTE_GONE, text, "vgpumgr recover")
 
@@ -131,8 +137,9 @@ def list_missing_devices(record: AttachmentRecord, vm: Vm) -> list[str]:
     """Aliases that neither the definition nor the running machine has; all or none of a live-only
     attachment are in the running machine.
     """
-    wanted = [ring_alias(record.id)] if record.transport.has_ring else []
-    wanted += [control_alias(record.id)] if record.transport.has_serial else []
+    wanted = [ring_alias(record.id)] if record.has_ring else []
+    wanted += [control_alias(record.id)] if record.has_serial else []
+    wanted += [device.alias for device in record.host_devices]
     live = set(vm.live.own_aliases()) if vm.live else set()
     config = set(vm.config.own_aliases()) if vm.config else set()
     if config & set(wanted):
@@ -154,22 +161,24 @@ def has_slice(record: AttachmentRecord, gpu: Gpu) -> bool:
 def is_whole(observed: Observed, record: AttachmentRecord) -> bool:
     """Whether everything of an attachment is there, so that only its mark can be missing."""
     vm, gpu = observed.find_vm(record.vm_uuid), observed.find_gpu(record)
-    if vm is None or gpu is None or vm.note is None or vm.note.id != record.id:
+    if vm is None or vm.find_note(record.id) is None or list_missing_devices(record, vm):
         return False
-    return has_slice(record, gpu) and not list_missing_devices(record, vm)
+    return record.mig_part is None or (gpu is not None and has_slice(record, gpu))
 
 
 def list_rebuildable(observed: Observed) -> list[AttachmentRecord]:
     """Attachments that a VM's note describes and nobody remembers. One that the journal says was
     detached is not rebuilt, nor one whose id two VMs claim.
     """
-    known = {key for record in observed.records for key in (record.id, record.vm_uuid)}
-    found = [record for vm in observed.vms if (record := rebuild_record(vm)) is not None]
+    known = {record.id for record in observed.records}
+    numbers = {(record.vm_uuid, record.number) for record in observed.records}
+    found = [record for vm in observed.vms for record in rebuild_records(vm)]
     ids = [record.id for record in found]
     return [
         record
         for record in found
-        if not {record.id, record.vm_uuid} & known
+        if record.id not in known
+        and (record.vm_uuid, record.number) not in numbers
         and record.id not in observed.busy
         and ids.count(record.id) == 1
         and observed.settled.get(record.id) is not False
@@ -178,13 +187,11 @@ def list_rebuildable(observed: Observed) -> list[AttachmentRecord]:
 
 def _find_strays(observed: Observed) -> Iterator[Drift]:
     known = {record.id for record in observed.records} | observed.busy
-    lost = {record.vm_uuid: record for record in list_rebuildable(observed)}
+    for record in list_rebuildable(observed):
+        text = f"attachment {record.id} is noted in its metadata but not recorded"
+        yield _of(record, DriftKind.RECORD_GONE, text, "vgpumgr recover")
+        known.add(record.id)
     for vm in observed.vms:
-        if record := lost.get(vm.uuid):
-            text = f"attachment {record.id} is noted in its metadata but not recorded"
-            yield _of(record, DriftKind.RECORD_GONE, text, "vgpumgr recover")
-            known.add(record.id)
-            continue
         yield from _find_strays_of_vm(vm, known)
     for channel in observed.channels:
         if channel not in known:
@@ -194,11 +201,13 @@ def _find_strays(observed: Observed) -> Iterator[Drift]:
 
 def _find_strays_of_vm(vm: Vm, known: set[str]) -> Iterator[Drift]:
     own = {alias for d in (vm.live, vm.config) if d for alias in d.own_aliases()}
-    stray = sorted(own - {f(id_) for id_ in known for f in (ring_alias, control_alias)})
+    stray = sorted(alias for alias in own if attachment_of(alias) not in known)
     if stray:
         text = f"has devices of no recorded attachment: {', '.join(stray)}"
         hint = f"vgpumgr detach {vm.name}"
         yield Drift(DriftKind.STRAY_DEVICES, vm.name, text, hint=hint)
-    elif vm.note is not None and vm.note.id not in known:
-        text = f"its metadata notes attachment {vm.note.id}, which is not recorded"
-        yield Drift(DriftKind.STRAY_NOTE, vm.name, text, hint=f"vgpumgr detach {vm.name}")
+        return
+    for note in vm.notes:
+        if note.id not in known:
+            text = f"its metadata notes attachment {note.id}, which is not recorded"
+            yield Drift(DriftKind.STRAY_NOTE, vm.name, text, hint=f"vgpumgr detach {vm.name}")

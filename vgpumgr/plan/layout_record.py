@@ -48,7 +48,7 @@ def make_desired(
     now_s: float,
 ) -> DesiredLayout:
     """The layout to remember of a GPU as it is now."""
-    own = {r.placement: r for r in records if r.gpu == gpu}
+    own = {r.placement for r in records if r.gpu == gpu}
     found = []
     for instance in instances:
         if instance.placement in own:

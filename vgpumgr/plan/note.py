@@ -1,83 +1,131 @@
-"""An attachment's record as the note in its domain's metadata, and back."""
+"""An attachment's record as a note in its domain's metadata, and back."""
 
 from __future__ import annotations
 
-from vgpumgr.domain.hypervisor import Vm
+import json
+
+from vgpumgr.domain.hypervisor import Hypervisor, Vm
 from vgpumgr.domain.metadata import AttachmentNote
+from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.slice import Backend, MigInstanceRef
-from vgpumgr.plan.record import AddedController, AttachmentRecord, AttachmentState, Transport
+from vgpumgr.plan.record import (
+    AddedController,
+    AttachmentRecord,
+    AttachmentState,
+    ChannelPart,
+    HostDevice,
+    MigPart,
+    Transport,
+)
 
 
 def describe_record(record: AttachmentRecord) -> AttachmentNote:
     """The note of a record whose slice exists or not."""
-    mig = record.mig
+    part, ref = record.mig_part, record.mig
+    compute = part.compute if part else None
+    owner = record.channel.qemu_owner if record.channel else None
     controllers = " ".join(f"{c.type}:{c.index}:{c.model or ''}" for c in record.controllers)
     return AttachmentNote(
         id=record.id,
         profile=record.profile,
         backend=str(record.backend),
-        device=str(mig.uuid) if mig else None,
+        device=str(ref.uuid) if ref else None,
         vm=record.vm_uuid,
-        gpu=str(record.gpu),
-        gpu_profile_id=record.gpu_profile_id,
-        start=record.placement.start,
-        size=record.placement.size,
-        gpu_instance_id=mig.gpu_instance_id if mig else None,
-        compute_instance_id=mig.compute_instance_id if mig else None,
+        gpu=str(record.gpu) if record.gpu else None,
+        gpu_profile_id=part.gpu_profile_id if part else None,
+        start=part.placement.start if part else None,
+        size=part.placement.size if part else None,
+        gpu_instance_id=ref.gpu_instance_id if ref else None,
+        compute_instance_id=ref.compute_instance_id if ref else None,
         memory_bytes=record.memory_bytes,
-        transport=str(record.transport),
+        transport=str(record.channel.transport) if record.channel else None,
         created_s=repr(record.created_s),
-        mig_mode=record.mig_mode_enabled,
+        mig_mode=record.mig_mode_enabled if part else None,
+        compute_start=compute.start if compute else None,
+        compute_size=compute.size if compute else None,
+        number=record.number or None,
         controllers=controllers or None,
-        qemu_owner="{}:{}".format(*record.qemu_owner) if record.qemu_owner else None,
+        qemu_owner="{}:{}".format(*owner) if owner else None,
+        host_devices=json.dumps(encode(record.host_devices)) if record.host_devices else None,
     )
 
 
-def rebuild_record(vm: Vm) -> AttachmentRecord | None:
-    """The record that the VM's note describes; None without a note, for a note of another VM (a
-    clone carries one), and for one that does not say enough.
+def rebuild_records(vm: Vm) -> tuple[AttachmentRecord, ...]:
+    """The records that the VM's notes describe; without those of another VM (a clone carries
+    them), and those that do not say enough.
     """
-    note = vm.note
-    if note is None or note.vm != vm.uuid:
-        return None
-    try:
-        return _rebuild(vm, note)
-    except (TypeError, ValueError):
-        return None
+    found = []
+    for note in vm.notes:
+        if note.vm == vm.uuid:
+            try:
+                found.append(_rebuild(vm, note))
+            except (TypeError, ValueError):
+                continue
+    return tuple(found)
+
+
+def save_note(hypervisor: Hypervisor, vm: Vm, note: AttachmentNote) -> None:
+    """Writes one note of the VM, in the place of the one with the same id; others stay."""
+    others = [other for other in vm.notes if other.id != note.id]
+    notes = sorted([*others, note], key=lambda n: (n.number or 0, n.id))
+    hypervisor.set_notes(vm.uuid, notes, vm.note_scope)
+
+
+def remove_note(hypervisor: Hypervisor, vm: Vm, attachment: str | None) -> None:
+    """Removes one note of the VM, or all; absent is no error."""
+    left = [note for note in vm.notes if attachment is not None and note.id != attachment]
+    if len(left) != len(vm.notes):
+        hypervisor.set_notes(vm.uuid, left, vm.note_scope)
 
 
 def _rebuild(vm: Vm, note: AttachmentNote) -> AttachmentRecord:
-    start, size = _given(note.start), _given(note.size)
-    placement = Placement(start, size)
-    mig = None
-    if note.device is not None:
-        mig = MigInstanceRef(
-            _given(note.gpu_instance_id),
-            _given(note.compute_instance_id),
-            placement,
-            MigUuid(note.device),
-        )
     return AttachmentRecord(
         id=note.id,
         vm_name=vm.name,
         vm_uuid=vm.uuid,
-        gpu=GpuUuid(note.gpu or ""),
+        gpu=GpuUuid(note.gpu) if note.gpu else None,
         profile=note.profile or "",
-        gpu_profile_id=_given(note.gpu_profile_id),
-        placement=placement,
         memory_bytes=_given(note.memory_bytes),
         backend=Backend(note.backend or ""),
-        transport=Transport(note.transport or ""),
         created_s=float(note.created_s or ""),
+        number=note.number or 0,
         state=AttachmentState.ATTACHED,
-        mig=mig,
-        mig_mode_enabled=bool(note.mig_mode),
         controllers=tuple(map(_read_controller, (note.controllers or "").split())),
-        gpu_instance_id=mig.gpu_instance_id if mig else None,
-        qemu_owner=_read_owner(note.qemu_owner),
+        mig_part=_rebuild_mig(note),
+        channel=_rebuild_channel(note),
+        host_devices=decode(tuple[HostDevice, ...], json.loads(note.host_devices or "[]")),
     )
+
+
+def _rebuild_mig(note: AttachmentNote) -> MigPart | None:
+    if note.gpu_profile_id is None and note.host_devices is not None:
+        return None
+    place, ref, compute = Placement(_given(note.start), _given(note.size)), None, None
+    if note.compute_size is not None:
+        compute = Placement(_given(note.compute_start), note.compute_size)
+    if note.device is not None:
+        ref = MigInstanceRef(
+            _given(note.gpu_instance_id),
+            _given(note.compute_instance_id),
+            place,
+            MigUuid(note.device),
+        )
+    return MigPart(
+        gpu_profile_id=_given(note.gpu_profile_id),
+        placement=place,
+        compute=compute,
+        ref=ref,
+        gpu_instance_id=ref.gpu_instance_id if ref else None,
+        mode_enabled=bool(note.mig_mode),
+    )
+
+
+def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:
+    if note.transport is None and note.host_devices is not None:
+        return None
+    return ChannelPart(Transport(note.transport or ""), _read_owner(note.qemu_owner))
 
 
 def _read_owner(text: str | None) -> tuple[int, int] | None:

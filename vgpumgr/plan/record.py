@@ -1,14 +1,20 @@
-"""What is remembered of an attachment: enough to undo it, however far it got."""
+"""What is remembered of an attachment: enough to undo it, however far it got.
+
+What every attachment has stands in :class:`AttachmentRecord`; what only some backends need are parts
+of their own: a slice of MIG, a channel, devices of the host that the VM is given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
+from vgpumgr.model.codec import decode
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Attachment, Backend, MigInstanceRef, Slice, SliceKind, SliceOwner
 
 
@@ -48,39 +54,140 @@ class AddedController:
 
 
 @dataclass(frozen=True, slots=True)
+class MigPart:
+    """An attachment's slice of MIG. ``placement`` names the GPU instance before it exists, and
+    ``compute`` the compute instance in it; ``ref`` is known once both do.
+    """
+
+    gpu_profile_id: int
+    placement: Placement
+    #: of the compute instance in its GPU instance; None: wherever the driver puts it
+    compute: Placement | None = None
+    ref: MigInstanceRef | None = None
+    #: from the creation of the GPU instance on; ``ref`` follows with the compute instance
+    gpu_instance_id: int | None = None
+    #: whether attach turned MIG mode on, so that the last detach turns it off
+    mode_enabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPart:
+    """An attachment's channel: keeper, worker and the domain's devices for them."""
+
+    transport: Transport
+    #: uid and gid of QEMU: after a boot the channel starts before libvirt, which knows them, does
+    qemu_owner: tuple[int, int] | None = None
+
+
+class HostDeviceKind(StrEnum):
+    """What a device of the host is."""
+
+    #: a PCI function that was there before: a whole GPU, its audio function
+    PCI = "pci"
+    #: a virtual function
+    VF = "vf"
+    #: a mediated device, known by its UUID
+    MDEV = "mdev"
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevice:
+    """A device of the host that the domain has as a ``hostdev``, and how to give it back."""
+
+    kind: HostDeviceKind
+    #: the PCI function; for a mediated device its parent
+    address: PciAddress
+    #: in the domain
+    alias: str
+    #: the driver to bind again afterwards; None: none, or the function goes away by itself
+    previous_driver: str | None = None
+    #: ``driver_override`` as it was
+    previous_override: str | None = None
+    #: of a mediated device
+    uuid: str | None = None
+    #: vGPU type: ``nvidia-588``, or the number in a virtual function's ``current_vgpu_type``
+    type: str | None = None
+    #: the physical function that a virtual function belongs to
+    parent: PciAddress | None = None
+    #: whether attach made it (a mediated device, virtual functions), so that detach removes it
+    created: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AttachmentRecord:
     """One attachment. It is written before anything else is changed, so that a crash at any later
     moment leaves something to detach.
-
-    ``placement`` names the GPU instance before it exists; ``mig`` is known once it does.
     """
 
     id: str
     vm_name: str
     vm_uuid: str
-    gpu: GpuUuid
+    #: None for a GPU that no vendor library names
+    gpu: GpuUuid | None
     profile: str
-    gpu_profile_id: int
-    placement: Placement
     memory_bytes: int
     backend: Backend
-    transport: Transport
     created_s: float
+    #: counts the attachments of one VM; the guest sees their devices in this order
+    number: int = 0
     state: AttachmentState = AttachmentState.ATTACHING
-    mig: MigInstanceRef | None = None
-    mig_mode_enabled: bool = False
     controllers: tuple[AddedController, ...] = ()
     #: those that were there before, while our devices are being given to the definition
     controllers_before: tuple[AddedController, ...] | None = None
-    #: of the GPU instance, from its creation on; ``mig`` follows with the compute instance
-    gpu_instance_id: int | None = None
-    #: uid and gid of QEMU: after a boot the channel starts before libvirt, which knows them, does
-    qemu_owner: tuple[int, int] | None = None
+    mig_part: MigPart | None = None
+    channel: ChannelPart | None = None
+    host_devices: tuple[HostDevice, ...] = ()
+
+    @property
+    def mig(self) -> MigInstanceRef | None:
+        """GPU and compute instance; None without a slice of MIG, and before it exists."""
+        return self.mig_part.ref if self.mig_part else None
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where its GPU instance is or is to be; None without one."""
+        return self.mig_part.placement if self.mig_part else None
+
+    @property
+    def gpu_instance_id(self) -> int | None:
+        """The GPU instance that it is known to have made or joined."""
+        if self.mig_part is None:
+            return None
+        return (
+            self.mig_part.ref.gpu_instance_id
+            if self.mig_part.ref
+            else self.mig_part.gpu_instance_id
+        )
+
+    @property
+    def mig_mode_enabled(self) -> bool:
+        """Whether it is to turn MIG mode off when it goes."""
+        return self.mig_part is not None and self.mig_part.mode_enabled
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether the domain has shared memory of it."""
+        return self.channel is not None and self.channel.transport.has_ring
+
+    @property
+    def has_serial(self) -> bool:
+        """Whether the domain has a virtio-serial channel of it."""
+        return self.channel is not None and self.channel.transport.has_serial
+
+    def with_mig(self, **changes: Any) -> AttachmentRecord:
+        """The record with fields of its MIG part changed."""
+        assert self.mig_part is not None
+        return replace(self, mig_part=replace(self.mig_part, **changes))
+
+    def with_channel(self, **changes: Any) -> AttachmentRecord:
+        """The record with fields of its channel changed."""
+        assert self.channel is not None
+        return replace(self, channel=replace(self.channel, **changes))
 
     @property
     def attachment(self) -> Attachment | None:
         """The attachment as the rest of the program knows it; None before its slice exists."""
-        if self.mig is None:
+        if self.mig is None or self.gpu is None:
             return None
         slice_ = Slice(SliceKind.MIG, self.gpu, self.profile, self.memory_bytes, self.mig)
         return Attachment(self.id, self.vm_name, self.vm_uuid, slice_, self.backend, self.created_s)
@@ -88,7 +195,7 @@ class AttachmentRecord:
     @property
     def owner(self) -> SliceOwner | None:
         """The entry for whoever asks whose a MIG instance is."""
-        if self.mig is None:
+        if self.mig is None or self.gpu is None:
             return None
         return SliceOwner(
             self.gpu,
@@ -97,6 +204,37 @@ class AttachmentRecord:
             self.vm_name,
             self.id,
         )
+
+
+#: fields of records that were written before attachments had parts, and where they are now
+_EARLIER_MIG = {
+    "gpu_profile_id": "gpu_profile_id",
+    "placement": "placement",
+    "mig": "ref",
+    "gpu_instance_id": "gpu_instance_id",
+    "mig_mode_enabled": "mode_enabled",
+}
+_EARLIER_CHANNEL = {"transport": "transport", "qemu_owner": "qemu_owner"}
+
+
+def decode_record(data: object) -> AttachmentRecord:
+    """The record that ``encode`` made ``data`` from, in this version or an earlier one. Raises
+    ValueError.
+    """
+    if isinstance(data, Mapping) and "gpu_profile_id" in data:
+        known = {*_EARLIER_MIG, *_EARLIER_CHANNEL}
+        data = {
+            **{key: value for key, value in data.items() if key not in known},
+            "mig_part": {new: data[old] for old, new in _EARLIER_MIG.items() if old in data},
+            "channel": {new: data[old] for old, new in _EARLIER_CHANNEL.items() if old in data},
+        }
+    return decode(AttachmentRecord, data)
+
+
+def lowest_free_number(records: Sequence[AttachmentRecord], vm_uuid: str) -> int:
+    """The number for one more attachment of the VM."""
+    taken = {record.number for record in records if record.vm_uuid == vm_uuid}
+    return next(n for n in range(len(taken) + 1) if n not in taken)
 
 
 class AttachmentStore(Protocol):

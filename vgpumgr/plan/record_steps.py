@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from vgpumgr.domain.hypervisor import Scope
 from vgpumgr.errors import VmNotFoundError
-from vgpumgr.plan.note import describe_record
+from vgpumgr.plan.note import describe_record, save_note
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.plan.world import World
 
@@ -109,13 +108,12 @@ class HandOverMigMode:
         heir = _find(world, self.heir.id)
         if heir is None:
             return
-        heir = replace(heir, mig_mode_enabled=enabled)
+        heir = heir.with_mig(mode_enabled=enabled)
         world.store.save_attachment(heir)
         with contextlib.suppress(VmNotFoundError):
             vm = world.hypervisor.read_vm(heir.vm_uuid)
-            if vm.note is not None and vm.note.id == heir.id:
-                scope = Scope.CONFIG if vm.config is not None else Scope.LIVE
-                world.hypervisor.set_note(vm.uuid, describe_record(heir), scope)
+            if vm.find_note(heir.id) is not None:
+                save_note(world.hypervisor, vm, describe_record(heir))
 
     def observe(self, world: World) -> bool:
         """Whether the other has it."""

@@ -83,7 +83,7 @@ def _list_instances(
     """Attachments first: where somebody has destroyed a part of the layout, they may be there now."""
     by_place: dict[Placement, list[AttachmentRecord]] = {}
     for record in list_records(records):
-        if record.gpu == gpu.uuid:
+        if record.gpu == gpu.uuid and record.placement is not None:
             by_place.setdefault(record.placement, []).append(record)
     for place, group in by_place.items():
         name = MigProfileName.parse(group[0].profile).gpu_instance
@@ -166,7 +166,7 @@ def rebind(
     mine = list_records(records)
     for strict in (True, False):
         for record in mine:
-            if found.get(record.id) is None:
+            if found.get(record.id) is None and record.gpu is not None:
                 found[record.id] = _bind(instances.get(record.gpu, ()), record, taken, strict)
     return found
 
@@ -174,8 +174,11 @@ def rebind(
 def _bind(
     instances: Sequence[GpuInstance], record: AttachmentRecord, taken: set[str], strict: bool
 ) -> MigInstanceRef | None:
+    part = record.mig_part
     for instance in instances:
-        if instance.placement != record.placement or instance.profile_id != record.gpu_profile_id:
+        if part is None or instance.placement != part.placement:
+            continue
+        if instance.profile_id != part.gpu_profile_id:
             continue
         for compute in instance.compute_instances:
             if compute.uuid is None or compute.uuid in taken:

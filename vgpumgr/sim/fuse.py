@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vgpumgr.sim.pcibus import Asleep, refuse
+from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, Link, MachineTree, Node
 from vgpumgr.sim.writefaults import Ignored, WriteFaults
 
@@ -25,6 +27,7 @@ PAGE = 4096
 
 T = TypeVar("T")
 _NAP_S = 0.02
+_REMEMBERED_S = 3600
 
 
 class MachineOperations:
@@ -32,9 +35,19 @@ class MachineOperations:
 
     use_ns = True
 
-    def __init__(self, tree: MachineTree, faults: WriteFaults | None = None) -> None:
+    def __init__(
+        self,
+        tree: MachineTree,
+        faults: WriteFaults | None = None,
+        sleepers: Sleepers | None = None,
+        caller: Callable[[], int] = os.getpid,
+    ) -> None:
         self._tree = tree
         self._faults = faults or WriteFaults()
+        self._sleepers = sleepers or Sleepers()
+        self._caller = caller
+        self._handles = itertools.count(1)
+        self._closers: dict[int, Callable[[], None]] = {}
         self._lock = threading.Lock()
         self._started_ns = time.time_ns()
 
@@ -79,6 +92,19 @@ class MachineOperations:
             access != os.O_RDONLY and node.write is None
         ):
             raise refuse(errno.EACCES)
+        if node.opened is None:
+            return 0
+        with self._lock:
+            handle = next(self._handles)
+            self._closers[handle] = node.opened(self._caller())
+        return handle
+
+    def release(self, _path: str, fh: int) -> int:
+        """The last descriptor of an open file is closed, or its process ended."""
+        with self._lock:
+            closer = self._closers.pop(fh, None)
+            if closer is not None:
+                closer()
         return 0
 
     def read(self, path: str, size: int, offset: int, _fh: int) -> bytes:
@@ -124,7 +150,15 @@ class MachineOperations:
                         continue
                 except Asleep as caught:
                     asleep = caught
+            with self._sleepers.sleeping(self._caller(), asleep.where):
+                self._nap(asleep)
+
+    def _nap(self, asleep: Asleep) -> None:
+        while True:
             time.sleep(_NAP_S)
+            with self._lock:
+                if asleep.ready():
+                    return
 
     def truncate(self, path: str, _length: int, _fh: int | None = None) -> int:
         """``echo x >attribute`` opens with O_TRUNC; sysfs ignores it."""
@@ -152,22 +186,24 @@ def available() -> str | None:
     return None
 
 
-def serve(tree: MachineTree, mountpoint: Path, faults: WriteFaults | None = None) -> None:
+def serve(tree: MachineTree, mountpoint: Path, faults: WriteFaults, sleepers: Sleepers) -> None:
     """Mount the tree and serve it until it is unmounted."""
     import mfusepy
 
     methods = {n: m for n, m in vars(MachineOperations).items() if not n.startswith("_")}
     operations_type = type("Operations", (MachineOperations, mfusepy.Operations), methods)
     mfusepy.FUSE(
-        operations_type(tree, faults),
+        operations_type(tree, faults, sleepers, lambda: int(mfusepy.fuse_get_context()[2])),
         str(mountpoint),
         foreground=True,
         nothreads=False,
         direct_io=True,
         allow_other=os.geteuid() == 0,
         fsname="vgpumgr-sim",
+        # The kernel may remember that a name was there: whatever is done with it comes to us all the same, and is
+        # refused with ENOENT once it is gone. So a path of ten directories is not ten requests.
         attr_timeout=0,
-        entry_timeout=0,
+        entry_timeout=_REMEMBERED_S,
         negative_timeout=0,
     )
 

@@ -24,6 +24,7 @@ from vgpumgr.sim.machine import (
     machine_env,
     running_machine,
 )
+from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import MachineTree
 from vgpumgr.sim.writefaults import WriteFaults
 
@@ -32,12 +33,16 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 
 
-def start(name: str, libvirt_uri: str | None = None) -> tuple[Path, str | None]:
-    """Start a machine. Returns its directory, and why its ``/sys`` only is a snapshot (None: it behaves).
+def start(
+    name: str, libvirt_uri: str | None = None, data_file: Path | None = None
+) -> tuple[Path, str | None]:
+    """Start a machine, of the known ones or of a data file.
+
+    Returns its directory, and why its ``/sys`` only is a snapshot (None: it behaves).
 
     Raises SimulatorError and its kin; nothing is left behind then.
     """
-    directory = create_machine(name)
+    directory = create_machine(name, data_file)
     try:
         write_env(name, directory, libvirt_uri)
         without_fuse = boot_file_system(name, directory)
@@ -54,16 +59,16 @@ def boot_file_system(name: str, directory: Path) -> str | None:
     if without_fuse is None:
         start_file_system(name, directory)
     else:
-        tree = read_tree(name, WriteFaults())
+        tree = read_tree(name, WriteFaults(), Sleepers())
         fuse.write_snapshot(tree.root(), directory / "root")
     return without_fuse
 
 
-def read_tree(name: str, faults: WriteFaults) -> MachineTree:
+def read_tree(name: str, faults: WriteFaults, sleepers: Sleepers) -> MachineTree:
     """The files of a running machine as after its last boot."""
     directory = machine_directory(name)
     boot_id = (directory / BOOT_ID).read_text()
-    return build_tree(running_machine(name), boot_id, directory, faults)
+    return build_tree(running_machine(name), boot_id, directory, faults, sleepers)
 
 
 def write_env(name: str, directory: Path, libvirt_uri: str | None) -> None:
@@ -96,8 +101,8 @@ def start_file_system(name: str, directory: Path) -> None:
 def serve(name: str) -> None:
     """The file system's process; returns when it is unmounted."""
     root = machine_directory(name) / "root"
-    faults = WriteFaults()
-    fuse.serve(read_tree(name, faults), root, faults)
+    faults, sleepers = WriteFaults(), Sleepers()
+    fuse.serve(read_tree(name, faults, sleepers), root, faults, sleepers)
 
 
 def stop(name: str) -> int:
@@ -115,6 +120,26 @@ def stop(name: str) -> int:
     end_process(directory / "fuse.pid")
     destroy_machine(name)
     return channels
+
+
+def tell(name: str, what: str, line: str) -> None:
+    """Ask a running machine for something that happens to it: a line for a file of ``control``.
+
+    Raises MachineNotFoundError, or SimulatorError where the machine refuses.
+    """
+    running_machine(name)
+    path = machine_directory(name) / "root/.sim" / what
+    try:
+        # one write, which is one request; O_TRUNC would be another call
+        descriptor = os.open(path, os.O_WRONLY)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+    except OSError as err:
+        raise SimulatorError(
+            f"{name} cannot do that: {what} {line}", cause=f"write {path}: {err.strerror}"
+        ) from err
 
 
 def reboot(name: str) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from vgpumgr.sim.pci_model import MachinePci, PciAddressText, Uses
 from vgpumgr.sim.pcibus import Address, Function, Sriov
 from vgpumgr.sim.vgpu_model import Family, VgpuTypes, build_family
 
@@ -26,10 +27,6 @@ _ARCHITECTURES = {
 _BRANDS = {"geforce": 5, "nvidia": 14, "nvidia-rtx": 13}  # NVML_BRAND_*
 _LINK_SPEEDS = {3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
 
-PciAddressText = Annotated[
-    str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")
-]
-PciIds = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
 CpuList = Annotated[str, StringConstraints(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$", max_length=63)]
 
 
@@ -155,28 +152,21 @@ class MachineGpu(_Strict):
     iommu_group: int | None = Field(default=None, ge=0)
     cpus: CpuList
     pcie_switch: int = Field(ge=0)
+    boot_vga: bool | None = None
+    uses: Uses | None = None
     vfs: int | None = Field(default=None, ge=1, le=64)
     """How many VFs its SR-IOV capability offers, where that is not the board's number."""
-
-
-class MachinePci(_Strict):
-    """Another PCI function of a machine file: ``ids`` and ``subsystem`` are ``vendor:device``."""
-
-    address: PciAddressText
-    ids: PciIds
-    subsystem: PciIds
-    class_code: int = Field(ge=0, le=0xFFFFFF)
-    numa_node: int = Field(ge=-1)
-    iommu_group: int | None = Field(default=None, ge=0)
-    driver: str | None = None
 
 
 class MachineFile(_Strict):
     """A file of ``machines/``."""
 
     description: str
-    driver_version: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$", max_length=20)]
-    cuda_version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")]
+    driver_version: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$", max_length=20)] = (
+        "0.0"
+    )
+    """NVIDIA's; a machine without their GPUs has none."""
+    cuda_version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")] = "0.0"
     kernel: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\S*$", max_length=60)] = (
         "6.1.0-28-amd64"
     )
@@ -185,6 +175,10 @@ class MachineFile(_Strict):
     """The host's driver is the vGPU manager, with this framework."""
     gpu: tuple[MachineGpu, ...] = Field(default=(), max_length=16)
     pci: tuple[MachinePci, ...] = ()
+    cmdline: tuple[str, ...] = ()
+    """Further words of the kernel's command line."""
+    modules: dict[str, dict[str, str]] = {}
+    """Loaded kernel modules and their parameters, for ``/sys/module``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +218,7 @@ class Gpu:
                 board.sriov.vf_device,
                 offset=4,
                 configurable=False,
+                vf_driver="nvidia",
                 vendor_vfio=self.family is not None and not self.mdev,
             )
         return Function(
@@ -237,6 +232,7 @@ class Gpu:
             iommu_group=self.place.iommu_group,
             driver="nvidia",
             sriov=sriov,
+            boot_vga=self.place.boot_vga,
             link_speed=_LINK_SPEEDS[board.pcie_gen],
             bars=tuple(mib * _MIB for mib in board.bar_mib),
         )
@@ -401,7 +397,7 @@ class Machine:
 
     def functions(self) -> list[Function]:
         """All PCI functions of the machine, GPUs first."""
-        return [gpu.function() for gpu in self.gpus] + [_function(pci) for pci in self.data.pci]
+        return [gpu.function() for gpu in self.gpus] + [pci.function() for pci in self.data.pci]
 
     def state_lines(self) -> Iterator[str]:
         """The machine as ``vgpumgr-simstate create`` reads it."""
@@ -421,19 +417,3 @@ def _families(data: MachineFile, boards: dict[str, Board], vgpus: VgpuTypes) -> 
         return {}
     names = sorted({boards[gpu.board].vgpu_types or "" for gpu in data.gpu} - {""})
     return {name: build_family(number, name, vgpus) for number, name in enumerate(names, 1)}
-
-
-def _function(pci: MachinePci) -> Function:
-    vendor, device = (int(part, 16) for part in pci.ids.split(":"))
-    subsystem_vendor, subsystem_device = (int(part, 16) for part in pci.subsystem.split(":"))
-    return Function(
-        address=Address.parse(pci.address),
-        vendor=vendor,
-        device=device,
-        subsystem_vendor=subsystem_vendor,
-        subsystem_device=subsystem_device,
-        class_code=pci.class_code,
-        numa_node=pci.numa_node,
-        iommu_group=pci.iommu_group,
-        driver=pci.driver,
-    )

@@ -18,11 +18,22 @@ def refuse(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
+VFIO_WAIT = "vfio_unregister_group_dev"
+"""Where the kernel waits for the user of a VFIO device."""
+
+
 class Asleep(Exception):  # noqa: N818  (not an error: the caller waits, as a process in the kernel does)
     """The caller sleeps until ``ready`` is true; then ``then`` runs, or the call is made again where that is None."""
 
-    def __init__(self, ready: Callable[[], bool], then: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        ready: Callable[[], bool],
+        then: Callable[[], None] | None = None,
+        where: str = "msleep",
+    ) -> None:
         super().__init__("asleep")
+        self.where = where
+        """The kernel function that it sleeps in, as ``/proc/PID/wchan`` would say."""
         self.ready = ready
         self.then = then
 
@@ -62,6 +73,10 @@ class Sriov:
     stride: int = 1
     configurable: bool = True
     """False where the driver has no ``sriov_configure`` (NVIDIA's): writes to ``sriov_numvfs`` are refused."""
+    at_boot: int = 0
+    """VFs that the driver makes by itself when it is loaded."""
+    vf_driver: str | None = None
+    """The driver of the host that takes new VFs; None: no driver knows them."""
     vendor_vfio: bool = False
     """The VFs' own driver is the VFIO provider: vfio-pci refuses them with EINVAL."""
 
@@ -124,12 +139,16 @@ class PciBus:
     drivers: set[str] = field(default_factory=lambda: {"vfio-pci", "pci-stub"})
     generation: int = 0
     """Rises with every change."""
-    before_vfs: Callable[[Address, int], None] = lambda _address, _count: None
+    before_vfs: list[Callable[[Address, int], None]] = field(default_factory=list)
     """Asked before the VFs of a function come (their number) or go (0); may refuse with OSError."""
     removed: dict[Address, Function] = field(default_factory=dict)
     """Hot-unplugged functions, which a rescan brings back."""
-    stalled: int = 0
-    """Hot-unplugs that wait for a holder: global operations of the PCI core wait for them."""
+    stalled: bool = False
+    """A hot-unplug waits for a holder: global operations of the PCI core wait for it."""
+    users: list[Callable[[State], Callable[[], bool]]] = field(default_factory=list)
+    """Asked when a driver is to leave a function; each answers with what tells whether it still is in use."""
+    after_driver: list[Callable[[State], None]] = field(default_factory=list)
+    """Told when a function has another driver, or none."""
 
     @classmethod
     def of(cls, functions: list[Function]) -> PciBus:
@@ -138,6 +157,11 @@ class PciBus:
             {f.address: State(f, f.driver) for f in sorted(functions, key=lambda f: f.address)}
         )
         bus.drivers |= {f.driver for f in functions if f.driver}
+        bus.drivers |= {f.sriov.vf_driver for f in functions if f.sriov and f.sriov.vf_driver}
+        for state in list(bus.states.values()):
+            sriov = state.function.sriov
+            if sriov is not None and sriov.at_boot:
+                bus._add_vfs(state, sriov, sriov.at_boot)
         return bus
 
     def state(self, address: Address) -> State:
@@ -186,8 +210,16 @@ class PciBus:
             raise refuse(errno.EINVAL)  # its own driver is the VFIO provider
         if state.driver is not None or not self.accepts(driver, state):
             raise refuse(errno.ENODEV)
+        self._take(state, driver)
+
+    def _take(self, state: State, driver: str) -> None:
         state.driver = driver
         self.generation += 1
+        self._tell_driver(state)
+
+    def _tell_driver(self, state: State) -> None:
+        for tell in self.after_driver:
+            tell(state)
 
     def unbind(self, driver: str, address: Address) -> None:
         """``/sys/bus/pci/drivers/DRIVER/unbind``; takes the function's VFs away with the driver."""
@@ -195,33 +227,45 @@ class PciBus:
         if state.driver != driver:
             raise refuse(errno.ENODEV)
         if state.numvfs:
-            self.before_vfs(address, 0)
+            self._ask_before_vfs(address, 0)
         self._remove_vfs(state)
-        state.driver = None
-        self.generation += 1
-        if state.holder is not None:
-            state.leaving = True
-            raise Asleep(lambda: state.holder is None, lambda: self._left(state))
+        self._let_go(state, lambda: self._tell_driver(state))
 
-    def _left(self, state: State) -> None:
-        state.leaving = False
+    def _let_go(self, state: State, then: Callable[[], None]) -> None:
+        """The driver leaves the function, once nobody uses it any more; the driver link is gone at once."""
+        free = self._waits(state)
+        state.driver = None
+        state.leaving = True
         self.generation += 1
+
+        def left() -> None:
+            state.leaving = False
+            self.generation += 1
+            then()
+
+        if not free():
+            raise Asleep(free, left, where=VFIO_WAIT)
+        left()
+
+    def _waits(self, state: State) -> Callable[[], bool]:
+        users = [ask(state) for ask in self.users]
+        return lambda: state.holder is None and not any(used() for used in users)
 
     def remove(self, address: Address) -> None:
         """``/sys/bus/pci/devices/ADDRESS/remove``: hot-unplug. While a VM holds it the whole PCI core waits."""
         state = self.state(address)
+        self.wait_for(state)
         self.wait_for_core()
-        if state.holder is not None:
-            self.stalled += 1
-            raise Asleep(lambda: state.holder is None, lambda: self._unplug(state, 1))
-        self._unplug(state, 0)
-
-    def _unplug(self, state: State, stalled: int) -> None:
-        self.stalled -= stalled
-        address = state.function.address
         if state.numvfs:
-            self.before_vfs(address, 0)
+            self._ask_before_vfs(address, 0)
         self._remove_vfs(state)
+        self.stalled = True
+        self._let_go(state, lambda: self._unplug(state))
+
+    def _unplug(self, state: State) -> None:
+        self.stalled = False
+        address = state.function.address
+        self._tell_driver(state)
         del self.states[address]
         self.removed[address] = state.function
         self.generation += 1
@@ -239,7 +283,8 @@ class PciBus:
         self.wait_for_core()
         for function in self.removed.values():
             if function.physfn is None:
-                self.states[function.address] = State(function, function.driver)
+                state = self.states[function.address] = State(function, function.driver)
+                self._tell_driver(state)
         self.removed.clear()
         self.generation += 1
 
@@ -253,8 +298,7 @@ class PciBus:
             return
         for driver in sorted(self.drivers):
             if self.accepts(driver, state):
-                state.driver = driver
-                self.generation += 1
+                self._take(state, driver)
                 return
 
     def override(self, address: Address, driver: str) -> None:
@@ -300,13 +344,18 @@ class PciBus:
             raise Asleep(
                 lambda: all(vf.holder is None for vf in held),
                 lambda: self._change_vfs(state, sriov, count),
+                where=VFIO_WAIT,
             )
-        self.before_vfs(state.function.address, count)
+        self._ask_before_vfs(state.function.address, count)
         if count:
             self._add_vfs(state, sriov, count)
         else:
             self._remove_vfs(state)
         self.generation += 1
+
+    def _ask_before_vfs(self, address: Address, count: int) -> None:
+        for ask in self.before_vfs:
+            ask(address, count)
 
     def _vfs(self, state: State) -> list[State]:
         places = (self.vf_address(state.function, index) for index in range(state.numvfs))
@@ -327,7 +376,8 @@ class PciBus:
                 device=sriov.vf_device,
                 sriov=None,
                 iommu_group=None if pf.iommu_group is None else group + index,
-                driver=state.driver,
+                driver=sriov.vf_driver,
+                boot_vga=None,
                 physfn=pf.address,
                 vendor_vfio=sriov.vendor_vfio,
             )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 
 from vgpumgr.sim.pcibus import State, refuse
-from vgpumgr.sim.tree import Directory, File, Node, constant, parse_int, text
+from vgpumgr.sim.tree import Directory, File, Node, parse_int, text
 from vgpumgr.sim.vgpuhost import Parent, VgpuHost
 from vgpumgr.sim.vgpus import Vgpu
 
@@ -26,24 +26,17 @@ class VendorTree:
         self._host = host
 
     def generation(self) -> int:
-        """Rises when vGPUs come or go."""
-        return self._host.generation()
+        """Never changes: what there is of a VF is read when it is read."""
+        return 0
 
     def add(self, root: Directory) -> None:
-        """The VFIO devices of all VFs."""
-        for parent in self._host.parents():
-            number = self._vfio_number(parent)
-            root.add(f"dev/vfio/devices/vfio{number}", constant(""))
-
-    def _vfio_number(self, parent: Parent) -> int:
-        return self._host.bus.state(parent.address).function.iommu_group or 0
+        """Nothing: all of it is below the VFs."""
 
     def add_function(self, root: Directory, path: str, state: State) -> None:
-        """A VF's ``nvidia`` and ``vfio-dev``."""
+        """A VF's ``nvidia``."""
         parent = self._host.parent(state)
         if parent is None:
             return
-        root.make(f"{path}/vfio-dev/vfio{self._vfio_number(parent)}")
         files: dict[str, Node] = {
             "creatable_vgpu_types": File(lambda: self._creatable(parent)),
             "current_vgpu_type": File(
@@ -60,7 +53,7 @@ class VendorTree:
             ),
             "vm_name": File(text(lambda: self._need(parent).vm)),
         }
-        root.make(f"{path}/nvidia").entries.update(files)
+        root.make(f"{path}/nvidia").own.update(files)
 
     def _vgpu(self, parent: Parent) -> Vgpu | None:
         return next(iter(self._host.vgpus(parent)), None)

@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 from vgpumgr.errors import AlreadyAttachedError, StoreError
-from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.codec import encode
 from vgpumgr.model.slice import SliceOwner
-from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.record import AttachmentRecord, decode_record
 from vgpumgr.store.database import COLUMNS, DAMAGE, Database
 
 
@@ -27,7 +27,9 @@ class SqliteAttachments:
         with self._database.reading() as connection:
             if connection is None:
                 return ()
-            rows = connection.execute("SELECT record, crc FROM attachment ORDER BY created_s, id")
+            rows = connection.execute(
+                "SELECT record, crc FROM attachment ORDER BY created_s, number, id"
+            )
             return tuple(_decode_record(text, crc) for text, crc in rows)
 
     def list_owners(self) -> tuple[SliceOwner, ...]:
@@ -40,8 +42,9 @@ class SqliteAttachments:
         row = (
             record.id,
             record.vm_uuid,
+            record.number,
             record.vm_name,
-            str(record.gpu),
+            record.gpu and str(record.gpu),
             str(record.state),
             record.created_s,
             text,
@@ -50,14 +53,15 @@ class SqliteAttachments:
         with self._database.writing() as connection:
             try:
                 connection.execute(
-                    f"INSERT INTO attachment ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+                    f"INSERT INTO attachment ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
                     " ON CONFLICT (id) DO UPDATE SET vm_name = excluded.vm_name,"
                     " state = excluded.state, record = excluded.record, crc = excluded.crc",
                     row,
                 )
             except sqlite3.IntegrityError as error:
                 raise AlreadyAttachedError(
-                    f'vm "{record.vm_name}" has an attachment already', cause=str(error)
+                    f'vm "{record.vm_name}" has an attachment number {record.number} already',
+                    cause=str(error),
                 ) from error
 
     def delete_attachment(self, attachment_id: str) -> None:
@@ -93,6 +97,6 @@ def _decode_record(text: object, crc: object) -> AttachmentRecord:
     try:
         if not isinstance(text, str) or crc not in (None, zlib.crc32(text.encode())):
             raise ValueError("its checksum does not fit")
-        return decode(AttachmentRecord, json.loads(text))
+        return decode_record(json.loads(text))
     except (ValueError, TypeError) as error:
         raise StoreError("a recorded attachment cannot be read", cause=str(error)) from error

@@ -31,12 +31,31 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     # CRC-32 of ``record``: SQLite itself does not notice a flipped bit in it
     "ALTER TABLE attachment ADD COLUMN crc INTEGER;",
+    # a VM may have several; ``number`` tells them apart
+    """
+    CREATE TABLE attachment_next (
+        id TEXT PRIMARY KEY,
+        vm_uuid TEXT NOT NULL,
+        number INTEGER NOT NULL DEFAULT 0,
+        vm_name TEXT NOT NULL,
+        gpu TEXT,
+        state TEXT NOT NULL,
+        created_s REAL NOT NULL,
+        record TEXT NOT NULL,
+        crc INTEGER,
+        UNIQUE (vm_uuid, number)
+    ) STRICT;
+    INSERT INTO attachment_next (id, vm_uuid, vm_name, gpu, state, created_s, record, crc)
+        SELECT id, vm_uuid, vm_name, gpu, state, created_s, record, crc FROM attachment;
+    DROP TABLE attachment;
+    ALTER TABLE attachment_next RENAME TO attachment;
+    """,
 )
 
 
 #: "vg" and the number of migrations: what the file is, and the version once more
 _APPLICATION_ID = 0x76670000
-COLUMNS = "id, vm_uuid, vm_name, gpu, state, created_s, record, crc"
+COLUMNS = "id, vm_uuid, number, vm_name, gpu, state, created_s, record, crc"
 
 #: how a damaged file shows: SQLite quotes damaged names in its messages, which then are no text
 DAMAGE = (sqlite3.Error, OSError, UnicodeDecodeError)

@@ -27,6 +27,8 @@ class ChannelSpec:
     ring: bool
     serial: bool
     memory_bytes: int = RING_BYTES
+    #: of the attachment in its VM: the guest orders its devices by it
+    number: int = 0
     #: uid and gid of the QEMU that will connect; None: our own
     socket_owner: tuple[int, int] | None = None
 
@@ -100,6 +102,9 @@ class Channels(Protocol):
 
     def stop(self, channel_id: str) -> None:
         """Ends worker and keeper and frees what they hold; absent is no error."""
+
+    def restart_worker(self, channel_id: str) -> None:
+        """Ends the worker, if one runs, and starts another, however often the last ones failed."""
 
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         """Size of the ring's memory from the next connection of a QEMU on."""

@@ -45,6 +45,10 @@ class KeeperChannels:
         self._prepare(spec)
         options = KeeperOptions(
             worker=self._worker,
+            worker_args=(
+                f"--channel-number={spec.number}",
+                f"--channel-device={spec.cuda_device}",
+            ),
             shm_size_bytes=spec.memory_bytes,
             serial=Path(self.paths(spec.id).control) if spec.serial else None,
             socket_owner=spec.socket_owner if os.geteuid() == 0 else None,
@@ -57,6 +61,10 @@ class KeeperChannels:
         keeper = self._keeper(channel_id)
         keeper.stop()
         shutil.rmtree(keeper.directory, ignore_errors=True)
+
+    def restart_worker(self, channel_id: str) -> None:
+        """Another worker, at once."""
+        self._keeper(channel_id).restart_worker()
 
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         """Size of the ring's memory from the next connection of a QEMU on."""

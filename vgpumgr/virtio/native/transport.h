@@ -61,10 +61,17 @@ struct vg_reply {
  * hash is that of the caller's interface description; api_version is the shim's, for messages ("0.1.0").
  */
 int vg_conn_open(const uint8_t hash[VG_HASH_SIZE], const char *api_version, struct vg_conn **out);
+/* The same on the VM's device of that index; vg_conn_open() takes the first. */
+int vg_conn_open_device(const uint8_t hash[VG_HASH_SIZE], const char *api_version, uint32_t device, struct vg_conn **out);
+/* How many devices the VM has, and what CUDA on the host calls that of this connection ("" if it does not say). */
+uint32_t vg_conn_devices(const struct vg_conn *conn);
+const char *vg_conn_device_name(const struct vg_conn *conn);
 /* Ends the lane. Safe in a child after fork: it then only drops the child's copy, the parent's lane is untouched. */
 void vg_conn_close(struct vg_conn *conn);
 /* Why the last open failed or the session was lost, for a human; "" if there is nothing to say. Thread-local. */
 const char *vg_conn_error(void);
+/* For callers that open on behalf of somebody: what vg_conn_error() is to say in this thread. */
+void vg_conn_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Largest bulk that one frame may carry on this transport; larger copies go in chunks. */
 size_t vg_conn_bulk_max(const struct vg_conn *conn);
 /* Synchronous waits so far on this connection: the tested round-trip number. */

@@ -87,15 +87,40 @@ nvmlReturn_t nvml_check_root(void)
 	return !uid || uid == sim_owner(library.sim) ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
 }
 
+/* Without a GPU for it the driver is not loaded. */
+static nvmlReturn_t check_driver(struct sim *sim)
+{
+	const struct sim_machine *m = sim_read(sim);
+	bool any;
+
+	if (!m)
+		return nvml_from_errno(-errno);
+	any = m->n_gpus;
+	sim_end(sim);
+	return any ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
+}
+
+static nvmlReturn_t open_machine(void)
+{
+	int err = sim_open(NULL, &library.sim);
+	nvmlReturn_t status;
+
+	if (err)
+		return nvml_from_errno(err);
+	status = check_driver(library.sim);
+	if (status) {
+		sim_close(library.sim);
+		library.sim = NULL;
+	}
+	return status;
+}
+
 static nvmlReturn_t initialise(void)
 {
-	int err;
+	nvmlReturn_t status = library.users ? NVML_SUCCESS : open_machine();
 
-	if (!library.users) {
-		err = sim_open(NULL, &library.sim);
-		if (err)
-			return nvml_from_errno(err);
-	}
+	if (status)
+		return status;
 	library.users++;
 	return NVML_SUCCESS;
 }

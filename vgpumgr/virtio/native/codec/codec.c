@@ -1,28 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "codec.h"
 
-#include <errno.h>
-#include <string.h>
-
-void vg_encoder_init(struct vg_encoder *e, void *buffer, size_t size)
-{
-	*e = (struct vg_encoder){ .at = buffer, .end = (uint8_t *)buffer + size };
-}
-
-void vg_put_u64(struct vg_encoder *e, uint64_t value)
-{
-	if (e->failed || (size_t)(e->end - e->at) < sizeof(value)) {
-		e->failed = true;
-		return;
-	}
-	memcpy(e->at, &value, sizeof(value));
-	e->at += sizeof(value);
-}
-
-void vg_put_i32(struct vg_encoder *e, int32_t value)
-{
-	vg_put_u64(e, (uint64_t)(int64_t)value);
-}
+extern inline void vg_encoder_init(struct vg_encoder *e, void *buffer, size_t size);
+extern inline void vg_put_u64(struct vg_encoder *e, uint64_t value);
+extern inline void vg_put_i32(struct vg_encoder *e, int32_t value);
+extern inline int vg_encoder_end(const struct vg_encoder *e);
+extern inline void vg_decoder_init(struct vg_decoder *d, const void *payload, size_t length);
+extern inline uint64_t vg_get_u64(struct vg_decoder *d);
+extern inline uint32_t vg_get_u32(struct vg_decoder *d);
+extern inline int32_t vg_get_i32(struct vg_decoder *d);
+extern inline int vg_decoder_end(const struct vg_decoder *d);
 
 void vg_put_f32(struct vg_encoder *e, float value)
 {
@@ -47,51 +34,6 @@ void vg_put_bytes(struct vg_encoder *e, const void *data, size_t length, size_t 
 		memcpy(e->at, data, length);
 	memset(e->at + length, 0, padded - length);
 	e->at += padded;
-}
-
-int vg_encoder_end(const struct vg_encoder *e)
-{
-	return e->failed || e->at != e->end ? -EMSGSIZE : 0;
-}
-
-void vg_decoder_init(struct vg_decoder *d, const void *payload, size_t length)
-{
-	*d = (struct vg_decoder){ .at = payload, .end = (const uint8_t *)payload + length };
-}
-
-uint64_t vg_get_u64(struct vg_decoder *d)
-{
-	uint64_t value;
-
-	if (d->failed || (size_t)(d->end - d->at) < sizeof(value)) {
-		d->failed = true;
-		return 0;
-	}
-	memcpy(&value, d->at, sizeof(value));
-	d->at += sizeof(value);
-	return value;
-}
-
-uint32_t vg_get_u32(struct vg_decoder *d)
-{
-	uint64_t value = vg_get_u64(d);
-
-	if (value > UINT32_MAX) {
-		d->failed = true;
-		return 0;
-	}
-	return value;
-}
-
-int32_t vg_get_i32(struct vg_decoder *d)
-{
-	int64_t value = (int64_t)vg_get_u64(d);
-
-	if (value < INT32_MIN || value > INT32_MAX) {
-		d->failed = true;
-		return 0;
-	}
-	return value;
 }
 
 float vg_get_f32(struct vg_decoder *d)
@@ -166,9 +108,4 @@ size_t vg_get_array(struct vg_decoder *d, void *array, size_t cap)
 	if (found.length)
 		memcpy(array, found.data, found.length);
 	return found.length;
-}
-
-int vg_decoder_end(const struct vg_decoder *d)
-{
-	return d->failed || d->at != d->end ? -EPROTO : 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * vgpumgr-guestd: owns the guest's channel devices and gives each process that asks a lane. One thread, one poll loop.
+ * A VM has a channel for each attachment: a ring, a serial port, or both; the attachment's number is on each of them.
  * It trusts the host, and the guest's processes only as far as their own lane.
  */
 #ifndef VG_AGENT_H
@@ -13,7 +14,7 @@
 #include "../transport/ring.h"
 #include "../transport/util.h"
 
-enum { AGENT_CLIENTS = 64, AGENT_PATH = 256 };
+enum { AGENT_CLIENTS = 64, AGENT_CHANNELS = 16, AGENT_PATH = 256 };
 
 enum client_state { CLIENT_NONE, CLIENT_ASKING, CLIENT_WAITING, CLIENT_OPENING, CLIENT_RING, CLIENT_SERIAL };
 
@@ -30,7 +31,7 @@ struct client {
 	uint64_t since_ms;
 	struct vg_agent_request request;
 	size_t request_filled;
-	bool ring;               /* where its lane is, or is being opened */
+	struct link *link;       /* where its lane is, or is being opened */
 	uint32_t lane;
 	uint64_t generation;     /* 0: the lane has ended */
 	struct buffer in, out;   /* serial */
@@ -44,7 +45,12 @@ struct request {
 	uint64_t client;         /* its id, for open */
 };
 
-struct link {                    /* one transport's control lane */
+struct link {                    /* the control lane of one ring or one port */
+	struct agent *agent;
+	bool ring;               /* what it is part of: struct agent_ring, else struct agent_serial */
+	bool present;            /* there is a device, and number is known */
+	uint32_t number;         /* of the attachment */
+	char device[VG_DEVICE_NAME];
 	bool greeted;            /* the worker has answered hello */
 	uint32_t counter;
 	struct request request[VG_SLOTS];
@@ -52,7 +58,8 @@ struct link {                    /* one transport's control lane */
 };
 
 struct agent_ring {
-	struct link link;
+	struct link link;        /* first: a pointer to it is one to the ring */
+	const char *ivshmem_socket; /* tests */
 	int server;              /* tests: connection to the keeper */
 	char device[AGENT_PATH]; /* sysfs directory of the PCI device */
 	int memory_fd, doorbell_fd, guard_fd;
@@ -69,7 +76,8 @@ struct agent_ring {
 };
 
 struct agent_serial {
-	struct link link;
+	struct link link;        /* first, as above */
+	const char *path;        /* tests */
 	int listen, fd;
 	bool connected;          /* the host's end is open */
 	bool synced;
@@ -78,54 +86,58 @@ struct agent_serial {
 };
 
 struct agent {
-	const char *socket, *ivshmem_socket, *serial_listen;
+	const char *socket;
+	const char *ivshmem_socket[AGENT_CHANNELS], *serial_listen[AGENT_CHANNELS]; /* tests */
 	unsigned mode;
 	gid_t group;
 	bool use_ring, use_serial;
 	int listen;
 	uint64_t next_id;
 	struct client client[AGENT_CLIENTS];
-	struct agent_ring ring;
-	struct agent_serial serial;
+	struct agent_ring ring[AGENT_CHANNELS];
+	struct agent_serial serial[AGENT_CHANNELS];
 };
 
 /* control.c: requests on lane 0, the same over both transports */
-int agent_say_hello(struct agent *agent, bool ring);
-int agent_ask_lane(struct agent *agent, bool ring, struct client *client);
-void agent_close_lane(struct agent *agent, bool ring, uint32_t lane, uint64_t generation);
-void agent_take_reply(struct agent *agent, bool ring, const struct vg_reply_header *header, const void *data);
+int agent_say_hello(struct link *link);
+int agent_ask_lane(struct link *link, struct client *client);
+void agent_close_lane(struct link *link, uint32_t lane, uint64_t generation);
+void agent_take_reply(struct link *link, const struct vg_reply_header *header, const void *data);
 /* The channel has gone: nothing that was asked will be answered. */
-void agent_link_down(struct agent *agent, bool ring);
+void agent_link_down(struct link *link);
 bool agent_is_asking(const struct link *link);
 
 /* ring.c */
-void agent_ring_init(struct agent *agent);
-void agent_ring_tick(struct agent *agent);
-int agent_ring_send(struct agent *agent, const struct vg_frame_header *header, const void *payload);
+void agent_ring_init(struct agent *agent, unsigned index);
+void agent_ring_tick(struct agent_ring *ring);
+int agent_ring_send(struct agent_ring *ring, const struct vg_frame_header *header, const void *payload);
 
 /* device.c: finding what QEMU gives the guest */
+/* A device that no other ring of the agent has. */
 int agent_find_ivshmem(struct agent_ring *ring);
-int agent_join_server(struct agent_ring *ring, const char *path);
-/* Opens the port named org.vgpumgr.0; negative if there is none. */
-int agent_open_port(void);
+int agent_join_server(struct agent_ring *ring);
+/* Opens a port named org.vgpumgr.N that no other has, and notes N; negative if there is none. */
+int agent_open_port(struct agent_serial *serial);
 
 /* serial.c */
-void agent_serial_init(struct agent *agent);
-void agent_serial_tick(struct agent *agent);
-void agent_serial_event(struct agent *agent, short events);
-int agent_serial_send(struct agent *agent, uint32_t lane, uint32_t kind, const void *a, size_t a_length, const void *b,
-		      size_t b_length);
-/* Too much waits to go out: clients are not read meanwhile. */
-bool agent_serial_full(const struct agent *agent);
+void agent_serial_init(struct agent *agent, unsigned index);
+void agent_serial_tick(struct agent_serial *serial);
+void agent_serial_event(struct agent_serial *serial, short events);
+int agent_serial_send(struct agent_serial *serial, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
+		      const void *b, size_t b_length);
+/* Too much waits to go out: its clients are not read meanwhile. */
+bool agent_serial_full(const struct agent_serial *serial);
 
 /* client.c */
 void agent_accept(struct agent *agent);
 void agent_client_event(struct agent *agent, struct client *client, short events);
 void agent_client_opened(struct agent *agent, struct client *client, const struct vg_opened *opened);
 void agent_client_refuse(struct client *client, int error, const char *text);
-void agent_client_message(struct agent *agent, const struct vg_message *message, const void *body);
+void agent_client_message(struct link *link, const struct vg_message *message, const void *body);
 void agent_client_drop(struct agent *agent, struct client *client);
 void agent_clients_tick(struct agent *agent);
+/* The link of that number over that transport, or NULL. */
+struct link *agent_link(struct agent *agent, bool ring, uint32_t number);
 struct client *agent_client_by_id(struct agent *agent, uint64_t id);
 
 /* buffer.c */

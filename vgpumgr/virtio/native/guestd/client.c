@@ -30,13 +30,14 @@ static void forget(struct client *client)
 
 void agent_client_drop(struct agent *agent, struct client *client)
 {
-	bool ring = client->ring;
+	(void)agent;
+	struct link *link = client->link;
 	uint32_t lane = client->lane;
 	uint64_t generation = client->generation;
 
 	forget(client);
 	if (generation)
-		agent_close_lane(agent, ring, lane, generation);
+		agent_close_lane(link, lane, generation);
 }
 
 void agent_client_refuse(struct client *client, int error, const char *text)
@@ -103,33 +104,117 @@ static void read_request(struct agent *agent, struct client *client)
 	agent_client_drop(agent, client);
 }
 
-/* 1 ring, 0 serial, -1 neither now. */
-static int choose(const struct agent *agent, uint64_t waited_ms)
+/* All links there can be: first the rings, then the ports. */
+static struct link *link_at(struct agent *agent, unsigned i)
 {
-	if (agent->use_ring && agent->ring.link.greeted)
-		return 1;
-	if (!agent->use_serial || !agent->serial.link.greeted)
-		return -1;
-	return !agent->use_ring || !agent->ring.memory || waited_ms > PREFER_RING_MS ? 0 : -1;
+	return i < AGENT_CHANNELS ? &agent->ring[i].link : &agent->serial[i - AGENT_CHANNELS].link;
+}
+
+struct link *agent_link(struct agent *agent, bool ring, uint32_t number)
+{
+	for (unsigned i = 0; i < 2 * AGENT_CHANNELS; i++) {
+		struct link *link = link_at(agent, i);
+
+		if (link->present && link->ring == ring && link->number == number)
+			return link;
+	}
+	return NULL;
+}
+
+/* The lowest number of an attachment that is at least `least`; -1: there is none. */
+static int64_t next_number(struct agent *agent, int64_t least)
+{
+	int64_t found = -1;
+
+	for (unsigned i = 0; i < 2 * AGENT_CHANNELS; i++) {
+		const struct link *link = link_at(agent, i);
+
+		if (link->present && link->number >= least && (found < 0 || link->number < found))
+			found = link->number;
+	}
+	return found;
+}
+
+static uint32_t count_devices(struct agent *agent)
+{
+	uint32_t count = 0;
+
+	for (int64_t number = next_number(agent, 0); number >= 0; number = next_number(agent, number + 1))
+		count++;
+	return count;
+}
+
+/* The attachment that programs call device `index`; -1: there are not so many. */
+static int64_t number_of(struct agent *agent, uint32_t index)
+{
+	int64_t number = next_number(agent, 0);
+
+	while (number >= 0 && index--)
+		number = next_number(agent, number + 1);
+	return number;
+}
+
+/* A device whose memory is mapped, and whose header nobody has written yet. */
+static bool ring_is_coming(const struct agent *agent)
+{
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
+		if (agent->ring[i].memory && !agent->ring[i].link.present)
+			return true;
+	return false;
+}
+
+/* Where the client's lane is to be; NULL: nowhere now. */
+static struct link *choose(struct agent *agent, const struct client *client, uint64_t waited_ms)
+{
+	int64_t number = number_of(agent, client->request.device);
+	struct link *ring, *serial;
+
+	if (number < 0 || (waited_ms <= PREFER_RING_MS && ring_is_coming(agent)))
+		return NULL;
+	ring = agent_link(agent, true, (uint32_t)number);
+	serial = agent_link(agent, false, (uint32_t)number);
+	if (ring && ring->greeted)
+		return ring;
+	if (!serial || !serial->greeted)
+		return NULL;
+	return !ring || waited_ms > PREFER_RING_MS ? serial : NULL;
+}
+
+static const char *first_refusal(struct agent *agent)
+{
+	for (unsigned i = 0; i < 2 * AGENT_CHANNELS; i++)
+		if (link_at(agent, i)->refusal[0])
+			return link_at(agent, i)->refusal;
+	return NULL;
 }
 
 static void give_up(struct agent *agent, struct client *client)
 {
-	const char *text = "the host's worker is not there; see `vgpumgr virtio show` on the host";
+	const char *refusal = first_refusal(agent);
+	uint32_t count = count_devices(agent);
+	char text[216];
 
-	if (agent->ring.link.refusal[0])
-		text = agent->ring.link.refusal;
-	else if (agent->serial.link.refusal[0])
-		text = agent->serial.link.refusal;
-	else if (!agent->ring.memory && !agent->serial.connected)
-		text = "this VM has no vgpumgr device";
+	if (refusal)
+		snprintf(text, sizeof(text), "%s", refusal);
+	else if (!count)
+		snprintf(text, sizeof(text), "this VM has no vgpumgr device");
+	else if (client->request.device >= count)
+		snprintf(text, sizeof(text), "this VM has no device %u: CUDA_VISIBLE_DEVICES can name 0 to %u",
+			 client->request.device, count - 1);
+	else
+		snprintf(text, sizeof(text), "the host's worker is not there; see `vgpumgr virtio show` on the host");
 	agent_client_refuse(client, -ENOTCONN, text);
 	agent_client_drop(agent, client);
 }
 
-static bool refused(const struct agent *agent)
+/* Nothing is gained by waiting: what was asked for is not there, all that is there has answered. */
+static bool is_hopeless(struct agent *agent, const struct client *client, uint64_t waited_ms)
 {
-	return agent->ring.link.refusal[0] || agent->serial.link.refusal[0];
+	uint32_t count = count_devices(agent);
+
+	if (first_refusal(agent))
+		return true;
+	return count && client->request.device >= count && waited_ms > PREFER_RING_MS;
 }
 
 void agent_clients_tick(struct agent *agent)
@@ -137,44 +222,53 @@ void agent_clients_tick(struct agent *agent)
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 		struct client *client = &agent->client[i];
 		uint64_t waited = vg_now_ms() - client->since_ms;
-		int ring;
+		struct link *link;
 
 		if (client->state != CLIENT_WAITING)
 			continue;
-		ring = choose(agent, waited);
-		if (ring >= 0) {
-			client->ring = ring;
-			if (!agent_ask_lane(agent, ring, client))
+		link = choose(agent, client, waited);
+		if (link) {
+			client->link = link;
+			if (!agent_ask_lane(link, client))
 				client->state = CLIENT_OPENING;
 		}
-		if (client->state == CLIENT_WAITING && (waited > WAIT_MS || (ring < 0 && refused(agent))))
+		if (client->state == CLIENT_WAITING &&
+		    (waited > WAIT_MS || (!link && is_hopeless(agent, client, waited))))
 			give_up(agent, client);
 	}
 }
 
 void agent_client_opened(struct agent *agent, struct client *client, const struct vg_opened *opened)
 {
+	struct agent_ring *ring = client->link->ring ? (struct agent_ring *)client->link : NULL;
 	struct vg_agent_answer answer = {
 		.magic = VG_AGENT_MAGIC,
-		.transport = client->ring ? VG_TRANSPORT_RING : VG_TRANSPORT_SERIAL,
+		.transport = ring ? VG_TRANSPORT_RING : VG_TRANSPORT_SERIAL,
 		.lane = opened->lane,
 		.generation = opened->generation,
-		.memory_size = agent->ring.size,
-		.doorbell = agent->ring.doorbell_kind,
+		.memory_size = ring ? ring->size : 0,
+		.doorbell = ring ? ring->doorbell_kind : 0,
+		.devices = count_devices(agent),
 	};
-	int fds[VG_AGENT_FDS] = { agent->ring.memory_fd, agent->ring.doorbell_fd, agent->ring.guard_fd };
+	int fds[VG_AGENT_FDS] = { -1, -1, -1 };
 
+	if (ring) {
+		fds[0] = ring->memory_fd;
+		fds[1] = ring->doorbell_fd;
+		fds[2] = ring->guard_fd;
+	}
+	snprintf(answer.text, sizeof(answer.text), "%s", client->link->device);
 	client->lane = opened->lane;
 	client->generation = opened->generation;
-	client->state = client->ring ? CLIENT_RING : CLIENT_SERIAL;
-	if (vg_send_fds(client->fd, &answer, sizeof(answer), fds, client->ring ? VG_AGENT_FDS : 0))
+	client->state = ring ? CLIENT_RING : CLIENT_SERIAL;
+	if (vg_send_fds(client->fd, &answer, sizeof(answer), fds, ring ? VG_AGENT_FDS : 0))
 		agent_client_drop(agent, client);
 }
 
 /* ---- serving ---- */
 
 /* Whole messages only go on, so that those of several processes do not mix. Negative: not a message of this lane. */
-static int relay(struct agent *agent, struct client *client)
+static int relay(struct client *client)
 {
 	size_t at = 0;
 	int error = 0;
@@ -191,7 +285,7 @@ static int relay(struct agent *agent, struct client *client)
 		size = sizeof(message) + message.length;
 		if (client->in.filled - at < size)
 			break;
-		error = agent_serial_send(agent, message.lane, message.kind,
+		error = agent_serial_send((struct agent_serial *)client->link, message.lane, message.kind,
 					  client->in.bytes + at + sizeof(message), message.length, NULL, 0);
 		at += size;
 	}
@@ -210,7 +304,7 @@ static void read_client(struct agent *agent, struct client *client)
 		agent_client_drop(agent, client);
 		return;
 	}
-	if (buffer_add(&client->in, bytes, (size_t)n) || relay(agent, client))
+	if (buffer_add(&client->in, bytes, (size_t)n) || relay(client))
 		agent_client_drop(agent, client);
 }
 
@@ -236,12 +330,14 @@ void agent_client_event(struct agent *agent, struct client *client, short events
 		read_client(agent, client);
 }
 
-void agent_client_message(struct agent *agent, const struct vg_message *message, const void *body)
+void agent_client_message(struct link *link, const struct vg_message *message, const void *body)
 {
+	struct agent *agent = link->agent;
+
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 		struct client *client = &agent->client[i];
 
-		if (client->state != CLIENT_SERIAL || client->lane != message->lane)
+		if (client->state != CLIENT_SERIAL || client->link != link || client->lane != message->lane)
 			continue;
 		if (message->kind == VG_KIND_LOST)
 			client->generation = 0;

@@ -9,11 +9,6 @@
 #define VGPUMGR_VERSION "0.1.0"
 #endif
 
-static struct link *link_of(struct agent *agent, bool ring)
-{
-	return ring ? &agent->ring.link : &agent->serial.link;
-}
-
 static struct request *take_request(struct link *link, uint32_t op, uint64_t client)
 {
 	for (uint32_t i = 0; i < VG_SLOTS; i++) {
@@ -28,9 +23,9 @@ static struct request *take_request(struct link *link, uint32_t op, uint64_t cli
 	return NULL;
 }
 
-static int ask(struct agent *agent, bool ring, uint32_t op, uint64_t client, const void *payload, size_t length)
+static int ask(struct link *link, uint32_t op, uint64_t client, const void *payload, size_t length)
 {
-	struct request *request = take_request(link_of(agent, ring), op, client);
+	struct request *request = take_request(link, op, client);
 	struct vg_frame_header header = { .op = op, .flags = VG_WANTS_REPLY };
 	int error;
 
@@ -38,38 +33,39 @@ static int ask(struct agent *agent, bool ring, uint32_t op, uint64_t client, con
 		return -EAGAIN;
 	header.length = VG_ALIGN + (uint32_t)length;
 	header.sequence = request->sequence;
-	error = ring ? agent_ring_send(agent, &header, payload) :
-		       agent_serial_send(agent, 0, VG_KIND_FRAME, &header, sizeof(header), payload, length);
+	error = link->ring ? agent_ring_send((struct agent_ring *)link, &header, payload) :
+			     agent_serial_send((struct agent_serial *)link, 0, VG_KIND_FRAME, &header, sizeof(header),
+					       payload, length);
 	if (error)
 		request->busy = false;
 	return error;
 }
 
-int agent_say_hello(struct agent *agent, bool ring)
+int agent_say_hello(struct link *link)
 {
 	struct vg_hello hello = { .version = VG_WIRE_VERSION, .agent = VGPUMGR_VERSION };
 	struct utsname name;
 
 	if (!uname(&name))
 		snprintf(hello.kernel, sizeof(hello.kernel), "%.31s %.31s", name.release, name.machine);
-	return ask(agent, ring, VG_CONTROL_HELLO, 0, &hello, sizeof(hello));
+	return ask(link, VG_CONTROL_HELLO, 0, &hello, sizeof(hello));
 }
 
-int agent_ask_lane(struct agent *agent, bool ring, struct client *client)
+int agent_ask_lane(struct link *link, struct client *client)
 {
 	struct vg_open open = { .pid = client->pid };
 
 	memcpy(open.hash, client->request.hash, sizeof(open.hash));
 	memcpy(open.api_version, client->request.api_version, sizeof(open.api_version));
 	memcpy(open.name, client->request.name, sizeof(open.name));
-	return ask(agent, ring, VG_CONTROL_OPEN, client->id, &open, sizeof(open));
+	return ask(link, VG_CONTROL_OPEN, client->id, &open, sizeof(open));
 }
 
-void agent_close_lane(struct agent *agent, bool ring, uint32_t lane, uint64_t generation)
+void agent_close_lane(struct link *link, uint32_t lane, uint64_t generation)
 {
 	struct vg_close body = { .lane = lane, .generation = generation };
 
-	if (ask(agent, ring, VG_CONTROL_CLOSE, 0, &body, sizeof(body)))
+	if (ask(link, VG_CONTROL_CLOSE, 0, &body, sizeof(body)))
 		agent_log("cannot give lane %u back to the worker", lane);
 }
 
@@ -78,20 +74,22 @@ static void copy_text(char *to, size_t size, const void *data, size_t length)
 	vg_clean_text(to, size, data, length);
 }
 
-static void take_hello(struct link *link, bool ring, int status, const void *data, size_t length)
+static void take_hello(struct link *link, int status, const void *data, size_t length)
 {
 	if (!status) {
 		link->greeted = true;
 		link->refusal[0] = '\0';
-		agent_log("channel up over %s", ring ? "shared memory" : "virtio-serial");
+		copy_text(link->device, sizeof(link->device), data, length);
+		agent_log("channel %u up over %s", link->number, link->ring ? "shared memory" : "virtio-serial");
 		return;
 	}
 	copy_text(link->refusal, sizeof(link->refusal), data, length);
 	agent_log("refused: %s", link->refusal);
 }
 
-static void take_opened(struct agent *agent, bool ring, uint64_t id, int status, const void *data, size_t length)
+static void take_opened(struct link *link, uint64_t id, int status, const void *data, size_t length)
 {
+	struct agent *agent = link->agent;
 	struct client *client = agent_client_by_id(agent, id);
 	struct vg_opened opened;
 	char text[200];
@@ -108,12 +106,11 @@ static void take_opened(struct agent *agent, bool ring, uint64_t id, int status,
 	if (client)
 		agent_client_opened(agent, client, &opened);
 	else /* it died while it was waiting */
-		agent_close_lane(agent, ring, opened.lane, opened.generation);
+		agent_close_lane(link, opened.lane, opened.generation);
 }
 
-void agent_take_reply(struct agent *agent, bool ring, const struct vg_reply_header *header, const void *data)
+void agent_take_reply(struct link *link, const struct vg_reply_header *header, const void *data)
 {
-	struct link *link = link_of(agent, ring);
 	struct request *request = &link->request[header->sequence % VG_SLOTS];
 	size_t length = header->length - VG_ALIGN;
 
@@ -121,9 +118,9 @@ void agent_take_reply(struct agent *agent, bool ring, const struct vg_reply_head
 		return;
 	request->busy = false;
 	if (request->op == VG_CONTROL_HELLO)
-		take_hello(link, ring, header->status, data, length);
+		take_hello(link, header->status, data, length);
 	else if (request->op == VG_CONTROL_OPEN)
-		take_opened(agent, ring, request->client, header->status, data, length);
+		take_opened(link, request->client, header->status, data, length);
 }
 
 bool agent_is_asking(const struct link *link)
@@ -134,9 +131,9 @@ bool agent_is_asking(const struct link *link)
 	return false;
 }
 
-void agent_link_down(struct agent *agent, bool ring)
+void agent_link_down(struct link *link)
 {
-	struct link *link = link_of(agent, ring);
+	struct agent *agent = link->agent;
 
 	link->greeted = false;
 	for (unsigned i = 0; i < VG_SLOTS; i++)
@@ -144,7 +141,7 @@ void agent_link_down(struct agent *agent, bool ring)
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 		struct client *client = &agent->client[i];
 
-		if (client->state < CLIENT_OPENING || client->ring != ring)
+		if (client->state < CLIENT_OPENING || client->link != link)
 			continue;
 		client->generation = 0;
 		if (client->state == CLIENT_OPENING)

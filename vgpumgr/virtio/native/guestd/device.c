@@ -86,6 +86,20 @@ static void leave_device(struct agent_ring *ring)
 	vg_close_fd(&ring->doorbell_fd);
 }
 
+/* Another ring of ours has it. */
+static bool is_taken(const struct agent_ring *ring, const char *name)
+{
+	const struct agent *agent = ring->link.agent;
+
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++) {
+		const char *slash = strrchr(agent->ring[i].device, '/');
+
+		if (&agent->ring[i] != ring && slash && !strcmp(slash + 1, name))
+			return true;
+	}
+	return false;
+}
+
 int agent_find_ivshmem(struct agent_ring *ring)
 {
 	static const char root[] = "/sys/bus/pci/devices";
@@ -94,8 +108,10 @@ int agent_find_ivshmem(struct agent_ring *ring)
 	int error = -ENODEV;
 
 	while (directory && error && (entry = readdir(directory))) {
+		if (entry->d_name[0] == '.' || is_taken(ring, entry->d_name))
+			continue;
 		snprintf(ring->device, sizeof(ring->device), "%s/%.64s", root, entry->d_name);
-		if (entry->d_name[0] != '.' && attribute_is(ring->device, "vendor", "0x1af4") &&
+		if (attribute_is(ring->device, "vendor", "0x1af4") &&
 		    attribute_is(ring->device, "device", "0x1110"))
 			error = take_device(ring);
 		if (error)
@@ -135,11 +151,11 @@ static int receive_hand_over(struct agent_ring *ring)
 	return 0;
 }
 
-int agent_join_server(struct agent_ring *ring, const char *path)
+int agent_join_server(struct agent_ring *ring)
 {
 	int error;
 
-	ring->server = vg_connect(path);
+	ring->server = vg_connect(ring->ivshmem_socket);
 	if (ring->server < 0)
 		return ring->server;
 	error = receive_hand_over(ring);
@@ -153,18 +169,36 @@ int agent_join_server(struct agent_ring *ring, const char *path)
 
 /* ---- the port ---- */
 
-int agent_open_port(void)
+/* The number in "org.vgpumgr.N"; negative: not such a port, or another of ours has it. */
+static int read_number(const struct agent_serial *serial, const char *directory)
+{
+	const struct agent *agent = serial->link.agent;
+	char path[AGENT_PATH + 64], text[64];
+	unsigned number;
+	int end = 0;
+
+	snprintf(path, sizeof(path), "%s/name", directory);
+	if (read_text(path, text, sizeof(text)) || sscanf(text, "org.vgpumgr.%4u%n", &number, &end) != 1 || text[end])
+		return -1;
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
+		if (agent->serial[i].fd >= 0 && agent->serial[i].link.number == number)
+			return -1;
+	return (int)number;
+}
+
+int agent_open_port(struct agent_serial *serial)
 {
 	static const char root[] = "/sys/class/virtio-ports";
 	DIR *directory = opendir(root);
 	struct dirent *entry;
 	char path[AGENT_PATH];
-	int fd = -ENODEV;
+	int fd = -ENODEV, number;
 
 	while (directory && fd < 0 && (entry = readdir(directory))) {
 		snprintf(path, sizeof(path), "%s/%.64s", root, entry->d_name);
-		if (entry->d_name[0] == '.' || !attribute_is(path, "name", "org.vgpumgr.0"))
+		if (entry->d_name[0] == '.' || (number = read_number(serial, path)) < 0)
 			continue;
+		serial->link.number = (uint32_t)number;
 		snprintf(path, sizeof(path), "/dev/%.64s", entry->d_name);
 		fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	}

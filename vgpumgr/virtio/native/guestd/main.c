@@ -13,7 +13,7 @@
 static const char usage[] =
 	"usage: vgpumgr-guestd [--socket PATH] [--mode 0666] [--group GID] [--transport auto|ring|serial]\n"
 	"Gives this VM's processes lanes of the vgpumgr channel. For tests on one host:\n"
-	"                      [--ivshmem-socket PATH] [--serial-listen PATH]\n";
+	"                      [--ivshmem-socket PATH]... [--serial-listen PATH]...\n";
 
 void agent_log(const char *format, ...)
 {
@@ -33,6 +33,18 @@ static int choose_transport(struct agent *agent, const char *name)
 	return !strcmp(name, "auto") || agent->use_ring != agent->use_serial ? 0 : -EINVAL;
 }
 
+/* The next free place of a list; NULL entries of it are free. */
+static int add_path(const char *list[AGENT_CHANNELS], const char *path)
+{
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++) {
+		if (!list[i]) {
+			list[i] = path;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
 static int parse_option(struct agent *agent, int option, const char *value)
 {
 	switch (option) {
@@ -46,11 +58,9 @@ static int parse_option(struct agent *agent, int option, const char *value)
 	case 't':
 		return choose_transport(agent, value);
 	case 'i':
-		agent->ivshmem_socket = value;
-		return 0;
+		return add_path(agent->ivshmem_socket, value);
 	case 'l':
-		agent->serial_listen = value;
-		return 0;
+		return add_path(agent->serial_listen, value);
 	default:
 		return -EINVAL;
 	}
@@ -75,6 +85,18 @@ static int parse(struct agent *agent, int argc, char **argv)
 	return optind == argc ? 0 : -EINVAL;
 }
 
+static int listen_for_test(struct agent_serial *serial, unsigned number)
+{
+	if (!serial->path)
+		return 0;
+	serial->link.number = number;
+	serial->listen = vg_listen(serial->path, 0600);
+	if (serial->listen >= 0)
+		return 0;
+	agent_log("cannot listen at %s: %s", serial->path, strerror(-serial->listen));
+	return serial->listen;
+}
+
 static int begin(struct agent *agent)
 {
 	char directory[AGENT_PATH];
@@ -93,60 +115,105 @@ static int begin(struct agent *agent)
 	}
 	if (agent->group != (gid_t)-1 && chown(agent->socket, (uid_t)-1, agent->group))
 		agent_log("cannot give %s to group %u: %s", agent->socket, agent->group, strerror(errno));
-	agent_ring_init(agent);
-	agent_serial_init(agent);
-	if (agent->serial_listen && (agent->serial.listen = vg_listen(agent->serial_listen, 0600)) < 0) {
-		agent_log("cannot listen at %s: %s", agent->serial_listen, strerror(-agent->serial.listen));
-		return agent->serial.listen;
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++) {
+		int error;
+
+		agent_ring_init(agent, i);
+		agent_serial_init(agent, i);
+		error = listen_for_test(&agent->serial[i], i);
+		if (error)
+			return error;
 	}
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		agent->client[i].fd = -1;
 	return 0;
 }
 
+/* Nothing is missing for now: every device that is there has been greeted. */
+static bool is_settled(const struct agent *agent)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++) {
+		if (agent->use_ring && agent->ring[i].memory && !agent->ring[i].link.greeted)
+			return false;
+		any |= agent->use_ring ? agent->ring[i].link.greeted : agent->serial[i].link.greeted;
+	}
+	return any;
+}
+
 /* Shared memory cannot wake a poll: while an answer is due, look often. */
 static int timeout(const struct agent *agent)
 {
-	if (agent_is_asking(&agent->ring.link))
-		return 1;
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
+		if (agent_is_asking(&agent->ring[i].link))
+			return 1;
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		if (agent->client[i].state == CLIENT_WAITING)
 			return 10;
-	return agent->ring.link.greeted || (!agent->use_ring && agent->serial.link.greeted) ? 250 : 50;
+	return is_settled(agent) ? 250 : 50;
+}
+
+/* In tests every place has a path or is not used. */
+static bool is_wanted(const char *const list[AGENT_CHANNELS], unsigned i)
+{
+	return !list[0] || list[i];
+}
+
+static struct pollfd watch_port(const struct agent_serial *serial)
+{
+	short events = POLLIN | (serial->out.filled ? POLLOUT : 0);
+
+	return (struct pollfd){ serial->connected ? serial->fd : -1, events, 0 };
+}
+
+static struct pollfd watch_client(const struct client *client)
+{
+	bool full = client->state == CLIENT_SERIAL && agent_serial_full((const struct agent_serial *)client->link);
+
+	return (struct pollfd){ client->fd, (short)((full ? 0 : POLLIN) | (client->out.filled ? POLLOUT : 0)), 0 };
+}
+
+static void tick(struct agent *agent)
+{
+	/* of the free places, one looks for a device: the others would look at the same ones */
+	bool seeks_ring = false, seeks_port = false;
+
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++) {
+		struct agent_ring *ring = &agent->ring[i];
+		struct agent_serial *serial = &agent->serial[i];
+
+		if (agent->use_ring && is_wanted(agent->ivshmem_socket, i) && (ring->memory || !seeks_ring))
+			agent_ring_tick(ring);
+		seeks_ring |= !ring->memory && !ring->ivshmem_socket;
+		if (agent->use_serial && is_wanted(agent->serial_listen, i) && (serial->fd >= 0 || !seeks_port))
+			agent_serial_tick(serial);
+		seeks_port |= serial->fd < 0 && !serial->path;
+	}
+	agent_clients_tick(agent);
 }
 
 static void loop(struct agent *agent)
 {
-	enum { LISTEN, SERIAL, CLIENTS, ALL = CLIENTS + AGENT_CLIENTS };
-	struct agent_serial *serial = &agent->serial;
+	enum { LISTEN, SERIAL, CLIENTS = SERIAL + AGENT_CHANNELS, ALL = CLIENTS + AGENT_CLIENTS };
 
 	for (;;) {
-		struct pollfd wait[ALL] = { [LISTEN] = { agent->listen, POLLIN, 0 }, [SERIAL] = { -1, POLLIN, 0 } };
-		short read_clients = agent_serial_full(agent) ? 0 : POLLIN;
+		struct pollfd wait[ALL] = { [LISTEN] = { agent->listen, POLLIN, 0 } };
 
-		if (serial->connected)
-			wait[SERIAL].fd = serial->fd;
-		if (serial->out.filled)
-			wait[SERIAL].events |= POLLOUT;
-		for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
-			struct client *client = &agent->client[i];
-			short events = client->state == CLIENT_SERIAL ? read_clients : POLLIN;
-
-			wait[CLIENTS + i] = (struct pollfd){ client->fd, events, 0 };
-			if (client->out.filled)
-				wait[CLIENTS + i].events |= POLLOUT;
-		}
+		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
+			wait[SERIAL + i] = watch_port(&agent->serial[i]);
+		for (unsigned i = 0; i < AGENT_CLIENTS; i++)
+			wait[CLIENTS + i] = watch_client(&agent->client[i]);
 		poll(wait, ALL, timeout(agent));
-		if (wait[SERIAL].revents)
-			agent_serial_event(agent, wait[SERIAL].revents);
+		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
+			if (wait[SERIAL + i].revents)
+				agent_serial_event(&agent->serial[i], wait[SERIAL + i].revents);
 		for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 			if (wait[CLIENTS + i].revents && agent->client[i].fd == wait[CLIENTS + i].fd)
 				agent_client_event(agent, &agent->client[i], wait[CLIENTS + i].revents);
 		if (wait[LISTEN].revents)
 			agent_accept(agent);
-		agent_ring_tick(agent);
-		agent_serial_tick(agent);
-		agent_clients_tick(agent);
+		tick(agent);
 	}
 }
 
@@ -157,8 +224,9 @@ static char **arguments;
 static void on_bus_error(int number)
 {
 	(void)number;
-	if (agent.ring.guard)
-		vg_store32(agent.ring.guard, 1);
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
+		if (agent.ring[i].guard)
+			vg_store32(agent.ring[i].guard, 1);
 	execv("/proc/self/exe", arguments);
 	_exit(1);
 }

@@ -10,10 +10,13 @@
 
 enum { LOOK_MS = 250, HELLO_MS = 5000 };
 
-void agent_ring_init(struct agent *agent)
+void agent_ring_init(struct agent *agent, unsigned index)
 {
-	struct agent_ring *ring = &agent->ring;
+	struct agent_ring *ring = &agent->ring[index];
 
+	ring->link.agent = agent;
+	ring->link.ring = true;
+	ring->ivshmem_socket = agent->ivshmem_socket[index];
 	ring->server = ring->memory_fd = ring->doorbell_fd = ring->guard_fd = -1;
 }
 
@@ -38,19 +41,18 @@ static int make_guard(struct agent_ring *ring)
 	return ring->guard_fd < 0 ? -errno : 0;
 }
 
-static void lose_device(struct agent *agent)
+static void lose_device(struct agent_ring *ring)
 {
-	struct agent_ring *ring = &agent->ring;
-
 	if (ring->guard)
 		vg_store32(ring->guard, 1);
-	agent_link_down(agent, true);
+	agent_link_down(&ring->link);
 	if (ring->memory)
 		munmap(ring->memory, ring->size);
 	if (ring->guard)
 		munmap(ring->guard, VG_PAGE);
 	if (ring->bar)
 		munmap((void *)((uintptr_t)ring->bar & ~(uintptr_t)(VG_PAGE - 1)), VG_PAGE);
+	ring->link.present = false;
 	ring->memory = NULL;
 	ring->guard = NULL;
 	ring->bar = NULL;
@@ -79,16 +81,15 @@ static int map_device(struct agent_ring *ring)
 	return make_guard(ring);
 }
 
-static void find_device(struct agent *agent)
+static void find_device(struct agent_ring *ring)
 {
-	struct agent_ring *ring = &agent->ring;
-	int error = agent->ivshmem_socket ? agent_join_server(ring, agent->ivshmem_socket) : agent_find_ivshmem(ring);
+	int error = ring->ivshmem_socket ? agent_join_server(ring) : agent_find_ivshmem(ring);
 
 	if (error)
 		return;
 	if (map_device(ring)) {
 		agent_log("cannot map the device's memory");
-		lose_device(agent);
+		lose_device(ring);
 	}
 }
 
@@ -103,9 +104,8 @@ static bool device_is_there(const struct agent_ring *ring)
 
 /* ---- lane 0 ---- */
 
-static void start_session(struct agent *agent)
+static void start_session(struct agent_ring *ring)
 {
-	struct agent_ring *ring = &agent->ring;
 	struct vg_header *header = (struct vg_header *)ring->memory;
 	struct link *link = &ring->link;
 	char text[sizeof(link->refusal)];
@@ -118,6 +118,8 @@ static void start_session(struct agent *agent)
 		return;
 	}
 	link->refusal[0] = '\0';
+	link->number = vg_load32(&header->number);
+	link->present = true;
 	ring->control = vg_lane_at(ring->memory, &ring->layout, 0);
 	ring->life = vg_load64(&ring->control->life);
 	base = (uint8_t *)ring->control + VG_PAGE;
@@ -130,13 +132,12 @@ static void start_session(struct agent *agent)
 	vg_store64(&ring->control->submit_head, ring->submit.mine);
 	vg_ring_release(&ring->reply);
 	ring->hello_ms = vg_now_ms();
-	if (ring->life && agent_say_hello(agent, true))
+	if (ring->life && agent_say_hello(&ring->link))
 		ring->life = 0;
 }
 
-int agent_ring_send(struct agent *agent, const struct vg_frame_header *header, const void *payload)
+int agent_ring_send(struct agent_ring *ring, const struct vg_frame_header *header, const void *payload)
 {
-	struct agent_ring *ring = &agent->ring;
 	uint64_t one = 1;
 	uint8_t *place;
 	int error = ring->memory ? vg_ring_room(&ring->submit, header->length) : -ENOTCONN;
@@ -157,33 +158,33 @@ int agent_ring_send(struct agent *agent, const struct vg_frame_header *header, c
 	return 0;
 }
 
-static void begin_again(struct agent *agent, const char *why)
+static void begin_again(struct agent_ring *ring, const char *why)
 {
 	agent_log("%s: saying hello again", why);
-	agent_link_down(agent, true);
-	agent->ring.life = 0;
+	agent_link_down(&ring->link);
+	ring->life = 0;
 }
 
-static void take_replies(struct agent *agent)
+static void take_replies(struct agent_ring *channel)
 {
-	struct vg_ring *ring = &agent->ring.reply;
+	struct vg_ring *ring = &channel->reply;
 	uint8_t data[VG_CONTROL_RING];
 	struct vg_reply_header header;
 	int64_t waiting;
 
-	while (agent->ring.life && (waiting = vg_ring_waiting(ring))) {
+	while (channel->life && (waiting = vg_ring_waiting(ring))) {
 		int error = waiting < 0 ? (int)waiting : vg_ring_next(ring, &header);
 
 		if (error == -EAGAIN)
 			continue;
 		if (error || header.length > sizeof(data)) {
-			begin_again(agent, "lane 0 is damaged");
+			begin_again(channel, "lane 0 is damaged");
 			return;
 		}
 		vg_copy_in(data, vg_ring_payload(ring), header.length - VG_ALIGN);
 		vg_ring_consume(ring, header.length);
 		vg_ring_release(ring);
-		agent_take_reply(agent, true, &header, data);
+		agent_take_reply(&channel->link, &header, data);
 	}
 }
 
@@ -199,37 +200,31 @@ static bool hello_is_lost(const struct agent_ring *ring)
 	return ring->life && !ring->link.greeted && !ring->link.refusal[0] && vg_now_ms() - ring->hello_ms > HELLO_MS;
 }
 
-static void look_at_device(struct agent *agent)
+static void look_at_device(struct agent_ring *ring)
 {
-	struct agent_ring *ring = &agent->ring;
-
 	if (vg_now_ms() < ring->look_ms)
 		return;
 	ring->look_ms = vg_now_ms() + LOOK_MS;
 	if (ring->memory && !device_is_there(ring)) {
 		agent_log("the channel's device has gone");
-		lose_device(agent);
+		lose_device(ring);
 	}
 	if (!ring->memory)
-		find_device(agent);
+		find_device(ring);
 }
 
-void agent_ring_tick(struct agent *agent)
+void agent_ring_tick(struct agent_ring *ring)
 {
-	struct agent_ring *ring = &agent->ring;
-
-	if (!agent->use_ring)
-		return;
-	look_at_device(agent);
+	look_at_device(ring);
 	if (!ring->memory)
 		return;
 	if (session_ended(ring)) {
-		agent_link_down(agent, true);
+		agent_link_down(&ring->link);
 		ring->life = 0;
 	}
 	if (!ring->life && vg_load32(&((struct vg_header *)ring->memory)->state) == VG_STATE_READY)
-		start_session(agent);
-	take_replies(agent);
+		start_session(ring);
+	take_replies(ring);
 	if (hello_is_lost(ring))
-		begin_again(agent, "no answer on lane 0");
+		begin_again(ring, "no answer on lane 0");
 }

@@ -9,38 +9,40 @@
 
 enum { LOOK_MS = 200, SYNC_MS = 1000, OUT_MAX = 256 << 10, READ = 32768 };
 
-void agent_serial_init(struct agent *agent)
+void agent_serial_init(struct agent *agent, unsigned index)
 {
-	agent->serial.fd = agent->serial.listen = -1;
+	struct agent_serial *serial = &agent->serial[index];
+
+	serial->link.agent = agent;
+	serial->path = agent->serial_listen[index];
+	serial->fd = serial->listen = -1;
 }
 
-bool agent_serial_full(const struct agent *agent)
+bool agent_serial_full(const struct agent_serial *serial)
 {
-	return agent->serial.out.filled > OUT_MAX;
+	return serial->out.filled > OUT_MAX;
 }
 
-static void lose_stream(struct agent *agent)
+static void lose_stream(struct agent_serial *serial)
 {
-	struct agent_serial *serial = &agent->serial;
-
 	serial->synced = serial->connected = false;
 	serial->in.filled = serial->out.filled = 0;
-	agent_link_down(agent, false);
-	if (agent->serial_listen)
+	agent_link_down(&serial->link);
+	if (serial->path)
 		vg_close_fd(&serial->fd);
 }
 
-static void lose_port(struct agent *agent)
+static void lose_port(struct agent_serial *serial)
 {
-	lose_stream(agent);
-	vg_close_fd(&agent->serial.fd);
+	lose_stream(serial);
+	serial->link.present = false;
+	vg_close_fd(&serial->fd);
 }
 
 /* ---- outgoing ---- */
 
-static void flush(struct agent *agent)
+static void flush(struct agent_serial *serial)
 {
-	struct agent_serial *serial = &agent->serial;
 	ssize_t n;
 
 	if (!serial->out.filled || serial->fd < 0)
@@ -49,13 +51,12 @@ static void flush(struct agent *agent)
 	if (n > 0)
 		buffer_take(&serial->out, (size_t)n);
 	else if (n < 0 && errno != EAGAIN && errno != EINTR)
-		lose_port(agent);
+		lose_port(serial);
 }
 
-int agent_serial_send(struct agent *agent, uint32_t lane, uint32_t kind, const void *a, size_t a_length, const void *b,
-		      size_t b_length)
+int agent_serial_send(struct agent_serial *serial, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
+		      const void *b, size_t b_length)
 {
-	struct agent_serial *serial = &agent->serial;
 	struct vg_message message = { VG_MESSAGE_MAGIC, lane, kind, (uint32_t)(a_length + b_length) };
 
 	if (!serial->synced)
@@ -81,12 +82,12 @@ static void send_sync(struct agent_serial *serial)
 
 /* ---- incoming ---- */
 
-static int take_message(struct agent *agent, const struct vg_message *message, const uint8_t *body)
+static int take_message(struct agent_serial *serial, const struct vg_message *message, const uint8_t *body)
 {
 	struct vg_reply_header header;
 
 	if (message->lane) {
-		agent_client_message(agent, message, body);
+		agent_client_message(&serial->link, message, body);
 		return 0;
 	}
 	if (message->kind != VG_KIND_REPLY || message->length < sizeof(header))
@@ -94,14 +95,13 @@ static int take_message(struct agent *agent, const struct vg_message *message, c
 	memcpy(&header, body, sizeof(header));
 	if (header.length != message->length)
 		return -EPROTO;
-	agent_take_reply(agent, false, &header, body + sizeof(header));
+	agent_take_reply(&serial->link, &header, body + sizeof(header));
 	return 0;
 }
 
 /* Bytes used; 0: more are needed; negative: garbage. */
-static ssize_t take_one(struct agent *agent, const uint8_t *bytes, size_t length)
+static ssize_t take_one(struct agent_serial *serial, const uint8_t *bytes, size_t length)
 {
-	struct agent_serial *serial = &agent->serial;
 	struct vg_message message;
 	int error;
 
@@ -112,7 +112,7 @@ static ssize_t take_one(struct agent *agent, const uint8_t *bytes, size_t length
 		    memcmp(bytes + VG_SYNC_TEXT_SIZE, &serial->nonce, sizeof(serial->nonce)))
 			return 1;
 		serial->synced = true;
-		agent_say_hello(agent, false);
+		agent_say_hello(&serial->link);
 		return VG_SYNC_SIZE;
 	}
 	if (length < sizeof(message))
@@ -122,59 +122,56 @@ static ssize_t take_one(struct agent *agent, const uint8_t *bytes, size_t length
 		return -EPROTO;
 	if (length < sizeof(message) + message.length)
 		return 0;
-	error = take_message(agent, &message, bytes + sizeof(message));
+	error = take_message(serial, &message, bytes + sizeof(message));
 	return error ? error : (ssize_t)(sizeof(message) + message.length);
 }
 
-static int take_all(struct agent *agent)
+static int take_all(struct agent_serial *serial)
 {
-	struct buffer *in = &agent->serial.in;
+	struct buffer *in = &serial->in;
 	size_t at = 0;
 	ssize_t used = 1;
 
 	while (used > 0) {
-		used = take_one(agent, in->bytes + at, in->filled - at);
+		used = take_one(serial, in->bytes + at, in->filled - at);
 		at += used > 0 ? (size_t)used : 0;
 	}
 	buffer_take(in, at < in->filled ? at : in->filled);
 	return (int)used;
 }
 
-static void read_stream(struct agent *agent)
+static void read_stream(struct agent_serial *serial)
 {
-	struct agent_serial *serial = &agent->serial;
 	uint8_t bytes[READ];
 	ssize_t n = read(serial->fd, bytes, sizeof(bytes));
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n < 0) {
-		lose_port(agent);
+		lose_port(serial);
 		return;
 	}
 	if (n == 0) {
-		lose_stream(agent);
+		lose_stream(serial);
 		return;
 	}
-	if (buffer_add(&serial->in, bytes, (size_t)n) || take_all(agent) < 0) {
+	if (buffer_add(&serial->in, bytes, (size_t)n) || take_all(serial) < 0) {
 		agent_log("the serial stream is damaged: starting again");
-		agent_link_down(agent, false);
+		agent_link_down(&serial->link);
 		serial->synced = false;
 		serial->in.filled = 0;
 		send_sync(serial);
 	}
 }
 
-void agent_serial_event(struct agent *agent, short events)
+void agent_serial_event(struct agent_serial *serial, short events)
 {
-	struct agent_serial *serial = &agent->serial;
-
 	if (events & POLLOUT)
-		flush(agent);
+		flush(serial);
 	if (serial->fd >= 0 && (events & POLLIN))
-		read_stream(agent);
+		read_stream(serial);
 	else if (serial->fd >= 0 && (events & (POLLHUP | POLLERR | POLLNVAL)))
-		lose_stream(agent);
+		lose_stream(serial);
 }
 
 /* ---- finding it ---- */
@@ -187,39 +184,35 @@ static bool unplugged(int fd)
 	return read(fd, leftover, sizeof(leftover)) < 0 && errno != EAGAIN && errno != EINTR;
 }
 
-static void look(struct agent *agent)
+static void look(struct agent_serial *serial)
 {
-	struct agent_serial *serial = &agent->serial;
 	struct pollfd state = { .events = POLLOUT };
 
 	if (vg_now_ms() < serial->look_ms)
 		return;
 	serial->look_ms = vg_now_ms() + LOOK_MS;
 	if (serial->fd < 0)
-		serial->fd = agent->serial_listen ? accept4(serial->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) :
-						    agent_open_port();
+		serial->fd = serial->path ? accept4(serial->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) :
+					    agent_open_port(serial);
 	if (serial->fd < 0)
 		return;
+	serial->link.present = true;
 	/* the driver reports a hang-up for as long as nobody has opened the host's end */
 	state.fd = serial->fd;
 	if (poll(&state, 1, 0) < 0 || (state.revents & (POLLHUP | POLLERR | POLLNVAL))) {
-		if (agent->serial_listen || unplugged(serial->fd))
-			vg_close_fd(&serial->fd);
+		if (serial->path || unplugged(serial->fd))
+			lose_port(serial);
 		return;
 	}
 	serial->connected = true;
 	send_sync(serial);
 }
 
-void agent_serial_tick(struct agent *agent)
+void agent_serial_tick(struct agent_serial *serial)
 {
-	struct agent_serial *serial = &agent->serial;
-
-	if (!agent->use_serial)
-		return;
 	if (!serial->connected)
-		look(agent);
+		look(serial);
 	else if (!serial->synced && vg_now_ms() > serial->sync_ms)
 		send_sync(serial);
-	flush(agent);
+	flush(serial);
 }

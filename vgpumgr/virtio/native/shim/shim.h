@@ -38,6 +38,10 @@ CUresult shim_channel_error(int error);
 void shim_note(CUresult result);
 void shim_mark_initialized(void);
 
+/* ---- visible.c: CUDA_VISIBLE_DEVICES */
+/* Connects to the first device that the variable lets this process see. */
+int shim_open_visible(const uint8_t hash[VG_HASH_SIZE], struct vg_conn **conn);
+
 /* ---- context.c */
 uint64_t shim_current(void);
 /* The current context's object, or NULL. */

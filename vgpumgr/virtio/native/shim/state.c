@@ -66,7 +66,7 @@ CUresult shim_connect(void)
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&state.lock);
 	if (!atomic_load(&state.conn)) {
-		error = vg_conn_open(schema, VGPUMGR_VERSION, &conn);
+		error = shim_open_visible(schema, &conn);
 		if (!error)
 			atomic_store(&state.conn, conn);
 	}

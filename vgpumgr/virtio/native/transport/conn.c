@@ -7,7 +7,7 @@
 
 #include "conn.h"
 
-enum { SPINS = 300, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
+enum { SPINS = 100, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
 
 static __thread char last_error[256];
 
@@ -153,21 +153,31 @@ int vg_post(struct vg_conn *conn, struct vg_frame *frame)
 	return error;
 }
 
-/* A free slot; there are more of them than threads that usually call at once, so waiting is rare. */
+/* Under the lock: a free slot, the one used last before all others. NULL: all wait for their replies. */
+static struct slot *find_slot(struct vg_conn *conn)
+{
+	for (uint32_t i = 0; i < VG_SLOTS; i++) {
+		uint32_t index = (conn->last_slot + i) % VG_SLOTS;
+
+		if (vg_load32(&conn->slot[index].state) == SLOT_FREE) {
+			conn->last_slot = index;
+			return &conn->slot[index];
+		}
+	}
+	return NULL;
+}
+
+/* There are more slots than threads that usually call at once, so waiting is rare. */
 static int take_slot(struct vg_conn *conn, struct slot **out)
 {
 	for (unsigned round = 0;; round++) {
-		uint64_t free = atomic_load(&conn->slots);
+		struct slot *slot = find_slot(conn);
 
-		if (free) {
-			int index = __builtin_ctzll(free);
-
-			atomic_fetch_and(&conn->slots, ~(1ull << index));
-			*out = &conn->slot[index];
-			conn->counter++;
-			(*out)->sequence = conn->counter * VG_SLOTS + (uint32_t)index;
-			(*out)->bulk_filled = 0;
-			vg_store32(&(*out)->state, SLOT_WAITING);
+		if (slot) {
+			slot->sequence = ++conn->counter * VG_SLOTS + conn->last_slot;
+			slot->bulk_filled = 0;
+			vg_store32(&slot->state, SLOT_WAITING);
+			*out = slot;
 			return 0;
 		}
 		vg_conn_read(conn);
@@ -179,15 +189,13 @@ static int take_slot(struct vg_conn *conn, struct slot **out)
 	}
 }
 
-static void give_slot(struct vg_conn *conn, struct slot *slot)
+static void give_slot(struct slot *slot)
 {
 	vg_store32(&slot->state, SLOT_FREE);
-	atomic_fetch_or(&conn->slots, 1ull << (slot - conn->slot));
 }
 
 static int await(struct vg_conn *conn, struct slot *slot)
 {
-	atomic_fetch_add_explicit(&conn->waits, 1, memory_order_relaxed);
 	for (unsigned round = 0; vg_load32(&slot->state) != SLOT_DONE; round++) {
 		if (vg_conn_read(conn) && vg_load32(&slot->state) == SLOT_DONE)
 			break;
@@ -201,6 +209,14 @@ static int await(struct vg_conn *conn, struct slot *slot)
 	return 0;
 }
 
+/* Under the lock, so that no atomic addition is needed; read by anybody. */
+static void count_wait(struct vg_conn *conn)
+{
+	uint64_t waits = atomic_load_explicit(&conn->waits, memory_order_relaxed);
+
+	atomic_store_explicit(&conn->waits, waits + 1, memory_order_relaxed);
+}
+
 int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply)
 {
 	struct slot *slot;
@@ -211,11 +227,12 @@ int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply
 		return error;
 	}
 	error = send_frame(conn, frame, slot->sequence, VG_WANTS_REPLY);
+	count_wait(conn);
 	pthread_mutex_unlock(&conn->lock);
 	if (!error)
 		error = await(conn, slot);
 	if (error) {
-		give_slot(conn, slot);
+		give_slot(slot);
 		return error;
 	}
 	*reply = (struct vg_reply){
@@ -240,7 +257,7 @@ void vg_reply_done(struct vg_conn *conn, struct vg_reply *reply)
 		return;
 	if (frame.internal[1] == VG_BULK_TO_GUEST)
 		conn->ops->bulk_done(conn, &frame);
-	give_slot(conn, (struct slot *)(uintptr_t)reply->internal[0]);
+	give_slot((struct slot *)(uintptr_t)reply->internal[0]);
 	reply->internal[0] = 0;
 }
 

@@ -73,10 +73,11 @@ struct vg_conn {
 	vg_word32 losing;        /* somebody writes why */
 	_Atomic bool lost;
 	vg_word32 reading;       /* the reader's role is taken */
-	_Atomic uint64_t slots;  /* free ones */
 	_Atomic uint64_t waits;
-	uint32_t counter;
+	uint32_t counter, last_slot;
 	int socket;
+	uint32_t device, devices;
+	char device_name[VG_DEVICE_NAME];
 	uint32_t lane;
 	uint64_t generation;
 	size_t bulk_max;
@@ -103,6 +104,5 @@ uint8_t *vg_slot_data(struct slot *slot, size_t length);
 void vg_backoff(unsigned round);
 /* Tries to take the reader's role and drain; false if another thread has it. */
 bool vg_conn_read(struct vg_conn *conn);
-void vg_conn_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

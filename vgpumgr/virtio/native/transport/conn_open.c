@@ -70,6 +70,7 @@ static int ask_agent(struct vg_conn *conn, const uint8_t hash[VG_HASH_SIZE], con
 	int error;
 
 	memcpy(request.hash, hash, VG_HASH_SIZE);
+	request.device = conn->device;
 	snprintf(request.api_version, sizeof(request.api_version), "%s", api_version);
 	snprintf(request.name, sizeof(request.name), "%s", program_invocation_short_name);
 	setsockopt(conn->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -113,6 +114,8 @@ static int open_lane(struct vg_conn *conn, const uint8_t hash[VG_HASH_SIZE], con
 	if (!error)
 		error = ask_agent(conn, hash, api_version, &answer, fds);
 	if (!error) {
+		conn->devices = answer.devices;
+		snprintf(conn->device_name, sizeof(conn->device_name), "%.*s", VG_DEVICE_NAME - 1, answer.text);
 		conn->lane = answer.lane;
 		conn->generation = answer.generation;
 		error = answer.transport == VG_TRANSPORT_RING ? vg_ring_attach(conn, &answer, fds) :
@@ -137,6 +140,22 @@ static void free_conn(struct vg_conn *conn)
 
 int vg_conn_open(const uint8_t hash[VG_HASH_SIZE], const char *api_version, struct vg_conn **out)
 {
+	return vg_conn_open_device(hash, api_version, 0, out);
+}
+
+uint32_t vg_conn_devices(const struct vg_conn *conn)
+{
+	return conn->devices;
+}
+
+const char *vg_conn_device_name(const struct vg_conn *conn)
+{
+	return conn->device_name;
+}
+
+int vg_conn_open_device(const uint8_t hash[VG_HASH_SIZE], const char *api_version, uint32_t device,
+			struct vg_conn **out)
+{
 	struct vg_conn *conn = calloc(1, sizeof(*conn));
 	int error;
 
@@ -144,8 +163,8 @@ int vg_conn_open(const uint8_t hash[VG_HASH_SIZE], const char *api_version, stru
 	if (!conn)
 		return -ENOMEM;
 	conn->socket = -1;
+	conn->device = device;
 	pthread_mutex_init(&conn->lock, NULL);
-	atomic_store(&conn->slots, ~0ull);
 	error = open_lane(conn, hash, api_version);
 	if (error) {
 		free_conn(conn);

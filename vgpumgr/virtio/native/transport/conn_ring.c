@@ -10,6 +10,8 @@
 
 /* The worker's main thread beats several times a second; this long a silence means that nobody is there at all. */
 enum { SILENCE_S = 30 };
+/* A pause is dear where the processor is emulated: it ends a run of translated code. */
+enum { POLLS = 128, POLLS_PER_PAUSE = 32 };
 
 static bool ring_alive(struct vg_conn *conn)
 {
@@ -216,12 +218,21 @@ static void ring_destroy(struct vg_conn *conn)
 		munmap((void *)((uintptr_t)ring->bar & ~(uintptr_t)(VG_PAGE - 1)), VG_PAGE);
 }
 
+/* Most replies come within a microsecond or two: looks at one word for as long before anything else is looked at. */
+static void poll_head(const struct conn_ring *ring)
+{
+	for (unsigned i = 1; i < POLLS && vg_load64(&ring->control->reply_head) == ring->reply.mine; i++)
+		if (i % POLLS_PER_PAUSE == 0)
+			vg_pause();
+}
+
 static void ring_drain_watched(struct vg_conn *conn)
 {
 	struct conn_ring *ring = &conn->ring;
 
 	if (vg_load32(ring->guard))
 		return;
+	poll_head(ring);
 	if (vg_load64(&ring->control->reply_head) != ring->reply.mine)
 		ring->idle = 0;
 	else if (++ring->idle % 256 == 0 && ring->idle > 2048)

@@ -54,5 +54,7 @@ struct vg_note {
 /* The worker's option that names what it inherits: --channel=memory:3,doorbell:4,stats:5,control:6,epoch:7 */
 #define VG_OPTION_CHANNEL "--channel="
 #define VG_OPTION_SERIAL "--channel-serial="
+#define VG_OPTION_NUMBER "--channel-number="
+#define VG_OPTION_DEVICE "--channel-device="
 
 #endif

@@ -21,6 +21,8 @@ enum {
 	VG_BODY_MAX = VG_ALIGN + VG_PAYLOAD_RING_MAX,
 };
 
+enum { VG_DEVICE_NAME = 64 };
+
 #define VG_MAGIC 0x0152474d55504756ull /* "VGPUMGR\x01" */
 
 enum vg_state { VG_STATE_DOWN = 0, VG_STATE_READY = 1, VG_STATE_LOST = 2 };
@@ -39,11 +41,12 @@ struct vg_header {
 	vg_word32 block_size;
 	vg_word32 bulk_max;
 	vg_word32 control_size;
-	uint32_t unused;
+	vg_word32 number;        /* of the attachment in its VM */
 	vg_word64 heartbeat;
 };
 _Static_assert(offsetof(struct vg_header, epoch) == 16, "wire format");
 _Static_assert(offsetof(struct vg_header, control_size) == 56, "wire format");
+_Static_assert(offsetof(struct vg_header, number) == 60, "wire format");
 _Static_assert(offsetof(struct vg_header, heartbeat) == 64, "wire format");
 
 struct vg_control {
@@ -95,6 +98,11 @@ struct vg_hello {
 	uint32_t zero;
 	char agent[32];
 	char kernel[64];
+};
+
+/* The answer to a hello that is welcome: what CUDA calls the worker's device on the host. */
+struct vg_welcome {
+	char device[VG_DEVICE_NAME];
 };
 
 struct vg_open {
@@ -157,7 +165,8 @@ struct vg_agent_request {
 	uint8_t hash[VG_HASH_SIZE];
 	char api_version[32];
 	char name[32];
-	uint64_t zero;
+	uint32_t device;         /* which of the VM's attachments, counted from 0 in the order of their numbers */
+	uint32_t zero;
 };
 
 struct vg_agent_answer {
@@ -168,8 +177,8 @@ struct vg_agent_answer {
 	uint64_t generation;
 	uint64_t memory_size;
 	uint32_t doorbell;
-	uint32_t zero;
-	char text[216];
+	uint32_t devices;        /* how many there are */
+	char text[216];          /* why not, or else the device's name */
 };
 _Static_assert(sizeof(struct vg_agent_request) == 96 && sizeof(struct vg_agent_answer) == 256, "wire format");
 

@@ -67,16 +67,20 @@ static void note(int keeper, uint32_t what, const char *text)
 
 struct inherited {
 	int memory, doorbell, stats, control;
-	unsigned epoch;
-	const char *serial;
+	unsigned epoch, number;
+	const char *serial, *device;
 };
 
 static int read_options(int argc, char **argv, struct inherited *in)
 {
-	*in = (struct inherited){ -1, -1, -1, -1, 0, NULL };
+	*in = (struct inherited){ -1, -1, -1, -1, 0, 0, NULL, "" };
 	for (int i = 1; i < argc; i++) {
 		if (!strncmp(argv[i], VG_OPTION_SERIAL, strlen(VG_OPTION_SERIAL)))
 			in->serial = argv[i] + strlen(VG_OPTION_SERIAL);
+		else if (!strncmp(argv[i], VG_OPTION_NUMBER, strlen(VG_OPTION_NUMBER)))
+			sscanf(argv[i] + strlen(VG_OPTION_NUMBER), "%u", &in->number);
+		else if (!strncmp(argv[i], VG_OPTION_DEVICE, strlen(VG_OPTION_DEVICE)))
+			in->device = argv[i] + strlen(VG_OPTION_DEVICE);
 		else if (!strncmp(argv[i], VG_OPTION_CHANNEL, strlen(VG_OPTION_CHANNEL)))
 			sscanf(argv[i] + strlen(VG_OPTION_CHANNEL), "memory:%d,doorbell:%d,stats:%d,control:%d,epoch:%u",
 			       &in->memory, &in->doorbell, &in->stats, &in->control, &in->epoch);
@@ -134,6 +138,8 @@ static int init_server(struct vg_server *server, const struct inherited *in)
 	server->doorbell = in->doorbell;
 	server->keeper = in->control;
 	server->epoch = in->epoch;
+	server->number = in->number;
+	snprintf(server->device, sizeof(server->device), "%s", in->device);
 	server->serial_path = in->serial;
 	server->serial = -1;
 	pthread_mutex_init(&server->lock, NULL);
@@ -151,6 +157,7 @@ static void publish(struct vg_server *server)
 {
 	vg_layout_publish(&server->layout, server->header);
 	vg_store32(&server->header->epoch, server->epoch);
+	vg_store32(&server->header->number, server->number);
 	vg_control_poll(server);
 	vg_store32(&server->control_ring.control->parked, 1);
 	vg_store64(&server->control_ring.control->life, server->control_ring.generation);

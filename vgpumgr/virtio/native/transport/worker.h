@@ -65,6 +65,8 @@ struct vg_server {
 	char api_version[32];
 	int doorbell, keeper;
 	uint32_t epoch, counter;
+	uint32_t number;         /* of the attachment in its VM */
+	char device[VG_DEVICE_NAME];
 	uint8_t *memory;         /* NULL: serial only */
 	struct vg_layout layout;
 	struct vg_header *header;

@@ -14,6 +14,7 @@ static int hello(struct vg_lane *control, const struct vg_call *call)
 {
 	struct vg_server *server = control->server;
 	struct vg_guest_stats *guest = &server->stats->guest[!control->ring];
+	struct vg_welcome welcome = { 0 };
 	struct vg_hello hello;
 	char text[200];
 
@@ -24,8 +25,9 @@ static int hello(struct vg_lane *control, const struct vg_call *call)
 	vg_store32(&guest->version, hello.version);
 	vg_store32(&guest->present, 1);
 	server->greeted[!control->ring] = hello.version == VG_WIRE_VERSION;
+	memcpy(welcome.device, server->device, sizeof(welcome.device));
 	if (hello.version == VG_WIRE_VERSION)
-		return vg_answer(control, call->sequence, 0, NULL, 0, 0) == -ENOENT ? -EPROTO : 0;
+		return vg_answer(control, call->sequence, 0, &welcome, sizeof(welcome), 0) == -ENOENT ? -EPROTO : 0;
 	snprintf(text, sizeof(text), "the guest agent %s has wire version %u, the worker has %d", guest->agent,
 		 hello.version, VG_WIRE_VERSION);
 	return refuse(control, call->sequence, -EPROTO, text);

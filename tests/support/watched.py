@@ -1,0 +1,118 @@
+"""A daemon's reconciler on parts of the test's choice, its event loop on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from vgpumgr.daemon.access import Access
+from vgpumgr.daemon.attachments import AttachmentService
+from vgpumgr.daemon.lanes import Lanes
+from vgpumgr.daemon.managing import ManagingApplication
+from vgpumgr.daemon.metric_samples import Collected
+from vgpumgr.daemon.metrics import MetricsService, open_statistics
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.reconciler import Reconciler
+from vgpumgr.daemon.server import build_context
+from vgpumgr.daemon.settings import Settings
+from vgpumgr.daemon.watching import Sources, watch
+from vgpumgr.host.machine import Machine
+
+PATIENCE_S = 60
+
+
+class Watched:
+    """What a test sees of it."""
+
+    def __init__(self) -> None:
+        self.reconciler: Reconciler
+        self.events: list[dict[str, Any]] = []
+        self.audit: Path
+
+    def changes(self, vm: str) -> list[str]:
+        """What was told of a VM, in order."""
+        return [e["change"] for e in self.events if e["type"] == "vm" and e["vm"] == vm]
+
+    def actions(self) -> list[str]:
+        """What was done, in order."""
+        return [
+            f"{action['subject']}: {action['text']}"
+            for event in self.events
+            if event["type"] == "reconcile"
+            for action in event["actions"]
+        ]
+
+    def drifts(self) -> list[list[str]]:
+        """The kinds of what differed, each time that it was told."""
+        told = [e for e in self.events if e["type"] == "reconcile" and e["drift"] is not None]
+        return [[found["kind"] for found in event["drift"]] for event in told]
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Waits until something is so; a machine may be slow."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}; so far: {self.events}"
+            time.sleep(0.02)
+
+    def wait_looked(self) -> None:
+        """Waits for a look that began from now on."""
+        before = self.reconciler.looks
+        self.reconciler._loop.call_soon_threadsafe(self.reconciler.ask, "the test")
+        # one may be running that began before
+        self.wait(lambda: self.reconciler.looks >= before + 1, "a look")
+        self.reconciler._loop.call_soon_threadsafe(self.reconciler.ask, "the test")
+        self.wait(lambda: self.reconciler.looks >= before + 2, "another look")
+
+
+@contextmanager
+def watched(parts: Parts, settings: Settings, sources: Sources) -> Iterator[Watched]:
+    """The reconciler runs until the end of the block; every event of its hub is kept."""
+    seen, up = Watched(), Future[None]()
+    end: list[Callable[[], object]] = []
+
+    async def run() -> None:
+        machine = Machine("test", parts.run_dir, parts.state_dir, parts.run_dir, "test:///default")
+        metrics = MetricsService(lambda _: Collected(), open_statistics(parts.run_dir))
+        service = AttachmentService(parts)
+        application = ManagingApplication(machine, parts.nvml, parts.store, service, metrics)  # type: ignore[arg-type]
+        lanes = Lanes(lambda: nullcontext(application))
+        context = build_context(machine, lanes, Access(frozenset({0}), None, None), metrics)
+        deliver = context.hub._deliver
+
+        def keep(event: dict[str, Any]) -> None:
+            seen.events.append(event)
+            deliver(event)
+
+        context.hub._deliver = keep  # type: ignore[method-assign]
+        seen.audit = context.audit.path
+        over = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        end.append(lambda: loop.call_soon_threadsafe(over.set))
+        async with watch(context, settings, sources) as seen.reconciler:
+            up.set_result(None)
+            await over.wait()
+        await asyncio.to_thread(lanes.close)
+
+    def work() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as error:
+            if up.done():
+                raise
+            up.set_exception(error)
+
+    thread = threading.Thread(target=work, name="watched")
+    thread.start()
+    up.result(PATIENCE_S)
+    try:
+        yield seen
+    finally:
+        end[0]()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()

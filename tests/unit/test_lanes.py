@@ -1,0 +1,117 @@
+"""Lanes: who runs what, what waits, and that every application is closed by the thread that opened it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vgpumgr.daemon.lanes import MAX_WAITING, Lane, Lanes
+from vgpumgr.errors import DaemonBusyError
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60
+
+
+class Opened:
+    """Stands for the application; notes which thread opened and which closed it."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, int]] = []
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        self.log.append(("open", threading.get_ident()))
+        try:
+            yield self
+        finally:
+            self.log.append(("close", threading.get_ident()))
+
+
+def test_each_thread_closes_what_it_opened() -> None:
+    opened = Opened()
+    lanes = Lanes(opened.open)
+    together = threading.Barrier(2)
+    futures = [lanes.read.submit(lambda _: together.wait(PATIENCE_S)) for _ in range(2)]
+    futures.append(lanes.urgent.submit(lambda _: 0))
+    for future in futures:
+        future.result(PATIENCE_S)
+    lanes.close()
+    begun = sorted(ident for word, ident in opened.log if word == "open")
+    ended = sorted(ident for word, ident in opened.log if word == "close")
+    assert begun == ended
+    assert len(begun) == 3
+
+
+def test_errors_go_to_the_caller_and_the_lane_goes_on() -> None:
+    lane = Lane("x", 1, Opened().open)
+    with pytest.raises(ZeroDivisionError):
+        lane.submit(lambda _: 1 // 0).result(PATIENCE_S)
+    assert lane.submit(lambda _: 7).result(PATIENCE_S) == 7
+    lane.close()
+    with pytest.raises(DaemonBusyError):
+        lane.submit(lambda _: 7)
+
+
+def test_too_many_are_refused_and_what_waits_is_dropped_at_the_end() -> None:
+    lane = Lane("x", 1, Opened().open)
+    started, go = threading.Event(), threading.Event()
+
+    def hold(_: Any) -> str:
+        started.set()
+        go.wait(PATIENCE_S)
+        return "ended"
+
+    running = lane.submit(hold)
+    waiting = [lane.submit(lambda _: 0) for _ in range(MAX_WAITING - 1)]
+    with pytest.raises(DaemonBusyError):
+        lane.submit(lambda _: 0)
+    assert started.wait(PATIENCE_S)
+    assert lane.read_longest_s() > 0
+    lane.close(0.01)
+    for future in waiting:
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE_S)
+    go.set()
+    assert running.result(PATIENCE_S) == "ended"
+    lane.close()
+    assert lane.read_longest_s() == 0
+
+
+#: a read that never comes back must neither hold the process nor run clean-up while the interpreter ends
+LATE = """
+import threading
+from contextlib import contextmanager
+from vgpumgr.daemon import lanes
+
+@contextmanager
+def opener():
+    try:
+        yield None
+    finally:
+        print("closed in", threading.current_thread().name, flush=True)
+
+lanes.READ_PATIENCE_S = 0.05
+both = lanes.Lanes(opener)
+for lane in (both.read, both.urgent, both.change):
+    lane.submit(lambda _: None).result(60)
+both.read.submit(lambda _: threading.Event().wait())
+both.close()
+"""
+
+
+def test_the_process_ends_though_a_read_is_late() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=True, cwd=ROOT
+    )  # fmt: skip
+    assert sorted(done.stdout.split("\n")) == [
+        "", "closed in vgpumgr-change-0", "closed in vgpumgr-urgent-0",
+    ]  # fmt: skip
+    assert done.stderr == ""

@@ -1,0 +1,158 @@
+"""When what a VM has is freed because of what happened to the VM: decided on fakes, with a clock of the test's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.domains import UUID_PC
+from tests.support.service import Bench, FakeClock, make_bench
+from vgpumgr.daemon.lifecycle import Lifecycle
+from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.daemon.settings import ReleaseSettings, Settings, read_settings
+from vgpumgr.daemon.settling import Settler
+from vgpumgr.errors import ChannelStartError, SettingsError
+from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.drift import Observed
+
+
+class Scene:
+    """One VM with a slice."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        self.bench: Bench = make_bench(directory)
+        self.bench.service.attach(AttachRequest("vm01", "1g.10gb"))
+        self.clock = FakeClock()
+        self.qemu: int | None = None
+        chosen = ReleaseSettings.model_validate(settings)
+        self.life = Lifecycle(chosen, self.clock, lambda _: self.qemu)
+
+    def observe(self, **vm: object) -> Observed:
+        """What is, with the VM as it is said to be."""
+        observed = Settler(self.bench.service.parts).observe()
+        vms = [replace(v, **vm) if v.uuid == UUID_PC else v for v in observed.vms]  # type: ignore[arg-type]
+        return replace(observed, vms=vms)
+
+    def choose(self, **vm: object) -> list[str]:
+        return [why for _, why in self.life.choose_releases(self.observe(**vm))]
+
+
+def test_an_undefined_vm_must_be_missing_for_a_while(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, delay_s=10)
+    assert scene.choose() == []
+    assert scene.life.read_next_s() is None
+    machine = scene.bench.hypervisor.machines.pop(UUID_PC)
+    assert scene.choose() == []
+    assert scene.life.read_next_s() == 10
+    scene.clock.sleep(9)
+    assert scene.choose() == []
+    scene.bench.hypervisor.machines[UUID_PC] = machine  # defined anew: the time begins anew
+    assert scene.choose() == []
+    assert scene.life.read_next_s() is None
+    del scene.bench.hypervisor.machines[UUID_PC]
+    scene.clock.sleep(9)
+    assert scene.choose() == []
+    scene.clock.sleep(10)
+    assert scene.choose() == ["the VM is no longer defined"]
+
+
+def test_a_qemu_that_still_runs_is_no_vm_that_is_gone(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, delay_s=10)
+    scene.bench.hypervisor.machines.clear()
+    scene.choose()
+    scene.qemu = 4711
+    scene.clock.sleep(20)
+    assert scene.choose() == []
+    scene.qemu = None
+    assert scene.choose() == []
+    scene.clock.sleep(10)
+    assert scene.choose() == ["the VM is no longer defined"]
+
+
+def test_policy_keeps_an_undefined_vms_slice(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, undefined=False, delay_s=0)
+    scene.bench.hypervisor.machines.clear()
+    assert scene.choose() == scene.choose() == []
+
+
+@pytest.mark.parametrize("policy", [True, False])
+def test_a_migrated_vm(tmp_path: Path, policy: bool) -> None:
+    scene = Scene(tmp_path, migrated=policy)
+    assert scene.choose(migrated=True) == (["the VM runs on another host now"] if policy else [])
+    assert scene.choose(migrated=False) == []
+
+
+def test_a_stop_counts_for_what_the_vm_had_then(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, stopped=True)
+    (record,) = scene.bench.store.list_attachments()
+    assert scene.choose() == []
+    scene.clock.now_s = record.created_s - 1
+    scene.life.note_stopped(UUID_PC)
+    assert scene.choose() == [], "it got it later"
+    scene.clock.now_s = record.created_s + 1
+    scene.life.note_stopped(UUID_PC)
+    assert scene.choose() == ["the VM was stopped"]
+
+
+def test_a_restart_is_no_stop(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, stopped=True)
+    scene.clock.now_s = 1e12
+    scene.life.note_stopped(UUID_PC)
+    machine = scene.bench.hypervisor.machines[UUID_PC]
+    machine.live = machine.config
+    assert scene.choose() == []
+    machine.live = None
+    assert scene.choose() == []
+
+
+def test_what_is_chosen_is_freed_in_its_definition_too(tmp_path: Path) -> None:
+    """A VM that has migrated away may still be defined here."""
+    scene = Scene(tmp_path)
+    recovery = Recovery(scene.bench.service.parts)
+
+    def choose(observed: Observed):  # type: ignore[no-untyped-def]
+        vms = [replace(vm, migrated=vm.uuid == UUID_PC) for vm in observed.vms]
+        return scene.life.choose_releases(replace(observed, vms=vms))
+
+    done = recovery.recover(Policy(), choose)
+    assert [a.text for a in done.actions] == ["freed 1g.10gb: the VM runs on another host now"]
+    assert done.drift == []
+    assert scene.bench.gpu.instances == ()
+    machine = scene.bench.hypervisor.machines[UUID_PC]
+    assert machine.config is not None
+    assert machine.config.own_aliases() == ()
+    assert machine.notes == ()
+    assert recovery.recover(Policy(), choose).actions == []
+
+
+def test_a_worker_that_was_given_up_is_tried_again_when_asked(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    recovery, channels = Recovery(scene.bench.service.parts), scene.bench.channels
+    (id_,) = channels.running
+    failed = replace(
+        channels.running[id_], worker_ready=False, worker_failed=True, problem="no GPU"
+    )
+    channels.running[id_] = failed
+    done = recovery.recover(Policy(restart=False))
+    assert ([d.kind for d in done.drift], done.actions) == (["worker-down"], [])
+    assert "no GPU" in done.drift[0].text
+    channels.fail["restart_worker"] = ChannelStartError("no")
+    assert [a.done for a in recovery.recover(Policy()).actions] == [False]
+    done = recovery.recover(Policy())
+    assert [a.text for a in done.actions] == ["started its worker again"]
+    assert done.drift == []
+
+
+def test_settings(tmp_path: Path) -> None:
+    path = tmp_path / "vgpumgr.toml"
+    assert read_settings(path) == Settings()
+    path.write_text("[release]\nstopped = true\n[reconcile]\ninterval_s = 5\n")
+    settings = read_settings(path)
+    assert (settings.release.stopped, settings.reconcile.interval_s) == (True, 5)
+    for text in ("[release]\nstoped = true", "[reconcile]\ninterval_s = -1", "release = ", "\xff"):
+        path.write_bytes(text.encode("latin-1"))
+        with pytest.raises(SettingsError) as caught:
+            read_settings(path)
+        assert caught.value.cause

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shares of Intel's virtual functions, where their driver shows them in ``/sys``.
+
+xe (kernel 6.19 and later, ``Documentation/ABI/testing/sysfs-driver-intel-xe-sriov``): ``sriov_admin`` below the
+function, with a directory for each VF and one for all at once; the scheduling priority is read-only for a single VF.
+i915 of Intel's backports: ``drm/cardN/prelim_iov``, with memory and other quotas for each GT. Values that are
+not a number or beyond what there is answer EINVAL and ENOSPC; memory of a VF that a VM holds answers EBUSY.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from vgpumgr.sim.pci_model import MachinePci
+from vgpumgr.sim.pcibus import Address, PciBus, State, refuse
+from vgpumgr.sim.tree import Directory, File, Link, Node, Write, parse_int, text
+
+_MIB = 1 << 20
+_MOST = {"exec_quantum_ms": 100_000, "preempt_timeout_us": 100_000_000}
+_PRIORITIES = ("low", "normal", "high")
+_I915_QUOTAS = ("contexts_quota", "doorbells_quota", "ggtt_quota", "lmem_quota")
+_TIMES = ("exec_quantum_ms", "preempt_timeout_us")
+
+
+class IntelTree:
+    """The shares of one function's VFs. VF 0 is the function itself."""
+
+    def __init__(self, bus: PciBus, pci: MachinePci) -> None:
+        assert pci.quotas is not None
+        self._bus = bus
+        self._pci = pci
+        self._quotas = pci.quotas
+        self._address = Address.parse(pci.address)
+        self._values: dict[tuple[int, str], int] = {}
+        self._priority = 0
+        vram = pci.quotas.vram_mib * _MIB
+        self._total = {
+            "vram_quota": vram,
+            "lmem_quota": vram,
+            "ggtt_quota": pci.quotas.ggtt_mib * _MIB,
+            "contexts_quota": 65536,
+            "doorbells_quota": 256,
+        }
+        bus.before_vfs.append(self._vfs_change)
+
+    def generation(self) -> int:
+        """Never: what changes is read when it is read."""
+        return 0
+
+    def add(self, root: Directory) -> None:
+        """Nothing: all of it is below the function."""
+
+    def add_function(self, root: Directory, path: str, state: State) -> None:
+        """The driver's directory."""
+        if state.function.address != self._address or state.driver != self._pci.driver:
+            return
+        if self._quotas.layout == "xe":
+            self._add_xe(root, path)
+        else:
+            self._add_i915(root, path)
+
+    def _numbers(self) -> range:
+        assert self._pci.sriov is not None
+        return range(1, self._pci.sriov.total + 1)
+
+    def _add_xe(self, root: Directory, path: str) -> None:
+        names = _TIMES + (("vram_quota",) if self._quotas.vram_mib else ())
+        base = f"{path}/sriov_admin"
+        for number in (0, *self._numbers()):
+            here = f"{base}/{f'vf{number}' if number else 'pf'}"
+            mine = _TIMES if not number else names
+            files = {name: self._file(number, name) for name in mine}
+            writable = (lambda data: self._set_priority(data)) if not number else None
+            files["sched_priority"] = File(lambda: self._read_priority(), writable)
+            root.make(f"{here}/profile").own.update(files)
+            if number:
+                root.add(f"{here}/stop", File(None, lambda data: _only_one(data)))
+            self._add_device(root, here, number)
+        bulk: dict[str, Node] = {name: File(None, self._bulk(name)) for name in names}
+        bulk["sched_priority"] = File(None, lambda data: self._set_priority(data))
+        root.make(f"{base}/.bulk_profile").own.update(bulk)
+
+    def _add_i915(self, root: Directory, path: str) -> None:
+        card = self._pci.uses.drm if self._pci.uses and self._pci.uses.drm else "card0"
+        base = f"{path}/drm/{card}/prelim_iov"
+        tiles = self._quotas.tiles
+        gts = ["gt"] if tiles == 1 else [f"gt{n}" for n in range(tiles)]
+        names = [n for n in _I915_QUOTAS if n != "lmem_quota" or self._quotas.vram_mib]
+        for number in (0, *self._numbers()):
+            here = f"{base}/{f'vf{number}' if number else 'pf'}"
+            for gt in gts:
+                mine = [*_TIMES, *(names if number else ())]
+                files = {name: self._file(number, name, gt) for name in mine}
+                root.make(f"{here}/{gt}").own.update(files)
+            self._add_device(root, here, number)
+        auto = text(lambda: int(not any(self._values.values())))
+        root.add(f"{base}/pf/auto_provisioning", File(auto, lambda data: self._set_auto(data)))
+
+    def _add_device(self, root: Directory, here: str, number: int) -> None:
+        """``device``, a link to the function, which a VF has while it is there."""
+        state = self._bus.state(self._address)
+        if number > state.numvfs:
+            return
+        place = self._address
+        if number:
+            place = self._bus.vf_address(state.function, number - 1)
+        up = "../" * (here.count("/") - 2)
+        root.add(f"{here}/device", Link(f"{up}{place}"))
+
+    def _file(self, number: int, name: str, gt: str = "") -> File:
+        key = f"{gt}/{name}"
+        return File(
+            text(lambda: self._values.get((number, key), 0)),
+            lambda data: self._set(number, key, parse_int(data)),
+        )
+
+    def _bulk(self, name: str) -> Write:
+        def write(data: bytes) -> None:
+            value = parse_int(data)
+            for number in self._numbers():
+                self._set(number, f"/{name}", value)
+
+        return write
+
+    def _set(self, number: int, key: str, value: int) -> None:
+        name = key.rpartition("/")[2]
+        if value < 0 or value > _MOST.get(name, value):
+            raise refuse(errno.EINVAL)
+        if name in self._total:
+            self._check_room(number, key, value)
+        self._values[number, key] = value
+
+    def _check_room(self, number: int, key: str, value: int) -> None:
+        state = self._bus.state(self._address)
+        if number <= state.numvfs:
+            vf = self._bus.vf_address(state.function, number - 1)
+            if self._bus.state(vf).holder is not None:
+                raise refuse(errno.EBUSY)
+        others = sum(v for (n, k), v in self._values.items() if k == key and n != number)
+        if others + value > self._total[key.rpartition("/")[2]]:
+            raise refuse(errno.ENOSPC)
+
+    def _vfs_change(self, address: Address, count: int) -> None:
+        """Without VFs nothing is provisioned."""
+        if address == self._address and not count:
+            self._values.clear()
+            self._priority = 0
+
+    def _set_auto(self, data: bytes) -> None:
+        if parse_int(data):
+            self._values.clear()
+
+    def _read_priority(self) -> bytes:
+        marked = (f"[{p}]" if i == self._priority else p for i, p in enumerate(_PRIORITIES))
+        return f"{' '.join(marked)}\n".encode()
+
+    def _set_priority(self, data: bytes) -> None:
+        word = data.decode(errors="replace").strip()
+        if word not in _PRIORITIES:
+            raise refuse(errno.EINVAL)
+        self._priority = _PRIORITIES.index(word)
+
+
+def _only_one(data: bytes) -> None:
+    """``stop``: 1 stops the VF; nothing runs on it here."""
+    if parse_int(data) != 1:
+        raise refuse(errno.EINVAL)
