@@ -43,6 +43,7 @@ from vgpumgr.nvml.protocol import Nvml
 if TYPE_CHECKING:
     from vgpumgr.daemon.attachments import AttachmentService
     from vgpumgr.daemon.recovery import Policy, Recovery, Release
+    from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
     from vgpumgr.daemon.vgpus import VgpuService
     from vgpumgr.mig.layout.change import LayoutPlan
     from vgpumgr.plan.drift import Observed
@@ -52,7 +53,9 @@ class ManagingApplication(Application):
     """All operations on one machine; parameters and answers are plain data, as over HTTP."""
 
     def __init__(self, machine: Machine, nvml: Nvml, services: Services) -> None:
-        super().__init__(machine, nvml, owners=services.owners, run_layout=self._apply_layout)
+        super().__init__(
+            machine, nvml, services.owners, self._apply_layout, self._open_vgpu_layouts
+        )
         self._services = services
 
     @property
@@ -70,6 +73,11 @@ class ManagingApplication(Application):
         from vgpumgr.daemon.vgpus import VgpuService
 
         return VgpuService(self._service.parts)
+
+    def _open_vgpu_layouts(self) -> VgpuLayouts:
+        from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
+
+        return VgpuLayouts(self._service.parts)
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
         from vgpumgr.daemon.layout_apply import apply_layout
