@@ -106,13 +106,15 @@ def _render_instance(instance: dict[str, Any]) -> Iterator[str]:
     place = gpu_text.tell_placement(instance["placement"])
     size = format_size(instance["memory_bytes"])
     yield f"    {instance['id']:<3} {instance['profile']} at {place}, {size}"
+    shared = len({c["attachment"] for c in instance["compute_instances"] if c["attachment"]}) > 1
     for compute in instance["compute_instances"]:
         used = compute["memory_used_bytes"]
         memory = "" if used is None else f", {format_size(used)} used"
-        yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}"
+        owner = f", vm {compute['vm']} ({compute['attachment']})" if shared else ""
+        yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}{owner}"
     if not instance["compute_instances"]:
         yield "        no compute instance: not usable yet"
-    if instance["vm"]:
+    if instance["vm"] and not shared:
         yield f"        vm {instance['vm']} (attachment {instance['attachment']})"
     yield from (f"        {_tell_process(process)}" for process in instance["processes"])
 

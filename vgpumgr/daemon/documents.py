@@ -153,6 +153,8 @@ class ComputeInstanceDocument(Document):
     uuid: str | None = Field(description="MIG-..., what CUDA_VISIBLE_DEVICES takes")
     slices: int
     memory_used_bytes: int | None
+    vm: str | None = Field(description="whose it is")
+    attachment: str | None
 
 
 class InstanceDocument(Document):
