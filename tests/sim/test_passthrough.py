@@ -214,17 +214,16 @@ def test_a_virtual_function_in_use_keeps_all_of_them(scene: Scene) -> None:
     scene.service.enable_vfs(selector=INTEL, count=2)
     vf = scene.service.list_vfs(selector=INTEL).physicals[0].vfs[1].address
     scene.service.bind(selector=vf)
-    scene.ask("hold", f"{vf} build7")
-    (user,) = scene.service.list_vfs(selector=INTEL).physicals[0].vfs[1].users
-    assert user.startswith('vm "build7", process ')
-    for refusal in (
-        lambda: scene.service.disable_vfs(selector=INTEL),
-        lambda: scene.service.enable_vfs(selector=INTEL, count=4),
-    ):
-        with pytest.raises(PciBusyError) as refused:
-            refusal()
-        assert "build7" in refused.value.held_by[0]
-    scene.ask("release", vf)
+    with scene.guest("build7", vf):
+        (user,) = scene.service.list_vfs(selector=INTEL).physicals[0].vfs[1].users
+        assert user.startswith('vm "build7", process ')
+        for refusal in (
+            lambda: scene.service.disable_vfs(selector=INTEL),
+            lambda: scene.service.enable_vfs(selector=INTEL, count=4),
+        ):
+            with pytest.raises(PciBusyError) as refused:
+                refusal()
+            assert "build7" in refused.value.held_by[0]
     scene.service.disable_vfs(selector=INTEL)
     assert not scene.has(vf)
     assert scene.bindings() == []
@@ -272,18 +271,18 @@ def test_vendors_have_their_own_ways(scene: Scene) -> None:
 def test_an_unbind_while_held_sticks_and_completes_by_itself(root: Path, tmp_path: Path) -> None:
     with open_scene(root, tmp_path, bind_timeout_s=3.0) as scene:
         scene.service.bind(selector=INTEL)
-        scene.ask("hold", f"{INTEL} vm01")
-        with pytest.raises(PciBusyError) as refused:
-            scene.service.unbind(selector=INTEL)
-        assert 'vm "vm01"' in refused.value.held_by[0]
-        with pytest.raises(OutcomePendingError) as pending:
-            scene.service.unbind(selector=INTEL, confirmed=True)
-        assert INTEL in pending.value.held_by[0]
-        assert scene.service.list_functions().functions, "looking goes on"
-        with pytest.raises(OutcomePendingError):
-            scene.service.bind(selector=INTEL)
-        scene.service.bind(selector=GPU)  # others are not held up
-        scene.ask("release", INTEL)
+        with scene.guest("vm01", INTEL) as end_guest:
+            with pytest.raises(PciBusyError) as refused:
+                scene.service.unbind(selector=INTEL)
+            assert 'vm "vm01"' in refused.value.held_by[0]
+            with pytest.raises(OutcomePendingError) as pending:
+                scene.service.unbind(selector=INTEL, confirmed=True)
+            assert INTEL in pending.value.held_by[0]
+            assert scene.service.list_functions().functions, "looking goes on"
+            with pytest.raises(OutcomePendingError):
+                scene.service.bind(selector=INTEL)
+            scene.service.bind(selector=GPU)  # others are not held up
+            end_guest()
         scene.await_no_late()
         assert scene.driver(INTEL) == "xe"
         notes = scene.service.unbind(selector=GPU).notes
@@ -293,18 +292,16 @@ def test_an_unbind_while_held_sticks_and_completes_by_itself(root: Path, tmp_pat
 
 def test_while_a_removal_waits_nothing_global_is_begun(scene: Scene) -> None:
     scene.service.bind(selector=INTEL)
-    scene.ask("hold", f"{INTEL} vm01")
     remove = scene.root / "sys/bus/pci/devices" / INTEL / "remove"
-    remover = subprocess.Popen(["sh", "-c", f"echo 1 >{remove}"])
-    try:
+    with scene.guest("vm01", INTEL) as end_guest:
+        remover = subprocess.Popen(["sh", "-c", f"echo 1 >{remove}"])
         await_stall(scene)
         with pytest.raises(PciStalledError) as refused:
             scene.service.enable_vfs(selector=OTHER_INTEL, count=2)
-        assert "pciehp" in refused.value.held_by[0]
+        assert f"process {remover.pid} " in refused.value.held_by[0]
         scene.service.bind(selector=GPU)  # this is not global
         assert scene.service.list_vfs().physicals, "looking goes on"
-    finally:
-        scene.ask("release", INTEL)
+        end_guest()
         remover.wait(timeout=60)
     scene.service.enable_vfs(selector=OTHER_INTEL, count=2)
 
@@ -328,6 +325,7 @@ def test_a_boot_brings_back_what_was_to_persist_and_forgets_the_rest(scene: Scen
     scene.service.bind(selector=vf, persist=True)
     scene.service.bind(selector=GPU)
     scene.service.bind(selector=GPU, persist=True)
+    scene.service.bind(selector=GPU)
     scene.service.bind(selector=AMD, whole_group=True, confirmed=True)
     scene.service.enable_vfs(selector=OTHER_INTEL, count=1)
     after = boot(scene)

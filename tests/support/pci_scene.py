@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,9 +32,10 @@ from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import HostPci
 from vgpumgr.sim import fuse
 from vgpumgr.sim.control import ControlTree
-from vgpumgr.sim.holdertree import HolderTree
 from vgpumgr.sim.pcibus import Address, Function, PciBus, Sriov, State
+from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, MachineTree, constant
+from vgpumgr.sim.vfiotree import VfioTree
 from vgpumgr.sim.writefaults import WriteFaults
 from vgpumgr.store.attachments import SqliteAttachments
 from vgpumgr.store.pci import PciFile
@@ -74,7 +75,7 @@ def list_scene() -> list[Function]:
         make_function(AUDIO, (0x10DE, 0x1AEF), 0x040300, 10, "snd_hda_intel"),
         make_function(USB, (0x10DE, 0x1AD8), 0x0C0330, 10, "xhci_hcd"),
         make_function(UCSI, (0x10DE, 0x1AD9), 0x0C8000, 10, None),
-        make_function(INTEL, (0x8086, 0x56C0), 0x038000, 13, "xe", sriov=Sriov(7, 0x56C0)),
+        make_function(INTEL, (0x8086, 0x56C0), 0x038000, 13, "xe", sriov=Sriov(7, 0x56C0, vf_driver="xe")),
         make_function("0000:04:00.0", (0x1022, 0x1484), 0x060400, 20, "pcieport"),
         make_function(AMD, (0x1002, 0x73BF), 0x030000, 20, "amdgpu", boot_vga=False),
         make_function(NIC, (0x8086, 0x10D3), 0x020000, 20, "e1000e"),
@@ -84,7 +85,7 @@ def list_scene() -> list[Function]:
             sriov=Sriov(16, 0x20B2, 4, configurable=False),
         ),
         make_function(NVME, (0x144D, 0xA80A), 0x010802, 29, "nvme"),
-        make_function(OTHER_INTEL, (0x8086, 0x56C1), 0x038000, 30, "xe", sriov=Sriov(7, 0x56C1)),
+        make_function(OTHER_INTEL, (0x8086, 0x56C1), 0x038000, 30, "xe", sriov=Sriov(7, 0x56C1, vf_driver="xe")),
     ]  # fmt: skip
 
 
@@ -145,8 +146,10 @@ def serve(root: Path) -> None:
     """Mounts the scene until it is unmounted."""
     bus = PciBus.of(list_scene())
     faults = WriteFaults()
-    parts = [ControlTree(bus, faults, None), HolderTree(bus), SceneTree(bus, faults)]
-    fuse.serve(MachineTree(bus, {}, {0: "0-3"}, parts), root, faults)
+    sleepers = Sleepers()
+    vfio = VfioTree(bus, None, mdev=False)
+    parts = [ControlTree(bus, faults, None), vfio, sleepers, SceneTree(bus, faults)]
+    fuse.serve(MachineTree(bus, {}, {0: "0-3"}, parts), root, faults, sleepers)
 
 
 @dataclass
@@ -165,6 +168,22 @@ class Scene:
     def ask(self, control: str, line: str) -> None:
         """A request to the simulation; see ``vgpumgr.sim.control``."""
         (self.root / ".sim" / control).write_text(line)
+
+    @contextlib.contextmanager
+    def guest(self, name: str, address: str) -> Iterator[Callable[[], None]]:
+        """A VM that has the function open; it ends at the end, or when what this yields is called."""
+        group = (self.root / "sys/bus/pci/devices" / address / "iommu_group").readlink().name
+        command = [sys.executable, "-m", "vgpumgr.sim.pretend_vm", "-name", f"guest={name}"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        node = str(self.root / "dev/vfio" / group)
+        with subprocess.Popen([*command, node], text=True, **pipes) as qemu:  # type: ignore[call-overload]
+            assert qemu.stdout.readline() == "open\n"
+
+            def end() -> None:
+                qemu.stdin.close()
+                qemu.wait(timeout=60)
+
+            yield end
 
     def driver(self, address: str) -> str | None:
         """The function's driver, read without our own code."""

@@ -33,7 +33,9 @@ def command(
     whole_group: Annotated[
         bool, typer.Option("--whole-group", help="Also other devices of the IOMMU group.")
     ] = False,
-    persist: Annotated[bool, typer.Option("--persist", help="Again at every boot.")] = False,
+    persist: Annotated[
+        bool | None, typer.Option("--persist/--no-persist", help="Again at every boot.")
+    ] = None,
     driver: Annotated[
         str, typer.Option("--driver", metavar="NAME", help="The driver that gets it.")
     ] = "vfio-pci",

@@ -107,7 +107,7 @@ class BindPciBody(Body):
     driver: DriverName = "vfio-pci"
     companions: Literal["vfio", "stub", "keep"] = "vfio"
     whole_group: bool = False
-    persist: bool = False
+    persist: bool | None = None
     confirmed: bool = False
     dry_run: bool = False
 

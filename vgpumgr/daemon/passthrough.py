@@ -71,7 +71,7 @@ class PassthroughService:
         driver: str = VFIO,
         companions: Literal["vfio", "stub", "keep"] = "vfio",
         whole_group: bool = False,
-        persist: bool = False,
+        persist: bool | None = None,
         confirmed: bool = False,
         dry_run: bool = False,
     ) -> PciChangeDocument:
@@ -82,7 +82,7 @@ class PassthroughService:
 
         def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
             plan = plan_bind(observed, chosen, request)
-            if not dry_run:
+            if not dry_run and persist is not None:
                 self._remember(plan, persist)
             return plan
 
@@ -185,6 +185,7 @@ class PassthroughService:
             users=users,
             holders=self._list_holders(gpus),
             kernel_words=pci.list_kernel_parameters(),
+            instances={gpu.pci: len(gpu.instances) for gpu in gpus if gpu.instances},
             configured=configured,
             uuids=_list_uuids(gpus, bindings),
             models=_list_models(gpus, bindings),
@@ -200,6 +201,10 @@ class PassthroughService:
             if address is not None:
                 held = f'vm "{record.vm_name}" ({record.profile})'
                 found[address] = (*found.get(address, ()), held)
+        for vgpu in self._parts.vgpu_store.list_vgpus():
+            if vgpu.takes_room and vgpu.boot == self._parts.boot_id:
+                address = PciAddress.parse(vgpu.spec.parent)
+                found[address] = (*found.get(address, ()), f"vGPU {vgpu.spec.uuid}")
         return found
 
     def _list_vm_functions(

@@ -19,6 +19,7 @@ from vgpumgr.model.pci import PciAddress
 _DEVICES = "/sys/bus/pci/devices"
 _BLOCK = "/sys/class/block"
 _NET = "/sys/class/net"
+_MDEV = "/sys/bus/mdev/devices"
 _CONSOLES = "/sys/class/vtconsole"
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _IFF_UP = 1
@@ -35,6 +36,7 @@ class PciUsers:
     networks: list[str] = field(default_factory=list)
     displays: list[str] = field(default_factory=list)
     usb: list[str] = field(default_factory=list)
+    mdevs: list[str] = field(default_factory=list)
 
 
 def list_pci_users(
@@ -52,10 +54,12 @@ def list_pci_users(
                 if _strip_root(machine, holder.path) in names:
                     found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
     blocks, networks = _index_class(machine, _BLOCK), _index_class(machine, _NET)
+    mdevs = _index_class(machine, _MDEV)
     mounted = _list_mounts(machine) if blocks else {}
     for address, users in found.items():
         disks = blocks.get(str(address), ())
         users.disks = [use for disk in disks for use in _tell_disk(machine, disk, mounted)]
+        users.mdevs = [f"mediated device {uuid} is on it" for uuid in mdevs.get(str(address), ())]
         users.networks = list(_list_networks(machine, networks.get(str(address), ())))
         below = set(_names(machine.path(f"{_DEVICES}/{address}")))
         if "graphics" in below:

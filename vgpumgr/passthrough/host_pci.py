@@ -312,6 +312,7 @@ def _make_users(function: Function, found: PciUsers) -> tuple[User, ...]:
     users += [User(UserKind.DISK, text) for text in found.disks]
     users += [User(UserKind.NETWORK, text) for text in found.networks]
     users += [User(UserKind.USB, text) for text in found.usb]
+    users += [User(UserKind.MDEV, text) for text in found.mdevs]
     shown = found.displays
     if function.boot_display and function.driver is not None and not function.is_away:
         shown = [f"{function.address} is the display that the host boots with", *shown]

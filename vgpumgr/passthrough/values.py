@@ -104,6 +104,7 @@ class UserKind(StrEnum):
     NETWORK = "network"
     DISPLAY = "display"
     USB = "usb"
+    MDEV = "mdev"
 
 
 @dataclass(frozen=True, slots=True)

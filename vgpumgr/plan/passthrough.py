@@ -73,6 +73,8 @@ class PciObserved:
     users: Mapping[PciAddress, tuple[User, ...]] = field(default_factory=dict)
     holders: Mapping[PciAddress, tuple[str, ...]] = field(default_factory=dict)
     kernel_words: Sequence[str] = ()
+    #: how many MIG instances a GPU has: they do not outlive its driver
+    instances: Mapping[PciAddress, int] = field(default_factory=dict)
     #: VMs by the functions that their definitions name
     configured: Mapping[PciAddress, Sequence[str]] = field(default_factory=dict)
     #: of GPUs that NVML or an earlier binding knows
@@ -94,7 +96,8 @@ class BindRequest:
     companions: Companions = Companions.VFIO
     #: functions of other devices in the group are taken, too
     whole_group: bool = False
-    persist: bool = False
+    #: again at every boot; None: as it is remembered
+    persist: bool | None = None
     #: somebody has been asked, and wants it although it is in use
     confirmed: bool = False
 
@@ -120,9 +123,11 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
         known = observed.find_binding(function.address)
         if function.driver != driver or (known is None and request.persist):
             steps.append(_bind(observed, function, driver, request))
-        elif known is not None and known.persist != request.persist:
+        elif known is not None and request.persist not in (None, known.persist):
             kept.append(str(function.address))
     concerns = list_concerns(observed, [s.address for s in steps if isinstance(s, BindDriver)])
+    if steps and (count := observed.instances.get(chosen.address)):
+        concerns.append(f"{count} MIG instances of {chosen.address} go with its driver")
     return Plan(
         BIND,
         str(chosen.address),
@@ -136,15 +141,17 @@ def _bind(
     observed: PciObserved, function: Function, driver: str, request: BindRequest
 ) -> BindDriver:
     address = function.address
+    known = next((b for b in observed.bindings if b.address == address), None)
+    persist = request.persist
     return BindDriver(
         address,
         driver,
         function.driver,
-        request.persist,
+        bool(known and known.persist) if persist is None else persist,
         request.confirmed,
         observed.uuids.get(address),
         observed.models.get(address),
-        next((b for b in observed.bindings if b.address == address), None),
+        known,
     )
 
 
@@ -318,6 +325,8 @@ def plan_vfs(
     steps: list[Step[PciWorld]] = []
     now = len(physical.vfs)
     if now != count:
+        if by_tool:
+            _check_tool_may_run(observed, physical)
         if now:
             _check_vfs_unused(observed, physical, f"make {count} of {physical.address}")
             steps.append(_remove(observed, physical))
@@ -336,6 +345,8 @@ def plan_no_vfs(observed: PciObserved, physical: Function, *, has_tool: bool) ->
     steps: tuple[Step[PciWorld], ...] = ()
     if physical.vfs:
         check_vf_parent(physical, has_tool)
+        if physical.vendor_id == NVIDIA:
+            _check_tool_may_run(observed, physical)
         _check_vfs_unused(observed, physical, f"remove those of {physical.address}")
         steps = (_remove(observed, physical),)
     return Plan(
@@ -411,6 +422,21 @@ def _check_vfs_unused(observed: PciObserved, physical: Function, what: str) -> N
             why="virtual functions go all at once, and some are in use",
             held_by=held,
             hint="stop them, then repeat",
+        )
+
+
+def _check_tool_may_run(observed: PciObserved, physical: Function) -> None:
+    """sriov-manage takes the GPU from its driver for a moment, and its instances with it."""
+    address = physical.address
+    held = [*map(str, observed.users.get(address, ())), *observed.holders.get(address, ())]
+    if count := observed.instances.get(address):
+        held.append(f"{count} MIG instances, which would be gone")
+    if held:
+        raise PciBusyError(
+            f"{address} is in use",
+            why="sriov-manage takes the GPU from its driver for a moment",
+            held_by=held,
+            hint="stop them, then repeat; instances are made after the virtual functions",
         )
 
 
