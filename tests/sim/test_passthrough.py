@@ -103,7 +103,7 @@ def test_a_group_with_a_strangers_function_names_it(scene: Scene) -> None:
 def test_every_group_says_whether_it_can_go(scene: Scene) -> None:
     groups = {g.number: g for g in scene.service.list_groups(all_groups=True).groups}
     assert {n: g.verdict for n, g in groups.items()} == {
-        2: "in-use", 10: "bindable", 13: "bindable", 20: "in-use", 27: "bindable",
+        2: "in-use", 10: "bindable", 13: "bindable", 20: "shared", 27: "bindable",
         28: "bindable", 29: "in-use", 30: "bindable",
     }  # fmt: skip
     assert [m.address for m in groups[10].members if m.kind == "bridge"] == ["0000:00:01.0"]
@@ -278,9 +278,11 @@ def test_an_unbind_while_held_sticks_and_completes_by_itself(root: Path, tmp_pat
             with pytest.raises(OutcomePendingError) as pending:
                 scene.service.unbind(selector=INTEL, confirmed=True)
             assert INTEL in pending.value.held_by[0]
-            assert scene.service.list_functions().functions, "looking goes on"
+            assert 'vm "vm01"' in pending.value.held_by[1]
+            (row,) = [f for f in scene.service.list_functions().functions if f.address == INTEL]
+            assert 'vm "vm01"' in row.users[0]
             with pytest.raises(OutcomePendingError):
-                scene.service.bind(selector=INTEL)
+                scene.service.bind(selector=INTEL, confirmed=True)
             scene.service.bind(selector=GPU)  # others are not held up
             end_guest()
         scene.await_no_late()

@@ -71,7 +71,7 @@ def render_change(document: dict[str, Any]) -> Iterator[str]:
     """What was or would be done, and who uses it."""
     word = "would be done" if document["dry_run"] else "done"
     steps = document["steps"]
-    yield f"{document['operation']} {document['subject']}: {word if steps else 'nothing to do'}"
+    yield f"{document['change']} {document['subject']}: {word if steps else 'nothing to do'}"
     yield from (f"  {step['description']}" for step in steps)
     if document["dry_run"]:
         yield from (f"  in use: {concern}" for concern in document["concerns"])

@@ -11,8 +11,8 @@ from vgpumgr.daemon.attachment_documents import StepDocument
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_apply import run_pci
 from vgpumgr.daemon.pci_documents import (
+    Change,
     GroupListDocument,
-    Operation,
     PassthroughListDocument,
     PciChangeDocument,
     VfListDocument,
@@ -248,7 +248,7 @@ def _describe(plan: Plan[PciWorld], notes: Sequence[str], *, dry_run: bool) -> P
         for step in plan.steps
     ]
     return PciChangeDocument(
-        operation=cast(Operation, plan.operation),
+        change=cast(Change, plan.operation),
         subject=plan.subject,
         dry_run=dry_run,
         steps=steps,

@@ -119,14 +119,14 @@ class Recovery:
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
             settler.start_journal_anew()
+            settler.actions += [
+                ActionDocument(subject="passthrough", text=note, done=done)
+                for note, done in settle_pci(self._parts)
+            ]
             settler.settle()
             settler.actions += [
                 ActionDocument(subject="layout", text=note, done=True)
                 for note in settle_layouts(self._parts)
-            ]
-            settler.actions += [
-                ActionDocument(subject="passthrough", text=note, done=done)
-                for note, done in settle_pci(self._parts)
             ]
             settler.actions += [
                 ActionDocument(subject="vGPU", text=note, done=done)

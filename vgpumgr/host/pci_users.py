@@ -42,7 +42,7 @@ class PciUsers:
 def list_pci_users(
     machine: Machine, asked: Mapping[PciAddress, int | None]
 ) -> dict[PciAddress, PciUsers]:
-    """Users of each function; ``asked`` maps it to the IOMMU group that it is open to VMs in,
+    """Users of each function; ``asked`` maps it to the IOMMU group in which VMs may have it open,
     None for one that has a driver of the host.
     """
     found = {address: PciUsers() for address in asked}

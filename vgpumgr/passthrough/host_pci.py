@@ -145,7 +145,8 @@ class HostPci:
 
     def list_users(self, functions: Sequence[Function]) -> Mapping[PciAddress, tuple[User, ...]]:
         """See ``PciControl``."""
-        asked = {f.address: f.group if f.is_away else None for f in functions}
+        # without a driver, too: while an unbind waits the driver is gone already, and its user is not
+        asked = {f.address: f.group if f.is_free else None for f in functions}
         found = list_pci_users(self._machine, asked)
         users = {f.address: _make_users(f, found[f.address]) for f in functions}
         return {address: some for address, some in users.items() if some}
