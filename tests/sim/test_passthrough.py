@@ -333,7 +333,7 @@ def test_a_boot_brings_back_what_was_to_persist_and_forgets_the_rest(scene: Scen
     after = boot(scene)
     assert {d.kind for d in find_drift_of_pci(after.parts)} == {"not-restored"}
     with after.pci:
-        document = restore(after.parts)
+        document = restore(after.parts, early=True)
         assert document.problems == []
         assert [after.driver(a) for a in (GPU, AUDIO, vf)] == ["vfio-pci"] * 3
         (intel,) = after.service.list_vfs(selector=INTEL).physicals

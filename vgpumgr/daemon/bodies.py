@@ -92,6 +92,7 @@ class RestoreBody(Body):
     """``restore``."""
 
     timeout_s: float = Field(TIMEOUT_S, gt=0, le=3600, allow_inf_nan=False)
+    early: bool = False
 
 
 #: names of drivers and modules

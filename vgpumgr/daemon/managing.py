@@ -113,9 +113,9 @@ class ManagingApplication(Application):
         records = self._service.parts.store.list_attachments()
         return [record.id for record in records if record.vm_uuid == vm_uuid]
 
-    def restore(self, *, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
+    def restore(self, *, timeout_s: float = TIMEOUT_S, early: bool = False) -> RestoreDocument:
         """See ``Restorer.restore``."""
-        return restore(self._service.parts, timeout_s)
+        return restore(self._service.parts, timeout_s, early=early)
 
     def list_passthrough(self) -> PassthroughListDocument:
         """See ``PassthroughService.list_functions``."""

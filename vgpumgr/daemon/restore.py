@@ -47,13 +47,17 @@ class Restorer:
         self.done: list[str] = []
         self.problems: list[str] = []
 
-    def restore(self) -> RestoreDocument:
-        """Does what it can; what it cannot is told. Raises NotPermittedError, LockHeldError, and
+    def restore(self, *, early: bool = False) -> RestoreDocument:
+        """Does what it can; what it cannot is told. ``early``: only functions and virtual functions
+        that are taken at every boot, without asking NVML. Raises NotPermittedError, LockHeldError, and
         StoreError where it cannot read what there was.
         """
         parts = self._parts
         check_permitted(parts)
         with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
+            if early:
+                self.done += restore_pci(parts, self._try, early=True)
+                return RestoreDocument(done=self.done, problems=self.problems)
             layouts = open_layouts(parts).read_layouts()
             records = parts.store.list_attachments()
             cut = bool(layouts or records)
@@ -172,6 +176,6 @@ class Restorer:
             self.problems.append(f"the worker of {record.vm_name} is not ready: {why}")
 
 
-def restore(parts: Parts, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
+def restore(parts: Parts, timeout_s: float = TIMEOUT_S, *, early: bool = False) -> RestoreDocument:
     """See ``Restorer.restore``."""
-    return Restorer(parts, timeout_s).restore()
+    return Restorer(parts, timeout_s).restore(early=early)

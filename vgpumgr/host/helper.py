@@ -100,6 +100,17 @@ class LateRecords:
         with contextlib.suppress(OSError):
             self._path(process, "run").unlink()
 
+    def list_running(self) -> list[ProcessId]:
+        """Every helper that lives, idle or in a call, whoever started it."""
+        found = []
+        for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                entry = json.loads(path.read_text())
+                process = ProcessId(int(entry["pid"]), int(entry["start_ticks"]))
+                if is_alive(process):
+                    found.append(process)
+        return found
+
     def list_orphans(self) -> list[LateHelper]:
         """Helpers that still live though whoever started them does not: they may be in a call."""
         found = []

@@ -20,6 +20,7 @@ from vgpumgr.errors import (
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.nvml_monitors import end_monitors
 from vgpumgr.model.pci import PciAddress
 
 #: a driver that resets its GPU on the way takes a few seconds
@@ -54,6 +55,10 @@ class PciChanges:
         asked = {"address": str(address), "driver": driver}
         answer = self._call("bind", what, self._bind_timeout_s, **asked)
         return None if answer is None else str(answer)
+
+    def end_monitors(self) -> None:
+        """Ends our own NVML clients: the driver lets no GPU go that they have open."""
+        end_monitors(self._records, self._clock)
 
     def release(self, address: PciAddress, driver: str | None, override: str | None) -> str | None:
         """Answers whose it is afterwards."""
