@@ -219,7 +219,7 @@ def mount_scene(root: Path) -> Iterator[Path]:
     finally:
         subprocess.run(["umount", "-l", str(root)], check=False)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(timeout=10)
+            server.wait(timeout=2)
         server.kill()
         server.wait()
 
