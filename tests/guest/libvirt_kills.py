@@ -11,6 +11,7 @@ Prints planned and happened interruptions and what was wrong; exits 1 if anythin
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import random
@@ -27,9 +28,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lxml import etree
+
 from tests.guest.lab import GuestLab, lab
 from vgpumgr.cli.http import HttpBackend, connect_unix
-from vgpumgr.domain.document import document_digest, parse_document, render_element
+from vgpumgr.domain.document import parse_document
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.errors import VgpumgrError
@@ -42,7 +45,7 @@ VMS = (("runs-pc", "pc", True), ("runs-q35", "q35", True), ("off-q35", "q35", Fa
 #: the daemon is asked this often before it must have libvirt again; 0.25 s and an answer each
 POLLS, POLL_S = 20, 0.25
 #: everything must have come to rest by then: a guest may be waited for in between
-SETTLE_POLLS = 240
+SETTLE_POLLS = 100
 BLOWS = (signal.SIGKILL,) * 7 + (signal.SIGTERM,) * 2 + (signal.SIGSTOP,)
 
 
@@ -121,7 +124,7 @@ class Attack:
         self._libvirt = LibvirtHypervisor(scene.libvirtd.uri)
         self._store = SqliteAttachments(daemon.state / "state.sqlite")
         self._before = {name: self._describe(name) for name, _, _ in VMS}
-        self._last_s = 3.0
+        self._takes_s = {"attach": 3.0, "detach": 3.0}
         self.tally = Tally(planned)
 
     def run(self) -> Tally:
@@ -142,23 +145,22 @@ class Attack:
         name = self._random.choice(VMS)[0]
         had = self._find_record(name) is not None
         connects = self._daemon.count_connects()
-        operation = self._begin(name, "detach" if had else "attach")
-        time.sleep(self._random.random() * self._last_s)
+        verb = "detach" if had else "attach"
+        operation = self._begin(name, verb)
+        time.sleep(self._random.random() * self._takes_s[verb])
         blow = self._random.choice(BLOWS)
         running = self._read(operation)["status"] in ("waiting", "running")
         self.tally.in_operation += running
         self._hit(blow)
-        began_s = time.monotonic()
         ended = self._daemon.client.wait_operation(operation)
-        if running and ended["status"] == "succeeded":
-            self._last_s = 0.7 * self._last_s + 0.3 * (time.monotonic() - began_s + self._last_s)
-            self._last_s = min(max(self._last_s, 0.5), 6.0)
-        verb = "detach" if had else "attach"
+        if not running:  # it was not disturbed, and tells how long one takes here
+            self._takes_s[verb] = max(0.3, ended["updated_s"] - ended["created_s"])
         self.tally.outcomes[f"{verb} {ended['status']}"] += 1
         where = f"after {number} ({blow.name} in {verb} of {name}, {ended['status']})"
         if blow is not signal.SIGSTOP:
             self._check_reconnect(where, connects)
         self._check(where, name, had, ended["status"] == "succeeded")
+        print(where, file=sys.stderr, flush=True)
 
     def _hit(self, blow: signal.Signals) -> None:
         if not self._scene.libvirtd.send(blow):
@@ -219,8 +221,8 @@ class Attack:
         for name, _, _ in VMS:
             record, vm = self._find_record(name), self._libvirt.read_vm(name)
             if record is None:
-                if self._describe(name) != self._before[name]:
-                    yield f"{name}: is not as before"
+                lines = difflib.unified_diff(self._before[name], self._describe(name), n=0)
+                yield from (f"{name}: not as before: {line.strip()}" for line in lines)
             else:
                 yield from self._check_attached(record, vm)
 
@@ -260,19 +262,21 @@ class Attack:
     def _find_record(self, name: str) -> AttachmentRecord | None:
         return next((r for r in self._store.list_attachments() if r.vm_name == name), None)
 
-    def _describe(self, name: str) -> tuple[str, str | None]:
-        """What its stored and its live definition say."""
+    def _describe(self, name: str) -> list[str]:
+        """What its stored and its live definition say, line by line."""
         vm = self._libvirt.read_vm(name)
-        assert vm.config is not None
-        return document_digest(vm.config.to_xml()), vm.live and digest_live(vm.live.to_xml())
+        return [line for d in (vm.config, vm.live) if d for line in list_lines(d.to_xml())]
 
 
-def digest_live(xml: str) -> str:
-    """A running machine's definition but for the aliases that libvirt makes up: started anew, it forgets some."""
+def list_lines(xml: str) -> list[str]:
+    """A definition but for the aliases that libvirt makes up (started anew, it forgets some) and for the empty
+    element that it leaves where metadata were.
+    """
     root = parse_document(xml)
-    for alias in root.xpath("devices//alias[not(starts-with(@name, 'ua-'))]"):
-        alias.getparent().remove(alias)
-    return document_digest(render_element(root))
+    for element in root.xpath("devices//alias[not(starts-with(@name, 'ua-'))] | metadata[not(*)]"):
+        element.getparent().remove(element)
+    lines = etree.tostring(root, method="c14n").decode().replace("><", ">\n<").splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 def wait(condition: Callable[[], object], what: str) -> None:

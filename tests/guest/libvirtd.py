@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,9 @@ class PrivateLibvirtd:
         for directory in PRIVATE:
             (self.scratch / directory).mkdir(parents=True, exist_ok=True)
         etc = self.scratch / "etc/libvirt"
-        (etc / "libvirtd.conf").write_text('auth_unix_rw = "none"\n')
+        # a host of its own, so that domains may migrate between two of them
+        host = f'auth_unix_rw = "none"\nhost_uuid = "{uuid.uuid4()}"\n'
+        (etc / "libvirtd.conf").write_text(host)
         (etc / "qemu.conf").write_text(
             f'user = "{self.qemu[0]}"\ngroup = "{self.qemu[1]}"\n'
             'security_driver = "none"\nremember_owner = 0\n'

@@ -195,6 +195,24 @@ def test_a_renamed_vm_is_followed(host: Host) -> None:
         assert host.instances == 1
 
 
+def test_what_a_vm_had_that_migrated_away_is_freed(host: Host) -> None:
+    """Between two genuine libvirtds; the VM stays defined here, shut off."""
+    host.define("vm01")
+    with host.watched() as seen, private_libvirtd() as elsewhere:
+        host.attach("vm01")
+        host.libvirtd.virsh("start", "vm01")
+        seen.wait_looked()
+        assert host.instances == 1
+        way = f"unix://{host.directory}/migration.sock"
+        host.libvirtd.virsh("migrate", "--live", "vm01", elsewhere.uri, "--migrateuri", way)
+        host.check_released(seen)
+        seen.wait(lambda: "migrated" in seen.changes("vm01"), "told")
+        seen.wait(lambda: seen.actions(), "told")
+        assert seen.actions() == ["vm01: freed 1g.10gb: the VM runs on another host now"]
+        assert "ua-vgpumgr" not in host.libvirtd.virsh("dumpxml", "vm01").stdout
+        assert elsewhere.virsh("list", "--name").stdout.split() == ["vm01"]
+
+
 def test_a_crash_of_its_qemu_frees_nothing(host: Host) -> None:
     uuid = host.define("vm01")
     with host.watched() as seen:

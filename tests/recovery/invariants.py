@@ -25,11 +25,11 @@ def _check_record(world: World, record: AttachmentRecord) -> Iterator[str]:
     if record.state is not AttachmentState.ATTACHED:
         yield f"{record.id} is {record.state}"
     machine = world.hypervisor.machines[record.vm_uuid]
-    if machine.config is None or not all(
-        alias.startswith(f"ua-vgpumgr-{record.id}-") for alias in machine.config.own_aliases()
-    ):
-        yield f"{record.vm_name} has devices of another attachment than {record.id}"
-    if machine.config is not None and len(machine.config.own_aliases()) != 2:
+    known = {r.id for r in world.store.list_attachments() if r.vm_uuid == record.vm_uuid}
+    aliases = machine.config.own_aliases() if machine.config else ()
+    if not all(alias.split("-")[2] in known for alias in aliases):
+        yield f"{record.vm_name} has devices of other attachments than {known}"
+    if sum(record.id in alias for alias in aliases) != 2:
         yield f"{record.vm_name} lacks devices"
     if record.id not in [note.id for note in machine.notes]:
         yield f"{record.vm_name} lacks its note"
@@ -40,10 +40,17 @@ def _check_record(world: World, record: AttachmentRecord) -> Iterator[str]:
         record.mig
         and i.id == record.mig.gpu_instance_id
         and i.placement == record.placement
-        and [c.uuid for c in i.compute_instances] == [record.mig.uuid]
+        and {c.uuid for c in i.compute_instances} == _list_inside(world, record)
         for i in instances
     ):
         yield f"{record.id} has no slice"
+
+
+def _list_inside(world: World, record: AttachmentRecord) -> set[str]:
+    """The compute instances that must be in the record's GPU instance."""
+    place = (record.gpu, record.placement)
+    records = world.store.list_attachments()
+    return {r.mig.uuid for r in records if r.mig and (r.gpu, r.placement) == place}
 
 
 def _list_leaks(world: World, records: tuple[AttachmentRecord, ...]) -> Iterator[str]:

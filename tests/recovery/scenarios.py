@@ -60,8 +60,8 @@ def attach(vm: str = "vm01", **more: object) -> Act:
     return lambda world: world.service.attach(replace(request, **more))  # type: ignore[arg-type]
 
 
-def detach(vm: str = "vm01") -> Act:
-    return lambda world: world.service.detach(vm)
+def detach(vm: str = "vm01", **more: bool) -> Act:
+    return lambda world: world.service.detach(vm, **more)
 
 
 def recover(**policy: bool) -> Act:
@@ -117,6 +117,8 @@ def lose_keepers(world: World) -> None:
     world.save()
 
 
+#: a part of a GPU instance: three fit into one
+PART = "1c.3g.40gb"
 STUCK = ChannelStartError("the worker does not start")
 SCENARIOS = (
     Scenario("attach to a shut off VM", attach()),
@@ -135,7 +137,25 @@ SCENARIOS = (
         both(fail("hypervisor", "set_notes config", STUCK), attach("vm03")),
         mig=False,
     ),
+    Scenario("attach one more", attach("vm03", add=True), attach("vm03")),
+    Scenario("attach three at once", attach(count=3), mig=False),
+    Scenario("attach three live", attach(count=3), say_hello, running=True),
+    Scenario("attach three parts of instances", attach(profile=PART, count=3), mig=False),
+    Scenario("attach a part beside another", attach("vm02", profile=PART), attach(profile=PART)),
+    Scenario(
+        "attach three, of which the last fails",
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm03", profile=PART, count=3)),
+    ),
     Scenario("detach from a shut off VM", detach(), attach()),
+    Scenario(
+        "detach one of two", detach("aaaa0001"), both(attach("vm03"), attach("vm03", add=True))
+    ),
+    Scenario(
+        "detach a part beside another",
+        detach("vm02"),
+        both(attach(profile=PART), attach("vm02", profile=PART)),
+    ),
+    Scenario("detach all three", detach(every=True), attach(profile=PART, count=3), mig=False),
     Scenario("detach turns MIG mode off", detach(), attach(), mig=False),
     Scenario("detach takes a controller along", detach("vm03"), attach("vm03")),
     Scenario("detach live", detach(), both(say_hello, attach()), running=True),

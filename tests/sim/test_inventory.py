@@ -29,8 +29,8 @@ from vgpumgr.mig.instances import (
     ensure_mig_mode,
     observe_slice,
 )
-from vgpumgr.mig.placement import choose_placement
 from vgpumgr.mig.rules import Occupancy
+from vgpumgr.mig.seats import choose_seats
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.slice import Slice
@@ -79,7 +79,7 @@ def observe(nvml: NvmlClient, index: int = 0) -> Gpu:
 def carve(nvml: NvmlClient, name: str, index: int = 0) -> Slice:
     """As attach does it: choose, turn MIG on if needed, create."""
     wanted = MigProfileName.parse(name)
-    choice = choose_placement([observe(nvml, index)], wanted)
+    choice = choose_seats([observe(nvml, index)], wanted, 1)[0].choice
     ensure_mig_mode(nvml, choice.gpu, True)
     return create_slice(
         nvml, choice.gpu.uuid, choice.profile, choice.placement, wanted.compute_slices

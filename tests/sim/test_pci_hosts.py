@@ -285,3 +285,52 @@ def test_faults_of_writes(mounted: Path) -> None:
     assert override.read_text() == "vfio-pci\n"
     with refused(errno.EINVAL):
         write(mounted / ".sim/fault", "explode *")
+
+
+def test_nvml_knows_the_gpus_that_its_driver_has(make: Make) -> None:
+    files = make("workstation")
+    with support.nvml() as nvml:
+        second = nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(1))
+        first = nvml.nvmlDeviceGetHandleByIndex(0)
+        give_to_vfio(files, "0000:01:00.0")
+        assert nvml.nvmlDeviceGetCount() == 1
+        assert nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(0)) == second
+        with support.refused(nvml.NVML_ERROR_NOT_FOUND):
+            nvml.nvmlDeviceGetHandleByPciBusId(b"0000:01:00.0")
+        with support.refused(nvml.NVML_ERROR_GPU_IS_LOST):
+            nvml.nvmlDeviceGetName(first)
+        files.write(f"{DRIVERS}/vfio-pci/unbind", "0000:01:00.0")
+        files.write(f"{DEVICES}/0000:01:00.0/driver_override", "")
+        files.write(f"{DRIVERS}/nvidia/bind", "0000:01:00.0")
+        assert nvml.nvmlDeviceGetCount() == 2
+        files.write("/.sim/gone", "0000:04:00.0")
+        with support.refused(nvml.NVML_ERROR_GPU_IS_LOST):
+            nvml.nvmlDeviceGetHandleByIndex(1)
+
+
+def test_the_driver_leaves_no_gpu_that_somebody_computes_on(make: Make) -> None:
+    files = make("workstation")
+    library = support.LIBRARY.with_name("libvgpumgr-simstate.so")
+    with support.Client(library, 1) as client:
+        assert client.result == 0
+        asleep = files.write(f"{DRIVERS}/nvidia/unbind", "0000:04:00.0")
+        assert not wake(asleep)
+        assert "driver" not in files.list(f"{DEVICES}/0000:04:00.0")
+        client.kill()
+    assert wake(asleep)
+
+
+def test_a_parent_that_loses_its_driver_loses_its_vgpus(make: Make) -> None:
+    files = make("vgpu-t4")
+    uuids = [f"00000000-0000-0000-0000-00000000000{n}" for n in range(2)]
+    for uuid in uuids:
+        files.write("/sys/class/mdev_bus/0000:3b:00.0/mdev_supported_types/nvidia-226/create", uuid)
+    files.write("/.sim/hold", f"{uuids[0]} vm1")
+    asleep = files.write(f"{DRIVERS}/nvidia/unbind", "0000:3b:00.0")
+    assert files.list("/sys/bus/mdev/devices") == []
+    assert not wake(asleep)
+    files.write("/.sim/release", uuids[0])
+    assert wake(asleep)
+    files.write(f"{DRIVERS}/nvidia/bind", "0000:3b:00.0")
+    kind = "/sys/class/mdev_bus/0000:3b:00.0/mdev_supported_types/nvidia-226"
+    assert files.read(f"{kind}/available_instances") == "8"

@@ -1,6 +1,7 @@
-"""A daemon on fakes, as a process of its own: ``python -m tests.support.api_daemon DIR [SLOW]``.
+"""A daemon on fakes, as a process of its own: ``python -m tests.support.api_daemon DIR [SLOW [HANG]]``.
 
-Members of group 70001 administrate, those of 70002 may look. SLOW seconds pass in each channel start.
+Members of group 70001 administrate, those of 70002 may look. SLOW seconds pass in each channel start. After
+HANG seconds a change counts as one that does not end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from tests.support.service import make_bench
 from vgpumgr.daemon.access import Access
+from vgpumgr.daemon.heartbeat import HANG_S
 from vgpumgr.daemon.managing import ManagingApplication
 from vgpumgr.daemon.metric_samples import Collected
 from vgpumgr.daemon.metrics import MetricsService, open_statistics
@@ -26,11 +28,12 @@ def main() -> None:
     """Serve until SIGTERM."""
     directory = Path(sys.argv[1])
     slow_s = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+    hang_s = float(sys.argv[3]) if len(sys.argv) > 3 else HANG_S
     application = make_application(directory, slow_s)
     access = Access(frozenset({0}), ADMIN_GID, VIEWER_GID)
     with _only_daemon(application.machine), _listen(application.machine) as listener:
         opener = lambda: nullcontext(application)  # noqa: E731
-        asyncio.run(serve(application.machine, listener, opener, access))
+        asyncio.run(serve(application.machine, listener, opener, access, hang_s=hang_s))
 
 
 def make_application(directory: Path, slow_s: float) -> ManagingApplication:

@@ -72,8 +72,12 @@ class FakeNvml:
     ) -> ComputeInstance:
         self._enter("create_compute_instance")
         instance = self._get(gpu, gpu_instance_id)
-        uuid = MigUuid(make_uuid("MIG", self.gpus[gpu].index, gpu_instance_id))
-        compute = ComputeInstance(len(instance.compute_instances), 0, slices, uuid, placement)
+        taken = [c.id for c in instance.compute_instances]
+        id_ = next(n for n in range(8) if n not in taken)
+        uuid = MigUuid(make_uuid("MIG", self.gpus[gpu].index, gpu_instance_id + 1000 * id_))
+        if sum(c.slices for c in instance.compute_instances) + slices > instance.slices:
+            raise NvmlInsufficientResourcesError("no slices left")
+        compute = ComputeInstance(id_, 0, slices, uuid, placement)
         changed = replace(instance, compute_instances=(*instance.compute_instances, compute))
         self._replace(gpu, gpu_instance_id, changed)
         return compute

@@ -203,7 +203,7 @@ def test_a_channel_that_does_not_answer_is_no_series(tmp_path: Path) -> None:
     assert [s is not None for s in source.observe().channels.values()] == [True]
     channels.running.clear()
     collected = Collected(source.observe(), True, 0.0, 0.0)
-    assert list(source.observe().channels) == ["vm01"]
+    assert list(source.observe().channels) == [("vm01", 0)]
     assert not [s for s in list_samples(collected, (), "1", "h") if s.name.startswith("channel")]
 
 
@@ -258,7 +258,7 @@ def test_a_sample_with_other_labels_than_the_table_is_refused() -> None:
 def test_hostile_names_stay_in_their_quotes() -> None:
     """A VM's name is its owner's to choose."""
     name = 'a"} 1\nvgpumgr_last_collect_success{hostname="h'
-    labels = {"domain": name, "hostname": "h"}
+    labels = {"domain": name, "attachment": "0", "hostname": "h"}
     text = format_exposition([Sample("channel_lanes", labels, 3)])
     (family,) = text_string_to_metric_families(text)
     assert [(s.name, s.labels["domain"]) for s in family.samples] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import pytest
@@ -12,12 +13,26 @@ from tests.support.boards import A30_NAME, BOARDS, RTX, make_gpu, make_uuid
 from tests.support.layout_oracle import A30 as A30_TABLE
 from tests.support.layout_oracle import make_gpu as make_layout_gpu
 from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundError
-from vgpumgr.mig.placement import choose_placement, list_choices, list_refusals
+from vgpumgr.mig.placement import Choice, list_choices, list_refusals
 from vgpumgr.mig.rules import Occupancy, count_packable, measure_room
+from vgpumgr.mig.seats import Wishes, choose_seats
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import MigMode, MigProfileName
 from vgpumgr.model.slice import SliceOwner
+
+
+def choose_placement(
+    gpus: Sequence[Gpu],
+    name: MigProfileName,
+    owners: Sequence[SliceOwner] = (),
+    *,
+    spread: bool = False,
+) -> Choice:
+    """For a single slice."""
+    (seat,) = choose_seats(gpus, name, 1, owners, wishes=Wishes(spread))
+    return seat.choice
+
 
 Cell = tuple[str, int]  # a profile's name and a start
 

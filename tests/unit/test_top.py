@@ -62,10 +62,10 @@ class World:
         lane = {"id": 1, "pid": 412, "name": "matmul", "transport": "ring"}
         lane |= {"calls": 1000, "bytes_in": 5, "bytes_out": 6, "memory_bytes": 12 << 20}
         vm01 = next(vm for vm in self.documents["list_vms"]["vms"] if vm["name"] == "vm01")
-        vm01["channel"]["lanes"] = [lane]
-        vm01["channel"]["memory_bytes"] = 12 << 20
-        vm01["channel"]["calls"] = 1000
-        self.channel: dict[str, Any] = vm01["channel"]
+        vm01["channels"][0]["lanes"] = [lane]
+        vm01["channels"][0]["memory_bytes"] = 12 << 20
+        vm01["channels"][0]["calls"] = 1000
+        self.channel: dict[str, Any] = vm01["channels"][0]
         self.errors: dict[str, VgpumgrError] = {}
         self.gate = threading.Event()
         self.gate.set()

@@ -50,10 +50,8 @@ def test_the_kernel_can_be_listened_to_and_a_process_is_not_believed() -> None:
     with uevents:
         uevents.read()
         number = uevents._socket.getsockname()[0]
-        with (
-            socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) as sender,
-            suppress(PermissionError),  # only root gets even this far
-        ):
+        sender = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
+        with sender, suppress(PermissionError):  # only root gets even this far
             sender.sendto(BIND, (number, 0))
         assert not [e for e in uevents.read().events if e.name == "0000:3b:00.4"]
 

@@ -33,6 +33,14 @@ class Transport(StrEnum):
     SERIAL = "serial"
 
 
+class Numa(StrEnum):
+    """``--numa``."""
+
+    PREFER = "prefer"
+    STRICT = "strict"
+    OFF = "off"
+
+
 def command(
     context: typer.Context,
     vm: Annotated[str, typer.Argument(help="Name or UUID of the libvirt domain.")],
@@ -51,6 +59,16 @@ def command(
         bool,
         typer.Option("--spread/--pack", help="Emptiest GPU, or where the least room is lost."),
     ] = False,
+    count: Annotated[
+        int, typer.Option("--count", help="So many of them: all or none.", min=1, max=16)
+    ] = 1,
+    numa: Annotated[
+        Numa,
+        typer.Option(
+            "--numa",
+            help="A GPU on the NUMA node that the VM is bound to: preferred, or no other (strict).",
+        ),
+    ] = Numa.PREFER,
     add: Annotated[
         bool, typer.Option("--add", help="One more, besides what the VM has already.")
     ] = False,
@@ -63,11 +81,16 @@ def command(
     anything fails, everything before it is undone. Without --live and --config: the next start
     always, a running guest now if it can take the devices.
 
+    1c.3g.40gb is one compute slice of a 3g.40gb: it joins such a GPU instance if an attachment has
+    one with room, and shares its memory. A VM that is bound to a NUMA node (numatune, vcpupin,
+    emulatorpin) gets a GPU of that node if one has room. --dry-run says why it would be that GPU.
+
     \b
     Examples:
       vgpumgr attach vm01 --profile 1g.10gb
       vgpumgr attach vm01 --profile 3g.40gb --gpu 2 --dry-run
       vgpumgr attach vm01 --profile 1g.10gb --add
+      vgpumgr attach vm01 --profile 1c.3g.40gb --count 2 --numa strict
       vgpumgr attach vm01 --profile 1g.10gb --transport serial -o json
     """
     asked = {
@@ -81,6 +104,8 @@ def command(
         "hello_timeout_s": hello_timeout,
         "spread": spread,
         "add": add,
+        "count": count,
+        "numa": numa.value,
     }
     run(get_session(context), asked, dry_run, output)
 
@@ -93,7 +118,8 @@ def run(session: Session, asked: dict[str, Any], dry_run: bool, output: Format |
     if output in (Format.JSON, Format.YAML):
         print_document(session.streams, document, output)
     elif output is Format.NAME:
-        session.streams.print(document["plan"]["result"]["attachment"])
+        result = document["plan"]["result"]
+        session.streams.print("\n".join(result.get("attachments") or [result["attachment"]]))
     else:
         session.streams.print("\n".join(render(document)))
 
@@ -101,7 +127,10 @@ def run(session: Session, asked: dict[str, Any], dry_run: bool, output: Format |
 def render(document: dict[str, Any]) -> Iterator[str]:
     """What was or would be done, and from when on the guest can use it."""
     result = document["plan"]["result"]
-    what = f"{result['profile']} on GPU {result['gpu_index']}"
+    seats = result.get("seats")
+    gpus = ", ".join(str(seat["gpu_index"]) for seat in seats or [result])
+    times = f"{len(seats)} times " if seats else ""
+    what = f"{times}{result['profile']} on GPU {gpus}"
     if document["dry_run"]:
         yield f"would attach {what} to {result['vm']}:"
     else:

@@ -164,6 +164,7 @@ GROUPS = (
             Verb("reboot", "vgpumgr.cli.sim_reboot", "Reboot it: the disk stays, the rest goes."),
             Verb("list", "vgpumgr.cli.sim_list", "List machines, and which of them run."),
             Verb("env", "vgpumgr.cli.sim_env", "Print the variables for other programs."),
+            Verb("tell", "vgpumgr.cli.sim_tell", "Let something happen to it: holders, faults."),
         ),
     ),
 )

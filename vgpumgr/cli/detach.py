@@ -50,7 +50,7 @@ def run(
     if output in (Format.CSV, Format.MARKDOWN):
         raise UsageError(f"detach has no {output} output", hint="-o json")
     if not yes and not dry_run:
-        _confirm(session, asked["vm"], asked["attachment"])
+        _confirm(session, asked)
     document = session.call("detach", dry_run=dry_run, **asked)
     if output in (Format.JSON, Format.YAML):
         print_document(session.streams, document, output)
@@ -60,8 +60,9 @@ def run(
         session.streams.print("\n".join(render(document)))
 
 
-def _confirm(session: Session, vm: str, attachment: str | None) -> None:
+def _confirm(session: Session, asked: dict[str, Any]) -> None:
     """Asks only when somebody uses the slice now."""
+    vm, attachment = asked["vm"], asked["attachment"]
     try:
         channels = session.call("show_channel", selector=vm)["channels"]
     except VgpumgrError:
@@ -74,9 +75,14 @@ def _confirm(session: Session, vm: str, attachment: str | None) -> None:
         raise ConfirmationNeededError(
             f"programs in {vm} use the slice",
             held_by=[users],
-            hint="the same command with --yes",
+            hint=f"vgpumgr detach {vm}{_tell_which(asked)} --yes",
         )
     typer.confirm(f"{users} in {vm} will lose the GPU. Detach?", abort=True, err=True)
+
+
+def _tell_which(asked: dict[str, Any]) -> str:
+    which = f" --attachment {asked['attachment']}" if asked["attachment"] else ""
+    return which + (" --all" if asked["every"] else "")
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:

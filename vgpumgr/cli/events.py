@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ def command(
     ] = None,
     output: Output = None,
 ) -> None:
-    """Follow what happens: operations with their steps, attachments.
+    """Follow what happens: operations with their steps, attachments, VMs, devices, libvirt.
 
     With -o json each event is a line.
 
@@ -46,10 +47,44 @@ def command(
 def describe(event: dict[str, Any]) -> str:
     """One line: when, what, to whom."""
     when = datetime.fromtimestamp(event["time_s"], UTC).astimezone().strftime("%H:%M:%S")
-    if event["type"] == "operation":
-        step = event["step"]
-        last = f"  {step['word']}: {step['description']}" if step else ""
-        what = f"{event['name']} {event['subject'] or ''}  {event['status']}{last}"
-        return f"{when}  {event['operation']}  {what}"
-    rest = {k: v for k, v in event.items() if k not in ("id", "type", "time_s")}
-    return f"{when}  {event['type']}  " + "  ".join(f"{k}={v}" for k, v in rest.items())
+    tell = _TELLERS.get(event["type"], _tell_any)
+    return f"{when}  {tell(event)}"
+
+
+def _tell_operation(event: dict[str, Any]) -> str:
+    step = event["step"]
+    last = f"  {step['word']}: {step['description']}" if step else ""
+    what = f"{event['name']} {event['subject'] or ''}  {event['status']}{last}"
+    return f"{event['operation']}  {what}"
+
+
+def _tell_vm(event: dict[str, Any]) -> str:
+    device = f" {event['device']}" if event["device"] else ""
+    has = f"  attachments: {', '.join(event['attachments'])}" if event["attachments"] else ""
+    return f"vm {event['vm']}  {event['change']}{device}{has}"
+
+
+def _tell_libvirt(event: dict[str, Any]) -> str:
+    return f"libvirt  {event['state']}" + (f": {event['problem']}" if event["problem"] else "")
+
+
+def _tell_reconcile(event: dict[str, Any]) -> str:
+    if event["error"] is not None:
+        return f"reconcile  failed: {event['error']['error']}"
+    actions = [f"{action['subject']}: {action['text']}" for action in event["actions"]]
+    drift = [f"{found['subject']}: {found['text']}" for found in event["drift"]]
+    parts = (*actions, *(f"differs: {text}" for text in drift))
+    return f"reconcile  {'; '.join(parts) or 'all is as recorded'}"
+
+
+def _tell_any(event: dict[str, Any]) -> str:
+    rest = {k: v for k, v in event.items() if k not in ("id", "type", "time_s") and v is not None}
+    return f"{event['type']}  " + "  ".join(f"{k}={v}" for k, v in rest.items())
+
+
+_TELLERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "operation": _tell_operation,
+    "vm": _tell_vm,
+    "libvirt": _tell_libvirt,
+    "reconcile": _tell_reconcile,
+}

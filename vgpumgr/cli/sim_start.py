@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,10 @@ def command(
         str | None,
         typer.Option("--libvirt", metavar="URI", help="The hypervisor that goes with it."),
     ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="A machine file of your own (TOML)."),
+    ] = None,
     output: Output = None,
 ) -> None:
     """Start a simulated machine; it keeps its state until `sim stop`.
@@ -32,4 +37,6 @@ def command(
     arguments = ["start", name]
     if libvirt is not None:
         arguments += ["--libvirt", libvirt]
+    if file is not None:
+        arguments += ["--file", str(file)]
     become_simulator(get_session(context), *arguments, *format_arguments(output))

@@ -121,7 +121,10 @@ class AttachDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     dry_run: bool
     plan: PlanDocument
-    attachment: AttachmentDocument | None = Field(description="null for a dry run")
+    attachment: AttachmentDocument | None = Field(
+        description="null for a dry run; the first of several"
+    )
+    attachments: list[AttachmentDocument] = Field(description="all that were made")
     usable: Literal["now", "next-start"] | None
     notes: list[str] = Field(description="what happened besides the plan")
 

@@ -27,8 +27,9 @@ from vgpumgr.daemon.attachment_view import (
     tell_usable,
 )
 from vgpumgr.daemon.metrics import open_statistics
-from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.daemon.settling import Settler
+from vgpumgr.domain.affinity import find_nodes
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import (
     ChannelNotFoundError,
@@ -39,7 +40,8 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.lock import lock_file
-from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_request, plan_attach
+from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_request
+from vgpumgr.plan.attach_many import plan_attaches
 from vgpumgr.plan.detach import (
     DetachObserved,
     choose_attachments,
@@ -82,7 +84,7 @@ class AttachmentService:
             _, plan = self._plan_attach(request)
             document = describe_plan(plan)
             return AttachDocument(
-                dry_run=True, plan=document, attachment=None, usable=None, notes=[]
+                dry_run=True, plan=document, attachment=None, attachments=[], usable=None, notes=[]
             )
         self._check_permitted("attach")
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
@@ -93,8 +95,9 @@ class AttachmentService:
 
     def _attach_locked(self, request: AttachRequest) -> tuple[Plan[World], World]:
         for attempt in range(1, _ATTEMPTS + 1):
-            record, plan = self._plan_attach(request)
-            world = self._make_world(record)
+            records, plan = self._plan_attach(request)
+            world = self._make_world(records[0])
+            world.others = {record.id: record for record in records[1:]}
             try:
                 self._run(plan, world)
             except Exception as error:
@@ -105,10 +108,12 @@ class AttachmentService:
             return plan, world
         raise AssertionError("unreachable")
 
-    def _plan_attach(self, request: AttachRequest) -> tuple[AttachmentRecord, Plan[World]]:
+    def _plan_attach(
+        self, request: AttachRequest
+    ) -> tuple[tuple[AttachmentRecord, ...], Plan[World]]:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
-        attachment_id = secrets.token_hex(4)
+        attachment_id, *others = (secrets.token_hex(4) for _ in range(request.count))
         observed = AttachObserved(
             vm=vm,
             gpus=parts.read_inventory().gpus,
@@ -116,18 +121,24 @@ class AttachmentService:
             id=attachment_id,
             paths=parts.channels.paths(attachment_id),
             now_s=parts.clock.wall_s(),
+            more=tuple((id_, parts.channels.paths(id_)) for id_ in others),
+            nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
+            stuck=find_stuck_gpus(parts),
         )
-        return plan_attach(request, observed)
+        return plan_attaches(request, observed)
 
     def _describe_attached(self, plan: Plan[World], world: World) -> AttachDocument:
         vm = self._parts.hypervisor.read_vm(world.record.vm_uuid)
-        status = self._parts.channels.read_status(world.record.id)
-        usable = tell_usable(vm, world.record, status)
+        attachments = [
+            describe_attachment(record, tell_usable(vm, record, status))
+            for record, status in self._look_at(world.list_records())
+        ]
         return AttachDocument(
             dry_run=False,
             plan=describe_plan(plan),
-            attachment=describe_attachment(world.record, usable),
-            usable=usable,
+            attachment=attachments[0],
+            attachments=attachments,
+            usable=attachments[0].usable,
             notes=world.notes,
         )
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_mod
 
 from vgpumgr.daemon.layouts import LayoutService
 from vgpumgr.daemon.restore import TIMEOUT_S
-from vgpumgr.plan.attach import HELLO_TIMEOUT_S, MAX_HELLO_TIMEOUT_S
+from vgpumgr.plan.attach import HELLO_TIMEOUT_S, MAX_COUNT, MAX_HELLO_TIMEOUT_S
 
 #: names, selectors: no control characters, and short
 Text = Annotated[
@@ -42,6 +42,8 @@ class AttachBody(Body):
     )
     spread: bool = False
     add: bool = False
+    count: int = Field(1, ge=1, le=MAX_COUNT)
+    numa: Literal["prefer", "strict", "off"] = "prefer"
     dry_run: bool = False
 
 

@@ -20,13 +20,13 @@ _API = "cuda"
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that one collection sees. ``channels`` by the VM's name, None: no answer; ``drift`` None:
-    it cannot be told.
+    """All that one collection sees. ``channels`` by the VM's name and the attachment's number in it,
+    None: no answer; ``drift`` None: it cannot be told.
     """
 
     inventory: Inventory
     owners: Sequence[SliceOwner] = ()
-    channels: Mapping[str, ChannelStatus | None] = field(default_factory=dict)
+    channels: Mapping[tuple[str, int], ChannelStatus | None] = field(default_factory=dict)
     drift: Mapping[str, int] | None = None
 
 
@@ -71,9 +71,10 @@ def list_samples(
             yield from _sample_mig(
                 gpu, labels, {id_: vms[u, id_] for u, id_ in vms if u == gpu.uuid}
             )
-        for domain, status in seen.channels.items():
+        for (domain, number), status in seen.channels.items():
             if status is not None:
-                yield from _sample_channel(status, {"domain": domain, **host})
+                labels = {"domain": domain, "attachment": str(number), **host}
+                yield from _sample_channel(status, labels)
         for kind, count in sorted((seen.drift or {}).items()):
             yield Sample("desired_state_drift", {"kind": kind, **host}, count)
 

@@ -61,7 +61,7 @@ class MetricsSource:
         return Observation(
             inventory=inventory,
             owners=[owner for r in records if (owner := r.owner) is not None],
-            channels={record.vm_name: self._read_channel(record) for record in records},
+            channels={(r.vm_name, r.number): self._read_channel(r) for r in records if r.channel},
             drift=self._try_drift(inventory),
         )
 

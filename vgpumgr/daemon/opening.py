@@ -12,6 +12,7 @@ from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.numa import read_cpu_nodes
 from vgpumgr.mdev.control import HostVgpus
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
@@ -27,6 +28,12 @@ def list_late_processes(machine: Machine) -> list[str]:
     records = LateRecords(machine.run_dir)
     late = (*records.list_late(), *records.list_orphans())
     return sorted({f"process {helper.process.pid} ({helper.what})" for helper in late})
+
+
+def list_late_gpus(machine: Machine) -> dict[str, str]:
+    """GPUs that a helper past its deadline is in a call on, and which helper."""
+    late = LateRecords(machine.run_dir).list_late()
+    return {h.subject: f"process {h.process.pid} ({h.what})" for h in late if h.subject}
 
 
 @contextmanager
@@ -54,7 +61,9 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
             pci=pci,
+            read_cpu_nodes=lambda: read_cpu_nodes(machine),
             vgpus=vgpus,
             vgpu_store=VgpuFile(machine.state_dir / VGPUS_FILE, boot_id),
+            list_late_gpus=lambda: list_late_gpus(machine),
         )
         yield parts, store

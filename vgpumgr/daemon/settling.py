@@ -7,6 +7,7 @@ did or did not happen. Doing it twice changes nothing the second time.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -130,6 +131,8 @@ class Settler:
             return []
         late = self._wait_for_helpers()
         spared: list[Interrupted] = []
+        #: operations on several attachments end when all of these are settled
+        open_ops = Counter(i.op for i in found)
         # recoveries last: what they were about is settled by then
         for interrupted in sorted(found, key=lambda i: i.operation == "recover"):
             # anew: what was settled before this one may have changed its record
@@ -141,7 +144,10 @@ class Settler:
                 self._check_not_late(interrupted, record, late)
                 spared.append(interrupted)
                 continue
-            self._settle_one(journal, interrupted, record, late, list_settled(contents))
+            if self._settle_one(journal, interrupted, record, late, list_settled(contents)):
+                open_ops[interrupted.op] -= 1
+                if not open_ops[interrupted.op]:
+                    self._close(journal, interrupted)
         return spared
 
     def _check_not_late(
@@ -169,7 +175,8 @@ class Settler:
         record: AttachmentRecord | None,
         late: Sequence[str],
         settled: dict[str, bool],
-    ) -> None:
+    ) -> bool:
+        """Whether it is settled now."""
         way = choose_way(found, record, late)
         word = f"the interrupted {found.operation}"
         try:
@@ -177,12 +184,13 @@ class Settler:
                 self._finish_cleanup(journal, found)
             elif way is Way.WAIT:
                 self._tell(found.subject, f"{word} waits for {'; '.join(late)}", False)
-                return
+                return False
             elif way is not Way.CLOSE and record is not None:
                 self._carry_out(journal, found, record, way, settled)
-            self._close(journal, found)
         except VgpumgrError as error:
             self._tell(found.subject, f"{word} is not settled: {error}", False)
+            return False
+        return True
 
     def _close(self, journal: Journal, found: Interrupted) -> None:
         if found.op:
@@ -191,7 +199,7 @@ class Settler:
                 if record.id == found.attachment and record.controllers_before is not None:
                     # devices that were being given again: from now on the definition counts as it is
                     self._parts.store.save_attachment(replace(record, controllers_before=None))
-            exists = any(record.id == found.attachment for record in records)
+            exists = [record.id for record in records]
             journal.append(found.op, "end", {"outcome": "recovered", "exists": exists})
 
     def _carry_out(

@@ -64,11 +64,11 @@ def _free_root_ports(domain: Domain) -> int:
     return sum(1 for port in ports if not used.get(port.index or 0))
 
 
-def check_live(domain: Domain) -> SlotCheck:
-    """Whether the running domain takes one more conventional device now (``domain`` is the live
+def check_live(domain: Domain, count: int = 1) -> SlotCheck:
+    """Whether the running domain takes so many more conventional devices now (``domain`` is the live
     definition).
     """
-    if free_conventional_slots(domain):
+    if free_conventional_slots(domain) >= count:
         return SlotCheck(True)
     if domain.is_q35 and not conventional_buses(domain):
         return SlotCheck(
@@ -79,11 +79,11 @@ def check_live(domain: Domain) -> SlotCheck:
     return SlotCheck(False, "every PCI slot of the running machine is taken", "remove a device")
 
 
-def check_config(domain: Domain) -> SlotCheck:
-    """Whether the definition takes one more conventional device, with the bridges that libvirt may
-    add.
+def check_config(domain: Domain, count: int = 1) -> SlotCheck:
+    """Whether the definition takes so many more conventional devices, with the bridges that libvirt
+    may add.
     """
-    if free_conventional_slots(domain):
+    if free_conventional_slots(domain) >= count:
         return SlotCheck(True)
     if not domain.is_q35:
         # every pci-bridge takes a slot itself: once all are full, none can be added

@@ -168,6 +168,14 @@ class TooManyStuckError(VgpumgrError):
 # VG13x: the host
 
 
+class GpuStuckError(VgpumgrError):
+    """A helper process has not come back from a call on this GPU; nothing more is begun there."""
+
+    id = "VG123"
+    exit_code = Exit.BUSY
+    http_status = 409
+
+
 class SysfsError(VgpumgrError):
     """A file under /sys or /proc could not be read or written; errno and path are in the cause."""
 

@@ -43,13 +43,16 @@ class HelperState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LateHelper:
-    """A helper past its deadline that still lives; ``scheduler_state`` D: asleep in the kernel."""
+    """A helper past its deadline that still lives; ``scheduler_state`` D: asleep in the kernel.
+    ``subject`` is what its call is about: a GPU's UUID; empty where nobody said.
+    """
 
     process: ProcessId
     what: str
     since_s: float
     state: HelperState
     scheduler_state: str | None
+    subject: str = ""
 
 
 class LateRecords:
@@ -59,12 +62,13 @@ class LateRecords:
         self._dir = run_dir / "late"
         self._clock = clock or SystemClock()
 
-    def record(self, process: ProcessId, what: str) -> None:
+    def record(self, process: ProcessId, what: str, subject: str = "") -> None:
         """Notes that the helper is late. Failing to write is no error of the call itself."""
         entry = {
             "pid": process.pid,
             "start_ticks": process.start_ticks,
             "what": what,
+            "subject": subject,
             "since_s": self._clock.wall_s(),
         }
         self._write(self._path(process, "json"), entry)
@@ -148,13 +152,14 @@ class LateRecords:
             entry = json.loads(path.read_text())
             process = ProcessId(int(entry["pid"]), int(entry["start_ticks"]))
             what, since_s = str(entry["what"]), float(entry["since_s"])
+            subject = str(entry.get("subject", ""))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if not is_alive(process):
             return None
         age_s = self._clock.wall_s() - since_s
         state = HelperState.STUCK if age_s > GRACE_S else HelperState.LATE
-        return LateHelper(process, what, since_s, state, read_state(process.pid))
+        return LateHelper(process, what, since_s, state, read_state(process.pid), subject)
 
 
 def _read_owner(path: Path) -> ProcessId:
@@ -231,7 +236,7 @@ class Helper:
             line = self._read_line(deadline_s)
         except TimeoutError:
             self._late = True
-            self._records.record(self._identity, what)
+            self._records.record(self._identity, what, str(params.get("gpu", "")))
             raise self._late_error(what, timeout_s) from None
         except OSError as error:
             raise self._died_error(what) from error

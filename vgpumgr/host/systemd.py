@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 _FIRST_FD = 3
 
 
-def take_listening_socket(environ: Mapping[str, str] | None = None) -> socket.socket | None:
-    """The socket that systemd listens on for us; None if it did not start us through one."""
+def take_listening_socket(
+    environ: MutableMapping[str, str] | None = None,
+) -> socket.socket | None:
+    """The socket that systemd listens on for us; None if it did not start us through one.
+
+    The variables are taken away: they are not meant for our children.
+    """
     env = os.environ if environ is None else environ
-    if env.get("LISTEN_PID") != str(os.getpid()) or env.get("LISTEN_FDS") != "1":
+    wanted = {name: env.pop(name, None) for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")}
+    if wanted.get("LISTEN_PID") != str(os.getpid()) or wanted.get("LISTEN_FDS") != "1":
         return None
     os.set_inheritable(_FIRST_FD, False)
     return socket.socket(fileno=_FIRST_FD)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundError
@@ -60,31 +60,7 @@ def find_profile(gpu: Gpu, name: MigProfileName) -> MigProfile | None:
 def list_choices(gpus: Sequence[Gpu], name: MigProfileName) -> list[Choice]:
     """Every possible choice, best first."""
     found = [choice for gpu in gpus for choice in _list_gpu_choices(gpu, name)]
-    return sorted(found, key=_rank)
-
-
-def choose_placement(
-    gpus: Sequence[Gpu],
-    name: MigProfileName,
-    owners: Sequence[SliceOwner] = (),
-    *,
-    spread: bool = False,
-) -> Choice:
-    """The best GPU and placement for one new instance of ``name`` among ``gpus``; with ``spread``
-    on the GPU that has the fewest instances, by which VMs share heat and power the least.
-
-    Raises ProfileNotFoundError, MigNotSupportedError, or NoRoomError that says which GPU came
-    closest and what is in the way; ``owners`` puts names of VMs to instances.
-    """
-    choices = list_choices(gpus, name)
-    if choices and spread:
-        # stable: among equals the order of before, so a GPU in MIG mode still comes first
-        best = min(choices, key=lambda choice: len(choice.gpu.instances))
-        count = len(best.gpu.instances)
-        return replace(best, why=f"{best.why}; to spread: {count} instances are on it so far")
-    if choices:
-        return choices[0]
-    raise explain_refusal(gpus, name, owners)
+    return sorted(found, key=choice_rank)
 
 
 def list_refusals(gpus: Sequence[Gpu], name: MigProfileName) -> list[Refusal]:
@@ -95,7 +71,7 @@ def list_refusals(gpus: Sequence[Gpu], name: MigProfileName) -> list[Refusal]:
 
 def _list_gpu_choices(gpu: Gpu, name: MigProfileName) -> list[Choice]:
     profile = find_profile(gpu, name)
-    if profile is None or _refuse_mode(gpu) or _driver_says_full(gpu, profile):
+    if profile is None or refuse_mode(gpu) or _driver_says_full(gpu, profile):
         return []
     before = Occupancy.of(gpu)
     room_before = measure_room(before)
@@ -123,7 +99,7 @@ def _make_choice(
     )
 
 
-def _rank(choice: Choice) -> tuple[bool, int, int, int, int]:
+def choice_rank(choice: Choice) -> tuple[bool, int, int, int, int]:
     """Mode changes last; then the least loss, the fuller GPU, the lower index, the higher start."""
     loss = choice.room_before - choice.room_after
     return (
@@ -139,7 +115,7 @@ def _driver_says_full(gpu: Gpu, profile: MigProfile) -> bool:
     return gpu.mig.current and profile.remaining == 0
 
 
-def _refuse_mode(gpu: Gpu) -> Refusal | None:
+def refuse_mode(gpu: Gpu) -> Refusal | None:
     """MIG mode that is off and cannot be turned on now, or that is about to change."""
     if gpu.mig.current != gpu.mig.pending:
         word = "on" if gpu.mig.pending else "off"
@@ -156,7 +132,7 @@ def _refuse(gpu: Gpu, name: MigProfileName) -> Refusal | None:
     profile = find_profile(gpu, name)
     if profile is None:
         return Refusal(gpu, f"{gpu.model} has no profile {name.gpu_instance}", _NO_PROFILE)
-    if refusal := _refuse_mode(gpu):
+    if refusal := refuse_mode(gpu):
         return refusal
     occupancy = Occupancy.of(gpu)
     if not occupancy.list_fits(profile):

@@ -4,8 +4,8 @@ refusal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.devices import attachment_of, control_device, ring_device
@@ -15,12 +15,14 @@ from vgpumgr.domain.slots import check_config, check_live
 from vgpumgr.errors import (
     AlreadyAttachedError,
     BackendUnsupportedError,
+    GpuStuckError,
     LiveUnsupportedError,
     NoFreeSlotError,
+    NoRoomError,
     UsageError,
     VgpumgrError,
 )
-from vgpumgr.mig.placement import Choice, choose_placement
+from vgpumgr.mig.seats import Seat, Wishes, choose_seats
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
@@ -44,6 +46,8 @@ from vgpumgr.virtio.channel import LIVE_RING_BYTES, RING_BYTES, ChannelPaths
 
 HELLO_TIMEOUT_S = 15.0
 MAX_HELLO_TIMEOUT_S = 3600.0
+#: the guest's agent serves so many channels
+MAX_COUNT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,10 @@ class AttachRequest:
     spread: bool = False
     #: besides what the VM has; without it a VM that has one is refused
     add: bool = False
+    #: so many, all or none
+    count: int = 1
+    #: prefer a GPU on the VM's NUMA nodes, take none but these (strict), or do not care (off)
+    numa: str = "prefer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,12 @@ class AttachObserved:
     id: str
     paths: ChannelPaths
     now_s: float
+    #: names for the others where several are attached at once
+    more: tuple[tuple[str, ChannelPaths], ...] = ()
+    #: NUMA nodes that the VM is bound to; empty: none in particular
+    nodes: frozenset[int] = frozenset()
+    #: GPUs on which a call has not come back, by UUID, and which
+    stuck: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +124,10 @@ def check_request(request: AttachRequest) -> MigProfileName:
         raise UsageError(f"no backend {request.backend!r}", why=f"there are: {', '.join(backends)}")
     if not 0 <= request.hello_timeout_s <= MAX_HELLO_TIMEOUT_S:  # false for nan as well
         raise UsageError(f"--hello-timeout must be from 0 to {MAX_HELLO_TIMEOUT_S:g} seconds")
+    if not 1 <= request.count <= MAX_COUNT:
+        raise UsageError(f"--count must be from 1 to {MAX_COUNT}")
+    if request.numa not in ("prefer", "strict", "off"):
+        raise UsageError(f"--numa cannot be {request.numa!r}", why="prefer, strict or off")
     if request.backend not in ("auto", Backend.FORWARD):
         raise BackendUnsupportedError(
             f"cannot attach {request.profile} by backend {request.backend}",
@@ -133,14 +151,14 @@ def plan_attach(
     """
     name = check_request(request)
     vm = observed.vm
-    _check_free(request, vm, observed.records)
+    check_free(request, vm, observed.records)
     live = observe_live_parts(vm, request.transport)
-    _check_scopes(request, vm, live)
-    choice = _choose(request, observed, name)
-    return _build(request, observed, name, choice, live)
+    check_scopes(request, vm, live)
+    (seat,) = choose_for(request, observed, name)
+    return build_attach(request, observed, name, seat, live)
 
 
-def _check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentRecord]) -> None:
+def check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentRecord]) -> None:
     own = [record for record in records if record.vm_uuid == vm.uuid]
     if own and not request.add:
         raise AlreadyAttachedError(
@@ -164,14 +182,14 @@ def _list_aliases(domain: Domain | None) -> tuple[str, ...]:
     return domain.own_aliases() if domain else ()
 
 
-def observe_live_parts(vm: Vm, transport: Transport) -> LiveParts:
+def observe_live_parts(vm: Vm, transport: Transport, count: int = 1) -> LiveParts:
     """What the machine takes while it runs: libvirt plugs no virtio-serial controller and no PCI
     bridge.
     """
     if vm.live is None:
         return LiveParts(False, False, ("the VM is shut off",))
     reasons = []
-    slot = check_live(vm.live)
+    slot = check_live(vm.live, count)
     ring = transport.has_ring and slot.fits
     serial = transport.has_serial and vm.live.has_serial_controller
     if transport.has_ring and not slot.fits:
@@ -183,7 +201,7 @@ def observe_live_parts(vm: Vm, transport: Transport) -> LiveParts:
     return LiveParts(ring, serial, tuple(reasons))
 
 
-def _check_scopes(request: AttachRequest, vm: Vm, live: LiveParts) -> None:
+def check_scopes(request: AttachRequest, vm: Vm, live: LiveParts) -> None:
     if request.live and not vm.is_active:
         raise LiveUnsupportedError(
             f"cannot attach to {vm} live", why="it is shut off", hint=f"virsh start {vm.name}"
@@ -200,7 +218,7 @@ def _check_scopes(request: AttachRequest, vm: Vm, live: LiveParts) -> None:
                 f"cannot attach to {vm}", why="; ".join(("it is transient", *live.reasons))
             )
         return
-    slot = check_config(vm.config)
+    slot = check_config(vm.config, request.count)
     if _wants_config(request, vm) and request.transport.has_ring and not slot.fits:
         raise NoFreeSlotError(
             f"cannot attach to {vm}: it has no free PCI slot",
@@ -217,33 +235,80 @@ def _wants_live(request: AttachRequest, vm: Vm, live: LiveParts) -> bool:
     return vm.is_active and live.any and (request.live or not request.config)
 
 
-def _choose(request: AttachRequest, observed: AttachObserved, name: MigProfileName) -> Choice:
-    gpus = observed.gpus
-    if request.gpu is not None:
-        gpus = [select_gpu(gpus, request.gpu)]
+def choose_for(
+    request: AttachRequest, observed: AttachObserved, name: MigProfileName
+) -> tuple[Seat, ...]:
+    """Places for all that is asked for. Raises what ``choose_seats`` does, NoRoomError where no GPU
+    is as near as --numa strict wants it, and GpuStuckError.
+    """
+    gpus = _list_candidates(request, observed)
+    held = _list_stuck(gpus, observed)
+    if gpus and len(held) == len(gpus):
+        raise GpuStuckError(
+            f"cannot attach {request.profile} to {observed.vm}: a call has not come back",
+            why="one more would only wait for the same lock",
+            held_by=held,
+            hint="vgpumgr status",
+        )
+    gpus = [gpu for gpu in gpus if str(gpu.uuid) not in observed.stuck]
     owners = [owner for record in observed.records if (owner := record.owner)]
+    joinable = {
+        (r.gpu, r.gpu_instance_id)
+        for r in observed.records
+        if r.gpu and r.gpu_instance_id is not None and r.backend is Backend.FORWARD
+    }
+    nodes = frozenset[int]() if request.numa == "off" else observed.nodes
+    wishes = Wishes(request.spread, nodes)
     try:
-        return choose_placement(gpus, name, owners, spread=request.spread)
+        return choose_seats(gpus, name, request.count, owners, joinable, wishes)
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
+        error.held_by = (*error.held_by, *held)
         raise
 
 
-def _build(
+def _list_candidates(request: AttachRequest, observed: AttachObserved) -> Sequence[Gpu]:
+    gpus = observed.gpus
+    if request.gpu is not None:
+        gpus = [select_gpu(gpus, request.gpu)]
+    if request.numa != "strict" or not observed.nodes:
+        return gpus
+    near = [gpu for gpu in gpus if gpu.numa_node in observed.nodes]
+    if near:
+        return near
+    nodes = ", ".join(map(str, sorted(observed.nodes)))
+    there = ", ".join(f"{gpu} on {gpu.numa_node}" for gpu in gpus)
+    raise NoRoomError(
+        f"cannot attach {request.profile} to {observed.vm}: no GPU is on its NUMA nodes",
+        why=f"it is bound to node {nodes}; {there}",
+        hint=f"vgpumgr attach {observed.vm.name} --profile {request.profile} --numa prefer",
+    )
+
+
+def _list_stuck(gpus: Sequence[Gpu], observed: AttachObserved) -> list[str]:
+    """Those that are left alone, and why."""
+    return [
+        f"{gpu}: {observed.stuck[str(gpu.uuid)]}" for gpu in gpus if str(gpu.uuid) in observed.stuck
+    ]
+
+
+def build_attach(
     request: AttachRequest,
     observed: AttachObserved,
     name: MigProfileName,
-    choice: Choice,
+    seat: Seat,
     live: LiveParts,
 ) -> tuple[AttachmentRecord, Plan[World]]:
-    vm, record = observed.vm, _new_record(request, observed, name, choice)
+    """Record and plan of one attachment in its seat."""
+    choice = seat.choice
+    vm, record = observed.vm, _new_record(request, observed, name, seat)
     wants_live = _wants_live(request, vm, live)
     small = wants_live and live.ring and vm.live is not None and vm.live.is_q35
     memory = LIVE_RING_BYTES if small else RING_BYTES
     transport = request.transport
     start = StartChannel(record.id, vm.name, transport.has_ring, transport.has_serial, memory)
     steps: list[Step[World]] = [RecordAttachment(record)]
-    steps += _mig_steps(choice, name)
+    steps += _mig_steps(seat, name)
     steps.append(start)
     steps += _domain_steps(request, observed, live if wants_live else None)
     if small and _wants_config(request, vm):
@@ -253,7 +318,11 @@ def _build(
         operation="attach",
         subject=vm.name,
         steps=tuple(steps),
-        notes=(f"backend forward: {choice.why}", *_tell_when(request, vm, live, wants_live)),
+        notes=(
+            f"backend forward: {choice.why}",
+            *(f"left alone: {text}" for text in _list_stuck(observed.gpus, observed)),
+            *_tell_when(request, vm, live, wants_live),
+        ),
         result={
             "attachment": record.id,
             "vm": vm.name,
@@ -272,8 +341,9 @@ def _build(
 
 
 def _new_record(
-    request: AttachRequest, observed: AttachObserved, name: MigProfileName, choice: Choice
+    request: AttachRequest, observed: AttachObserved, name: MigProfileName, seat: Seat
 ) -> AttachmentRecord:
+    choice = seat.choice
     return AttachmentRecord(
         id=observed.id,
         vm_name=observed.vm.name,
@@ -287,17 +357,21 @@ def _new_record(
         mig_part=MigPart(
             gpu_profile_id=choice.profile.id,
             placement=choice.placement,
+            compute=seat.compute,
+            gpu_instance_id=seat.joins,
             mode_enabled=choice.needs_mig_mode,
         ),
         channel=ChannelPart(request.transport),
     )
 
 
-def _mig_steps(choice: Choice, name: MigProfileName) -> list[Step[World]]:
-    slices = name.compute_slices or choice.profile.slices
-    steps: list[Step[World]] = [EnableMigMode(choice.gpu)] if choice.needs_mig_mode else []
-    steps.append(CreateGpuInstance(choice.gpu, choice.profile, choice.placement))
-    steps.append(CreateComputeInstance(choice.gpu, choice.profile, choice.placement, slices))
+def _mig_steps(seat: Seat, name: MigProfileName) -> list[Step[World]]:
+    gpu, profile, place = seat.choice.gpu, seat.choice.profile, seat.choice.placement
+    slices = name.compute_slices or profile.slices
+    steps: list[Step[World]] = [EnableMigMode(gpu)] if seat.choice.needs_mig_mode else []
+    if seat.creates:
+        steps.append(CreateGpuInstance(gpu, profile, place))
+    steps.append(CreateComputeInstance(gpu, profile, place, slices, seat.compute))
     return steps
 
 

@@ -91,7 +91,12 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
     elif gpu is None:
         notes.append(f"GPU {record.gpu} is gone, and its slice with it")
     else:
-        steps += [DestroyComputeInstance(gpu, record), DestroyGpuInstance(gpu, record)]
+        steps.append(DestroyComputeInstance(gpu, record))
+        if sharers := _list_sharers(record, observed.records):
+            names = ", ".join(f"{r.id} ({r.vm_name})" for r in sharers)
+            notes.append(f"its GPU instance stays: attachment {names} is in it, too")
+        else:
+            steps.append(DestroyGpuInstance(gpu, record))
         mode_steps, mode_notes = _mode_steps(observed, gpu)
         steps += mode_steps
         notes += mode_notes
@@ -111,6 +116,16 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
             "gpu": record.gpu and str(record.gpu),
         },
     )
+
+
+def _list_sharers(
+    record: AttachmentRecord, records: Sequence[AttachmentRecord]
+) -> list[AttachmentRecord]:
+    """The other attachments whose slices are in the same GPU instance."""
+    place = (record.gpu, record.placement)
+    return [
+        r for r in records if r.id != record.id and r.mig_part and (r.gpu, r.placement) == place
+    ]
 
 
 def plan_cleanup(vm: Vm, timeout_s: float = RELEASE_TIMEOUT_S) -> Plan[World]:
@@ -167,12 +182,14 @@ def leave_out(observed: DetachObserved) -> DetachObserved:
     heir = next((r for r in left if r.gpu == gone.gpu and r.mig_part), None)
     if heir is not None and gone.mig_mode_enabled:
         left = [r.with_mig(mode_enabled=True) if r is heir else r for r in left]
-    gpus = [
-        replace(gpu, instances=tuple(i for i in gpu.instances if i.placement != gone.placement))
-        if gpu.uuid == gone.gpu
-        else gpu
-        for gpu in observed.gpus
-    ]
+    gpus = list(observed.gpus)
+    if not _list_sharers(gone, observed.records):
+        gpus = [
+            replace(gpu, instances=tuple(i for i in gpu.instances if i.placement != gone.placement))
+            if gpu.uuid == gone.gpu
+            else gpu
+            for gpu in observed.gpus
+        ]
     return replace(observed, records=left, gpus=gpus)
 
 

@@ -64,7 +64,11 @@ class Interrupted:
 
 def list_interrupted(contents: Contents) -> list[Interrupted]:
     """The unfinished operations of a journal, oldest first."""
-    found = [_read(op, events, contents.torn) for op, events in contents.unfinished.items()]
+    found = [
+        interrupted
+        for op, events in contents.unfinished.items()
+        for interrupted in _read_all(op, events, contents.torn)
+    ]
     forgotten = {
         i.attachment for i in found if i.operation == "recover" and i.may_have("attachment.forget")
     }
@@ -72,30 +76,52 @@ def list_interrupted(contents: Contents) -> list[Interrupted]:
     return [replace(i, undone=True, record=None) if i.attachment in forgotten else i for i in found]
 
 
-def _read(op: str, events: Sequence[Event], torn: bool) -> Interrupted:
+def _read_all(op: str, events: Sequence[Event], torn: bool) -> list[Interrupted]:
+    """One for each attachment that the operation is about, the last first: one that made a GPU
+    instance for others comes after these.
+    """
+    result = events[0].data.get("result", {})
+    ids = result.get("attachments") or [result.get("attachment")]
+    return [_read(op, events, torn, id_, len(ids) > 1) for id_ in reversed(ids)]
+
+
+def _read(
+    op: str, events: Sequence[Event], torn: bool, attachment: str | None, of_several: bool
+) -> Interrupted:
     plan = events[0].data
-    kinds = [str(step["kind"]) for step in plan.get("steps", ())]
+    steps = plan.get("steps", ())
     begun = [int(e.data["step"]) for e in events if e.event == "intent"]
     last = max(begun, default=-1) + (1 if torn else 0)
-    result = plan.get("result", {})
     undos = [e.data.get("kind") for e in events if e.event == "undo"]
-    intents = frozenset(kinds[: last + 1])
+    # the marks come last of all: once there is one, all attachments are whole
+    intents = frozenset(
+        str(step["kind"])
+        for step in steps[: last + 1]
+        if not of_several
+        or step["kind"] == "attachment.mark"
+        or step["target"].get("of") == attachment
+    )
     forgotten = "attachment.record" in undos or "attachment.forget" in intents
     return Interrupted(
         op=op,
         operation=str(plan.get("operation")),
         subject=str(plan.get("subject")),
-        attachment=result.get("attachment"),
+        attachment=attachment,
         intents=intents,
         undone=bool(undos),
         late=events[-1].event == "late",
-        record=None if forgotten else _read_record(events),
+        record=None if forgotten else _read_record(events, attachment),
     )
 
 
-def _read_record(events: Sequence[Event]) -> AttachmentRecord | None:
+def _read_record(events: Sequence[Event], attachment: str | None) -> AttachmentRecord | None:
     """The record as it last was in the journal."""
-    last = next((e.data["record"] for e in reversed(events) if "record" in e.data), None)
+    found = (
+        e.data["record"] if "record" in e.data else e.data["records"].get(attachment)
+        for e in reversed(events)
+        if "record" in e.data or "records" in e.data
+    )
+    last = next(found, None)
     try:
         return None if last is None else decode_record(last)
     except ValueError:
@@ -111,16 +137,20 @@ def list_settled(contents: Contents) -> dict[str, bool]:
             begun[event.op] = event.data
         elif event.event == "end" and event.op in begun:
             plan = begun.pop(event.op)
-            exists = _exists_after(str(plan.get("operation")), event.data)
-            attachment = plan.get("result", {}).get("attachment")
-            if attachment and exists is not None:
-                settled[attachment] = exists
+            result = plan.get("result", {})
+            for attachment in result.get("attachments") or [result.get("attachment")]:
+                exists = _exists_after(str(plan.get("operation")), event.data, attachment)
+                if attachment and exists is not None:
+                    settled[attachment] = exists
     return settled
 
 
-def _exists_after(operation: str, end: Mapping[str, Any]) -> bool | None:
-    if "exists" in end:
-        return bool(end["exists"])
+def _exists_after(operation: str, end: Mapping[str, Any], attachment: str | None) -> bool | None:
+    exists = end.get("exists")
+    if isinstance(exists, list):
+        return attachment in exists
+    if exists is not None:
+        return bool(exists)
     outcome = end.get("outcome")
     if operation == "attach":
         return outcome == "done"
@@ -129,7 +159,7 @@ def _exists_after(operation: str, end: Mapping[str, Any]) -> bool | None:
 
 def choose_way(found: Interrupted, record: AttachmentRecord | None, late: Sequence[str]) -> Way:
     """What becomes of it; ``late`` are helper processes that still run."""
-    if late and (found.late or found.may_have("mig.gi.create")):
+    if late and (found.late or found.may_have("mig.gi.create") or found.may_have("mig.ci.create")):
         return Way.WAIT
     if found.operation == "attach":
         if record is None:
@@ -164,7 +194,14 @@ def plan_back(observed: DetachObserved, found: Interrupted) -> Plan[World]:
     if record.mig_mode_enabled and planned is not None and not planned.mig_mode_enabled:
         # handed over meanwhile by the attachment that had turned the mode on
         found = replace(found, intents=(found.intents or frozenset()) | {"mig.mode.enable"})
-    steps = [step for step in plan.steps if _is_its_own(step.kind, found, stranger)]
+    is_part = record.mig_part is not None and record.mig_part.compute is not None
+    steps = [
+        step
+        for step in plan.steps
+        if _is_its_own(step.kind, found, stranger)
+        # it may have made its part of an instance that is not its own; the step finds that by its place
+        or (is_part and step.kind == "mig.ci.destroy" and found.may_have("mig.ci.create"))
+    ]
     notes = (f"the instance at {record.placement} is not its own and stays",) if stranger else ()
     return _plan(record, tuple(steps), notes)
 

@@ -20,7 +20,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.mig.instances import destroy_instance, ensure_mig_mode, find_instance
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import GpuInstance, MigProfile, Placement
+from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, Placement
 from vgpumgr.model.slice import MigInstanceRef
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.plan.record import AttachmentRecord
@@ -189,14 +189,16 @@ class CreateGpuInstance:
 
 @dataclass(frozen=True)
 class CreateComputeInstance:
-    """Creates the compute instance, which makes the GPU instance a CUDA device; its UUID goes into
-    the record.
+    """Creates the compute instance, which makes its part of the GPU instance a CUDA device; its UUID
+    goes into the record.
     """
 
     gpu: Gpu
     profile: MigProfile
     placement: Placement
     slices: int
+    #: in the GPU instance, where that may have others; None: it is alone
+    compute: Placement | None = None
     kind: ClassVar[str] = "mig.ci.create"
 
     @property
@@ -211,32 +213,69 @@ class CreateComputeInstance:
 
     def describe(self) -> str:
         """For people."""
-        return f"create its compute instance ({self.slices} of {self.profile.slices} slices)"
+        size = f"{self.slices} of {self.profile.slices} slices"
+        if self.compute is None:
+            return f"create its compute instance ({size})"
+        return f"create a compute instance ({size}) in the GPU instance at {self.placement}"
 
     def do(self, world: World) -> None:
         """Creates it and remembers both ids and the UUID."""
-        instance = self._find(world)
+        instance = find_instance(world.nvml, self.gpu.uuid, self.profile, self.placement)
         if instance is None:
             raise NothingDoneError(ReadBackError("the GPU instance has disappeared"))
-        compute = world.nvml.create_compute_instance(self.gpu.uuid, instance.id, self.slices)
+        compute = world.nvml.create_compute_instance(
+            self.gpu.uuid, instance.id, self.slices, self.compute
+        )
         if compute.uuid is None:
             raise ReadBackError(f"the driver gave {self.profile.name} no UUID")
         ref = MigInstanceRef(instance.id, compute.id, self.placement, compute.uuid)
-        world.remember_mig(ref=ref)
+        world.remember_mig(ref=ref, gpu_instance_id=instance.id)
 
     def undo(self, world: World) -> None:
-        """Destroys all compute instances of ours."""
-        instance = self._find(world)
-        for compute in instance.compute_instances if instance else ():
+        """Destroys it, or all of ours where it is alone."""
+        instance = find_instance(world.nvml, self.gpu.uuid, self.profile, self.placement)
+        for compute in list_own_compute(world, instance, world.record):
             _destroy_compute(world, self.gpu, instance, compute.id)
 
     def observe(self, world: World) -> bool:
         """Whether the GPU instance has one."""
-        instance = self._find(world)
-        return instance is not None and bool(instance.compute_instances)
+        instance = find_instance(world.nvml, self.gpu.uuid, self.profile, self.placement)
+        return bool(list_own_compute(world, instance, world.record))
 
-    def _find(self, world: World) -> GpuInstance | None:
-        return find_instance(world.nvml, self.gpu.uuid, self.profile, self.placement)
+
+def list_sharers(world: World, record: AttachmentRecord) -> list[AttachmentRecord]:
+    """The other attachments whose slices are in the same GPU instance."""
+    return [
+        other
+        for other in world.store.list_attachments()
+        if other.id != record.id
+        and other.gpu == record.gpu
+        and other.placement is not None
+        and other.placement == record.placement
+    ]
+
+
+def list_own_compute(
+    world: World, instance: GpuInstance | None, record: AttachmentRecord
+) -> list[ComputeInstance]:
+    """The compute instances of an attachment in its GPU instance: its own, and where it is alone,
+    all.
+    """
+    part = record.mig_part
+    if instance is None or part is None:
+        return []
+    sharers = list_sharers(world, record)
+    if part.compute is None and not sharers:
+        return list(instance.compute_instances)
+    if part.ref is not None:
+        return [c for c in instance.compute_instances if c.uuid == part.ref.uuid]
+    # interrupted before its UUID was known: the one at its place that is nobody else's
+    others = {other.mig.uuid for other in sharers if other.mig}
+    return [
+        c
+        for c in instance.compute_instances
+        if c.uuid not in others and c.placement in (None, part.compute)
+    ]
 
 
 def find_recorded_instance(nvml: Nvml, record: AttachmentRecord) -> GpuInstance | None:
@@ -262,7 +301,7 @@ def find_recorded_instance(nvml: Nvml, record: AttachmentRecord) -> GpuInstance 
 
 @dataclass(frozen=True)
 class DestroyComputeInstance:
-    """Destroys the compute instances of an attachment's GPU instance."""
+    """Destroys the compute instance of an attachment; those of others in the same GPU instance stay."""
 
     gpu: Gpu
     record: AttachmentRecord
@@ -282,7 +321,7 @@ class DestroyComputeInstance:
     def do(self, world: World) -> None:
         """Destroys them, after the worker has let go."""
         instance = find_recorded_instance(world.nvml, self.record)
-        for compute in instance.compute_instances if instance else ():
+        for compute in list_own_compute(world, instance, self.record):
             _destroy_compute(world, self.gpu, instance, compute.id)
 
     def undo(self, world: World) -> None:
@@ -291,12 +330,12 @@ class DestroyComputeInstance:
     def observe(self, world: World) -> bool:
         """Whether they are gone."""
         instance = find_recorded_instance(world.nvml, self.record)
-        return instance is None or not instance.compute_instances
+        return not list_own_compute(world, instance, self.record)
 
 
 @dataclass(frozen=True)
 class DestroyGpuInstance:
-    """Destroys the GPU instance of an attachment."""
+    """Destroys the GPU instance of an attachment, unless others are in it."""
 
     gpu: Gpu
     record: AttachmentRecord
@@ -323,7 +362,7 @@ class DestroyGpuInstance:
     def do(self, world: World) -> None:
         """Destroys it; what is no longer ours is left alone."""
         instance = find_recorded_instance(world.nvml, self.record)
-        if instance is not None:
+        if instance is not None and not list_sharers(world, self.record):
             until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
 
     def undo(self, world: World) -> None:
@@ -331,7 +370,8 @@ class DestroyGpuInstance:
 
     def observe(self, world: World) -> bool:
         """Whether it is gone."""
-        return find_recorded_instance(world.nvml, self.record) is None
+        gone = find_recorded_instance(world.nvml, self.record) is None
+        return gone or bool(list_sharers(world, self.record))
 
 
 def _destroy_compute(world: World, gpu: Gpu, instance: GpuInstance | None, compute_id: int) -> None:

@@ -38,6 +38,8 @@ class World:
     clock: Clock
     #: the attachment that is changed; None only while devices that nobody remembers are removed
     maybe_record: AttachmentRecord | None = None
+    #: the other attachments of the same operation, by their ids
+    others: dict[str, AttachmentRecord] = field(default_factory=dict)
     #: what the user should know afterwards
     notes: list[str] = field(default_factory=list)
     #: whether the guest's agent answered during this operation
@@ -52,8 +54,22 @@ class World:
         return self.maybe_record
 
     def facts(self) -> Mapping[str, object]:
-        """What the journal keeps of the attachment, should the state file be lost."""
-        return {"record": encode(self.maybe_record)} if self.maybe_record else {}
+        """What the journal keeps of the attachments, should the state file be lost."""
+        if self.maybe_record is None:
+            return {}
+        if not self.others:
+            return {"record": encode(self.maybe_record)}
+        return {"records": {record.id: encode(record) for record in self.list_records()}}
+
+    def list_records(self) -> list[AttachmentRecord]:
+        """All attachments of the operation, by number."""
+        return sorted((self.record, *self.others.values()), key=lambda record: record.number)
+
+    def turn_to(self, attachment: str) -> None:
+        """Makes another attachment of the operation the one that is changed."""
+        if self.record.id != attachment:
+            self.others[self.record.id] = self.record
+            self.maybe_record = self.others.pop(attachment)
 
     def remember_mig(self, **changes: Any) -> None:
         """Changes the MIG part of the attachment's record, in memory and on disk."""

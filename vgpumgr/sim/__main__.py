@@ -6,17 +6,19 @@ import argparse
 import json
 import shlex
 import sys
+from pathlib import Path
 
 from vgpumgr.cli.report import format_error
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.sim import lifecycle, machine
+from vgpumgr.sim.generate import machine_text
 
 SCHEMA = "vgpumgr/v1"
 
 
 def start(options: argparse.Namespace) -> None:
     """``sim start``."""
-    directory, snapshot = lifecycle.start(options.name, options.libvirt)
+    directory, snapshot = lifecycle.start(options.name, options.libvirt, options.file)
     if options.output == "json":
         document = {"schema": SCHEMA, "name": options.name, "directory": str(directory)}
         print(json.dumps(document | {"behaves": snapshot is None}, indent=2))
@@ -73,6 +75,16 @@ def env(options: argparse.Namespace) -> None:
         print(f"export {key}={shlex.quote(value)}")
 
 
+def tell(options: argparse.Namespace) -> None:
+    """``sim tell``: a line for the machine's ``/.sim``."""
+    lifecycle.tell(options.name, options.what, " ".join(options.words))
+
+
+def generate(options: argparse.Namespace) -> None:
+    """A data file for ``sim start --file``."""
+    print(machine_text(options.gpus, options.vfs, options.board, options.vgpu), end="")
+
+
 def serve(options: argparse.Namespace) -> None:
     """The process behind a machine's ``/sys``."""
     lifecycle.serve(options.name)
@@ -96,7 +108,19 @@ def build_parser() -> argparse.ArgumentParser:
         verb.set_defaults(run=function)
         if function is start:
             verb.add_argument("--libvirt")
+            verb.add_argument("--file", type=Path)
             verb.add_argument("-o", dest="output")
+    telling = verbs.add_parser("tell")
+    telling.add_argument("name")
+    telling.add_argument("what")
+    telling.add_argument("words", nargs="*")
+    telling.set_defaults(run=tell)
+    generating = verbs.add_parser("generate")
+    generating.add_argument("--gpus", type=int, default=16)
+    generating.add_argument("--vfs", type=int, default=32)
+    generating.add_argument("--board", default="RTX-PRO-6000-SE")
+    generating.add_argument("--vgpu", default="mdev")
+    generating.set_defaults(run=generate)
     listing = verbs.add_parser("list")
     listing.add_argument("-o", dest="output")
     listing.set_defaults(run=show_list)

@@ -32,7 +32,7 @@ class AmdTree:
         """The GPU's attributes while amdgpu has it."""
         if state.function.address != Address.parse(self._pci.address) or state.driver != "amdgpu":
             return
-        entries = root.make(path).entries
+        entries = root.make(path).own
         entries["current_compute_partition"] = File(text(lambda: self._current), self._switch)
         entries["available_compute_partition"] = constant(", ".join(self._pci.partitions))
         entries["current_memory_partition"] = constant("NPS1")

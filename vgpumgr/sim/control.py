@@ -27,7 +27,15 @@ _SRIOV_MANAGE = (Path(__file__).parent / "data/sriov-manage").read_bytes()
 class ControlTree:
     """The machine's ``/.sim``, and NVIDIA's tool where there are GPUs for it."""
 
-    def __init__(self, bus: PciBus, faults: WriteFaults, host: VgpuHost | None) -> None:
+    def __init__(
+        self,
+        bus: PciBus,
+        faults: WriteFaults,
+        host: VgpuHost | None,
+        lost: Callable[[Address], None],
+    ) -> None:
+        """``lost`` is told of functions that fall off the bus."""
+        self._lost = lost
         self._bus = bus
         self._faults = faults
         self._host = host
@@ -51,7 +59,7 @@ class ControlTree:
         files["fault"] = File(
             lambda: str(self._faults).encode(), self._obeying(self._faults.command)
         )
-        root.make(".sim").entries.update(files)
+        root.make(".sim").own.update(files)
         if self._host is not None:
             tool = File(lambda: _SRIOV_MANAGE, program=True)
             root.add("usr/lib/nvidia/sriov-manage", tool)
@@ -84,13 +92,15 @@ class ControlTree:
         """The vGPU with this UUID, or on this VF."""
         if self._host is None:
             return None
-        for vgpu in self._host.state.list():
+        for vgpu in self._host.all_vgpus():
             if (ghosts or not vgpu.removed) and key in (vgpu.uuid, self._host.vf_address(vgpu)):
                 return vgpu
         return None
 
     def _gone(self, line: str) -> None:
-        self._bus.lose(parse_address(line.encode()))
+        address = parse_address(line.encode())
+        self._bus.lose(address)
+        self._lost(address)
 
     def _driver(self, line: str) -> None:
         name = line.removeprefix("-")

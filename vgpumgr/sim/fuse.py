@@ -27,6 +27,7 @@ PAGE = 4096
 
 T = TypeVar("T")
 _NAP_S = 0.02
+_REMEMBERED_S = 3600
 
 
 class MachineOperations:
@@ -199,8 +200,10 @@ def serve(tree: MachineTree, mountpoint: Path, faults: WriteFaults, sleepers: Sl
         direct_io=True,
         allow_other=os.geteuid() == 0,
         fsname="vgpumgr-sim",
+        # The kernel may remember that a name was there: whatever is done with it comes to us all the same, and is
+        # refused with ENOENT once it is gone. So a path of ten directories is not ten requests.
         attr_timeout=0,
-        entry_timeout=0,
+        entry_timeout=_REMEMBERED_S,
         negative_timeout=0,
     )
 

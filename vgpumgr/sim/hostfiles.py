@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from vgpumgr.sim.amdtree import AmdTree
 from vgpumgr.sim.control import ControlTree
 from vgpumgr.sim.inteltree import IntelTree
+from vgpumgr.sim.machine import set_gpu_field
 from vgpumgr.sim.machine_model import Gpu, Machine
 from vgpumgr.sim.mdevtree import MdevTree
-from vgpumgr.sim.pcibus import PciBus
+from vgpumgr.sim.pcibus import Address, PciBus, State
 from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import MachineTree, Part
 from vgpumgr.sim.usestree import UsesTree
@@ -28,12 +30,14 @@ def build_tree(
     """The files of a machine that has just booted and runs in this directory."""
     cpus = {gpu.place.numa_node: gpu.place.cpus for gpu in machine.gpus}
     bus = PciBus.of(machine.functions())
+    state = VgpuState(directory)
+    watch_driver(machine, bus, state)
     host = None
     if machine.data.vgpu is not None:
-        host = VgpuHost(machine, bus, VgpuState(directory))
+        host = VgpuHost(machine, bus, state)
     mdev = machine.data.vgpu == "mdev"
     parts: list[Part] = [
-        ControlTree(bus, faults, host),
+        ControlTree(bus, faults, host, lambda address: lose_gpu(machine, directory, address)),
         VfioTree(bus, host, mdev=mdev),
         sleepers,
         UsesTree(machine, bus),
@@ -44,6 +48,32 @@ def build_tree(
         parts.append(MdevTree(host) if mdev else VendorTree(host))
     proc = {**proc_files(machine), "sys/kernel/random/boot_id": boot_id}
     return MachineTree(bus, proc, cpus, parts, sys_files(machine))
+
+
+def watch_driver(machine: Machine, bus: PciBus, state: VgpuState) -> None:
+    """NVML and CUDA know the GPUs that NVIDIA's driver has; it leaves none that somebody computes on."""
+    gpus = {Address.parse(gpu.place.address): gpu.index for gpu in machine.gpus}
+
+    def users(function: State) -> Callable[[], bool]:
+        gpu = gpus.get(function.function.address)
+        if gpu is None or function.driver != "nvidia":
+            return lambda: False
+        return lambda: state.clients(gpu) > 0
+
+    def tell(function: State) -> None:
+        gpu = gpus.get(function.function.address)
+        if gpu is not None:
+            state.detach(gpu, function.driver != "nvidia")
+
+    bus.users.append(users)
+    bus.after_driver.append(tell)
+
+
+def lose_gpu(machine: Machine, directory: Path, address: Address) -> None:
+    """NVML and CUDA find the GPU lost, if it is one of theirs."""
+    for gpu in machine.gpus:
+        if Address.parse(gpu.place.address) == address:
+            set_gpu_field(directory, gpu.index, "lost", 1)
 
 
 def sys_files(machine: Machine) -> dict[str, str]:

@@ -72,13 +72,13 @@ class IntelTree:
             files = {name: self._file(number, name) for name in mine}
             writable = (lambda data: self._set_priority(data)) if not number else None
             files["sched_priority"] = File(lambda: self._read_priority(), writable)
-            root.make(f"{here}/profile").entries.update(files)
+            root.make(f"{here}/profile").own.update(files)
             if number:
                 root.add(f"{here}/stop", File(None, lambda data: _only_one(data)))
             self._add_device(root, here, number)
         bulk: dict[str, Node] = {name: File(None, self._bulk(name)) for name in names}
         bulk["sched_priority"] = File(None, lambda data: self._set_priority(data))
-        root.make(f"{base}/.bulk_profile").entries.update(bulk)
+        root.make(f"{base}/.bulk_profile").own.update(bulk)
 
     def _add_i915(self, root: Directory, path: str) -> None:
         card = self._pci.uses.drm if self._pci.uses and self._pci.uses.drm else "card0"
@@ -91,7 +91,7 @@ class IntelTree:
             for gt in gts:
                 mine = [*_TIMES, *(names if number else ())]
                 files = {name: self._file(number, name, gt) for name in mine}
-                root.make(f"{here}/{gt}").entries.update(files)
+                root.make(f"{here}/{gt}").own.update(files)
             self._add_device(root, here, number)
         auto = text(lambda: int(not any(self._values.values())))
         root.add(f"{base}/pf/auto_provisioning", File(auto, lambda data: self._set_auto(data)))

@@ -33,12 +33,16 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 
 
-def start(name: str, libvirt_uri: str | None = None) -> tuple[Path, str | None]:
-    """Start a machine. Returns its directory, and why its ``/sys`` only is a snapshot (None: it behaves).
+def start(
+    name: str, libvirt_uri: str | None = None, data_file: Path | None = None
+) -> tuple[Path, str | None]:
+    """Start a machine, of the known ones or of a data file.
+
+    Returns its directory, and why its ``/sys`` only is a snapshot (None: it behaves).
 
     Raises SimulatorError and its kin; nothing is left behind then.
     """
-    directory = create_machine(name)
+    directory = create_machine(name, data_file)
     try:
         write_env(name, directory, libvirt_uri)
         without_fuse = boot_file_system(name, directory)
@@ -116,6 +120,26 @@ def stop(name: str) -> int:
     end_process(directory / "fuse.pid")
     destroy_machine(name)
     return channels
+
+
+def tell(name: str, what: str, line: str) -> None:
+    """Ask a running machine for something that happens to it: a line for a file of ``control``.
+
+    Raises MachineNotFoundError, or SimulatorError where the machine refuses.
+    """
+    running_machine(name)
+    path = machine_directory(name) / "root/.sim" / what
+    try:
+        # one write, which is one request; O_TRUNC would be another call
+        descriptor = os.open(path, os.O_WRONLY)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+    except OSError as err:
+        raise SimulatorError(
+            f"{name} cannot do that: {what} {line}", cause=f"write {path}: {err.strerror}"
+        ) from err
 
 
 def reboot(name: str) -> None:

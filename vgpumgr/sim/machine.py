@@ -170,6 +170,11 @@ def boot_state(directory: Path) -> None:
     _run_tool("boot", directory)
 
 
+def set_gpu_field(directory: Path, gpu: int, field: str, value: int) -> None:
+    """Change a field of a GPU of a running machine from outside. Raises SimulatorError."""
+    _run_tool("set", directory, str(gpu), field, str(value))
+
+
 def list_clients(directory: Path) -> list[int]:
     """The processes that compute on the machine. Raises SimulatorError."""
     lines = _run_tool("show", directory).splitlines()

@@ -11,16 +11,28 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable
 
 from vgpumgr.sim.pcibus import VFIO_WAIT, Asleep, State, refuse
-from vgpumgr.sim.tree import Directory, File, Node, constant, device_path, parse_int, text
+from vgpumgr.sim.tree import (
+    Directory,
+    File,
+    Node,
+    constant,
+    device_path,
+    link_from,
+    parse_int,
+    text,
+)
 from vgpumgr.sim.vgpu_model import VgpuType
 from vgpumgr.sim.vgpuhost import Parent, VgpuHost
 from vgpumgr.sim.vgpus import Vgpu
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\n?")
 _FIRST_GROUP = 1000
+_DEVICES = "sys/bus/mdev/devices"
 _DRIVER = "sys/bus/mdev/drivers/vfio_mdev"
+_GROUPS = "sys/kernel/iommu_groups"
 
 
 class MdevTree:
@@ -30,29 +42,43 @@ class MdevTree:
         self._host = host
 
     def generation(self) -> int:
-        """Rises when devices come or go."""
-        return self._host.generation()
+        """Never changes: devices come and go in overlays."""
+        return 0
 
     def add(self, root: Directory) -> None:
-        """The classes and the bus; a device of its own below its parent."""
+        """The class and the bus; the devices themselves stand below their parents."""
         root.make("sys/class/mdev_bus")
-        root.make("sys/bus/mdev/devices")
-        root.make(_DRIVER)
         for parent in self._host.parents():
             path = device_path(parent.address)
             root.link(f"sys/class/mdev_bus/{parent.address}", path)
-        for vgpu, parent in self._devices():
-            path = f"{device_path(parent.address)}/{vgpu.uuid}"
-            root.link(f"sys/bus/mdev/devices/{vgpu.uuid}", path)
-            root.link(f"{_DRIVER}/{vgpu.uuid}", path)
-            group = group_of(vgpu)
-            root.link(f"sys/kernel/iommu_groups/{group}/devices/{vgpu.uuid}", path)
+        for bus in (_DEVICES, _DRIVER):
+            self._overlay(root.make(bus), self._linking(bus))
+        self._overlay(root.make(_GROUPS), self._groups)
 
-    def _devices(self) -> list[tuple[Vgpu, Parent]]:
-        parents = {(p.gpu.index, p.vf): p for p in self._host.parents()}
+    def _overlay(self, directory: Directory, nodes: Callable[[], dict[str, Node]]) -> None:
+        directory.overlay(self._host.generation, nodes)
+
+    def _linking(self, base: str) -> Callable[[], dict[str, Node]]:
+        return lambda: {
+            vgpu.uuid: link_from(f"{base}/{vgpu.uuid}", path) for vgpu, path in self._devices()
+        }
+
+    def _groups(self) -> dict[str, Node]:
+        groups: dict[str, Node] = {}
+        for vgpu, path in self._devices():
+            base = f"{_GROUPS}/{group_of(vgpu)}"
+            group = groups[str(group_of(vgpu))] = Directory()
+            link = link_from(f"{base}/devices/{vgpu.uuid}", path)
+            group.make("devices").own[vgpu.uuid] = link
+            group.own["type"] = constant("DMA")
+        return groups
+
+    def _devices(self) -> list[tuple[Vgpu, str]]:
+        """All devices with the paths that they stand at."""
+        parents = {(p.gpu.index, p.vf): device_path(p.address) for p in self._host.parents()}
         return [
-            (vgpu, parents[vgpu.gpu, vgpu.vf])
-            for vgpu in self._host.state.list()
+            (vgpu, f"{parents[vgpu.gpu, vgpu.vf]}/{vgpu.uuid}")
+            for vgpu in self._host.all_vgpus()
             if not vgpu.removed and (vgpu.gpu, vgpu.vf) in parents
         ]
 
@@ -61,22 +87,39 @@ class MdevTree:
         parent = self._host.parent(state)
         if parent is None:
             return
+        types = root.make(f"{path}/mdev_supported_types").own
         for kind in parent.types:
-            self._add_type(root, f"{path}/mdev_supported_types/nvidia-{kind.id}", parent, kind)
-        for vgpu in self._host.vgpus(parent):
-            self._add_device(root, path, parent, vgpu)
+            types[f"nvidia-{kind.id}"] = self._type_directory(path, parent, kind)
 
-    def _add_type(self, root: Directory, path: str, parent: Parent, kind: VgpuType) -> None:
-        available = text(lambda: self._host.state.available(parent.gpu.index, parent.vf, kind.id))
-        files: dict[str, Node] = {
+        def devices() -> dict[str, Node]:
+            vgpus = self._host.vgpus(parent)
+            return {v.uuid: self._device_directory(path, parent, v) for v in vgpus}
+
+        self._overlay(root.make(path), devices)
+
+    def _type_directory(self, path: str, parent: Parent, kind: VgpuType) -> Directory:
+        """Filled when somebody looks: a large host has 30,000 of them."""
+
+        def fill(directory: Directory) -> None:
+            directory.own.update(self._type_files(parent, kind))
+            self._overlay(directory.make("devices"), devices)
+
+        def devices() -> dict[str, Node]:
+            here = f"{path}/mdev_supported_types/nvidia-{kind.id}/devices"
+            of_kind = [v for v in self._host.vgpus(parent) if self._host.type_of(v, parent) is kind]
+            return {v.uuid: link_from(f"{here}/{v.uuid}", f"{path}/{v.uuid}") for v in of_kind}
+
+        return Directory(fill)
+
+    def _type_files(self, parent: Parent, kind: VgpuType) -> dict[str, Node]:
+        state, gpu = self._host.state, parent.gpu.index
+        return {
             "name": constant(kind.name),
             "description": constant(kind.description),
             "device_api": constant("vfio-pci"),
-            "available_instances": File(available),
+            "available_instances": File(text(lambda: state.available(gpu, parent.vf, kind.id))),
             "create": File(None, lambda data: self._create(parent, kind, data)),
         }
-        root.make(path).entries.update(files)
-        root.make(f"{path}/devices")
 
     def _create(self, parent: Parent, kind: VgpuType, data: bytes) -> None:
         uuid = data.decode("ascii", "replace")
@@ -87,28 +130,36 @@ class MdevTree:
         except OSError as err:
             raise refuse(errno.ENOSPC if err.errno == errno.EBUSY else err.errno or 0) from None
 
-    def _add_device(self, root: Directory, parent_path: str, parent: Parent, vgpu: Vgpu) -> None:
+    def _device_directory(self, parent_path: str, parent: Parent, vgpu: Vgpu) -> Directory:
+        return Directory(lambda d: d.own.update(self._device_files(parent_path, parent, vgpu)))
+
+    def _device_files(self, parent_path: str, parent: Parent, vgpu: Vgpu) -> dict[str, Node]:
         path = f"{parent_path}/{vgpu.uuid}"
         kind = f"{parent_path}/mdev_supported_types/nvidia-{self._host.type_of(vgpu, parent).id}"
-        root.link(f"{path}/mdev_type", kind)
-        root.link(f"{kind}/devices/{vgpu.uuid}", path)
-        root.link(f"{path}/driver", _DRIVER)
-        root.link(f"{path}/subsystem", "sys/bus/mdev")
-        root.link(f"{path}/iommu_group", f"sys/kernel/iommu_groups/{group_of(vgpu)}")
-        root.add(f"{path}/uevent", constant("DRIVER=vfio_mdev\nMODALIAS=mdev:c4dbb8fe"))
-        root.add(f"{path}/remove", File(None, lambda data: self._remove(vgpu, data)))
-        files: dict[str, Node] = {
-            "vgpu_params": File(
-                text(lambda: self._now(vgpu).params),
-                lambda data: self._host.set_params(vgpu, data),
-            ),
-            "vm_name": File(text(lambda: self._now(vgpu).vm)),
-            "placement_id": File(
-                text(lambda: self._now(vgpu).placement),
-                lambda data: self._host.state.set_placement(vgpu.id, parse_int(data)),
-            ),
+        links = {
+            "mdev_type": kind,
+            "driver": _DRIVER,
+            "subsystem": "sys/bus/mdev",
+            "iommu_group": f"{_GROUPS}/{group_of(vgpu)}",
         }
-        root.make(f"{path}/nvidia").entries.update(files)
+        nodes: dict[str, Node] = {n: link_from(f"{path}/{n}", to) for n, to in links.items()}
+        return nodes | {
+            "uevent": constant("DRIVER=vfio_mdev\nMODALIAS=mdev:c4dbb8fe"),
+            "remove": File(None, lambda data: self._remove(vgpu, data)),
+            "nvidia": self._vendor_directory(vgpu),
+        }
+
+    def _vendor_directory(self, vgpu: Vgpu) -> Directory:
+        directory = Directory()
+        directory.own["vgpu_params"] = File(
+            text(lambda: self._now(vgpu).params), lambda data: self._host.set_params(vgpu, data)
+        )
+        directory.own["vm_name"] = File(text(lambda: self._now(vgpu).vm))
+        directory.own["placement_id"] = File(
+            text(lambda: self._now(vgpu).placement),
+            lambda data: self._host.state.set_placement(vgpu.id, parse_int(data)),
+        )
+        return directory
 
     def _now(self, vgpu: Vgpu) -> Vgpu:
         now = self._host.state.get(vgpu.id)

@@ -143,8 +143,12 @@ class PciBus:
     """Asked before the VFs of a function come (their number) or go (0); may refuse with OSError."""
     removed: dict[Address, Function] = field(default_factory=dict)
     """Hot-unplugged functions, which a rescan brings back."""
-    stalled: int = 0
-    """Hot-unplugs that wait for a holder: global operations of the PCI core wait for them."""
+    stalled: bool = False
+    """A hot-unplug waits for a holder: global operations of the PCI core wait for it."""
+    users: list[Callable[[State], Callable[[], bool]]] = field(default_factory=list)
+    """Asked when a driver is to leave a function; each answers with what tells whether it still is in use."""
+    after_driver: list[Callable[[State], None]] = field(default_factory=list)
+    """Told when a function has another driver, or none."""
 
     @classmethod
     def of(cls, functions: list[Function]) -> PciBus:
@@ -206,8 +210,16 @@ class PciBus:
             raise refuse(errno.EINVAL)  # its own driver is the VFIO provider
         if state.driver is not None or not self.accepts(driver, state):
             raise refuse(errno.ENODEV)
+        self._take(state, driver)
+
+    def _take(self, state: State, driver: str) -> None:
         state.driver = driver
         self.generation += 1
+        self._tell_driver(state)
+
+    def _tell_driver(self, state: State) -> None:
+        for tell in self.after_driver:
+            tell(state)
 
     def unbind(self, driver: str, address: Address) -> None:
         """``/sys/bus/pci/drivers/DRIVER/unbind``; takes the function's VFs away with the driver."""
@@ -217,33 +229,43 @@ class PciBus:
         if state.numvfs:
             self._ask_before_vfs(address, 0)
         self._remove_vfs(state)
-        state.driver = None
-        self.generation += 1
-        if state.holder is not None:
-            state.leaving = True
-            raise Asleep(lambda: state.holder is None, lambda: self._left(state), where=VFIO_WAIT)
+        self._let_go(state, lambda: self._tell_driver(state))
 
-    def _left(self, state: State) -> None:
-        state.leaving = False
+    def _let_go(self, state: State, then: Callable[[], None]) -> None:
+        """The driver leaves the function, once nobody uses it any more; the driver link is gone at once."""
+        free = self._waits(state)
+        state.driver = None
+        state.leaving = True
         self.generation += 1
+
+        def left() -> None:
+            state.leaving = False
+            self.generation += 1
+            then()
+
+        if not free():
+            raise Asleep(free, left, where=VFIO_WAIT)
+        left()
+
+    def _waits(self, state: State) -> Callable[[], bool]:
+        users = [ask(state) for ask in self.users]
+        return lambda: state.holder is None and not any(used() for used in users)
 
     def remove(self, address: Address) -> None:
         """``/sys/bus/pci/devices/ADDRESS/remove``: hot-unplug. While a VM holds it the whole PCI core waits."""
         state = self.state(address)
+        self.wait_for(state)
         self.wait_for_core()
-        if state.holder is not None:
-            self.stalled += 1
-            raise Asleep(
-                lambda: state.holder is None, lambda: self._unplug(state, 1), where=VFIO_WAIT
-            )
-        self._unplug(state, 0)
-
-    def _unplug(self, state: State, stalled: int) -> None:
-        self.stalled -= stalled
-        address = state.function.address
         if state.numvfs:
             self._ask_before_vfs(address, 0)
         self._remove_vfs(state)
+        self.stalled = True
+        self._let_go(state, lambda: self._unplug(state))
+
+    def _unplug(self, state: State) -> None:
+        self.stalled = False
+        address = state.function.address
+        self._tell_driver(state)
         del self.states[address]
         self.removed[address] = state.function
         self.generation += 1
@@ -261,7 +283,8 @@ class PciBus:
         self.wait_for_core()
         for function in self.removed.values():
             if function.physfn is None:
-                self.states[function.address] = State(function, function.driver)
+                state = self.states[function.address] = State(function, function.driver)
+                self._tell_driver(state)
         self.removed.clear()
         self.generation += 1
 
@@ -275,8 +298,7 @@ class PciBus:
             return
         for driver in sorted(self.drivers):
             if self.accepts(driver, state):
-                state.driver = driver
-                self.generation += 1
+                self._take(state, driver)
                 return
 
     def override(self, address: Address, driver: str) -> None:

@@ -48,25 +48,45 @@ class Link:
 class Directory:
     """Named nodes. ``fill`` makes them when somebody first looks: most directories of a large machine nobody reads."""
 
-    __slots__ = ("_entries", "_fill")
+    __slots__ = ("_fill", "_mixed", "_overlay", "_own", "_seen", "_version")
 
     def __init__(self, fill: Callable[[Directory], None] | None = None) -> None:
-        self._entries: dict[str, Node] = {}
+        self._own: dict[str, Node] = {}
         self._fill = fill
+        self._overlay: Callable[[], dict[str, Node]] | None = None
+        self._version: Callable[[], int] = int
+        self._seen = -1
+        self._mixed: dict[str, Node] = {}
 
     @property
-    def entries(self) -> dict[str, Node]:
-        """The nodes by name."""
+    def own(self) -> dict[str, Node]:
+        """The nodes that stay, to be changed by whoever builds the tree."""
         if self._fill is not None:
             fill, self._fill = self._fill, None
             fill(self)
-        return self._entries
+        return self._own
+
+    @property
+    def entries(self) -> dict[str, Node]:
+        """All nodes by name, as they are now."""
+        own = self.own
+        if self._overlay is None:
+            return own
+        version = self._version()
+        if version != self._seen:
+            self._mixed = own | self._overlay()
+            self._seen = version
+        return self._mixed
+
+    def overlay(self, version: Callable[[], int], nodes: Callable[[], dict[str, Node]]) -> None:
+        """Nodes beside its own that come and go: made anew when the version has changed."""
+        self._version, self._overlay = version, nodes
 
     def make(self, path: str) -> Directory:
         """The directory at ``path`` below this one, made where it is missing."""
         here = self
         for name in path.strip("/").split("/"):
-            child = here.entries.setdefault(name, Directory())
+            child = here.own.setdefault(name, Directory())
             assert isinstance(child, Directory), path
             here = child
         return here
@@ -74,14 +94,19 @@ class Directory:
     def add(self, path: str, node: Node) -> None:
         """Put a node at ``path`` below this directory."""
         head, _, name = path.strip("/").rpartition("/")
-        (self.make(head) if head else self).entries[name] = node
+        (self.make(head) if head else self).own[name] = node
 
     def link(self, path: str, to: str) -> None:
         """Put a link at ``path`` to the node at ``to``, both from this directory's root."""
-        self.add(path, Link("../" * path.strip("/").count("/") + to.strip("/")))
+        self.add(path, link_from(path, to))
 
 
 Node = File | Link | Directory
+
+
+def link_from(path: str, to: str) -> Link:
+    """A link that stands at ``path`` and leads to ``to``, both from the root."""
+    return Link("../" * path.strip("/").count("/") + to.strip("/"))
 
 
 def text(value: Callable[[], object]) -> Read:
@@ -192,8 +217,8 @@ class MachineTree:
         root.add("sys/bus/pci/rescan", rescan)
         for driver in sorted(bus.drivers):
             directory = root.make(f"sys/bus/pci/drivers/{driver}")
-            directory.entries["bind"] = File(None, self._binder(driver))
-            directory.entries["unbind"] = File(None, self._unbinder(driver))
+            directory.own["bind"] = File(None, self._binder(driver))
+            directory.own["unbind"] = File(None, self._unbinder(driver))
 
     def _binder(self, driver: str) -> Write:
         return lambda data: self._bus.bind(driver, parse_address(data))
@@ -215,7 +240,7 @@ class MachineTree:
     def _fill_function(self, root: Directory, path: str, state: State) -> None:
         function = state.function
         directory = root.make(path)
-        directory.entries.update(self._identity(state))
+        directory.own.update(self._identity(state))
         root.link(f"{path}/subsystem", "sys/bus/pci")
         if state.driver is not None:
             root.link(f"{path}/driver", f"sys/bus/pci/drivers/{state.driver}")
@@ -286,7 +311,7 @@ class MachineTree:
                 lambda data: bus.set_autoprobe(address, bool(parse_int(data))),
             ),
         }
-        root.make(path).entries.update(files)
+        root.make(path).own.update(files)
         for index in range(state.numvfs):
             root.link(f"{path}/virtfn{index}", device_path(bus.vf_address(state.function, index)))
 

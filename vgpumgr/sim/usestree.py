@@ -81,7 +81,7 @@ class UsesTree:
             return
         if uses.net:
             flags = constant(_IFF_UP_BROADCAST_RUNNING_MULTICAST)
-            root.make(f"{path}/net/{uses.net}").entries.update(
+            root.make(f"{path}/net/{uses.net}").own.update(
                 {"flags": flags, "operstate": constant("up")}
             )
         if uses.disk:

@@ -26,8 +26,8 @@ class VendorTree:
         self._host = host
 
     def generation(self) -> int:
-        """Rises when vGPUs come or go."""
-        return self._host.generation()
+        """Never changes: what there is of a VF is read when it is read."""
+        return 0
 
     def add(self, root: Directory) -> None:
         """Nothing: all of it is below the VFs."""
@@ -53,7 +53,7 @@ class VendorTree:
             ),
             "vm_name": File(text(lambda: self._need(parent).vm)),
         }
-        root.make(f"{path}/nvidia").entries.update(files)
+        root.make(f"{path}/nvidia").own.update(files)
 
     def _vgpu(self, parent: Parent) -> Vgpu | None:
         return next(iter(self._host.vgpus(parent)), None)

@@ -16,9 +16,12 @@ from pathlib import Path
 
 from vgpumgr.sim.mdevtree import group_of
 from vgpumgr.sim.pcibus import Address, PciBus, State, refuse
-from vgpumgr.sim.tree import Directory, File
+from vgpumgr.sim.tree import Directory, File, Node
 from vgpumgr.sim.vgpuhost import VgpuHost
 from vgpumgr.sim.vgpus import Vgpu
+
+Opener = Callable[[int], Callable[[], None]]
+"""Takes the process that opens; gives what closes."""
 
 _GUEST = re.compile(r"(?:^|,)guest=([^,]+)")
 _BRIDGE = 0x0604
@@ -34,19 +37,28 @@ class VfioTree:
         self._mdev = mdev
 
     def generation(self) -> int:
-        """Rises when vGPUs come or go; of functions the bus tells."""
-        return self._host.generation() if self._host else 0
+        """Never changes: of functions the bus tells, mediated devices are an overlay."""
+        return 0
 
     def add(self, root: Directory) -> None:
         """``/dev/vfio``."""
-        root.add("dev/vfio/vfio", _node(lambda _pid: lambda: None))
-        for number in self._groups():
-            root.add(f"dev/vfio/{number}", _node(self._opener(number)))
+        directory = root.make("dev/vfio")
+        directory.own["vfio"] = _node(lambda _pid: lambda: None)
         for state in self._bus.states.values():
             if self._is_vfio(state):
-                address = state.function.address
-                name = f"dev/vfio/devices/vfio{vfio_number(address)}"
-                root.add(name, _node(self._device_opener(address)))
+                function = state.function
+                name = f"devices/vfio{vfio_number(function.address)}"
+                directory.add(name, _node(self._device_opener(function.address)))
+                if function.iommu_group is not None:
+                    number = function.iommu_group
+                    directory.own[str(number)] = _node(self._group_opener(number))
+        if self._host is not None and self._mdev:
+            directory.overlay(self._host.generation, self._mdev_nodes)
+
+    def _mdev_nodes(self) -> dict[str, Node]:
+        assert self._host is not None
+        vgpus = [vgpu for vgpu in self._host.all_vgpus() if not vgpu.removed]
+        return {str(group_of(vgpu)): _node(self._vgpu_opener(vgpu)) for vgpu in vgpus}
 
     def add_function(self, root: Directory, path: str, state: State) -> None:
         """``vfio-dev`` of a function that VFIO has."""
@@ -59,29 +71,19 @@ class VfioTree:
     def _is_vendor(self, state: State) -> bool:
         return not self._mdev and self._host is not None and self._host.parent(state) is not None
 
-    def _groups(self) -> set[int]:
-        states = self._bus.states.values()
-        groups = {s.function.iommu_group for s in states if self._is_vfio(s)}
-        return {group for group in groups if group is not None} | set(self._mdevs())
+    def _vgpu_opener(self, vgpu: Vgpu) -> Opener:
+        return lambda pid: self._open_vgpu(vgpu, guest_name(pid))
 
-    def _mdevs(self) -> dict[int, Vgpu]:
-        """Mediated devices by the number of their group."""
-        if self._host is None or not self._mdev:
-            return {}
-        return {group_of(vgpu): vgpu for vgpu in self._host.state.list() if not vgpu.removed}
-
-    def _opener(self, group: int) -> Callable[[int], Callable[[], None]]:
+    def _group_opener(self, group: int) -> Opener:
         def open_group(pid: int) -> Callable[[], None]:
-            vm = guest_name(pid)
-            if group in (mdevs := self._mdevs()):
-                return self._open_vgpu(mdevs[group], vm)
             members = [self._bus.state(address) for address in self._bus.group(group)]
             self._check_viable(members)
-            return self._open_all([m.function.address for m in members if self._is_vfio(m)], vm)
+            mine = [m.function.address for m in members if self._is_vfio(m)]
+            return self._open_all(mine, guest_name(pid))
 
         return open_group
 
-    def _device_opener(self, address: Address) -> Callable[[int], Callable[[], None]]:
+    def _device_opener(self, address: Address) -> Opener:
         return lambda pid: self._open_all([address], guest_name(pid))
 
     def _check_viable(self, members: list[State]) -> None:
@@ -128,7 +130,7 @@ def _call_all(closers: list[Callable[[], None]]) -> None:
         close()
 
 
-def _node(opened: Callable[[int], Callable[[], None]]) -> File:
+def _node(opened: Opener) -> File:
     return File(lambda: b"", lambda _data: None, opened=opened)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vgpumgr.sim.machine_model import Gpu, Machine
@@ -46,7 +47,9 @@ class VgpuHost:
         self.bus = bus
         self.state = state
         self._gpus = {Address.parse(gpu.place.address): gpu for gpu in machine.gpus if gpu.family}
+        self._known: tuple[int, list[Vgpu]] = (-1, [])
         bus.before_vfs.append(self._before_vfs)
+        bus.users.append(self._remove_with_parent)
 
     def generation(self) -> int:
         """Rises when vGPUs come or go."""
@@ -90,13 +93,29 @@ class VgpuHost:
         if vgpu.vf is None:
             return None
         pf = next(address for address, gpu in self._gpus.items() if gpu.index == vgpu.gpu)
-        return str(self.bus.vf_address(self.bus.state(pf).function, vgpu.vf))
+        state = self.bus.states.get(pf)
+        return str(self.bus.vf_address(state.function, vgpu.vf)) if state else None
+
+    def _remove_with_parent(self, state: State) -> Callable[[], bool]:
+        """A parent that loses its driver loses its vGPUs; those that VMs hold keep it waiting."""
+        parent = self.parent(state)
+        for vgpu in self.vgpus(parent) if parent else ():
+            self.state.remove(vgpu.id)
+        place = (parent.gpu.index, parent.vf) if parent else None
+        return lambda: any((v.gpu, v.vf) == place for v in self.all_vgpus())
+
+    def all_vgpus(self) -> list[Vgpu]:
+        """All vGPUs, ghosts included, read again only when one has changed."""
+        version = self.state.changes()
+        if version != self._known[0]:
+            self._known = (version, self.state.list())
+        return self._known[1]
 
     def vgpus(self, parent: Parent) -> list[Vgpu]:
         """The vGPUs of a parent; ghosts, which have left the file system, are not among them."""
         return [
             vgpu
-            for vgpu in self.state.list()
+            for vgpu in self.all_vgpus()
             if vgpu.gpu == parent.gpu.index and vgpu.vf == parent.vf and not vgpu.removed
         ]
 

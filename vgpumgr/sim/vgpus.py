@@ -59,6 +59,7 @@ class VgpuState:
     def __init__(self, directory: Path) -> None:
         self._lib = _load()
         self._sim = ctypes.c_void_p()
+        self._records = (_Record * _MAX)()
         _check(self._lib.sim_open(os.fsencode(directory), ctypes.byref(self._sim)))
 
     def changes(self) -> int:
@@ -67,9 +68,8 @@ class VgpuState:
 
     def list(self) -> list[Vgpu]:
         """All vGPUs, ghosts included."""
-        records = (_Record * _MAX)()
-        count = _check(self._lib.sim_vgpu_list(self._sim, records, _MAX))
-        return [_vgpu(record) for record in records[:count]]
+        count = _check(self._lib.sim_vgpu_list(self._sim, self._records, _MAX))
+        return [_vgpu(record) for record in self._records[:count]]
 
     def get(self, number: int) -> Vgpu | None:
         """The vGPU with this id, if it still is there."""
@@ -106,6 +106,14 @@ class VgpuState:
         """Move it, in mixed size. EPERM, EINVAL or EIO where that cannot be."""
         _check(self._lib.sim_vgpu_set_placement(self._sim, number, placement))
 
+    def clients(self, gpu: int) -> int:
+        """How many processes compute on the GPU."""
+        return _check(self._lib.sim_gpu_clients(self._sim, gpu))
+
+    def detach(self, gpu: int, detached: bool) -> None:
+        """The driver lets go of the GPU, or takes it: NVML and CUDA know it or do not."""
+        _check(self._lib.sim_gpu_detach(self._sim, gpu, detached))
+
     def set_vfs(self, gpu: int, count: int) -> None:
         """All VFs of the GPU come or go, and everything on them goes. EBUSY while something is used."""
         _check(self._lib.sim_vgpu_set_vfs(self._sim, gpu, count))
@@ -126,6 +134,8 @@ def _load() -> ctypes.CDLL:
         "sim_vgpu_set_params": [sim, u32, ctypes.c_char_p],
         "sim_vgpu_set_placement": [sim, u32, u32],
         "sim_vgpu_set_vfs": [sim, u32, u32],
+        "sim_gpu_clients": [sim, u32],
+        "sim_gpu_detach": [sim, u32, ctypes.c_bool],
     }
     for name, arguments in signatures.items():
         getattr(lib, name).argtypes = arguments

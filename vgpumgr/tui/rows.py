@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vgpumgr.model.sizes import format_size
-from vgpumgr.tui.sample import History, Sample, vm_key
+from vgpumgr.tui.sample import History, Sample, channel_key, vm_key
 from vgpumgr.tui.symbols import Symbols
 
 _GIB = 1 << 30
@@ -56,7 +56,7 @@ def list_tree(
             mark = symbols.last if last else symbols.branch
             yield _slice_row(gpu, instance, vms, history, mark)
             trunk = "  " if last else symbols.trunk
-            yield from _lane_rows(vms.get(instance["vm"] or ""), "  " + trunk, symbols)
+            yield from _lane_rows(instance, vms.get(instance["vm"] or ""), "  " + trunk, symbols)
         yield from _process_rows(gpu, symbols)
     for lost in sample.lost:
         name, why = f"  {lost['index']} lost", lost["nvml_text"]
@@ -68,22 +68,26 @@ def list_vms(sample: Sample, history: History) -> Iterator[Row]:
     """Every VM, those with a slice first."""
     found = sorted(sample.vms or (), key=lambda vm: (vm["attachment"] is None, vm["name"]))
     for vm in found:
-        attachment, channel = vm["attachment"], vm["channel"]
-        what = f"{attachment['profile']} {vm['usable'] or 'not usable'}" if attachment else "no GPU"
         memory = ABSENT
-        if channel and attachment:
-            memory = _memory(channel["memory_bytes"], attachment["memory_bytes"])
+        if vm["channels"]:
+            size = sum(a["memory_bytes"] for a in vm["attachments"])
+            memory = _memory(sum(c["memory_bytes"] for c in vm["channels"]), size)
         yield Row(
             vm["name"],
             f"{vm['name']} ({vm['state']})",
-            tell_first(vm["problems"]) or what,
+            tell_first(vm["problems"]) or _tell_attachments(vm),
             memory,
-            _rate(history, vm["name"]),
+            _rate(history, vm_key(vm["name"])),
             vm_key(vm["name"]),
             alert=bool(vm["problems"]),
             title="VM",
             data=vm,
         )
+
+
+def _tell_attachments(vm: Mapping[str, Any]) -> str:
+    words = [f"{a['profile']} {a['usable'] or 'not usable'}" for a in vm["attachments"]]
+    return ", ".join(words) or "no GPU"
 
 
 def keep_matching(rows: Sequence[Row], wanted: str) -> list[Row]:
@@ -144,6 +148,7 @@ def _slice_row(
 ) -> Row:
     name = instance["vm"]
     vm = vms.get(name or "")
+    key = channel_key(instance["attachment"]) if instance["attachment"] else None
     used = [c["memory_used_bytes"] for c in instance["compute_instances"]]
     known = [value for value in used if value is not None]
     place = instance["placement"]
@@ -152,8 +157,8 @@ def _slice_row(
         f"  {mark}{instance['profile']} at {place['start']}:{place['size']}",
         _tell_owner(instance, vm),
         _memory(sum(known), instance["memory_bytes"]) if known else ABSENT,
-        _rate(history, name) if name else ABSENT,
-        vm_key(name) if name else None,
+        _rate(history, key) if key else ABSENT,
+        key,
         alert=bool(vm and vm["problems"]),
         title="Slice",
         data={**instance, "of_vm": vm},
@@ -170,8 +175,11 @@ def _tell_owner(instance: Mapping[str, Any], vm: Mapping[str, Any] | None) -> st
     return ", ".join(users) or "free"
 
 
-def _lane_rows(vm: Mapping[str, Any] | None, indent: str, symbols: Symbols) -> Iterator[Row]:
-    channel = vm["channel"] if vm else None
+def _lane_rows(
+    instance: Mapping[str, Any], vm: Mapping[str, Any] | None, indent: str, symbols: Symbols
+) -> Iterator[Row]:
+    channels = vm["channels"] if vm else []
+    channel = next((c for c in channels if c["id"] == instance["attachment"]), None)
     lanes = channel["lanes"] if channel else []
     for number, lane in enumerate(lanes, 1):
         mark = symbols.last if number == len(lanes) else symbols.branch
@@ -207,8 +215,8 @@ def _memory(used_bytes: int, total_bytes: int) -> str:
     return f"{used_bytes / _GIB:.1f}/{total_bytes / _GIB:.0f} GiB"
 
 
-def _rate(history: History, name: str) -> str:
-    loads = history.read(vm_key(name))
+def _rate(history: History, key: str) -> str:
+    loads = history.read(key)
     return _per_second(loads[-1] if loads else None)
 
 

@@ -89,19 +89,20 @@ class History:
         rates = self._measure_rates(sample)
         for gpu in sample.gpus or ():
             use = gpu["utilisation"]
-            own = [rates[vm] for i in gpu["instances"] if (vm := i["vm"]) in rates]
-            known = [rate for rate in own if rate is not None]
-            yield gpu["uuid"], use["gpu_ratio"] if use else sum(known) if known else None
-        for name, rate in rates.items():
-            yield vm_key(name), rate
+            own = [rates[id_] for i in gpu["instances"] if (id_ := i["attachment"]) in rates]
+            yield gpu["uuid"], use["gpu_ratio"] if use else _sum(own)
+        for id_, rate in rates.items():
+            yield channel_key(id_), rate
+        for vm in sample.vms or ():
+            if vm["channels"]:
+                yield vm_key(vm["name"]), _sum([rates[c["id"]] for c in vm["channels"]])
 
     def _measure_rates(self, sample: Sample) -> dict[str, float | None]:
-        before = {vm["name"]: vm for vm in (self.last.vms if self.last else None) or ()}
+        before = {c["id"]: c for c in _list_channels(self.last)}
         passed_s = sample.monotonic_s - self.last.monotonic_s if self.last else 0.0
         return {
-            vm["name"]: _rate(before.get(vm["name"]), vm, passed_s)
-            for vm in sample.vms or ()
-            if vm["channel"]
+            channel["id"]: _rate(before.get(channel["id"]), channel, passed_s)
+            for channel in _list_channels(sample)
         }
 
 
@@ -110,11 +111,23 @@ def vm_key(name: str) -> str:
     return f"vm:{name}"
 
 
-def _rate(
-    before: Mapping[str, Any] | None, now: Mapping[str, Any], passed_s: float
-) -> float | None:
+def channel_key(attachment: str) -> str:
+    """The key of an attachment's history."""
+    return f"channel:{attachment}"
+
+
+def _list_channels(sample: Sample | None) -> list[Mapping[str, Any]]:
+    return [c for vm in (sample.vms if sample else None) or () for c in vm["channels"]]
+
+
+def _sum(rates: Sequence[float | None]) -> float | None:
+    """Of those that are known; None if none is."""
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
+
+
+def _rate(old: Mapping[str, Any] | None, new: Mapping[str, Any], passed_s: float) -> float | None:
     """Calls per second; None for the first sample, another worker, or no keeper."""
-    old, new = (before or {}).get("channel"), now["channel"]
     if not old or not new["running"] or passed_s <= 0 or old["worker_pid"] != new["worker_pid"]:
         return None
     moved = int(new["calls"]) - int(old["calls"])

@@ -75,7 +75,7 @@ def plan_compute(
 
     ``fixed`` holders keep what they have; ``movable`` ones may lose it. None where it cannot be.
     """
-    present = _list_present(instance)
+    present = list_present(instance)
     if Counter(c.slices for c, _ in present) == Counter(wanted):
         return ComputeChange(kept=len(present))
     if any(pin.compute_instance_id is None for pin in fixed):
@@ -120,7 +120,7 @@ def _try_kept(
     return ComputeChange(len(kept), destroy, create, touched)
 
 
-def _list_present(instance: GpuInstance) -> list[_Present]:
+def list_present(instance: GpuInstance) -> list[_Present]:
     """Compute instances with their places; where the driver states none, as if packed upwards."""
     found: list[_Present] = []
     for compute in instance.compute_instances:

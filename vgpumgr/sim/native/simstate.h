@@ -80,6 +80,7 @@ struct sim_gpu {
 	bool mig_current, mig_pending;
 	bool ecc_current, ecc_pending, persistence;
 	bool lost;                       /* fault injection: NVML_ERROR_GPU_IS_LOST, CUDA_ERROR_DEVICE_UNAVAILABLE */
+	bool detached;                   /* the driver does not have it: neither NVML nor CUDA know it */
 	uint32_t brand, minor, compute_mode; /* NVML_BRAND_*, /dev/nvidiaN, NVML_COMPUTEMODE_* */
 	uint32_t pcie_gen, pcie_width, pcie_switch; /* GPUs with one switch number share a PCIe switch */
 	uint32_t memory_bus_bits, cores_per_sm, idle_power_mw, idle_temperature_c, max_temperature_c;
@@ -145,10 +146,29 @@ struct sim_machine {
 	struct sim_client clients[SIM_MAX_CLIENTS];
 	uint32_t n_vgpu_types, next_vgpu_id;
 	uint32_t n_vgpus;          /* places of vgpus that were ever in use */
-	uint64_t vgpu_changes;     /* rises when vGPUs or VFs come or go */
+	uint64_t vgpu_changes;     /* rises with every change of a vGPU, and when VFs come or go */
 	struct sim_vgpu_type vgpu_types[SIM_MAX_VGPU_TYPES];
 	struct sim_vgpu vgpus[SIM_MAX_VGPUS];
 };
+
+/* The GPU that NVML and CUDA count as number `index`, -1: there are not so many. */
+static inline int sim_nth_gpu(const struct sim_machine *m, uint32_t index)
+{
+	for (uint32_t i = 0; i < m->n_gpus; i++)
+		if (!m->gpus[i].detached && !index--)
+			return (int)i;
+	return -1;
+}
+
+/* How many GPUs before this one, or with n_gpus in all, NVML and CUDA know. */
+static inline uint32_t sim_gpus_before(const struct sim_machine *m, uint32_t gpu)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < gpu; i++)
+		n += !m->gpus[i].detached;
+	return n;
+}
 
 struct sim; /* one process's handle */
 
@@ -182,6 +202,11 @@ int sim_client_charge(struct sim *sim, int slot, uint64_t bytes);
 void sim_client_uncharge(struct sim *sim, int slot, uint64_t bytes);
 /* Brackets running work, for utilisation; brackets of several threads may overlap. Cheap: no lock is taken. */
 void sim_client_busy(struct sim *sim, int slot, bool busy);
+/* How many processes compute on the GPU; negative errno. */
+int sim_gpu_clients(struct sim *sim, uint32_t gpu);
+/* The driver lets go of the GPU (true) or takes it: instances are gone, MIG mode stays where the GPU stores it. */
+int sim_gpu_detach(struct sim *sim, uint32_t gpu, bool detached);
+
 /* Kinds of NVML calls that a fault can be set for. */
 enum sim_call { SIM_CALL_READ, SIM_CALL_MODE_SET, SIM_CALL_GI_CREATE, SIM_CALL_GI_DESTROY, SIM_CALL_CI_CREATE,
 		SIM_CALL_CI_DESTROY, SIM_CALLS };

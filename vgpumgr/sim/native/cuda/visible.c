@@ -113,7 +113,7 @@ static bool add_first_instance(const struct sim_machine *m, uint32_t gpu)
 static void add_default(const struct sim_machine *m)
 {
 	for (uint32_t i = 0; i < m->n_gpus; i++) {
-		if (!m->gpus[i].mig_current)
+		if (!m->gpus[i].mig_current && !m->gpus[i].detached)
 			add_gpu(m, i);
 	}
 	for (uint32_t i = 0; i < m->n_gpus && !drv.n_devices; i++)
@@ -134,12 +134,12 @@ static int find_gpu(const struct sim_machine *m, const char *element)
 	if (isdigit((unsigned char)*element)) {
 		unsigned long index = strtoul(element, &end, 10);
 
-		return index < m->n_gpus ? (int)index : -1;
+		return index < SIM_MAX_GPUS ? sim_nth_gpu(m, (uint32_t)index) : -1;
 	}
 	if (!starts_with(element, "GPU-"))
 		return -1;
 	for (uint32_t i = 0; i < m->n_gpus; i++) {
-		if (!starts_with(m->gpus[i].uuid, element))
+		if (m->gpus[i].detached || !starts_with(m->gpus[i].uuid, element))
 			continue;
 		if (found >= 0)
 			return -1;

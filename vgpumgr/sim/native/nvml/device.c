@@ -10,7 +10,7 @@
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount)
 {
 	VIEW_MACHINE(v);
-	return put_uint(deviceCount, v.m->n_gpus);
+	return put_uint(deviceCount, sim_gpus_before(v.m, v.m->n_gpus));
 }
 
 nvmlReturn_t nvmlDeviceGetCount(unsigned int *deviceCount)
@@ -20,13 +20,15 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *deviceCount)
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
+	int gpu;
 	VIEW_MACHINE(v);
 
-	if (!device || index >= v.m->n_gpus)
+	gpu = sim_nth_gpu(v.m, index);
+	if (!device || gpu < 0)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	if (v.m->gpus[index].lost)
+	if (v.m->gpus[gpu].lost)
 		return NVML_ERROR_GPU_IS_LOST;
-	*device = gpu_handle(index);
+	*device = gpu_handle((uint32_t)gpu);
 	return NVML_SUCCESS;
 }
 
@@ -42,7 +44,7 @@ nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *devic
 	if (!serial || !device)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	for (uint32_t i = 0; i < v.m->n_gpus; i++) {
-		if (!strcmp(v.m->gpus[i].serial, serial)) {
+		if (!v.m->gpus[i].detached && !strcmp(v.m->gpus[i].serial, serial)) {
 			*device = gpu_handle(i);
 			return NVML_SUCCESS;
 		}
@@ -71,7 +73,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 	for (uint32_t i = 0; i < v.m->n_gpus; i++) {
 		nvmlDevice_t found = strcasecmp(v.m->gpus[i].uuid, uuid) ? find_mig_uuid(v.m, i, uuid) : gpu_handle(i);
 
-		if (found) {
+		if (found && !v.m->gpus[i].detached) {
 			*device = found;
 			return NVML_SUCCESS;
 		}
@@ -105,7 +107,8 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, nvmlDevice_t
 	for (uint32_t i = 0; i < v.m->n_gpus; i++) {
 		const struct sim_gpu *g = &v.m->gpus[i];
 
-		if (g->pci_domain == domain && g->pci_bus == bus && g->pci_device == slot && !function) {
+		if (g->pci_domain == domain && g->pci_bus == bus && g->pci_device == slot && !function &&
+		    !g->detached) {
 			*device = gpu_handle(i);
 			return NVML_SUCCESS;
 		}

@@ -75,7 +75,7 @@ static nvmlReturn_t resolve(struct view *v, const void *handle, unsigned int kin
 		return NVML_ERROR_INVALID_ARGUMENT;
 	v->gpu_index = p.gpu;
 	v->gpu = &v->m->gpus[p.gpu];
-	if (v->gpu->lost)
+	if (v->gpu->lost || v->gpu->detached)
 		return NVML_ERROR_GPU_IS_LOST;
 	if (p.kind == HANDLE_GPU)
 		return NVML_SUCCESS;

@@ -108,7 +108,7 @@ static unsigned int mig_index(const struct view *v)
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
 	VIEW_DEVICE(v, device);
-	return put_uint(index, v.ci ? mig_index(&v) : v.gpu_index);
+	return put_uint(index, v.ci ? mig_index(&v) : sim_gpus_before(v.m, v.gpu_index));
 }
 
 nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)

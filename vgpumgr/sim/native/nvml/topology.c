@@ -166,7 +166,7 @@ nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopolo
 		return NVML_ERROR_INVALID_ARGUMENT;
 	room = deviceArray ? *count : 0;
 	for (uint32_t i = 0; i < v.m->n_gpus; i++) {
-		if (i == v.gpu_index || common_ancestor(v.gpu, &v.m->gpus[i]) != level)
+		if (i == v.gpu_index || v.m->gpus[i].detached || common_ancestor(v.gpu, &v.m->gpus[i]) != level)
 			continue;
 		if (found < room)
 			deviceArray[found] = gpu_handle(i);

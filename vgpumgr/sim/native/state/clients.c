@@ -158,6 +158,8 @@ static int check_place(const struct sim_machine *m, uint32_t gpu, int32_t gi_id,
 
 	if (gpu >= m->n_gpus)
 		return -ENODEV;
+	if (m->gpus[gpu].detached)
+		return -ENODEV;
 	if (m->gpus[gpu].lost)
 		return -EIO;
 	if (!m->gpus[gpu].mig_current)
@@ -380,4 +382,36 @@ uint32_t sim_gpu_utilization(struct sim *sim, uint32_t gpu)
 		return 0;
 	roll_window(sim, gpu, now_ns(), WINDOW_NS);
 	return atomic_load(&sim_live(sim)->gpus[gpu].percent);
+}
+
+int sim_gpu_clients(struct sim *sim, uint32_t gpu)
+{
+	const struct sim_machine *m = sim_read(sim);
+	int n = 0;
+
+	if (!m)
+		return -errno;
+	for (int i = 0; i < SIM_MAX_CLIENTS; i++)
+		n += m->clients[i].used && m->clients[i].gpu == gpu;
+	sim_end(sim);
+	return n;
+}
+
+int sim_gpu_detach(struct sim *sim, uint32_t gpu, bool detached)
+{
+	struct sim_machine *m = sim_write(sim);
+	struct sim_gpu *g;
+
+	if (!m)
+		return -errno;
+	if (gpu >= m->n_gpus) {
+		sim_abort(sim);
+		return -ENODEV;
+	}
+	g = &m->gpus[gpu];
+	g->detached = detached;
+	memset(g->gi, 0, sizeof(g->gi));
+	g->mig_current = g->mig_pending = g->mig_needs_reset && g->mig_pending;
+	g->vgpu_mixed = false;
+	return sim_commit(sim);
 }

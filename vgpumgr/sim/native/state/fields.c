@@ -32,7 +32,7 @@ const struct field gpu_fields[] = {
 	U64(sim_gpu, memory_bytes), U64(sim_gpu, memory_reserved_bytes), U64(sim_gpu, bar1_bytes),
 	BOOL(sim_gpu, mig_capable), BOOL(sim_gpu, mig_needs_reset), BOOL(sim_gpu, mig_current),
 	BOOL(sim_gpu, mig_pending), BOOL(sim_gpu, ecc_current), BOOL(sim_gpu, ecc_pending),
-	BOOL(sim_gpu, persistence), BOOL(sim_gpu, lost), U32(sim_gpu, vgpu_family), U32(sim_gpu, vgpu_slots),
+	BOOL(sim_gpu, persistence), BOOL(sim_gpu, lost), BOOL(sim_gpu, detached), U32(sim_gpu, vgpu_family), U32(sim_gpu, vgpu_slots),
 	BOOL(sim_gpu, vgpu_sriov), BOOL(sim_gpu, vgpu_mdev), BOOL(sim_gpu, vgpu_mixed_capable),
 	BOOL(sim_gpu, vgpu_mixed), U32(sim_gpu, compute_slices), U32(sim_gpu, memory_slices),
 	{ NULL },

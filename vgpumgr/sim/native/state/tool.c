@@ -323,7 +323,7 @@ static int boot(struct sim *sim)
 		memset(g->gi, 0, sizeof(g->gi));
 		g->mig_current = g->mig_pending = g->mig_needs_reset && g->mig_pending;
 		g->ecc_current = g->ecc_pending;
-		g->lost = false;
+		g->lost = g->detached = false;
 		g->compute_mode = 0;
 		g->n_vfs = 0;
 		g->vgpu_mixed = false;

@@ -171,6 +171,7 @@ int sim_vgpu_set_params(struct sim *sim, uint32_t id, const char *params)
 	if (strlen(params) >= sizeof(v->params))
 		return finish(sim, -E2BIG);
 	strcpy(v->params, params);
+	m->vgpu_changes++;
 	return finish(sim, 0);
 }
 
@@ -204,8 +205,10 @@ int sim_vgpu_set_placement(struct sim *sim, uint32_t id, uint32_t placement)
 	if (!m->gpus[v->gpu].vgpu_mixed || *v->vm)
 		return finish(sim, -EPERM);
 	err = check_placement(m, v, placement);
-	if (!err)
+	if (!err) {
 		v->placement = placement;
+		m->vgpu_changes++;
+	}
 	return finish(sim, err);
 }
 
