@@ -27,7 +27,7 @@ from vgpumgr.daemon.layout_documents import (
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
-from vgpumgr.mig.selection import select_gpu
+from vgpumgr.mig.selection import find_other, select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
@@ -60,13 +60,14 @@ class Application:
 
     def list_gpus(self) -> GpuListDocument:
         """Every GPU with instances, owners and processes."""
-        from vgpumgr.daemon.gpu_view import describe_gpu
+        from vgpumgr.daemon.gpu_view import describe_gpu, describe_pci_gpu
 
         inventory = self.read_inventory()
         owners = self._index_owners()
         return GpuListDocument(
             machine=self._describe_machine(inventory),
             gpus=[describe_gpu(gpu, owners) for gpu in inventory.gpus],
+            others=[describe_pci_gpu(gpu) for gpu in inventory.others],
             lost=[
                 LostGpuDocument(index=lost.index, nvml_code=lost.code, nvml_text=lost.text)
                 for lost in inventory.lost
@@ -77,13 +78,19 @@ class Application:
         """One GPU with every profile and what still fits. Raises GpuNotFoundError,
         GpuAmbiguousError.
         """
-        from vgpumgr.daemon.gpu_view import describe_gpu, describe_profile
+        from vgpumgr.daemon.gpu_view import describe_gpu, describe_pci_gpu, describe_profile
 
         inventory = self.read_inventory()
+        machine = self._describe_machine(inventory)
+        if other := find_other(inventory.others, selector):
+            return GpuShowDocument(
+                machine=machine, gpu=None, other=describe_pci_gpu(other), profiles=[]
+            )
         gpu = select_gpu(inventory.gpus, selector)
         return GpuShowDocument(
-            machine=self._describe_machine(inventory),
+            machine=machine,
             gpu=describe_gpu(gpu, self._index_owners()),
+            other=None,
             profiles=[describe_profile(gpu, profile) for profile in gpu.profiles],
         )
 
@@ -196,7 +203,7 @@ class Application:
         return MachineDocument(
             name=self.machine.name,
             simulated=self.machine.is_simulated,
-            driver_version=inventory.driver_version,
-            nvml_version=inventory.nvml_version,
+            driver_version=inventory.driver_version or None,
+            nvml_version=inventory.nvml_version or None,
             cuda_version=f"{cuda[0]}.{cuda[1]}" if cuda else None,
         )

@@ -19,6 +19,12 @@ from vgpumgr.daemon.attachment_documents import (
     VmShowDocument,
 )
 from vgpumgr.daemon.operation_documents import MetricsDocument
+from vgpumgr.daemon.pci_documents import (
+    GroupListDocument,
+    PassthroughListDocument,
+    PciChangeDocument,
+    VfListDocument,
+)
 from vgpumgr.daemon.recovery_documents import (
     DiffDocument,
     RecoverDocument,
@@ -42,6 +48,7 @@ from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
     from vgpumgr.daemon.attachments import AttachmentService
+    from vgpumgr.daemon.passthrough import PassthroughService
     from vgpumgr.daemon.recovery import Policy, Recovery, Release
     from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
     from vgpumgr.daemon.vgpus import VgpuService
@@ -73,6 +80,12 @@ class ManagingApplication(Application):
         from vgpumgr.daemon.vgpus import VgpuService
 
         return VgpuService(self._service.parts)
+
+    @property
+    def _passthrough(self) -> PassthroughService:
+        from vgpumgr.daemon.passthrough import PassthroughService
+
+        return PassthroughService(self._service.parts)
 
     def _open_vgpu_layouts(self) -> VgpuLayouts:
         from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
@@ -130,6 +143,34 @@ class ManagingApplication(Application):
         from vgpumgr.daemon.restore import restore
 
         return restore(self._service.parts, **asked)
+
+    def list_passthrough(self) -> PassthroughListDocument:
+        """See ``PassthroughService.list_functions``."""
+        return self._passthrough.list_functions()
+
+    def list_pci_groups(self, *, all_groups: bool = False) -> GroupListDocument:
+        """See ``PassthroughService.list_groups``."""
+        return self._passthrough.list_groups(all_groups=all_groups)
+
+    def bind_pci(self, **asked: Any) -> PciChangeDocument:
+        """See ``PassthroughService.bind``."""
+        return self._passthrough.bind(**asked)
+
+    def unbind_pci(self, **asked: Any) -> PciChangeDocument:
+        """See ``PassthroughService.unbind``."""
+        return self._passthrough.unbind(**asked)
+
+    def list_vfs(self, *, selector: str | None = None) -> VfListDocument:
+        """See ``PassthroughService.list_vfs``."""
+        return self._passthrough.list_vfs(selector=selector)
+
+    def enable_vfs(self, **asked: Any) -> PciChangeDocument:
+        """See ``PassthroughService.enable_vfs``."""
+        return self._passthrough.enable_vfs(**asked)
+
+    def disable_vfs(self, *, selector: str, dry_run: bool = False) -> PciChangeDocument:
+        """See ``PassthroughService.disable_vfs``."""
+        return self._passthrough.disable_vfs(selector=selector, dry_run=dry_run)
 
     def list_vgpu_types(self, selector: str | None = None) -> VgpuTypesDocument:
         """See ``VgpuService.list_types``."""

@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_apply import settle_pci
+from vgpumgr.daemon.pci_restore import find_drift_of_pci
 from vgpumgr.daemon.recovery_documents import (
     ActionDocument,
     DiffDocument,
@@ -84,6 +86,7 @@ class Recovery:
         if records is not None and vms is not None and inventory is not None:
             observe = partial(Settler(self._parts).observe, records, vms, inventory.gpus)
             found = _try(lambda: find_drift(observe()), problems)
+        taken = _try(lambda: find_drift_of_pci(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
@@ -93,7 +96,7 @@ class Recovery:
             gpus=None if inventory is None else len(inventory.gpus),
             interrupted=self._describe_interrupted(contents),
             late=list(self._parts.list_late()),
-            drift=None if found is None else _describe(found),
+            drift=None if found is None or taken is None else _describe([*found, *taken]),
             problems=problems,
         )
 
@@ -105,7 +108,8 @@ class Recovery:
         """What differs between what is recorded and what is."""
         found = find_drift(Settler(self._parts).observe())
         interrupted = self._describe_interrupted(self._look())
-        return DiffDocument(drift=_describe(found), interrupted=interrupted)
+        taken = find_drift_of_pci(self._parts)
+        return DiffDocument(drift=_describe([*found, *taken]), interrupted=interrupted)
 
     def recover(
         self,
@@ -124,6 +128,10 @@ class Recovery:
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
             settler.start_journal_anew()
+            settler.actions += [
+                ActionDocument(subject="passthrough", text=note, done=done)
+                for note, done in settle_pci(self._parts)
+            ]
             settler.settle()
             settler.actions += [
                 ActionDocument(subject="layout", text=note, done=True)
@@ -142,7 +150,8 @@ class Recovery:
                 repair.try_one(drift, policy)
             changed = bool(settler.actions or repair.actions)
             left = find_drift(settler.observe() if changed else observed)
-        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=_describe(left))
+        differs = _describe([*left, *find_drift_of_pci(self._parts)])
+        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=differs)
 
     def _look(self) -> Contents:
         return self._parts.open_journal().look()
