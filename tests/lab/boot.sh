@@ -35,13 +35,15 @@ until [ -e /dev/virtio-ports/lab.shell.2 ]; do
 	sleep 0.1
 done
 
-# A port opens once only: a pipe stands between, so that commands may open /dev/stderr.
+# A port opens once only: a pipe stands between, so that commands may open /dev/stderr. A port that nobody listens on
+# reads as ended.
 serve() {
 	mkfifo "/run/shell.$1"
 	exec 3<>"/dev/virtio-ports/lab.shell.$1" 4<>"/run/shell.$1"
 	cat <&4 >&3 &
 	printf '\036ready 0\n' >&4
-	while read -r id command <&3; do
+	while :; do
+		read -r id command <&3 || { sleep 0.1; continue; }
 		(exec 3>&- && eval "$command") >&4 2>&1 4>&- </dev/null
 		printf '\036%s %s\n' "$id" "$?" >&4
 	done

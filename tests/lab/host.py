@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: the first answer of a lab host on a loaded machine
 BOOT_S = 240
 SHELLS = 3
+#: in the environment: the directory of a lab host that ``python -m tests.lab keep`` has booted
+KEPT = "VGPUMGR_LAB_HOST"
 #: vgpumgr commands that may run at the same time, see ``server.py``
 COMMANDS = 2
 #: ports of the lab host's QEMU that guests inside may use as their shells, see ``guest.py``
@@ -55,12 +57,20 @@ class LabHostDiedError(Exception):
     """The lab host ended or hangs; says what its console said last."""
 
 
+class KeptShell(GuestShell):
+    """A port that has said that it is ready to somebody before."""
+
+    def _wait_ready(self, timeout_s: float) -> None:
+        pass
+
+
 @dataclass(slots=True)
 class LabHost:
     """A running lab host; made by ``boot``."""
 
     directory: Path
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | None
+    """None: somebody else's."""
     shells: list[GuestShell] = field(default_factory=list)
     _commands: dict[int, GuestShell] = field(default_factory=dict)
     _monitor: Monitor | None = None
@@ -91,7 +101,8 @@ class LabHost:
         """Start vgpumgr without waiting for it; for ``finish_vgpumgr``."""
         try:
             if port not in self._commands:
-                self._commands[port] = GuestShell(self.directory / f"vgpumgr.{port}", BOOT_S)
+                shell = GuestShell if self.process else KeptShell
+                self._commands[port] = shell(self.directory / f"vgpumgr.{port}", BOOT_S)
             return self._commands[port].start(json.dumps({"argv": arguments}))
         except (TimeoutError, OSError) as error:
             raise self._died(" ".join(arguments), error) from error
@@ -124,8 +135,8 @@ class LabHost:
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
     def write(self, path: str, text: str, timeout_s: float = 240) -> str | None:
-        """Write to a kernel's file as one write; None, or the error's text (``File exists``)."""
-        words = f"printf %s {shlex.quote(text)} >{shlex.quote(path)}"
+        """Write a line to a kernel's file; None, or the error's text (``File exists``)."""
+        words = f"echo {shlex.quote(text)} >{shlex.quote(path)}"
         result = self.run(words, timeout_s)
         return None if result.status == 0 else result.output.strip().rpartition(": ")[2]
 
@@ -153,11 +164,11 @@ class LabHost:
         """What the kernel said last."""
         path = self.directory / "console.log"
         text = path.read_text(errors="replace") if path.exists() else ""
-        state = "running" if self.process.poll() is None else f"ended ({self.process.returncode})"
-        return f"lab host {state}; the end of its console:\n{text[-4000:]}"
+        code = self.process.poll() if self.process else None
+        return f"lab host {'runs' if code is None else f'ended ({code})'}; the end of its console:\n{text[-4000:]}"
 
-    def cut_power(self) -> None:
-        """End it at once: what was not synced to a disk is lost."""
+    def hang_up(self) -> None:
+        """Leave its shells to others."""
         for shell in [*self.shells, *self._commands.values()]:
             shell.close()
         self.shells.clear()
@@ -165,8 +176,13 @@ class LabHost:
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
-        self.process.kill()
-        self.process.wait()
+
+    def cut_power(self) -> None:
+        """End it at once: what was not synced to a disk is lost."""
+        self.hang_up()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
 
 @contextmanager
@@ -187,6 +203,12 @@ def boot(
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def attach_kept(directory: Path) -> LabHost:
+    """A lab host that somebody else has booted and nobody else uses."""
+    shells = [KeptShell(directory / f"shell.{n}", BOOT_S) for n in range(SHELLS)]
+    return LabHost(directory, None, list(shells))
+
+
 def start(directory: Path, disk: Path | None, more: Sequence[str], memory_mib: int) -> LabHost:
     """Start QEMU; it ends with this process."""
     (directory / "out").mkdir(exist_ok=True)
@@ -202,7 +224,7 @@ def wait_ready(host: LabHost) -> None:
     """Wait for the lab host's shells. Raises LabHostDiedError."""
     deadline = time.monotonic() + BOOT_S
     while not (host.directory / "shell.0").exists():
-        if host.process.poll() is not None or time.monotonic() > deadline:
+        if (host.process and host.process.poll() is not None) or time.monotonic() > deadline:
             raise LabHostDiedError(
                 f"QEMU: {(host.directory / 'qemu.log').read_text(errors='replace')}"
             )
