@@ -8,24 +8,28 @@ python -m tests.lab keep               boots one and keeps it until Ctrl-C; prin
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
-from pathlib import Path
 
 from tests.lab.host import KEPT, LabHost, boot, unprivileged_reason
+from tests.lab.power import play
 
 
 def main() -> int:
     """Parse and act."""
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("what", choices=("shell", "run", "keep"))
+    parser.add_argument("what", choices=("shell", "run", "keep", "power"))
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    parser.add_argument("--disk", type=Path, help="an ext4 image that keeps the state")
+    parser.add_argument("--states", type=int, default=100, help="of power: how many")
+    parser.add_argument("--seed", type=int, default=1, help="of power")
+    parser.add_argument("--break", dest="breakage", help="of power: a fault put in on purpose")
     options = parser.parse_args()
     if reason := unprivileged_reason():
         parser.error(reason)
-    with boot(disk=options.disk) as host:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with boot() as host:
         if options.what == "run":
             result = host.run(" ".join(options.command))
             print(result.output, end="")
@@ -34,6 +38,10 @@ def main() -> int:
             print(f"export {KEPT}={host.directory}", flush=True)
             host.hang_up()
             signal.pause()
+        if options.what == "power":
+            done = play(host, states=options.states, seed=options.seed, breakage=options.breakage)
+            print(json.dumps(done, indent=1))
+            return int(bool(done["wrong"]))
         return converse(host)
 
 

@@ -16,11 +16,12 @@ state() {
 	printf '%s\n' 'user = "root"' 'group = "root"' 'security_driver = "none"' 'remember_owner = 0' \
 		'stdio_handler = "file"' 'cgroup_controllers = [ ]' 'namespaces = [ ]' >/etc/libvirt/qemu.conf
 }
-mkdir -p /run/state
-if [ -n "${lab_disk-}" ]; then
-	modprobe -a virtio_blk ext4
-	mount "$lab_disk" /run/state || echo "lab: cannot mount $lab_disk" >/dev/console
-fi
+modprobe -a virtio_blk ext4
+mkdir -p /run/state /run/disks
+until [ -e /run/disks/state ]; do
+	for f in /sys/block/vd*; do ln -sf "/dev/${f##*/}" "/run/disks/$(<"$f/serial")"; done
+done
+mount /run/disks/state /run/state || echo "lab: cannot mount the disk" >/dev/console
 state /run/state
 
 link_ports() {

@@ -19,6 +19,7 @@ from typing import Any
 from tests.guest import image
 from tests.guest.lab import Done
 from tests.guest.shell import GuestShell, Result
+from tests.lab import disks
 from tests.lab.image import build_hold, build_image, modules_root
 from tests.lab.qmp import Monitor
 
@@ -70,7 +71,8 @@ class LabHost:
 
     directory: Path
     process: subprocess.Popen[bytes] | None
-    """None: somebody else's."""
+    """None: off, or somebody else's."""
+    arguments: Sequence[str] = ()
     shells: list[GuestShell] = field(default_factory=list)
     _commands: dict[int, GuestShell] = field(default_factory=dict)
     _monitor: Monitor | None = None
@@ -100,17 +102,29 @@ class LabHost:
     def start_vgpumgr(self, *arguments: str, port: int = 0) -> bytes:
         """Start vgpumgr without waiting for it; for ``finish_vgpumgr``."""
         try:
-            if port not in self._commands:
-                shell = GuestShell if self.process else KeptShell
-                self._commands[port] = shell(self.directory / f"vgpumgr.{port}", BOOT_S)
-            return self._commands[port].start(json.dumps({"argv": arguments}))
+            return self._command_port(port).start(json.dumps({"argv": arguments}))
         except (TimeoutError, OSError) as error:
             raise self._died(" ".join(arguments), error) from error
+
+    def _command_port(self, port: int) -> GuestShell:
+        if port not in self._commands:
+            shell = GuestShell if self.process else KeptShell
+            self._commands[port] = shell(self.directory / f"vgpumgr.{port}", BOOT_S)
+        return self._commands[port]
+
+    def run_module(self, name: str, *arguments: str, timeout_s: float = 300) -> Any:
+        """Run a Python module in the lab host, vgpumgr already loaded; the JSON that it prints."""
+        command = json.dumps({"module": name, "argv": arguments})
+        done = self.finish_vgpumgr(self._command_port(0).start(command), timeout_s)
+        assert done.status == 0, f"{name}: exit {done.status}\n{done.stdout}{done.stderr}"
+        return json.loads(done.stdout)
 
     def finish_vgpumgr(self, name: bytes, timeout_s: float = 300, port: int = 0) -> Done:
         """Wait for a started vgpumgr."""
         try:
-            answer = json.loads(self._commands[port].finish(name, timeout_s).output)
+            output = self._commands[port].finish(name, timeout_s).output
+            # a port that nobody has used yet says first that it is ready
+            answer = json.loads(output.rpartition("\n")[2])
         except (TimeoutError, OSError) as error:
             raise self._died("vgpumgr", error) from error
         return Done(answer["status"], answer["stdout"], answer["stderr"])
@@ -167,6 +181,37 @@ class LabHost:
         code = self.process.poll() if self.process else None
         return f"lab host {'runs' if code is None else f'ended ({code})'}; the end of its console:\n{text[-4000:]}"
 
+    def power_on(self) -> None:
+        """Start QEMU, which ends with this process, and wait for the shells. Raises LabHostDiedError."""
+        command = ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", *self.arguments]
+        path = self.directory / "qemu.log"
+        with path.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        try:
+            for number in range(SHELLS):
+                self._wait_for(path)
+                self.shells.append(GuestShell(self.directory / f"shell.{number}", BOOT_S))
+        except (OSError, TimeoutError) as error:
+            raise LabHostDiedError(f"{error}\n{self.console()}") from error
+
+    def _wait_for(self, log: Path) -> None:
+        """Until QEMU listens."""
+        deadline = time.monotonic() + BOOT_S
+        while not (self.directory / "shell.0").exists():
+            ended = self.process is None or self.process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                raise LabHostDiedError(f"QEMU: {log.read_text(errors='replace')}")
+            time.sleep(0.05)
+
+    def reboot(self) -> None:
+        """Cut its power and boot it again: what reached its disks is there."""
+        self.cut_power()
+        for path in self.directory.glob("*.[0-9]"):
+            path.unlink()
+        self.power_on()
+
     def hang_up(self) -> None:
         """Leave its shells to others."""
         for shell in [*self.shells, *self._commands.values()]:
@@ -183,20 +228,19 @@ class LabHost:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+            self.process = None
 
 
 @contextmanager
-def boot(
-    *, disk: Path | None = None, more: Sequence[str] = (), memory_mib: int = 3072
-) -> Iterator[LabHost]:
-    """A lab host whose state lives on ``disk`` (an ext4 image; else in its memory) until the context ends.
-
-    ``more`` are further arguments for QEMU.
-    """
+def boot(*, more: Sequence[str] = (), memory_mib: int = 3072) -> Iterator[LabHost]:
+    """A lab host with new disks, until the context ends. ``more`` are further arguments for QEMU."""
     directory = Path(tempfile.mkdtemp(prefix="vgl.", dir="/tmp"))
-    host = start(directory, disk, more, memory_mib)
+    arguments = [*qemu_arguments(directory, memory_mib), *more]
+    host = LabHost(directory, None, arguments)
     try:
-        wait_ready(host)
+        (directory / "out").mkdir()
+        disks.make(directory)
+        host.power_on()
         yield host
     finally:
         host.cut_power()
@@ -206,44 +250,16 @@ def boot(
 def attach_kept(directory: Path) -> LabHost:
     """A lab host that somebody else has booted and nobody else uses."""
     shells = [KeptShell(directory / f"shell.{n}", BOOT_S) for n in range(SHELLS)]
-    return LabHost(directory, None, list(shells))
+    return LabHost(directory, None, shells=list(shells))
 
 
-def start(directory: Path, disk: Path | None, more: Sequence[str], memory_mib: int) -> LabHost:
-    """Start QEMU; it ends with this process."""
-    (directory / "out").mkdir(exist_ok=True)
-    command = ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"]
-    command += qemu_arguments(directory, disk, memory_mib)
-    log = (directory / "qemu.log").open("wb")
-    process = subprocess.Popen([*command, *more], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    log.close()
-    return LabHost(directory, process)
-
-
-def wait_ready(host: LabHost) -> None:
-    """Wait for the lab host's shells. Raises LabHostDiedError."""
-    deadline = time.monotonic() + BOOT_S
-    while not (host.directory / "shell.0").exists():
-        if (host.process and host.process.poll() is not None) or time.monotonic() > deadline:
-            raise LabHostDiedError(
-                f"QEMU: {(host.directory / 'qemu.log').read_text(errors='replace')}"
-            )
-        time.sleep(0.05)
-    try:
-        for number in range(SHELLS):
-            host.shells.append(GuestShell(host.directory / f"shell.{number}", BOOT_S))
-    except (OSError, TimeoutError) as error:
-        raise LabHostDiedError(f"{error}\n{host.console()}") from error
-
-
-def qemu_arguments(directory: Path, disk: Path | None, memory_mib: int) -> list[str]:
+def qemu_arguments(directory: Path, memory_mib: int) -> list[str]:
     """The lab host as QEMU's command line."""
     words = [
         f"lab.root={ROOT}",
         f"lab.python={sys.executable}",
         "lab.boot=" + str(ROOT / "tests/lab/boot.sh"),
         "lab.modules=" + str(modules_root() / "lib/modules"),
-        *(["lab.disk=/dev/vda"] if disk else []),
     ]
     kernel = "console=ttyS0 panic=-1 cryptomgr.notests intel_iommu=on iommu=pt mitigations=off"
     arguments = [
@@ -256,11 +272,8 @@ def qemu_arguments(directory: Path, disk: Path | None, memory_mib: int) -> list[
         "-chardev", f"socket,id=qmp,path={directory}/qmp,server=on,wait=off",
         "-mon", "chardev=qmp,mode=control",
         *share("root", Path("/"), ",readonly=on"), *share("out", directory / "out"),
-        *ports(directory),
+        *ports(directory), *disks.qemu_arguments(directory),
     ]  # fmt: skip
-    if disk is not None:
-        arguments += ["-drive", f"file={disk},if=none,id=disk0,format=raw,cache=writeback"]
-        arguments += ["-device", "virtio-blk,drive=disk0"]
     for device in DEVICES:
         arguments += ["-device", device]
     return arguments

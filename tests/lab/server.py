@@ -2,7 +2,7 @@
 
 Python takes seconds to load vgpumgr under TCG; a forked child runs the same ``main`` on the same machine at once. On
 each port ``lab.vgpumgr.N`` a line "ID {"argv": [...], "env": {...}}" is answered by a JSON object with status, stdout
-and stderr, and a line "\\036ID STATUS"; the ports are independent of each other.
+and stderr, and a line "\\036ID STATUS"; the ports are independent of each other. With "module" another program runs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import vgpumgr
@@ -87,18 +89,28 @@ def run(command: dict[str, object], out: int, err: int) -> None:
     words = command["argv"]
     assert isinstance(words, list)
     sys.argv = ["vgpumgr", *words]
-    status = 70
+    status: object = 70
     try:
-        from vgpumgr.cli.main import main
-
-        status = main()
+        status = be(command)
     except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 1
+        status = end.code
+    except BaseException:
+        traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(status)
+        os._exit(status if isinstance(status, int) else bool(status))
+
+
+def be(command: dict[str, object]) -> object:
+    """The module that is asked for, or the command line."""
+    if module := command.get("module"):
+        runpy.run_module(str(module), run_name="__main__", alter_sys=True)
+        return 0
+    from vgpumgr.cli.main import main
+
+    return main()
 
 
 def send(port: int, data: bytes) -> None:
