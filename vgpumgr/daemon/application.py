@@ -23,6 +23,7 @@ from vgpumgr.daemon.gpu_view import (
     Owners,
     describe_gpu,
     describe_instance,
+    describe_pci_gpu,
     describe_profile,
     index_owners,
 )
@@ -36,7 +37,7 @@ from vgpumgr.daemon.room import describe_defrag, describe_why
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
-from vgpumgr.mig.selection import select_gpu
+from vgpumgr.mig.selection import find_other, select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
@@ -71,6 +72,7 @@ class Application:
         return GpuListDocument(
             machine=self._describe_machine(inventory),
             gpus=[describe_gpu(gpu, owners) for gpu in inventory.gpus],
+            others=[describe_pci_gpu(gpu) for gpu in inventory.others],
             lost=[
                 LostGpuDocument(index=lost.index, nvml_code=lost.code, nvml_text=lost.text)
                 for lost in inventory.lost
@@ -82,10 +84,16 @@ class Application:
         GpuAmbiguousError.
         """
         inventory = self.read_inventory()
+        machine = self._describe_machine(inventory)
+        if other := find_other(inventory.others, selector):
+            return GpuShowDocument(
+                machine=machine, gpu=None, other=describe_pci_gpu(other), profiles=[]
+            )
         gpu = select_gpu(inventory.gpus, selector)
         return GpuShowDocument(
-            machine=self._describe_machine(inventory),
+            machine=machine,
             gpu=describe_gpu(gpu, self._index_owners()),
+            other=None,
             profiles=[describe_profile(gpu, profile) for profile in gpu.profiles],
         )
 
@@ -186,7 +194,7 @@ class Application:
         return MachineDocument(
             name=self.machine.name,
             simulated=self.machine.is_simulated,
-            driver_version=inventory.driver_version,
-            nvml_version=inventory.nvml_version,
+            driver_version=inventory.driver_version or None,
+            nvml_version=inventory.nvml_version or None,
             cuda_version=f"{cuda[0]}.{cuda[1]}" if cuda else None,
         )

@@ -10,6 +10,7 @@ from vgpumgr.daemon.documents import (
     InstanceDocument,
     IommuGroupDocument,
     MigModeDocument,
+    PciGpuDocument,
     PlacementDocument,
     ProcessDocument,
     ProfileFitDocument,
@@ -17,7 +18,7 @@ from vgpumgr.daemon.documents import (
 )
 from vgpumgr.mig.placement import list_refusals
 from vgpumgr.mig.rules import Occupancy, count_packable
-from vgpumgr.model.gpu import Gpu, GpuProcess
+from vgpumgr.model.gpu import Gpu, GpuProcess, PciGpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, Placement
 from vgpumgr.model.pci import IommuGroup
@@ -56,6 +57,24 @@ def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
         mig=_describe_mode(gpu),
         instances=[describe_instance(gpu, instance, owners) for instance in gpu.instances],
         processes=[_describe_process(p) for p in gpu.processes if p.gpu_instance_id is None],
+    )
+
+
+def describe_pci_gpu(gpu: PciGpu) -> PciGpuDocument:
+    """The document of a GPU that NVML does not speak about."""
+    return PciGpuDocument(
+        model=gpu.model,
+        pci=str(gpu.address),
+        vendor_id=gpu.vendor_id,
+        device_id=gpu.device_id,
+        class_code=gpu.class_code,
+        numa_node=gpu.numa_node,
+        iommu_group=_describe_group(gpu.iommu_group) if gpu.iommu_group else None,
+        driver=gpu.driver,
+        bar_bytes=list(gpu.bar_bytes),
+        vfs_total=gpu.vfs_total,
+        vfs_enabled=gpu.vfs_enabled,
+        boot_display=gpu.is_boot_display,
     )
 
 

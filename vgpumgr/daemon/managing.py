@@ -21,6 +21,13 @@ from vgpumgr.daemon.metrics import MetricsDocument, MetricsService
 from vgpumgr.daemon.metrics_cache import PATIENCE_S
 from vgpumgr.daemon.metrics_source import open_metrics
 from vgpumgr.daemon.opening import list_late_processes, open_parts
+from vgpumgr.daemon.passthrough import PassthroughService
+from vgpumgr.daemon.pci_documents import (
+    GroupListDocument,
+    PassthroughListDocument,
+    PciChangeDocument,
+    VfListDocument,
+)
 from vgpumgr.daemon.recovery import Policy, Recovery, Release
 from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
 from vgpumgr.daemon.restore import TIMEOUT_S, RestoreDocument, restore
@@ -64,6 +71,7 @@ class ManagingApplication(Application):
         self._service = service
         self._metrics = metrics
         self._recovery = Recovery(service.parts)
+        self._passthrough = PassthroughService(service.parts)
         self._vgpus = VgpuService(service.parts)
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
@@ -108,6 +116,34 @@ class ManagingApplication(Application):
     def restore(self, *, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
         """See ``Restorer.restore``."""
         return restore(self._service.parts, timeout_s)
+
+    def list_passthrough(self) -> PassthroughListDocument:
+        """See ``PassthroughService.list_functions``."""
+        return self._passthrough.list_functions()
+
+    def list_pci_groups(self, *, all_groups: bool = False) -> GroupListDocument:
+        """See ``PassthroughService.list_groups``."""
+        return self._passthrough.list_groups(all_groups=all_groups)
+
+    def bind_pci(self, **asked: Any) -> PciChangeDocument:
+        """See ``PassthroughService.bind``."""
+        return self._passthrough.bind(**asked)
+
+    def unbind_pci(self, **asked: Any) -> PciChangeDocument:
+        """See ``PassthroughService.unbind``."""
+        return self._passthrough.unbind(**asked)
+
+    def list_vfs(self, *, selector: str | None = None) -> VfListDocument:
+        """See ``PassthroughService.list_vfs``."""
+        return self._passthrough.list_vfs(selector=selector)
+
+    def enable_vfs(self, **asked: Any) -> PciChangeDocument:
+        """See ``PassthroughService.enable_vfs``."""
+        return self._passthrough.enable_vfs(**asked)
+
+    def disable_vfs(self, *, selector: str, dry_run: bool = False) -> PciChangeDocument:
+        """See ``PassthroughService.disable_vfs``."""
+        return self._passthrough.disable_vfs(selector=selector, dry_run=dry_run)
 
     def list_vgpu_types(self, selector: str | None = None) -> VgpuTypesDocument:
         """See ``VgpuService.list_types``."""

@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_apply import settle_pci
+from vgpumgr.daemon.pci_restore import find_drift_of_pci
 from vgpumgr.daemon.recovery_documents import (
     ActionDocument,
     DiffDocument,
@@ -79,6 +81,7 @@ class Recovery:
         found = None
         if not problems:
             found = _try(lambda: find_drift(Settler(self._parts).observe()), problems)
+        taken = _try(lambda: find_drift_of_pci(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
@@ -88,7 +91,7 @@ class Recovery:
             gpus=None if inventory is None else len(inventory.gpus),
             interrupted=self._describe_interrupted(contents),
             late=list(self._parts.list_late()),
-            drift=None if found is None else _describe(found),
+            drift=None if found is None or taken is None else _describe([*found, *taken]),
             problems=problems,
         )
 
@@ -96,7 +99,8 @@ class Recovery:
         """What differs between what is recorded and what is."""
         found = find_drift(Settler(self._parts).observe())
         interrupted = self._describe_interrupted(self._look())
-        return DiffDocument(drift=_describe(found), interrupted=interrupted)
+        taken = find_drift_of_pci(self._parts)
+        return DiffDocument(drift=_describe([*found, *taken]), interrupted=interrupted)
 
     def recover(
         self,
@@ -115,6 +119,10 @@ class Recovery:
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
             settler.start_journal_anew()
+            settler.actions += [
+                ActionDocument(subject="passthrough", text=note, done=done)
+                for note, done in settle_pci(self._parts)
+            ]
             settler.settle()
             settler.actions += [
                 ActionDocument(subject="layout", text=note, done=True)
@@ -133,7 +141,8 @@ class Recovery:
                 repair.try_one(drift, policy)
             changed = bool(settler.actions or repair.actions)
             left = find_drift(settler.observe() if changed else observed)
-        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=_describe(left))
+        differs = _describe([*left, *find_drift_of_pci(self._parts)])
+        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=differs)
 
     def _look(self) -> Contents:
         return self._parts.open_journal().look()

@@ -13,6 +13,7 @@ from typing import Literal
 from vgpumgr.daemon.documents import SCHEMA, Document, Field
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_restore import restore_pci
 from vgpumgr.daemon.vgpu_restore import restore_vgpus
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.lock import lock_file
@@ -55,17 +56,24 @@ class Restorer:
         with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
             layouts = open_layouts(parts).read_layouts()
             records = parts.store.list_attachments()
-            if layouts or records:
+            cut = bool(layouts or records)
+            if cut:
+                self._restore_modes(dict(layouts), list(records))
+            # between: making virtual functions takes MIG instances away, and keeps the mode
+            self.done += restore_pci(parts, self._try)
+            if cut:
                 self._restore(dict(layouts), list(records))
             self.done += restore_vgpus(parts, self._try)
         return RestoreDocument(done=self.done, problems=self.problems)
 
+    def _restore_modes(
+        self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]
+    ) -> None:
+        self.done += settle_layouts(self._parts)
+        self._run(plan_modes(self._parts.read_inventory().gpus, layouts, records))
+
     def _restore(self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]) -> None:
-        parts = self._parts
-        self.done += settle_layouts(parts)
-        for planner in (plan_modes, plan_instances):
-            gpus = parts.read_inventory().gpus
-            self._run(planner(gpus, layouts, records))
+        self._run(plan_instances(self._parts.read_inventory().gpus, layouts, records))
         self._restore_attachments(records)
         halves = [r for r in records if r not in list_records(records)]
         self.problems += [

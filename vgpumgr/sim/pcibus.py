@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-
 _MAX_COUNT = 0xFFFF
 """``sriov_numvfs`` is read as a 16-bit number."""
 
