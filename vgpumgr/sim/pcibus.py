@@ -2,8 +2,8 @@
 
 Pure: no file system, no processes. The rules and error numbers are the kernel's (``Documentation/PCI/pci-iov-howto``,
 ``drivers/pci/pci-driver.c``, ``drivers/pci/iov.c``): ``driver_override`` decides who may bind, a second bind answers
-EBUSY, changing a non-zero VF count too, a driver without SR-IOV support answers ENOENT. ``tests/lab`` asks a real kernel
-the same questions.
+EBUSY, changing a non-zero VF count too, a driver without SR-IOV support answers ENOENT. ``tests/lab`` asks a real
+kernel the same questions.
 """
 
 from __future__ import annotations
