@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
 from vgpumgr.cli import gpu_text
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session, get_session
@@ -18,10 +17,8 @@ _WIDTH = 14
 
 
 def command(
-    context: typer.Context,
-    gpu: Annotated[
-        str, typer.Argument(help="Index, UUID or unique prefix, bus address, MIG UUID.")
-    ],
+    context: Context,
+    gpu: Annotated[str, Argument(help="Index, UUID or unique prefix, bus address, MIG UUID.")],
     output: Output = None,
 ) -> None:
     """Show one GPU: its slices, whose they are, and what still fits.

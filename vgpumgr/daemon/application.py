@@ -19,20 +19,11 @@ from vgpumgr.daemon.documents import (
     MigProfileRow,
     MigProfilesDocument,
 )
-from vgpumgr.daemon.gpu_view import (
-    Owners,
-    describe_gpu,
-    describe_instance,
-    describe_profile,
-    index_owners,
-)
-from vgpumgr.daemon.guest_package import write_guest_package
 from vgpumgr.daemon.layout_documents import (
     LayoutAssertDocument,
     LayoutFileDocument,
     LayoutPlanDocument,
 )
-from vgpumgr.daemon.room import describe_defrag, describe_why
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
@@ -42,6 +33,7 @@ from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
+    from vgpumgr.daemon.gpu_view import Owners
     from vgpumgr.daemon.layouts import LayoutService, RunLayout
 
 
@@ -66,6 +58,8 @@ class Application:
 
     def list_gpus(self) -> GpuListDocument:
         """Every GPU with instances, owners and processes."""
+        from vgpumgr.daemon.gpu_view import describe_gpu
+
         inventory = self.read_inventory()
         owners = self._index_owners()
         return GpuListDocument(
@@ -81,6 +75,8 @@ class Application:
         """One GPU with every profile and what still fits. Raises GpuNotFoundError,
         GpuAmbiguousError.
         """
+        from vgpumgr.daemon.gpu_view import describe_gpu, describe_profile
+
         inventory = self.read_inventory()
         gpu = select_gpu(inventory.gpus, selector)
         return GpuShowDocument(
@@ -91,6 +87,8 @@ class Application:
 
     def list_mig_instances(self, selector: str | None = None) -> MigListDocument:
         """Every MIG instance of all GPUs, or of one."""
+        from vgpumgr.daemon.gpu_view import describe_instance
+
         owners = self._index_owners()
         return MigListDocument(
             instances=[
@@ -106,6 +104,8 @@ class Application:
 
     def list_mig_profiles(self, selector: str | None = None) -> MigProfilesDocument:
         """Every MIG profile of all GPUs, or of one, with how many more fit now."""
+        from vgpumgr.daemon.gpu_view import describe_profile
+
         return MigProfilesDocument(
             profiles=[
                 MigProfileRow(
@@ -158,11 +158,15 @@ class Application:
 
     def why(self, profile: str, selector: str | None = None) -> WhyDocument:
         """See ``room.describe_why``."""
+        from vgpumgr.daemon.room import describe_why
+
         gpus, owners = self._select(selector), self._owners.list_owners()
         return describe_why(gpus, profile, owners, self.list_stopped_vms())
 
     def plan_defrag(self, profile: str, selector: str | None = None) -> DefragDocument:
         """See ``room.describe_defrag``."""
+        from vgpumgr.daemon.room import describe_defrag
+
         gpus, owners = self._select(selector), self._owners.list_owners()
         return describe_defrag(gpus, profile, owners, self.list_stopped_vms())
 
@@ -172,6 +176,8 @@ class Application:
 
     def write_guest_package(self, target: str) -> GuestPackageDocument:
         """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""
+        from vgpumgr.daemon.guest_package import write_guest_package
+
         return write_guest_package(target)
 
     def _select(self, selector: str | None) -> tuple[Gpu, ...]:
@@ -179,6 +185,8 @@ class Application:
         return gpus if selector is None else (select_gpu(gpus, selector),)
 
     def _index_owners(self) -> Owners:
+        from vgpumgr.daemon.gpu_view import index_owners
+
         return index_owners(self._owners.list_owners())
 
     def _describe_machine(self, inventory: Inventory) -> MachineDocument:

@@ -33,13 +33,10 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal, StepKind
-from vgpumgr.mig.layout.difference import list_differences
-from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint, write_checkpoint
 from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_root
 from vgpumgr.mig.layout.formats.own import check_sum
 from vgpumgr.mig.layout.formats.reader import Value, read_root
 from vgpumgr.mig.layout.formats.resolve import resolve
-from vgpumgr.mig.layout.formats.write import list_losses, write_own, write_parted
 from vgpumgr.mig.layout.holders import find_slices, name_pins
 from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.planner import list_whole_users, try_layout
@@ -116,6 +113,8 @@ class LayoutService:
         expected: str | None = None,
     ) -> LayoutPlanDocument:
         """As ``apply``, of a checkpoint."""
+        from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint
+
         inventory = self._parts.read_inventory()
         targets = make_targets(read_checkpoint(read_root(text, source)), inventory.gpus)
         wish = _Wish(inventory, targets, source=source, allowed=tuple(allow))
@@ -123,6 +122,8 @@ class LayoutService:
 
     def compare(self, *, text: str, source: str, name: str | None = None) -> LayoutAssertDocument:
         """How the machine differs from a layout."""
+        from vgpumgr.mig.layout.difference import list_differences
+
         wish = self._read_wish(text, source, name, ())
         found = list_differences(wish.inventory.gpus, wish.targets)
         return LayoutAssertDocument(
@@ -137,6 +138,8 @@ class LayoutService:
 
     def export(self, *, dialect: str, label: str, placements: bool) -> LayoutFileDocument:
         """What there is, as a layout file."""
+        from vgpumgr.mig.layout.formats.write import list_losses, write_own, write_parted
+
         gpus = self._parts.read_inventory().gpus
         if dialect == "mig-parted":
             return LayoutFileDocument(file=write_parted(gpus, label), notes=list_losses(gpus))
@@ -144,6 +147,8 @@ class LayoutService:
 
     def checkpoint(self) -> LayoutFileDocument:
         """What there is, as mig-parted's checkpoint."""
+        from vgpumgr.mig.layout.formats.checkpoint import write_checkpoint
+
         gpus = [gpu for gpu in self._parts.read_inventory().gpus if gpu.mig.supported]
         return LayoutFileDocument(file=write_checkpoint(gpus), notes=[])
 
