@@ -1,16 +1,17 @@
 """The tree of commands, as data: what ``--help`` lists, and which module each verb lives in.
 
-A verb's module has a function ``command`` with typer's annotations, which only parses; it is
+A verb's module has a function ``command``, declared with ``declarations``, which only parses; it is
 imported when its verb is typed, and at no other time. To add a verb, add a row here and a file.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     """One command: its name, its module, and its line in the help."""
 
     name: str
@@ -18,8 +19,7 @@ class Verb:
     help: str
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A noun with its verbs, and nouns below it."""
 
     name: str
@@ -77,6 +77,25 @@ GROUPS = (
                     Verb("export", "vgpumgr.cli.mig_layout_export", "Write what there is."),
                 ),
             ),
+        ),
+    ),
+    Group(
+        "passthrough",
+        "Whole GPUs and other PCI functions for VMs.",
+        (
+            Verb("list", "vgpumgr.cli.passthrough_list", "List GPUs and who keeps them from VMs."),
+            Verb("groups", "vgpumgr.cli.passthrough_groups", "List IOMMU groups with all members."),
+            Verb("bind", "vgpumgr.cli.passthrough_bind", "Take a function from the host."),
+            Verb("unbind", "vgpumgr.cli.passthrough_unbind", "Give a function back to the host."),
+        ),
+    ),
+    Group(
+        "vf",
+        "Virtual functions (SR-IOV).",
+        (
+            Verb("list", "vgpumgr.cli.vf_list", "List virtual functions and who uses them."),
+            Verb("enable", "vgpumgr.cli.vf_enable", "Make virtual functions."),
+            Verb("disable", "vgpumgr.cli.vf_disable", "Remove virtual functions."),
         ),
     ),
     Group(
@@ -149,3 +168,32 @@ GROUPS = (
         ),
     ),
 )
+
+
+def list_names(words: Sequence[str]) -> list[str]:
+    """The words that are no options."""
+    return [word for word in words if not word.startswith("-")]
+
+
+def find_group(words: Sequence[str]) -> tuple[Group | None, list[str]]:
+    """The innermost group that the first words name, and the words after it."""
+    found: Group | None = None
+    groups: Sequence[Group] = GROUPS
+    rest = list(words)
+    while rest and (group := next((g for g in groups if g.name == rest[0]), None)):
+        found, groups, rest = group, group.groups, rest[1:]
+    return found, rest
+
+
+def find_verb(words: Sequence[str]) -> tuple[Verb | None, list[str]]:
+    """The verb that the first words name, and the words after it."""
+    group, rest = find_group(words)
+    verbs = group.verbs if group else TOP_LEVEL
+    found = next((verb for verb in verbs if rest[:1] == [verb.name]), None)
+    return found, rest[1:]
+
+
+def load(verb: Verb) -> Callable[..., Any]:
+    """The verb's function."""
+    function: Callable[..., Any] = importlib.import_module(verb.module).command
+    return function

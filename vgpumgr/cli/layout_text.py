@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Option
 from vgpumgr.cli.gpu_text import tell_placement
 from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session
 from vgpumgr.errors import (
     ConfirmationNeededError,
@@ -28,22 +28,20 @@ _DESTROYED = (
     ("gi_destroys", "GPU instance"), ("ci_destroys", "compute instance"), ("vgpu_deletes", "vGPU")
 )  # fmt: skip
 
-LayoutFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="A layout file; - is standard input.")
-]
+LayoutFile = Annotated[str, Argument(metavar="FILE", help="A layout file; - is standard input.")]
 Selected = Annotated[
-    str | None, typer.Option("-c", "--config", metavar="NAME", help="Which layout of the file.")
+    str | None, Option("-c", "--config", metavar="NAME", help="Which layout of the file.")
 ]
 AllowDisruptive = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--allow-disruptive",
         metavar="NAME",
         help="Slices in use that may be destroyed: VM, process id, MIG UUID, GPU/INSTANCE.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")]
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")]
+Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 
 
 def read_file(name: str) -> dict[str, str]:
@@ -215,7 +213,7 @@ def _confirm(session: Session, plan: dict[str, Any]) -> None:
         )
     session.streams.err.write("\n".join(render_plan(plan)) + "\n")
     loss = f" {', '.join(losers)} will lose what they use." if losers else ""
-    typer.confirm(f"{told[0].upper()}{told[1:]}.{loss} Go on?", abort=True, err=True)
+    confirm(f"{told[0].upper()}{told[1:]}.{loss} Go on?")
 
 
 def write_document(

@@ -38,14 +38,11 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal, StepKind
-from vgpumgr.mig.layout.difference import list_differences
-from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint, write_checkpoint
 from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_root
 from vgpumgr.mig.layout.formats.own import check_sum
 from vgpumgr.mig.layout.formats.reader import Value, read_root
 from vgpumgr.mig.layout.formats.resolve import resolve
 from vgpumgr.mig.layout.formats.spec import GpuSpec
-from vgpumgr.mig.layout.formats.write import list_losses, write_own, write_parted, write_vgpu_dm
 from vgpumgr.mig.layout.holders import find_slices, name_pins
 from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.planner import list_whole_users, try_layout
@@ -80,6 +77,10 @@ class VgpuPart(Protocol):
         """Carries both parts out."""
 
 
+OpenVgpus = Callable[[], VgpuPart]
+"""Loaded where a layout speaks of vGPUs; most do not."""
+
+
 @dataclass(frozen=True)
 class LayoutParts:
     """What the operations work with."""
@@ -87,7 +88,7 @@ class LayoutParts:
     read_inventory: Callable[[], Inventory]
     list_owners: Callable[[], Sequence[SliceOwner]]
     run: RunLayout | None = None
-    vgpus: VgpuPart | None = None
+    open_vgpus: OpenVgpus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,8 @@ class LayoutService:
         expected: str | None = None,
     ) -> LayoutPlanDocument:
         """As ``apply``, of a checkpoint."""
+        from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint
+
         inventory = self._parts.read_inventory()
         targets = make_targets(read_checkpoint(read_root(text, source)), inventory.gpus)
         wish = _Wish(inventory, targets, source=source, allowed=tuple(allow))
@@ -153,6 +156,8 @@ class LayoutService:
 
     def compare(self, *, text: str, source: str, name: str | None = None) -> LayoutAssertDocument:
         """How the machine differs from a layout."""
+        from vgpumgr.mig.layout.difference import list_differences
+
         wish = self._read_wish(text, source, name, ())
         found = list_differences(wish.inventory.gpus, wish.targets)
         if wish.vgpu_targets:
@@ -169,10 +174,17 @@ class LayoutService:
 
     def export(self, *, dialect: str, label: str, placements: bool) -> LayoutFileDocument:
         """What there is, as a layout file."""
+        from vgpumgr.mig.layout.formats.write import (
+            list_losses,
+            write_own,
+            write_parted,
+            write_vgpu_dm,
+        )
+
         gpus = self._parts.read_inventory().gpus
         if dialect == "mig-parted":
             return LayoutFileDocument(file=write_parted(gpus, label), notes=list_losses(gpus))
-        vgpus = self._parts.vgpus.count(gpus) if self._parts.vgpus else {}
+        vgpus = self._vgpus.count(gpus) if self._parts.open_vgpus else {}
         if dialect == "vgpu-device-manager":
             return LayoutFileDocument(file=write_vgpu_dm(gpus, label, vgpus), notes=[])
         file = write_own(gpus, label, placements=placements, vgpus=vgpus)
@@ -180,6 +192,8 @@ class LayoutService:
 
     def checkpoint(self) -> LayoutFileDocument:
         """What there is, as mig-parted's checkpoint."""
+        from vgpumgr.mig.layout.formats.checkpoint import write_checkpoint
+
         gpus = [gpu for gpu in self._parts.read_inventory().gpus if gpu.mig.supported]
         return LayoutFileDocument(file=write_checkpoint(gpus), notes=[])
 
@@ -277,9 +291,9 @@ class LayoutService:
 
     @property
     def _vgpus(self) -> VgpuPart:
-        if self._parts.vgpus is None:
+        if self._parts.open_vgpus is None:
             raise TypeError("an application that only looks at GPUs knows no vGPUs")
-        return self._parts.vgpus
+        return self._parts.open_vgpus()
 
     def _plan_vgpus(self, wish: _Wish) -> tuple[VgpuChange, ...]:
         if not wish.vgpu_targets:

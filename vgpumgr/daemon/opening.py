@@ -16,8 +16,11 @@ from vgpumgr.host.numa import read_cpu_nodes
 from vgpumgr.mdev.control import HostVgpus
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.passthrough.control import HostPci
 from vgpumgr.store.attachments import SqliteAttachments
-from vgpumgr.store.vgpus import VGPUS_FILE, VgpuFile
+from vgpumgr.store.names import STATE_FILE, VGPUS_FILE
+from vgpumgr.store.pci import PciFile
+from vgpumgr.store.vgpus import VgpuFile
 from vgpumgr.virtio.keeper_channels import KeeperChannels
 
 
@@ -37,10 +40,15 @@ def list_late_gpus(machine: Machine) -> dict[str, str]:
 @contextmanager
 def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAttachments]]:
     """The parts, and their store; libvirt and state are opened when an operation needs them."""
-    store = SqliteAttachments(machine.state_dir / "state.sqlite")
+    store = SqliteAttachments(machine.state_dir / STATE_FILE)
     boot_id = read_boot_id(machine)
     vgpus = HostVgpus(machine, nvml)
-    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor, closing(vgpus):
+    memory = PciFile(machine.state_dir / "passthrough.json")
+    with (
+        LibvirtHypervisor(machine.libvirt_uri) as hypervisor,
+        closing(vgpus),
+        HostPci(machine, memory) as pci,
+    ):
         parts = Parts(
             nvml=nvml,
             read_inventory=lambda: read_machine_inventory(nvml, machine),
@@ -53,6 +61,7 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             boot_id=boot_id,
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
+            pci=pci,
             read_cpu_nodes=lambda: read_cpu_nodes(machine),
             vgpus=vgpus,
             vgpu_store=VgpuFile(machine.state_dir / VGPUS_FILE, boot_id),

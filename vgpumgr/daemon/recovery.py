@@ -6,10 +6,13 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_apply import settle_pci
+from vgpumgr.daemon.pci_restore import find_drift_of_pci
 from vgpumgr.daemon.recovery_documents import (
     ActionDocument,
     DiffDocument,
@@ -23,7 +26,10 @@ from vgpumgr.daemon.vgpu_settle import settle_all
 from vgpumgr.domain.devices import control_device, ring_device
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import NotPermittedError, VgpumgrError
+from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.lock import lock_file
+from vgpumgr.model.gpu import Inventory
+from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.plan.channel_steps import RestartWorker, StartChannel, StopChannel
 from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
@@ -75,10 +81,12 @@ class Recovery:
         contents = _try(self._look, problems) or Contents()
         records = _try(self._parts.store.list_attachments, problems)
         vms = _try(self._parts.hypervisor.list_vms, problems)
-        inventory = _try(self._parts.read_inventory, problems)
+        inventory = _try(self._read_inventory, problems)
         found = None
-        if not problems:
-            found = _try(lambda: find_drift(Settler(self._parts).observe()), problems)
+        if records is not None and vms is not None and inventory is not None:
+            observe = partial(Settler(self._parts).observe, records, vms, inventory.gpus)
+            found = _try(lambda: find_drift(observe()), problems)
+        taken = _try(lambda: find_drift_of_pci(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
@@ -88,15 +96,20 @@ class Recovery:
             gpus=None if inventory is None else len(inventory.gpus),
             interrupted=self._describe_interrupted(contents),
             late=list(self._parts.list_late()),
-            drift=None if found is None else _describe(found),
+            drift=None if found is None or taken is None else _describe([*found, *taken]),
             problems=problems,
         )
+
+    def _read_inventory(self) -> Inventory:
+        LateRecords(self._parts.run_dir).check_not_stuck(READ_INVENTORY, STUCK)
+        return self._parts.read_inventory()
 
     def diff(self) -> DiffDocument:
         """What differs between what is recorded and what is."""
         found = find_drift(Settler(self._parts).observe())
         interrupted = self._describe_interrupted(self._look())
-        return DiffDocument(drift=_describe(found), interrupted=interrupted)
+        taken = find_drift_of_pci(self._parts)
+        return DiffDocument(drift=_describe([*found, *taken]), interrupted=interrupted)
 
     def recover(
         self,
@@ -115,6 +128,10 @@ class Recovery:
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
             settler.start_journal_anew()
+            settler.actions += [
+                ActionDocument(subject="passthrough", text=note, done=done)
+                for note, done in settle_pci(self._parts)
+            ]
             settler.settle()
             settler.actions += [
                 ActionDocument(subject="layout", text=note, done=True)
@@ -133,7 +150,8 @@ class Recovery:
                 repair.try_one(drift, policy)
             changed = bool(settler.actions or repair.actions)
             left = find_drift(settler.observe() if changed else observed)
-        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=_describe(left))
+        differs = _describe([*left, *find_drift_of_pci(self._parts)])
+        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=differs)
 
     def _look(self) -> Contents:
         return self._parts.open_journal().look()

@@ -72,7 +72,7 @@ def hexadecimal(digits: int) -> Codec[int]:
 
 
 _PATH = re.compile(
-    r"^(?P<elements>[a-z]+(/[a-z]+)*)?/?(@(?P<attribute>[a-zA-Z]+)|(?P<text>text\(\)))?$"
+    r"^(?P<elements>[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)*)?/?(@(?P<attribute>[a-zA-Z]+)|(?P<text>text\(\)))?$"
 )
 
 

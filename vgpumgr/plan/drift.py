@@ -30,6 +30,10 @@ class DriftKind(StrEnum):
     STRAY_NOTE = "stray-note"
     STRAY_CHANNEL = "stray-channel"
     HALF_DONE = "half-done"
+    FUNCTION_GONE = "function-gone"
+    DRIVER_CHANGED = "driver-changed"
+    VFS_CHANGED = "vfs-changed"
+    NOT_RESTORED = "not-restored"
 
 
 #: what ``recover`` makes good without being asked for more

@@ -4,7 +4,6 @@ names file, line and key.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory, LostGpu
 from vgpumgr.model.mig import MigProfile, MigProfileName
+from vgpumgr.model.near import list_near
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ def find_profile(gpu: Gpu, name: MigProfileName, where: Where) -> MigProfile:
         if profile.name == wanted:
             return profile
     known = [str(profile.name) for profile in gpu.profiles]
-    near = difflib.get_close_matches(str(wanted), known, n=3)
+    near = list_near(str(wanted), known, n=3)
     near += [str(p.name) for p in gpu.profiles if p.name.slices == wanted.slices]
     offered = ", ".join(list(dict.fromkeys(near))[:4] or known)
     raise ProfileNotFoundError(
