@@ -287,28 +287,28 @@ def test_vendors_have_their_own_ways(scene: Scene) -> None:
     assert "vf_num" in (amd.value.why or "")
 
 
-def test_an_unbind_while_held_sticks_and_completes_by_itself(root: Path, tmp_path: Path) -> None:
-    with open_scene(root, tmp_path, bind_timeout_s=3.0) as scene:
-        scene.service.bind(selector=INTEL)
-        with scene.guest("vm01", INTEL) as end_guest:
-            with pytest.raises(PciBusyError) as refused:
-                scene.service.unbind(selector=INTEL)
-            assert 'vm "vm01"' in refused.value.held_by[0]
-            with pytest.raises(OutcomePendingError) as pending:
-                scene.service.unbind(selector=INTEL, confirmed=True)
-            assert INTEL in pending.value.held_by[0]
-            assert 'vm "vm01"' in pending.value.held_by[1]
-            (row,) = [f for f in scene.service.list_functions().functions if f.address == INTEL]
-            assert 'vm "vm01"' in row.users[0]
-            with pytest.raises(OutcomePendingError):
-                scene.service.bind(selector=INTEL, confirmed=True)
-            scene.service.bind(selector=GPU)  # others are not held up
-            end_guest()
-        scene.await_no_late()
-        assert scene.driver(INTEL) == "xe"
-        notes = scene.service.unbind(selector=GPU).notes
-        assert notes == [f"the interrupted passthrough unbind of {INTEL} was completed"]
-        assert scene.bindings() == []
+def test_an_unbind_while_held_sticks_and_completes_by_itself(scene: Scene) -> None:
+    scene.service.bind(selector=INTEL)
+    impatient = make_scene(scene.directory, scene.root, bind_timeout_s=3)
+    with scene.guest("vm01", INTEL) as end_guest:
+        with pytest.raises(PciBusyError) as refused:
+            scene.service.unbind(selector=INTEL)
+        assert 'vm "vm01"' in refused.value.held_by[0]
+        with impatient.pci, pytest.raises(OutcomePendingError) as pending:
+            impatient.service.unbind(selector=INTEL, confirmed=True)
+        assert INTEL in pending.value.held_by[0]
+        assert 'vm "vm01"' in pending.value.held_by[1]
+        (row,) = [f for f in scene.service.list_functions().functions if f.address == INTEL]
+        assert 'vm "vm01"' in row.users[0]
+        with pytest.raises(OutcomePendingError):
+            scene.service.bind(selector=INTEL, confirmed=True)
+        scene.service.bind(selector=GPU)  # others are not held up
+        end_guest()
+    scene.await_no_late()
+    assert scene.driver(INTEL) == "xe"
+    notes = scene.service.unbind(selector=GPU).notes
+    assert notes == [f"the interrupted passthrough unbind of {INTEL} was completed"]
+    assert scene.bindings() == []
 
 
 def test_while_a_removal_waits_nothing_global_is_begun(scene: Scene) -> None:

@@ -110,17 +110,20 @@ class PassthroughService:
         count: int | None = None,
         persist: bool = False,
         quotas: dict[str, int] | None = None,
+        confirmed: bool = False,
         dry_run: bool = False,
     ) -> PciChangeDocument:
         """Makes virtual functions."""
         request = VfRequest(count, persist, tuple((quotas or {}).items()))
         make = partial(plan_vfs, request=request, has_tool=self._parts.pci.has_vendor_tool())
-        return self._change(selector, make, True, dry_run)
+        return self._change(selector, make, confirmed, dry_run)
 
-    def disable_vfs(self, *, selector: str, dry_run: bool = False) -> PciChangeDocument:
+    def disable_vfs(
+        self, *, selector: str, confirmed: bool = False, dry_run: bool = False
+    ) -> PciChangeDocument:
         """Removes all virtual functions of a physical one."""
         make = partial(plan_no_vfs, has_tool=self._parts.pci.has_vendor_tool())
-        return self._change(selector, make, True, dry_run)
+        return self._change(selector, make, confirmed, dry_run)
 
     def _change(
         self,

@@ -265,11 +265,7 @@ def plan_unbind(
             bindings.append(other)
     steps = tuple(ReleaseDriver(b, confirmed) for b in bindings)
     addresses = [b.address for b in bindings]
-    concerns = list_concerns(observed, addresses) + [
-        f'vm "{vm}" is configured with {address}, and would not start'
-        for address in addresses
-        for vm in observed.configured.get(address, ())
-    ]
+    concerns = [*list_concerns(observed, addresses), *_list_configured(observed, addresses)]
     return Plan(
         UNBIND,
         str(chosen.address),
@@ -277,6 +273,14 @@ def plan_unbind(
         result={"function": str(chosen.address), "concerns": concerns},
         repair=f"vgpumgr passthrough bind {chosen.address}",
     )
+
+
+def _list_configured(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+    return [
+        f'vm "{vm}" is configured with {address}, and would not start'
+        for address in addresses
+        for vm in observed.configured.get(address, ())
+    ]
 
 
 def _make_binding(
@@ -344,7 +348,11 @@ def plan_vfs(
         ENABLE,
         str(physical.address),
         tuple(steps),
-        result={"function": str(physical.address), "count": count, "concerns": []},
+        result={
+            "function": str(physical.address),
+            "count": count,
+            "concerns": _list_configured(observed, physical.vfs if now != count else ()),
+        },
         repair=f"vgpumgr vf disable {physical.address}",
     )
 
@@ -362,7 +370,11 @@ def plan_no_vfs(observed: PciObserved, physical: Function, *, has_tool: bool) ->
         DISABLE,
         str(physical.address),
         steps,
-        result={"function": str(physical.address), "count": 0, "concerns": []},
+        result={
+            "function": str(physical.address),
+            "count": 0,
+            "concerns": _list_configured(observed, physical.vfs),
+        },
         repair=f"vgpumgr vf enable {physical.address} --count {len(physical.vfs)}",
     )
 
