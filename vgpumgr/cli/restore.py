@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import get_session
@@ -13,13 +12,13 @@ from vgpumgr.errors import Exit, UsageError
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds after which nothing more is begun.")
+        float, Option("--timeout", min=1, help="Seconds after which nothing more is begun.")
     ] = 240.0,
     early: Annotated[
         bool,
-        typer.Option("--early", help="Only functions that are taken at every boot; without NVML."),
+        Option("--early", help="Only functions that are taken at every boot; without NVML."),
     ] = False,
     output: Output = None,
 ) -> int:

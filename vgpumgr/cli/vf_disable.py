@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.pci_text import DryRun, FunctionArgument, Yes, change
 from vgpumgr.cli.session import get_session
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     function: FunctionArgument,
     yes: Yes = False,
     dry_run: DryRun = False,

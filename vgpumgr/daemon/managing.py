@@ -1,10 +1,13 @@
-"""The whole application: what there is to see of GPUs, and the operations on attachments."""
+"""The whole application: what there is to see of GPUs, and the operations on attachments.
+
+Everything that only some operations need is imported by those.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from vgpumgr.daemon.application import Application
 from vgpumgr.daemon.attachment_documents import (
@@ -15,29 +18,25 @@ from vgpumgr.daemon.attachment_documents import (
     VmListDocument,
     VmShowDocument,
 )
-from vgpumgr.daemon.attachments import AttachmentService
-from vgpumgr.daemon.layout_apply import apply_layout
-from vgpumgr.daemon.metrics import MetricsDocument, MetricsService
-from vgpumgr.daemon.metrics_cache import PATIENCE_S
-from vgpumgr.daemon.metrics_source import open_metrics
-from vgpumgr.daemon.opening import list_late_processes, open_parts
-from vgpumgr.daemon.passthrough import PassthroughService
+from vgpumgr.daemon.operation_documents import MetricsDocument
 from vgpumgr.daemon.pci_documents import (
     GroupListDocument,
     PassthroughListDocument,
     PciChangeDocument,
     VfListDocument,
 )
-from vgpumgr.daemon.recovery import Policy, Recovery, Release
-from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
-from vgpumgr.daemon.restore import TIMEOUT_S, RestoreDocument, restore
+from vgpumgr.daemon.recovery_documents import (
+    DiffDocument,
+    RecoverDocument,
+    RestoreDocument,
+    StatusDocument,
+)
+from vgpumgr.daemon.services import LazyServices, Services
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
     VgpuListDocument,
     VgpuTypesDocument,
 )
-from vgpumgr.daemon.vgpu_owners import AllOwners
-from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.errors import (
     LibvirtDownError,
     LibvirtError,
@@ -45,42 +44,66 @@ from vgpumgr.errors import (
     LibvirtPermissionError,
 )
 from vgpumgr.host.machine import Machine
-from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.nvml.protocol import Nvml
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.drift import Observed
-from vgpumgr.plan.record import Transport
-from vgpumgr.store.attachments import SqliteAttachments
 
-__all__ = ["ManagingApplication", "list_late_processes", "open_managing"]
+if TYPE_CHECKING:
+    from vgpumgr.daemon.attachments import AttachmentService
+    from vgpumgr.daemon.passthrough import PassthroughService
+    from vgpumgr.daemon.recovery import Policy, Recovery, Release
+    from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
+    from vgpumgr.daemon.vgpus import VgpuService
+    from vgpumgr.mig.layout.change import LayoutPlan
+    from vgpumgr.plan.drift import Observed
 
 
 class ManagingApplication(Application):
     """All operations on one machine; parameters and answers are plain data, as over HTTP."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        nvml: Nvml,
-        store: SqliteAttachments,
-        service: AttachmentService,
-        metrics: MetricsService,
-    ) -> None:
-        owners = AllOwners(store, service.parts)
-        super().__init__(machine, nvml, owners=owners, run_layout=self._apply_layout)
-        self._service = service
-        self._metrics = metrics
-        self._recovery = Recovery(service.parts)
-        self._passthrough = PassthroughService(service.parts)
-        self._vgpus = VgpuService(service.parts)
+    def __init__(self, machine: Machine, nvml: Nvml, services: Services) -> None:
+        super().__init__(
+            machine, nvml, services.owners, self._apply_layout, self._open_vgpu_layouts
+        )
+        self._services = services
+
+    @property
+    def _service(self) -> AttachmentService:
+        return self._services.attachments
+
+    @property
+    def _recovery(self) -> Recovery:
+        from vgpumgr.daemon.recovery import Recovery
+
+        return Recovery(self._service.parts)
+
+    @property
+    def _vgpus(self) -> VgpuService:
+        from vgpumgr.daemon.vgpus import VgpuService
+
+        return VgpuService(self._service.parts)
+
+    @property
+    def _passthrough(self) -> PassthroughService:
+        from vgpumgr.daemon.passthrough import PassthroughService
+
+        return PassthroughService(self._service.parts)
+
+    def _open_vgpu_layouts(self) -> VgpuLayouts:
+        from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
+
+        return VgpuLayouts(self._service.parts)
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
+        from vgpumgr.daemon.layout_apply import apply_layout
+
         return apply_layout(plan, self._service.parts).notes
 
     def attach(
         self, *, dry_run: bool = False, transport: str = "auto", **asked: Any
     ) -> AttachDocument:
         """See ``AttachmentService.attach``; the other parameters are the fields of AttachRequest."""
+        from vgpumgr.plan.attach import AttachRequest
+        from vgpumgr.plan.record import Transport
+
         request = AttachRequest(transport=Transport(transport), **asked)
         return self._service.attach(request, dry_run)
 
@@ -100,6 +123,8 @@ class ManagingApplication(Application):
 
     def recover(self, *, release: bool = False, readd: bool = False) -> RecoverDocument:
         """See ``Recovery.recover``."""
+        from vgpumgr.daemon.recovery import Policy
+
         return self._recovery.recover(Policy(release, readd))
 
     def reconcile(
@@ -113,9 +138,11 @@ class ManagingApplication(Application):
         records = self._service.parts.store.list_attachments()
         return [record.id for record in records if record.vm_uuid == vm_uuid]
 
-    def restore(self, *, timeout_s: float = TIMEOUT_S, early: bool = False) -> RestoreDocument:
-        """See ``Restorer.restore``."""
-        return restore(self._service.parts, timeout_s, early=early)
+    def restore(self, **asked: Any) -> RestoreDocument:
+        """See ``restore.restore``."""
+        from vgpumgr.daemon.restore import restore
+
+        return restore(self._service.parts, **asked)
 
     def list_passthrough(self) -> PassthroughListDocument:
         """See ``PassthroughService.list_functions``."""
@@ -205,15 +232,13 @@ class ManagingApplication(Application):
         """One channel."""
         return self._service.show_channel(selector)
 
-    def read_metrics(
-        self, *, openmetrics: bool = False, wait_s: float = PATIENCE_S
-    ) -> MetricsDocument:
+    def read_metrics(self, **asked: Any) -> MetricsDocument:
         """See ``MetricsService.read_metrics``."""
-        return self._metrics.read_metrics(openmetrics=openmetrics, wait_s=wait_s)
+        return self._services.metrics.read_metrics(**asked)
 
 
 @contextmanager
 def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]:
     """The application on a machine; libvirt and state are opened when an operation needs them."""
-    with open_parts(machine, nvml) as (parts, store), open_metrics(machine) as metrics:
-        yield ManagingApplication(machine, nvml, store, AttachmentService(parts), metrics)
+    with ExitStack() as stack:
+        yield ManagingApplication(machine, nvml, LazyServices(machine, nvml, stack))

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
-from vgpumgr.daemon.documents import SCHEMA, Document, Field
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_restore import restore_pci
+from vgpumgr.daemon.recovery_documents import RestoreDocument
 from vgpumgr.daemon.vgpu_restore import restore_vgpus
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.lock import lock_file
@@ -27,14 +26,6 @@ from vgpumgr.plan.world import wait_until
 from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
 
 TIMEOUT_S = 240.0
-
-
-class RestoreDocument(Document):
-    """``vgpumgr restore -o json``."""
-
-    schema: Literal["vgpumgr/v1"] = SCHEMA
-    done: list[str] = Field(description="what was missing and is back, in words")
-    problems: list[str] = Field(description="what could not be brought back, and why")
 
 
 class Restorer:

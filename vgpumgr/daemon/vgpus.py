@@ -6,6 +6,7 @@ import secrets
 import uuid as uuids
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import StepDocument
 from vgpumgr.daemon.parts import Parts
@@ -55,7 +56,7 @@ from vgpumgr.plan.vgpu_plan import (
     plan_start,
     plan_stop,
 )
-from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState, find_record
 from vgpumgr.plan.vgpu_steps import list_holders
 from vgpumgr.plan.vgpu_world import VgpuOperation
 
@@ -228,9 +229,10 @@ class VgpuService:
         plan = planner(picture)
         if plan.steps:
             with closing(self._parts.open_journal()) as journal:
-                executor = Executor(
-                    make_world(self._parts), journal, list_late=self._parts.list_late
-                )
+                # without MIG steps nobody asks NVML anything
+                gpus = picture.gpus if any(s.kind.startswith("mig.") for s in plan.steps) else ()
+                world = make_world(self._parts, gpus)
+                executor = Executor(world, journal, list_late=self._parts.list_late)
                 executor.run(plan, secrets.token_hex(8))
         return plan, picture
 
@@ -246,9 +248,22 @@ class VgpuService:
             )
         with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
             notes = settle_vgpus(parts)
-            plan, _ = self.run_locked(planner)
-            after = self._look()
+            plan, before = self.run_locked(planner)
+            after = self._look_again(before, str(plan.result["vgpu"]))
         return _describe(plan, False, after, notes)
+
+    def _look_again(self, before: VgpuPicture, uuid: str) -> VgpuPicture:
+        """The picture with that one vGPU as it is now."""
+        parts = self._parts
+        record = find_record(parts.vgpu_store, uuid)
+        device = parts.vgpus.find_device(record.spec) if record else None
+        if record and device and device.type_id == record.spec.type_id:
+            device = replace(device, type_name=record.spec.type_name)
+        host = replace(before.host, devices=(device,) if device else ())
+        definitions = parts.vgpus.list_definitions()
+        return replace(
+            before, host=host, records=(record,) if record else (), definitions=definitions
+        )
 
     def _look(self) -> VgpuPicture:
         parts = self._parts

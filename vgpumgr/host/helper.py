@@ -84,6 +84,12 @@ class LateRecords:
                 found.append(late)
         return sorted(found, key=lambda late: late.since_s)
 
+    def check_not_stuck(self, what: str, error: str) -> None:
+        """Raises HelperLateError where a call of that name is late: another would only join it."""
+        stuck = [late for late in self.list_late() if late.what == what]
+        if stuck:
+            raise HelperLateError(error, cause=f"process {stuck[0].process.pid} still runs")
+
     def note_start(self, process: ProcessId) -> None:
         """Notes a helper that starts, and whose it is: if its owner is killed in the middle of a
         call, the helper still makes it. Failing to write is no error of the call itself.

@@ -21,7 +21,8 @@ from vgpumgr.plan.vgpu_world import VgpuOperation
 #: in the journal, and in sentences: "cannot create vGPU ..."
 CREATE, DELETE, DEFINE = "create vGPU", "delete vGPU", "define vGPU"
 START, STOP, ADOPT = "start vGPU", "stop vGPU", "adopt vGPU"
-OPERATIONS = (CREATE, DELETE, DEFINE, START, STOP, ADOPT)
+LAYOUT = "apply the layout of"
+OPERATIONS = (CREATE, DELETE, DEFINE, START, STOP, ADOPT, LAYOUT)
 #: when these are interrupted they go on; the others are undone
 FORWARD = (DELETE, STOP)
 
