@@ -42,6 +42,7 @@ class AttachBody(Body):
     )
     spread: bool = False
     add: bool = False
+    display: Literal["off", "on", "boot"] = "off"
     count: int = Field(1, ge=1, le=MAX_COUNT)
     numa: Literal["prefer", "strict", "off"] = "prefer"
     dry_run: bool = False
