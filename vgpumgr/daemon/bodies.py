@@ -133,6 +133,7 @@ class EnableVfsBody(Body):
     count: int | None = Field(None, ge=0, le=65535)
     persist: bool = False
     quotas: dict[DriverName, Annotated[int, Field(ge=0, lt=1 << 63)]] = {}
+    confirmed: bool = False
     dry_run: bool = False
 
 

@@ -185,9 +185,13 @@ class ManagingApplication(Application):
         """See ``PassthroughService.enable_vfs``."""
         return self._passthrough.enable_vfs(**asked)
 
-    def disable_vfs(self, *, selector: str, dry_run: bool = False) -> PciChangeDocument:
+    def disable_vfs(
+        self, *, selector: str, confirmed: bool = False, dry_run: bool = False
+    ) -> PciChangeDocument:
         """See ``PassthroughService.disable_vfs``."""
-        return self._passthrough.disable_vfs(selector=selector, dry_run=dry_run)
+        return self._passthrough.disable_vfs(
+            selector=selector, confirmed=confirmed, dry_run=dry_run
+        )
 
     def list_vgpu_types(self, selector: str | None = None) -> VgpuTypesDocument:
         """See ``VgpuService.list_types``."""
