@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from tests.support.boards import make_gpu
 from tests.support.pci_scene import (
     AMD,
     AUDIO,
@@ -45,6 +47,7 @@ from vgpumgr.errors import (
     VfUnsupportedError,
     VfVendorToolError,
 )
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.plan.drift import DriftKind
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.journal import Journal
@@ -103,7 +106,7 @@ def test_a_group_with_a_strangers_function_names_it(scene: Scene) -> None:
 def test_every_group_says_whether_it_can_go(scene: Scene) -> None:
     groups = {g.number: g for g in scene.service.list_groups(all_groups=True).groups}
     assert {n: g.verdict for n, g in groups.items()} == {
-        2: "in-use", 10: "bindable", 13: "bindable", 20: "in-use", 27: "bindable",
+        2: "in-use", 10: "bindable", 13: "bindable", 20: "shared", 27: "bindable",
         28: "bindable", 29: "in-use", 30: "bindable",
     }  # fmt: skip
     assert [m.address for m in groups[10].members if m.kind == "bridge"] == ["0000:00:01.0"]
@@ -144,6 +147,22 @@ def test_a_uuid_finds_its_gpu_also_while_nvml_does_not_see_it(scene: Scene) -> N
     assert scene.driver(GPU) == "nvidia"
 
 
+def test_an_index_does_not_wander_on_to_the_next_gpu(scene: Scene) -> None:
+    (gpu,) = scene.nvml.gpus.values()
+    other = replace(make_gpu(index=1, layout=None), pci=PciAddress.parse(VGPU))
+    scene.nvml.gpus[other.uuid] = other
+    scene.service.bind(selector="0")
+    # the driver's library forgets the first GPU and counts anew
+    del scene.nvml.gpus[gpu.uuid]
+    scene.nvml.gpus[other.uuid] = replace(other, index=0)
+    with pytest.raises(PciAmbiguousError) as refused:
+        scene.service.bind(selector="0")
+    assert GPU in (refused.value.why or "")
+    assert scene.driver(VGPU) == "nvidia"
+    scene.service.unbind(selector="0")
+    assert scene.driver(GPU) == "nvidia"
+
+
 def test_what_was_not_taken_is_not_given_back(scene: Scene) -> None:
     with pytest.raises(NotBoundError):
         scene.service.unbind(selector=GPU)
@@ -158,7 +177,7 @@ def test_what_was_not_taken_is_not_given_back(scene: Scene) -> None:
 
 
 def test_a_driver_that_is_not_there_stops_before_anything_is_done(scene: Scene) -> None:
-    scene.ask("driver", "-vfio-pci")
+    scene.ask("unload", "vfio-pci")
     with pytest.raises(DriverMissingError) as refused:
         scene.service.bind(selector=GPU)
     assert "vfio-pci" in refused.value.error
@@ -214,17 +233,16 @@ def test_a_virtual_function_in_use_keeps_all_of_them(scene: Scene) -> None:
     scene.service.enable_vfs(selector=INTEL, count=2)
     vf = scene.service.list_vfs(selector=INTEL).physicals[0].vfs[1].address
     scene.service.bind(selector=vf)
-    scene.ask("hold", f"{vf} build7")
-    (user,) = scene.service.list_vfs(selector=INTEL).physicals[0].vfs[1].users
-    assert user.startswith('vm "build7", process ')
-    for refusal in (
-        lambda: scene.service.disable_vfs(selector=INTEL),
-        lambda: scene.service.enable_vfs(selector=INTEL, count=4),
-    ):
-        with pytest.raises(PciBusyError) as refused:
-            refusal()
-        assert "build7" in refused.value.held_by[0]
-    scene.ask("release", vf)
+    with scene.guest("build7", vf):
+        (user,) = scene.service.list_vfs(selector=INTEL).physicals[0].vfs[1].users
+        assert user.startswith('vm "build7", process ')
+        for refusal in (
+            lambda: scene.service.disable_vfs(selector=INTEL),
+            lambda: scene.service.enable_vfs(selector=INTEL, count=4),
+        ):
+            with pytest.raises(PciBusyError) as refused:
+                refusal()
+            assert "build7" in refused.value.held_by[0]
     scene.service.disable_vfs(selector=INTEL)
     assert not scene.has(vf)
     assert scene.bindings() == []
@@ -269,42 +287,42 @@ def test_vendors_have_their_own_ways(scene: Scene) -> None:
     assert "vf_num" in (amd.value.why or "")
 
 
-def test_an_unbind_while_held_sticks_and_completes_by_itself(root: Path, tmp_path: Path) -> None:
-    with open_scene(root, tmp_path, bind_timeout_s=3.0) as scene:
-        scene.service.bind(selector=INTEL)
-        scene.ask("hold", f"{INTEL} vm01")
+def test_an_unbind_while_held_sticks_and_completes_by_itself(scene: Scene) -> None:
+    scene.service.bind(selector=INTEL)
+    impatient = make_scene(scene.directory, scene.root, bind_timeout_s=3)
+    with scene.guest("vm01", INTEL) as end_guest:
         with pytest.raises(PciBusyError) as refused:
             scene.service.unbind(selector=INTEL)
         assert 'vm "vm01"' in refused.value.held_by[0]
-        with pytest.raises(OutcomePendingError) as pending:
-            scene.service.unbind(selector=INTEL, confirmed=True)
+        with impatient.pci, pytest.raises(OutcomePendingError) as pending:
+            impatient.service.unbind(selector=INTEL, confirmed=True)
         assert INTEL in pending.value.held_by[0]
-        assert scene.service.list_functions().functions, "looking goes on"
+        assert 'vm "vm01"' in pending.value.held_by[1]
+        (row,) = [f for f in scene.service.list_functions().functions if f.address == INTEL]
+        assert 'vm "vm01"' in row.users[0]
         with pytest.raises(OutcomePendingError):
-            scene.service.bind(selector=INTEL)
+            scene.service.bind(selector=INTEL, confirmed=True)
         scene.service.bind(selector=GPU)  # others are not held up
-        scene.ask("release", INTEL)
-        scene.await_no_late()
-        assert scene.driver(INTEL) == "xe"
-        notes = scene.service.unbind(selector=GPU).notes
-        assert notes == [f"the interrupted passthrough unbind of {INTEL} was completed"]
-        assert scene.bindings() == []
+        end_guest()
+    scene.await_no_late()
+    assert scene.driver(INTEL) == "xe"
+    notes = scene.service.unbind(selector=GPU).notes
+    assert notes == [f"the interrupted passthrough unbind of {INTEL} was completed"]
+    assert scene.bindings() == []
 
 
 def test_while_a_removal_waits_nothing_global_is_begun(scene: Scene) -> None:
     scene.service.bind(selector=INTEL)
-    scene.ask("hold", f"{INTEL} vm01")
     remove = scene.root / "sys/bus/pci/devices" / INTEL / "remove"
-    remover = subprocess.Popen(["sh", "-c", f"echo 1 >{remove}"])
-    try:
+    with scene.guest("vm01", INTEL) as end_guest:
+        remover = subprocess.Popen(["sh", "-c", f"echo 1 >{remove}"])
         await_stall(scene)
         with pytest.raises(PciStalledError) as refused:
             scene.service.enable_vfs(selector=OTHER_INTEL, count=2)
-        assert "pciehp" in refused.value.held_by[0]
+        assert f"process {remover.pid} " in refused.value.held_by[0]
         scene.service.bind(selector=GPU)  # this is not global
         assert scene.service.list_vfs().physicals, "looking goes on"
-    finally:
-        scene.ask("release", INTEL)
+        end_guest()
         remover.wait(timeout=60)
     scene.service.enable_vfs(selector=OTHER_INTEL, count=2)
 
@@ -328,12 +346,13 @@ def test_a_boot_brings_back_what_was_to_persist_and_forgets_the_rest(scene: Scen
     scene.service.bind(selector=vf, persist=True)
     scene.service.bind(selector=GPU)
     scene.service.bind(selector=GPU, persist=True)
+    scene.service.bind(selector=GPU)
     scene.service.bind(selector=AMD, whole_group=True, confirmed=True)
     scene.service.enable_vfs(selector=OTHER_INTEL, count=1)
     after = boot(scene)
     assert {d.kind for d in find_drift_of_pci(after.parts)} == {"not-restored"}
     with after.pci:
-        document = restore(after.parts)
+        document = restore(after.parts, early=True)
         assert document.problems == []
         assert [after.driver(a) for a in (GPU, AUDIO, vf)] == ["vfio-pci"] * 3
         (intel,) = after.service.list_vfs(selector=INTEL).physicals

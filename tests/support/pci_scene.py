@@ -10,12 +10,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from vgpumgr.sim.holdertree import HolderTree
 
 from tests.support.boards import make_gpu
 from tests.support.domains import PC, UUID_PC
@@ -32,9 +31,10 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import HostPci
 from vgpumgr.sim import fuse
-from vgpumgr.sim.control import ControlTree
 from vgpumgr.sim.pcibus import Address, Function, PciBus, Sriov, State
+from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, MachineTree, constant
+from vgpumgr.sim.vfiotree import VfioTree
 from vgpumgr.sim.writefaults import WriteFaults
 from vgpumgr.store.attachments import SqliteAttachments
 from vgpumgr.store.pci import PciFile
@@ -74,7 +74,7 @@ def list_scene() -> list[Function]:
         make_function(AUDIO, (0x10DE, 0x1AEF), 0x040300, 10, "snd_hda_intel"),
         make_function(USB, (0x10DE, 0x1AD8), 0x0C0330, 10, "xhci_hcd"),
         make_function(UCSI, (0x10DE, 0x1AD9), 0x0C8000, 10, None),
-        make_function(INTEL, (0x8086, 0x56C0), 0x038000, 13, "xe", sriov=Sriov(7, 0x56C0)),
+        make_function(INTEL, (0x8086, 0x56C0), 0x038000, 13, "xe", sriov=Sriov(7, 0x56C0, vf_driver="xe")),
         make_function("0000:04:00.0", (0x1022, 0x1484), 0x060400, 20, "pcieport"),
         make_function(AMD, (0x1002, 0x73BF), 0x030000, 20, "amdgpu", boot_vga=False),
         make_function(NIC, (0x8086, 0x10D3), 0x020000, 20, "e1000e"),
@@ -84,7 +84,7 @@ def list_scene() -> list[Function]:
             sriov=Sriov(16, 0x20B2, 4, configurable=False),
         ),
         make_function(NVME, (0x144D, 0xA80A), 0x010802, 29, "nvme"),
-        make_function(OTHER_INTEL, (0x8086, 0x56C1), 0x038000, 30, "xe", sriov=Sriov(7, 0x56C1)),
+        make_function(OTHER_INTEL, (0x8086, 0x56C1), 0x038000, 30, "xe", sriov=Sriov(7, 0x56C1, vf_driver="xe")),
     ]  # fmt: skip
 
 
@@ -105,7 +105,14 @@ class SceneTree:
         """Classes and mounts; a boot, of which the disk knows nothing."""
         boot_id = File(lambda: f"boot-{self._boots}\n".encode())
         root.add("proc/sys/kernel/random/boot_id", boot_id)
-        root.add(".sim/boot", File(None, lambda _: self._boot()))
+        requests = {
+            "boot": lambda _: self._boot(),
+            "gone": lambda line: self._bus.lose(Address.parse(line)),
+            "unload": self._unload,
+            "fault": self._faults.command,
+        }
+        for name, obey in requests.items():
+            root.add(f".sim/{name}", File(None, _obeying(obey)))
         root.add("proc/cmdline", constant("ro quiet intel_iommu=on"))
         mounts = "36 1 259:1 / /srv rw - ext4 /dev/nvme0n1p1 rw"
         root.add("proc/1/mountinfo", constant(mounts))
@@ -117,6 +124,10 @@ class SceneTree:
         net = f"sys/devices/pci0000:00/{NIC}/net/eth0"
         root.add(f"{net}/flags", constant("0x1003"))
         root.link("sys/class/net/eth0", net)
+
+    def _unload(self, driver: str) -> None:
+        self._bus.drivers.discard(driver)
+        self._bus.generation += 1
 
     def _boot(self) -> None:
         fresh = PciBus.of(list_scene())
@@ -141,12 +152,18 @@ class SceneTree:
         return File(lambda: f"{self._quotas.get(key, 0)}\n".encode(), write)
 
 
+def _obeying(obey: Callable[[str], None]) -> Callable[[bytes], None]:
+    return lambda data: obey(data.decode().strip())
+
+
 def serve(root: Path) -> None:
     """Mounts the scene until it is unmounted."""
     bus = PciBus.of(list_scene())
     faults = WriteFaults()
-    parts = [ControlTree(bus, faults, None), HolderTree(bus), SceneTree(bus, faults)]
-    fuse.serve(MachineTree(bus, {}, {0: "0-3"}, parts), root, faults)
+    sleepers = Sleepers()
+    vfio = VfioTree(bus, None, mdev=False)
+    parts = [vfio, sleepers, SceneTree(bus, faults)]
+    fuse.serve(MachineTree(bus, {}, {0: "0-3"}, parts), root, faults, sleepers)
 
 
 @dataclass
@@ -163,8 +180,24 @@ class Scene:
     nvml: FakeNvml
 
     def ask(self, control: str, line: str) -> None:
-        """A request to the simulation; see ``vgpumgr.sim.control``."""
+        """A request to the simulation; see ``SceneTree.add``."""
         (self.root / ".sim" / control).write_text(line)
+
+    @contextlib.contextmanager
+    def guest(self, name: str, address: str) -> Iterator[Callable[[], None]]:
+        """A VM that has the function open; it ends at the end, or when what this yields is called."""
+        group = (self.root / "sys/bus/pci/devices" / address / "iommu_group").readlink().name
+        command = [sys.executable, "-m", "vgpumgr.sim.pretend_vm", "-name", f"guest={name}"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        node = str(self.root / "dev/vfio" / group)
+        with subprocess.Popen([*command, node], text=True, **pipes) as qemu:  # type: ignore[call-overload]
+            assert qemu.stdout.readline() == "open\n"
+
+            def end() -> None:
+                qemu.stdin.close()
+                qemu.wait(timeout=60)
+
+            yield end
 
     def driver(self, address: str) -> str | None:
         """The function's driver, read without our own code."""
@@ -200,7 +233,7 @@ def mount_scene(root: Path) -> Iterator[Path]:
     finally:
         subprocess.run(["umount", "-l", str(root)], check=False)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(timeout=10)
+            server.wait(timeout=2)
         server.kill()
         server.wait()
 

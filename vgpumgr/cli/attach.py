@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.options import (
     PROFILE_HELP,
     BackendOption,
@@ -40,38 +39,38 @@ class Numa(StrEnum):
 
 
 def command(
-    context: typer.Context,
-    vm: Annotated[str, typer.Argument(help="Name or UUID of the libvirt domain.")],
-    profile: Annotated[str, typer.Option("--profile", help=PROFILE_HELP)],
+    context: Context,
+    vm: Annotated[str, Argument(help="Name or UUID of the libvirt domain.")],
+    profile: Annotated[str, Option("--profile", help=PROFILE_HELP)],
     gpu: GpuOption = None,
     backend: BackendOption = Way.AUTO,
-    live: Annotated[bool, typer.Option("--live", help="The running machine; or fail.")] = False,
-    config: Annotated[bool, typer.Option("--config", help="The next start only.")] = False,
+    live: Annotated[bool, Option("--live", help="The running machine; or fail.")] = False,
+    config: Annotated[bool, Option("--config", help="The next start only.")] = False,
     transport: Annotated[
-        Transport, typer.Option("--transport", help="Shared memory, virtio-serial, or both.")
+        Transport, Option("--transport", help="Shared memory, virtio-serial, or both.")
     ] = Transport.AUTO,
     hello_timeout: Annotated[
-        float, typer.Option("--hello-timeout", help="Seconds to wait for the running guest.")
+        float, Option("--hello-timeout", help="Seconds to wait for the running guest.")
     ] = 15.0,
     spread: Annotated[
         bool,
-        typer.Option("--spread/--pack", help="Emptiest GPU, or where the least room is lost."),
+        Option("--spread/--pack", help="Emptiest GPU, or where the least room is lost."),
     ] = False,
     count: Annotated[
-        int, typer.Option("--count", help="So many of them: all or none.", min=1, max=16)
+        int, Option("--count", help="So many of them: all or none.", min=1, max=16)
     ] = 1,
     numa: Annotated[
         Numa,
-        typer.Option(
+        Option(
             "--numa",
             help="A GPU on the NUMA node that the VM is bound to: preferred, or no other (strict).",
         ),
     ] = Numa.PREFER,
     add: Annotated[
-        bool, typer.Option("--add", help="One more, besides what the VM has already.")
+        bool, Option("--add", help="One more, besides what the VM has already.")
     ] = False,
     display: DisplayOption = Screen.OFF,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")] = False,
     output: Output = None,
 ) -> None:
     """Give a VM a slice of a GPU, or a whole one.

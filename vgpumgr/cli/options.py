@@ -5,23 +5,20 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Option
 from vgpumgr.cli.output import Format
 
 Output = Annotated[
     Format | None,
-    typer.Option("-o", "--output", help="How to print; the default depends on the terminal."),
+    Option("-o", "--output", help="How to print; the default depends on the terminal."),
 ]
 Columns = Annotated[
-    str | None, typer.Option("--columns", metavar="A,B", help="Which columns, in which order.")
+    str | None, Option("--columns", metavar="A,B", help="Which columns, in which order.")
 ]
-NoHeader = Annotated[bool, typer.Option("--no-header", help="No line with the columns' names.")]
+NoHeader = Annotated[bool, Option("--no-header", help="No line with the columns' names.")]
 GpuOption = Annotated[
     str | None,
-    typer.Option(
-        "--gpu", metavar="GPU", help="Index, UUID or unique prefix, bus address, MIG UUID."
-    ),
+    Option("--gpu", metavar="GPU", help="Index, UUID or unique prefix, bus address, MIG UUID."),
 ]
 
 
@@ -49,7 +46,7 @@ PROFILE_HELP = (
 )
 BackendOption = Annotated[
     Way,
-    typer.Option(
+    Option(
         "--backend",
         help="How it reaches the VM; auto says why: forward for MIG profiles, "
         "else what the profile needs.",
@@ -57,7 +54,7 @@ BackendOption = Annotated[
 ]
 DisplayOption = Annotated[
     Screen,
-    typer.Option(
+    Option(
         "--display",
         help="Of a mediated device: none, a screen, or the screen from the firmware on (ramfb).",
     ),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.options import (
     PROFILE_HELP,
     BackendOption,
@@ -21,9 +20,9 @@ from vgpumgr.errors import UsageError
 
 
 def command(
-    context: typer.Context,
-    vm: Annotated[str, typer.Argument(help="Name or UUID.")],
-    profile: Annotated[str | None, typer.Option("--profile", help=PROFILE_HELP)] = None,
+    context: Context,
+    vm: Annotated[str, Argument(help="Name or UUID.")],
+    profile: Annotated[str | None, Option("--profile", help=PROFILE_HELP)] = None,
     gpu: GpuOption = None,
     backend: BackendOption = Way.AUTO,
     display: DisplayOption = Screen.OFF,

@@ -19,8 +19,9 @@ from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.passthrough.control import HostPci
 from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.store.names import STATE_FILE, VGPUS_FILE
 from vgpumgr.store.pci import PciFile
-from vgpumgr.store.vgpus import VGPUS_FILE, VgpuFile
+from vgpumgr.store.vgpus import VgpuFile
 from vgpumgr.virtio.keeper_channels import KeeperChannels
 
 
@@ -40,7 +41,7 @@ def list_late_gpus(machine: Machine) -> dict[str, str]:
 @contextmanager
 def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAttachments]]:
     """The parts, and their store; libvirt and state are opened when an operation needs them."""
-    store = SqliteAttachments(machine.state_dir / "state.sqlite")
+    store = SqliteAttachments(machine.state_dir / STATE_FILE)
     boot_id = read_boot_id(machine)
     vgpus = HostVgpus(machine, nvml)
     memory = PciFile(machine.state_dir / "passthrough.json")

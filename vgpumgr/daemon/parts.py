@@ -37,13 +37,13 @@ class Parts:
     list_late: Callable[[], Sequence[str]] = tuple
     #: whether the kernel gives devices to VMs by /dev/iommu
     has_iommufd: Callable[[], bool] = bool
+    #: of those, the ones that are known to be in a call on a GPU: its UUID and the helper
+    list_late_gpus: Callable[[], Mapping[str, str]] = dict
+    pci: PciControl = field(default_factory=make_absent)
     #: the NUMA node of each CPU of the host; empty where it is not known
     read_cpu_nodes: Callable[[], Mapping[int, int]] = dict
     vgpus: VgpuControl = field(default_factory=NoVgpus)
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
-    pci: PciControl = field(default_factory=make_absent)
-    #: of those, the ones that are known to be in a call on a GPU: its UUID and the helper
-    list_late_gpus: Callable[[], Mapping[str, str]] = dict
 
     def make_world(self, record: AttachmentRecord | None) -> World:
         """The world of one operation."""

@@ -51,7 +51,11 @@ def execute_pci(parts: Parts, plan: Plan[PciWorld]) -> None:
         _check_free(parts, journal, plan)
         world = PciChange(parts.pci)
         executor: Executor[PciWorld] = Executor(world, journal, list_late=parts.list_late)
-        executor.run(plan, secrets.token_hex(8))
+        try:
+            executor.run(plan, secrets.token_hex(8))
+        except OutcomePendingError as error:
+            error.held_by = (*error.held_by, *_list_users(parts, plan.steps))
+            raise
 
 
 def settle_pci(parts: Parts) -> list[tuple[str, bool]]:
@@ -174,6 +178,17 @@ def _check_free(parts: Parts, journal: Journal, plan: Plan[PciWorld]) -> None:
             raise OutcomePendingError(
                 f"cannot {plan.operation} {plan.subject} yet",
                 why=f"an earlier {begin['operation']} of {begin['subject']} has not come back",
-                held_by=_list_late(parts, steps),
+                held_by=[*_list_late(parts, steps), *_list_users(parts, steps)],
                 hint="vgpumgr status",
             )
+
+
+def _list_users(parts: Parts, steps: Sequence[Step[PciWorld]]) -> list[str]:
+    """Who keeps a late change from its end."""
+    names = set(list_addresses(steps))
+    try:
+        functions = [f for f in parts.pci.list_functions() if str(f.address) in names]
+        users = parts.pci.list_users(functions)
+    except VgpumgrError:
+        return []
+    return list(dict.fromkeys(str(user) for found in users.values() for user in found))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from vgpumgr.daemon.attachment_documents import StepDocument
 from vgpumgr.daemon.documents import SCHEMA, Document, Field
 
-Operation = Literal["passthrough bind", "passthrough unbind", "vf enable", "vf disable"]
+Change = Literal["passthrough bind", "passthrough unbind", "vf enable", "vf disable"]
 VerdictWord = Literal["viable", "bindable", "shared", "in-use", "no-iommu"]
 
 
@@ -81,7 +81,7 @@ class PciChangeDocument(Document):
     """``passthrough bind`` and ``unbind``, ``vf enable`` and ``disable``, with ``-o json``."""
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
-    operation: Operation
+    change: Change
     subject: str = Field(description="the function's address")
     dry_run: bool
     steps: list[StepDocument]

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from vgpumgr.daemon.hostdev_observing import list_loose_instances
@@ -27,7 +28,10 @@ from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.devices import control_device, ring_device
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import NotPermittedError, VgpumgrError
+from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.lock import lock_file
+from vgpumgr.model.gpu import Inventory
+from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.plan.channel_steps import RestartWorker, StartChannel, StopChannel
 from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
@@ -80,10 +84,11 @@ class Recovery:
         contents = _try(self._look, problems) or Contents()
         records = _try(self._parts.store.list_attachments, problems)
         vms = _try(self._parts.hypervisor.list_vms, problems)
-        inventory = _try(self._parts.read_inventory, problems)
+        inventory = _try(self._read_inventory, problems)
         found = None
-        if not problems:
-            found = _try(lambda: find_drift(Settler(self._parts).observe()), problems)
+        if records is not None and vms is not None and inventory is not None:
+            observe = partial(Settler(self._parts).observe, records, vms, inventory.gpus)
+            found = _try(lambda: find_drift(observe()), problems)
         taken = _try(lambda: find_drift_of_pci(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
@@ -97,6 +102,10 @@ class Recovery:
             drift=None if found is None or taken is None else _describe([*found, *taken]),
             problems=problems,
         )
+
+    def _read_inventory(self) -> Inventory:
+        LateRecords(self._parts.run_dir).check_not_stuck(READ_INVENTORY, STUCK)
+        return self._parts.read_inventory()
 
     def diff(self) -> DiffDocument:
         """What differs between what is recorded and what is."""
@@ -122,14 +131,14 @@ class Recovery:
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
             settler.start_journal_anew()
+            settler.actions += [
+                ActionDocument(subject="passthrough", text=note, done=done)
+                for note, done in settle_pci(self._parts)
+            ]
             settler.settle()
             settler.actions += [
                 ActionDocument(subject="layout", text=note, done=True)
                 for note in settle_layouts(self._parts)
-            ]
-            settler.actions += [
-                ActionDocument(subject="passthrough", text=note, done=done)
-                for note, done in settle_pci(self._parts)
             ]
             settler.actions += [
                 ActionDocument(subject="vGPU", text=note, done=done)

@@ -22,6 +22,7 @@ from vgpumgr.errors import (
     VgpumgrError,
     VmNotFoundError,
 )
+from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.detach import DetachObserved, plan_cleanup, plan_detach
 from vgpumgr.plan.drift import Observed, is_whole, list_rebuildable
 from vgpumgr.plan.executor import Executor
@@ -262,16 +263,22 @@ class Settler:
         executor = Executor(world, journal, list_late=self._parts.list_late)
         executor.run(replace(plan, operation="recover"), secrets.token_hex(8), world.facts)
 
-    def observe(self) -> Observed:
-        """Everything that there is to compare with."""
+    def observe(
+        self,
+        records: Sequence[AttachmentRecord] | None = None,
+        vms: Sequence[Vm] | None = None,
+        gpus: Sequence[Gpu] | None = None,
+    ) -> Observed:
+        """Everything that there is to compare with. What was read already, in this order, is given."""
         parts = self._parts
         contents = parts.open_journal().look()
-        records = parts.store.list_attachments()
+        if records is None:
+            records = parts.store.list_attachments()
         found = [i for i in list_interrupted(contents) if i.operation != "recover"]
         return Observed(
             records=records,
-            vms=parts.hypervisor.list_vms(),
-            gpus=read_gpus_for(parts, records),
+            vms=parts.hypervisor.list_vms() if vms is None else vms,
+            gpus=read_gpus_for(parts, records) if gpus is None else gpus,
             statuses={record.id: parts.channels.read_status(record.id) for record in records},
             channels=parts.channels.list_ids(),
             settled=list_settled(contents),

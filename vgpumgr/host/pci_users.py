@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.process import Holder, list_holders, read_name
+from vgpumgr.host.nvml_monitors import is_own_monitor
+from vgpumgr.host.process import Holder, list_holders, read_name, read_words
 from vgpumgr.model.pci import PciAddress
 
 _DEVICES = "/sys/bus/pci/devices"
 _BLOCK = "/sys/class/block"
 _NET = "/sys/class/net"
+_MDEV = "/sys/bus/mdev/devices"
 _CONSOLES = "/sys/class/vtconsole"
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _IFF_UP = 1
@@ -35,12 +37,13 @@ class PciUsers:
     networks: list[str] = field(default_factory=list)
     displays: list[str] = field(default_factory=list)
     usb: list[str] = field(default_factory=list)
+    mdevs: list[str] = field(default_factory=list)
 
 
 def list_pci_users(
     machine: Machine, asked: Mapping[PciAddress, int | None]
 ) -> dict[PciAddress, PciUsers]:
-    """Users of each function; ``asked`` maps it to the IOMMU group that it is open to VMs in,
+    """Users of each function; ``asked`` maps it to the IOMMU group in which VMs may have it open,
     None for one that has a driver of the host.
     """
     found = {address: PciUsers() for address in asked}
@@ -48,14 +51,18 @@ def list_pci_users(
     wanted = {name for names in nodes.values() for name in names}
     for proc in _list_procs(machine) if wanted else ():
         for holder in list_holders(lambda path: _strip_root(machine, path) in wanted, proc):
+            if is_own_monitor(read_words(holder.pid, proc)):
+                continue
             for address, names in nodes.items():
                 if _strip_root(machine, holder.path) in names:
                     found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
     blocks, networks = _index_class(machine, _BLOCK), _index_class(machine, _NET)
+    mdevs = _index_class(machine, _MDEV)
     mounted = _list_mounts(machine) if blocks else {}
     for address, users in found.items():
         disks = blocks.get(str(address), ())
         users.disks = [use for disk in disks for use in _tell_disk(machine, disk, mounted)]
+        users.mdevs = [f"mediated device {uuid} is on it" for uuid in mdevs.get(str(address), ())]
         users.networks = list(_list_networks(machine, networks.get(str(address), ())))
         below = set(_names(machine.path(f"{_DEVICES}/{address}")))
         if "graphics" in below:
@@ -111,10 +118,7 @@ def _tell(machine: Machine, holder: Holder, proc: Path) -> str:
 
 
 def _read_guest(pid: int, proc: Path) -> str | None:
-    try:
-        words = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return None
+    words = read_words(pid, proc)
     if "-name" not in words[:-1]:
         return None
     match = _GUEST.search(words[words.index("-name") + 1])

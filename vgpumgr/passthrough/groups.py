@@ -88,10 +88,11 @@ def judge_group(
         return Judgement(Verdict.VIABLE)
     blockers = tuple(Blocker(f, users.get(f.address, ())) for f in blocking)
     hint = f"vgpumgr passthrough bind {_choose_head(members).address}"
+    if strangers := list_strangers(members):
+        why = explain_shared(members, strangers)
+        return Judgement(Verdict.SHARED, blockers, why, f"{hint} --whole-group")
     if any(blocker.users for blocker in blockers):
         return Judgement(Verdict.IN_USE, blockers, "the host uses it", hint)
-    if strangers := list_strangers(members):
-        return Judgement(Verdict.SHARED, blockers, explain_shared(members, strangers), hint)
     return Judgement(Verdict.BINDABLE, blockers, "drivers of the host have it", hint)
 
 

@@ -37,6 +37,7 @@ from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.quotas import find_quotas
 from vgpumgr.passthrough.values import Binding, Function, User, UserKind, VfSetting
 
+_NVIDIA_DRIVER = "nvidia"
 #: words with which a late helper's call begins that holds up the whole bus
 _GLOBAL_CALLS = ("set sriov_numvfs", "sriov-manage")
 
@@ -145,7 +146,8 @@ class HostPci:
 
     def list_users(self, functions: Sequence[Function]) -> Mapping[PciAddress, tuple[User, ...]]:
         """See ``PciControl``."""
-        asked = {f.address: f.group if f.is_away else None for f in functions}
+        # without a driver, too: while an unbind waits the driver is gone already, and its user is not
+        asked = {f.address: f.group if f.is_free else None for f in functions}
         found = list_pci_users(self._machine, asked)
         users = {f.address: _make_users(f, found[f.address]) for f in functions}
         return {address: some for address, some in users.items() if some}
@@ -192,6 +194,7 @@ class HostPci:
     def bind(self, address: PciAddress, driver: str) -> None:
         """See ``PciControl``."""
         self.load_driver(driver)
+        self._end_monitors(address)
         now = self._changes.bind(address, driver)
         if now != driver:
             raise _ignored(address, driver, now)
@@ -201,6 +204,10 @@ class HostPci:
         now = self._changes.release(address, driver, override)
         if now != driver:
             raise _ignored(address, driver, now)
+
+    def _end_monitors(self, address: PciAddress) -> None:
+        if self.read_function(address).driver == _NVIDIA_DRIVER:
+            self._changes.end_monitors()
 
     def set_vf_count(self, physical: PciAddress, count: int) -> None:
         """See ``PciControl``."""
@@ -242,6 +249,7 @@ class HostPci:
 
     def set_vendor_vfs(self, physical: PciAddress, enabled: bool) -> None:
         """See ``PciControl``."""
+        self._changes.end_monitors()
         complaint = self._changes.sriov_manage(physical, enabled)
         vfs = self.read_function(physical).vfs
         if complaint is not None or bool(vfs) != enabled:
@@ -314,6 +322,7 @@ def _make_users(function: Function, found: PciUsers) -> tuple[User, ...]:
     users += [User(UserKind.DISK, text) for text in found.disks]
     users += [User(UserKind.NETWORK, text) for text in found.networks]
     users += [User(UserKind.USB, text) for text in found.usb]
+    users += [User(UserKind.MDEV, text) for text in found.mdevs]
     shown = found.displays
     if function.boot_display and function.driver is not None and not function.is_away:
         shown = [f"{function.address} is the display that the host boots with", *shown]

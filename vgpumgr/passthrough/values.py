@@ -119,6 +119,7 @@ class UserKind(StrEnum):
     NETWORK = "network"
     DISPLAY = "display"
     USB = "usb"
+    MDEV = "mdev"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,8 @@ class Binding:
     #: GPUs without their driver are unknown to NVML: the UUID that it had there
     gpu_uuid: str | None = None
     model: str | None = None
+    #: its index there: those of the other GPUs have changed since
+    gpu_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,15 @@ class PciObserved:
     users: Mapping[PciAddress, tuple[User, ...]] = field(default_factory=dict)
     holders: Mapping[PciAddress, tuple[str, ...]] = field(default_factory=dict)
     kernel_words: Sequence[str] = ()
+    #: how many MIG instances a GPU has: they do not outlive its driver
+    instances: Mapping[PciAddress, int] = field(default_factory=dict)
     #: VMs by the functions that their definitions name
     configured: Mapping[PciAddress, Sequence[str]] = field(default_factory=dict)
     #: of GPUs that NVML or an earlier binding knows
     uuids: Mapping[PciAddress, str] = field(default_factory=dict)
     models: Mapping[PciAddress, str] = field(default_factory=dict)
+    #: a GPU that was taken keeps the index that it had
+    indexes: Mapping[PciAddress, int] = field(default_factory=dict)
     boot_id: str = ""
 
     def find_binding(self, address: PciAddress) -> Binding | None:
@@ -94,7 +98,8 @@ class BindRequest:
     companions: Companions = Companions.VFIO
     #: functions of other devices in the group are taken, too
     whole_group: bool = False
-    persist: bool = False
+    #: again at every boot; None: as it is remembered
+    persist: bool | None = None
     #: somebody has been asked, and wants it although it is in use
     confirmed: bool = False
 
@@ -120,9 +125,11 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
         known = observed.find_binding(function.address)
         if function.driver != driver or (known is None and request.persist):
             steps.append(_bind(observed, function, driver, request))
-        elif known is not None and known.persist != request.persist:
+        elif known is not None and request.persist not in (None, known.persist):
             kept.append(str(function.address))
     concerns = list_concerns(observed, [s.address for s in steps if isinstance(s, BindDriver)])
+    if steps and (count := observed.instances.get(chosen.address)):
+        concerns.append(f"{count} MIG instances of {chosen.address} go with its driver")
     return Plan(
         BIND,
         str(chosen.address),
@@ -136,15 +143,18 @@ def _bind(
     observed: PciObserved, function: Function, driver: str, request: BindRequest
 ) -> BindDriver:
     address = function.address
+    known = next((b for b in observed.bindings if b.address == address), None)
+    persist = request.persist
     return BindDriver(
         address,
         driver,
         function.driver,
-        request.persist,
+        bool(known and known.persist) if persist is None else persist,
         request.confirmed,
         observed.uuids.get(address),
         observed.models.get(address),
-        next((b for b in observed.bindings if b.address == address), None),
+        known,
+        observed.indexes.get(address),
     )
 
 
@@ -168,12 +178,7 @@ def _check_takeable(observed: PciObserved, function: Function) -> None:
             why="they would go with its driver",
             hint=f"vgpumgr vf disable {address}",
         )
-    if held := observed.holders.get(address):
-        raise PciBusyError(
-            f"slices of {address} are attached",
-            held_by=held,
-            hint="vgpumgr detach, then repeat",
-        )
+    _check_not_attached(observed, address)
     disks = [u for u in observed.users.get(address, ()) if u.kind is UserKind.DISK]
     if disks:
         raise PciBusyError(
@@ -181,6 +186,15 @@ def _check_takeable(observed: PciObserved, function: Function) -> None:
             why="they would be lost at once; this is done for nobody",
             held_by=[str(user) for user in disks],
             hint="umount them, then repeat",
+        )
+
+
+def _check_not_attached(observed: PciObserved, address: PciAddress) -> None:
+    if held := observed.holders.get(address):
+        raise PciBusyError(
+            f"{address}, or a slice of it, is attached",
+            held_by=held,
+            hint="vgpumgr detach, then repeat",
         )
 
 
@@ -236,8 +250,10 @@ def plan_unbind(
 ) -> Plan[PciWorld]:
     """Gives a function, and what was taken with it, back to the drivers of before.
 
-    ``driver`` names the driver to give it to where nobody remembers. Raises NotBoundError.
+    ``driver`` names the driver to give it to where nobody remembers. Raises NotBoundError, and
+    PciBusyError where it is attached to a VM.
     """
+    _check_not_attached(observed, chosen.address)
     binding = observed.find_binding(chosen.address)
     if driver is not None:
         binding = _make_binding(observed, chosen, binding, driver)
@@ -249,11 +265,7 @@ def plan_unbind(
             bindings.append(other)
     steps = tuple(ReleaseDriver(b, confirmed) for b in bindings)
     addresses = [b.address for b in bindings]
-    concerns = list_concerns(observed, addresses) + [
-        f'vm "{vm}" is configured with {address}, and would not start'
-        for address in addresses
-        for vm in observed.configured.get(address, ())
-    ]
+    concerns = [*list_concerns(observed, addresses), *_list_configured(observed, addresses)]
     return Plan(
         UNBIND,
         str(chosen.address),
@@ -261,6 +273,14 @@ def plan_unbind(
         result={"function": str(chosen.address), "concerns": concerns},
         repair=f"vgpumgr passthrough bind {chosen.address}",
     )
+
+
+def _list_configured(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+    return [
+        f'vm "{vm}" is configured with {address}, and would not start'
+        for address in addresses
+        for vm in observed.configured.get(address, ())
+    ]
 
 
 def _make_binding(
@@ -318,6 +338,8 @@ def plan_vfs(
     steps: list[Step[PciWorld]] = []
     now = len(physical.vfs)
     if now != count:
+        if by_tool:
+            _check_tool_may_run(observed, physical)
         if now:
             _check_vfs_unused(observed, physical, f"make {count} of {physical.address}")
             steps.append(_remove(observed, physical))
@@ -326,7 +348,11 @@ def plan_vfs(
         ENABLE,
         str(physical.address),
         tuple(steps),
-        result={"function": str(physical.address), "count": count, "concerns": []},
+        result={
+            "function": str(physical.address),
+            "count": count,
+            "concerns": _list_configured(observed, physical.vfs if now != count else ()),
+        },
         repair=f"vgpumgr vf disable {physical.address}",
     )
 
@@ -336,13 +362,19 @@ def plan_no_vfs(observed: PciObserved, physical: Function, *, has_tool: bool) ->
     steps: tuple[Step[PciWorld], ...] = ()
     if physical.vfs:
         check_vf_parent(physical, has_tool)
+        if physical.vendor_id == NVIDIA:
+            _check_tool_may_run(observed, physical)
         _check_vfs_unused(observed, physical, f"remove those of {physical.address}")
         steps = (_remove(observed, physical),)
     return Plan(
         DISABLE,
         str(physical.address),
         steps,
-        result={"function": str(physical.address), "count": 0, "concerns": []},
+        result={
+            "function": str(physical.address),
+            "count": 0,
+            "concerns": _list_configured(observed, physical.vfs),
+        },
         repair=f"vgpumgr vf enable {physical.address} --count {len(physical.vfs)}",
     )
 
@@ -411,6 +443,21 @@ def _check_vfs_unused(observed: PciObserved, physical: Function, what: str) -> N
             why="virtual functions go all at once, and some are in use",
             held_by=held,
             hint="stop them, then repeat",
+        )
+
+
+def _check_tool_may_run(observed: PciObserved, physical: Function) -> None:
+    """sriov-manage takes the GPU from its driver for a moment, and its instances with it."""
+    address = physical.address
+    held = [*map(str, observed.users.get(address, ())), *observed.holders.get(address, ())]
+    if count := observed.instances.get(address):
+        held.append(f"{count} MIG instances, which would be gone")
+    if held:
+        raise PciBusyError(
+            f"{address} is in use",
+            why="sriov-manage takes the GPU from its driver for a moment",
+            held_by=held,
+            hint="stop them, then repeat; instances are made after the virtual functions",
         )
 
 

@@ -16,6 +16,7 @@ from vgpumgr.errors import (
     PciNotFoundError,
     PciStalledError,
     VfIgnoredError,
+    VfUnsupportedError,
     VgpumgrError,
 )
 from vgpumgr.model.codec import decode, encode
@@ -50,6 +51,7 @@ class BindDriver:
     model: str | None = None
     #: what was remembered of it before: of an earlier boot, or by who changed the driver since
     earlier: Binding | None = None
+    gpu_index: int | None = None
     kind: ClassVar[str] = "passthrough.bind"
 
     @property
@@ -107,6 +109,7 @@ class BindDriver:
             persist=self.persist,
             gpu_uuid=self.gpu_uuid,
             model=self.model,
+            gpu_index=self.gpu_index,
         )
 
 
@@ -185,7 +188,11 @@ class CreateVfs:
                 self.persist, self.quotas,
             )
         )  # fmt: skip
-        _set_count(world, self.physical, self.count, self.vendor_tool)
+        try:
+            _set_count(world, self.physical, self.count, self.vendor_tool)
+        except VfUnsupportedError as error:
+            self._forget(world)
+            raise NothingDoneError(error) from error
         for index in range(self.count if self.quotas else 0):
             world.pci.write_quotas(self.physical, index, self.quotas)
 
@@ -195,6 +202,9 @@ class CreateVfs:
         if now is not None and now.vfs:
             check_unused(world, _list_vfs(world, now))
             _set_count(world, self.physical, 0, self.vendor_tool)
+        self._forget(world)
+
+    def _forget(self, world: PciWorld) -> None:
         if self.earlier is not None:
             world.pci.save_vf_setting(self.earlier)
         else:
