@@ -145,6 +145,7 @@ class CreateVgpuBody(Body):
     uuid: Text | None = None
     attributes: Annotated[list[Text], Field(max_length=64)] = []
     placement: int | None = Field(None, ge=0, le=1 << 31)
+    mixed_sizes: bool = False
     define: bool = False
     auto: bool = False
     spread: bool = False
