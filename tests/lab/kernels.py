@@ -177,7 +177,9 @@ class _BusFiles(SimFiles):
     """A bus without a machine around it."""
 
     def __init__(self, bus: PciBus) -> None:
-        self.tree = MachineTree(bus, {}, {}, [ControlTree(bus, WriteFaults(), None, lambda _address: None)])
+        self.tree = MachineTree(
+            bus, {}, {}, [ControlTree(bus, WriteFaults(), None, lambda _address: None)]
+        )
 
 
 def simulate_lab_bus() -> SimulatedKernel:
