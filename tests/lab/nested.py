@@ -130,5 +130,3 @@ def start_libvirtd(host: LabHost) -> None:
     host.check("pgrep -x systemd-udevd || /lib/systemd/systemd-udevd --daemon")
     host.check("virtlogd -d; libvirtd -d")
     host.wait_until("virsh -q uri")
-
-
