@@ -19,6 +19,8 @@ BENCHMARKS = {
     "planner": "bench.planner",
     "top": "bench.top",
     "daemon": "bench.daemon",
+    "recovery": "bench.recovery",
+    "inventory": "bench.inventory",
 }
 
 

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.registry import ROOT, Figure, at_most, seconds
+from bench.cli_start import LIST, PLAN, VGPUMGR, compare, layout_file
+from bench.machine import NAME, simulated
+from bench.registry import ROOT, Figure
 
 REQUEST = b"GET /1.0/gpus HTTP/1.1\r\nHost: x\r\n\r\n"
 _CPU = Path("/proc")
 
 
-def run() -> Iterable[Figure]:
-    """``gpu list`` against ``--help``, and list requests for each second of one core."""
-    vgpumgr = [sys.executable, "-m", "vgpumgr"]
-    with _daemon() as (pid, path):
-        ours = seconds([*vgpumgr, "--machine", "dgx-a100", "gpu", "list"])
-        floor = seconds([*vgpumgr, "--help"])
-        goal, met = at_most(1.5, ours, floor)
-        yield Figure(
-            "gpu list through the daemon", ours, floor, "s", "vgpumgr --help", goal, met,
-            "simulated driver",
-        )  # fmt: skip
-        rate = _rate(pid, path)
+def run(small: bool = False) -> Iterable[Figure]:
+    """Commands against ``--help``, and list requests for each second of one core."""
+    runs, requests = (1, 20) if small else (15, 5000)
+    with _daemon() as (pid, path), layout_file() as layout:
+        yield compare("gpu list through the daemon", LIST, 1.5, runs)
+        yield compare("mig layout plan through the daemon", [*PLAN, layout], 2, runs)
+        rate = _rate(pid, path, requests)
         yield Figure(
             "list requests per core-second", rate, 1500, "1/s", "goal", "at least 1500",
             rate >= 1500, "simulated driver",
         )  # fmt: skip
 
 
-def _rate(pid: int, path: str, requests: int = 5000) -> float:
+def _rate(pid: int, path: str, requests: int) -> float:
     """Requests for each second of CPU time of the daemon, one connection, body read to its end."""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(path)
@@ -45,7 +39,8 @@ def _rate(pid: int, path: str, requests: int = 5000) -> float:
         before = _cpu_s(pid)
         for _ in range(requests):
             _ask(stream)
-        return requests / (_cpu_s(pid) - before)
+        # the kernel counts ticks
+        return requests / max(_cpu_s(pid) - before, 1 / os.sysconf("SC_CLK_TCK"))
 
 
 def _ask(stream: socket.socket) -> None:
@@ -68,27 +63,36 @@ def _cpu_s(pid: int) -> float:
 @contextmanager
 def _daemon() -> Iterator[tuple[int, str]]:
     """A daemon on a simulated machine of its own."""
-    with tempfile.TemporaryDirectory(prefix="vgbench.", dir="/tmp") as directory:
-        os.environ["VGPUMGR_SIM_ROOT"] = directory
-        command = [sys.executable, "-m", "vgpumgr", "-q"]
-        subprocess.run([*command, "sim", "start", "dgx-a100"], check=True, cwd=ROOT)
-        daemon = subprocess.Popen([*command, "--machine", "dgx-a100", "daemon"], cwd=ROOT)
-        path = f"{directory}/dgx-a100/host/run/vgpumgr.sock"
+    with simulated() as machine:
+        daemon = subprocess.Popen([*VGPUMGR, "-q", "--machine", NAME, "daemon"], cwd=ROOT)
+        path = str(machine.run_dir / "vgpumgr.sock")
         try:
-            _wait(path)
+            wait_answer(path, "/1.0")
             yield daemon.pid, path
         finally:
             daemon.terminate()
             daemon.wait()
-            subprocess.run([*command, "sim", "stop", "dgx-a100"], check=True, cwd=ROOT)
-            del os.environ["VGPUMGR_SIM_ROOT"]
 
 
-def _wait(path: str) -> None:
+def ask(path: str, resource: str) -> bytes:
+    """The body of one answer, on a connection of its own. Raises OSError where none answers."""
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(path)
+        stream.sendall(f"GET {resource} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        with stream.makefile("rb") as file:
+            head, _, body = file.read().partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise ConnectionError(head.decode())
+    return body
+
+
+def wait_answer(path: str, resource: str) -> bytes:
+    """The first answer."""
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as stream:
-            stream.connect(path)
-            return
-        time.sleep(0.05)
-    raise TimeoutError(path)
+    while True:
+        try:
+            return ask(path, resource)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.002)

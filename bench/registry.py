@@ -50,14 +50,19 @@ def at_least(limit: float, ours: float, floor: float) -> tuple[str, bool]:
     return f"at least {limit:g}x", ours / floor >= limit
 
 
-def seconds(command: list[str], runs: int = 15) -> float:
-    """Median wall time of a whole command."""
-    times = []
+def seconds(*commands: list[str], runs: int = 15, accepted: tuple[int, ...] = (0,)) -> list[float]:
+    """Median wall time of each whole command. They are run in turn, so that others on the machine
+    slow down all alike.
+    """
+    times: list[list[float]] = [[] for _ in commands]
     for _ in range(runs):
-        start = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        for command, found in zip(commands, times, strict=True):
+            start = time.perf_counter()
+            done = subprocess.run(command, check=False, capture_output=True, cwd=ROOT)
+            found.append(time.perf_counter() - start)
+            if done.returncode not in accepted:
+                raise RuntimeError(f"{command} ended with {done.returncode}: {done.stderr!r}")
+    return [statistics.median(found) for found in times]
 
 
 def circumstances() -> dict[str, str]:

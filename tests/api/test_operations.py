@@ -15,6 +15,8 @@ import pytest
 from tests.api.conftest import ROOT, Daemon
 from vgpumgr.daemon.audit import verify_audit
 from vgpumgr.errors import (
+    AlreadyAttachedError,
+    NotAttachedError,
     NotCancellableError,
     OperationCancelledError,
     PreconditionError,
@@ -100,6 +102,23 @@ def test_two_administrators_exactly_one_wins(daemon: Daemon) -> None:
     now = daemon.client.request("GET", "/1.0/vms/vm02").headers["etag"]
     answer = daemon.post("/1.0/attachments/vm02/detach", {}, If_Match=now)
     assert daemon.client.wait_operation(answer.document()["operation"]["id"])["error"] is None
+
+
+def test_two_administrators_without_an_etag_are_one_after_the_other(daemon: Daemon) -> None:
+    """Whoever comes second meets what the first one did, never half of it."""
+    ids = [
+        daemon.post("/1.0/attachments", ASK | {"profile": profile}).document()["operation"]["id"]
+        for profile in ("1g.10gb", "2g.20gb")
+    ]
+    first, second = map(daemon.client.wait_operation, ids)
+    assert (first["status"], second["status"]) == ("succeeded", "failed")
+    assert second["error"]["id"] == AlreadyAttachedError.id
+    ids = [
+        daemon.post("/1.0/attachments/vm01/detach", {}).document()["operation"]["id"]
+        for _ in range(2)
+    ]
+    first, second = map(daemon.client.wait_operation, ids)
+    assert (first["status"], second["error"]["id"]) == ("succeeded", NotAttachedError.id)
 
 
 def test_events_tell_of_it_and_can_be_resumed(daemon: Daemon) -> None:

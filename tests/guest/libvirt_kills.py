@@ -36,13 +36,14 @@ from vgpumgr.domain.document import parse_document
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.errors import VgpumgrError
+from vgpumgr.host.process import read_state
 from vgpumgr.plan.note import describe_record
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.store.attachments import SqliteAttachments
 
 #: name, machine type, whether it runs
 VMS = (("runs-pc", "pc", True), ("runs-q35", "q35", True), ("off-q35", "q35", False))
-#: the daemon is asked this often before it must have libvirt again; 0.25 s and an answer each
+#: the daemon is asked this often before it must have libvirt again; 0.25 s and an answer each, 5 s if it is quick
 POLLS, POLL_S = 20, 0.25
 #: everything must have come to rest by then: a guest may be waited for in between
 SETTLE_POLLS = 100
@@ -117,7 +118,10 @@ class Daemon:
 class Attack:
     """One run."""
 
-    def __init__(self, scene: GuestLab, daemon: Daemon, seed: int, planned: int) -> None:
+    def __init__(
+        self, scene: GuestLab, daemon: Daemon, seed: int, planned: int, polls: int = POLLS
+    ) -> None:
+        self._polls = polls
         self._scene = scene
         self._daemon = daemon
         self._random = random.Random(seed)
@@ -163,12 +167,15 @@ class Attack:
         print(where, file=sys.stderr, flush=True)
 
     def _hit(self, blow: signal.Signals) -> None:
-        if not self._scene.libvirtd.send(blow):
+        pid = self._scene.libvirtd.send(blow)
+        if pid is None:
             return
         self.tally.blows[blow.name] += 1
         if blow is signal.SIGSTOP:
             time.sleep(self._random.random() * 4)
             self._scene.libvirtd.send(signal.SIGCONT)
+        else:  # one that was asked to end may answer for a while
+            wait(lambda: read_state(pid) in (None, "Z"), f"{blow.name} ends libvirtd")
 
     def _begin(self, name: str, verb: str) -> str:
         if verb == "detach":
@@ -188,7 +195,7 @@ class Attack:
         """The daemon tells that it has libvirt again before it was asked too often."""
         self._scene.libvirtd.wait_ready()
         back_s = time.monotonic()
-        for _ in range(POLLS):
+        for _ in range(self._polls):
             if self._daemon.count_connects() > connects:
                 told = [s for s, e in self._daemon.heard if e["type"] == "libvirt"]
                 self.tally.reconnect_s.append(max(0.0, told[-1] - back_s))
@@ -207,6 +214,14 @@ class Attack:
         if succeeded and has is had:
             found.append(f"acknowledged, but {name} {'has' if has else 'lacks'} a slice")
         self.tally.wrong += [f"{where}: {text}" for text in found]
+        if found:
+            self.tally.wrong += self._list_evidence()
+
+    def _list_evidence(self) -> list[str]:
+        """The end of the journal, and what the daemon said."""
+        journal = (self._daemon.state / "journal").read_text(errors="replace").splitlines()
+        told = [json.dumps(event) for _, event in self._daemon.heard]
+        return [*journal[-40:], *told[-40:]]
 
     def _list_wrong(self) -> list[str]:
         try:
@@ -303,12 +318,12 @@ def guests(scene: GuestLab) -> Iterator[None]:
             scene.libvirtd.virsh("undefine", name, check=False)
 
 
-def attack(scene: GuestLab, seed: int, count: int) -> Tally:
+def attack(scene: GuestLab, seed: int, count: int, polls: int = POLLS) -> Tally:
     """A run on a scene."""
     with guests(scene):
         daemon = Daemon(scene)
         try:
-            tally = Attack(scene, daemon, seed, count).run()
+            tally = Attack(scene, daemon, seed, count, polls).run()
             code = daemon.end()
             if code:
                 tally.wrong.append(f"the daemon ended with {code}")

@@ -93,18 +93,18 @@ class PrivateLibvirtd:
         (self.scratch / "hold").unlink()
         self.wait_ready()
 
-    def send(self, number: int) -> bool:
-        """Send libvirtd a signal; one that ends is started again at once. Whether one was there to get it."""
+    def send(self, number: int) -> int | None:
+        """Send libvirtd a signal; one that ends is started again at once. The pid of the one that got it."""
         try:
             pid_inside = int((self.scratch / "libvirtd.pid").read_text())
         except (OSError, ValueError):
-            return False
+            return None
         assert self._process is not None
         for pid in descendants(self._process.pid):
             if innermost_pid(pid) == pid_inside:
                 os.kill(pid, number)
-                return True
-        return False
+                return pid
+        return None
 
     def _kill(self) -> None:
         self.send(signal.SIGKILL)

@@ -7,7 +7,6 @@ has to run. The guest boots Debian's kernel with busybox, under TCG in TCG.
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 from tests.guest import image
 from tests.guest.shell import GuestShell

@@ -19,6 +19,7 @@ from vgpumgr.daemon.managing import ManagingApplication
 from vgpumgr.daemon.metric_samples import Collected
 from vgpumgr.daemon.metrics import MetricsService, open_statistics
 from vgpumgr.daemon.server import _listen, _only_daemon, serve
+from vgpumgr.daemon.services import GivenServices
 from vgpumgr.host.machine import Machine
 
 ADMIN_GID, VIEWER_GID = 70001, 70002
@@ -48,7 +49,7 @@ def make_application(directory: Path, slow_s: float) -> ManagingApplication:
     scene.channels.start = start_slowly  # type: ignore[method-assign]
     machine = Machine("fakes", directory, directory, directory, "test:///default")
     metrics = MetricsService(lambda _: Collected(), open_statistics(machine.run_dir))
-    return ManagingApplication(machine, scene.nvml, scene.store, scene.service, metrics)
+    return ManagingApplication(machine, scene.nvml, GivenServices(scene.service, metrics))
 
 
 if __name__ == "__main__":

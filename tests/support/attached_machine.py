@@ -20,6 +20,7 @@ from vgpumgr.daemon.managing import ManagingApplication
 from vgpumgr.daemon.metrics import MetricsService, open_statistics
 from vgpumgr.daemon.metrics_cache import MetricsCache
 from vgpumgr.daemon.metrics_source import MetricsSource, count_drift
+from vgpumgr.daemon.services import GivenServices
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.clock import SystemClock
@@ -108,5 +109,7 @@ def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
     )
     cache = MetricsCache(source.observe, parts.clock)
     metrics = MetricsService(cache.read, open_statistics(machine.run_dir), "host1")
-    application = ManagingApplication(machine, nvml, store, AttachmentService(parts), metrics)
+    application = ManagingApplication(
+        machine, nvml, GivenServices(AttachmentService(parts), metrics)
+    )
     return Attached(machine, hypervisor, application)

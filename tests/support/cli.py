@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, get_type_hints
 
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.cli.arguments import GlobalOptions, split_global
@@ -73,7 +74,17 @@ class Cli:
     def open_backend(self, _options: GlobalOptions) -> Iterator[Backend]:
         """The application of this machine."""
         machine = Machine("test", self.root, self.root, self.root, "test:///default")
-        yield LocalBackend(Application(machine, self.nvml, self.owners))
+        yield CheckedBackend(Application(machine, self.nvml, self.owners))
+
+
+class CheckedBackend(LocalBackend):
+    """Holds every document against its declaration, as the API's clients may."""
+
+    def call(self, operation: str, **params: Any) -> dict[str, Any]:
+        data = super().call(operation, **params)
+        method = getattr(type(self._application), operation)
+        get_type_hints(method)["return"].from_data(data)
+        return data
 
 
 class FixedWidth(Streams):

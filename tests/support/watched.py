@@ -20,6 +20,7 @@ from vgpumgr.daemon.metrics import MetricsService, open_statistics
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.reconciler import Reconciler
 from vgpumgr.daemon.server import build_context
+from vgpumgr.daemon.services import GivenServices
 from vgpumgr.daemon.settings import Settings
 from vgpumgr.daemon.watching import Sources, watch
 from vgpumgr.host.machine import Machine
@@ -80,7 +81,7 @@ def watched(parts: Parts, settings: Settings, sources: Sources) -> Iterator[Watc
         machine = Machine("test", parts.run_dir, parts.state_dir, parts.run_dir, "test:///default")
         metrics = MetricsService(lambda _: Collected(), open_statistics(parts.run_dir))
         service = AttachmentService(parts)
-        application = ManagingApplication(machine, parts.nvml, parts.store, service, metrics)  # type: ignore[arg-type]
+        application = ManagingApplication(machine, parts.nvml, GivenServices(service, metrics))  # type: ignore[arg-type]
         lanes = Lanes(lambda: nullcontext(application))
         context = build_context(machine, lanes, Access(frozenset({0}), None, None), metrics)
         deliver = context.hub._deliver

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import socketserver
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -204,23 +207,59 @@ def test_no_color_counts() -> None:
     assert not Streams(GlobalOptions(), terminal, terminal, {"TERM": "dumb"}).has_color(terminal)
 
 
-# pydantic is not among them: typer loads it to parse any subcommand
+# pydantic is not among them: typer may load it to parse what is not plain
 HEAVY = ("rich", "yaml", "lxml", "libvirt", "pynvml", "jinja2", "paramiko", "sqlite3")
+TELL_LOADED = (
+    "import sys; from vgpumgr.cli.main import main\n"
+    "code = main({words!r})\n"
+    "print([m for m in {heavy!r} if m in sys.modules], file=sys.stderr)\n"
+    "print([m for m in sys.modules if m.startswith('vgpumgr.') and"
+    " m.split('.')[1] in {layers!r}], file=sys.stderr)\n"
+    "sys.exit(code)"
+)
 
 
 @pytest.mark.parametrize(
     "words", [["--help"], ["gpu", "--help"], ["gpu", "list", "--help"], ["version"], ["gup"]]
 )
 def test_nothing_heavy_is_imported_for_help(words: list[str]) -> None:
-    code = (
-        "import sys; from vgpumgr.cli.main import main\n"
-        f"main({words!r})\n"
-        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
-        "print([m for m in sys.modules if m.startswith('vgpumgr.') and"
-        " m.split('.')[1] in ('daemon', 'nvml', 'mig', 'host')], file=sys.stderr)"
-    )
-    result = run_python("-c", code)
-    assert result.stderr.splitlines()[-2:] == ["[]", "[]"]
+    heavy = (*HEAVY, "typer", "pydantic") if words == ["version"] else HEAVY
+    layers = ("daemon", "nvml", "mig", "host")
+    code = TELL_LOADED.format(words=words, heavy=heavy, layers=layers)
+    assert run_python("-c", code).stderr.splitlines()[-2:] == ["[]", "[]"]
+
+
+def test_a_client_of_the_daemon_is_thin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a listing costs when a daemon answers is mostly what is loaded for it."""
+    monkeypatch.setenv("VGPUMGR_RUN_DIR", str(tmp_path))
+    document = {"schema": "vgpumgr/v1", "machine": {}, "gpus": [], "lost": [], "others": []}
+    with answering(tmp_path / "vgpumgr.sock", json.dumps(document).encode()):
+        heavy = (*HEAVY, "typer", "pydantic", "fastapi", "asyncio")
+        code = TELL_LOADED.format(
+            words=["gpu", "list", "-o", "csv"], heavy=heavy, layers=("daemon", "nvml", "mig")
+        )
+        result = run_python("-c", code)
+    assert (result.returncode, result.stderr.splitlines()) == (0, ["[]", "[]"])
+    assert result.stdout.startswith("index,")
+
+
+@contextmanager
+def answering(path: Path, body: bytes) -> Iterator[None]:
+    """A socket that gives every request this answer."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            if self.rfile.readline():
+                self.wfile.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+                )
+
+    with socketserver.ThreadingUnixStreamServer(str(path), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
 
 
 def test_only_the_typed_verb_is_imported() -> None:

@@ -159,7 +159,7 @@ def test_apply_asks_before_it_destroys(cli: ChangingCli, monkeypatch: pytest.Mon
         if len(asked) == 1:
             raise typer.Abort
 
-    monkeypatch.setattr(layout_text.typer, "confirm", confirm)
+    monkeypatch.setattr(typer, "confirm", confirm)
     assert cli.run(*words, terminal=True).code == 130
     assert not cli.done
     assert cli.run(*words, terminal=True).code == 0

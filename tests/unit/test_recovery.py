@@ -23,6 +23,7 @@ from vgpumgr.errors import (
     LibvirtDownError,
     NotPermittedError,
     OutcomePendingError,
+    RollbackIncompleteError,
 )
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.process import ProcessId, read_identity
@@ -274,6 +275,22 @@ def test_the_next_command_settles_and_says_so(
     done = bench.service.attach(AttachRequest("vm02", "1g.10gb"))
     assert any("the interrupted attach was undone" in note for note in done.notes)
     assert [r.vm_name for r in bench.store.list_attachments()] == ["vm02"]
+
+
+@pytest.mark.parametrize("lost", ["detach_device config", "stop", "destroy_gpu_instance"])
+def test_what_could_not_be_undone_is_not_forgotten(bench: Bench, lost: str) -> None:
+    """As when libvirt dies in the middle of an attach and is not back while it is undone."""
+    before = bench.snapshot()
+    part = {"stop": bench.channels, "destroy_gpu_instance": bench.nvml}.get(lost, bench.hypervisor)
+    bench.hypervisor.fail["set_notes config"] = LibvirtDownError("libvirt is gone")
+    part.fail[lost] = LibvirtDownError("it is gone")
+    with pytest.raises(RollbackIncompleteError):
+        attach(bench)
+    assert [r.vm_name for r in bench.store.list_attachments()] == ["vm01"]
+    assert bench.snapshot() != before
+    recovery(bench).recover(Policy())
+    assert bench.snapshot() == before
+    check_at_rest(bench)
 
 
 def test_status_tells_what_does_not_answer(bench: Bench) -> None:

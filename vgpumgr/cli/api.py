@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from vgpumgr.cli.backend import open_daemon
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.session import get_session
 from vgpumgr.errors import UsageError
 
@@ -15,14 +14,14 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def command(
-    context: typer.Context,
-    method: Annotated[str, typer.Argument(help="GET, POST, PUT, PATCH or DELETE.")],
-    path: Annotated[str, typer.Argument(help="Such as /1.0/gpus.")],
+    context: Context,
+    method: Annotated[str, Argument(help="GET, POST, PUT, PATCH or DELETE.")],
+    path: Annotated[str, Argument(help="Such as /1.0/gpus.")],
     data: Annotated[
-        str | None, typer.Option("--data", help="The JSON body; @FILE reads it from there.")
+        str | None, Option("--data", help="The JSON body; @FILE reads it from there.")
     ] = None,
     if_match: Annotated[
-        str | None, typer.Option("--if-match", metavar="ETAG", help="Only if it is still so.")
+        str | None, Option("--if-match", metavar="ETAG", help="Only if it is still so.")
     ] = None,
 ) -> None:
     """Send one request to the daemon and print the body of its answer.

@@ -6,6 +6,7 @@ documents as plain data, as they come over HTTP from a daemon.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,8 @@ def find_daemon(options: GlobalOptions) -> HttpBackend | None:
     """The daemon of the host or machine that the options name; None if none listens here."""
     from vgpumgr.errors import DaemonNotRunningError
 
+    if not options.host and not os.path.lexists(find_socket(options)):
+        return None  # without loading what speaks HTTP
     try:
         return open_daemon(options)
     except DaemonNotRunningError:

@@ -1,16 +1,17 @@
 """The tree of commands, as data: what ``--help`` lists, and which module each verb lives in.
 
-A verb's module has a function ``command`` with typer's annotations, which only parses; it is
+A verb's module has a function ``command``, declared with ``declarations``, which only parses; it is
 imported when its verb is typed, and at no other time. To add a verb, add a row here and a file.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     """One command: its name, its module, and its line in the help."""
 
     name: str
@@ -18,8 +19,7 @@ class Verb:
     help: str
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A noun with its verbs, and nouns below it."""
 
     name: str
@@ -131,6 +131,9 @@ GROUPS = (
         (
             Verb("list", "vgpumgr.cli.vm_list", "List the VMs and their slices."),
             Verb("show", "vgpumgr.cli.vm_show", "Show one VM, its slice and its channel."),
+            Verb(
+                "xml", "vgpumgr.cli.vm_xml", "Print a VM's definition as an attach would make it."
+            ),
         ),
     ),
     Group(
@@ -168,3 +171,32 @@ GROUPS = (
         ),
     ),
 )
+
+
+def list_names(words: Sequence[str]) -> list[str]:
+    """The words that are no options."""
+    return [word for word in words if not word.startswith("-")]
+
+
+def find_group(words: Sequence[str]) -> tuple[Group | None, list[str]]:
+    """The innermost group that the first words name, and the words after it."""
+    found: Group | None = None
+    groups: Sequence[Group] = GROUPS
+    rest = list(words)
+    while rest and (group := next((g for g in groups if g.name == rest[0]), None)):
+        found, groups, rest = group, group.groups, rest[1:]
+    return found, rest
+
+
+def find_verb(words: Sequence[str]) -> tuple[Verb | None, list[str]]:
+    """The verb that the first words name, and the words after it."""
+    group, rest = find_group(words)
+    verbs = group.verbs if group else TOP_LEVEL
+    found = next((verb for verb in verbs if rest[:1] == [verb.name]), None)
+    return found, rest[1:]
+
+
+def load(verb: Verb) -> Callable[..., Any]:
+    """The verb's function."""
+    function: Callable[..., Any] = importlib.import_module(verb.module).command
+    return function

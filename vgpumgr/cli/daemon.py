@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
 from vgpumgr.cli.backend import run_daemon
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.session import get_session
 
 
-def command(context: typer.Context) -> None:
+def command(context: Context) -> None:
     """Serve this machine's API on its unix socket, until SIGTERM.
 
     The daemon is the only one that changes the machine. It takes systemd's socket where it is

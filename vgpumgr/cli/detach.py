@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import render_plan, tell_lane_users
 from vgpumgr.errors import ConfirmationNeededError, UsageError, VgpumgrError
 
 
 def command(
-    context: typer.Context,
-    vm: Annotated[str, typer.Argument(help="The VM's name or UUID, or the attachment's id.")],
+    context: Context,
+    vm: Annotated[str, Argument(help="The VM's name or UUID, or the attachment's id.")],
     attachment: Annotated[
         str | None,
-        typer.Option("--attachment", help="Which of several: its id, or its profile."),
+        Option("--attachment", help="Which of several: its id, or its profile."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every one that the VM has.")] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")] = False,
+    every: Annotated[bool, Option("--all", help="Every one that the VM has.")] = False,
+    yes: Annotated[bool, Option("-y", "--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")] = False,
     output: Output = None,
 ) -> None:
     """Take a VM's slice back and free it.
@@ -77,7 +77,7 @@ def _confirm(session: Session, asked: dict[str, Any]) -> None:
             held_by=[users],
             hint=f"vgpumgr detach {vm}{_tell_which(asked)} --yes",
         )
-    typer.confirm(f"{users} in {vm} will lose the GPU. Detach?", abort=True, err=True)
+    confirm(f"{users} in {vm} will lose the GPU. Detach?")
 
 
 def _tell_which(asked: dict[str, Any]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.drift_text import render_drift, render_interrupted
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
@@ -11,7 +10,7 @@ from vgpumgr.cli.session import get_session
 from vgpumgr.errors import Exit, UsageError
 
 
-def command(context: typer.Context, output: Output = None) -> int:
+def command(context: Context, output: Output = None) -> int:
     """Compare what is recorded with what is; exit code 3 where they differ.
 
     \b

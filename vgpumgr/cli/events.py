@@ -7,9 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import typer
-
 from vgpumgr.cli.backend import open_daemon
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format
 from vgpumgr.cli.session import get_session
@@ -18,10 +17,8 @@ from vgpumgr.model.routes import EVENTS
 
 
 def command(
-    context: typer.Context,
-    count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End after so many events.")
-    ] = None,
+    context: Context,
+    count: Annotated[int | None, Option("--count", min=1, help="End after so many events.")] = None,
     output: Output = None,
 ) -> None:
     """Follow what happens: operations with their steps, attachments, VMs, devices, libvirt.

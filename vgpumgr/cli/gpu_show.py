@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
 from vgpumgr.cli import gpu_text
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session, get_session
@@ -18,10 +17,8 @@ _WIDTH = 14
 
 
 def command(
-    context: typer.Context,
-    gpu: Annotated[
-        str, typer.Argument(help="Index, UUID or unique prefix, bus address, MIG UUID.")
-    ],
+    context: Context,
+    gpu: Annotated[str, Argument(help="Index, UUID or unique prefix, bus address, MIG UUID.")],
     output: Output = None,
 ) -> None:
     """Show one GPU: its slices, whose they are, and what still fits.
@@ -130,13 +127,15 @@ def _render_instance(instance: dict[str, Any]) -> Iterator[str]:
     place = gpu_text.tell_placement(instance["placement"])
     size = format_size(instance["memory_bytes"])
     yield f"    {instance['id']:<3} {instance['profile']} at {place}, {size}"
+    shared = len({c["attachment"] for c in instance["compute_instances"] if c["attachment"]}) > 1
     for compute in instance["compute_instances"]:
         used = compute["memory_used_bytes"]
         memory = "" if used is None else f", {format_size(used)} used"
-        yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}"
+        owner = f", vm {compute['vm']} ({compute['attachment']})" if shared else ""
+        yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}{owner}"
     if not instance["compute_instances"]:
         yield "        no compute instance: not usable yet"
-    if instance["vm"]:
+    if instance["vm"] and not shared:
         yield f"        vm {instance['vm']} (attachment {instance['attachment']})"
     yield from (f"        {_tell_process(process)}" for process in instance["processes"])
 

@@ -8,14 +8,13 @@ import socket
 import sys
 import threading
 
-import typer
-
 from vgpumgr.cli.backend import find_socket
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.http import connect_unix
 from vgpumgr.cli.session import get_session
 
 
-def command(context: typer.Context) -> None:
+def command(context: Context) -> None:
     """Join standard input and output to the daemon's socket, until either end hangs up.
 
     \b

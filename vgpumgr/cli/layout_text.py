@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Option
 from vgpumgr.cli.gpu_text import tell_placement
 from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session
 from vgpumgr.errors import (
     ConfirmationNeededError,
@@ -24,24 +24,24 @@ from vgpumgr.errors import (
 
 #: as the application has it; what is longer is not even read
 _MAX_BYTES = 1 << 20
-_DESTROYED = (("gi_destroys", "GPU instance"), ("ci_destroys", "compute instance"))
+_DESTROYED = (
+    ("gi_destroys", "GPU instance"), ("ci_destroys", "compute instance"), ("vgpu_deletes", "vGPU")
+)  # fmt: skip
 
-LayoutFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="A layout file; - is standard input.")
-]
+LayoutFile = Annotated[str, Argument(metavar="FILE", help="A layout file; - is standard input.")]
 Selected = Annotated[
-    str | None, typer.Option("-c", "--config", metavar="NAME", help="Which layout of the file.")
+    str | None, Option("-c", "--config", metavar="NAME", help="Which layout of the file.")
 ]
 AllowDisruptive = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--allow-disruptive",
         metavar="NAME",
         help="Slices in use that may be destroyed: VM, process id, MIG UUID, GPU/INSTANCE.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")]
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")]
+Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 
 
 def read_file(name: str) -> dict[str, str]:
@@ -122,6 +122,9 @@ def _tell_step(step: dict[str, Any], steps: Sequence[dict[str, Any]]) -> str | N
     kind = step["kind"]
     if kind.startswith("mig.mode"):
         return f"  ~ MIG mode {'on' if kind.endswith('enable') else 'off'}"
+    if kind.startswith("mdev."):
+        sign, name = ("-", f" ({step['vgpu']})") if kind.endswith("delete") else ("+", "")
+        return f"  {sign} vGPU {step['vgpu_type']} on {step['parent']}{name}"
     place = tell_placement(step["placement"])
     lost = f"  (taken from {', '.join(step['disrupts'])})" if step["disrupts"] else ""
     if kind == "mig.gi.create":
@@ -160,9 +163,12 @@ def _tell_sum(document: dict[str, Any]) -> str:
     modes = f", MIG mode of {_count(changes, 'GPU')} changed" if changes else ""
     word, to = ("done:", "") if document["applied"] else ("plan:", "to be ")
     compute = cost["ci_creates"] + cost["ci_destroys"]
+    vgpus = ""
+    if cost["vgpu_creates"] or cost["vgpu_deletes"]:
+        vgpus = f"; vGPUs: {cost['vgpu_creates']} {to}created, {cost['vgpu_deletes']} {to}deleted"
     return (
         f"{word} {cost['gi_creates']} {to}created, {cost['gi_destroys']} {to}destroyed, "
-        f"{cost['kept']} kept{modes}; {_count(compute, 'compute instance')} touched"
+        f"{cost['kept']} kept{modes}; {_count(compute, 'compute instance')} touched{vgpus}"
     )
 
 
@@ -207,7 +213,7 @@ def _confirm(session: Session, plan: dict[str, Any]) -> None:
         )
     session.streams.err.write("\n".join(render_plan(plan)) + "\n")
     loss = f" {', '.join(losers)} will lose what they use." if losers else ""
-    typer.confirm(f"{told[0].upper()}{told[1:]}.{loss} Go on?", abort=True, err=True)
+    confirm(f"{told[0].upper()}{told[1:]}.{loss} Go on?")
 
 
 def write_document(

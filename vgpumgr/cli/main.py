@@ -1,31 +1,23 @@
-"""Where the program starts: global options, the tree of commands, and every way to end.
+"""Where the program starts: global options, which verb, and every way to end.
 
 Only the module of the verb that was typed is imported; help needs none of them.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from vgpumgr.cli.arguments import GlobalOptions, split_global, wants_json
 from vgpumgr.cli.backend import open_backend
-from vgpumgr.cli.commands import GROUPS, TOP_LEVEL, Group, Verb
+from vgpumgr.cli.commands import find_verb, load
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.report import print_error
 from vgpumgr.cli.session import Session
 from vgpumgr.cli.streams import Streams
-from vgpumgr.errors import Exit, InternalError, UsageError, VgpumgrError
-
-_HELP = """GPUs of a KVM host for its virtual machines: slices, attachments, who has what.
-
-Options for every command: --machine NAME (a simulated machine), --host ssh://USER@HOST (another
-host), --hosts A,B (lists of several), --color auto|always|never, -q, -v, --debug. They may stand
-anywhere on the line.
-"""
-_CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+from vgpumgr.errors import Exit, InternalError, VgpumgrError
 
 
 def main(arguments: Sequence[str] | None = None, session: Session | None = None) -> int:
@@ -55,98 +47,21 @@ def main(arguments: Sequence[str] | None = None, session: Session | None = None)
 
 
 def _run(words: list[str], session: Session) -> Any:
-    """Parses and runs; what typer refuses becomes a usage error."""
-    import typer
+    """Runs the verb at once if the line is plain; typer reads all others."""
+    verb, rest = find_verb(words)
+    if verb is not None:
+        from vgpumgr.cli.plain_line import NotPlainError, read_plain
 
-    app = build_app(_add_help(words))
-    try:
-        return app(args=_add_help(words), prog_name="vgpumgr", standalone_mode=False, obj=session)
-    except typer.TyperException as error:
-        raise _explain_usage(error, words) from error
-    except typer.Abort as error:
-        raise KeyboardInterrupt from error
-    except SystemExit as error:
-        # how typer reports that nobody reads the output any more (EPIPE)
-        raise BrokenPipeError from error
+        function = load(verb)
+        try:
+            values = read_plain(function, rest)
+        except NotPlainError:
+            pass
+        else:
+            return function(Context(session), **values)
+    from vgpumgr.cli.typer_app import run_typer
 
-
-def _add_help(words: list[str]) -> list[str]:
-    """A noun alone asks what can be done with it."""
-    group, rest = _find_group(words)
-    if not words or (group is not None and not rest):
-        return [*words, "--help"]
-    if words == ["--version"]:
-        return ["version"]
-    return words
-
-
-def build_app(words: Sequence[str]) -> Any:
-    """The typer application in which only the verb that ``words`` names has its real function."""
-    import typer
-
-    names = _list_names(words)
-    app = _make_typer(typer, _HELP)
-    _fill(typer, app, TOP_LEVEL, GROUPS, names)
-    return app
-
-
-def _fill(
-    typer: Any, app: Any, verbs: Sequence[Verb], groups: Sequence[Group], names: list[str]
-) -> None:
-    """Adds verbs and, level after level, groups; ``names`` are the words that are left here."""
-    for verb in verbs:
-        _add_verb(app, verb, chosen=names[:1] == [verb.name])
-    for group in groups:
-        below = _make_typer(typer, group.help)
-        left = names[1:] if names[:1] == [group.name] else []
-        _fill(typer, below, group.verbs, group.groups, left)
-        app.add_typer(below, name=group.name, help=group.help, hidden=group.hidden)
-
-
-def _list_names(words: Sequence[str]) -> list[str]:
-    return [word for word in words if not word.startswith("-")]
-
-
-def _find_group(words: Sequence[str]) -> tuple[Group | None, list[str]]:
-    """The innermost group that the first words name, and the words after it."""
-    found: Group | None = None
-    groups: Sequence[Group] = GROUPS
-    rest = list(words)
-    while rest and (group := next((g for g in groups if g.name == rest[0]), None)):
-        found, groups, rest = group, group.groups, rest[1:]
-    return found, rest
-
-
-def _make_typer(typer: Any, help_text: str) -> Any:
-    app = typer.Typer(
-        help=help_text,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings=_CONTEXT,
-    )
-    app.callback()(_nothing)
-    return app
-
-
-def _add_verb(app: Any, verb: Verb, *, chosen: bool) -> None:
-    function = _load(verb.module) if chosen else _nothing
-    help_text = None if chosen else verb.help
-    app.command(
-        verb.name,
-        help=help_text,
-        short_help=verb.help,
-        context_settings=_CONTEXT,
-    )(function)
-
-
-def _nothing() -> None:
-    """Stands for a verb that is only listed."""
-
-
-def _load(module: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = importlib.import_module(module).command
-    return function
+    return run_typer(words, session)
 
 
 def _finish(streams: Streams, result: Any) -> int:
@@ -157,24 +72,6 @@ def _finish(streams: Streams, result: Any) -> int:
 def _fail(streams: Streams, error: VgpumgrError, words: Sequence[str]) -> int:
     print_error(streams, error, as_json=wants_json(words))
     return int(error.exit_code)
-
-
-def _explain_usage(error: Any, words: Sequence[str]) -> UsageError:
-    message, _, near = str(error.format_message()).strip().partition(" Did you mean ")
-    message, _, options = message.partition(" (Possible options: ")
-    message = message.replace("Value error, ", "")
-    message = message[:1].lower() + message[1:].rstrip(".")
-    guess = near.rstrip("?") or options.rstrip(")")
-    nouns = _list_names(words)
-    group, rest = _find_group(nouns)
-    verbs = group.verbs if group else TOP_LEVEL
-    known = nouns[: len(nouns) - len(rest)]
-    known += [word for word in rest[:1] if word in {verb.name for verb in verbs}]
-    return UsageError(
-        message,
-        why=f"did you mean {guess}?" if guess else None,
-        hint=" ".join(["vgpumgr", *known, "--help"]),
-    )
 
 
 def _explain_bug(error: Exception) -> InternalError:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.mdev_text import Attributes, DryRun, Where, change
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     type: Annotated[
-        str, typer.Argument(metavar="TYPE", help="A vGPU type: name, id, or unique part of a name.")
+        str, Argument(metavar="TYPE", help="A vGPU type: name, id, or unique part of a name.")
     ],
     gpu: Where = None,
     uuid: Annotated[
-        str | None, typer.Option("--uuid", metavar="UUID", help="Default: a new one.")
+        str | None, Option("--uuid", metavar="UUID", help="Default: a new one.")
     ] = None,
     attr: Attributes = None,
     placement: Annotated[
-        int | None, typer.Option("--placement", help="Where on the GPU, with mixed sizes.")
+        int | None, Option("--placement", help="Where on the GPU, with mixed sizes.")
     ] = None,
-    define: Annotated[bool, typer.Option("--define", help="It can be started again.")] = False,
-    auto: Annotated[bool, typer.Option("--auto", help="It comes back at boot.")] = False,
+    mixed_sizes: Annotated[
+        bool, Option("--mixed-sizes", help="Switch the GPU to vGPUs of several sizes first.")
+    ] = False,
+    define: Annotated[bool, Option("--define", help="It can be started again.")] = False,
+    auto: Annotated[bool, Option("--auto", help="It comes back at boot.")] = False,
     spread: Annotated[
-        bool, typer.Option("--spread/--pack", help="Emptiest GPU, or the fullest with room.")
+        bool, Option("--spread/--pack", help="Emptiest GPU, or the fullest with room.")
     ] = False,
     dry_run: DryRun = False,
     output: Output = None,
@@ -49,6 +51,7 @@ def command(
         "uuid": uuid,
         "attributes": list(attr or ()),
         "placement": placement,
+        "mixed_sizes": mixed_sizes,
         "define": define,
         "auto": auto,
         "spread": spread,

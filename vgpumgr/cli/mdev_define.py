@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.mdev_text import Attributes, DryRun, Where, change
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     vgpu: Annotated[
         str | None,
-        typer.Argument(metavar="[VGPU]", help="A vGPU of ours; with --type the UUID of a new one."),
+        Argument(metavar="[VGPU]", help="A vGPU of ours; with --type the UUID of a new one."),
     ] = None,
     type: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="A new one, started later.")
+        str | None, Option("--type", metavar="TYPE", help="A new one, started later.")
     ] = None,
     gpu: Where = None,
     attr: Attributes = None,
     auto: Annotated[
-        bool, typer.Option("--auto/--manual", help="At boot, or only by mdev start.")
+        bool, Option("--auto/--manual", help="At boot, or only by mdev start.")
     ] = False,
     dry_run: DryRun = False,
     output: Output = None,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.mdev_text import DryRun, VgpuName, change
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
 
 def command(
-    context: typer.Context, vgpu: VgpuName, dry_run: DryRun = False, output: Output = None
+    context: Context, vgpu: VgpuName, dry_run: DryRun = False, output: Output = None
 ) -> None:
     """Create a vGPU that is defined and not there.
 

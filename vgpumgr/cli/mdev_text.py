@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Option
 from vgpumgr.cli.layout_text import DryRun
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session
@@ -16,17 +15,15 @@ from vgpumgr.errors import UsageError
 __all__ = ["Attributes", "DryRun", "VgpuName", "Where", "change"]
 
 VgpuName = Annotated[
-    str, typer.Argument(metavar="VGPU", help="UUID or unique prefix, or the function's address.")
+    str, Argument(metavar="VGPU", help="UUID or unique prefix, or the function's address.")
 ]
 Where = Annotated[
     str | None,
-    typer.Option("--gpu", metavar="GPU", help="Index, UUID, bus address, or name of a parent."),
+    Option("--gpu", metavar="GPU", help="Index, UUID, bus address, or name of a parent."),
 ]
 Attributes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--attr", metavar="NAME=VALUE", help="An attribute to write; several in their order."
-    ),
+    Option("--attr", metavar="NAME=VALUE", help="An attribute to write; several in their order."),
 ]
 _DONE = {
     "create vGPU": "created",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.mdev_text import Where
 from vgpumgr.cli.options import Columns, NoHeader, Output
@@ -49,7 +48,7 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     gpu: Where = None,
     output: Output = None,
     columns: Columns = None,

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import FileWriteError
 
@@ -16,13 +15,13 @@ _WAIT_S = 40.0
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     openmetrics: Annotated[
-        bool, typer.Option("--openmetrics", help="As OpenMetrics instead of Prometheus' text.")
+        bool, Option("--openmetrics", help="As OpenMetrics instead of Prometheus' text.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--out", metavar="FILE", help="Replace this file at once, for the textfile collector."
         ),
     ] = None,

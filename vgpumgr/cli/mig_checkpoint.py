@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.layout_text import write_document
 from vgpumgr.cli.output import Format
 from vgpumgr.cli.session import Session, get_session
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="Where to; without it, print it.")
+        str | None, Argument(metavar="[FILE]", help="Where to; without it, print it.")
     ] = None,
 ) -> None:
     """Save MIG mode, instances and placements of all GPUs, as nvidia-mig-parted does.

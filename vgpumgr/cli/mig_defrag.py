@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.gpu_text import tell_placement
 from vgpumgr.cli.options import Columns, GpuOption, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
@@ -32,9 +31,9 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     plan: Annotated[
-        str, typer.Option("--plan", metavar="PROFILE", help="The profile that room is wanted for.")
+        str, Option("--plan", metavar="PROFILE", help="The profile that room is wanted for.")
     ],
     gpu: GpuOption = None,
     output: Output = None,

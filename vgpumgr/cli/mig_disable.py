@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.layout_text import DryRun, Yes, change
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
 
 def command(
-    context: typer.Context,
-    gpu: Annotated[
-        str, typer.Argument(metavar="GPU", help="Index, UUID or unique prefix, bus address.")
-    ],
+    context: Context,
+    gpu: Annotated[str, Argument(metavar="GPU", help="Index, UUID or unique prefix, bus address.")],
     yes: Yes = False,
     dry_run: DryRun = False,
     output: Output = None,

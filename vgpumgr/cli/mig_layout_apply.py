@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.layout_text import (
     AllowDisruptive,
     DryRun,
@@ -18,7 +17,7 @@ from vgpumgr.cli.session import get_session
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     file: LayoutFile,
     config: Selected = None,
     allow_disruptive: AllowDisruptive = None,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.layout_text import LayoutFile, Selected, check_format, read_file, tell_notes
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
@@ -12,7 +11,7 @@ from vgpumgr.errors import Exit
 
 
 def command(
-    context: typer.Context, file: LayoutFile, config: Selected = None, output: Output = None
+    context: Context, file: LayoutFile, config: Selected = None, output: Output = None
 ) -> int:
     """Say how the GPUs differ from a layout.
 

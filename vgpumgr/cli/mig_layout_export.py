@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.layout_text import write_document
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format
@@ -19,17 +18,18 @@ class Dialect(StrEnum):
 
     OWN = "vgpumgr"
     MIG_PARTED = "mig-parted"
+    VGPU_DM = "vgpu-device-manager"
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="Where to; without it, print it.")
+        str | None, Argument(metavar="[FILE]", help="Where to; without it, print it.")
     ] = None,
-    label: Annotated[str, typer.Option("-l", "--label", help="Name of the layout.")] = "current",
-    format_: Annotated[Dialect, typer.Option("--format", help="Whose format.")] = Dialect.OWN,
+    label: Annotated[str, Option("-l", "--label", help="Name of the layout.")] = "current",
+    format_: Annotated[Dialect, Option("--format", help="Whose format.")] = Dialect.OWN,
     placements: Annotated[
-        bool, typer.Option(help="Say where each instance is, not only how many.")
+        bool, Option(help="Say where each instance is, not only how many.")
     ] = True,
     output: Output = None,
 ) -> None:

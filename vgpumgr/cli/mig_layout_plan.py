@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.layout_text import (
     AllowDisruptive,
     LayoutFile,
@@ -23,12 +22,12 @@ from vgpumgr.errors import Exit
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     file: LayoutFile,
     config: Selected = None,
     allow_disruptive: AllowDisruptive = None,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="PLAN", help="Save the plan for apply.")
+        str | None, Option("--out", metavar="PLAN", help="Save the plan for apply.")
     ] = None,
     output: Output = None,
 ) -> int:

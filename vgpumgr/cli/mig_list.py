@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
 from vgpumgr.cli import gpu_text
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.options import Columns, GpuOption, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
@@ -18,8 +17,9 @@ def _uuids(row: dict[str, Any]) -> list[str]:
 
 
 def _users(row: dict[str, Any]) -> str:
-    if row["vm"]:
-        return str(row["vm"])
+    vms = dict.fromkeys(c["vm"] for c in row["compute_instances"] if c["vm"])
+    if vms or row["vm"]:
+        return ", ".join(vms) or str(row["vm"])
     return ", ".join(map(gpu_text.tell_process, row["processes"])) or gpu_text.ABSENT
 
 
@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     gpu: GpuOption = None,
     output: Output = None,
     columns: Columns = None,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
 from vgpumgr.cli import gpu_text
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.options import Columns, GpuOption, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
@@ -40,7 +39,7 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     gpu: GpuOption = None,
     output: Output = None,
     columns: Columns = None,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.layout_text import AllowDisruptive, DryRun, LayoutFile, Yes, change, read_file
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     file: LayoutFile,
     allow_disruptive: AllowDisruptive = None,
     yes: Yes = False,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import quote
 
-import typer
-
 from vgpumgr.cli.backend import open_daemon
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.op_text import print_operation
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
@@ -15,8 +14,8 @@ from vgpumgr.model.routes import OPERATIONS
 
 
 def command(
-    context: typer.Context,
-    operation: Annotated[str, typer.Argument(help="Its id, or the beginning of it.")],
+    context: Context,
+    operation: Annotated[str, Argument(help="Its id, or the beginning of it.")],
     output: Output = None,
 ) -> None:
     """Stop an operation before its next step and undo what it did; waits for its end.

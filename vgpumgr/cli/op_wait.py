@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from vgpumgr.cli.backend import open_daemon
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.http import rebuild_error
 from vgpumgr.cli.op_text import print_operation
 from vgpumgr.cli.options import Output
@@ -14,8 +13,8 @@ from vgpumgr.cli.session import get_session
 
 
 def command(
-    context: typer.Context,
-    operation: Annotated[str, typer.Argument(help="Its id, or the beginning of it.")],
+    context: Context,
+    operation: Annotated[str, Argument(help="Its id, or the beginning of it.")],
     output: Output = None,
 ) -> None:
     """Wait until an operation has ended; exit with what it ended with.

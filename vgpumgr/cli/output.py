@@ -9,6 +9,7 @@ from typing import Any
 
 from vgpumgr.cli.streams import Streams
 from vgpumgr.errors import UsageError
+from vgpumgr.model.near import list_near
 
 Row = dict[str, Any]
 _GAP = 2
@@ -116,9 +117,7 @@ def _find_column(by_name: dict[str, Column], name: str) -> Column:
     try:
         return by_name[name.lower()]
     except KeyError:
-        import difflib
-
-        near = difflib.get_close_matches(name.lower(), by_name, n=1)
+        near = list_near(name.lower(), by_name, n=1)
         why = f"did you mean {near[0]}?" if near else None
         hint = "--columns " + ",".join(by_name)
         raise UsageError(f'there is no column "{name}"', why=why, hint=hint) from None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.pci_text import DryRun, FunctionArgument, Yes, change
 from vgpumgr.cli.session import get_session
@@ -21,23 +20,23 @@ class Companions(StrEnum):
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     function: FunctionArgument,
     companions: Annotated[
         Companions,
-        typer.Option(
+        Option(
             help="Audio, USB and other functions of the device: for the VM too (vfio), only away"
             " from the host (stub), or left where they are (keep)."
         ),
     ] = Companions.VFIO,
     whole_group: Annotated[
-        bool, typer.Option("--whole-group", help="Also other devices of the IOMMU group.")
+        bool, Option("--whole-group", help="Also other devices of the IOMMU group.")
     ] = False,
     persist: Annotated[
-        bool | None, typer.Option("--persist/--no-persist", help="Again at every boot.")
+        bool | None, Option("--persist/--no-persist", help="Again at every boot.")
     ] = None,
     driver: Annotated[
-        str, typer.Option("--driver", metavar="NAME", help="The driver that gets it.")
+        str, Option("--driver", metavar="NAME", help="The driver that gets it.")
     ] = "vfio-pci",
     yes: Yes = False,
     dry_run: DryRun = False,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Format, Layout, print_document, print_list
@@ -24,8 +23,8 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
-    all_groups: Annotated[bool, typer.Option("--all", help="Also groups without a GPU.")] = False,
+    context: Context,
+    all_groups: Annotated[bool, Option("--all", help="Also groups without a GPU.")] = False,
     output: Output = None,
     columns: Columns = None,
     no_header: NoHeader = False,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
@@ -42,7 +41,7 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     output: Output = None,
     columns: Columns = None,
     no_header: NoHeader = False,

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.pci_text import DryRun, FunctionArgument, Yes, change
 from vgpumgr.cli.session import get_session
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     function: FunctionArgument,
-    only: Annotated[bool, typer.Option("--only", help="Not what was taken with it.")] = False,
+    only: Annotated[bool, Option("--only", help="Not what was taken with it.")] = False,
     driver: Annotated[
         str | None,
-        typer.Option("--driver", metavar="NAME", help="To this driver, not the one of before."),
+        Option("--driver", metavar="NAME", help="To this driver, not the one of before."),
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Option
 from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session
 from vgpumgr.errors import ConfirmationNeededError, UsageError
 
 FunctionArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="FUNCTION", help="Bus address, GPU index, UUID or prefix, part of the model."
-    ),
+    Argument(metavar="FUNCTION", help="Bus address, GPU index, UUID or prefix, part of the model."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, do nothing.")]
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")]
+Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 
 
 def change(
@@ -28,7 +26,7 @@ def change(
     *,
     dry_run: bool,
     output: Format | None,
-    yes: bool = True,
+    yes: bool,
 ) -> None:
     """Plans, asks where somebody uses the function, does it, and tells what was done."""
     if output in (Format.CSV, Format.MARKDOWN):
@@ -39,7 +37,7 @@ def change(
             if plan["concerns"]:
                 _confirm(session, plan)
                 asked = {**asked, "confirmed": True}
-        elif not dry_run and operation in ("bind_pci", "unbind_pci"):
+        elif not dry_run:
             asked = {**asked, "confirmed": True}
         document = backend.call(operation, dry_run=dry_run, **asked)
     _show(session, document, output)
@@ -55,7 +53,7 @@ def _confirm(session: Session, plan: dict[str, Any]) -> None:
             hint="the same with --yes, or with --dry-run to see it",
         )
     session.streams.err.write("\n".join(render_change(plan)) + "\n")
-    typer.confirm("Who uses it will lose it. Go on?", abort=True, err=True)
+    confirm("Who uses it will lose it. Go on?")
 
 
 def _show(session: Session, document: dict[str, Any], output: Format | None) -> None:

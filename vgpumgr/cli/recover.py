@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.drift_text import render_drift
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
@@ -15,12 +14,12 @@ from vgpumgr.errors import Exit, UsageError
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     release: Annotated[
-        bool, typer.Option("--release", help="Free the slices of VMs that are gone.")
+        bool, Option("--release", help="Free the slices of VMs that are gone.")
     ] = False,
     readd: Annotated[
-        bool, typer.Option("--readd", help="Give VMs the devices again that they have lost.")
+        bool, Option("--readd", help="Give VMs the devices again that they have lost.")
     ] = False,
     output: Output = None,
 ) -> int:

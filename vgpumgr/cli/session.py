@@ -35,7 +35,7 @@ class Session:
 
 
 def get_session(context: Any) -> Session:
-    """The session of a typer context."""
+    """The session in the context, ours or typer's."""
     session = context.obj
     if not isinstance(session, Session):
         raise TypeError(f"no session in the context: {session!r}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 from vgpumgr.cli.simulator import become_simulator, format_arguments
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     output: Output = None,
 ) -> None:
     """List the machines that can be started, and those that run.

@@ -5,25 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 from vgpumgr.cli.simulator import become_simulator, format_arguments
 
 
 def command(
-    context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A machine file's name; see sim list.")
-    ],
+    context: Context,
+    name: Annotated[str, Argument(metavar="NAME", help="A machine file's name; see sim list.")],
     libvirt: Annotated[
         str | None,
-        typer.Option("--libvirt", metavar="URI", help="The hypervisor that goes with it."),
+        Option("--libvirt", metavar="URI", help="The hypervisor that goes with it."),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="A machine file of your own (TOML)."),
+        Option("--file", metavar="FILE", help="A machine file of your own (TOML)."),
     ] = None,
     output: Output = None,
 ) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.session import get_session
 from vgpumgr.cli.simulator import become_simulator
 
 
 def command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A machine that runs.")],
+    context: Context,
+    name: Annotated[str, Argument(metavar="NAME", help="A machine that runs.")],
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="hold, release, sriov, gone, driver or fault.")
+        str, Argument(metavar="WHAT", help="hold, release, sriov, gone, driver or fault.")
     ],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORD]...", help="What WHAT needs.")
+        list[str] | None, Argument(metavar="[WORD]...", help="What WHAT needs.")
     ] = None,
 ) -> None:
     """Let something happen to a simulated machine: a VM takes a device, a device falls off the bus,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.drift_text import render_drift, render_interrupted
 from vgpumgr.cli.gpu_text import or_absent
 from vgpumgr.cli.options import Output
@@ -15,7 +14,7 @@ from vgpumgr.cli.session import get_session
 from vgpumgr.errors import UsageError
 
 
-def command(context: typer.Context, output: Output = None) -> None:
+def command(context: Context, output: Output = None) -> None:
     """Show whether everything is as it is recorded, and what waits.
 
     \b

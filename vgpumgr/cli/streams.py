@@ -5,7 +5,6 @@ text.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from typing import TextIO
@@ -36,6 +35,8 @@ class Streams:
     @property
     def width(self) -> int:
         """Columns of the terminal."""
+        import shutil
+
         return shutil.get_terminal_size((100, 24)).columns
 
     def has_color(self, stream: TextIO) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import Exit
 
@@ -16,17 +15,13 @@ _ONCE_WIDTH = 80
 
 
 def command(
-    context: typer.Context,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print one picture as text, for scripts.")
-    ] = False,
+    context: Context,
+    once: Annotated[bool, Option("--once", help="Print one picture as text, for scripts.")] = False,
     interval: Annotated[
         float,
-        typer.Option(
-            "--interval", metavar="SECONDS", min=0.2, help="How often to look at the machine."
-        ),
+        Option("--interval", metavar="SECONDS", min=0.2, help="How often to look at the machine."),
     ] = 2.0,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII alone.")] = False,
+    ascii_only: Annotated[bool, Option("--ascii", help="Draw with ASCII alone.")] = False,
 ) -> int:
     """Watch GPUs, slices and VMs: who uses what, and how much. ? lists the keys; q quits.
 

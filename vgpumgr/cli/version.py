@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import typer
-
 from vgpumgr import __version__
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session, get_session
 
 
-def command(context: typer.Context, output: Output = None) -> None:
+def command(context: Context, output: Output = None) -> None:
     """Show the version of vgpumgr.
 
     \b

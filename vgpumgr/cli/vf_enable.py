@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.pci_text import DryRun, FunctionArgument, change
+from vgpumgr.cli.pci_text import DryRun, FunctionArgument, Yes, change
 from vgpumgr.cli.session import get_session
 from vgpumgr.errors import UsageError
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     function: FunctionArgument,
     count: Annotated[
-        int | None, typer.Option("-n", "--count", help="How many; the default is all.")
+        int | None, Option("-n", "--count", help="How many; the default is all.")
     ] = None,
     quota: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--quota", metavar="NAME=N", help="A quota of each, where the driver has it (Intel xe)."
         ),
     ] = None,
-    persist: Annotated[bool, typer.Option("--persist", help="Again at every boot.")] = False,
+    persist: Annotated[bool, Option("--persist", help="Again at every boot.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
@@ -45,7 +45,8 @@ def command(
         "persist": persist,
         "quotas": _parse_quotas(quota or ()),
     }
-    change(get_session(context), "enable_vfs", asked, dry_run=dry_run, output=output)
+    session = get_session(context)
+    change(session, "enable_vfs", asked, dry_run=dry_run, output=output, yes=yes)
 
 
 def _parse_quotas(words: Sequence[str]) -> dict[str, int]:

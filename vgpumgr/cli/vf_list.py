@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Format, Layout, print_document, print_list
@@ -36,9 +35,9 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     function: Annotated[
-        str | None, typer.Argument(metavar="[FUNCTION]", help="Only those of this one.")
+        str | None, Argument(metavar="[FUNCTION]", help="Only those of this one.")
     ] = None,
     output: Output = None,
     columns: Columns = None,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session, get_session
@@ -14,9 +13,9 @@ DEFAULT = "vgpumgr-guest.tar.gz"
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     target: Annotated[
-        str, typer.Option("--output-file", "-f", metavar="FILE", help="Where to write it.")
+        str, Option("--output-file", "-f", metavar="FILE", help="Where to write it.")
     ] = DEFAULT,
     output: Output = None,
 ) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.gpu_text import or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
@@ -35,7 +34,7 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     output: Output = None,
     columns: Columns = None,
     no_header: NoHeader = False,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.gpu_text import or_absent
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
@@ -16,8 +15,8 @@ from vgpumgr.errors import UsageError
 
 
 def command(
-    context: typer.Context,
-    vm: Annotated[str, typer.Argument(help="The VM's name or UUID, or the attachment's id.")],
+    context: Context,
+    vm: Annotated[str, Argument(help="The VM's name or UUID, or the attachment's id.")],
     output: Output = None,
 ) -> None:
     """Show one channel: worker, transport, each guest process with calls, bytes and memory.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import typer
-
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
@@ -50,7 +49,7 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
+    context: Context,
     output: Output = None,
     columns: Columns = None,
     no_header: NoHeader = False,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session, get_session
@@ -15,8 +14,8 @@ from vgpumgr.errors import UsageError
 
 
 def command(
-    context: typer.Context,
-    vm: Annotated[str, typer.Argument(help="Name or UUID.")],
+    context: Context,
+    vm: Annotated[str, Argument(help="Name or UUID.")],
     output: Output = None,
 ) -> None:
     """Show one VM: its slice, its channel, who uses it.

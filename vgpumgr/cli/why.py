@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
+from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.options import Columns, GpuOption, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
@@ -25,8 +24,8 @@ COLUMNS = (
 
 
 def command(
-    context: typer.Context,
-    profile: Annotated[str, typer.Argument(help="A MIG profile, such as 3g.40gb.")],
+    context: Context,
+    profile: Annotated[str, Argument(help="A MIG profile, such as 3g.40gb.")],
     gpu: GpuOption = None,
     output: Output = None,
     columns: Columns = None,

@@ -19,21 +19,11 @@ from vgpumgr.daemon.documents import (
     MigProfileRow,
     MigProfilesDocument,
 )
-from vgpumgr.daemon.gpu_view import (
-    Owners,
-    describe_gpu,
-    describe_instance,
-    describe_pci_gpu,
-    describe_profile,
-    index_owners,
-)
-from vgpumgr.daemon.guest_package import write_guest_package
 from vgpumgr.daemon.layout_documents import (
     LayoutAssertDocument,
     LayoutFileDocument,
     LayoutPlanDocument,
 )
-from vgpumgr.daemon.room import describe_defrag, describe_why
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
@@ -43,7 +33,8 @@ from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
-    from vgpumgr.daemon.layouts import LayoutService, RunLayout
+    from vgpumgr.daemon.gpu_view import Owners
+    from vgpumgr.daemon.layouts import LayoutService, OpenVgpus, RunLayout
 
 
 class Application:
@@ -55,11 +46,13 @@ class Application:
         nvml: Nvml,
         owners: OwnerProvider | None = None,
         run_layout: RunLayout | None = None,
+        open_vgpus: OpenVgpus | None = None,
     ) -> None:
         self.machine = machine
         self.nvml = nvml
         self._owners = owners or NoOwners()
         self._run_layout = run_layout
+        self._open_vgpus = open_vgpus
 
     def read_inventory(self) -> Inventory:
         """All GPUs as models, observed now."""
@@ -67,6 +60,8 @@ class Application:
 
     def list_gpus(self) -> GpuListDocument:
         """Every GPU with instances, owners and processes."""
+        from vgpumgr.daemon.gpu_view import describe_gpu, describe_pci_gpu
+
         inventory = self.read_inventory()
         owners = self._index_owners()
         return GpuListDocument(
@@ -83,6 +78,8 @@ class Application:
         """One GPU with every profile and what still fits. Raises GpuNotFoundError,
         GpuAmbiguousError.
         """
+        from vgpumgr.daemon.gpu_view import describe_gpu, describe_pci_gpu, describe_profile
+
         inventory = self.read_inventory()
         machine = self._describe_machine(inventory)
         if other := find_other(inventory.others, selector):
@@ -99,6 +96,8 @@ class Application:
 
     def list_mig_instances(self, selector: str | None = None) -> MigListDocument:
         """Every MIG instance of all GPUs, or of one."""
+        from vgpumgr.daemon.gpu_view import describe_instance
+
         owners = self._index_owners()
         return MigListDocument(
             instances=[
@@ -114,6 +113,8 @@ class Application:
 
     def list_mig_profiles(self, selector: str | None = None) -> MigProfilesDocument:
         """Every MIG profile of all GPUs, or of one, with how many more fit now."""
+        from vgpumgr.daemon.gpu_view import describe_profile
+
         return MigProfilesDocument(
             profiles=[
                 MigProfileRow(
@@ -133,7 +134,7 @@ class Application:
 
         # NUMA and IOMMU, which take a walk through sysfs, do not matter here
         read = self.nvml.read_inventory
-        parts = LayoutParts(read, self._owners.list_owners, self._run_layout)
+        parts = LayoutParts(read, self._owners.list_owners, self._run_layout, self._open_vgpus)
         return LayoutService(parts)
 
     def plan_layout(self, **asked: Any) -> LayoutPlanDocument:
@@ -166,11 +167,15 @@ class Application:
 
     def why(self, profile: str, selector: str | None = None) -> WhyDocument:
         """See ``room.describe_why``."""
+        from vgpumgr.daemon.room import describe_why
+
         gpus, owners = self._select(selector), self._owners.list_owners()
         return describe_why(gpus, profile, owners, self.list_stopped_vms())
 
     def plan_defrag(self, profile: str, selector: str | None = None) -> DefragDocument:
         """See ``room.describe_defrag``."""
+        from vgpumgr.daemon.room import describe_defrag
+
         gpus, owners = self._select(selector), self._owners.list_owners()
         return describe_defrag(gpus, profile, owners, self.list_stopped_vms())
 
@@ -180,6 +185,8 @@ class Application:
 
     def write_guest_package(self, target: str) -> GuestPackageDocument:
         """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""
+        from vgpumgr.daemon.guest_package import write_guest_package
+
         return write_guest_package(target)
 
     def _select(self, selector: str | None) -> tuple[Gpu, ...]:
@@ -187,6 +194,8 @@ class Application:
         return gpus if selector is None else (select_gpu(gpus, selector),)
 
     def _index_owners(self) -> Owners:
+        from vgpumgr.daemon.gpu_view import index_owners
+
         return index_owners(self._owners.list_owners())
 
     def _describe_machine(self, inventory: Inventory) -> MachineDocument:

@@ -55,9 +55,18 @@ class Document:
     #: what pydantic makes of it: unknown fields are refused
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     def __init_subclass__(cls) -> None:
-        # dataclass's own repr, eq and frozen are compiled for each class: half a millisecond
-        dataclasses.dataclass(kw_only=True, repr=False, eq=False)(cls)
+        # a declaration only: methods of its own for each class are compiled at every start
+        dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
+
+    def __init__(self, **values: Any) -> None:
+        fields = self.__dataclass_fields__
+        if unknown := values.keys() - fields.keys():
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}")
+        for name, field in fields.items():
+            vars(self)[name] = values[name] if name in values else _take_default(self, field)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -72,7 +81,7 @@ class Document:
 
     def replace(self, **changes: Any) -> Self:
         """A copy with other values for some fields."""
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+        return type(self)(**(vars(self) | changes))
 
     @classmethod
     def from_data(cls, data: object) -> Self:
@@ -86,6 +95,14 @@ class Document:
             first = error.errors()[0]
             raise DocumentShapeError(".".join(map(str, first["loc"])), first["msg"]) from error
         return document
+
+
+def _take_default(document: Document, field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    raise TypeError(f"{type(document).__name__} needs {field.name}")
 
 
 @cache
@@ -136,6 +153,8 @@ class ComputeInstanceDocument(Document):
     uuid: str | None = Field(description="MIG-..., what CUDA_VISIBLE_DEVICES takes")
     slices: int
     memory_used_bytes: int | None
+    vm: str | None = Field(description="whose it is")
+    attachment: str | None
 
 
 class InstanceDocument(Document):

@@ -24,12 +24,16 @@ from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, Placemen
 from vgpumgr.model.pci import IommuGroup
 from vgpumgr.model.slice import SliceOwner
 
-Owners = Mapping[tuple[GpuUuid, int], SliceOwner]
+#: those of each GPU instance, by its GPU and id: several where they share it
+Owners = Mapping[tuple[GpuUuid, int], Sequence[SliceOwner]]
 
 
 def index_owners(owners: Sequence[SliceOwner]) -> Owners:
     """Owners by GPU and GPU instance."""
-    return {(owner.gpu, owner.gpu_instance_id): owner for owner in owners}
+    found: dict[tuple[GpuUuid, int], list[SliceOwner]] = {}
+    for owner in owners:
+        found.setdefault((owner.gpu, owner.gpu_instance_id), []).append(owner)
+    return found
 
 
 def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
@@ -80,7 +84,8 @@ def describe_pci_gpu(gpu: PciGpu) -> PciGpuDocument:
 
 def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> InstanceDocument:
     """The document of one GPU instance."""
-    owner = owners.get((gpu.uuid, instance.id))
+    own = owners.get((gpu.uuid, instance.id), ())
+    owner = own[0] if own else None
     return InstanceDocument(
         id=instance.id,
         profile=str(instance.profile),
@@ -89,7 +94,7 @@ def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> Instan
         memory_bytes=instance.memory_bytes,
         vm=owner.vm_name if owner else None,
         attachment=owner.attachment_id if owner else None,
-        compute_instances=[_describe_compute(c) for c in instance.compute_instances],
+        compute_instances=[_describe_compute(c, own) for c in instance.compute_instances],
         processes=[_describe_process(p) for p in gpu.processes if p.gpu_instance_id == instance.id],
     )
 
@@ -136,12 +141,17 @@ def _describe_placement(placement: Placement) -> PlacementDocument:
     return PlacementDocument(start=placement.start, size=placement.size)
 
 
-def _describe_compute(compute: ComputeInstance) -> ComputeInstanceDocument:
+def _describe_compute(
+    compute: ComputeInstance, owners: Sequence[SliceOwner]
+) -> ComputeInstanceDocument:
+    owner = next((o for o in owners if o.compute_instance_id in (None, compute.id)), None)
     return ComputeInstanceDocument(
         id=compute.id,
         uuid=compute.uuid,
         slices=compute.slices,
         memory_used_bytes=compute.memory_used_bytes,
+        vm=owner.vm_name if owner else None,
+        attachment=owner.attachment_id if owner else None,
     )
 
 

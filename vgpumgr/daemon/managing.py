@@ -1,10 +1,13 @@
-"""The whole application: what there is to see of GPUs, and the operations on attachments."""
+"""The whole application: what there is to see of GPUs, and the operations on attachments.
+
+Everything that only some operations need is imported by those.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from vgpumgr.daemon.application import Application
 from vgpumgr.daemon.attachment_documents import (
@@ -14,30 +17,27 @@ from vgpumgr.daemon.attachment_documents import (
     DetachDocument,
     VmListDocument,
     VmShowDocument,
+    VmXmlDocument,
 )
-from vgpumgr.daemon.attachments import AttachmentService
-from vgpumgr.daemon.layout_apply import apply_layout
-from vgpumgr.daemon.metrics import MetricsDocument, MetricsService
-from vgpumgr.daemon.metrics_cache import PATIENCE_S
-from vgpumgr.daemon.metrics_source import open_metrics
-from vgpumgr.daemon.opening import list_late_processes, open_parts
-from vgpumgr.daemon.passthrough import PassthroughService
+from vgpumgr.daemon.operation_documents import MetricsDocument
 from vgpumgr.daemon.pci_documents import (
     GroupListDocument,
     PassthroughListDocument,
     PciChangeDocument,
     VfListDocument,
 )
-from vgpumgr.daemon.recovery import Policy, Recovery, Release
-from vgpumgr.daemon.recovery_documents import DiffDocument, RecoverDocument, StatusDocument
-from vgpumgr.daemon.restore import TIMEOUT_S, RestoreDocument, restore
+from vgpumgr.daemon.recovery_documents import (
+    DiffDocument,
+    RecoverDocument,
+    RestoreDocument,
+    StatusDocument,
+)
+from vgpumgr.daemon.services import LazyServices, Services
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
     VgpuListDocument,
     VgpuTypesDocument,
 )
-from vgpumgr.daemon.vgpu_owners import AllOwners
-from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.errors import (
     LibvirtDownError,
     LibvirtError,
@@ -45,44 +45,84 @@ from vgpumgr.errors import (
     LibvirtPermissionError,
 )
 from vgpumgr.host.machine import Machine
-from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.nvml.protocol import Nvml
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.drift import Observed
-from vgpumgr.plan.record import Transport
-from vgpumgr.store.attachments import SqliteAttachments
 
-__all__ = ["ManagingApplication", "list_late_processes", "open_managing"]
+if TYPE_CHECKING:
+    from vgpumgr.daemon.attachments import AttachmentService
+    from vgpumgr.daemon.passthrough import PassthroughService
+    from vgpumgr.daemon.recovery import Policy, Recovery, Release
+    from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
+    from vgpumgr.daemon.vgpus import VgpuService
+    from vgpumgr.mig.layout.change import LayoutPlan
+    from vgpumgr.plan.drift import Observed
 
 
 class ManagingApplication(Application):
     """All operations on one machine; parameters and answers are plain data, as over HTTP."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        nvml: Nvml,
-        store: SqliteAttachments,
-        service: AttachmentService,
-        metrics: MetricsService,
-    ) -> None:
-        owners = AllOwners(store, service.parts)
-        super().__init__(machine, nvml, owners=owners, run_layout=self._apply_layout)
-        self._service = service
-        self._metrics = metrics
-        self._recovery = Recovery(service.parts)
-        self._passthrough = PassthroughService(service.parts)
-        self._vgpus = VgpuService(service.parts)
+    def __init__(self, machine: Machine, nvml: Nvml, services: Services) -> None:
+        super().__init__(
+            machine, nvml, services.owners, self._apply_layout, self._open_vgpu_layouts
+        )
+        self._services = services
+
+    @property
+    def _service(self) -> AttachmentService:
+        return self._services.attachments
+
+    @property
+    def _recovery(self) -> Recovery:
+        from vgpumgr.daemon.recovery import Recovery
+
+        return Recovery(self._service.parts)
+
+    @property
+    def _vgpus(self) -> VgpuService:
+        from vgpumgr.daemon.vgpus import VgpuService
+
+        return VgpuService(self._service.parts)
+
+    @property
+    def _passthrough(self) -> PassthroughService:
+        from vgpumgr.daemon.passthrough import PassthroughService
+
+        return PassthroughService(self._service.parts)
+
+    def _open_vgpu_layouts(self) -> VgpuLayouts:
+        from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
+
+        return VgpuLayouts(self._service.parts)
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
+        from vgpumgr.daemon.layout_apply import apply_layout
+
         return apply_layout(plan, self._service.parts).notes
 
     def attach(
         self, *, dry_run: bool = False, transport: str = "auto", **asked: Any
     ) -> AttachDocument:
         """See ``AttachmentService.attach``; the other parameters are the fields of AttachRequest."""
+        from vgpumgr.plan.attach import AttachRequest
+        from vgpumgr.plan.record import Transport
+
         request = AttachRequest(transport=Transport(transport), **asked)
         return self._service.attach(request, dry_run)
+
+    def show_vm_xml(
+        self,
+        *,
+        selector: str,
+        profile: str | None = None,
+        backend: str = "auto",
+        gpu: str | None = None,
+        display: str = "off",
+    ) -> VmXmlDocument:
+        """See ``vm_xml.render_vm_xml``."""
+        from vgpumgr.daemon.vm_xml import render_vm_xml
+        from vgpumgr.plan.attach import AttachRequest
+
+        request = AttachRequest(selector, profile or "", gpu, backend, display=display)
+        return render_vm_xml(self._service.parts, request)
 
     def detach(
         self, *, vm: str, dry_run: bool = False, attachment: str | None = None, every: bool = False
@@ -100,6 +140,8 @@ class ManagingApplication(Application):
 
     def recover(self, *, release: bool = False, readd: bool = False) -> RecoverDocument:
         """See ``Recovery.recover``."""
+        from vgpumgr.daemon.recovery import Policy
+
         return self._recovery.recover(Policy(release, readd))
 
     def reconcile(
@@ -113,9 +155,11 @@ class ManagingApplication(Application):
         records = self._service.parts.store.list_attachments()
         return [record.id for record in records if record.vm_uuid == vm_uuid]
 
-    def restore(self, *, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
-        """See ``Restorer.restore``."""
-        return restore(self._service.parts, timeout_s)
+    def restore(self, **asked: Any) -> RestoreDocument:
+        """See ``restore.restore``."""
+        from vgpumgr.daemon.restore import restore
+
+        return restore(self._service.parts, **asked)
 
     def list_passthrough(self) -> PassthroughListDocument:
         """See ``PassthroughService.list_functions``."""
@@ -141,9 +185,13 @@ class ManagingApplication(Application):
         """See ``PassthroughService.enable_vfs``."""
         return self._passthrough.enable_vfs(**asked)
 
-    def disable_vfs(self, *, selector: str, dry_run: bool = False) -> PciChangeDocument:
+    def disable_vfs(
+        self, *, selector: str, confirmed: bool = False, dry_run: bool = False
+    ) -> PciChangeDocument:
         """See ``PassthroughService.disable_vfs``."""
-        return self._passthrough.disable_vfs(selector=selector, dry_run=dry_run)
+        return self._passthrough.disable_vfs(
+            selector=selector, confirmed=confirmed, dry_run=dry_run
+        )
 
     def list_vgpu_types(self, selector: str | None = None) -> VgpuTypesDocument:
         """See ``VgpuService.list_types``."""
@@ -201,15 +249,13 @@ class ManagingApplication(Application):
         """One channel."""
         return self._service.show_channel(selector)
 
-    def read_metrics(
-        self, *, openmetrics: bool = False, wait_s: float = PATIENCE_S
-    ) -> MetricsDocument:
+    def read_metrics(self, **asked: Any) -> MetricsDocument:
         """See ``MetricsService.read_metrics``."""
-        return self._metrics.read_metrics(openmetrics=openmetrics, wait_s=wait_s)
+        return self._services.metrics.read_metrics(**asked)
 
 
 @contextmanager
 def open_managing(machine: Machine, nvml: Nvml) -> Iterator[ManagingApplication]:
     """The application on a machine; libvirt and state are opened when an operation needs them."""
-    with open_parts(machine, nvml) as (parts, store), open_metrics(machine) as metrics:
-        yield ManagingApplication(machine, nvml, store, AttachmentService(parts), metrics)
+    with ExitStack() as stack:
+        yield ManagingApplication(machine, nvml, LazyServices(machine, nvml, stack))

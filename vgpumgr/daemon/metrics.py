@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from vgpumgr import __version__
-from vgpumgr.daemon.documents import SCHEMA, Document
 from vgpumgr.daemon.metric_samples import Collected, Sample, list_samples
 from vgpumgr.daemon.metric_table import DURATION_BUCKETS_S, METRICS, MetricSpec
 from vgpumgr.daemon.metrics_cache import PATIENCE_S
+from vgpumgr.daemon.operation_documents import MetricsDocument
 from vgpumgr.errors import Exit, VgpumgrError
 from vgpumgr.host.statistics import OperationStatistics
 
@@ -28,14 +28,6 @@ class MetricsMissingError(VgpumgrError):
     id = "VG390"
     exit_code = Exit.ERROR
     http_status = 501
-
-
-class MetricsDocument(Document):
-    """The exposition, and the content type to serve it with."""
-
-    schema: Literal["vgpumgr/v1"] = SCHEMA
-    content_type: str
-    text: str
 
 
 def open_statistics(run_dir: Path) -> OperationStatistics:

@@ -14,17 +14,14 @@ from vgpumgr.daemon.metrics_cache import MetricsCache
 from vgpumgr.daemon.opening import open_parts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.settling import Settler
-from vgpumgr.errors import HelperLateError, VgpumgrError
+from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.gpu import Inventory
-from vgpumgr.nvml.client import NvmlClient
+from vgpumgr.nvml.client import READ_INVENTORY, STUCK, NvmlClient
 from vgpumgr.plan.drift import DriftKind, find_drift
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
 from vgpumgr.virtio.channel import Channels, ChannelStatus
-
-#: the helper's method whose lateness means that another try would only join it
-_READ = "read_inventory"
 
 
 class MetricsSource:
@@ -50,12 +47,7 @@ class MetricsSource:
         While an earlier read of the GPUs is stuck there is no other: each would leave one more
         stuck process behind.
         """
-        stuck = [late for late in self._late.list_late() if late.what == _READ]
-        if stuck:
-            raise HelperLateError(
-                "the GPUs are not read again while an earlier read is stuck",
-                cause=f"process {stuck[0].process.pid} still runs",
-            )
+        self._late.check_not_stuck(READ_INVENTORY, STUCK)
         records = self._store.list_attachments()
         inventory = self._read_inventory()
         return Observation(

@@ -77,3 +77,11 @@ class ServerDocument(Document):
     machine: str | None = Field(description="null on the real machine")
     role: Literal["viewer", "admin"] = Field(description="the caller's")
     running_operations: int
+
+
+class MetricsDocument(Document):
+    """The exposition, and the content type to serve it with."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    content_type: str
+    text: str

@@ -35,13 +35,15 @@ class Parts:
     is_privileged: bool
     #: helper processes past their deadline, or of a command that was killed, as people read them
     list_late: Callable[[], Sequence[str]] = tuple
-    #: the NUMA node of each CPU of the host; empty where it is not known
-    read_cpu_nodes: Callable[[], Mapping[int, int]] = dict
-    pci: PciControl = field(default_factory=make_absent)
-    vgpus: VgpuControl = field(default_factory=NoVgpus)
-    vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
+    #: whether the kernel gives devices to VMs by /dev/iommu
+    has_iommufd: Callable[[], bool] = bool
     #: of those, the ones that are known to be in a call on a GPU: its UUID and the helper
     list_late_gpus: Callable[[], Mapping[str, str]] = dict
+    pci: PciControl = field(default_factory=make_absent)
+    #: the NUMA node of each CPU of the host; empty where it is not known
+    read_cpu_nodes: Callable[[], Mapping[int, int]] = dict
+    vgpus: VgpuControl = field(default_factory=NoVgpus)
+    vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
 
     def make_world(self, record: AttachmentRecord | None) -> World:
         """The world of one operation."""
@@ -54,6 +56,7 @@ class Parts:
             maybe_record=record,
             vgpus=self.vgpus,
             vgpu_store=self.vgpu_store,
+            pci=self.pci,
         )
 
     def open_journal(self) -> Journal:

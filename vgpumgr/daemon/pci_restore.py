@@ -27,8 +27,11 @@ from vgpumgr.plan.step import Plan
 Try = Callable[[str, Callable[[], object]], bool]
 
 
-def restore_pci(parts: Parts, try_one: Try) -> list[str]:
+def restore_pci(parts: Parts, try_one: Try, *, early: bool = False) -> list[str]:
     """Virtual functions first, for these may be among what is bound. Under the machine's lock.
+
+    ``early``: before services use the GPUs. What sriov-manage makes has time until MIG mode is on,
+    and what has moved is left for later, when NVML can say where it is.
 
     Answers what was settled of operations that were interrupted.
     """
@@ -36,6 +39,8 @@ def restore_pci(parts: Parts, try_one: Try) -> list[str]:
     notes = [note for note, _ in settle_pci(parts)]
     for setting in pci.list_vf_settings():
         if setting.boot_id == pci.boot_id:
+            continue
+        if early and setting.vendor_id == NVIDIA:
             continue
         if setting.persist:
             what = f"{setting.count} virtual functions of {setting.physical}"
@@ -45,8 +50,11 @@ def restore_pci(parts: Parts, try_one: Try) -> list[str]:
     for binding in pci.list_bindings():
         if binding.boot_id == pci.boot_id:
             continue
+        if early and not _is_there(parts, binding):
+            continue
         if binding.persist:
-            try_one(f"{binding.address} to {binding.driver}", partial(_bind, parts, binding))
+            action = partial(_bind, parts, binding, follow=not early)
+            try_one(f"{binding.address} to {binding.driver}", action)
         else:
             pci.forget_binding(binding.address)
     return notes
@@ -71,8 +79,16 @@ def _make_vfs(parts: Parts, setting: VfSetting) -> None:
     execute_pci(parts, Plan(ENABLE, str(physical.address), (step,)))
 
 
-def _bind(parts: Parts, binding: Binding) -> None:
-    function = _check_same(parts, _find_again(parts, binding), binding)
+def _is_there(parts: Parts, binding: Binding) -> bool:
+    try:
+        return is_same(parts.pci.read_function(binding.address), binding)
+    except PciNotFoundError:
+        return False
+
+
+def _bind(parts: Parts, binding: Binding, *, follow: bool) -> None:
+    address = _find_again(parts, binding) if follow else binding.address
+    function = _check_same(parts, address, binding)
     _check_processes(parts, function)
     if function.address != binding.address:
         parts.pci.forget_binding(binding.address)
@@ -85,6 +101,7 @@ def _bind(parts: Parts, binding: Binding) -> None:
         binding.gpu_uuid,
         binding.model,
         binding,
+        binding.gpu_index,
     )
     execute_pci(parts, Plan(BIND, str(function.address), (step,)))
 

@@ -6,8 +6,10 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
+from vgpumgr.daemon.hostdev_observing import list_loose_instances
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_apply import settle_pci
@@ -22,15 +24,20 @@ from vgpumgr.daemon.recovery_documents import (
 )
 from vgpumgr.daemon.settling import Settler
 from vgpumgr.daemon.vgpu_settle import settle_all
+from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.devices import control_device, ring_device
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import NotPermittedError, VgpumgrError
+from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.lock import lock_file
+from vgpumgr.model.gpu import Inventory
+from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.plan.channel_steps import RestartWorker, StartChannel, StopChannel
 from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.drift import Drift, DriftKind, Observed, find_drift, list_missing_devices
 from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.hostdev_given import make_hostdevs
 from vgpumgr.plan.interrupted import list_interrupted
 from vgpumgr.plan.journal import Contents
 from vgpumgr.plan.record import AttachmentRecord
@@ -77,10 +84,11 @@ class Recovery:
         contents = _try(self._look, problems) or Contents()
         records = _try(self._parts.store.list_attachments, problems)
         vms = _try(self._parts.hypervisor.list_vms, problems)
-        inventory = _try(self._parts.read_inventory, problems)
+        inventory = _try(self._read_inventory, problems)
         found = None
-        if not problems:
-            found = _try(lambda: find_drift(Settler(self._parts).observe()), problems)
+        if records is not None and vms is not None and inventory is not None:
+            observe = partial(Settler(self._parts).observe, records, vms, inventory.gpus)
+            found = _try(lambda: find_drift(observe()), problems)
         taken = _try(lambda: find_drift_of_pci(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
@@ -94,6 +102,10 @@ class Recovery:
             drift=None if found is None or taken is None else _describe([*found, *taken]),
             problems=problems,
         )
+
+    def _read_inventory(self) -> Inventory:
+        LateRecords(self._parts.run_dir).check_not_stuck(READ_INVENTORY, STUCK)
+        return self._parts.read_inventory()
 
     def diff(self) -> DiffDocument:
         """What differs between what is recorded and what is."""
@@ -252,13 +264,18 @@ class _Repair:
             ring_device(record.id, paths.ring),
             control_device(record.id, paths.control, record.number),
         )
-        wanted = tuple(device for device in devices if device.alias in missing)
+        wanted: tuple[Attachable, ...] = tuple(d for d in devices if d.alias in missing)
+        if record.host_devices:
+            given = make_hostdevs(record.id, record.host_devices, vm.config)
+            wanted += tuple(d for d in given if d.alias in missing)
         self._run(drift, record, AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None))
         return f"gave its definition {' and '.join(missing)} again"
 
     def _release(self, drift: Drift, record: AttachmentRecord) -> str:
         vm = self._observed.find_vm(record.vm_uuid)
-        seen = DetachObserved(record, vm, self._observed.gpus, list(self._records.values()))
+        records = list(self._records.values())
+        instances = list_loose_instances(self._parts)
+        seen = DetachObserved(record, vm, self._observed.gpus, records, instances)
         self._execute(plan_detach(seen), record)
         del self._records[record.id]
         return f"freed {record.profile}: {drift.text}"

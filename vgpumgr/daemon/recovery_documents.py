@@ -1,4 +1,4 @@
-"""The documents of ``status``, ``diff`` and ``recover``; see ``documents`` for the rules."""
+"""The documents of ``status``, ``diff``, ``recover`` and ``restore``; see ``documents`` for the rules."""
 
 from __future__ import annotations
 
@@ -62,3 +62,11 @@ class RecoverDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     actions: list[ActionDocument]
     drift: list[DriftDocument] = Field(description="what still differs")
+
+
+class RestoreDocument(Document):
+    """``vgpumgr restore -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    done: list[str] = Field(description="what was missing and is back, in words")
+    problems: list[str] = Field(description="what could not be brought back, and why")

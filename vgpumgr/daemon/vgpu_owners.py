@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vgpumgr.daemon.parts import Parts
-from vgpumgr.mig.owners import OwnerProvider
 from vgpumgr.model.slice import SliceOwner
 from vgpumgr.model.vgpu import VgpuDevice, VgpuHost
 from vgpumgr.plan.vgpu_record import VgpuRecord
@@ -14,13 +13,14 @@ from vgpumgr.plan.vgpu_record import VgpuRecord
 class AllOwners:
     """Attachments' slices, and GPU instances with vGPUs in them."""
 
-    def __init__(self, attachments: OwnerProvider, parts: Parts) -> None:
-        self._attachments = attachments
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def list_owners(self) -> Sequence[SliceOwner]:
         """See ``OwnerProvider``."""
-        return (*self._attachments.list_owners(), *list_vgpu_owners(self._parts))
+        records = self._parts.store.list_attachments()
+        owners = [owner for record in records if (owner := record.owner) is not None]
+        return [*owners, *list_vgpu_owners(self._parts)]
 
 
 def list_vgpu_owners(parts: Parts) -> list[SliceOwner]:

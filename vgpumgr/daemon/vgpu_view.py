@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -15,6 +14,7 @@ from vgpumgr.daemon.vgpu_documents import (
 )
 from vgpumgr.errors import VgpuAmbiguousError, VgpuNotFoundError
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import VgpuDefinition, VgpuDevice, VgpuHost, VgpuSpec
 from vgpumgr.plan.vgpu_choice import TypeRoom
@@ -229,6 +229,6 @@ def _explain(
             why="it fits " + ", ".join(entry.name for entry in found[:8]),
             hint="write more of the UUID",
         )
-    near = difflib.get_close_matches(selector, [n for e in entries for n in e.names], n=2)
+    near = list_near(selector, [n for e in entries for n in e.names], n=2)
     why = f"did you mean {' or '.join(near)}?" if near else f"there are {len(entries)} vGPUs"
     return VgpuNotFoundError(f'no vGPU is "{selector}"', why=why, hint="vgpumgr mdev list")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from vgpumgr.errors import (
     VgpumgrError,
     VmNotFoundError,
 )
+from vgpumgr.model.near import list_near
 
 T = TypeVar("T")
 #: generous: a loaded libvirtd answers in seconds, a hung one never
@@ -129,6 +129,13 @@ class LibvirtHypervisor:
                 return int(match[1]), int(match[2])
         return None
 
+    def read_version(self) -> tuple[int, int, int]:
+        """libvirt's version, of its daemon: major * 1,000,000 + minor * 1,000 + release."""
+        number = int(
+            self._call("read libvirt's version", lambda: self._connected().getLibVersion())
+        )
+        return number // 1_000_000, number // 1_000 % 1_000, number % 1_000
+
     def _flag(self, scope: Scope) -> int:
         lib = self._lib
         return int(
@@ -179,7 +186,7 @@ class LibvirtHypervisor:
         names = self._call(
             "list VMs", lambda: sorted(d.name() for d in self._connected().listAllDomains(0))
         )
-        near = difflib.get_close_matches(selector, names, n=3, cutoff=0.5) or names[:5]
+        near = list_near(selector, names, n=3, cutoff=0.5) or names[:5]
         known = f"near names: {', '.join(near)}" if near else "libvirt has no VMs at all"
         return VmNotFoundError(
             f'no VM "{selector}"', why=f"{self.uri}: {known}", hint="vgpumgr vm list"

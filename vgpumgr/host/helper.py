@@ -84,6 +84,12 @@ class LateRecords:
                 found.append(late)
         return sorted(found, key=lambda late: late.since_s)
 
+    def check_not_stuck(self, what: str, error: str) -> None:
+        """Raises HelperLateError where a call of that name is late: another would only join it."""
+        stuck = [late for late in self.list_late() if late.what == what]
+        if stuck:
+            raise HelperLateError(error, cause=f"process {stuck[0].process.pid} still runs")
+
     def note_start(self, process: ProcessId) -> None:
         """Notes a helper that starts, and whose it is: if its owner is killed in the middle of a
         call, the helper still makes it. Failing to write is no error of the call itself.
@@ -103,6 +109,17 @@ class LateRecords:
         """Forgets a helper that its owner has seen the end of."""
         with contextlib.suppress(OSError):
             self._path(process, "run").unlink()
+
+    def list_running(self) -> list[ProcessId]:
+        """Every helper that lives, idle or in a call, whoever started it."""
+        found = []
+        for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                entry = json.loads(path.read_text())
+                process = ProcessId(int(entry["pid"]), int(entry["start_ticks"]))
+                if is_alive(process):
+                    found.append(process)
+        return found
 
     def list_orphans(self) -> list[LateHelper]:
         """Helpers that still live though whoever started them does not: they may be in a call."""

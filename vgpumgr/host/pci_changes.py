@@ -20,11 +20,12 @@ from vgpumgr.errors import (
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.nvml_monitors import end_monitors
 from vgpumgr.model.pci import PciAddress
 
 #: a driver that resets its GPU on the way takes a few seconds
 BIND_TIMEOUT_S = 10.0
-READ_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 15.0
 #: each virtual function takes a driver up to a second
 VF_TIMEOUT_S = 60.0
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENXIO)
@@ -54,6 +55,10 @@ class PciChanges:
         asked = {"address": str(address), "driver": driver}
         answer = self._call("bind", what, self._bind_timeout_s, **asked)
         return None if answer is None else str(answer)
+
+    def end_monitors(self) -> None:
+        """Ends our own NVML clients: the driver lets no GPU go that they have open."""
+        end_monitors(self._records, self._clock)
 
     def release(self, address: PciAddress, driver: str | None, override: str | None) -> str | None:
         """Answers whose it is afterwards."""

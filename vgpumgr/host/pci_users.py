@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.process import Holder, list_holders, read_name
+from vgpumgr.host.nvml_monitors import is_own_monitor
+from vgpumgr.host.process import Holder, list_holders, read_name, read_words
 from vgpumgr.model.pci import PciAddress
 
 _DEVICES = "/sys/bus/pci/devices"
@@ -50,6 +51,8 @@ def list_pci_users(
     wanted = {name for names in nodes.values() for name in names}
     for proc in _list_procs(machine) if wanted else ():
         for holder in list_holders(lambda path: _strip_root(machine, path) in wanted, proc):
+            if is_own_monitor(read_words(holder.pid, proc)):
+                continue
             for address, names in nodes.items():
                 if _strip_root(machine, holder.path) in names:
                     found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
@@ -115,10 +118,7 @@ def _tell(machine: Machine, holder: Holder, proc: Path) -> str:
 
 
 def _read_guest(pid: int, proc: Path) -> str | None:
-    try:
-        words = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return None
+    words = read_words(pid, proc)
     if "-name" not in words[:-1]:
         return None
     match = _GUEST.search(words[words.index("-name") + 1])

@@ -7,7 +7,6 @@ would have to change its mode.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,6 +15,7 @@ from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundErr
 from vgpumgr.mig.rules import Occupancy, Occupant, measure_room
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, MigProfileName, Placement
+from vgpumgr.model.near import list_near
 from vgpumgr.model.slice import SliceOwner
 
 
@@ -203,7 +203,7 @@ def _tell_closest(gpus: Sequence[Gpu], closest: Refusal) -> str:
 
 def _explain_unknown(error: str, gpus: Sequence[Gpu], name: MigProfileName) -> ProfileNotFoundError:
     known = list(dict.fromkeys(str(p.name) for gpu in gpus for p in gpu.profiles))
-    near = difflib.get_close_matches(str(name.gpu_instance), known, n=3, cutoff=0.6)
+    near = list_near(str(name.gpu_instance), known, n=3, cutoff=0.6)
     same = [n for n in known if MigProfileName.parse(n).slices == name.slices and n not in near]
     offered = near + same or known
     return ProfileNotFoundError(

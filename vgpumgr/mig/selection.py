@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, VgpumgrError
 from vgpumgr.model.gpu import Gpu, PciGpu
+from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
 
 # A shorter prefix of a UUID is more likely a slip.
@@ -73,7 +73,7 @@ def _explain(gpus: Sequence[Gpu], selector: str, found: Sequence[Gpu]) -> Vgpumg
             hint="write more of the UUID, or the index",
         )
     names = [str(name) for gpu in gpus for name in (gpu.index, gpu.pci, gpu.pci.short, gpu.uuid)]
-    near = difflib.get_close_matches(selector, names, n=2, cutoff=0.7)
+    near = list_near(selector, names, n=2, cutoff=0.7)
     known = f"GPUs 0 to {gpus[-1].index}" if len(gpus) > 1 else f"{len(gpus)} GPU"
     why = f"did you mean {' or '.join(near)}?" if near else f"this machine has {known}"
     return GpuNotFoundError(f'no GPU is "{selector}"', why=why, hint="vgpumgr gpu list")

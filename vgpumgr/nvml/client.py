@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from vgpumgr.errors import HelperLateError, NvmlError
+from vgpumgr.errors import HelperDiedError, HelperLateError, NvmlError, VgpumgrError
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
 from vgpumgr.host.machine import Machine
@@ -19,6 +20,9 @@ from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Place
 from vgpumgr.model.vgpu import GpuVgpus
 from vgpumgr.nvml import faults
 
+#: how a late call of this kind is recorded
+READ_INVENTORY = "read_inventory"
+STUCK = "the GPUs are not read again while an earlier read is stuck"
 T = TypeVar("T")
 READ_TIMEOUT_S = 30.0
 # Destroying takes about a second, a mode change may reset the GPU.
@@ -45,9 +49,14 @@ class NvmlClient:
         self._records = LateRecords(machine.run_dir, clock)
         self._helper: Helper | None = None
 
+    def start_early(self) -> None:
+        """Starts the helper now; if it cannot start, the first call says why."""
+        with suppress(VgpumgrError, OSError):
+            self._helper = self._start()
+
     def read_inventory(self) -> Inventory:
         """See ``Nvml``."""
-        inventory = self._read(Inventory, "read the GPUs", "read_inventory")
+        inventory = self._read(Inventory, "read the GPUs", READ_INVENTORY)
         gpus = tuple(replace(gpu, processes=_name_all(gpu.processes)) for gpu in inventory.gpus)
         return replace(inventory, gpus=gpus)
 
@@ -153,7 +162,12 @@ class NvmlClient:
 
     def _read(self, kind: type[T], what: str, method: str, **params: Any) -> T:
         try:
-            return decode(kind, self._call(method, params, self._read_timeout_s))
+            try:
+                answer = self._call(method, params, self._read_timeout_s)
+            except HelperDiedError:
+                # ended by whoever takes a GPU from the driver; a read may be made again
+                answer = self._call(method, params, self._read_timeout_s)
+            return decode(kind, answer)
         except HelperFaultError as fault:
             raise faults.make_error(f"cannot {what}", fault.data) from None
 

@@ -37,6 +37,7 @@ from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.quotas import find_quotas
 from vgpumgr.passthrough.values import Binding, Function, User, UserKind, VfSetting
 
+_NVIDIA_DRIVER = "nvidia"
 #: words with which a late helper's call begins that holds up the whole bus
 _GLOBAL_CALLS = ("set sriov_numvfs", "sriov-manage")
 
@@ -193,6 +194,7 @@ class HostPci:
     def bind(self, address: PciAddress, driver: str) -> None:
         """See ``PciControl``."""
         self.load_driver(driver)
+        self._end_monitors(address)
         now = self._changes.bind(address, driver)
         if now != driver:
             raise _ignored(address, driver, now)
@@ -202,6 +204,10 @@ class HostPci:
         now = self._changes.release(address, driver, override)
         if now != driver:
             raise _ignored(address, driver, now)
+
+    def _end_monitors(self, address: PciAddress) -> None:
+        if self.read_function(address).driver == _NVIDIA_DRIVER:
+            self._changes.end_monitors()
 
     def set_vf_count(self, physical: PciAddress, count: int) -> None:
         """See ``PciControl``."""
@@ -243,6 +249,7 @@ class HostPci:
 
     def set_vendor_vfs(self, physical: PciAddress, enabled: bool) -> None:
         """See ``PciControl``."""
+        self._changes.end_monitors()
         complaint = self._changes.sriov_manage(physical, enabled)
         vfs = self.read_function(physical).vfs
         if complaint is not None or bool(vfs) != enabled:
@@ -304,6 +311,8 @@ def _make_function(entry: PciEntry) -> Function:
         physical=entry.physical,
         vf_total=entry.vf_total,
         vfs=entry.vfs,
+        vf_offset=entry.vf_offset,
+        vf_stride=entry.vf_stride,
         has_vfio=entry.has_vfio,
     )
 

@@ -15,7 +15,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.progress import report_step
-from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan, Step, W
+from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan, Step, W, is_account
 
 #: called with a word (``do``, ``undo``) and the step, for progress on a terminal
 Progress = Callable[[str, str], None]
@@ -107,6 +107,8 @@ class Executor(Generic[W]):
         """Undoes in reverse; goes on after a failure, and returns what could not be undone."""
         left: list[tuple[Step[W], BaseException]] = []
         for step in reversed(steps):
+            if is_account(step) and any(self._has_effect(other) for other, _ in left):
+                continue  # recovery must know whose the rest is
             self._note(op, "undo", {"kind": step.kind})
             self._progress("undo", step.describe())
             try:

@@ -16,6 +16,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,15 @@ def _encode(event: Event) -> bytes:
     return f"{crc:08x} {text}\n".encode()
 
 
+@lru_cache(maxsize=1024)
 def _decode(line: bytes) -> Event:
-    """The event of a line; raises ValueError for a line that is not whole."""
+    """The event of a line; raises ValueError for a line that is not whole. Kept: a journal is read
+    several times in each operation, and grows by a line at a time.
+    """
     crc, _, text = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or len(crc) != 8 or int(crc, 16) != zlib.crc32(text):
         raise ValueError("torn or corrupt line")
-    body = json.loads(text)
+    body = json.loads(text.decode())
     return Event(body["seq"], body["boot"], body["op"], body["event"], body["data"])
 
 
@@ -73,6 +77,8 @@ def parse_journal(data: bytes) -> Contents:
     end = 0
     torn = False
     for line in data.splitlines(keepends=True):
+        if line[:1] == b"\0" and not torn and not line.strip(b"\0"):
+            break  # what is allocated and not written yet
         try:
             event = _decode(line.lstrip(b"\0") if torn else line)
         except (ValueError, KeyError, TypeError):

@@ -24,6 +24,7 @@ class RecordAttachment:
 
     record: AttachmentRecord
     kind: ClassVar[str] = "attachment.record"
+    is_account: ClassVar[bool] = True
 
     @property
     def target(self) -> Mapping[str, object]:

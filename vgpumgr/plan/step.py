@@ -50,6 +50,13 @@ class Step(Protocol[W_contra]):
         """Whether the world shows the change, or any part of it."""
 
 
+def is_account(step: Step[W]) -> bool:
+    """Whether it records what the other steps do (``is_account``): it is not undone while anything
+    of them is left, for recovery would not know whose that is.
+    """
+    return bool(getattr(step, "is_account", False))
+
+
 class OnFailure(StrEnum):
     """What a failing step means for those before it."""
 

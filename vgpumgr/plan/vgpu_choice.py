@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ from vgpumgr.mig.placement import list_choices
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, Placement
+from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import (
     VgpuBoard,
@@ -154,7 +154,7 @@ def _names_partly(type_: VgpuType, text: str) -> bool:
 
 def _explain_unknown(wanted: str, known: Sequence[VgpuType]) -> VgpuTypeNotFoundError:
     names = [name for t in known for name in dict.fromkeys((t.name, t.short_name, t.id))]
-    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    near = list_near(wanted, names, n=3, cutoff=0.5)
     why = f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)} types"
     return VgpuTypeNotFoundError(
         f'no GPU here has a vGPU type "{wanted}"', why=why, hint="vgpumgr mdev types"

@@ -12,7 +12,6 @@ from vgpumgr.plan.vgpu_record import VgpuRecord
 from vgpumgr.store.files import pack_rows, replace_file, unpack_rows
 
 _FORMAT = 1
-VGPUS_FILE = "vgpus.json"
 
 
 class VgpuFile:

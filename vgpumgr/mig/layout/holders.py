@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from vgpumgr.errors import SliceNotFoundError
 from vgpumgr.mig.layout.target import Pinned, SliceKey
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.near import list_near
 from vgpumgr.model.slice import SliceOwner
 
 _SHORTEST_PREFIX = 8
@@ -45,7 +45,7 @@ def _find(name: str, gpus: Sequence[Gpu], owners: Sequence[SliceOwner]) -> set[S
 def _explain(name: str, gpus: Sequence[Gpu], owners: Sequence[SliceOwner]) -> SliceNotFoundError:
     known = [owner.vm_name for owner in owners]
     known += [f"{gpu.index}/{i.id}" for gpu in gpus for i in gpu.instances]
-    near = difflib.get_close_matches(name, known, n=1)
+    near = list_near(name, known, n=1)
     return SliceNotFoundError(
         f'no slice is "{name}"',
         why=f"did you mean {near[0]}?"

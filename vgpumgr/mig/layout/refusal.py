@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from vgpumgr.mig.layout.board import Board
@@ -13,6 +12,7 @@ from vgpumgr.mig.layout.solver import Wanted, count_wanted
 from vgpumgr.mig.layout.target import Pinned, TargetInstance
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, MigProfileName, Placement
+from vgpumgr.model.near import list_near
 
 
 def unknown_gpu(uuid: str, gpus: Sequence[Gpu]) -> Refusal:
@@ -68,7 +68,7 @@ def unknown_profile(gpu: Gpu, name: MigProfileName) -> Refusal:
     """The board does not offer the profile; near names are offered."""
     known = [str(profile.name) for profile in gpu.profiles]
     near = [str(p.name) for p in gpu.profiles if p.name.slices == name.slices]
-    near += difflib.get_close_matches(str(name.gpu_instance), known, n=3, cutoff=0.6)
+    near += list_near(str(name.gpu_instance), known, n=3, cutoff=0.6)
     offered = unique(near)[:4] or known
     sentence = f"{gpu.model} has no such profile"
     if offered:

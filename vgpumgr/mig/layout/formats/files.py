@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-
 from vgpumgr.errors import LayoutNotFoundError, UsageError
 from vgpumgr.mig.layout.formats.own import SCHEMA, read_own
 from vgpumgr.mig.layout.formats.parted import read_parted
 from vgpumgr.mig.layout.formats.reader import Value, read_root, shorten
 from vgpumgr.mig.layout.formats.spec import LayoutFile
+from vgpumgr.mig.layout.formats.vgpudm import read_vgpu_dm
+from vgpumgr.model.near import list_near
 
 # of a file that is something else, enough to guess by
 _LOOKED_AT = 20
-_MARKS = ("schema", "layouts", "version", "mig-configs")
+_MARKS = ("schema", "layouts", "version", "mig-configs", "vgpu-configs")
 
 
 def read_layout_file(text: str, source: str) -> LayoutFile:
@@ -29,6 +29,8 @@ def read_layout_root(root: Value) -> LayoutFile:
         raise root.error("this is a checkpoint, not a layout", hint="vgpumgr mig restore FILE")
     if "mig-configs" in keys:
         return read_parted(root)
+    if "vgpu-configs" in keys:
+        return read_vgpu_dm(root)
     if "schema" in keys or "layouts" in keys:
         return read_own(root)
     if "version" in keys:
@@ -42,7 +44,7 @@ def read_layout_root(root: Value) -> LayoutFile:
 
 def _guess(keys: list[str]) -> str | None:
     for key in map(shorten, keys[:_LOOKED_AT]):
-        if near := difflib.get_close_matches(key, _MARKS, n=1):
+        if near := list_near(key, _MARKS, n=1):
             return f'unknown key "{key}", did you mean {near[0]}?'
     return None
 
@@ -62,7 +64,7 @@ def choose_layout(file: LayoutFile, name: str | None) -> str:
         )
     if name in file.layouts:
         return name
-    near = difflib.get_close_matches(name, known, n=1)
+    near = list_near(name, known, n=1)
     raise LayoutNotFoundError(
         f'{file.source} has no layout "{shorten(name)}"',
         why=f"did you mean {near[0]}?" if near else _list_names(known),

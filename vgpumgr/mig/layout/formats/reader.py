@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vgpumgr.errors import LayoutFileError
 from vgpumgr.mig.layout.formats import tree
+from vgpumgr.model.near import list_near
 
 _INTEGER = re.compile(r"[-+]?\d{1,9}")
 _SHOWN = 60
@@ -162,5 +162,5 @@ def check_label(name: str, where: Where) -> str:
 
 
 def _offer(key: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.6)
+    near = list_near(key.lower(), known, n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"

@@ -1,0 +1,134 @@
+"""The tree of commands as a typer application: help, suggestions, and every line that is not plain."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from vgpumgr.cli.commands import GROUPS, TOP_LEVEL, Group, Verb, find_group, list_names, load
+from vgpumgr.cli.declarations import Argument, Context, Option
+from vgpumgr.cli.session import Session
+from vgpumgr.errors import UsageError
+
+_HELP = """GPUs of a KVM host for its virtual machines: slices, attachments, who has what.
+
+Options for every command: --machine NAME (a simulated machine), --host ssh://USER@HOST (another
+host), --hosts A,B (lists of several), --color auto|always|never, -q, -v, --debug. They may stand
+anywhere on the line.
+"""
+_CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def run_typer(words: list[str], session: Session) -> Any:
+    """Parses and runs; what typer refuses becomes a usage error."""
+    words = _add_help(words)
+    app = build_app(words)
+    try:
+        return app(args=words, prog_name="vgpumgr", standalone_mode=False, obj=session)
+    except typer.TyperException as error:
+        raise _explain_usage(error, words) from error
+    except typer.Abort as error:
+        raise KeyboardInterrupt from error
+    except SystemExit as error:
+        # how typer reports that nobody reads the output any more (EPIPE)
+        raise BrokenPipeError from error
+
+
+def _add_help(words: list[str]) -> list[str]:
+    """A noun alone asks what can be done with it."""
+    group, rest = find_group(words)
+    if not words or (group is not None and not rest):
+        return [*words, "--help"]
+    if words == ["--version"]:
+        return ["version"]
+    return words
+
+
+def build_app(words: Sequence[str]) -> typer.Typer:
+    """The typer application in which only the verb that ``words`` names has its real function."""
+    app = _make_typer(_HELP)
+    _fill(app, TOP_LEVEL, GROUPS, list_names(words))
+    return app
+
+
+def _fill(
+    app: typer.Typer, verbs: Sequence[Verb], groups: Sequence[Group], names: list[str]
+) -> None:
+    """Adds verbs and, level after level, groups; ``names`` are the words that are left here."""
+    for verb in verbs:
+        _add_verb(app, verb, chosen=names[:1] == [verb.name])
+    for group in groups:
+        below = _make_typer(group.help)
+        left = names[1:] if names[:1] == [group.name] else []
+        _fill(below, group.verbs, group.groups, left)
+        app.add_typer(below, name=group.name, help=group.help, hidden=group.hidden)
+
+
+def _make_typer(help_text: str) -> typer.Typer:
+    app = typer.Typer(
+        help=help_text,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=_CONTEXT,
+    )
+    app.callback()(_nothing)
+    return app
+
+
+def _add_verb(app: typer.Typer, verb: Verb, *, chosen: bool) -> None:
+    function = declare(load(verb)) if chosen else _nothing
+    help_text = None if chosen else verb.help
+    app.command(
+        verb.name,
+        help=help_text,
+        short_help=verb.help,
+        context_settings=_CONTEXT,
+    )(function)
+
+
+def _nothing() -> None:
+    """Stands for a verb that is only listed."""
+
+
+def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with its parameters declared as typer wants them."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    assert isinstance(function, types.FunctionType)
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__
+    )
+    copy.__doc__ = function.__doc__
+    copy.__annotations__ = {name: _translate(hint) for name, hint in hints.items()}
+    return copy
+
+
+def _translate(hint: Any) -> Any:
+    if hint is Context:
+        return typer.Context
+    declared = getattr(hint, "__metadata__", (None,))[0]
+    if isinstance(declared, (Option, Argument)):
+        return Annotated[typing.get_args(hint)[0], declared.for_typer()]
+    return hint
+
+
+def _explain_usage(error: Any, words: Sequence[str]) -> UsageError:
+    message, _, near = str(error.format_message()).strip().partition(" Did you mean ")
+    message, _, options = message.partition(" (Possible options: ")
+    message = message.replace("Value error, ", "")
+    message = message[:1].lower() + message[1:].rstrip(".")
+    guess = near.rstrip("?") or options.rstrip(")")
+    nouns = list_names(words)
+    group, rest = find_group(nouns)
+    verbs = group.verbs if group else TOP_LEVEL
+    known = nouns[: len(nouns) - len(rest)]
+    known += [word for word in rest[:1] if word in {verb.name for verb in verbs}]
+    return UsageError(
+        message,
+        why=f"did you mean {guess}?" if guess else None,
+        hint=" ".join(["vgpumgr", *known, "--help"]),
+    )
