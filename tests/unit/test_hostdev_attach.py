@@ -18,17 +18,20 @@ from tests.support.fake_host import (
 from tests.support.hostdev_rig import PORT, VM_OF, ask, make
 from tests.support.service import Bench, make_bench
 from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.daemon.restore import restore
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import (
     Exit,
     HelperLateError,
     LibvirtError,
+    NvmlMissingError,
     PciWriteError,
     ReleasePendingError,
     RollbackIncompleteError,
     RolledBackError,
     VgpumgrError,
 )
+from vgpumgr.model.gpu import Inventory
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend
 from vgpumgr.passthrough.values import VFIO, Binding, Function
@@ -499,3 +502,24 @@ def test_a_function_that_is_no_gpu_goes_by_its_address_only(tmp_path: Path) -> N
     document = bench.service.attach(ask(gpu=str(DISK)))
     assert "though no GPU (storage)" in document.plan.notes[0]
     assert drivers(bench, DISK) == [VFIO]
+
+
+@pytest.mark.parametrize("profile", STEPS)
+def test_a_host_without_nvml_has_devices_to_give(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, profile: str
+) -> None:
+    def missing() -> Inventory:
+        raise NvmlMissingError("cannot load NVML")
+
+    before = bench.snapshot()
+    monkeypatch.setattr(bench.nvml, "read_inventory", missing)
+    parts = replace(bench.service.parts, read_inventory=missing)
+    service = type(bench.service)(parts)
+    service.attach(ask(profile))
+    assert Recovery(parts).diff().drift == []
+    assert restore(parts).problems == []
+    assert Recovery(parts).recover(Policy()).drift == []
+    service.detach("vm02")
+    assert bench.snapshot() == before
+    with pytest.raises(NvmlMissingError):
+        service.attach(ask("1g.10gb"))
