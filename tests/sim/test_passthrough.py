@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from tests.support.boards import make_gpu
 from tests.support.pci_scene import (
     AMD,
     AUDIO,
@@ -45,6 +47,7 @@ from vgpumgr.errors import (
     VfUnsupportedError,
     VfVendorToolError,
 )
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.plan.drift import DriftKind
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.journal import Journal
@@ -144,6 +147,22 @@ def test_a_uuid_finds_its_gpu_also_while_nvml_does_not_see_it(scene: Scene) -> N
     assert scene.driver(GPU) == "nvidia"
 
 
+def test_an_index_does_not_wander_on_to_the_next_gpu(scene: Scene) -> None:
+    (gpu,) = scene.nvml.gpus.values()
+    other = replace(make_gpu(index=1, layout=None), pci=PciAddress.parse(VGPU))
+    scene.nvml.gpus[other.uuid] = other
+    scene.service.bind(selector="0")
+    # the driver's library forgets the first GPU and counts anew
+    del scene.nvml.gpus[gpu.uuid]
+    scene.nvml.gpus[other.uuid] = replace(other, index=0)
+    with pytest.raises(PciAmbiguousError) as refused:
+        scene.service.bind(selector="0")
+    assert GPU in (refused.value.why or "")
+    assert scene.driver(VGPU) == "nvidia"
+    scene.service.unbind(selector="0")
+    assert scene.driver(GPU) == "nvidia"
+
+
 def test_what_was_not_taken_is_not_given_back(scene: Scene) -> None:
     with pytest.raises(NotBoundError):
         scene.service.unbind(selector=GPU)
@@ -158,7 +177,7 @@ def test_what_was_not_taken_is_not_given_back(scene: Scene) -> None:
 
 
 def test_a_driver_that_is_not_there_stops_before_anything_is_done(scene: Scene) -> None:
-    scene.ask("driver", "-vfio-pci")
+    scene.ask("unload", "vfio-pci")
     with pytest.raises(DriverMissingError) as refused:
         scene.service.bind(selector=GPU)
     assert "vfio-pci" in refused.value.error
@@ -268,28 +287,28 @@ def test_vendors_have_their_own_ways(scene: Scene) -> None:
     assert "vf_num" in (amd.value.why or "")
 
 
-def test_an_unbind_while_held_sticks_and_completes_by_itself(root: Path, tmp_path: Path) -> None:
-    with open_scene(root, tmp_path, bind_timeout_s=3.0) as scene:
-        scene.service.bind(selector=INTEL)
-        with scene.guest("vm01", INTEL) as end_guest:
-            with pytest.raises(PciBusyError) as refused:
-                scene.service.unbind(selector=INTEL)
-            assert 'vm "vm01"' in refused.value.held_by[0]
-            with pytest.raises(OutcomePendingError) as pending:
-                scene.service.unbind(selector=INTEL, confirmed=True)
-            assert INTEL in pending.value.held_by[0]
-            assert 'vm "vm01"' in pending.value.held_by[1]
-            (row,) = [f for f in scene.service.list_functions().functions if f.address == INTEL]
-            assert 'vm "vm01"' in row.users[0]
-            with pytest.raises(OutcomePendingError):
-                scene.service.bind(selector=INTEL, confirmed=True)
-            scene.service.bind(selector=GPU)  # others are not held up
-            end_guest()
-        scene.await_no_late()
-        assert scene.driver(INTEL) == "xe"
-        notes = scene.service.unbind(selector=GPU).notes
-        assert notes == [f"the interrupted passthrough unbind of {INTEL} was completed"]
-        assert scene.bindings() == []
+def test_an_unbind_while_held_sticks_and_completes_by_itself(scene: Scene) -> None:
+    scene.service.bind(selector=INTEL)
+    impatient = make_scene(scene.directory, scene.root, bind_timeout_s=3)
+    with scene.guest("vm01", INTEL) as end_guest:
+        with pytest.raises(PciBusyError) as refused:
+            scene.service.unbind(selector=INTEL)
+        assert 'vm "vm01"' in refused.value.held_by[0]
+        with impatient.pci, pytest.raises(OutcomePendingError) as pending:
+            impatient.service.unbind(selector=INTEL, confirmed=True)
+        assert INTEL in pending.value.held_by[0]
+        assert 'vm "vm01"' in pending.value.held_by[1]
+        (row,) = [f for f in scene.service.list_functions().functions if f.address == INTEL]
+        assert 'vm "vm01"' in row.users[0]
+        with pytest.raises(OutcomePendingError):
+            scene.service.bind(selector=INTEL, confirmed=True)
+        scene.service.bind(selector=GPU)  # others are not held up
+        end_guest()
+    scene.await_no_late()
+    assert scene.driver(INTEL) == "xe"
+    notes = scene.service.unbind(selector=GPU).notes
+    assert notes == [f"the interrupted passthrough unbind of {INTEL} was completed"]
+    assert scene.bindings() == []
 
 
 def test_while_a_removal_waits_nothing_global_is_begun(scene: Scene) -> None:

@@ -31,7 +31,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import HostPci
 from vgpumgr.sim import fuse
-from vgpumgr.sim.control import ControlTree
+from vgpumgr.sim.lifecycle import unmount
 from vgpumgr.sim.pcibus import Address, Function, PciBus, Sriov, State
 from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, MachineTree, constant
@@ -106,7 +106,14 @@ class SceneTree:
         """Classes and mounts; a boot, of which the disk knows nothing."""
         boot_id = File(lambda: f"boot-{self._boots}\n".encode())
         root.add("proc/sys/kernel/random/boot_id", boot_id)
-        root.add(".sim/boot", File(None, lambda _: self._boot()))
+        requests = {
+            "boot": lambda _: self._boot(),
+            "gone": lambda line: self._bus.lose(Address.parse(line)),
+            "unload": self._unload,
+            "fault": self._faults.command,
+        }
+        for name, obey in requests.items():
+            root.add(f".sim/{name}", File(None, _obeying(obey)))
         root.add("proc/cmdline", constant("ro quiet intel_iommu=on"))
         mounts = "36 1 259:1 / /srv rw - ext4 /dev/nvme0n1p1 rw"
         root.add("proc/1/mountinfo", constant(mounts))
@@ -118,6 +125,10 @@ class SceneTree:
         net = f"sys/devices/pci0000:00/{NIC}/net/eth0"
         root.add(f"{net}/flags", constant("0x1003"))
         root.link("sys/class/net/eth0", net)
+
+    def _unload(self, driver: str) -> None:
+        self._bus.drivers.discard(driver)
+        self._bus.generation += 1
 
     def _boot(self) -> None:
         fresh = PciBus.of(list_scene())
@@ -142,13 +153,17 @@ class SceneTree:
         return File(lambda: f"{self._quotas.get(key, 0)}\n".encode(), write)
 
 
+def _obeying(obey: Callable[[str], None]) -> Callable[[bytes], None]:
+    return lambda data: obey(data.decode().strip())
+
+
 def serve(root: Path) -> None:
     """Mounts the scene until it is unmounted."""
     bus = PciBus.of(list_scene())
     faults = WriteFaults()
     sleepers = Sleepers()
     vfio = VfioTree(bus, None, mdev=False)
-    parts = [ControlTree(bus, faults, None), vfio, sleepers, SceneTree(bus, faults)]
+    parts = [vfio, sleepers, SceneTree(bus, faults)]
     fuse.serve(MachineTree(bus, {}, {0: "0-3"}, parts), root, faults, sleepers)
 
 
@@ -166,7 +181,7 @@ class Scene:
     nvml: FakeNvml
 
     def ask(self, control: str, line: str) -> None:
-        """A request to the simulation; see ``vgpumgr.sim.control``."""
+        """A request to the simulation; see ``SceneTree.add``."""
         (self.root / ".sim" / control).write_text(line)
 
     @contextlib.contextmanager
@@ -217,7 +232,7 @@ def mount_scene(root: Path) -> Iterator[Path]:
         _await_mount(root, server)
         yield root
     finally:
-        subprocess.run(["umount", "-l", str(root)], check=False)
+        unmount(root)
         with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(timeout=2)
         server.kill()

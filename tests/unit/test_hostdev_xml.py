@@ -135,7 +135,7 @@ def test_an_i440fx_takes_devices_on_its_bus() -> None:
     assert not check_hostdevs_live(Domain.from_xml(FULL), 1).fits
     assert not check_hostdevs_config(Domain.from_xml(FULL), 1).fits
     assert choose_shared_slot(Domain.from_xml(FULL)) is None
-    assert choose_shared_slot(Domain.from_xml(PC)) == GuestPciAddress(bus=0, slot=1)
+    assert choose_shared_slot(Domain.from_xml(PC)) == GuestPciAddress(bus=0, slot=3)
 
 
 def test_the_slot_of_a_card() -> None:

@@ -30,7 +30,16 @@ from vgpumgr.passthrough.values import (
     VfSetting,
     find_function,
 )
-from vgpumgr.plan.passthrough import BindRequest, Companions, PciObserved, plan_bind, plan_unbind
+from vgpumgr.plan.passthrough import (
+    BindRequest,
+    Companions,
+    PciObserved,
+    VfRequest,
+    plan_bind,
+    plan_no_vfs,
+    plan_unbind,
+    plan_vfs,
+)
 from vgpumgr.plan.pci_steps import (
     BindDriver,
     CreateVfs,
@@ -156,6 +165,18 @@ def test_a_gpu_with_attached_slices_is_not_taken() -> None:
     with pytest.raises(PciBusyError) as refused:
         plan_bind(observed, gpu, BindRequest(confirmed=True))
     assert refused.value.held_by == ('vm "a" (1g.10gb)',)
+
+
+def test_functions_that_vms_are_configured_with_are_asked_about() -> None:
+    vf = PciAddress(0, 3, 0, 1)
+    physical = Function(GPU, 0x8086, 1, 0x038000, "xe", 3, vf_total=7, vfs=(vf,))
+    observed = PciObserved([physical], configured={vf: ["db"]})
+    for plan in (
+        plan_no_vfs(observed, physical, has_tool=False),
+        plan_vfs(observed, physical, VfRequest(4)),
+    ):
+        assert plan.result["concerns"] == [f'vm "db" is configured with {vf}, and would not start']
+    assert plan_vfs(observed, physical, VfRequest(1)).result["concerns"] == []
 
 
 def test_selectors() -> None:

@@ -131,6 +131,9 @@ GROUPS = (
         (
             Verb("list", "vgpumgr.cli.vm_list", "List the VMs and their slices."),
             Verb("show", "vgpumgr.cli.vm_show", "Show one VM, its slice and its channel."),
+            Verb(
+                "xml", "vgpumgr.cli.vm_xml", "Print a VM's definition as an attach would make it."
+            ),
         ),
     ),
     Group(

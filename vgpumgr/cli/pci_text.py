@@ -26,7 +26,7 @@ def change(
     *,
     dry_run: bool,
     output: Format | None,
-    yes: bool = True,
+    yes: bool,
 ) -> None:
     """Plans, asks where somebody uses the function, does it, and tells what was done."""
     if output in (Format.CSV, Format.MARKDOWN):
@@ -37,7 +37,7 @@ def change(
             if plan["concerns"]:
                 _confirm(session, plan)
                 asked = {**asked, "confirmed": True}
-        elif not dry_run and operation in ("bind_pci", "unbind_pci"):
+        elif not dry_run:
             asked = {**asked, "confirmed": True}
         document = backend.call(operation, dry_run=dry_run, **asked)
     _show(session, document, output)

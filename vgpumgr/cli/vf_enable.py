@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.pci_text import DryRun, FunctionArgument, change
+from vgpumgr.cli.pci_text import DryRun, FunctionArgument, Yes, change
 from vgpumgr.cli.session import get_session
 from vgpumgr.errors import UsageError
 
@@ -25,6 +25,7 @@ def command(
         ),
     ] = None,
     persist: Annotated[bool, Option("--persist", help="Again at every boot.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
@@ -44,7 +45,8 @@ def command(
         "persist": persist,
         "quotas": _parse_quotas(quota or ()),
     }
-    change(get_session(context), "enable_vfs", asked, dry_run=dry_run, output=output)
+    session = get_session(context)
+    change(session, "enable_vfs", asked, dry_run=dry_run, output=output, yes=yes)
 
 
 def _parse_quotas(words: Sequence[str]) -> dict[str, int]:

@@ -42,6 +42,7 @@ class AttachBody(Body):
     )
     spread: bool = False
     add: bool = False
+    display: Literal["off", "on", "boot"] = "off"
     count: int = Field(1, ge=1, le=MAX_COUNT)
     numa: Literal["prefer", "strict", "off"] = "prefer"
     dry_run: bool = False
@@ -132,6 +133,7 @@ class EnableVfsBody(Body):
     count: int | None = Field(None, ge=0, le=65535)
     persist: bool = False
     quotas: dict[DriverName, Annotated[int, Field(ge=0, lt=1 << 63)]] = {}
+    confirmed: bool = False
     dry_run: bool = False
 
 
@@ -143,6 +145,7 @@ class CreateVgpuBody(Body):
     uuid: Text | None = None
     attributes: Annotated[list[Text], Field(max_length=64)] = []
     placement: int | None = Field(None, ge=0, le=1 << 31)
+    mixed_sizes: bool = False
     define: bool = False
     auto: bool = False
     spread: bool = False

@@ -17,6 +17,7 @@ from vgpumgr.daemon.attachment_documents import (
     DetachDocument,
     VmListDocument,
     VmShowDocument,
+    VmXmlDocument,
 )
 from vgpumgr.daemon.operation_documents import MetricsDocument
 from vgpumgr.daemon.pci_documents import (
@@ -107,6 +108,22 @@ class ManagingApplication(Application):
         request = AttachRequest(transport=Transport(transport), **asked)
         return self._service.attach(request, dry_run)
 
+    def show_vm_xml(
+        self,
+        *,
+        selector: str,
+        profile: str | None = None,
+        backend: str = "auto",
+        gpu: str | None = None,
+        display: str = "off",
+    ) -> VmXmlDocument:
+        """See ``vm_xml.render_vm_xml``."""
+        from vgpumgr.daemon.vm_xml import render_vm_xml
+        from vgpumgr.plan.attach import AttachRequest
+
+        request = AttachRequest(selector, profile or "", gpu, backend, display=display)
+        return render_vm_xml(self._service.parts, request)
+
     def detach(
         self, *, vm: str, dry_run: bool = False, attachment: str | None = None, every: bool = False
     ) -> DetachDocument:
@@ -168,9 +185,13 @@ class ManagingApplication(Application):
         """See ``PassthroughService.enable_vfs``."""
         return self._passthrough.enable_vfs(**asked)
 
-    def disable_vfs(self, *, selector: str, dry_run: bool = False) -> PciChangeDocument:
+    def disable_vfs(
+        self, *, selector: str, confirmed: bool = False, dry_run: bool = False
+    ) -> PciChangeDocument:
         """See ``PassthroughService.disable_vfs``."""
-        return self._passthrough.disable_vfs(selector=selector, dry_run=dry_run)
+        return self._passthrough.disable_vfs(
+            selector=selector, confirmed=confirmed, dry_run=dry_run
+        )
 
     def list_vgpu_types(self, selector: str | None = None) -> VgpuTypesDocument:
         """See ``VgpuService.list_types``."""

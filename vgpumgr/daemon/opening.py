@@ -13,6 +13,7 @@ from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.numa import read_cpu_nodes
+from vgpumgr.host.pci_tree import has_iommufd
 from vgpumgr.mdev.control import HostVgpus
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
@@ -61,6 +62,7 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             boot_id=boot_id,
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
+            has_iommufd=lambda: has_iommufd(machine),
             pci=pci,
             read_cpu_nodes=lambda: read_cpu_nodes(machine),
             vgpus=vgpus,

@@ -35,6 +35,8 @@ class Parts:
     is_privileged: bool
     #: helper processes past their deadline, or of a command that was killed, as people read them
     list_late: Callable[[], Sequence[str]] = tuple
+    #: whether the kernel gives devices to VMs by /dev/iommu
+    has_iommufd: Callable[[], bool] = bool
     #: of those, the ones that are known to be in a call on a GPU: its UUID and the helper
     list_late_gpus: Callable[[], Mapping[str, str]] = dict
     pci: PciControl = field(default_factory=make_absent)
@@ -54,6 +56,7 @@ class Parts:
             maybe_record=record,
             vgpus=self.vgpus,
             vgpu_store=self.vgpu_store,
+            pci=self.pci,
         )
 
     def open_journal(self) -> Journal:

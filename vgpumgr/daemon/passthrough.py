@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from vgpumgr.daemon.pci_documents import (
 )
 from vgpumgr.daemon.pci_restore import find_gone
 from vgpumgr.daemon.pci_view import PciView
-from vgpumgr.errors import NvmlMissingError, PciBusyError, VgpumgrError
+from vgpumgr.errors import NvmlMissingError, PciBusyError, PciNotFoundError, VgpumgrError
 from vgpumgr.host.pci_names import name_pci_device
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
@@ -36,6 +37,7 @@ from vgpumgr.plan.passthrough import (
     plan_vfs,
 )
 from vgpumgr.plan.pci_steps import PciWorld
+from vgpumgr.plan.record import HostDeviceKind
 from vgpumgr.plan.step import Plan
 
 Make = Callable[[PciObserved, Function], Plan[PciWorld]]
@@ -108,17 +110,20 @@ class PassthroughService:
         count: int | None = None,
         persist: bool = False,
         quotas: dict[str, int] | None = None,
+        confirmed: bool = False,
         dry_run: bool = False,
     ) -> PciChangeDocument:
         """Makes virtual functions."""
         request = VfRequest(count, persist, tuple((quotas or {}).items()))
         make = partial(plan_vfs, request=request, has_tool=self._parts.pci.has_vendor_tool())
-        return self._change(selector, make, True, dry_run)
+        return self._change(selector, make, confirmed, dry_run)
 
-    def disable_vfs(self, *, selector: str, dry_run: bool = False) -> PciChangeDocument:
+    def disable_vfs(
+        self, *, selector: str, confirmed: bool = False, dry_run: bool = False
+    ) -> PciChangeDocument:
         """Removes all virtual functions of a physical one."""
         make = partial(plan_no_vfs, has_tool=self._parts.pci.has_vendor_tool())
-        return self._change(selector, make, True, dry_run)
+        return self._change(selector, make, confirmed, dry_run)
 
     def _change(
         self,
@@ -133,7 +138,7 @@ class PassthroughService:
             view = self._look(everything=True)
             seen = view.observed
             gone = find_gone(seen.functions, seen.bindings, selector) if may_be_gone else None
-            made = make(seen, gone or self._select(view, selector))
+            made = make(seen, gone or self._select(view, selector, taken=may_be_gone))
             if not dry_run and not confirmed:
                 _check_confirmed(made)
             return made
@@ -151,8 +156,14 @@ class PassthroughService:
             if str(binding.address) in kept:
                 pci.save_binding(replace(binding, persist=persist))
 
-    def _select(self, view: PciView, selector: str) -> Function:
-        return select_function(view.observed.functions, view.gpus, selector)
+    def _select(self, view: PciView, selector: str, *, taken: bool = False) -> Function:
+        """``taken``: what was taken before others: their indexes have changed since."""
+        functions, gpus = view.observed.functions, view.gpus
+        ours = [gpu for gpu in gpus if view.observed.find_binding(gpu.address)]
+        if taken and ours:
+            with contextlib.suppress(PciNotFoundError):
+                return select_function(functions, ours, selector)
+        return select_function(functions, gpus, selector)
 
     def _look(self, *, everything: bool = False) -> PciView:
         """All that the operations look at. What NVML or libvirt cannot say now is left out, and
@@ -189,18 +200,22 @@ class PassthroughService:
             configured=configured,
             uuids=_list_uuids(gpus, bindings),
             models=_list_models(gpus, bindings),
+            indexes=_list_indexes(gpus, bindings),
             boot_id=pci.boot_id,
         )
-        return PciView(observed, _list_known(functions, gpus, observed), notes)
+        return PciView(observed, _list_known(observed), notes)
 
     def _list_holders(self, gpus: Sequence[Gpu]) -> dict[PciAddress, tuple[str, ...]]:
         by_uuid = {str(gpu.uuid): gpu.pci for gpu in gpus}
         found: dict[PciAddress, tuple[str, ...]] = {}
         for record in self._parts.store.list_attachments():
-            address = by_uuid.get(str(record.gpu))
-            if address is not None:
-                held = f'vm "{record.vm_name}" ({record.profile})'
-                found[address] = (*found.get(address, ()), held)
+            held = f'vm "{record.vm_name}" ({record.profile})'
+            devices = record.host_devices
+            functions = [d.address for d in devices if d.kind is not HostDeviceKind.MDEV]
+            gpu = by_uuid.get(str(record.gpu))
+            for address in {gpu} if gpu and not functions else set(functions):
+                if address is not None:
+                    found[address] = (*found.get(address, ()), held)
         for vgpu in self._parts.vgpu_store.list_vgpus():
             if vgpu.takes_room and vgpu.boot == self._parts.boot_id:
                 address = PciAddress.parse(vgpu.spec.parent)
@@ -276,17 +291,19 @@ def _list_models(gpus: Sequence[Gpu], bindings: Sequence[Binding]) -> dict[PciAd
     return known | {gpu.pci: gpu.model for gpu in gpus}
 
 
-def _list_known(
-    functions: Sequence[Function], gpus: Sequence[Gpu], observed: PciObserved
-) -> list[KnownGpu]:
-    indexes = {gpu.pci: gpu.index for gpu in gpus}
+def _list_indexes(gpus: Sequence[Gpu], bindings: Sequence[Binding]) -> dict[PciAddress, int]:
+    known = {b.address: b.gpu_index for b in bindings if b.gpu_index is not None}
+    return known | {gpu.pci: gpu.index for gpu in gpus}
+
+
+def _list_known(observed: PciObserved) -> list[KnownGpu]:
     return [
         KnownGpu(
             f.address,
-            indexes.get(f.address),
+            observed.indexes.get(f.address),
             observed.uuids.get(f.address),
             observed.models.get(f.address) or name_pci_device(f.vendor_id, f.device_id),
         )
-        for f in functions
+        for f in observed.functions
         if f.is_gpu and f.physical is None
     ]

@@ -101,6 +101,7 @@ def _bind(parts: Parts, binding: Binding, *, follow: bool) -> None:
         binding.gpu_uuid,
         binding.model,
         binding,
+        binding.gpu_index,
     )
     execute_pci(parts, Plan(BIND, str(function.address), (step,)))
 

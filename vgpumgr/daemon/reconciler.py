@@ -68,6 +68,7 @@ class Reconciler:
         self._asked = asyncio.Event()
         self._reasons: dict[str, None] = {}
         self._started = False
+        self._looking = False
         self._heard: asyncio.Queue[VmEvent] = asyncio.Queue()
         self._last_told: object = None
         #: why libvirt cannot be heard; None: it can, or nobody has tried
@@ -117,7 +118,8 @@ class Reconciler:
             self._lifecycle.note_stopped(event.uuid)
         self._started |= event.change in _STARTS
         self._heard.put_nowait(event)
-        if not (event.change in _OWN and self._tools.lane.read_longest_s()):
+        is_changing = not self._looking and self._tools.lane.read_longest_s() > 0
+        if not (event.change in _OWN and is_changing):
             self.ask(f"{event.name} {event.change}")
 
     def _on_libvirt(self, problem: str | None) -> None:
@@ -187,6 +189,7 @@ class Reconciler:
         self._reasons.clear()
         self._asked.clear()
         self._started = False
+        self._looking = True
         policy = Policy(readd=self._settings.repair.devices, restart=started)
         try:
             document = await self._tools.lane.run(
@@ -198,6 +201,7 @@ class Reconciler:
         else:
             self._tell_done(reasons, document)
         finally:
+            self._looking = False
             self.looks += 1
 
     def _tell_failure(self, reasons: list[str], error: VgpumgrError) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
+from vgpumgr.daemon.hostdev_observing import list_loose_instances
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_apply import settle_pci
@@ -23,6 +24,7 @@ from vgpumgr.daemon.recovery_documents import (
 )
 from vgpumgr.daemon.settling import Settler
 from vgpumgr.daemon.vgpu_settle import settle_all
+from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.devices import control_device, ring_device
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import NotPermittedError, VgpumgrError
@@ -35,6 +37,7 @@ from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.drift import Drift, DriftKind, Observed, find_drift, list_missing_devices
 from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.hostdev_given import make_hostdevs
 from vgpumgr.plan.interrupted import list_interrupted
 from vgpumgr.plan.journal import Contents
 from vgpumgr.plan.record import AttachmentRecord
@@ -261,13 +264,18 @@ class _Repair:
             ring_device(record.id, paths.ring),
             control_device(record.id, paths.control, record.number),
         )
-        wanted = tuple(device for device in devices if device.alias in missing)
+        wanted: tuple[Attachable, ...] = tuple(d for d in devices if d.alias in missing)
+        if record.host_devices:
+            given = make_hostdevs(record.id, record.host_devices, vm.config)
+            wanted += tuple(d for d in given if d.alias in missing)
         self._run(drift, record, AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None))
         return f"gave its definition {' and '.join(missing)} again"
 
     def _release(self, drift: Drift, record: AttachmentRecord) -> str:
         vm = self._observed.find_vm(record.vm_uuid)
-        seen = DetachObserved(record, vm, self._observed.gpus, list(self._records.values()))
+        records = list(self._records.values())
+        instances = list_loose_instances(self._parts)
+        seen = DetachObserved(record, vm, self._observed.gpus, records, instances)
         self._execute(plan_detach(seen), record)
         del self._records[record.id]
         return f"freed {record.profile}: {drift.text}"

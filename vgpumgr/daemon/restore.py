@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from vgpumgr.daemon.hostdev_observing import follow_vgpus
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_restore import restore_pci
@@ -51,7 +52,8 @@ class Restorer:
                 return RestoreDocument(done=self.done, problems=self.problems)
             layouts = open_layouts(parts).read_layouts()
             records = parts.store.list_attachments()
-            cut = bool(layouts or records)
+            # a host without MIG slices needs no NVML
+            cut = bool(layouts) or any(record.mig_part for record in records)
             if cut:
                 self._restore_modes(dict(layouts), list(records))
             # between: making virtual functions takes MIG instances away, and keeps the mode
@@ -59,6 +61,12 @@ class Restorer:
             if cut:
                 self._restore(dict(layouts), list(records))
             self.done += restore_vgpus(parts, self._try)
+            follow_vgpus(parts)
+            halves = [r for r in records if r not in list_records(records)]
+            self.problems += [
+                f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover"
+                for r in halves
+            ]
         return RestoreDocument(done=self.done, problems=self.problems)
 
     def _restore_modes(
@@ -70,10 +78,6 @@ class Restorer:
     def _restore(self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]) -> None:
         self._run(plan_instances(self._parts.read_inventory().gpus, layouts, records))
         self._restore_attachments(records)
-        halves = [r for r in records if r not in list_records(records)]
-        self.problems += [
-            f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover" for r in halves
-        ]
 
     def _run(self, plan: RestorePlan) -> None:
         self.problems += plan.problems

@@ -53,6 +53,7 @@ from vgpumgr.plan.vgpu_plan import (
     plan_create,
     plan_define,
     plan_delete,
+    plan_mode_steps,
     plan_start,
     plan_stop,
 )
@@ -93,6 +94,7 @@ class VgpuService:
         uuid: str | None = None,
         attributes: Sequence[str] = (),
         placement: int | None = None,
+        mixed_sizes: bool = False,
         define: bool = False,
         auto: bool = False,
         spread: bool = False,
@@ -105,8 +107,9 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             name = _choose_uuid(picture, uuid)
             choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
-            spec = make_spec(choice, name, parsed, placement)
-            return plan_create(spec, choice, definition)
+            spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed_sizes)
+            mode = self._plan_mode(spec, picture)
+            return plan_create(spec, choice, definition, mode=mode)
 
         return self._change(plan, dry_run)
 
@@ -175,7 +178,7 @@ class VgpuService:
                     hint="vgpumgr mdev list",
                 )
             spec, instance = self.resolve(record, picture)
-            return plan_start(record, spec, instance)
+            return plan_start(record, spec, instance, self._plan_mode(spec, picture))
 
         return self._change(plan, dry_run)
 
@@ -205,8 +208,16 @@ class VgpuService:
             )
         observed = self._observe(picture, without=record.spec.uuid)
         choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
-        spec = make_spec(choice, record.spec.uuid, record.spec.attributes, record.spec.placement_id)
+        old = record.spec
+        spec = make_spec(
+            choice, old.uuid, old.attributes, old.placement_id, mixed_sizes=old.mixed_sizes
+        )
         return spec, choice.instance
+
+    def _plan_mode(self, spec: VgpuSpec, picture: VgpuPicture) -> Steps:
+        parent = picture.host.find_parent(spec.parent)
+        board = picture.host.find_board(parent.board) if parent else None
+        return plan_mode_steps(spec, board, len(picture.host.list_on(board.name))) if board else ()
 
     def restart(self, uuid: str) -> None:
         """Creates one of ours again; what is there already as it should be is completed. The caller
@@ -219,7 +230,7 @@ class VgpuService:
             if device is not None:
                 return plan_start(record, record.spec, None)
             spec, instance = self.resolve(record, picture)
-            return plan_start(record, spec, instance)
+            return plan_start(record, spec, instance, self._plan_mode(spec, picture))
 
         self.run_locked(plan)
 

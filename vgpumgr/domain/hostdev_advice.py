@@ -38,7 +38,7 @@ _UNITS = {
 class DeviceFacts:
     """What advice needs to know of a device. ``bar_bytes`` are the sizes of its memory BARs."""
 
-    address: PciAddress | None
+    address: PciAddress | None = None
     bar_bytes: tuple[int, ...] = ()
     numa_node: int | None = None
     #: whether the host has more than one NUMA node

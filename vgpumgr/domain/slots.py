@@ -103,8 +103,8 @@ def check_config(domain: Domain, count: int = 1) -> SlotCheck:
 
 
 _DOWNSTREAM = "pcie-switch-downstream-port"
-#: functions of one slot
-MAX_FUNCTIONS = 8
+#: of i440fx's root bus: the chip set, and what libvirt keeps for a display
+_PIIX3_SLOTS = {1, 2}
 
 
 def _express_ports(domain: Domain) -> list[Controller]:
@@ -163,7 +163,8 @@ def choose_shared_slot(domain: Domain) -> GuestPciAddress | None:
     if not domain.is_q35:
         used = _used_slots(domain)
         for bus in conventional_buses(domain):
-            slots = sorted(set(_SLOTS_PER_BUS) - used.get(bus.index or 0, set()))
+            own = _PIIX3_SLOTS if bus.model == "pci-root" else set()
+            slots = sorted(set(_SLOTS_PER_BUS) - own - used.get(bus.index or 0, set()))
             if slots:
                 return GuestPciAddress(bus=bus.index or 0, slot=slots[0])
         return None

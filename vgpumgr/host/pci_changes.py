@@ -25,7 +25,7 @@ from vgpumgr.model.pci import PciAddress
 
 #: a driver that resets its GPU on the way takes a few seconds
 BIND_TIMEOUT_S = 10.0
-READ_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 15.0
 #: each virtual function takes a driver up to a second
 VF_TIMEOUT_S = 60.0
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENXIO)

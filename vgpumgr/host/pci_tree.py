@@ -40,6 +40,9 @@ class PciEntry:
     physical: PciAddress | None
     vf_total: int
     vfs: tuple[PciAddress, ...]
+    #: routing ids from the physical function to the first virtual one, and between these
+    vf_offset: int
+    vf_stride: int
     has_vfio: bool
     #: names in the directory, for whoever looks for more
     names: frozenset[str]
@@ -164,6 +167,8 @@ class _Reader:
             physical=PciAddress.parse(physical) if physical else None,
             vf_total=self._number("sriov_totalvfs", 10) or 0,
             vfs=self._list_vfs(),
+            vf_offset=self._number("sriov_offset", 10) or 0,
+            vf_stride=self._number("sriov_stride", 10) or 0,
             has_vfio="vfio-dev" in self._names,
             names=self._names,
         )
@@ -211,3 +216,8 @@ def list_attributes(machine: Machine, address: PciAddress, below: str) -> list[s
 def has_vendor_tool(machine: Machine) -> bool:
     """Whether NVIDIA's sriov-manage is installed."""
     return os.access(machine.path(_SRIOV_MANAGE), os.X_OK)
+
+
+def has_iommufd(machine: Machine) -> bool:
+    """Whether the kernel gives devices to user space by ``/dev/iommu`` as well as by VFIO groups."""
+    return machine.path("/dev/iommu").exists()

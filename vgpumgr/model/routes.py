@@ -72,6 +72,10 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", f"{API}/vms", "list_vms", _READ, _VIEWER, "Every VM.", cached=True),
     Route("GET", f"{API}/vms/{{selector}}", "show_vm", _READ, _VIEWER, "One VM.", "vm"),
+    Route(
+        "GET", f"{API}/vms/{{selector}}/xml", "show_vm_xml", _READ, _VIEWER,
+        "One VM's definition, as it is or as it would be after an attach.",
+    ),
     Route("GET", f"{API}/channels", "list_channels", _READ, _VIEWER, "Channels.", cached=True),
     Route("GET", f"{API}/channels/{{selector}}", "show_channel", _READ, _VIEWER, "One channel."),
     Route(

@@ -311,6 +311,8 @@ def _make_function(entry: PciEntry) -> Function:
         physical=entry.physical,
         vf_total=entry.vf_total,
         vfs=entry.vfs,
+        vf_offset=entry.vf_offset,
+        vf_stride=entry.vf_stride,
         has_vfio=entry.has_vfio,
     )
 

@@ -41,8 +41,23 @@ class Function:
     #: how many virtual functions it can have, and those that it has now
     vf_total: int = 0
     vfs: tuple[PciAddress, ...] = ()
+    #: routing ids from the physical function to the first virtual one, and between these
+    vf_offset: int = 0
+    vf_stride: int = 0
     #: whether its driver offers it to user space through VFIO
     has_vfio: bool = False
+
+    def locate_vf(self, index: int) -> PciAddress | None:
+        """Where its virtual function of that number (from 0) is, or will be once it is made; None
+        where the kernel does not say.
+        """
+        if self.vfs:
+            return self.vfs[index] if index < len(self.vfs) else None
+        if not self.vf_offset or index >= self.vf_total:
+            return None
+        own = self.address.bus << 8 | self.address.device << 3 | self.address.function
+        rid = own + self.vf_offset + index * self.vf_stride
+        return PciAddress(self.address.domain, rid >> 8 & 0xFF, rid >> 3 & 0x1F, rid & 7)
 
     @property
     def is_bridge(self) -> bool:
@@ -136,6 +151,8 @@ class Binding:
     #: GPUs without their driver are unknown to NVML: the UUID that it had there
     gpu_uuid: str | None = None
     model: str | None = None
+    #: its index there: those of the other GPUs have changed since
+    gpu_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

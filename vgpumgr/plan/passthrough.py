@@ -80,6 +80,8 @@ class PciObserved:
     #: of GPUs that NVML or an earlier binding knows
     uuids: Mapping[PciAddress, str] = field(default_factory=dict)
     models: Mapping[PciAddress, str] = field(default_factory=dict)
+    #: a GPU that was taken keeps the index that it had
+    indexes: Mapping[PciAddress, int] = field(default_factory=dict)
     boot_id: str = ""
 
     def find_binding(self, address: PciAddress) -> Binding | None:
@@ -152,6 +154,7 @@ def _bind(
         observed.uuids.get(address),
         observed.models.get(address),
         known,
+        observed.indexes.get(address),
     )
 
 
@@ -175,12 +178,7 @@ def _check_takeable(observed: PciObserved, function: Function) -> None:
             why="they would go with its driver",
             hint=f"vgpumgr vf disable {address}",
         )
-    if held := observed.holders.get(address):
-        raise PciBusyError(
-            f"slices of {address} are attached",
-            held_by=held,
-            hint="vgpumgr detach, then repeat",
-        )
+    _check_not_attached(observed, address)
     disks = [u for u in observed.users.get(address, ()) if u.kind is UserKind.DISK]
     if disks:
         raise PciBusyError(
@@ -188,6 +186,15 @@ def _check_takeable(observed: PciObserved, function: Function) -> None:
             why="they would be lost at once; this is done for nobody",
             held_by=[str(user) for user in disks],
             hint="umount them, then repeat",
+        )
+
+
+def _check_not_attached(observed: PciObserved, address: PciAddress) -> None:
+    if held := observed.holders.get(address):
+        raise PciBusyError(
+            f"{address}, or a slice of it, is attached",
+            held_by=held,
+            hint="vgpumgr detach, then repeat",
         )
 
 
@@ -243,8 +250,10 @@ def plan_unbind(
 ) -> Plan[PciWorld]:
     """Gives a function, and what was taken with it, back to the drivers of before.
 
-    ``driver`` names the driver to give it to where nobody remembers. Raises NotBoundError.
+    ``driver`` names the driver to give it to where nobody remembers. Raises NotBoundError, and
+    PciBusyError where it is attached to a VM.
     """
+    _check_not_attached(observed, chosen.address)
     binding = observed.find_binding(chosen.address)
     if driver is not None:
         binding = _make_binding(observed, chosen, binding, driver)
@@ -256,11 +265,7 @@ def plan_unbind(
             bindings.append(other)
     steps = tuple(ReleaseDriver(b, confirmed) for b in bindings)
     addresses = [b.address for b in bindings]
-    concerns = list_concerns(observed, addresses) + [
-        f'vm "{vm}" is configured with {address}, and would not start'
-        for address in addresses
-        for vm in observed.configured.get(address, ())
-    ]
+    concerns = [*list_concerns(observed, addresses), *_list_configured(observed, addresses)]
     return Plan(
         UNBIND,
         str(chosen.address),
@@ -268,6 +273,14 @@ def plan_unbind(
         result={"function": str(chosen.address), "concerns": concerns},
         repair=f"vgpumgr passthrough bind {chosen.address}",
     )
+
+
+def _list_configured(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+    return [
+        f'vm "{vm}" is configured with {address}, and would not start'
+        for address in addresses
+        for vm in observed.configured.get(address, ())
+    ]
 
 
 def _make_binding(
@@ -335,7 +348,11 @@ def plan_vfs(
         ENABLE,
         str(physical.address),
         tuple(steps),
-        result={"function": str(physical.address), "count": count, "concerns": []},
+        result={
+            "function": str(physical.address),
+            "count": count,
+            "concerns": _list_configured(observed, physical.vfs if now != count else ()),
+        },
         repair=f"vgpumgr vf disable {physical.address}",
     )
 
@@ -353,7 +370,11 @@ def plan_no_vfs(observed: PciObserved, physical: Function, *, has_tool: bool) ->
         DISABLE,
         str(physical.address),
         steps,
-        result={"function": str(physical.address), "count": 0, "concerns": []},
+        result={
+            "function": str(physical.address),
+            "count": 0,
+            "concerns": _list_configured(observed, physical.vfs),
+        },
         repair=f"vgpumgr vf enable {physical.address} --count {len(physical.vfs)}",
     )
 

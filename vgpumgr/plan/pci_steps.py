@@ -51,6 +51,7 @@ class BindDriver:
     model: str | None = None
     #: what was remembered of it before: of an earlier boot, or by who changed the driver since
     earlier: Binding | None = None
+    gpu_index: int | None = None
     kind: ClassVar[str] = "passthrough.bind"
 
     @property
@@ -108,6 +109,7 @@ class BindDriver:
             persist=self.persist,
             gpu_uuid=self.gpu_uuid,
             model=self.model,
+            gpu_index=self.gpu_index,
         )
 
 
