@@ -1,4 +1,5 @@
 #!/bin/bash
+# shellcheck disable=SC2154 # lab_*: exported by init, from the command line of the kernel
 # The lab host after its root is there: state directories of its own, and shells on the ports lab.shell.N, one line
 # "ID COMMAND" in, the command's output and a line "\036ID STATUS" out.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8

@@ -115,6 +115,14 @@ class RealKernel:
     def release(self, device: str) -> None:
         self.host.check(f"kill {self._holders.pop(device)}")
 
+    def release_all(self) -> None:
+        """Close what a failed test left open; what waits for that comes back then."""
+        for device in list(self._holders):
+            self.release(device)
+        for shell in list(self._busy):
+            self.host.wait_until("true", shell=shell)
+        self._busy.clear()
+
 
 @dataclass(slots=True)
 class _SimWrite:

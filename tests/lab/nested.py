@@ -113,7 +113,7 @@ class _Port(GuestShell):
     _ready = False
 
     def _wait_ready(self, timeout_s: float) -> None:
-        pass
+        """Not yet; see ``wait``."""
 
     def wait(self, timeout_s: float) -> None:
         """Until the other side has said that it is ready."""

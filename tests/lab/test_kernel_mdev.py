@@ -59,6 +59,7 @@ def scene(
         return
     real: RealKernel = request.getfixturevalue("real_kernel")
     yield Scene(real, "mtty", "mtty-2", "mtty-1", 12)
+    real.release_all()
     for uuid in real.list(BUS):
         real.write(f"{BUS}/{uuid}/remove", 1)
 

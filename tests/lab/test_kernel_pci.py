@@ -35,6 +35,7 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
 
 def put_back(kernel: RealKernel) -> None:
     """Every function with the driver that claims it, whatever a failed test left."""
+    kernel.release_all()
     kernel.write(device(NVME, "sriov_numvfs"), 0)
     kernel.write(device(NVME, "sriov_drivers_autoprobe"), 1)
     for address in find_moved(kernel):

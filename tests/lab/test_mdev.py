@@ -25,6 +25,7 @@ def host(real_kernel: RealKernel) -> Iterator[LabHost]:
 
 def clean(real_kernel: RealKernel) -> None:
     """No device, no definition, nothing remembered."""
+    real_kernel.release_all()
     host = real_kernel.host
     for uuid in real_kernel.list(BUS):
         real_kernel.write(f"{BUS}/{uuid}/remove", 1)

@@ -41,12 +41,12 @@ def test_virtual_functions_come_go_to_vfio_and_leave(
     assert driver(real_kernel, vfs[1]) == "vfio-pci"
     assert driver(real_kernel, NVME) == "nvme"
     real_kernel.hold(vfs[1])
-    refused = host.vgpumgr("vf", "disable", NVME, "--yes")
+    refused = host.vgpumgr("vf", "disable", NVME)
     assert refused.status == BUSY
     assert "vfio-hold" in refused.stderr
     real_kernel.release(vfs[1])
     host.succeed("passthrough", "unbind", vfs[1], "--yes")
-    host.succeed("vf", "disable", NVME, "--yes")
+    host.succeed("vf", "disable", NVME)
     assert real_kernel.read(device(NVME, "sriov_numvfs")) == "0"
 
 
@@ -84,4 +84,4 @@ def test_a_removal_that_waits_stops_what_needs_the_pci_core(
     assert wait_for(remover)
     assert real_kernel.write(f"{PCI}/rescan", 1) == 0
     host.succeed("vf", "enable", NVME, "--count", "1")
-    host.succeed("vf", "disable", NVME, "--yes")
+    host.succeed("vf", "disable", NVME)

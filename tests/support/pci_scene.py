@@ -31,6 +31,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import HostPci
 from vgpumgr.sim import fuse
+from vgpumgr.sim.lifecycle import unmount
 from vgpumgr.sim.pcibus import Address, Function, PciBus, Sriov, State
 from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, MachineTree, constant
@@ -231,7 +232,7 @@ def mount_scene(root: Path) -> Iterator[Path]:
         _await_mount(root, server)
         yield root
     finally:
-        subprocess.run(["umount", "-l", str(root)], check=False)
+        unmount(root)
         with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(timeout=2)
         server.kill()
