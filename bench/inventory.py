@@ -18,6 +18,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.host.sysfs import list_pci_functions
 from vgpumgr.host.vgpu_files import VgpuFiles
 from vgpumgr.mdev.view import make_host
+from vgpumgr.passthrough.control import HostPci
 
 GPUS, FUNCTIONS, TYPES = 16, 32, 60
 GOAL_S = 0.3
@@ -33,6 +34,7 @@ def run(small: bool = False) -> Iterable[Figure]:
     with _host(gpus) as large, _host(max(1, gpus // 4)) as quarter:
         for name, read in (
             ("PCI functions", list_pci_functions),
+            ("passthrough and virtual functions", _read_pci),
             ("vGPUs and types, mdev", _read_vgpus),
             ("vGPUs and types, vendor-specific VFIO", _read_vgpus),
         ):
@@ -50,6 +52,12 @@ def _measure(
     goal, met = at_most(scale * SLACK, ours, less)
     name = f"{gpus} GPUs: {name}, growth"
     yield Figure(name, ours, less, "s", f"{max(1, gpus // 4)} GPUs", goal, met, _BACKEND)
+
+
+def _read_pci(machine: Machine) -> None:
+    functions = HostPci(machine).list_functions()
+    assert len(functions) % (FUNCTIONS + 1) == 0
+    assert functions
 
 
 def _read_vgpus(machine: Machine) -> None:

@@ -10,7 +10,7 @@ export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 debian_packages=(
 	gcc g++ make cmake libc6-dev python3-venv python3-dev pkg-config libvirt-dev libzstd-dev liblz4-dev
 	qemu-system-x86 libvirt-daemon-system libvirt-clients busybox-static kmod cpio xz-utils zstd
-	fuse3 libfuse3-3 procps util-linux shellcheck
+	fuse3 libfuse3-3 procps util-linux shellcheck mdevctl udev pciutils curl e2fsprogs
 )
 # Pinned: what the native part is compiled against, and what the tests compile CUDA programs with.
 wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)
@@ -18,7 +18,18 @@ wheels_cuda12=(nvidia-cuda-runtime-cu12==12.9.79)
 wheels_nvml=(nvidia-nvml-dev==13.4.92)
 wheels_nvcc=(nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-runtime==13.5.37)
 
+# shellcheck source=tools/setup_kernel.sh
+. "$root/tools/setup_kernel.sh"
+
 say() { printf 'setup: %s\n' "$*" >&2; }
+
+# apt_get install -y PACKAGE...: once more with fresh lists where the first try fails
+apt_get() {
+	local sudo=()
+	[ "$(id -u)" = 0 ] || sudo=(sudo)
+	local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 --no-install-recommends)
+	"${apt[@]}" "$@" || { "${apt[@]}" update && "${apt[@]}" "$@"; }
+}
 
 # locked NAME FUNCTION: one set-up at a time for each cache
 locked() {
@@ -40,12 +51,7 @@ install_debian() {
 	done
 	if [ ${#missing[@]} != 0 ]; then
 		say "installing Debian packages: ${missing[*]}"
-		local sudo=()
-		[ "$(id -u)" = 0 ] || sudo=(sudo)
-		local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 --no-install-recommends)
-		"${apt[@]}" install -y "${missing[@]}" >"$cache/apt.log" 2>&1 ||
-			{ "${apt[@]}" update >"$cache/apt.log" 2>&1 && "${apt[@]}" install -y "${missing[@]}" >>"$cache/apt.log" 2>&1; } ||
-			{ tail -n 20 "$cache/apt.log" >&2; return 1; }
+		apt_get install -y "${missing[@]}" >"$cache/apt.log" 2>&1 || { tail -n 20 "$cache/apt.log" >&2; return 1; }
 	fi
 	printf '%s\n' "$key" >"$cache/debian.stamp"
 }
@@ -128,37 +134,6 @@ build_native() {
 	cmake --build "$build" -j "$(nproc)" >"$cache/build.log" 2>&1 && cmake --install "$build" >>"$cache/build.log" 2>&1 ||
 		{ tail -n 60 "$cache/build.log" >&2; return 1; }
 	mv "$build/stamp.new" "$build/stamp"
-}
-
-
-# Debian's stock kernel for guests, never installed: unpacked into the cache.
-setup_kernel() { setup_debian; locked kernel install_kernel; export VGPUMGR_KERNEL=$cache/kernel; }
-install_kernel() {
-	[ ! -e "$cache/kernel/vmlinux" ] || return 0
-	newest() { apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: linux-image-//p' | head -n 1; }
-	local version tmp at
-	version=$(newest)
-	if [ -z "$version" ]; then
-		apt-get -qq update >"$cache/apt.log" 2>&1 || { cat "$cache/apt.log" >&2; return 1; }
-		version=$(newest)
-	fi
-	say "unpacking Debian's kernel $version for the guests"
-	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
-	(cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "linux-image-$version" && dpkg-deb -x ./*.deb .) >"$cache/kernel.log" 2>&1 ||
-		{ cat "$cache/kernel.log" >&2; return 1; }
-	depmod -b "$tmp" "$version"
-	# QEMU starts an uncompressed kernel directly: under TCG that saves seconds of decompression
-	at=$(LC_ALL=C grep -abo $'\xfd7zXZ' "$tmp/boot/vmlinuz-$version" | cut -d: -f1 | head -n 1)
-	xz -dc --single-stream < <(tail -c "+$((at + 1))" "$tmp/boot/vmlinuz-$version") >"$tmp/vmlinux"
-	# the modules that a guest of the tests needs, in loading order
-	mkdir "$tmp/guest-modules"
-	local n=10 m
-	for m in virtio_pci virtio_console; do modprobe -d "$tmp" -S "$version" --show-depends "$m"; done |
-		awk '$1 == "insmod" && !seen[$2]++ { print $2 }' |
-		while read -r m; do cp "$m" "$tmp/guest-modules/$((n++))-${m##*/}"; done
-	printf '%s\n' "$version" >"$tmp/version"
-	rm -rf "$cache/kernel" "$tmp"/*.deb "$tmp/boot" "$tmp/lib" "$tmp/usr"
-	mv "$tmp" "$cache/kernel"
 }
 
 # promtool, never installed: what the tests check alert rules and the exposition with.

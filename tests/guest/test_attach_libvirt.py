@@ -150,6 +150,28 @@ def test_shut_off_vm_gets_devices_and_gives_all_of_it_back(scene: Scene, machine
     assert scene.store.list_attachments() == ()
 
 
+@pytest.mark.parametrize("machine", [PC, Q35])
+def test_several_in_one_vm(scene: Scene, machine: str) -> None:
+    """libvirt keeps all their notes, QEMU starts with all their ports, and each goes by itself."""
+    scene.define("vm01", machine)
+    before = scene.xml("vm01", "--inactive")
+    first, second = scene.service.attach(ask("vm01", count=2)).attachments
+    third = scene.service.attach(ask("vm01", add=True)).attachment
+    assert third is not None
+    vm = scene.hypervisor.read_vm("vm01")
+    assert [note.id for note in vm.notes] == [first.id, second.id, third.id]
+    assert rebuild_records(vm) == scene.store.list_attachments()
+    assert Recovery(scene.service.parts).diff().drift == []
+    scene.libvirtd.virsh("start", "vm01")
+    assert len(scene.hypervisor.read_vm("vm01").live.own_aliases()) == 6  # type: ignore[union-attr]
+    scene.libvirtd.virsh("destroy", "vm01")
+    scene.service.detach("vm01", attachment=second.id)
+    assert [n.id for n in scene.hypervisor.read_vm("vm01").notes] == [first.id, third.id]
+    scene.service.detach("vm01", every=True)
+    assert scene.xml("vm01", "--inactive").replace("  <metadata/>\n", "") == before
+    assert next(iter(scene.nvml.gpus.values())).instances == ()
+
+
 def test_running_pc_gets_both_devices_live_and_in_its_definition(scene: Scene) -> None:
     scene.define("vm01", PC, SERIAL, start=True)
     scene.channels.hello = True

@@ -27,6 +27,26 @@ def test_a_running_guest_with_the_agent_uses_the_slice_at_once(
         remove(scene, name)
 
 
+def test_a_guest_with_two_slices_uses_the_one_that_a_program_names(scene: GuestLab) -> None:
+    scene.define("two", machine="q35")
+    try:
+        scene.vgpumgr("attach", "two", "--profile", PROFILE, "--count", "2")
+        shell = scene.start("two")
+        for visible in ("", "CUDA_VISIBLE_DEVICES=0 ", "CUDA_VISIBLE_DEVICES=1 "):
+            assert "PASS" in shell.check(f"{visible}vectoradd")
+        assert "PASS" not in shell.run("CUDA_VISIBLE_DEVICES=2 vectoradd").output
+        channels = scene.document("virtio", "list")["channels"]
+        assert [channel["hello"] for channel in channels] == [True, True]
+        assert all(channel["calls"] for channel in channels), "each worker has served a program"
+        ids = [channel["id"] for channel in channels]
+        scene.vgpumgr("detach", "two", "--attachment", ids[0], "--yes")
+        shell.check("sleep 2")
+        assert "PASS" in shell.check("CUDA_VISIBLE_DEVICES=0 vectoradd"), "now the first of all"
+    finally:
+        scene.run("detach", "two", "--all", "--yes")
+        remove(scene, "two")
+
+
 def test_a_guest_without_the_agent_gets_it_at_the_next_start_and_is_told_why(
     scene: GuestLab,
 ) -> None:

@@ -12,6 +12,7 @@ import threading
 import tracemalloc
 from pathlib import Path
 
+from tests.support.fake_host import FakeVgpus, make_functions
 from tests.support.service import Bench, make_bench
 from vgpumgr.plan.attach import AttachRequest
 
@@ -30,13 +31,15 @@ def measure(bench: Bench, directory: Path) -> dict[str, int]:
         "rows": len(bench.store.list_attachments()),
         "files": len(files),
         "keepers": len(bench.channels.running),
+        "vgpus": len(bench.vgpus.devices) + len(bench.vgpu_store.records),
+        "bindings": len(bench.pci.bindings) + len(bench.pci.settings),
     }
 
 
-def cycle(bench: Bench, count: int) -> None:
+def cycle(bench: Bench, count: int, profile: str) -> None:
     for number in range(count):
         vm = ("vm01", "vm02")[number % 2]
-        bench.service.attach(AttachRequest(vm, "1g.10gb"))
+        bench.service.attach(AttachRequest(vm, profile))
         bench.service.detach(vm)
         # the fakes remember every call for the tests that look
         bench.nvml.calls.clear()
@@ -44,19 +47,19 @@ def cycle(bench: Bench, count: int) -> None:
         bench.channels.next_memory.clear()
 
 
-def run(count: int) -> dict[str, object]:
+def run(count: int, profile: str = "1g.10gb") -> dict[str, object]:
     """Counts before and after, and the memory that Python holds more."""
     scratch = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         directory = Path(name)
-        bench = make_bench(directory)
+        bench = make_bench(directory, functions=make_functions(), vgpus=FakeVgpus())
         machine = bench.snapshot()
-        cycle(bench, WARM_UP)
+        cycle(bench, WARM_UP, profile)
         before = measure(bench, directory)
         tracemalloc.start()
-        cycle(bench, 2)
+        cycle(bench, 2, profile)
         start = tracemalloc.get_traced_memory()[0]
-        cycle(bench, count)
+        cycle(bench, count, profile)
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - start
         tracemalloc.stop()
@@ -76,7 +79,9 @@ def run(count: int) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=10_000)
-    answer = run(parser.parse_args().count)
+    parser.add_argument("--profile", default="1g.10gb", help="passthrough, vf:2, mtty-2, ...")
+    asked = parser.parse_args()
+    answer = run(asked.count, asked.profile)
     print(json.dumps(answer, indent=1))
     good = answer["before"] == answer["after"] and answer["same_machine"]
     return int(not good or int(str(answer["grown_bytes"])) > MAX_GROWTH_BYTES)

@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,11 +152,16 @@ def _torn(pending: Writes, choice: random.Random) -> Writes:
     return [*pending[:-1], *kept]
 
 
-def history(root: Path) -> None:
-    """What is recorded; each operation is announced and acknowledged."""
+def history(root: Path, announce: Callable[[str], object] | None = None) -> None:
+    """What is recorded; each operation is announced and acknowledged, by default in a file."""
     name_ids("cccc")
     world = World(root)
-    log = os.open(root / "acknowledged", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    if announce is None:
+        log = os.open(root / "acknowledged", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+        def announce(line: str) -> object:
+            return os.write(log, line.encode())
+
     refused = LibvirtError("refused")
     for vm, act in (
         ("vm03", attach("vm03")),
@@ -171,11 +176,11 @@ def history(root: Path) -> None:
         ("vm03", detach("vm03")),
         ("vm01", attach("vm01")),
     ):
-        os.write(log, f"begin {vm}\n".encode())
+        announce(f"begin {vm}\n")
         with suppress(VgpumgrError):
             act(world)
         has = any(record.vm_name == vm for record in world.store.list_attachments())
-        os.write(log, f"{'has' if has else 'lacks'} {vm}\n".encode())
+        announce(f"{'has' if has else 'lacks'} {vm}\n")
 
 
 def record(directory: Path, breakage: str | None) -> list[tuple[list[str], bytes]]:
@@ -259,6 +264,11 @@ def check(failure: Failure, root: Path, original: str) -> list[str]:
     (root / "state").mkdir(parents=True)
     for path, data in failure.files.items():
         (root / path.removeprefix(f"{original}/")).write_bytes(data)
+    return judge(failure, root)
+
+
+def judge(failure: Failure, root: Path) -> list[str]:
+    """Recovers from a power failure whose files are in ``root`` already."""
     (root / "world").write_bytes(failure.machine)
     world = World(root, boot_id="boot-2" if failure.reboot else "boot-1")
     if failure.reboot:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tests.recovery.world import UUID_BARE, World
-from tests.support.domains import UUID_PC
+from tests.support.domains import UUID_PC, UUID_Q35
+from tests.support.fake_host import GPU
 from vgpumgr.daemon.recovery import Policy
+from vgpumgr.domain.devices import Controller
 from vgpumgr.errors import ChannelStartError, VgpumgrError
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.record import Transport
@@ -52,7 +55,11 @@ def name_ids(prefix: str) -> None:
     def token_hex(size: int = 32) -> str:
         return f"{prefix}{next(count):04x}" if size == 4 else random(size).hex()
 
+    def uuid4() -> uuid.UUID:
+        return uuid.UUID(f"{prefix}0000-0000-4000-8000-{next(count):012x}")
+
     secrets.token_hex = token_hex  # type: ignore[assignment]
+    uuid.uuid4 = uuid4
 
 
 def attach(vm: str = "vm01", **more: object) -> Act:
@@ -119,6 +126,20 @@ def lose_keepers(world: World) -> None:
 
 #: a part of a GPU instance: three fit into one
 PART = "1c.3g.40gb"
+
+
+def plug_port(world: World) -> None:
+    """A free root port, for a device that is plugged."""
+    machine = world.hypervisor.machines[UUID_Q35]
+    port = Controller(type="pci", index=9, model="pcie-root-port")
+    for scope in ("config", "live"):
+        domain = getattr(machine, scope)
+        if domain is not None:
+            setattr(machine, scope, domain.changed(controllers=(*domain.controllers, port)))
+    world.save()
+
+
+GPU_WHOLE = {"profile": "passthrough", "gpu": str(GPU)}
 STUCK = ChannelStartError("the worker does not start")
 SCENARIOS = (
     Scenario("attach to a shut off VM", attach()),
@@ -167,6 +188,27 @@ SCENARIOS = (
     ),
     Scenario(
         "detach from an undefined VM", detach(UUID_BARE), both(attach("vm03"), undefine(UUID_BARE))
+    ),
+    Scenario("attach a whole GPU", attach(**GPU_WHOLE)),
+    Scenario("attach a VF that is to be made", attach("vm02", profile="vf:2")),
+    Scenario("attach a mediated device", attach("vm02", profile="mtty-2")),
+    Scenario("attach a VF live", attach("vm02", profile="vf"), plug_port, running=True),
+    Scenario(
+        "attach a mediated device that fails late",
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm02", profile="mtty-2")),
+    ),
+    Scenario("detach a whole GPU", detach(), attach(**GPU_WHOLE)),
+    Scenario("detach the last VF", detach("vm02"), attach("vm02", profile="vf:2")),
+    Scenario(
+        "detach hands VFs over",
+        detach(),
+        both(attach(profile="vf:2"), attach("vm02", profile="vf")),
+    ),
+    Scenario(
+        "detach a mediated device live",
+        detach("vm02"),
+        both(plug_port, attach("vm02", profile="mtty-2")),
+        running=True,
     ),
     Scenario("recover restarts a keeper", recover(), both(attach(), lose_keepers)),
     Scenario("recover gives devices again", recover(readd=True), both(attach(), lose_devices)),

@@ -68,8 +68,9 @@ def test_a_seed_replays() -> None:
     assert first == again
 
 
-def test_nothing_grows() -> None:
-    done = run("cycles", "--count", "300")
+@pytest.mark.parametrize(("profile", "count"), [("1g.10gb", 300), ("mtty-2", 60)])
+def test_nothing_grows(profile: str, count: int) -> None:
+    done = run("cycles", "--count", str(count), "--profile", profile)
     assert done["before"] == done["after"]
     assert done["grown_bytes"] <= MAX_GROWTH_BYTES
     assert done["same_machine"]

@@ -15,6 +15,7 @@ from typing import Any
 from tests.support.boards import make_gpu
 from tests.support.domains import PC, Q35, UUID_PC, UUID_Q35
 from tests.support.fake_channels import FakeChannels
+from tests.support.fake_host import FakePci, FakeVgpus, FakeVgpuStore, make_functions
 from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.fake_nvml import FakeNvml
 from tests.support.service import FakeClock
@@ -176,6 +177,45 @@ class SavedChannels(FakeChannels):
         self.world.point("after set_memory")
 
 
+#: changes of the bus and of vGPUs, and what is remembered of them
+HOST_CHANGES = {
+    "bind", "release", "set_vf_count", "save_binding", "forget_binding", "save_vf_setting",
+    "forget_vf_setting", "create", "delete", "save_vgpu", "delete_vgpu",
+}  # fmt: skip
+
+
+class _Saved:
+    """A part of the host whose every change is saved."""
+
+    world: World
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name not in HOST_CHANGES:
+            return value
+
+        def change(*arguments: Any) -> Any:
+            self.world.point(f"before {name}")
+            result = value(*arguments)
+            self.world.save()
+            self.world.point(f"after {name}")
+            return result
+
+        return change
+
+
+class SavedPci(_Saved, FakePci):
+    """The PCI bus, and the file of bindings."""
+
+
+class SavedVgpus(_Saved, FakeVgpus):
+    """Mediated devices."""
+
+
+class SavedVgpuStore(_Saved, FakeVgpuStore):
+    """The file of vGPUs."""
+
+
 class SavedStore(SqliteAttachments):
     """The real state file, with points around every write."""
 
@@ -205,7 +245,10 @@ class World:
         # only names: nobody listens there
         self.channels = SavedChannels(Path("/run/vgpumgr/channels"))
         self.store = SavedStore(root / "state" / "state.sqlite")
-        for part in (self.nvml, self.hypervisor, self.channels, self.store):
+        self.pci, self.vgpus, self.vgpu_store = SavedPci(), SavedVgpus(), SavedVgpuStore()
+        self.pci.hypervisor = self.vgpus.hypervisor = self.hypervisor
+        host = (self.pci, self.vgpus, self.vgpu_store)
+        for part in (self.nvml, self.hypervisor, self.channels, self.store, *host):
             part.world = self  # type: ignore[attr-defined]
         self.clock = FakeClock()
         self.parts = Parts(
@@ -220,6 +263,9 @@ class World:
             boot_id=boot_id,
             is_privileged=True,
             list_late=self.list_late,
+            pci=self.pci,
+            vgpus=self.vgpus,
+            vgpu_store=self.vgpu_store,
         )
         self.service = AttachmentService(self.parts)
         self.recovery = Recovery(self.parts)
@@ -243,6 +289,7 @@ class World:
         ):
             live = domain if running else None
             self.hypervisor.machines[uuid] = Machine(name, uuid, domain, live)
+        self.pci.functions = {f.address: f for f in make_functions()}
         self.save()
 
     def save(self) -> None:
@@ -269,6 +316,7 @@ class World:
             "running": self.channels.running,
             "next_memory": self.channels.next_memory,
             "hello": self.channels.hello,
+            "host": self.host(),
             "pending": self.pending,
             "changes": self.changes,
         }
@@ -289,6 +337,10 @@ class World:
         self.channels.running = state["running"]
         self.channels.next_memory = state["next_memory"]
         self.channels.hello = state["hello"]
+        functions, bindings, settings, overrides, devices, records = state["host"]
+        self.pci.functions, self.pci.bindings = functions, bindings
+        self.pci.settings, self.pci.overrides = settings, overrides
+        self.vgpus.devices, self.vgpu_store.records = devices, records
         self.pending, self.changes = state["pending"], state["changes"]
 
     def finish_late(self, *, takes_effect: bool) -> None:
@@ -309,6 +361,12 @@ class World:
         self.pending = None
         self.save()
 
+    def host(self) -> tuple[dict[Any, Any], ...]:
+        """The PCI bus, vGPUs, and what is remembered of them."""
+        pci = self.pci
+        known = (pci.functions, pci.bindings, pci.settings, pci.overrides)
+        return tuple(map(dict, (*known, self.vgpus.devices, self.vgpu_store.records)))
+
     def hardware(self) -> dict[str, Any]:
         """Everything outside of us, as comparable values."""
         state = self._state()
@@ -319,6 +377,7 @@ class World:
             },
             "machines": state["machines"],
             "running": running,
+            "host": state["host"],
         }
 
     def summary(self) -> dict[str, Any]:

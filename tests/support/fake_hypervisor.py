@@ -5,16 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lxml import etree
+
 from vgpumgr.domain.declare import Element
 from vgpumgr.domain.devices import Channel, Controller, Shmem
 from vgpumgr.domain.document import document_digest, parse_document
 from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.hostdev import MdevHostdev, PciHostdev
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
 from vgpumgr.domain.metadata import AttachmentNote
 from vgpumgr.errors import DeviceMissingError, VmNotFoundError
 
-_CLASSES: dict[str, type[Element]] = {"shmem": Shmem, "channel": Channel, "controller": Controller}
-_FIELDS = {"shmem": "shmems", "channel": "channels", "controller": "controllers"}
+_CLASSES: dict[str, type[Element]] = {
+    "shmem": Shmem,
+    "channel": Channel,
+    "controller": Controller,
+    "pci": PciHostdev,
+    "mdev": MdevHostdev,
+}
+_FIELDS = {
+    "shmem": "shmems",
+    "channel": "channels",
+    "controller": "controllers",
+    "pci": "pci_hostdevs",
+    "mdev": "mdev_hostdevs",
+}
 
 
 @dataclass
@@ -35,6 +50,9 @@ class FakeHypervisor:
         self.machines = {machine.uuid: machine for machine in machines}
         self.fail: dict[str, Exception] = {}
         self.guest_releases = True
+        #: UUIDs of VMs whose guest releases nothing
+        self.stubborn: set[str] = set()
+        self.version = (9, 0, 0)
         self.before_attach: list[Domain] = []
 
     def list_vms(self) -> tuple[Vm, ...]:
@@ -51,17 +69,17 @@ class FakeHypervisor:
     def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
         self._enter(f"attach_device {scope}")
         device = _parse(xml)
-        field = _FIELDS[device.tag]
+        field = _FIELDS[_kind(parse_document(xml))]
         self._change(uuid, scope, field, lambda old: (*old, device))
 
     def detach_device(self, uuid: str, xml: str, scope: Scope) -> None:
         self._enter(f"detach_device {scope}")
         device = _parse(xml)
-        field = _FIELDS[device.tag]
+        field = _FIELDS[_kind(parse_document(xml))]
         definition = self._get(uuid, scope)
         if device not in getattr(definition, field):
             raise DeviceMissingError("not there")
-        if scope is Scope.CONFIG or self.guest_releases:
+        if scope is Scope.CONFIG or (self.guest_releases and uuid not in self.stubborn):
             self._change(uuid, scope, field, lambda old: tuple(d for d in old if d != device))
 
     def set_notes(self, uuid: str, notes: Sequence[AttachmentNote], scope: Scope) -> None:
@@ -70,6 +88,9 @@ class FakeHypervisor:
 
     def read_qemu_owner(self) -> tuple[int, int] | None:
         return None
+
+    def read_version(self) -> tuple[int, int, int]:
+        return self.version
 
     def snapshot(self) -> object:
         """All that a roll-back must restore."""
@@ -111,4 +132,8 @@ class FakeHypervisor:
 
 def _parse(xml: str) -> Element:
     element = parse_document(xml)
-    return _CLASSES[str(element.tag)].from_element(element)
+    return _CLASSES[_kind(element)].from_element(element)
+
+
+def _kind(element: etree._Element) -> str:
+    return element.get("type", "") if element.tag == "hostdev" else str(element.tag)

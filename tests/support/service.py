@@ -9,11 +9,13 @@ from pathlib import Path
 from tests.support.boards import make_gpu
 from tests.support.domains import FULL, PC, Q35, UUID_PC, UUID_Q35
 from tests.support.fake_channels import FakeChannels
+from tests.support.fake_host import FakePci, FakeVgpus, FakeVgpuStore
 from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.daemon.attachments import AttachmentService, Parts
 from vgpumgr.domain.domain import Domain
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.passthrough.values import Function
 from vgpumgr.store.attachments import SqliteAttachments
 
 UUID_FULL = "33333333-3333-4333-8333-333333333333"
@@ -45,6 +47,9 @@ class Bench:
     store: SqliteAttachments
     service: AttachmentService
     state_dir: Path
+    pci: FakePci
+    vgpus: FakeVgpus
+    vgpu_store: FakeVgpuStore
 
     @property
     def gpu(self) -> Gpu:
@@ -61,11 +66,20 @@ class Bench:
             self.hypervisor.snapshot(),
             set(self.channels.running),
             self.store.list_attachments(),
+            self.pci.snapshot(),
+            dict(self.vgpus.devices),
+            dict(self.vgpu_store.records),
         )
 
 
 def make_bench(
-    directory: Path, gpus: Sequence[Gpu] = (), *, running: bool = False, privileged: bool = True
+    directory: Path,
+    gpus: Sequence[Gpu] = (),
+    *,
+    running: bool = False,
+    privileged: bool = True,
+    functions: Sequence[Function] = (),
+    vgpus: FakeVgpus | None = None,
 ) -> Bench:
     """vm01 (i440fx), vm02 (q35), vm03 (i440fx, full), on the GPUs (default: one A100 without MIG mode)."""
     nvml = FakeNvml(gpus or [make_gpu(layout=None)])
@@ -80,6 +94,8 @@ def make_bench(
     )
     channels = FakeChannels(directory / "channels")
     store = SqliteAttachments(directory / "state.sqlite")
+    pci, vgpus, vgpu_store = FakePci(functions), vgpus or FakeVgpus(room=0), FakeVgpuStore()
+    pci.hypervisor = vgpus.hypervisor = hypervisor
     parts = Parts(
         nvml=nvml,
         read_inventory=nvml.read_inventory,
@@ -91,5 +107,9 @@ def make_bench(
         run_dir=directory / "run",
         boot_id="test",
         is_privileged=privileged,
+        pci=pci,
+        vgpus=vgpus,
+        vgpu_store=vgpu_store,
     )
-    return Bench(nvml, channels, hypervisor, store, AttachmentService(parts), directory / "state")
+    service, state_dir = AttachmentService(parts), directory / "state"
+    return Bench(nvml, channels, hypervisor, store, service, state_dir, pci, vgpus, vgpu_store)

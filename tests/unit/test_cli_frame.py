@@ -232,7 +232,7 @@ def test_nothing_heavy_is_imported_for_help(words: list[str]) -> None:
 def test_a_client_of_the_daemon_is_thin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a listing costs when a daemon answers is mostly what is loaded for it."""
     monkeypatch.setenv("VGPUMGR_RUN_DIR", str(tmp_path))
-    document = {"schema": "vgpumgr/v1", "machine": {}, "gpus": [], "lost": []}
+    document = {"schema": "vgpumgr/v1", "machine": {}, "gpus": [], "lost": [], "others": []}
     with answering(tmp_path / "vgpumgr.sock", json.dumps(document).encode()):
         heavy = (*HEAVY, "typer", "pydantic", "fastapi", "asyncio")
         code = TELL_LOADED.format(

@@ -18,15 +18,13 @@ from vgpumgr.domain.devices import (
     Channel,
     Controller,
     GuestPciAddress,
-    HostPciAddress,
-    MdevHostdev,
-    PciHostdev,
     Shmem,
     control_device,
     ring_device,
 )
 from vgpumgr.domain.document import document_digest, parse_document, render_element
 from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.hostdev import HostPciAddress, MdevHostdev, PciHostdev
 from vgpumgr.domain.metadata import AttachmentNote, AttachmentNotes
 from vgpumgr.domain.slots import check_config, check_live, free_conventional_slots
 from vgpumgr.errors import DocumentError
@@ -124,6 +122,8 @@ def sample_values(declaration: Declaration) -> list[Any]:
         ("Channel", "target_type"): ["virtio", "virtio"],
         ("Channel", "target_state"): ["connected", "disconnected"],
         ("Controller", "type"): ["usb", "virtio-serial"],
+        ("Controller", "hole64_unit"): ["GiB", "KiB"],
+        ("PciHostdev", "driver"): ["vfio"],
         ("Controller", "model"): ["pcie-root-port", "pci-bridge"],
         ("PciHostdev", "source"): [HostPciAddress(bus=0x3B, function=4)],
         ("MdevHostdev", "uuid"): ["6f1c2a2e-58d1-4c0e-9a55-3d4f0f6f8b11"],
@@ -186,8 +186,13 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("Shmem", "msi_vectors"): {"msi": True},
     ("Shmem", "msi_ioeventfd"): {"msi": True},
     ("Controller", "type"): {"model": None},
+    ("Controller", "hole64"): {"index": 0, "model": "pcie-root"},
+    ("Controller", "hole64_unit"): {"index": 0, "model": "pcie-root", "hole64": 1},
+    ("MdevHostdev", "ramfb"): {"display": True},
     ("Controller", "ports"): {"type": "virtio-serial", "model": None},
 }
+#: what the schema of libvirt 9.0 does not know yet
+NEWER = {("PciHostdev", "iommufd")}
 DECLARATIONS = list(all_declarations())
 
 
@@ -204,7 +209,9 @@ def test_every_declaration_is_read_as_it_was_written(d: Declaration) -> None:
         seen.add(text)
         if isinstance(element, Domain):
             check_schema(element.to_element())
-        elif d.owner not in (GuestPciAddress, HostPciAddress, AttachmentNote, AttachmentNotes):
+        elif d.owner not in (GuestPciAddress, HostPciAddress, AttachmentNote, AttachmentNotes) and (
+            (d.owner.__name__, d.name) not in NEWER
+        ):
             check_schema(put_into_domain(element))
     assert len(seen) == len(set(map(str, sample_values(d)))), "the value is not in the document"
 

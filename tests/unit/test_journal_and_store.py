@@ -34,6 +34,7 @@ from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend, MigInstanceRef
+from vgpumgr.model.vgpu import Framework, VgpuSpec
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import (
@@ -313,11 +314,17 @@ def test_a_number_is_given_once_in_a_vm(tmp_path: Path) -> None:
 def test_a_vm_with_devices_of_the_host_has_no_slice_of_mig(tmp_path: Path) -> None:
     function = HostDevice(
         HostDeviceKind.VF,
+        "ua-vgpumgr-a1-pci0",
         PciAddress.parse("0000:41:00.4"),
-        "ua-vgpumgr-a1-dev0",
         previous_driver="nvidia",
-        type="588",
         parent=PciAddress.parse("0000:41:00.0"),
+        vgpu=VgpuSpec(
+            "6f1c2a2e-58d1-4c0e-9a55-3d4f0f6f8b11",
+            Framework.VENDOR_VFIO,
+            "0000:41:00.4",
+            "588",
+            "NVIDIA A40-8Q",
+        ),
         created=True,
     )
     record = replace(

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from tests.support.boards import make_uuid
 from vgpumgr import errors
-from vgpumgr.host.helper import LateRecords
+from vgpumgr.host.helper import Helper, LateRecords
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.nvml_monitors import end_monitors
 from vgpumgr.host.process import is_alive
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.nvml.faults import make_error
 from vgpumgr.nvml.naming import derive_name
 
 MIB = 1 << 20
+ROOT = Path(__file__).parents[2]
+PATHS = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+#: a helper that is asked nothing
+WAITS = "import socket, sys; socket.socket(fileno=int(sys.argv[-1])).recv(1)"
 
 
 @pytest.mark.parametrize(
@@ -118,3 +127,26 @@ def test_a_hanging_nvml_is_left_behind(tmp_path: Path) -> None:
     with NvmlClient(machine) as nvml, pytest.raises(errors.NvmlError) as unknown:
         nvml.read_inventory()
     assert unknown.value.cause == "nvmlInit: Unknown Error (NVML 999)"
+
+
+def test_a_reader_that_was_ended_for_a_change_of_driver_asks_again(tmp_path: Path) -> None:
+    machine = Machine("test", tmp_path, tmp_path / "state", tmp_path / "run", "test:///default")
+    argv = [sys.executable, "-m", "tests.support.short_lived", str(tmp_path / "asked")]
+    records = LateRecords(machine.run_dir)
+    with (
+        NvmlClient(machine) as client,
+        mock.patch.object(client, "_start", side_effect=lambda: Helper(argv, PATHS, records)),
+    ):
+        assert client.list_gpu_instances(make_uuid(0)) == ()
+    assert (tmp_path / "asked").read_text() == "12"
+
+
+def test_only_idle_readers_of_ours_are_ended(tmp_path: Path) -> None:
+    records = LateRecords(tmp_path)
+    reader = [sys.executable, "-c", WAITS, "-m", "vgpumgr.nvml.helper"]
+    other = [sys.executable, "-c", WAITS, "-m", "vgpumgr.host.pci_helper"]
+    with Helper(reader, PATHS, records) as mine, Helper(other, PATHS, records) as theirs:
+        assert mine.is_usable
+        end_monitors(records)
+        assert not mine.is_usable
+        assert theirs.is_usable

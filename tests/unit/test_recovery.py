@@ -28,6 +28,7 @@ from vgpumgr.errors import (
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.process import ProcessId, read_identity
 from vgpumgr.model.mig import Placement
+from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentState
@@ -298,6 +299,23 @@ def test_status_tells_what_does_not_answer(bench: Bench) -> None:
     status = recovery(bench).status()
     assert (status.vms, status.gpus, status.drift) == (None, 1, None)
     assert status.problems == ["libvirt does not answer"]
+
+
+def test_status_does_not_join_a_read_that_is_stuck(bench: Bench) -> None:
+    records = LateRecords(bench.service.parts.run_dir)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            identity = read_identity(process.pid)
+            assert identity is not None
+            records.record(identity, READ_INVENTORY)
+            before = list(bench.nvml.calls)
+            status = recovery(bench).status()
+        finally:
+            process.kill()
+    assert (status.vms, status.gpus, status.drift) == (3, None, None)
+    assert [problem.startswith(STUCK) for problem in status.problems] == [True]
+    assert bench.nvml.calls == before
+    assert recovery(bench).status().problems == []
 
 
 def test_recovering_needs_root(tmp_path: Path) -> None:

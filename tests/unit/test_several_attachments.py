@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.domains import UUID_PC, UUID_Q35
 from tests.support.service import Bench, make_bench
+from vgpumgr.daemon.attachment_documents import AttachDocument
+from vgpumgr.domain.affinity import find_nodes
+from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.metadata import AttachmentNote, read_notes, write_notes
 from vgpumgr.errors import (
     AlreadyAttachedError,
     LibvirtError,
     LockHeldError,
+    NoFreeSlotError,
+    NoRoomError,
     NotAttachedError,
+    NvmlInUseError,
     RolledBackError,
     SeveralAttachmentsError,
+    UsageError,
+    VgpumgrError,
 )
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.note import rebuild_records
@@ -148,3 +157,140 @@ def test_notes_are_read_as_earlier_versions_wrote_them() -> None:
     assert read_notes(write_notes([note]) or "") == (note,)
     two = (note, AttachmentNote(id="a2", number=1))
     assert read_notes(write_notes(two) or "") == two
+
+
+# ---- several at once, and parts of GPU instances
+
+PART = "1c.3g.40gb"
+
+
+def ask(bench: Bench, **more: object) -> AttachDocument:
+    request = replace(AttachRequest("vm01", ONE), **more)  # type: ignore[arg-type]
+    return bench.service.attach(request)
+
+
+def test_so_many_at_once(bench: Bench) -> None:
+    nothing = bench.snapshot()
+    done = ask(bench, count=3)
+    assert [a.number for a in done.attachments] == [0, 1, 2]
+    assert done.plan.result["attachments"] == [a.id for a in done.attachments]
+    assert {a.state for a in done.attachments} == {"attached"}
+    vm = bench.service.show_vm("vm01").vm
+    assert (len(vm.attachments), len(vm.devices_config), vm.problems) == (3, 6, [])
+    with pytest.raises(AlreadyAttachedError):
+        ask(bench, count=2)
+    bench.service.detach("vm01", every=True)
+    assert bench.snapshot() == nothing
+
+
+@pytest.mark.parametrize("fault", ["create_gpu_instance", "start", "set_notes config"])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_all_or_none(bench: Bench, fault: str, nth: int) -> None:
+    """Whichever of the three fails, nothing of any is left."""
+    part = {"create_gpu_instance": bench.nvml, "start": bench.channels}.get(fault, bench.hypervisor)
+    error = LibvirtError("refused") if part is bench.hypervisor else NvmlInUseError("in use")
+    method = fault.split()[0]
+    real, calls = getattr(part, method), 0
+
+    def count(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            raise error
+        return real(*arguments)
+
+    before = bench.snapshot()
+    setattr(part, method, count)
+    with pytest.raises(VgpumgrError):
+        ask(bench, count=3)
+    assert calls >= nth
+    assert bench.snapshot() == before
+
+
+def test_what_does_not_fit_as_a_whole_is_refused_before_anything(bench: Bench) -> None:
+    before = bench.snapshot()
+    with pytest.raises(NoRoomError, match="cannot place 15 times 1g") as caught:
+        ask(bench, count=15)
+    assert "fit: " in (caught.value.why or "")
+    for count in (0, 17, -1):
+        with pytest.raises(UsageError):
+            ask(bench, count=count)
+    with pytest.raises(NoFreeSlotError):
+        ask(bench, vm="vm03", count=2)
+    assert bench.snapshot() == before
+
+
+def test_parts_share_an_instance_and_the_last_takes_it_along(bench: Bench) -> None:
+    nothing = bench.snapshot()
+    first = ask(bench, profile=PART).attachments[0]
+    second = ask(bench, vm="vm02", profile=PART).attachments[0]
+    assert (first.gpu, first.gpu_instance_id) == (second.gpu, second.gpu_instance_id)
+    assert first.device != second.device
+    third = ask(bench, profile=PART, count=2, add=True).attachments
+    kinds = [third[0].gpu_instance_id, third[1].gpu_instance_id]
+    assert kinds[0] == first.gpu_instance_id != kinds[1], "the instance is full with three"
+    planned = bench.service.detach("vm02", dry_run=True).plan
+    assert "mig.gi.destroy" not in [step.kind for step in planned.steps]
+    assert first.id in " ".join(planned.notes)
+    bench.service.detach("vm02")
+    bench.service.detach("vm01", every=True)
+    assert bench.snapshot() == nothing
+
+
+def test_a_part_does_not_join_what_no_attachment_has_made(bench: Bench) -> None:
+    gpu = bench.gpu
+    profile = next(p for p in gpu.profiles if str(p.name) == "3g.40gb")
+    layout = bench.nvml.create_gpu_instance(gpu.uuid, profile.id, profile.placements[0])
+    made = ask(bench, profile=PART, gpu="0").attachments[0]
+    assert made.gpu_instance_id != layout.id
+    bench.service.detach("vm01")
+    assert [i.id for i in bench.gpu.instances if i.profile == profile.name] == [layout.id]
+
+
+# ---- NUMA
+
+
+def bind(bench: Bench, xml: str) -> None:
+    machine = bench.hypervisor.machines[UUID_PC]
+    assert machine.config is not None
+    text = machine.config.to_xml().replace("<devices>", f"{xml}<devices>", 1)
+    machine.config = Domain.from_xml(text)
+
+
+CPUS = {cpu: cpu // 8 for cpu in range(16)}
+NEAR_1 = [
+    "<numatune><memory mode='strict' nodeset='1'/></numatune>",
+    "<cputune><vcpupin vcpu='0' cpuset='8-9'/><vcpupin vcpu='1' cpuset='10'/></cputune>",
+    "<cputune><emulatorpin cpuset='8-15,^9'/></cputune>",
+]
+NOWHERE = [
+    "",
+    "<cputune><vcpupin vcpu='0' cpuset='0-15'/></cputune>",
+    "<cputune><vcpupin vcpu='0' cpuset='99'/></cputune>",
+]
+
+
+@pytest.mark.parametrize("xml", NEAR_1)
+def test_bound_to_a_node(xml: str) -> None:
+    domain = Domain.from_xml(f"<domain><name>a</name>{xml}</domain>")
+    assert find_nodes(domain, lambda: CPUS) == {1}
+
+
+@pytest.mark.parametrize("xml", NOWHERE)
+def test_bound_to_none(xml: str) -> None:
+    domain = Domain.from_xml(f"<domain><name>a</name>{xml}</domain>")
+    assert find_nodes(domain, lambda: CPUS) == frozenset()
+    assert find_nodes(None, lambda: CPUS) == frozenset()
+
+
+def test_numa_strict_says_why_not(bench: Bench) -> None:
+    bind(bench, NEAR_1[0])
+    with pytest.raises(NoRoomError, match="no GPU is on its NUMA nodes"):
+        ask(bench, numa="strict")
+    with pytest.raises(UsageError):
+        ask(bench, numa="maybe")
+    near = replace(bench.gpu, numa_node=1)
+    bench.nvml.gpus[near.uuid] = near
+    done = ask(bench, numa="strict")
+    assert done.attachments[0].gpu == near.uuid
+    assert "on the VM's NUMA node 1" in " ".join(done.plan.notes)

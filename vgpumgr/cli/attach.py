@@ -7,21 +7,19 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from vgpumgr.cli.declarations import Argument, Context, Option
-from vgpumgr.cli.options import GpuOption, Output
+from vgpumgr.cli.options import (
+    PROFILE_HELP,
+    BackendOption,
+    DisplayOption,
+    GpuOption,
+    Output,
+    Screen,
+    Way,
+)
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import render_plan, tell_usable
 from vgpumgr.errors import UsageError
-
-
-class Way(StrEnum):
-    """``--backend``."""
-
-    AUTO = "auto"
-    FORWARD = "forward"
-    PASSTHROUGH = "passthrough"
-    VF = "vf"
-    MDEV = "mdev"
 
 
 class Transport(StrEnum):
@@ -43,9 +41,9 @@ class Numa(StrEnum):
 def command(
     context: Context,
     vm: Annotated[str, Argument(help="Name or UUID of the libvirt domain.")],
-    profile: Annotated[str, Option("--profile", help="What it gets: a MIG profile.")],
+    profile: Annotated[str, Option("--profile", help=PROFILE_HELP)],
     gpu: GpuOption = None,
-    backend: Annotated[Way, Option("--backend", help="How it reaches the VM.")] = Way.AUTO,
+    backend: BackendOption = Way.AUTO,
     live: Annotated[bool, Option("--live", help="The running machine; or fail.")] = False,
     config: Annotated[bool, Option("--config", help="The next start only.")] = False,
     transport: Annotated[
@@ -71,14 +69,15 @@ def command(
     add: Annotated[
         bool, Option("--add", help="One more, besides what the VM has already.")
     ] = False,
+    display: DisplayOption = Screen.OFF,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")] = False,
     output: Output = None,
 ) -> None:
-    """Give a VM a slice of a GPU.
+    """Give a VM a slice of a GPU, or a whole one.
 
-    Finds a GPU with room, cuts the slice, starts the worker, gives the domain its devices. If
-    anything fails, everything before it is undone. Without --live and --config: the next start
-    always, a running guest now if it can take the devices.
+    Finds a GPU with room, cuts the slice or takes the device from the host, and gives it to the
+    domain. If anything fails, everything before it is undone. Without --live and --config: the next
+    start always, a running guest now if it can take the devices.
 
     1c.3g.40gb is one compute slice of a 3g.40gb: it joins such a GPU instance if an attachment has
     one with room, and shares its memory. A VM that is bound to a NUMA node (numatune, vcpupin,
@@ -91,6 +90,9 @@ def command(
       vgpumgr attach vm01 --profile 1g.10gb --add
       vgpumgr attach vm01 --profile 1c.3g.40gb --count 2 --numa strict
       vgpumgr attach vm01 --profile 1g.10gb --transport serial -o json
+      vgpumgr attach vm01 --profile passthrough --gpu 3b:00.0
+      vgpumgr attach vm01 --profile "NVIDIA A100-4C"
+      vgpumgr attach vm01 --profile vf:4
     """
     asked = {
         "vm": vm,
@@ -103,6 +105,7 @@ def command(
         "hello_timeout_s": hello_timeout,
         "spread": spread,
         "add": add,
+        "display": display.value,
         "count": count,
         "numa": numa.value,
     }
@@ -126,13 +129,22 @@ def run(session: Session, asked: dict[str, Any], dry_run: bool, output: Format |
 def render(document: dict[str, Any]) -> Iterator[str]:
     """What was or would be done, and from when on the guest can use it."""
     result = document["plan"]["result"]
-    seats = result.get("seats")
-    gpus = ", ".join(str(seat["gpu_index"]) for seat in seats or [result])
-    times = f"{len(seats)} times " if seats else ""
-    what = f"{times}{result['profile']} on GPU {gpus}"
+    what = f"{_tell_times(result)}{result['profile']} {_tell_where(result)}"
     if document["dry_run"]:
         yield f"would attach {what} to {result['vm']}:"
     else:
         yield f"attached {what} to {result['vm']} ({tell_usable(document['usable'])}):"
     yield from render_plan(document["plan"])
     yield from (f"  note: {note}" for note in document["notes"])
+
+
+def _tell_times(result: dict[str, Any]) -> str:
+    seats = result.get("seats")
+    return f"{len(seats)} times " if seats else ""
+
+
+def _tell_where(result: dict[str, Any]) -> str:
+    seats = result.get("seats") or [result]
+    if seats[0]["gpu_index"] is None:
+        return f"({', '.join(result['devices'])})"
+    return f"on GPU {', '.join(str(seat['gpu_index']) for seat in seats)}"

@@ -80,6 +80,25 @@ GROUPS = (
         ),
     ),
     Group(
+        "passthrough",
+        "Whole GPUs and other PCI functions for VMs.",
+        (
+            Verb("list", "vgpumgr.cli.passthrough_list", "List GPUs and who keeps them from VMs."),
+            Verb("groups", "vgpumgr.cli.passthrough_groups", "List IOMMU groups with all members."),
+            Verb("bind", "vgpumgr.cli.passthrough_bind", "Take a function from the host."),
+            Verb("unbind", "vgpumgr.cli.passthrough_unbind", "Give a function back to the host."),
+        ),
+    ),
+    Group(
+        "vf",
+        "Virtual functions (SR-IOV).",
+        (
+            Verb("list", "vgpumgr.cli.vf_list", "List virtual functions and who uses them."),
+            Verb("enable", "vgpumgr.cli.vf_enable", "Make virtual functions."),
+            Verb("disable", "vgpumgr.cli.vf_disable", "Remove virtual functions."),
+        ),
+    ),
+    Group(
         "mdev",
         "vGPUs: mediated devices, and virtual functions with a vGPU type.",
         (
@@ -112,6 +131,9 @@ GROUPS = (
         (
             Verb("list", "vgpumgr.cli.vm_list", "List the VMs and their slices."),
             Verb("show", "vgpumgr.cli.vm_show", "Show one VM, its slice and its channel."),
+            Verb(
+                "xml", "vgpumgr.cli.vm_xml", "Print a VM's definition as an attach would make it."
+            ),
         ),
     ),
     Group(

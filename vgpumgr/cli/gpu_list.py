@@ -17,9 +17,9 @@ def _short_model(gpu: dict[str, Any]) -> str:
 
 
 COLUMNS = (
-    Column("index", lambda g: str(g["index"]), right=True),
+    Column("index", lambda g: gpu_text.or_absent(g["index"]), lambda g: g["index"], right=True),
     Column("model", _short_model, lambda g: g["model"], wraps=True),
-    Column("uuid", lambda g: str(g["uuid"]), wide=True),
+    Column("uuid", lambda g: gpu_text.or_absent(g["uuid"]), lambda g: g["uuid"], wide=True),
     Column("pci", lambda g: str(g["pci"])),
     Column(
         "numa", lambda g: gpu_text.or_absent(g["numa_node"]), lambda g: g["numa_node"], spare=True
@@ -31,10 +31,21 @@ COLUMNS = (
         spare=True,
     ),
     Column("driver", lambda g: gpu_text.or_absent(g["driver"]), lambda g: g["driver"], spare=True),
-    Column("driver_version", lambda g: str(g["driver_version"]), wide=True),
+    Column(
+        "driver_version",
+        lambda g: gpu_text.or_absent(g["driver_version"]),
+        lambda g: g["driver_version"],
+        wide=True,
+    ),
     Column("mig", lambda g: gpu_text.tell_mig(g["mig"])),
     Column("memory", gpu_text.tell_memory, lambda g: g["memory_total_bytes"], right=True),
-    Column("memory_used", lambda g: str(g["memory_used_bytes"]), wide=True, right=True),
+    Column(
+        "memory_used",
+        lambda g: gpu_text.or_absent(g["memory_used_bytes"]),
+        lambda g: g["memory_used_bytes"],
+        wide=True,
+        right=True,
+    ),
     Column("slices", gpu_text.tell_slices, wraps=True),
     Column("used_by", gpu_text.tell_users, wraps=True),
 )
@@ -47,6 +58,8 @@ def command(
     no_header: NoHeader = False,
 ) -> None:
     """List the GPUs: where they are, how they are cut, who uses them.
+
+    GPUs of all vendors; those that NVML does not speak about have no index, but an address.
 
     \b
     Examples:
@@ -63,10 +76,10 @@ def run(session: Session, layout: Layout) -> None:
     print_list(
         session.streams,
         document,
-        document["gpus"],
+        [*document["gpus"], *map(gpu_text.as_row, document["others"])],
         COLUMNS,
         layout,
-        name=lambda gpu: str(gpu["uuid"]),
+        name=lambda gpu: str(gpu["uuid"] or gpu["pci"]),
     )
     for lost in document["lost"]:
         session.streams.note(

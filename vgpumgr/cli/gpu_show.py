@@ -40,7 +40,8 @@ def run(session: Session, selector: str, output: Format | None) -> None:
     if output in (Format.JSON, Format.YAML):
         print_document(session.streams, document, output)
     elif output is Format.NAME:
-        session.streams.print(document["gpu"]["uuid"])
+        gpu = document["gpu"]
+        session.streams.print(gpu["uuid"] if gpu else document["other"]["pci"])
     else:
         session.streams.print("\n".join(render(document)))
 
@@ -48,6 +49,9 @@ def run(session: Session, selector: str, output: Format | None) -> None:
 def render(document: dict[str, Any]) -> Iterator[str]:
     """The text, line by line: GPU, then instances with their users, then what fits."""
     gpu = document["gpu"]
+    if gpu is None:
+        yield from _render_other(document["other"])
+        return
     yield f"GPU {gpu['index']}  {gpu['model']}"
     for label, value in _facts(gpu):
         yield f"  {label:<{_WIDTH}}{value}"
@@ -61,6 +65,23 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     if document["profiles"]:
         yield "  room"
         yield from _render_profiles(document["profiles"])
+
+
+def _render_other(gpu: dict[str, Any]) -> Iterator[str]:
+    """A GPU that NVML does not speak about."""
+    facts = {
+        "pci address": f"{gpu['pci']} ({gpu['vendor_id']:04x}:{gpu['device_id']:04x})",
+        "numa node": gpu_text.or_absent(gpu["numa_node"]),
+        "iommu group": _tell_group(gpu),
+        "driver": gpu_text.or_absent(gpu["driver"]),
+        "memory BARs": ", ".join(map(format_size, gpu["bar_bytes"])) or gpu_text.ABSENT,
+    }
+    if gpu["vfs_total"] is not None:
+        facts["VFs"] = f"{gpu['vfs_enabled']} of {gpu['vfs_total']} enabled"
+    if gpu["boot_display"]:
+        facts["display"] = "the host's boot display"
+    yield f"GPU {gpu['model']}"
+    yield from (f"  {label:<{_WIDTH}}{value}" for label, value in facts.items())
 
 
 def _facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -106,13 +127,15 @@ def _render_instance(instance: dict[str, Any]) -> Iterator[str]:
     place = gpu_text.tell_placement(instance["placement"])
     size = format_size(instance["memory_bytes"])
     yield f"    {instance['id']:<3} {instance['profile']} at {place}, {size}"
+    shared = len({c["attachment"] for c in instance["compute_instances"] if c["attachment"]}) > 1
     for compute in instance["compute_instances"]:
         used = compute["memory_used_bytes"]
         memory = "" if used is None else f", {format_size(used)} used"
-        yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}"
+        owner = f", vm {compute['vm']} ({compute['attachment']})" if shared else ""
+        yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}{owner}"
     if not instance["compute_instances"]:
         yield "        no compute instance: not usable yet"
-    if instance["vm"]:
+    if instance["vm"] and not shared:
         yield f"        vm {instance['vm']} (attachment {instance['attachment']})"
     yield from (f"        {_tell_process(process)}" for process in instance["processes"])
 

@@ -15,6 +15,13 @@ def or_absent(value: object) -> str:
     return ABSENT if value is None else str(value)
 
 
+def as_row(other: dict[str, Any]) -> dict[str, Any]:
+    """A GPU without NVML in the form of one with it: what nobody says is None."""
+    unknown = ("index", "uuid", "driver_version", "memory_total_bytes", "memory_used_bytes")
+    mig = {"supported": False, "current": False, "memory_positions": 0}
+    return {**dict.fromkeys(unknown), "mig": mig, "instances": [], "processes": [], **other}
+
+
 def tell_mig(mig: dict[str, Any]) -> str:
     """``off``, ``on``, ``off, on after reset`` or a dash."""
     if not mig["supported"]:
@@ -25,6 +32,8 @@ def tell_mig(mig: dict[str, Any]) -> str:
 
 def tell_memory(gpu: dict[str, Any]) -> str:
     """Used of total memory: ``0.6/80 GiB``."""
+    if gpu["memory_total_bytes"] is None:
+        return ABSENT
     used_gib = gpu["memory_used_bytes"] / (1 << 30)
     return f"{used_gib:.1f}/{format_size(gpu['memory_total_bytes'])}"
 
@@ -32,6 +41,8 @@ def tell_memory(gpu: dict[str, Any]) -> str:
 def tell_slices(gpu: dict[str, Any]) -> str:
     """What the GPU is cut into and the compute slices left: ``2x 1g.10gb, 3g.40gb; 2/7 free``."""
     mig = gpu["mig"]
+    if gpu.get("vfs_enabled"):
+        return f"{gpu['vfs_enabled']} of {gpu['vfs_total']} VFs"
     if not mig["current"] or not mig["memory_positions"]:  # the latter: shown to root only
         return ABSENT
     counts = Counter(instance["profile"] for instance in gpu["instances"])

@@ -24,7 +24,9 @@ from vgpumgr.errors import (
 
 #: as the application has it; what is longer is not even read
 _MAX_BYTES = 1 << 20
-_DESTROYED = (("gi_destroys", "GPU instance"), ("ci_destroys", "compute instance"))
+_DESTROYED = (
+    ("gi_destroys", "GPU instance"), ("ci_destroys", "compute instance"), ("vgpu_deletes", "vGPU")
+)  # fmt: skip
 
 LayoutFile = Annotated[str, Argument(metavar="FILE", help="A layout file; - is standard input.")]
 Selected = Annotated[
@@ -120,6 +122,9 @@ def _tell_step(step: dict[str, Any], steps: Sequence[dict[str, Any]]) -> str | N
     kind = step["kind"]
     if kind.startswith("mig.mode"):
         return f"  ~ MIG mode {'on' if kind.endswith('enable') else 'off'}"
+    if kind.startswith("mdev."):
+        sign, name = ("-", f" ({step['vgpu']})") if kind.endswith("delete") else ("+", "")
+        return f"  {sign} vGPU {step['vgpu_type']} on {step['parent']}{name}"
     place = tell_placement(step["placement"])
     lost = f"  (taken from {', '.join(step['disrupts'])})" if step["disrupts"] else ""
     if kind == "mig.gi.create":
@@ -158,9 +163,12 @@ def _tell_sum(document: dict[str, Any]) -> str:
     modes = f", MIG mode of {_count(changes, 'GPU')} changed" if changes else ""
     word, to = ("done:", "") if document["applied"] else ("plan:", "to be ")
     compute = cost["ci_creates"] + cost["ci_destroys"]
+    vgpus = ""
+    if cost["vgpu_creates"] or cost["vgpu_deletes"]:
+        vgpus = f"; vGPUs: {cost['vgpu_creates']} {to}created, {cost['vgpu_deletes']} {to}deleted"
     return (
         f"{word} {cost['gi_creates']} {to}created, {cost['gi_destroys']} {to}destroyed, "
-        f"{cost['kept']} kept{modes}; {_count(compute, 'compute instance')} touched"
+        f"{cost['kept']} kept{modes}; {_count(compute, 'compute instance')} touched{vgpus}"
     )
 
 

@@ -23,6 +23,9 @@ def command(
     placement: Annotated[
         int | None, Option("--placement", help="Where on the GPU, with mixed sizes.")
     ] = None,
+    mixed_sizes: Annotated[
+        bool, Option("--mixed-sizes", help="Switch the GPU to vGPUs of several sizes first.")
+    ] = False,
     define: Annotated[bool, Option("--define", help="It can be started again.")] = False,
     auto: Annotated[bool, Option("--auto", help="It comes back at boot.")] = False,
     spread: Annotated[
@@ -48,6 +51,7 @@ def command(
         "uuid": uuid,
         "attributes": list(attr or ()),
         "placement": placement,
+        "mixed_sizes": mixed_sizes,
         "define": define,
         "auto": auto,
         "spread": spread,

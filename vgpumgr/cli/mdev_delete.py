@@ -13,13 +13,12 @@ def command(
 ) -> None:
     """Remove a vGPU, its definition, and the GPU instance that was made for it.
 
-    Refused while somebody has it open, and for what is not ours
+    Refused while somebody has it open, and for what is not ours: see adopt. A removal that cannot end
+    because somebody opened it meanwhile ends by itself once he lets go.
 
     \b
     Examples:
-       see adopt. A removal that cannot end
-    because somebody opened it meanwhile ends by itself once he lets go.:vgpumgr mdev delete 6f1c2a2e
-       see adopt. A removal that cannot end
-    because somebody opened it meanwhile ends by itself once he lets go.:vgpumgr mdev delete 6f1c2a2e --dry-run
+      vgpumgr mdev delete 6f1c2a2e
+      vgpumgr mdev delete 6f1c2a2e --dry-run
     """
     change(get_session(context), "delete_vgpu", {"vgpu": vgpu}, dry_run, output)

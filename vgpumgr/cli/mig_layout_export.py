@@ -18,6 +18,7 @@ class Dialect(StrEnum):
 
     OWN = "vgpumgr"
     MIG_PARTED = "mig-parted"
+    VGPU_DM = "vgpu-device-manager"
 
 
 def command(

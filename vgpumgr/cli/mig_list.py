@@ -17,8 +17,9 @@ def _uuids(row: dict[str, Any]) -> list[str]:
 
 
 def _users(row: dict[str, Any]) -> str:
-    if row["vm"]:
-        return str(row["vm"])
+    vms = dict.fromkeys(c["vm"] for c in row["compute_instances"] if c["vm"])
+    if vms or row["vm"]:
+        return ", ".join(vms) or str(row["vm"])
     return ", ".join(map(gpu_text.tell_process, row["processes"])) or gpu_text.ABSENT
 
 

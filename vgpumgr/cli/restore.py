@@ -16,13 +16,17 @@ def command(
     timeout: Annotated[
         float, Option("--timeout", min=1, help="Seconds after which nothing more is begun.")
     ] = 240.0,
+    early: Annotated[
+        bool,
+        Option("--early", help="Only functions that are taken at every boot; without NVML."),
+    ] = False,
     output: Output = None,
 ) -> int:
-    """Bring MIG mode, layouts and the slices of VMs back after a boot.
+    """Bring MIG mode, layouts, the slices of VMs and passthrough back after a boot.
 
     Creates what is missing at its old place, and starts the channels of attached VMs. Destroys
-    nothing; what stands in the way is told, with exit code 3. vgpumgr-restore.service runs it before
-    libvirt starts VMs.
+    nothing; what stands in the way is told, with exit code 3. vgpumgr-passthrough.service runs it
+    with --early before anybody uses the GPUs, vgpumgr-restore.service before libvirt starts VMs.
 
     \b
     Examples:
@@ -32,7 +36,7 @@ def command(
     session = get_session(context)
     if output in (Format.CSV, Format.MARKDOWN, Format.NAME):
         raise UsageError(f"restore has no {output} output", hint="-o json")
-    document = session.call("restore", timeout_s=timeout)
+    document = session.call("restore", timeout_s=timeout, early=early)
     if output in (Format.JSON, Format.YAML):
         print_document(session.streams, document, output)
     else:

@@ -27,14 +27,14 @@ from vgpumgr.daemon.layout_documents import (
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
-from vgpumgr.mig.selection import select_gpu
+from vgpumgr.mig.selection import find_other, select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
     from vgpumgr.daemon.gpu_view import Owners
-    from vgpumgr.daemon.layouts import LayoutService, RunLayout
+    from vgpumgr.daemon.layouts import LayoutService, OpenVgpus, RunLayout
 
 
 class Application:
@@ -46,11 +46,13 @@ class Application:
         nvml: Nvml,
         owners: OwnerProvider | None = None,
         run_layout: RunLayout | None = None,
+        open_vgpus: OpenVgpus | None = None,
     ) -> None:
         self.machine = machine
         self.nvml = nvml
         self._owners = owners or NoOwners()
         self._run_layout = run_layout
+        self._open_vgpus = open_vgpus
 
     def read_inventory(self) -> Inventory:
         """All GPUs as models, observed now."""
@@ -58,13 +60,14 @@ class Application:
 
     def list_gpus(self) -> GpuListDocument:
         """Every GPU with instances, owners and processes."""
-        from vgpumgr.daemon.gpu_view import describe_gpu
+        from vgpumgr.daemon.gpu_view import describe_gpu, describe_pci_gpu
 
         inventory = self.read_inventory()
         owners = self._index_owners()
         return GpuListDocument(
             machine=self._describe_machine(inventory),
             gpus=[describe_gpu(gpu, owners) for gpu in inventory.gpus],
+            others=[describe_pci_gpu(gpu) for gpu in inventory.others],
             lost=[
                 LostGpuDocument(index=lost.index, nvml_code=lost.code, nvml_text=lost.text)
                 for lost in inventory.lost
@@ -75,13 +78,19 @@ class Application:
         """One GPU with every profile and what still fits. Raises GpuNotFoundError,
         GpuAmbiguousError.
         """
-        from vgpumgr.daemon.gpu_view import describe_gpu, describe_profile
+        from vgpumgr.daemon.gpu_view import describe_gpu, describe_pci_gpu, describe_profile
 
         inventory = self.read_inventory()
+        machine = self._describe_machine(inventory)
+        if other := find_other(inventory.others, selector):
+            return GpuShowDocument(
+                machine=machine, gpu=None, other=describe_pci_gpu(other), profiles=[]
+            )
         gpu = select_gpu(inventory.gpus, selector)
         return GpuShowDocument(
-            machine=self._describe_machine(inventory),
+            machine=machine,
             gpu=describe_gpu(gpu, self._index_owners()),
+            other=None,
             profiles=[describe_profile(gpu, profile) for profile in gpu.profiles],
         )
 
@@ -125,7 +134,7 @@ class Application:
 
         # NUMA and IOMMU, which take a walk through sysfs, do not matter here
         read = self.nvml.read_inventory
-        parts = LayoutParts(read, self._owners.list_owners, self._run_layout)
+        parts = LayoutParts(read, self._owners.list_owners, self._run_layout, self._open_vgpus)
         return LayoutService(parts)
 
     def plan_layout(self, **asked: Any) -> LayoutPlanDocument:
@@ -194,7 +203,7 @@ class Application:
         return MachineDocument(
             name=self.machine.name,
             simulated=self.machine.is_simulated,
-            driver_version=inventory.driver_version,
-            nvml_version=inventory.nvml_version,
+            driver_version=inventory.driver_version or None,
+            nvml_version=inventory.nvml_version or None,
             cuda_version=f"{cuda[0]}.{cuda[1]}" if cuda else None,
         )

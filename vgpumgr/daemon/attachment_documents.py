@@ -30,7 +30,7 @@ class HostDeviceDocument(Document):
     """A device of the host that a VM is given."""
 
     kind: Literal["pci", "vf", "mdev"]
-    address: str = Field(description="the PCI function; for a mediated device its parent")
+    address: str = Field(description="the PCI function; for a vGPU its parent")
     alias: str = Field(description="in the domain")
     previous_driver: str | None = Field(description="bound again by detach")
     uuid: str | None = Field(description="of a mediated device")
@@ -150,6 +150,15 @@ class VmShowDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     vm: VmDocument
+
+
+class VmXmlDocument(Document):
+    """``vgpumgr vm xml -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    vm: str
+    xml: str = Field(description="the whole definition, as libvirt takes it")
+    notes: list[str] = Field(description="how it came about, and advice")
 
 
 class ChannelListDocument(Document):

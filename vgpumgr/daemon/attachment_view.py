@@ -71,11 +71,11 @@ def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> Atta
 def _describe_host_device(device: HostDevice) -> HostDeviceDocument:
     return HostDeviceDocument(
         kind=device.kind.value,
-        address=str(device.address),
+        address=device.place,
         alias=device.alias,
         previous_driver=device.previous_driver,
-        uuid=device.uuid,
-        type=device.type,
+        uuid=device.vgpu.uuid if device.vgpu else None,
+        type=device.vgpu.type_name if device.vgpu else None,
         parent=str(device.parent) if device.parent else None,
     )
 

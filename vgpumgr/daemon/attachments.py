@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -26,6 +27,7 @@ from vgpumgr.daemon.attachment_view import (
     describe_vm,
     tell_usable,
 )
+from vgpumgr.daemon.hostdev_observing import list_loose_instances, observe_host, read_gpus_for
 from vgpumgr.daemon.metrics import open_statistics
 from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.daemon.settling import Settler
@@ -40,8 +42,9 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.lock import lock_file
-from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_request
-from vgpumgr.plan.attach_many import plan_attaches
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.plan.attach import AttachObserved, AttachRequest
+from vgpumgr.plan.backend import check_request, plan_any_attach
 from vgpumgr.plan.detach import (
     DetachObserved,
     choose_attachments,
@@ -116,7 +119,7 @@ class AttachmentService:
         attachment_id, *others = (secrets.token_hex(4) for _ in range(request.count))
         observed = AttachObserved(
             vm=vm,
-            gpus=parts.read_inventory().gpus,
+            gpus=self._read_gpus(request),
             records=parts.store.list_attachments(),
             id=attachment_id,
             paths=parts.channels.paths(attachment_id),
@@ -125,7 +128,14 @@ class AttachmentService:
             nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
             stuck=find_stuck_gpus(parts),
         )
-        return plan_attaches(request, observed)
+        host = observe_host(parts, request, observed.gpus, observed.records)
+        return plan_any_attach(request, observed, host, str(uuid.uuid4()))
+
+    def _read_gpus(self, request: AttachRequest) -> Sequence[Gpu]:
+        """NVML's GPUs; without NVML there may be devices to give all the same."""
+        if check_request(request).is_forward:
+            return self._parts.read_inventory().gpus
+        return read_gpus_for(self._parts, ())
 
     def _describe_attached(self, plan: Plan[World], world: World) -> AttachDocument:
         vm = self._parts.hypervisor.read_vm(world.record.vm_uuid)
@@ -195,20 +205,21 @@ class AttachmentService:
             yield record, plan_detach(observed)
 
     def _observe(self) -> DetachObserved:
-        records = self._parts.store.list_attachments()
-        return DetachObserved(records[0], None, self._parts.read_inventory().gpus, records)
-
-    def _describe_detached(
-        self, dry_run: bool, plans: Sequence[Plan[World]], notes: list[str]
-    ) -> DetachDocument:
-        plan = plans[0] if len(plans) == 1 else merge_detaches(plans)
-        return DetachDocument(dry_run=dry_run, plan=describe_plan(plan), notes=notes)
+        parts, records = self._parts, self._parts.store.list_attachments()
+        instances = list_loose_instances(parts)
+        return DetachObserved(records[0], None, read_gpus_for(parts, records), records, instances)
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:
         try:
             return self._parts.hypervisor.read_vm(record.vm_uuid)
         except VmNotFoundError:
             return None
+
+    def _describe_detached(
+        self, dry_run: bool, plans: Sequence[Plan[World]], notes: list[str]
+    ) -> DetachDocument:
+        plan = plans[0] if len(plans) == 1 else merge_detaches(plans)
+        return DetachDocument(dry_run=dry_run, plan=describe_plan(plan), notes=notes)
 
     def _check_permitted(self, verb: str) -> None:
         if not self._parts.is_privileged:

@@ -42,6 +42,7 @@ class AttachBody(Body):
     )
     spread: bool = False
     add: bool = False
+    display: Literal["off", "on", "boot"] = "off"
     count: int = Field(1, ge=1, le=MAX_COUNT)
     numa: Literal["prefer", "strict", "off"] = "prefer"
     dry_run: bool = False
@@ -94,6 +95,46 @@ class RestoreBody(Body):
     """``restore``."""
 
     timeout_s: float = Field(TIMEOUT_S, gt=0, le=3600, allow_inf_nan=False)
+    early: bool = False
+
+
+#: names of drivers and modules
+DriverName = Annotated[
+    str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")
+]
+
+
+class BindPciBody(Body):
+    """``bind_pci``."""
+
+    selector: Text
+    driver: DriverName = "vfio-pci"
+    companions: Literal["vfio", "stub", "keep"] = "vfio"
+    whole_group: bool = False
+    persist: bool | None = None
+    confirmed: bool = False
+    dry_run: bool = False
+
+
+class UnbindPciBody(Body):
+    """``unbind_pci``."""
+
+    selector: Text
+    driver: DriverName | None = None
+    only: bool = False
+    confirmed: bool = False
+    dry_run: bool = False
+
+
+class EnableVfsBody(Body):
+    """``enable_vfs``."""
+
+    selector: Text
+    count: int | None = Field(None, ge=0, le=65535)
+    persist: bool = False
+    quotas: dict[DriverName, Annotated[int, Field(ge=0, lt=1 << 63)]] = {}
+    confirmed: bool = False
+    dry_run: bool = False
 
 
 class CreateVgpuBody(Body):
@@ -104,6 +145,7 @@ class CreateVgpuBody(Body):
     uuid: Text | None = None
     attributes: Annotated[list[Text], Field(max_length=64)] = []
     placement: int | None = Field(None, ge=0, le=1 << 31)
+    mixed_sizes: bool = False
     define: bool = False
     auto: bool = False
     spread: bool = False
@@ -131,6 +173,9 @@ BODIES: Mapping[str, type[Body] | Callable[..., Any]] = {
     "export_layout": LayoutService.export,
     "set_mig_mode": MigModeBody,
     "restore": RestoreBody,
+    "bind_pci": BindPciBody,
+    "unbind_pci": UnbindPciBody,
+    "enable_vfs": EnableVfsBody,
     "create_vgpu": CreateVgpuBody,
     "define_vgpu": DefineVgpuBody,
 }

@@ -153,6 +153,8 @@ class ComputeInstanceDocument(Document):
     uuid: str | None = Field(description="MIG-..., what CUDA_VISIBLE_DEVICES takes")
     slices: int
     memory_used_bytes: int | None
+    vm: str | None = Field(description="whose it is")
+    attachment: str | None
 
 
 class InstanceDocument(Document):
@@ -218,6 +220,23 @@ class GpuDocument(Document):
     processes: list[ProcessDocument] = Field(description="those on the GPU as a whole")
 
 
+class PciGpuDocument(Document):
+    """A GPU that NVML does not speak about, as ``/sys`` shows it."""
+
+    model: str
+    pci: str
+    vendor_id: int
+    device_id: int
+    class_code: int = Field(description="three bytes: base class, subclass, interface")
+    numa_node: int | None
+    iommu_group: IommuGroupDocument | None
+    driver: str | None = Field(description="kernel driver bound to the PCI function")
+    bar_bytes: list[int] = Field(description="sizes of its memory BARs")
+    vfs_total: int | None = Field(description="virtual functions it can have; null without SR-IOV")
+    vfs_enabled: int | None
+    boot_display: bool = Field(description="the firmware draws on it")
+
+
 class LostGpuDocument(Document):
     """A GPU that NVML counts but cannot speak about."""
 
@@ -231,8 +250,8 @@ class MachineDocument(Document):
 
     name: str | None = Field(description="null on the real machine")
     simulated: bool
-    driver_version: str
-    nvml_version: str
+    driver_version: str | None = Field(description="null without NVML, as the next two")
+    nvml_version: str | None
     cuda_version: str | None
 
 
@@ -242,6 +261,7 @@ class GpuListDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     machine: MachineDocument
     gpus: list[GpuDocument]
+    others: list[PciGpuDocument] = Field(description="GPUs that NVML does not speak about")
     lost: list[LostGpuDocument]
 
 
@@ -265,7 +285,8 @@ class GpuShowDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     machine: MachineDocument
-    gpu: GpuDocument
+    gpu: GpuDocument | None = Field(description="null for a GPU that NVML does not speak about")
+    other: PciGpuDocument | None = Field(description="null for one that it does")
     profiles: list[ProfileFitDocument]
 
 

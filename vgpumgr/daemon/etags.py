@@ -18,7 +18,9 @@ def describe_state(document: Document) -> object | None:
     if isinstance(document, GpuListDocument):
         return [_gpu_state(gpu) for gpu in document.gpus]
     if isinstance(document, GpuShowDocument):
-        return _gpu_state(document.gpu)
+        if document.other is not None:
+            return [document.other.pci, document.other.driver, document.other.vfs_enabled]
+        return _gpu_state(document.gpu) if document.gpu else None
     if isinstance(document, VmShowDocument):
         vm = document.vm
         return [vm.uuid, vm.name, [_attachment_state(a) for a in vm.attachments], vm.devices_config]

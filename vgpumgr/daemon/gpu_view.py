@@ -10,6 +10,7 @@ from vgpumgr.daemon.documents import (
     InstanceDocument,
     IommuGroupDocument,
     MigModeDocument,
+    PciGpuDocument,
     PlacementDocument,
     ProcessDocument,
     ProfileFitDocument,
@@ -17,18 +18,22 @@ from vgpumgr.daemon.documents import (
 )
 from vgpumgr.mig.placement import list_refusals
 from vgpumgr.mig.rules import Occupancy, count_packable
-from vgpumgr.model.gpu import Gpu, GpuProcess
+from vgpumgr.model.gpu import Gpu, GpuProcess, PciGpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, Placement
 from vgpumgr.model.pci import IommuGroup
 from vgpumgr.model.slice import SliceOwner
 
-Owners = Mapping[tuple[GpuUuid, int], SliceOwner]
+#: those of each GPU instance, by its GPU and id: several where they share it
+Owners = Mapping[tuple[GpuUuid, int], Sequence[SliceOwner]]
 
 
 def index_owners(owners: Sequence[SliceOwner]) -> Owners:
     """Owners by GPU and GPU instance."""
-    return {(owner.gpu, owner.gpu_instance_id): owner for owner in owners}
+    found: dict[tuple[GpuUuid, int], list[SliceOwner]] = {}
+    for owner in owners:
+        found.setdefault((owner.gpu, owner.gpu_instance_id), []).append(owner)
+    return found
 
 
 def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
@@ -59,9 +64,28 @@ def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
     )
 
 
+def describe_pci_gpu(gpu: PciGpu) -> PciGpuDocument:
+    """The document of a GPU that NVML does not speak about."""
+    return PciGpuDocument(
+        model=gpu.model,
+        pci=str(gpu.address),
+        vendor_id=gpu.vendor_id,
+        device_id=gpu.device_id,
+        class_code=gpu.class_code,
+        numa_node=gpu.numa_node,
+        iommu_group=_describe_group(gpu.iommu_group) if gpu.iommu_group else None,
+        driver=gpu.driver,
+        bar_bytes=list(gpu.bar_bytes),
+        vfs_total=gpu.vfs_total,
+        vfs_enabled=gpu.vfs_enabled,
+        boot_display=gpu.is_boot_display,
+    )
+
+
 def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> InstanceDocument:
     """The document of one GPU instance."""
-    owner = owners.get((gpu.uuid, instance.id))
+    own = owners.get((gpu.uuid, instance.id), ())
+    owner = own[0] if own else None
     return InstanceDocument(
         id=instance.id,
         profile=str(instance.profile),
@@ -70,7 +94,7 @@ def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> Instan
         memory_bytes=instance.memory_bytes,
         vm=owner.vm_name if owner else None,
         attachment=owner.attachment_id if owner else None,
-        compute_instances=[_describe_compute(c) for c in instance.compute_instances],
+        compute_instances=[_describe_compute(c, own) for c in instance.compute_instances],
         processes=[_describe_process(p) for p in gpu.processes if p.gpu_instance_id == instance.id],
     )
 
@@ -117,12 +141,17 @@ def _describe_placement(placement: Placement) -> PlacementDocument:
     return PlacementDocument(start=placement.start, size=placement.size)
 
 
-def _describe_compute(compute: ComputeInstance) -> ComputeInstanceDocument:
+def _describe_compute(
+    compute: ComputeInstance, owners: Sequence[SliceOwner]
+) -> ComputeInstanceDocument:
+    owner = next((o for o in owners if o.compute_instance_id in (None, compute.id)), None)
     return ComputeInstanceDocument(
         id=compute.id,
         uuid=compute.uuid,
         slices=compute.slices,
         memory_used_bytes=compute.memory_used_bytes,
+        vm=owner.vm_name if owner else None,
+        attachment=owner.attachment_id if owner else None,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from vgpumgr.daemon.layout_victims import Victims
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_owners import list_vgpu_owners
 from vgpumgr.errors import (
@@ -74,7 +75,17 @@ def apply_layout(
         notes = settle_layouts(parts)
         gpus = parts.read_inventory().gpus
         check_fresh(plan, gpus, list_owners(parts))
-        run_steps(plan, parts, gpus, progress)
+        victims = Victims(parts, plan)
+        victims.stop()
+        try:
+            run_steps(plan, parts, gpus, progress)
+        except OutcomePendingError:
+            raise  # until then nobody knows which slices there are: recover does the rest
+        except VgpumgrError as error:
+            told = (error.why, *victims.settle())
+            error.why = "; ".join(text for text in told if text)
+            raise
+        notes += victims.settle()
         after = parts.read_inventory().gpus
         if remember:
             remember_layouts(parts, open_layouts(parts), plan, after)

@@ -17,6 +17,8 @@ class LayoutStepDocument(Document):
         "mig.gi.destroy",
         "mig.ci.create",
         "mig.ci.destroy",
+        "mdev.create",
+        "mdev.delete",
     ]
     gpu: str = Field(description="UUID")
     gpu_index: int
@@ -31,6 +33,9 @@ class LayoutStepDocument(Document):
     parent_profile: str | None = Field(default=None, description="of a compute instance: its home")
     parent_placement: PlacementDocument | None = None
     disrupts: list[str] = Field(default_factory=list, description="who loses the slice by it")
+    vgpu_type: str | None = Field(default=None, description="of a vGPU")
+    parent: str | None = Field(default=None, description="of a vGPU: what it is created on")
+    vgpu: str | None = Field(default=None, description="UUID of a vGPU that goes")
 
 
 class LayoutCostDocument(Document):
@@ -44,6 +49,8 @@ class LayoutCostDocument(Document):
     mode_changes: int
     kept: int
     calls: int
+    vgpu_creates: int = 0
+    vgpu_deletes: int = 0
 
 
 class GpuExplanationDocument(Document):
@@ -69,6 +76,16 @@ class GpuTargetDocument(Document):
     instances: list[TargetInstanceDocument] | None = Field(description="null: left as they are")
 
 
+class VgpuTargetDocument(Document):
+    """The vGPUs that are wanted of one GPU, by type."""
+
+    gpu: str
+    vgpus: dict[str, int]
+    instances: dict[str, int] | None = Field(
+        default=None, description="GPU instances that the same layout makes, by profile"
+    )
+
+
 class LayoutPlanDocument(Document):
     """``vgpumgr mig layout plan -o json``, and what ``--out`` saves."""
 
@@ -83,6 +100,7 @@ class LayoutPlanDocument(Document):
     explanations: list[GpuExplanationDocument]
     notes: list[str] = Field(description="what the lint found in the file")
     targets: list[GpuTargetDocument]
+    vgpu_targets: list[VgpuTargetDocument] = Field(default_factory=list)
     allowed: list[str] = Field(description="what --allow-disruptive named")
     digest: str = Field(description="of the state that the plan was made for")
 

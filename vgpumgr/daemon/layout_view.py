@@ -14,11 +14,13 @@ from vgpumgr.daemon.layout_documents import (
     LayoutCostDocument,
     LayoutStepDocument,
     TargetInstanceDocument,
+    VgpuTargetDocument,
 )
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import Placement
+from vgpumgr.plan.vgpu_layout import VgpuChange, VgpuTarget
 
 _DESTRUCTIONS = (StepKind.GI_DESTROY, StepKind.CI_DESTROY, StepKind.MODE_DISABLE)
 
@@ -41,14 +43,64 @@ def describe_step(step: MigStepSpec, gpus: Sequence[Gpu]) -> LayoutStepDocument:
     )
 
 
-def describe_cost(plan: LayoutPlan) -> LayoutCostDocument:
+def describe_vgpu_steps(changes: Sequence[VgpuChange]) -> list[LayoutStepDocument]:
+    """The documents of what happens to vGPUs: what goes, then what comes."""
+    gone = [
+        LayoutStepDocument(
+            kind="mdev.delete",
+            gpu=change.gpu.uuid,
+            gpu_index=change.gpu.index,
+            vgpu_type=record.spec.type_name,
+            parent=record.spec.parent,
+            vgpu=record.spec.uuid,
+        )
+        for change in changes
+        for record in change.deletes
+    ]
+    return gone + [
+        LayoutStepDocument(
+            kind="mdev.create",
+            gpu=change.gpu.uuid,
+            gpu_index=change.gpu.index,
+            vgpu_type=spec.type_name,
+            parent=spec.parent,
+        )
+        for change in changes
+        for spec in change.creates
+    ]
+
+
+def describe_cost(plan: LayoutPlan, changes: Sequence[VgpuChange] = ()) -> LayoutCostDocument:
     """The document of what a plan does."""
-    return LayoutCostDocument(**plan.cost.as_dict())
+    return LayoutCostDocument(
+        **plan.cost.as_dict(),
+        vgpu_creates=sum(len(change.creates) for change in changes),
+        vgpu_deletes=sum(len(change.deletes) for change in changes),
+    )
 
 
-def describe_explanations(plan: LayoutPlan) -> list[GpuExplanationDocument]:
-    """A sentence for each GPU."""
-    return [GpuExplanationDocument(gpu=gpu, text=text) for gpu, text in plan.explanations]
+def describe_explanations(
+    plan: LayoutPlan, changes: Sequence[VgpuChange], gpus: Sequence[Gpu]
+) -> list[GpuExplanationDocument]:
+    """A sentence for each GPU, in their order."""
+    order = {str(gpu.uuid): gpu.index for gpu in gpus}
+    texts = {gpu: [text] for gpu, text in plan.explanations}
+    for change in changes:
+        before = texts.setdefault(change.gpu.uuid, [])
+        before.append(change.text.partition(": ")[2] if before else change.text)
+    rows = sorted(texts.items(), key=lambda row: order[row[0]])
+    return [GpuExplanationDocument(gpu=gpu, text="; ".join(parts)) for gpu, parts in rows]
+
+
+def describe_vgpu_target(target: VgpuTarget) -> VgpuTargetDocument:
+    """The document of the vGPUs that are wanted of one GPU."""
+    instances = None if target.instances is None else dict(target.instances)
+    return VgpuTargetDocument(gpu=target.gpu_uuid, vgpus=dict(target.wanted), instances=instances)
+
+
+def read_vgpu_target(document: VgpuTargetDocument) -> VgpuTarget:
+    """The reverse of ``describe_vgpu_target``."""
+    return VgpuTarget(document.gpu, tuple(document.vgpus.items()), None, document.instances)
 
 
 def describe_target(target: GpuTarget) -> GpuTargetDocument:
@@ -93,10 +145,12 @@ def is_destructive(plan: LayoutPlan) -> bool:
     return any(step.kind in _DESTRUCTIONS for step in plan.steps)
 
 
-def compute_digest(gpus: Sequence[Gpu], targets: Sequence[GpuTarget]) -> str:
-    """Of all that a plan for these targets rests on: mode and instances of the GPUs."""
+def compute_digest(
+    gpus: Sequence[Gpu], targets: Sequence[GpuTarget], vgpus: Sequence[Any] = ()
+) -> str:
+    """Of all that a plan for these targets rests on: mode and instances of the GPUs, vGPUs."""
     named = {target.gpu_uuid for target in targets}
-    state = [_list_state(gpu) for gpu in gpus if gpu.uuid in named]
+    state = [_list_state(gpu) for gpu in gpus if gpu.uuid in named] + list(vgpus)
     text = json.dumps(state, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 

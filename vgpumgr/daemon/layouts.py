@@ -6,8 +6,10 @@ A file arrives as its text, with the name that errors call it by; nobody here op
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from vgpumgr.daemon.documents import DocumentShapeError
 from vgpumgr.daemon.layout_documents import (
@@ -23,8 +25,11 @@ from vgpumgr.daemon.layout_view import (
     describe_explanations,
     describe_step,
     describe_target,
+    describe_vgpu_steps,
+    describe_vgpu_target,
     is_destructive,
     read_target,
+    read_vgpu_target,
 )
 from vgpumgr.errors import (
     LayoutFileError,
@@ -37,6 +42,7 @@ from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_root
 from vgpumgr.mig.layout.formats.own import check_sum
 from vgpumgr.mig.layout.formats.reader import Value, read_root
 from vgpumgr.mig.layout.formats.resolve import resolve
+from vgpumgr.mig.layout.formats.spec import GpuSpec
 from vgpumgr.mig.layout.holders import find_slices, name_pins
 from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.planner import list_whole_users, try_layout
@@ -44,9 +50,35 @@ from vgpumgr.mig.layout.target import GpuTarget
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.slice import SliceOwner
+from vgpumgr.plan.vgpu_layout import VgpuChange, VgpuTarget
 
 RunLayout = Callable[[LayoutPlan], Sequence[str]]
 """Carries a plan out and remembers the layout; answers notes. See ``layout_apply.apply_layout``."""
+
+
+class VgpuPart(Protocol):
+    """The vGPUs of layouts; see ``vgpu_layouts.VgpuLayouts``."""
+
+    def plan(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> tuple[VgpuChange, ...]:
+        """The least change."""
+
+    def compare(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> list[tuple[Gpu, str]]:
+        """What differs."""
+
+    def count(self, gpus: Sequence[Gpu]) -> Mapping[str, Mapping[str, int]]:
+        """What there is, by GPU and type."""
+
+    def list_state(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> Any:
+        """For the digest."""
+
+    def run(
+        self, plan: LayoutPlan, targets: Sequence[VgpuTarget], shown: Sequence[VgpuChange]
+    ) -> Sequence[str]:
+        """Carries both parts out."""
+
+
+OpenVgpus = Callable[[], VgpuPart]
+"""Loaded where a layout speaks of vGPUs; most do not."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +88,7 @@ class LayoutParts:
     read_inventory: Callable[[], Inventory]
     list_owners: Callable[[], Sequence[SliceOwner]]
     run: RunLayout | None = None
+    open_vgpus: OpenVgpus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +97,7 @@ class _Wish:
 
     inventory: Inventory
     targets: tuple[GpuTarget, ...]
+    vgpu_targets: tuple[VgpuTarget, ...] = ()
     places: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     layout: str | None = None
@@ -85,7 +119,7 @@ class LayoutService:
     ) -> LayoutPlanDocument:
         """The least change that brings the machine to a layout, or the error of the refusal."""
         wish = self._read_wish(text, source, name, allow)
-        return _describe(wish, self._make_plan(wish))
+        return self._describe(wish, self._make_plan(wish), self._plan_vgpus(wish))
 
     def apply(
         self,
@@ -126,6 +160,8 @@ class LayoutService:
 
         wish = self._read_wish(text, source, name, ())
         found = list_differences(wish.inventory.gpus, wish.targets)
+        if wish.vgpu_targets:
+            found += self._vgpus.compare(wish.vgpu_targets, wish.inventory.gpus)
         return LayoutAssertDocument(
             layout=wish.layout or "",
             source=source,
@@ -138,12 +174,21 @@ class LayoutService:
 
     def export(self, *, dialect: str, label: str, placements: bool) -> LayoutFileDocument:
         """What there is, as a layout file."""
-        from vgpumgr.mig.layout.formats.write import list_losses, write_own, write_parted
+        from vgpumgr.mig.layout.formats.write import (
+            list_losses,
+            write_own,
+            write_parted,
+            write_vgpu_dm,
+        )
 
         gpus = self._parts.read_inventory().gpus
         if dialect == "mig-parted":
             return LayoutFileDocument(file=write_parted(gpus, label), notes=list_losses(gpus))
-        return LayoutFileDocument(file=write_own(gpus, label, placements=placements), notes=[])
+        vgpus = self._vgpus.count(gpus) if self._parts.open_vgpus else {}
+        if dialect == "vgpu-device-manager":
+            return LayoutFileDocument(file=write_vgpu_dm(gpus, label, vgpus), notes=[])
+        file = write_own(gpus, label, placements=placements, vgpus=vgpus)
+        return LayoutFileDocument(file=file, notes=[])
 
     def checkpoint(self) -> LayoutFileDocument:
         """What there is, as mig-parted's checkpoint."""
@@ -177,14 +222,20 @@ class LayoutService:
         self, wish: _Wish, plan: LayoutPlan, dry_run: bool, expected: str | None
     ) -> LayoutPlanDocument:
         """Also what is there already is done: it becomes what is desired."""
-        document = _describe(wish, plan)
+        changes = self._plan_vgpus(wish)
+        document = self._describe(wish, plan, changes)
         _check_moved(wish, document, expected)
         if dry_run:
             return document
+        notes = self._run(wish, plan, changes)
+        return document.replace(applied=True, notes=[*document.notes, *notes])
+
+    def _run(self, wish: _Wish, plan: LayoutPlan, changes: Sequence[VgpuChange]) -> Sequence[str]:
+        if wish.vgpu_targets:
+            return self._vgpus.run(plan, wish.vgpu_targets, changes)
         if self._parts.run is None:
             raise TypeError("an application that only looks cannot change layouts")
-        notes = self._parts.run(plan)
-        return document.replace(applied=True, notes=[*document.notes, *notes])
+        return self._parts.run(plan)
 
     def _read_wish(self, text: str, source: str, name: str | None, allow: Sequence[str]) -> _Wish:
         root = read_root(text, source)
@@ -197,6 +248,7 @@ class LayoutService:
         return _Wish(
             inventory=inventory,
             targets=resolved.targets,
+            vgpu_targets=tuple(_make_vgpu_target(gpu, spec) for gpu, spec in resolved.vgpus),
             places=resolved.places,
             notes=resolved.notes,
             layout=label,
@@ -217,6 +269,7 @@ class LayoutService:
         return _Wish(
             inventory=inventory,
             targets=tuple(read_target(target) for target in saved.targets),
+            vgpu_targets=tuple(read_vgpu_target(target) for target in saved.vgpu_targets),
             notes=tuple(saved.notes),
             layout=saved.layout,
             source=source,
@@ -228,13 +281,65 @@ class LayoutService:
     def _make_plan(self, wish: _Wish) -> LayoutPlan:
         gpus = wish.inventory.gpus
         owners = self._parts.list_owners()
-        if wish.digest is not None and wish.digest != compute_digest(gpus, wish.targets):
+        if wish.digest is not None and wish.digest != self._compute_digest(wish):
             raise _outdated(wish.source)
         allowed = find_slices(wish.allowed, gpus, owners)
         outcome = try_layout(gpus, wish.targets, list_owner_pins(owners), allowed)
         if isinstance(outcome, Refusal):
             raise _explain(outcome, wish)
         return outcome
+
+    @property
+    def _vgpus(self) -> VgpuPart:
+        if self._parts.open_vgpus is None:
+            raise TypeError("an application that only looks at GPUs knows no vGPUs")
+        return self._parts.open_vgpus()
+
+    def _plan_vgpus(self, wish: _Wish) -> tuple[VgpuChange, ...]:
+        if not wish.vgpu_targets:
+            return ()
+        return self._vgpus.plan(wish.vgpu_targets, wish.inventory.gpus)
+
+    def _compute_digest(self, wish: _Wish) -> str:
+        gpus, state = wish.inventory.gpus, []
+        if wish.vgpu_targets:
+            state = self._vgpus.list_state(wish.vgpu_targets, gpus)
+        return compute_digest(gpus, wish.targets, state)
+
+    def _describe(
+        self, wish: _Wish, plan: LayoutPlan, changes: Sequence[VgpuChange]
+    ) -> LayoutPlanDocument:
+        gpus = wish.inventory.gpus
+        vgpus = describe_vgpu_steps(changes)
+        gone = [step for step in vgpus if step.kind == "mdev.delete"]
+        new = [step for step in vgpus if step.kind == "mdev.create"]
+        return LayoutPlanDocument(
+            layout=wish.layout,
+            source=wish.source,
+            applied=False,
+            steps=[*gone, *(describe_step(step, gpus) for step in plan.steps), *new],
+            disruptive=plan.is_disruptive,
+            destructive=is_destructive(plan) or bool(gone),
+            cost=describe_cost(plan, changes),
+            explanations=describe_explanations(plan, changes, gpus),
+            notes=list(wish.notes),
+            targets=[describe_target(target) for target in wish.targets],
+            vgpu_targets=[describe_vgpu_target(target) for target in wish.vgpu_targets],
+            allowed=list(wish.allowed),
+            digest=self._compute_digest(wish),
+        )
+
+
+def _make_vgpu_target(gpu: Gpu, spec: GpuSpec) -> VgpuTarget:
+    counts: Counter[str] = Counter()
+    for one in spec.vgpus or ():
+        counts[one.type] += one.count
+    instances = None
+    if spec.instances is not None:
+        instances = Counter[str]()
+        for instance in spec.instances:
+            instances[str(instance.profile)] += instance.count
+    return VgpuTarget(str(gpu.uuid), tuple(counts.items()), str(spec.where), instances)
 
 
 def _word(enabled: bool) -> str:
@@ -312,21 +417,3 @@ def tell_steps(plan: LayoutPlan) -> str:
         if step.kind in words
     ]
     return ", ".join(found) or f"{len(plan.steps)} changes of compute instances"
-
-
-def _describe(wish: _Wish, plan: LayoutPlan) -> LayoutPlanDocument:
-    gpus = wish.inventory.gpus
-    return LayoutPlanDocument(
-        layout=wish.layout,
-        source=wish.source,
-        applied=False,
-        steps=[describe_step(step, gpus) for step in plan.steps],
-        disruptive=plan.is_disruptive,
-        destructive=is_destructive(plan),
-        cost=describe_cost(plan),
-        explanations=describe_explanations(plan),
-        notes=list(wish.notes),
-        targets=[describe_target(target) for target in wish.targets],
-        allowed=list(wish.allowed),
-        digest=compute_digest(gpus, wish.targets),
-    )

@@ -17,8 +17,15 @@ from vgpumgr.daemon.attachment_documents import (
     DetachDocument,
     VmListDocument,
     VmShowDocument,
+    VmXmlDocument,
 )
 from vgpumgr.daemon.operation_documents import MetricsDocument
+from vgpumgr.daemon.pci_documents import (
+    GroupListDocument,
+    PassthroughListDocument,
+    PciChangeDocument,
+    VfListDocument,
+)
 from vgpumgr.daemon.recovery_documents import (
     DiffDocument,
     RecoverDocument,
@@ -42,7 +49,9 @@ from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
     from vgpumgr.daemon.attachments import AttachmentService
+    from vgpumgr.daemon.passthrough import PassthroughService
     from vgpumgr.daemon.recovery import Policy, Recovery, Release
+    from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
     from vgpumgr.daemon.vgpus import VgpuService
     from vgpumgr.mig.layout.change import LayoutPlan
     from vgpumgr.plan.drift import Observed
@@ -52,7 +61,9 @@ class ManagingApplication(Application):
     """All operations on one machine; parameters and answers are plain data, as over HTTP."""
 
     def __init__(self, machine: Machine, nvml: Nvml, services: Services) -> None:
-        super().__init__(machine, nvml, owners=services.owners, run_layout=self._apply_layout)
+        super().__init__(
+            machine, nvml, services.owners, self._apply_layout, self._open_vgpu_layouts
+        )
         self._services = services
 
     @property
@@ -71,6 +82,17 @@ class ManagingApplication(Application):
 
         return VgpuService(self._service.parts)
 
+    @property
+    def _passthrough(self) -> PassthroughService:
+        from vgpumgr.daemon.passthrough import PassthroughService
+
+        return PassthroughService(self._service.parts)
+
+    def _open_vgpu_layouts(self) -> VgpuLayouts:
+        from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
+
+        return VgpuLayouts(self._service.parts)
+
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
         from vgpumgr.daemon.layout_apply import apply_layout
 
@@ -85,6 +107,22 @@ class ManagingApplication(Application):
 
         request = AttachRequest(transport=Transport(transport), **asked)
         return self._service.attach(request, dry_run)
+
+    def show_vm_xml(
+        self,
+        *,
+        selector: str,
+        profile: str | None = None,
+        backend: str = "auto",
+        gpu: str | None = None,
+        display: str = "off",
+    ) -> VmXmlDocument:
+        """See ``vm_xml.render_vm_xml``."""
+        from vgpumgr.daemon.vm_xml import render_vm_xml
+        from vgpumgr.plan.attach import AttachRequest
+
+        request = AttachRequest(selector, profile or "", gpu, backend, display=display)
+        return render_vm_xml(self._service.parts, request)
 
     def detach(
         self, *, vm: str, dry_run: bool = False, attachment: str | None = None, every: bool = False
@@ -122,6 +160,38 @@ class ManagingApplication(Application):
         from vgpumgr.daemon.restore import restore
 
         return restore(self._service.parts, **asked)
+
+    def list_passthrough(self) -> PassthroughListDocument:
+        """See ``PassthroughService.list_functions``."""
+        return self._passthrough.list_functions()
+
+    def list_pci_groups(self, *, all_groups: bool = False) -> GroupListDocument:
+        """See ``PassthroughService.list_groups``."""
+        return self._passthrough.list_groups(all_groups=all_groups)
+
+    def bind_pci(self, **asked: Any) -> PciChangeDocument:
+        """See ``PassthroughService.bind``."""
+        return self._passthrough.bind(**asked)
+
+    def unbind_pci(self, **asked: Any) -> PciChangeDocument:
+        """See ``PassthroughService.unbind``."""
+        return self._passthrough.unbind(**asked)
+
+    def list_vfs(self, *, selector: str | None = None) -> VfListDocument:
+        """See ``PassthroughService.list_vfs``."""
+        return self._passthrough.list_vfs(selector=selector)
+
+    def enable_vfs(self, **asked: Any) -> PciChangeDocument:
+        """See ``PassthroughService.enable_vfs``."""
+        return self._passthrough.enable_vfs(**asked)
+
+    def disable_vfs(
+        self, *, selector: str, confirmed: bool = False, dry_run: bool = False
+    ) -> PciChangeDocument:
+        """See ``PassthroughService.disable_vfs``."""
+        return self._passthrough.disable_vfs(
+            selector=selector, confirmed=confirmed, dry_run=dry_run
+        )
 
     def list_vgpu_types(self, selector: str | None = None) -> VgpuTypesDocument:
         """See ``VgpuService.list_types``."""

@@ -64,7 +64,10 @@ def list_samples(
     for counts in operations:
         yield from _sample_operation(counts, host)
     if (seen := collected.observation) is not None:
-        vms = {key: owner.vm_name for key, owner in index_owners(seen.owners).items()}
+        vms = {
+            key: ",".join(dict.fromkeys(owner.vm_name for owner in own))
+            for key, own in index_owners(seen.owners).items()
+        }
         for gpu in seen.inventory.gpus:
             labels = label_gpu(gpu, hostname)
             yield from _sample_gpu(gpu, labels)

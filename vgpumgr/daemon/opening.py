@@ -13,11 +13,14 @@ from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.numa import read_cpu_nodes
+from vgpumgr.host.pci_tree import has_iommufd
 from vgpumgr.mdev.control import HostVgpus
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.passthrough.control import HostPci
 from vgpumgr.store.attachments import SqliteAttachments
 from vgpumgr.store.names import STATE_FILE, VGPUS_FILE
+from vgpumgr.store.pci import PciFile
 from vgpumgr.store.vgpus import VgpuFile
 from vgpumgr.virtio.keeper_channels import KeeperChannels
 
@@ -41,7 +44,12 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
     store = SqliteAttachments(machine.state_dir / STATE_FILE)
     boot_id = read_boot_id(machine)
     vgpus = HostVgpus(machine, nvml)
-    with LibvirtHypervisor(machine.libvirt_uri) as hypervisor, closing(vgpus):
+    memory = PciFile(machine.state_dir / "passthrough.json")
+    with (
+        LibvirtHypervisor(machine.libvirt_uri) as hypervisor,
+        closing(vgpus),
+        HostPci(machine, memory) as pci,
+    ):
         parts = Parts(
             nvml=nvml,
             read_inventory=lambda: read_machine_inventory(nvml, machine),
@@ -54,6 +62,8 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[tuple[Parts, SqliteAtta
             boot_id=boot_id,
             is_privileged=machine.is_simulated or os.geteuid() == 0,
             list_late=lambda: list_late_processes(machine),
+            has_iommufd=lambda: has_iommufd(machine),
+            pci=pci,
             read_cpu_nodes=lambda: read_cpu_nodes(machine),
             vgpus=vgpus,
             vgpu_store=VgpuFile(machine.state_dir / VGPUS_FILE, boot_id),

@@ -11,6 +11,7 @@ from vgpumgr.host.clock import Clock
 from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.passthrough.control import PciControl, make_absent
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, AttachmentStore
 from vgpumgr.plan.vgpu_record import NoVgpuStore, VgpuStore
@@ -34,8 +35,11 @@ class Parts:
     is_privileged: bool
     #: helper processes past their deadline, or of a command that was killed, as people read them
     list_late: Callable[[], Sequence[str]] = tuple
+    #: whether the kernel gives devices to VMs by /dev/iommu
+    has_iommufd: Callable[[], bool] = bool
     #: of those, the ones that are known to be in a call on a GPU: its UUID and the helper
     list_late_gpus: Callable[[], Mapping[str, str]] = dict
+    pci: PciControl = field(default_factory=make_absent)
     #: the NUMA node of each CPU of the host; empty where it is not known
     read_cpu_nodes: Callable[[], Mapping[int, int]] = dict
     vgpus: VgpuControl = field(default_factory=NoVgpus)
@@ -52,6 +56,7 @@ class Parts:
             maybe_record=record,
             vgpus=self.vgpus,
             vgpu_store=self.vgpu_store,
+            pci=self.pci,
         )
 
     def open_journal(self) -> Journal:

@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
+from vgpumgr.daemon.hostdev_observing import list_loose_instances
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_apply import settle_pci
+from vgpumgr.daemon.pci_restore import find_drift_of_pci
 from vgpumgr.daemon.recovery_documents import (
     ActionDocument,
     DiffDocument,
@@ -21,6 +24,7 @@ from vgpumgr.daemon.recovery_documents import (
 )
 from vgpumgr.daemon.settling import Settler
 from vgpumgr.daemon.vgpu_settle import settle_all
+from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.devices import control_device, ring_device
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import NotPermittedError, VgpumgrError
@@ -33,6 +37,7 @@ from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.drift import Drift, DriftKind, Observed, find_drift, list_missing_devices
 from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.hostdev_given import make_hostdevs
 from vgpumgr.plan.interrupted import list_interrupted
 from vgpumgr.plan.journal import Contents
 from vgpumgr.plan.record import AttachmentRecord
@@ -84,6 +89,7 @@ class Recovery:
         if records is not None and vms is not None and inventory is not None:
             observe = partial(Settler(self._parts).observe, records, vms, inventory.gpus)
             found = _try(lambda: find_drift(observe()), problems)
+        taken = _try(lambda: find_drift_of_pci(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
@@ -93,7 +99,7 @@ class Recovery:
             gpus=None if inventory is None else len(inventory.gpus),
             interrupted=self._describe_interrupted(contents),
             late=list(self._parts.list_late()),
-            drift=None if found is None else _describe(found),
+            drift=None if found is None or taken is None else _describe([*found, *taken]),
             problems=problems,
         )
 
@@ -105,7 +111,8 @@ class Recovery:
         """What differs between what is recorded and what is."""
         found = find_drift(Settler(self._parts).observe())
         interrupted = self._describe_interrupted(self._look())
-        return DiffDocument(drift=_describe(found), interrupted=interrupted)
+        taken = find_drift_of_pci(self._parts)
+        return DiffDocument(drift=_describe([*found, *taken]), interrupted=interrupted)
 
     def recover(
         self,
@@ -124,6 +131,10 @@ class Recovery:
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
             settler.start_journal_anew()
+            settler.actions += [
+                ActionDocument(subject="passthrough", text=note, done=done)
+                for note, done in settle_pci(self._parts)
+            ]
             settler.settle()
             settler.actions += [
                 ActionDocument(subject="layout", text=note, done=True)
@@ -142,7 +153,8 @@ class Recovery:
                 repair.try_one(drift, policy)
             changed = bool(settler.actions or repair.actions)
             left = find_drift(settler.observe() if changed else observed)
-        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=_describe(left))
+        differs = _describe([*left, *find_drift_of_pci(self._parts)])
+        return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=differs)
 
     def _look(self) -> Contents:
         return self._parts.open_journal().look()
@@ -252,13 +264,18 @@ class _Repair:
             ring_device(record.id, paths.ring),
             control_device(record.id, paths.control, record.number),
         )
-        wanted = tuple(device for device in devices if device.alias in missing)
+        wanted: tuple[Attachable, ...] = tuple(d for d in devices if d.alias in missing)
+        if record.host_devices:
+            given = make_hostdevs(record.id, record.host_devices, vm.config)
+            wanted += tuple(d for d in given if d.alias in missing)
         self._run(drift, record, AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None))
         return f"gave its definition {' and '.join(missing)} again"
 
     def _release(self, drift: Drift, record: AttachmentRecord) -> str:
         vm = self._observed.find_vm(record.vm_uuid)
-        seen = DetachObserved(record, vm, self._observed.gpus, list(self._records.values()))
+        records = list(self._records.values())
+        instances = list_loose_instances(self._parts)
+        seen = DetachObserved(record, vm, self._observed.gpus, records, instances)
         self._execute(plan_detach(seen), record)
         del self._records[record.id]
         return f"freed {record.profile}: {drift.text}"

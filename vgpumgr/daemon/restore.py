@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from vgpumgr.daemon.hostdev_observing import follow_vgpus
 from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_restore import restore_pci
 from vgpumgr.daemon.recovery_documents import RestoreDocument
 from vgpumgr.daemon.vgpu_restore import restore_vgpus
 from vgpumgr.errors import VgpumgrError
@@ -37,31 +39,45 @@ class Restorer:
         self.done: list[str] = []
         self.problems: list[str] = []
 
-    def restore(self) -> RestoreDocument:
-        """Does what it can; what it cannot is told. Raises NotPermittedError, LockHeldError, and
+    def restore(self, *, early: bool = False) -> RestoreDocument:
+        """Does what it can; what it cannot is told. ``early``: only functions and virtual functions
+        that are taken at every boot, without asking NVML. Raises NotPermittedError, LockHeldError, and
         StoreError where it cannot read what there was.
         """
         parts = self._parts
         check_permitted(parts)
         with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
+            if early:
+                self.done += restore_pci(parts, self._try, early=True)
+                return RestoreDocument(done=self.done, problems=self.problems)
             layouts = open_layouts(parts).read_layouts()
             records = parts.store.list_attachments()
-            if layouts or records:
+            # a host without MIG slices needs no NVML
+            cut = bool(layouts) or any(record.mig_part for record in records)
+            if cut:
+                self._restore_modes(dict(layouts), list(records))
+            # between: making virtual functions takes MIG instances away, and keeps the mode
+            self.done += restore_pci(parts, self._try)
+            if cut:
                 self._restore(dict(layouts), list(records))
             self.done += restore_vgpus(parts, self._try)
+            follow_vgpus(parts)
+            halves = [r for r in records if r not in list_records(records)]
+            self.problems += [
+                f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover"
+                for r in halves
+            ]
         return RestoreDocument(done=self.done, problems=self.problems)
 
+    def _restore_modes(
+        self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]
+    ) -> None:
+        self.done += settle_layouts(self._parts)
+        self._run(plan_modes(self._parts.read_inventory().gpus, layouts, records))
+
     def _restore(self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]) -> None:
-        parts = self._parts
-        self.done += settle_layouts(parts)
-        for planner in (plan_modes, plan_instances):
-            gpus = parts.read_inventory().gpus
-            self._run(planner(gpus, layouts, records))
+        self._run(plan_instances(self._parts.read_inventory().gpus, layouts, records))
         self._restore_attachments(records)
-        halves = [r for r in records if r not in list_records(records)]
-        self.problems += [
-            f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover" for r in halves
-        ]
 
     def _run(self, plan: RestorePlan) -> None:
         self.problems += plan.problems
@@ -155,6 +171,6 @@ class Restorer:
             self.problems.append(f"the worker of {record.vm_name} is not ready: {why}")
 
 
-def restore(parts: Parts, timeout_s: float = TIMEOUT_S) -> RestoreDocument:
+def restore(parts: Parts, timeout_s: float = TIMEOUT_S, *, early: bool = False) -> RestoreDocument:
     """See ``Restorer.restore``."""
-    return Restorer(parts, timeout_s).restore()
+    return Restorer(parts, timeout_s).restore(early=early)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from vgpumgr.daemon.hostdev_observing import list_absent, list_loose_instances, read_gpus_for
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.recovery_documents import ActionDocument
 from vgpumgr.domain.hypervisor import Vm
@@ -43,6 +44,8 @@ from vgpumgr.plan.world import World
 #: a helper whose command was killed ends by itself when its call is done
 _ORPHAN_WAIT_S = 5.0
 _POLL_S = 0.1
+#: for a guest that has been asked before to release a device
+FINISH_TIMEOUT_S = 1.0
 #: operations whose interruption this module understands
 _OPERATIONS = ("attach", "detach", "recover")
 
@@ -235,7 +238,11 @@ class Settler:
         if way is Way.FORWARD:
             return plan_forward(record)
         vm = observed.find_vm(record.vm_uuid)
-        seen = DetachObserved(record, vm, observed.gpus, observed.records)
+        instances = list_loose_instances(self._parts)
+        seen = DetachObserved(record, vm, observed.gpus, observed.records, instances)
+        if way is Way.FINISH and record.host_devices:
+            # whoever runs a command does not wait for a guest that has had its time
+            return plan_detach(seen, FINISH_TIMEOUT_S)
         if way is Way.FINISH:
             return plan_detach(seen)
         gpu = observed.find_gpu(record)
@@ -271,11 +278,12 @@ class Settler:
         return Observed(
             records=records,
             vms=parts.hypervisor.list_vms() if vms is None else vms,
-            gpus=parts.read_inventory().gpus if gpus is None else gpus,
+            gpus=read_gpus_for(parts, records) if gpus is None else gpus,
             statuses={record.id: parts.channels.read_status(record.id) for record in records},
             channels=parts.channels.list_ids(),
             settled=list_settled(contents),
             busy=frozenset(i.attachment for i in found if i.attachment),
+            absent=list_absent(parts, records),
         )
 
     def end_spared(self, spared: Sequence[Interrupted]) -> None:

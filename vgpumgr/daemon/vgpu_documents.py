@@ -40,7 +40,7 @@ class VgpuTypeDocument(Document):
 class VgpuTypesDocument(Document):
     """``vgpumgr mdev types -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, in_json="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     types: list[VgpuTypeDocument]
 
 
@@ -80,7 +80,7 @@ class VgpuDocument(Document):
 class VgpuListDocument(Document):
     """``vgpumgr mdev list -o json``."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, in_json="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     vgpus: list[VgpuDocument]
 
 
@@ -98,7 +98,7 @@ class VgpuPlanDocument(Document):
 class VgpuChangeDocument(Document):
     """What ``mdev create``, ``delete``, ``define``, ``start``, ``stop`` and ``adopt`` answer."""
 
-    schema_: Literal["vgpumgr/v1"] = Field(default=SCHEMA, in_json="schema")
+    schema: Literal["vgpumgr/v1"] = SCHEMA
     dry_run: bool
     plan: VgpuPlanDocument
     vgpu: VgpuDocument | None = Field(description="as it is afterwards; null: gone, or a dry run")

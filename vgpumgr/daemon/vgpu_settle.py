@@ -24,10 +24,10 @@ from vgpumgr.plan.world import wait_until
 _ORPHAN_WAIT_S = 5.0
 
 
-def make_world(parts: Parts) -> VgpuOperation:
+def make_world(parts: Parts, gpus: Sequence[Gpu]) -> VgpuOperation:
     """The world of one operation on vGPUs."""
     return VgpuOperation(
-        parts.nvml, parts.clock, read_gpus(parts), vgpus=parts.vgpus, vgpu_store=parts.vgpu_store
+        parts.nvml, parts.clock, gpus, vgpus=parts.vgpus, vgpu_store=parts.vgpu_store
     )
 
 
@@ -71,7 +71,7 @@ def _settle_one(
     if late:
         return f"{what} waits for {'; '.join(late)}", False
     try:
-        world = make_world(parts)
+        world = make_world(parts, read_gpus(parts))
         forward = begin["operation"] in FORWARD
         (_finish if forward else _undo)(world, events)
     except VgpumgrError as error:

@@ -6,6 +6,7 @@ import secrets
 import uuid as uuids
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import StepDocument
 from vgpumgr.daemon.parts import Parts
@@ -52,10 +53,11 @@ from vgpumgr.plan.vgpu_plan import (
     plan_create,
     plan_define,
     plan_delete,
+    plan_mode_steps,
     plan_start,
     plan_stop,
 )
-from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState, find_record
 from vgpumgr.plan.vgpu_steps import list_holders
 from vgpumgr.plan.vgpu_world import VgpuOperation
 
@@ -92,6 +94,7 @@ class VgpuService:
         uuid: str | None = None,
         attributes: Sequence[str] = (),
         placement: int | None = None,
+        mixed_sizes: bool = False,
         define: bool = False,
         auto: bool = False,
         spread: bool = False,
@@ -104,8 +107,9 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             name = _choose_uuid(picture, uuid)
             choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
-            spec = make_spec(choice, name, parsed, placement)
-            return plan_create(spec, choice, definition)
+            spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed_sizes)
+            mode = self._plan_mode(spec, picture)
+            return plan_create(spec, choice, definition, mode=mode)
 
         return self._change(plan, dry_run)
 
@@ -174,7 +178,7 @@ class VgpuService:
                     hint="vgpumgr mdev list",
                 )
             spec, instance = self.resolve(record, picture)
-            return plan_start(record, spec, instance)
+            return plan_start(record, spec, instance, self._plan_mode(spec, picture))
 
         return self._change(plan, dry_run)
 
@@ -204,8 +208,16 @@ class VgpuService:
             )
         observed = self._observe(picture, without=record.spec.uuid)
         choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
-        spec = make_spec(choice, record.spec.uuid, record.spec.attributes, record.spec.placement_id)
+        old = record.spec
+        spec = make_spec(
+            choice, old.uuid, old.attributes, old.placement_id, mixed_sizes=old.mixed_sizes
+        )
         return spec, choice.instance
+
+    def _plan_mode(self, spec: VgpuSpec, picture: VgpuPicture) -> Steps:
+        parent = picture.host.find_parent(spec.parent)
+        board = picture.host.find_board(parent.board) if parent else None
+        return plan_mode_steps(spec, board, len(picture.host.list_on(board.name))) if board else ()
 
     def restart(self, uuid: str) -> None:
         """Creates one of ours again; what is there already as it should be is completed. The caller
@@ -218,7 +230,7 @@ class VgpuService:
             if device is not None:
                 return plan_start(record, record.spec, None)
             spec, instance = self.resolve(record, picture)
-            return plan_start(record, spec, instance)
+            return plan_start(record, spec, instance, self._plan_mode(spec, picture))
 
         self.run_locked(plan)
 
@@ -228,9 +240,10 @@ class VgpuService:
         plan = planner(picture)
         if plan.steps:
             with closing(self._parts.open_journal()) as journal:
-                executor = Executor(
-                    make_world(self._parts), journal, list_late=self._parts.list_late
-                )
+                # without MIG steps nobody asks NVML anything
+                gpus = picture.gpus if any(s.kind.startswith("mig.") for s in plan.steps) else ()
+                world = make_world(self._parts, gpus)
+                executor = Executor(world, journal, list_late=self._parts.list_late)
                 executor.run(plan, secrets.token_hex(8))
         return plan, picture
 
@@ -246,9 +259,22 @@ class VgpuService:
             )
         with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
             notes = settle_vgpus(parts)
-            plan, _ = self.run_locked(planner)
-            after = self._look()
+            plan, before = self.run_locked(planner)
+            after = self._look_again(before, str(plan.result["vgpu"]))
         return _describe(plan, False, after, notes)
+
+    def _look_again(self, before: VgpuPicture, uuid: str) -> VgpuPicture:
+        """The picture with that one vGPU as it is now."""
+        parts = self._parts
+        record = find_record(parts.vgpu_store, uuid)
+        device = parts.vgpus.find_device(record.spec) if record else None
+        if record and device and device.type_id == record.spec.type_id:
+            device = replace(device, type_name=record.spec.type_name)
+        host = replace(before.host, devices=(device,) if device else ())
+        definitions = parts.vgpus.list_definitions()
+        return replace(
+            before, host=host, records=(record,) if record else (), definitions=definitions
+        )
 
     def _look(self) -> VgpuPicture:
         parts = self._parts

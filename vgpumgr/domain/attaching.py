@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vgpumgr.domain.devices import Channel, Controller, MdevHostdev, PciHostdev, Shmem
+from vgpumgr.domain.devices import Channel, Controller, Shmem
 from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.hostdev import MdevHostdev, PciHostdev
 from vgpumgr.domain.hypervisor import Hypervisor, Scope, Vm
 from vgpumgr.errors import (
     DeviceBusyError,

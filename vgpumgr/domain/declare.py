@@ -72,8 +72,21 @@ def hexadecimal(digits: int) -> Codec[int]:
 
 
 _PATH = re.compile(
-    r"^(?P<elements>[a-z]+(/[a-z]+)*)?/?(@(?P<attribute>[a-zA-Z]+)|(?P<text>text\(\)))?$"
+    r"^(?P<elements>[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)*)?/?(@(?P<attribute>[a-zA-Z]+)|(?P<text>text\(\)))?$"
 )
+
+
+@cache
+def _split_path(path: str) -> tuple[tuple[str, ...], str | None, bool]:
+    """Elements, attribute, and whether it is the text. There are as many paths as declarations."""
+    match = _PATH.match(path)
+    assert match is not None, path
+    elements = match["elements"]
+    return (
+        tuple(elements.split("/")) if elements else (),
+        match["attribute"],
+        match["text"] is not None,
+    )
 
 
 @dataclass(frozen=True)
@@ -85,15 +98,8 @@ class At:
     path: str
     codec: Codec[Any] = TEXT
 
-    def _parts(self) -> tuple[list[str], str | None, bool]:
-        match = _PATH.match(self.path)
-        assert match is not None, self.path
-        elements = match["elements"]
-        return (
-            elements.split("/") if elements else [],
-            match["attribute"],
-            match["text"] is not None,
-        )
+    def _parts(self) -> tuple[tuple[str, ...], str | None, bool]:
+        return _split_path(self.path)
 
     @property
     def is_presence(self) -> bool:

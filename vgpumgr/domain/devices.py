@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from vgpumgr.domain.declare import NUMBER, ON_OFF, YES_NO, At, Element, Inside, hexadecimal
+from vgpumgr.domain.declare import NUMBER, ON_OFF, At, Element, Inside, hexadecimal
 
 #: libvirt keeps aliases that begin so as the user chose them; the rest of the name is ours.
 ALIAS_PREFIX = "ua-vgpumgr-"
@@ -28,17 +28,8 @@ class GuestPciAddress(Element):
     bus: Annotated[int, At("@bus", hexadecimal(2))] = 0
     slot: Annotated[int, At("@slot", hexadecimal(2))] = 0
     function: Annotated[int, At("@function", hexadecimal(1))] = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostPciAddress(Element):
-    """Where a host device stands on the host."""
-
-    tag: ClassVar[str] = "address"
-    domain: Annotated[int, At("@domain", hexadecimal(4))] = 0
-    bus: Annotated[int, At("@bus", hexadecimal(2))] = 0
-    slot: Annotated[int, At("@slot", hexadecimal(2))] = 0
-    function: Annotated[int, At("@function", hexadecimal(1))] = 0
+    #: of function 0: whether the slot has more functions
+    multifunction: Annotated[bool | None, At("@multifunction", ON_OFF)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,32 +74,9 @@ class Controller(Element):
     model: Annotated[str | None, At("@model")] = None
     ports: Annotated[int | None, At("@ports", NUMBER)] = None
     hotplug: Annotated[bool | None, At("target/@hotplug", ON_OFF)] = None
-    alias: Annotated[str | None, At("alias/@name")] = None
-    address: Annotated[GuestPciAddress | None, Inside("address", having=(("type", "pci"),))] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PciHostdev(Element):
-    """A PCI function of the host, given to the guest (passthrough, virtual functions)."""
-
-    tag: ClassVar[str] = "hostdev"
-    fixed: ClassVar[tuple[tuple[str, str], ...]] = (("mode", "subsystem"), ("type", "pci"))
-    managed: Annotated[bool | None, At("@managed", YES_NO)] = None
-    source: Annotated[HostPciAddress | None, Inside("source/address")] = None
-    rom_bar: Annotated[bool | None, At("rom/@bar", ON_OFF)] = None
-    alias: Annotated[str | None, At("alias/@name")] = None
-    address: Annotated[GuestPciAddress | None, Inside("address", having=(("type", "pci"),))] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MdevHostdev(Element):
-    """A mediated device, given to the guest."""
-
-    tag: ClassVar[str] = "hostdev"
-    fixed: ClassVar[tuple[tuple[str, str], ...]] = (("mode", "subsystem"), ("type", "mdev"))
-    model: Annotated[str, At("@model")] = "vfio-pci"
-    display: Annotated[bool | None, At("@display", ON_OFF)] = None
-    uuid: Annotated[str | None, At("source/address/@uuid")] = None
+    #: of a root bus: the window for 64-bit BARs that QEMU reports to the firmware
+    hole64: Annotated[int | None, At("pcihole64/text()", NUMBER)] = None
+    hole64_unit: Annotated[str | None, At("pcihole64/@unit")] = None
     alias: Annotated[str | None, At("alias/@name")] = None
     address: Annotated[GuestPciAddress | None, Inside("address", having=(("type", "pci"),))] = None
 

@@ -11,10 +11,9 @@ from vgpumgr.domain.devices import (
     Channel,
     Controller,
     GuestPciAddress,
-    MdevHostdev,
-    PciHostdev,
     Shmem,
 )
+from vgpumgr.domain.hostdev import MdevHostdev, PciHostdev
 
 
 @dataclass(frozen=True, kw_only=True)

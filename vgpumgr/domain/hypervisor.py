@@ -91,3 +91,6 @@ class Hypervisor(Protocol):
 
     def read_qemu_owner(self) -> tuple[int, int] | None:
         """uid and gid that QEMU runs as; None where libvirt does not change them."""
+
+    def read_version(self) -> tuple[int, int, int]:
+        """libvirt's version, of its daemon."""

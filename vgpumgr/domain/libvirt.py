@@ -129,6 +129,13 @@ class LibvirtHypervisor:
                 return int(match[1]), int(match[2])
         return None
 
+    def read_version(self) -> tuple[int, int, int]:
+        """libvirt's version, of its daemon: major * 1,000,000 + minor * 1,000 + release."""
+        number = int(
+            self._call("read libvirt's version", lambda: self._connected().getLibVersion())
+        )
+        return number // 1_000_000, number // 1_000 % 1_000, number % 1_000
+
     def _flag(self, scope: Scope) -> int:
         lib = self._lib
         return int(

@@ -1,5 +1,8 @@
 """PCI slots of a domain: whether a device still fits, and why not.
 
+Host devices are PCI Express endpoints on q35: libvirt puts each on a root port of its own. A
+definition gets the ports it needs; a running machine takes a device only where a port is free.
+
 libvirt places conventional devices (ivshmem is one) on ``pci-root`` and ``pci-bridge`` buses, slots
 1 to 31 (slot 0 of a bus cannot take a device there), and on ``pcie-to-pci-bridge`` under PCI
 Express. To a definition it adds the bridges it needs; a running domain gets none, so what is there
@@ -10,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vgpumgr.domain.devices import Controller
+from vgpumgr.domain.devices import Controller, GuestPciAddress
 from vgpumgr.domain.domain import Domain
 
 _CONVENTIONAL = ("pci-root", "pci-bridge", "pcie-to-pci-bridge")
@@ -97,3 +100,76 @@ def check_config(domain: Domain, count: int = 1) -> SlotCheck:
         "its PCI Express root bus is full and no root port is free",
         "remove a device from the VM",
     )
+
+
+_DOWNSTREAM = "pcie-switch-downstream-port"
+#: of i440fx's root bus: the chip set, and what libvirt keeps for a display
+_PIIX3_SLOTS = {1, 2}
+
+
+def _express_ports(domain: Domain) -> list[Controller]:
+    return [
+        c
+        for c in domain.controllers
+        if c.type == "pci" and c.model in (_ROOT_PORT, _DOWNSTREAM) and c.hotplug is not False
+    ]
+
+
+def free_express_ports(domain: Domain) -> tuple[int, ...]:
+    """Buses of the ports that take a hot-plugged PCI Express device and have none."""
+    used = _used_slots(domain)
+    buses = (port.index or 0 for port in _express_ports(domain))
+    return tuple(sorted(bus for bus in buses if not used.get(bus)))
+
+
+def check_hostdevs_live(domain: Domain, count: int) -> SlotCheck:
+    """Whether the running domain takes that many host devices now, each in a slot of its own:
+    libvirt plugs function 0 of a slot only.
+    """
+    if not domain.is_q35:
+        free = free_conventional_slots(domain)
+        if free >= count:
+            return SlotCheck(True)
+        why = f"the running machine has {free} free PCI slots, {count} are needed"
+        return SlotCheck(False, why, "remove a device")
+    free = len(free_express_ports(domain))
+    if free >= count:
+        return SlotCheck(True)
+    return SlotCheck(
+        False,
+        f"the running q35 machine has {free} free pcie-root-ports that take a plugged device,"
+        f" {count} are needed, and libvirt plugs none",
+        "restart the VM: its next start has them",
+    )
+
+
+def check_hostdevs_config(domain: Domain, count: int) -> SlotCheck:
+    """Whether the definition takes that many host devices, with the root ports that libvirt adds."""
+    if not domain.is_q35:
+        return check_config(domain)
+    used = _used_slots(domain)
+    # libvirt puts eight root ports into a slot of the root bus
+    room = len(free_express_ports(domain)) + 8 * len(set(_ROOT_SLOTS) - used.get(0, set()))
+    if room >= count:
+        return SlotCheck(True)
+    why = "its PCI Express root bus is full and no root port is free"
+    return SlotCheck(False, why, "remove a device from the VM")
+
+
+def choose_shared_slot(domain: Domain) -> GuestPciAddress | None:
+    """A slot of the definition for the functions of one card; None where none is free. On q35 it
+    is a free root port or the next one, which libvirt adds when a device asks for it.
+    """
+    if not domain.is_q35:
+        used = _used_slots(domain)
+        for bus in conventional_buses(domain):
+            own = _PIIX3_SLOTS if bus.model == "pci-root" else set()
+            slots = sorted(set(_SLOTS_PER_BUS) - own - used.get(bus.index or 0, set()))
+            if slots:
+                return GuestPciAddress(bus=bus.index or 0, slot=slots[0])
+        return None
+    if not check_hostdevs_config(domain, 1).fits:
+        return None
+    free = free_express_ports(domain)
+    taken = [c.index or 0 for c in domain.controllers if c.type == "pci"]
+    return GuestPciAddress(bus=free[0] if free else max(taken, default=0) + 1)

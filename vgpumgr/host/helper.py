@@ -110,6 +110,17 @@ class LateRecords:
         with contextlib.suppress(OSError):
             self._path(process, "run").unlink()
 
+    def list_running(self) -> list[ProcessId]:
+        """Every helper that lives, idle or in a call, whoever started it."""
+        found = []
+        for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                entry = json.loads(path.read_text())
+                process = ProcessId(int(entry["pid"]), int(entry["start_ticks"]))
+                if is_alive(process):
+                    found.append(process)
+        return found
+
     def list_orphans(self) -> list[LateHelper]:
         """Helpers that still live though whoever started them does not: they may be in a call."""
         found = []
@@ -214,10 +225,15 @@ class Helper:
         """Whether it can take another call: alive and never late."""
         return not self._late and self._process.poll() is None
 
-    def call(self, method: str, params: Mapping[str, Any], timeout_s: float) -> Any:
-        """The handler's answer. Raises HelperLateError, HelperDiedError, HelperFaultError."""
+    def call(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, what: str | None = None
+    ) -> Any:
+        """The handler's answer; ``what`` is the call in words, for messages and records. Raises
+        HelperLateError, HelperDiedError, HelperFaultError.
+        """
+        what = what or method
         if self._late:
-            raise self._late_error(method, timeout_s)
+            raise self._late_error(what, timeout_s)
         deadline_s = self._clock.monotonic_s() + timeout_s
         request = json.dumps({"method": method, "params": params}) + "\n"
         try:
@@ -226,11 +242,11 @@ class Helper:
             line = self._read_line(deadline_s)
         except TimeoutError:
             self._late = True
-            self._records.record(self._identity, method, str(params.get("gpu", "")))
-            raise self._late_error(method, timeout_s) from None
+            self._records.record(self._identity, what, str(params.get("gpu", "")))
+            raise self._late_error(what, timeout_s) from None
         except OSError as error:
-            raise self._died_error(method) from error
-        return self._unpack(method, line)
+            raise self._died_error(what) from error
+        return self._unpack(what, line)
 
     def close(self) -> None:
         """Hangs up; a helper that is not late ends by itself at once."""

@@ -38,6 +38,14 @@ def read_name(pid: int, proc: Path = _PROC) -> str | None:
         return None
 
 
+def read_words(pid: int, proc: Path = _PROC) -> list[str]:
+    """The words of its command line, none if it is gone or a thread of the kernel."""
+    try:
+        return (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
 def read_identity(pid: int, proc: Path = _PROC) -> ProcessId | None:
     """The process with its start time (field 22 of /proc/PID/stat), None if it is gone."""
     fields = _read_stat(pid, proc)

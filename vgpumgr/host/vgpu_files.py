@@ -48,15 +48,25 @@ class VgpuFiles:
 
     def read_host(self) -> dict[str, Any]:
         """Parents, grouped by the GPU that they are functions of, and devices."""
-        devices = [*self._list_mdevs(), *self._list_functions()]
-        return {"parents": list(self._list_parents(devices)), "devices": devices}
+        vendor = dict(self._read_functions())
+        mdevs = list(self._list_mdevs())
+        taken = {row["parent"] for row in mdevs} | {
+            n for n, type_ in vendor.items() if type_ != "0"
+        }
+        functions = (self.find_function(name) for name, type_ in vendor.items() if type_ != "0")
+        names = [(name, "mdev") for name in _list(self._root / _MDEV_PARENTS)]
+        names += [(name, "vendor-vfio") for name in vendor]
+        return {
+            "parents": list(self._list_parents(names, taken)),
+            "devices": [*mdevs, *(row for row in functions if row is not None)],
+        }
 
     def read_parent(self, name: str, framework: str) -> dict[str, Any] | None:
         """One parent with what it offers now; None if it is gone."""
         directory = self._parent_dir(name, framework)
         if not (directory / (_TYPES if framework == "mdev" else _VENDOR)).is_dir():
             return None
-        return self._describe_parent(name, framework, directory, with_types=True)
+        return self._describe_parent(name, framework, directory)
 
     def find_mdev(self, uuid: str) -> dict[str, Any] | None:
         """One mediated device; None if the bus does not have it (any more)."""
@@ -95,50 +105,48 @@ class VgpuFiles:
     def _device_dir(self, device: str, framework: str) -> Path:
         return self._root / (_MDEV_DEVICES if framework == "mdev" else _PCI_DEVICES) / device
 
-    def _list_parents(self, devices: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        taken = {device["parent"] for device in devices}
+    def _list_parents(
+        self, names: list[tuple[str, str]], taken: set[str]
+    ) -> Iterator[dict[str, Any]]:
+        """What functions of one GPU share is read from one of them."""
+        shared: dict[tuple[str, str], dict[str, Any]] = {}
         read: set[tuple[str, str]] = set()
-        for name, framework in self._name_parents():
+        for name, framework in names:
             directory = self._parent_dir(name, framework)
             physical = _link_name(directory / "physfn")
+            group = (framework, physical or name)
             # a function in use offers nothing; a GPU of its own always counts for itself
-            wanted = physical is None or (name not in taken and (framework, physical) not in read)
-            if physical is not None and wanted:
-                read.add((framework, physical))
-            yield self._describe_parent(name, framework, directory, with_types=wanted)
+            wanted = physical is None or (name not in taken and group not in read)
+            if wanted:
+                read.add(group)
+            if group not in shared:
+                shared[group] = _read_shared(directory)
+            types = self._list_offers(framework, directory) if wanted else None
+            head = {"name": name, "framework": framework, "physical": physical}
+            yield {**head, **shared[group], "types": types}
 
-    def _name_parents(self) -> Iterator[tuple[str, str]]:
-        for name in _list(self._root / _MDEV_PARENTS):
-            yield name, "mdev"
-        for name in _list(self._root / _PCI_DEVICES):
-            if (self._root / _PCI_DEVICES / name / _VENDOR / "current_vgpu_type").exists():
-                yield name, "vendor-vfio"
+    def _list_offers(self, framework: str, directory: Path) -> list[dict[str, Any]]:
+        return _list_types(directory) if framework == "mdev" else _list_creatable(directory)
 
-    def _describe_parent(
-        self, name: str, framework: str, directory: Path, *, with_types: bool
-    ) -> dict[str, Any]:
-        types = None
-        if with_types:
-            types = _list_types(directory) if framework == "mdev" else _list_creatable(directory)
+    def _describe_parent(self, name: str, framework: str, directory: Path) -> dict[str, Any]:
         return {
             "name": name,
             "framework": framework,
             "physical": _link_name(directory / "physfn"),
-            "vendor": _read(directory / "vendor"),
-            "numa_node": _read(directory / "numa_node"),
-            "driver": _link_name(directory / "driver"),
-            "types": types,
+            **_read_shared(directory),
+            "types": self._list_offers(framework, directory),
         }
+
+    def _read_functions(self) -> Iterator[tuple[str, str]]:
+        """Functions that take a vGPU type, with the type that they have."""
+        for name in _list(self._root / _PCI_DEVICES):
+            type_ = _read(self._root / _PCI_DEVICES / name / _VENDOR / "current_vgpu_type")
+            if type_ is not None:
+                yield name, type_ or "0"
 
     def _list_mdevs(self) -> Iterator[dict[str, Any]]:
         for uuid in _list(self._root / _MDEV_DEVICES):
             found = self._describe_mdev(self._root / _MDEV_DEVICES / uuid)
-            if found is not None:
-                yield found
-
-    def _list_functions(self) -> Iterator[dict[str, Any]]:
-        for name in _list(self._root / _PCI_DEVICES):
-            found = self._describe_function(self._root / _PCI_DEVICES / name)
             if found is not None:
                 yield found
 
@@ -179,6 +187,15 @@ class VgpuFiles:
                 os.close(descriptor)
         except OSError as error:
             raise _fault(error, path) from error
+
+
+def _read_shared(directory: Path) -> dict[str, Any]:
+    """The same for all functions of a GPU."""
+    return {
+        "vendor": _read(directory / "vendor"),
+        "numa_node": _read(directory / "numa_node"),
+        "driver": _link_name(directory / "driver"),
+    }
 
 
 def _list_types(directory: Path) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ from vgpumgr.nvml.protocol import Nvml
 READ_TIMEOUT_S = 15.0
 CHANGE_TIMEOUT_S = 15.0
 #: a device may appear, or go, a moment after the write
-SETTLE_S = 5.0
+SETTLE_S = 3.0
 _POLL_S = 0.05
 _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
 _FULL = frozenset({errno.ENOSPC, errno.EIO, errno.ENOMEM, errno.EUSERS, errno.EINVAL})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, VgpumgrError
-from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.gpu import Gpu, PciGpu
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
 
@@ -26,6 +26,15 @@ def select_gpu(gpus: Sequence[Gpu], selector: str) -> Gpu:
     if len(found) == 1:
         return found[0]
     raise _explain(gpus, selector, found)
+
+
+def find_other(others: Sequence[PciGpu], selector: str) -> PciGpu | None:
+    """The GPU without NVML at the full or short bus address ``selector``: it has no other name."""
+    try:
+        address = PciAddress.parse(selector)
+    except ValueError:
+        return None
+    return next((gpu for gpu in others if gpu.address == address), None)
 
 
 def _is_exact(gpu: Gpu, text: str) -> bool:

@@ -87,6 +87,32 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class PciGpu:
+    """A GPU that NVML does not speak about: another vendor's, or one that the NVIDIA driver does not
+    have (bound to vfio-pci, say). All of it is from ``/sys``; None means: the host does not say.
+    """
+
+    address: PciAddress
+    vendor_id: int
+    device_id: int
+    class_code: int
+    model: str
+    driver: str | None = None
+    numa_node: int | None = None
+    iommu_group: IommuGroup | None = None
+    #: sizes of the memory BARs; the largest usually shows all of the GPU's memory
+    bar_bytes: tuple[int, ...] = ()
+    #: virtual functions that it can have, and has; None without SR-IOV
+    vfs_total: int | None = None
+    vfs_enabled: int | None = None
+    #: the firmware draws on it
+    is_boot_display: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.model} ({self.address})"
+
+
+@dataclass(frozen=True, slots=True)
 class LostGpu:
     """A GPU that NVML counts but cannot speak about; code and text are NVML's."""
 
@@ -97,8 +123,8 @@ class LostGpu:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All GPUs of a machine at one moment, ordered by NVML index, with the versions that NVML
-    states.
+    """All GPUs of a machine at one moment: those of NVML by their index, with the versions that NVML
+    states (empty without NVML), and those that only ``/sys`` knows, by address.
     """
 
     driver_version: str
@@ -106,3 +132,4 @@ class Inventory:
     cuda_version: tuple[int, int] | None
     gpus: tuple[Gpu, ...]
     lost: tuple[LostGpu, ...] = ()
+    others: tuple[PciGpu, ...] = ()

@@ -30,6 +30,18 @@ class PassthroughRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class VfRequest:
+    """A virtual function of a GPU as its driver makes it. ``count``: how many the GPU is to be cut
+    into where it is not yet; None: whatever it is cut into, or one.
+    """
+
+    count: int | None = None
+
+    def __str__(self) -> str:
+        return "vf" if self.count is None else f"vf:{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
 class ShareRequest:
     """A quota on a GPU: memory, and the share of compute time (1 = all)."""
 
@@ -52,20 +64,22 @@ class VgpuRequest:
         return self.type_name
 
 
-ProfileRequest = MigRequest | PassthroughRequest | ShareRequest | VgpuRequest
+ProfileRequest = MigRequest | PassthroughRequest | ShareRequest | VfRequest | VgpuRequest
 
 
 def parse_profile_request(text: str) -> ProfileRequest:
-    """Reads ``--profile``. What is neither a MIG name, ``passthrough`` nor ``share:`` may be a vGPU
-    type.
+    """Reads ``--profile``. What is neither a MIG name, ``passthrough``, ``vf`` nor ``share:`` may be
+    a vGPU type.
 
-    Raises ValueError for an empty name and for a malformed share.
+    Raises ValueError for an empty name, a malformed share and a malformed number of functions.
     """
     text = text.strip()
     if not text:
         raise ValueError("the profile is empty")
     if text.lower() == "passthrough":
         return PassthroughRequest()
+    if text.lower() == "vf" or text.lower().startswith("vf:"):
+        return _parse_vf(text)
     if text.lower().startswith("share:"):
         return _parse_share(text)
     try:
@@ -74,6 +88,15 @@ def parse_profile_request(text: str) -> ProfileRequest:
         if re.match(r"(?:MIG\s+)?(?:\d+c\.)?\d+g\.", text, re.IGNORECASE):
             raise
         return VgpuRequest(text)
+
+
+def _parse_vf(text: str) -> VfRequest:
+    count = text[3:]
+    if not count and text.lower() == "vf":
+        return VfRequest()
+    if not (count.isascii() and count.isdigit() and 1 <= int(count[:6]) <= 65535):
+        raise ValueError(f"not a number of virtual functions: {text!r}; write it like vf:4")
+    return VfRequest(int(count))
 
 
 def _parse_share(text: str) -> ShareRequest:

@@ -72,6 +72,10 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", f"{API}/vms", "list_vms", _READ, _VIEWER, "Every VM.", cached=True),
     Route("GET", f"{API}/vms/{{selector}}", "show_vm", _READ, _VIEWER, "One VM.", "vm"),
+    Route(
+        "GET", f"{API}/vms/{{selector}}/xml", "show_vm_xml", _READ, _VIEWER,
+        "One VM's definition, as it is or as it would be after an attach.",
+    ),
     Route("GET", f"{API}/channels", "list_channels", _READ, _VIEWER, "Channels.", cached=True),
     Route("GET", f"{API}/channels/{{selector}}", "show_channel", _READ, _VIEWER, "One channel."),
     Route(
@@ -98,6 +102,22 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{API}/mig/checkpoint", "checkpoint_mig", _READ, _VIEWER, "As a checkpoint."),
     Route("POST", f"{API}/mig/restore", "restore_mig", _LONG, _ADMIN, "Undo to one.", "layout"),
     Route("POST", f"{API}/mig/mode", "set_mig_mode", _LONG, _ADMIN, "MIG mode.", "layout"),
+    Route(
+        "GET", f"{API}/passthrough/functions", "list_passthrough", _READ, _VIEWER,
+        "GPUs as PCI functions, and whether they can go to a VM.",
+    ),
+    Route("GET", f"{API}/passthrough/groups", "list_pci_groups", _READ, _VIEWER, "IOMMU groups."),
+    Route(
+        "POST", f"{API}/passthrough/bind", "bind_pci", _LONG, _ADMIN, "Take one from the host.",
+        cancellable=True,
+    ),
+    Route(
+        "POST", f"{API}/passthrough/unbind", "unbind_pci", _LONG, _ADMIN, "Give one back.",
+        cancellable=True,
+    ),
+    Route("GET", f"{API}/vfs", "list_vfs", _READ, _VIEWER, "Virtual functions, and their users."),
+    Route("POST", f"{API}/vfs/enable", "enable_vfs", _LONG, _ADMIN, "Make virtual functions."),
+    Route("POST", f"{API}/vfs/disable", "disable_vfs", _LONG, _ADMIN, "Remove those of one."),
     Route("GET", f"{API}/vgpus/types", "list_vgpu_types", _READ, _VIEWER, "Types and their room."),
     Route("GET", f"{API}/vgpus", "list_vgpus", _READ, _VIEWER, "Every vGPU.", cached=True),
     Route("POST", f"{API}/vgpus", "create_vgpu", _LONG, _ADMIN, "A new vGPU."),

@@ -134,6 +134,8 @@ class VgpuSpec:
     type_name: str
     attributes: Attributes = ()
     placement_id: int | None = None
+    #: its GPU is to hold vGPUs of several sizes
+    mixed_sizes: bool = False
 
     def __post_init__(self) -> None:
         if not is_uuid(self.uuid):
@@ -156,6 +158,7 @@ class VgpuSpec:
             "type_name": self.type_name,
             "attributes": [list(pair) for pair in self.attributes],
             "placement": self.placement_id,
+            "mixed_sizes": self.mixed_sizes,
         }
 
 
@@ -172,6 +175,7 @@ def read_spec(data: Mapping[str, object]) -> VgpuSpec:
         type_name=str(data["type_name"]),
         attributes=tuple((str(name), str(value)) for name, value in attributes),
         placement_id=placement,
+        mixed_sizes=bool(data.get("mixed_sizes", False)),
     )
 
 

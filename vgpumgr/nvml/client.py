@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from vgpumgr.errors import HelperLateError, NvmlError, VgpumgrError
+from vgpumgr.errors import HelperDiedError, HelperLateError, NvmlError, VgpumgrError
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
 from vgpumgr.host.machine import Machine
@@ -162,7 +162,12 @@ class NvmlClient:
 
     def _read(self, kind: type[T], what: str, method: str, **params: Any) -> T:
         try:
-            return decode(kind, self._call(method, params, self._read_timeout_s))
+            try:
+                answer = self._call(method, params, self._read_timeout_s)
+            except HelperDiedError:
+                # ended by whoever takes a GPU from the driver; a read may be made again
+                answer = self._call(method, params, self._read_timeout_s)
+            return decode(kind, answer)
         except HelperFaultError as fault:
             raise faults.make_error(f"cannot {what}", fault.data) from None
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pynvml
 
+from vgpumgr.host.helper import HelperFaultError
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import GpuVgpus, NvmlVgpuType
@@ -20,13 +21,16 @@ _NONE = 0xFFFFFFFF
 
 def list_vgpus() -> tuple[GpuVgpus, ...]:
     """Each GPU that is a vGPU host; NVML is initialised."""
-    found = []
-    for index in range(call("nvmlDeviceGetCount")):
-        handle = try_call("nvmlDeviceGetHandleByIndex", index)
-        gpu = None if handle is None else _read_gpu(handle)
-        if gpu is not None:
-            found.append(gpu)
-    return tuple(found)
+    found = (_try_gpu(index) for index in range(call("nvmlDeviceGetCount")))
+    return tuple(gpu for gpu in found if gpu is not None)
+
+
+def _try_gpu(index: int) -> GpuVgpus | None:
+    """One that is lost hides no other; that it is lost is told by the inventory."""
+    try:
+        return _read_gpu(call("nvmlDeviceGetHandleByIndex", index))
+    except HelperFaultError:
+        return None
 
 
 def set_mixed_sizes(handle: Any, enabled: bool) -> None:

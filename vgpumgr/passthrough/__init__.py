@@ -1,1 +1,1 @@
-"""IOMMU groups, driver binding and SR-IOV. Nothing is built here yet."""
+"""IOMMU groups, driver binding, whole-function passthrough and SR-IOV."""

@@ -68,6 +68,8 @@ class AttachRequest:
     spread: bool = False
     #: besides what the VM has; without it a VM that has one is refused
     add: bool = False
+    #: of a mediated device: see ``domain.hostdev.Display``
+    display: str = "off"
     #: so many, all or none
     count: int = 1
     #: prefer a GPU on the VM's NUMA nodes, take none but these (strict), or do not care (off)
@@ -332,6 +334,7 @@ def build_attach(
             "gpu": str(choice.gpu.uuid),
             "gpu_index": choice.gpu.index,
             "placement": {"start": choice.placement.start, "size": choice.placement.size},
+            "devices": [],
             "live": wants_live,
             "config": _wants_config(request, vm),
             "not_live_because": [] if wants_live else list(live.reasons),

@@ -11,10 +11,12 @@ from vgpumgr.errors import NotAttachedError, SeveralAttachmentsError
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.channel_steps import StopChannel
 from vgpumgr.plan.domain_steps import DetachDevices, RemoveNote
+from vgpumgr.plan.hostdev_detach import plan_return, plan_unplug
 from vgpumgr.plan.mig_steps import DestroyComputeInstance, DestroyGpuInstance, DisableMigMode
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.plan.record_steps import ForgetAttachment, HandOverMigMode, MarkAttachment
 from vgpumgr.plan.step import OnFailure, Plan, Step
+from vgpumgr.plan.vgpu_record import VgpuInstance
 from vgpumgr.plan.world import World
 
 RELEASE_TIMEOUT_S = 20.0
@@ -28,6 +30,8 @@ class DetachObserved:
     vm: Vm | None
     gpus: Sequence[Gpu]
     records: Sequence[AttachmentRecord]
+    #: GPU instances that other vGPUs live in
+    instances: Sequence[VgpuInstance] = ()
 
 
 def find_attachments(
@@ -85,6 +89,7 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
     ]
     if record.channel is not None:
         steps.append(StopChannel(record.id))
+    steps += plan_return(record, observed.records, observed.gpus, observed.instances)
     gpu = next((g for g in observed.gpus if g.uuid == record.gpu), None)
     if record.mig_part is None:
         pass
@@ -150,13 +155,14 @@ def _domain_steps(observed: DetachObserved, timeout_s: float) -> list[Step[World
     record, vm = observed.record, observed.vm
     if vm is None:
         return []
-    aliases = tuple(device.alias for device in record.host_devices)
-    if record.channel is not None:
-        aliases = (ring_alias(record.id), control_alias(record.id), *aliases)
     steps: list[Step[World]] = []
-    for scope in (Scope.LIVE, Scope.CONFIG):
-        if vm.definition(scope) is not None:
-            steps.append(DetachDevices(vm.name, vm.uuid, aliases, scope, timeout_s))
+    if record.host_devices:
+        steps += plan_unplug(record, vm, timeout_s)
+    if record.channel is not None:
+        aliases = (ring_alias(record.id), control_alias(record.id))
+        for scope in (Scope.LIVE, Scope.CONFIG):
+            if vm.definition(scope) is not None:
+                steps.append(DetachDevices(vm.name, vm.uuid, aliases, scope, timeout_s))
     if vm.find_note(record.id) is not None:
         steps.append(RemoveNote(vm.name, vm.uuid, record.id))
     return steps

@@ -30,6 +30,10 @@ class DriftKind(StrEnum):
     STRAY_NOTE = "stray-note"
     STRAY_CHANNEL = "stray-channel"
     HALF_DONE = "half-done"
+    FUNCTION_GONE = "function-gone"
+    DRIVER_CHANGED = "driver-changed"
+    VFS_CHANGED = "vfs-changed"
+    NOT_RESTORED = "not-restored"
 
 
 #: what ``recover`` makes good without being asked for more
@@ -69,6 +73,8 @@ class Observed:
     settled: Mapping[str, bool] = field(default_factory=dict)
     #: attachments that an unfinished operation accounts for
     busy: frozenset[str] = frozenset()
+    #: attachments whose device is not on the host, and what is missing
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def find_vm(self, uuid: str) -> Vm | None:
         """The VM of that UUID."""
@@ -104,8 +110,10 @@ def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Dr
         yield _of(record, DriftKind.VM_GONE, "the VM is no longer defined", hint)
         return
     gpu, status = observed.find_gpu(record), observed.statuses.get(record.id)
-    if gpu is None and record.host_devices:
-        pass  # no vendor library sees a GPU that a VM has; its devices tell
+    if record.host_devices:
+        # no vendor library sees a GPU that a VM has; its devices tell
+        if what := observed.absent.get(record.id):
+            yield _of(record, DriftKind.SLICE_GONE, what, "vgpumgr restore")
     elif gpu is None:
         yield _of(record, DriftKind.GPU_GONE, f"its GPU {record.gpu} is gone")
     elif record.mig_part is not None and not has_slice(record, gpu):

@@ -23,6 +23,24 @@ from vgpumgr.plan.world import World
 
 #: a guest is waited for only shortly: what it keeps is an empty shell
 ROLLBACK_TIMEOUT_S = 5.0
+#: steps that a helper process does, which may outlive the command
+_BY_HELPERS = (
+    "mig.gi.create",
+    "mig.ci.create",
+    "passthrough.bind",
+    "vf.enable",
+    "vf.prepare",
+    "mdev.create",
+)
+#: how a detach takes back what an attach may have done: undone only if it was begun
+_UNDONE_BY = {
+    "mig.mode.disable": ("mig.mode.enable",),
+    "attachment.handover": ("mig.mode.enable",),
+    "passthrough.unbind": ("passthrough.bind", "vf.prepare"),
+    "vf.disable": ("vf.enable",),
+    "attachment.vfs.handover": ("vf.enable",),
+    "mdev.delete": ("mdev.create",),
+}
 
 
 class Way(StrEnum):
@@ -159,7 +177,7 @@ def _exists_after(operation: str, end: Mapping[str, Any], attachment: str | None
 
 def choose_way(found: Interrupted, record: AttachmentRecord | None, late: Sequence[str]) -> Way:
     """What becomes of it; ``late`` are helper processes that still run."""
-    if late and (found.late or found.may_have("mig.gi.create") or found.may_have("mig.ci.create")):
+    if late and (found.late or any(map(found.may_have, _BY_HELPERS))):
         return Way.WAIT
     if found.operation == "attach":
         if record is None:
@@ -236,6 +254,4 @@ def _is_its_own(kind: str, found: Interrupted, stranger: bool) -> bool:
         return False  # it stays "attaching" until it is gone, whoever interrupts this
     if kind in ("mig.ci.destroy", "mig.gi.destroy"):
         return not stranger and found.may_have("mig.gi.create")
-    if kind in ("mig.mode.disable", "attachment.handover"):
-        return found.may_have("mig.mode.enable")
-    return True
+    return kind not in _UNDONE_BY or any(map(found.may_have, _UNDONE_BY[kind]))

@@ -16,6 +16,8 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Attachment, Backend, MigInstanceRef, Slice, SliceKind, SliceOwner
+from vgpumgr.model.vgpu import VgpuSpec
+from vgpumgr.plan.vgpu_record import VgpuInstance
 
 
 class AttachmentState(StrEnum):
@@ -95,22 +97,31 @@ class HostDevice:
     """A device of the host that the domain has as a ``hostdev``, and how to give it back."""
 
     kind: HostDeviceKind
-    #: the PCI function; for a mediated device its parent
-    address: PciAddress
     #: in the domain
     alias: str
+    #: the PCI function; None for a mediated device, which has none of its own
+    address: PciAddress | None = None
     #: the driver to bind again afterwards; None: none, or the function goes away by itself
     previous_driver: str | None = None
-    #: ``driver_override`` as it was
-    previous_override: str | None = None
-    #: of a mediated device
-    uuid: str | None = None
-    #: vGPU type: ``nvidia-588``, or the number in a virtual function's ``current_vgpu_type``
-    type: str | None = None
-    #: the physical function that a virtual function belongs to
+    #: the physical function that a virtual function belongs to, and its number there
     parent: PciAddress | None = None
-    #: whether attach made it (a mediated device, virtual functions), so that detach removes it
+    index: int | None = None
+    #: how many virtual functions attach made on ``parent``; 0: they were there
+    made_vfs: int = 0
+    #: the vGPU that it is: a mediated device, or a virtual function with a vGPU type
+    vgpu: VgpuSpec | None = None
+    #: the GPU instance that attach made for the vGPU, and that goes with it
+    instance: VgpuInstance | None = None
+    #: as the domain has it: its expansion ROM is shown, it draws (see ``domain.hostdev.Display``)
+    rom: bool = False
+    display: str = "off"
+    #: whether attach took it from the host or made it, so that detach gives it back or removes it
     created: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where it is on the host, for people."""
+        return str(self.address) if self.vgpu is None else self.vgpu.parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vgpumgr.errors import VgpuBusyError, VgpuNotSupportedError
 from vgpumgr.mig.layout.steps import list_create_steps, list_destroy_steps
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance
-from vgpumgr.model.vgpu import Attributes, VgpuSpec, read_spec
+from vgpumgr.model.vgpu import Attributes, VgpuBoard, VgpuSpec, read_spec
 from vgpumgr.plan.layout_plan import make_step, read_layout_step
 from vgpumgr.plan.step import OnFailure, Plan, Step
 from vgpumgr.plan.vgpu_choice import NewInstance, VgpuChoice
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu, DefineVgpu, ForgetVgpu, UndefineVgpu
+from vgpumgr.plan.vgpu_mode_steps import SetMixedSizes
 from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord, VgpuState
 from vgpumgr.plan.vgpu_steps import CreateVgpu, DeleteVgpu
 from vgpumgr.plan.vgpu_world import VgpuOperation
@@ -21,7 +24,8 @@ from vgpumgr.plan.vgpu_world import VgpuOperation
 #: in the journal, and in sentences: "cannot create vGPU ..."
 CREATE, DELETE, DEFINE = "create vGPU", "delete vGPU", "define vGPU"
 START, STOP, ADOPT = "start vGPU", "stop vGPU", "adopt vGPU"
-OPERATIONS = (CREATE, DELETE, DEFINE, START, STOP, ADOPT)
+LAYOUT = "apply the layout of"
+OPERATIONS = (CREATE, DELETE, DEFINE, START, STOP, ADOPT, LAYOUT)
 #: when these are interrupted they go on; the others are undone
 FORWARD = (DELETE, STOP)
 
@@ -37,7 +41,12 @@ class Definition:
 
 
 def make_spec(
-    choice: VgpuChoice, uuid: str, attributes: Attributes = (), placement_id: int | None = None
+    choice: VgpuChoice,
+    uuid: str,
+    attributes: Attributes = (),
+    placement_id: int | None = None,
+    *,
+    mixed_sizes: bool = False,
 ) -> VgpuSpec:
     """The vGPU that a choice leads to."""
     return VgpuSpec(
@@ -48,16 +57,40 @@ def make_spec(
         type_name=choice.type.name,
         attributes=attributes,
         placement_id=placement_id,
+        mixed_sizes=mixed_sizes,
     )
 
 
+def plan_mode_steps(spec: VgpuSpec, board: VgpuBoard, count: int) -> Steps:
+    """Mixed sizes, where they are wanted and off. ``count``: vGPUs on the GPU, with which the mode
+    cannot change. Raises VgpuNotSupportedError, VgpuBusyError.
+    """
+    if not spec.mixed_sizes or board.mixed_sizes:
+        return ()
+    what = f"cannot let {board.name} hold vGPUs of several sizes"
+    if board.mixed_sizes is None or board.gpu is None:
+        raise VgpuNotSupportedError(what, why="its driver has no such mode")
+    if count:
+        raise VgpuBusyError(
+            what,
+            why=f"the mode changes only on a GPU without vGPUs, and it has {count}",
+            hint="vgpumgr mdev list",
+        )
+    return (SetMixedSizes(board.gpu),)
+
+
 def plan_create(
-    spec: VgpuSpec, choice: VgpuChoice, definition: Definition, *, start: bool = True
+    spec: VgpuSpec,
+    choice: VgpuChoice,
+    definition: Definition,
+    *,
+    start: bool = True,
+    mode: Steps = (),
 ) -> Plan[VgpuOperation]:
     """A new vGPU, with the GPU instance that it needs; without ``start`` only its definition."""
     steps: list[Step[VgpuOperation]] = []
     if start:
-        steps += plan_instance_steps(choice.instance)
+        steps += [*mode, *plan_instance_steps(choice.instance)]
         steps.append(CreateVgpu(spec, instance=describe_instance(choice.instance)))
     if definition.wanted:
         steps.append(DefineVgpu(spec, definition.auto))
@@ -81,10 +114,10 @@ def describe_instance(instance: NewInstance | None) -> VgpuInstance | None:
 
 
 def plan_start(
-    record: VgpuRecord, spec: VgpuSpec, instance: NewInstance | None
+    record: VgpuRecord, spec: VgpuSpec, instance: NewInstance | None, mode: Steps = ()
 ) -> Plan[VgpuOperation]:
     """A defined vGPU; ``spec`` has its type as the driver numbers it now."""
-    steps: list[Step[VgpuOperation]] = [*plan_instance_steps(instance)]
+    steps: list[Step[VgpuOperation]] = [*mode, *plan_instance_steps(instance)]
     steps.append(CreateVgpu(spec, record.attachment, describe_instance(instance)))
     if spec.type_id != record.spec.type_id:
         steps.append(DefineVgpu(spec, record.auto, record.spec, record.auto))
@@ -167,6 +200,8 @@ def read_step(kind: str, target: Mapping[str, Any]) -> Step[VgpuOperation]:
     """A step as the journal has it. Raises KeyError, ValueError, TypeError."""
     if kind.startswith("mig."):
         return read_layout_step(target)
+    if kind == SetMixedSizes.kind:
+        return SetMixedSizes(GpuUuid(str(target["gpu"])))
     spec = read_spec(target)
     if kind == CreateVgpu.kind:
         return CreateVgpu(spec, target.get("attachment"))

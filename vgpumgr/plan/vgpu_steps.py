@@ -155,6 +155,9 @@ class DeleteVgpu:
         if record is None or not record.takes_room:
             self._check_gone(world)
             return
+        if self._is_replaced(world):
+            _forget(world.vgpu_store, record)
+            return
         self._await_release(world, record)
         _remove(world, record)
 
@@ -176,6 +179,13 @@ class DeleteVgpu:
                 why="it is not ours any more",
                 hint=f"vgpumgr mdev adopt {self.spec.uuid}",
             )
+
+    def _is_replaced(self, world: VgpuWorld) -> bool:
+        """Whether somebody else has given the virtual function another type meanwhile."""
+        if self.spec.framework is Framework.MDEV:
+            return False
+        device = world.vgpus.find_device(self.spec)
+        return device is not None and device.type_id != self.spec.type_id
 
     def _await_release(self, world: VgpuWorld, record: VgpuRecord) -> None:
         held_by: tuple[str, ...] = ()

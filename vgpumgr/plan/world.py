@@ -6,16 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpumgr.domain.hypervisor import Hypervisor
 from vgpumgr.host.clock import Clock
 from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.codec import encode
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.passthrough.control import PciControl, make_absent
 from vgpumgr.plan.record import AttachmentRecord, AttachmentStore
 from vgpumgr.plan.vgpu_record import NoVgpuStore, VgpuStore
 from vgpumgr.virtio.channel import Channels
+
+if TYPE_CHECKING:
+    from vgpumgr.plan.layout_world import LayoutWorld
 
 _POLL_S = 0.1
 
@@ -46,6 +50,9 @@ class World:
     hello: bool = False
     vgpus: VgpuControl = field(default_factory=NoVgpus)
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
+    pci: PciControl = field(default_factory=make_absent)
+    #: for steps on MIG instances beside those of attachments; see ``layout_inside``
+    layout: LayoutWorld | None = None
 
     @property
     def record(self) -> AttachmentRecord:

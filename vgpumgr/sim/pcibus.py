@@ -2,7 +2,8 @@
 
 Pure: no file system, no processes. The rules and error numbers are the kernel's (``Documentation/PCI/pci-iov-howto``,
 ``drivers/pci/pci-driver.c``, ``drivers/pci/iov.c``): ``driver_override`` decides who may bind, a second bind answers
-ENODEV, changing a non-zero VF count answers EBUSY, a driver without SR-IOV support answers ENOENT.
+EBUSY, changing a non-zero VF count too, a driver without SR-IOV support answers ENOENT. ``tests/lab`` asks a real
+kernel the same questions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+
+_MAX_COUNT = 0xFFFF
+"""``sriov_numvfs`` is read as a 16-bit number."""
 
 
 def refuse(number: int) -> OSError:
@@ -208,8 +212,10 @@ class PciBus:
         self.wait_for(state)
         if state.function.vendor_vfio and driver == "vfio-pci":
             raise refuse(errno.EINVAL)  # its own driver is the VFIO provider
-        if state.driver is not None or not self.accepts(driver, state):
+        if not self.accepts(driver, state):
             raise refuse(errno.ENODEV)
+        if state.driver is not None:
+            raise refuse(errno.EBUSY)
         self._take(state, driver)
 
     def _take(self, state: State, driver: str) -> None:
@@ -318,7 +324,9 @@ class PciBus:
         self.wait_for(state)
         self.wait_for_core()
         sriov = state.function.sriov
-        if sriov is None or count < 0 or count > sriov.total:
+        if not 0 <= count <= _MAX_COUNT:
+            raise refuse(errno.EINVAL)
+        if sriov is None or count > sriov.total:
             raise refuse(errno.ERANGE)
         if count == state.numvfs:
             return

@@ -7,11 +7,12 @@ from vgpumgr.mig.layout.formats.own import SCHEMA, read_own
 from vgpumgr.mig.layout.formats.parted import read_parted
 from vgpumgr.mig.layout.formats.reader import Value, read_root, shorten
 from vgpumgr.mig.layout.formats.spec import LayoutFile
+from vgpumgr.mig.layout.formats.vgpudm import read_vgpu_dm
 from vgpumgr.model.near import list_near
 
 # of a file that is something else, enough to guess by
 _LOOKED_AT = 20
-_MARKS = ("schema", "layouts", "version", "mig-configs")
+_MARKS = ("schema", "layouts", "version", "mig-configs", "vgpu-configs")
 
 
 def read_layout_file(text: str, source: str) -> LayoutFile:
@@ -28,6 +29,8 @@ def read_layout_root(root: Value) -> LayoutFile:
         raise root.error("this is a checkpoint, not a layout", hint="vgpumgr mig restore FILE")
     if "mig-configs" in keys:
         return read_parted(root)
+    if "vgpu-configs" in keys:
+        return read_vgpu_dm(root)
     if "schema" in keys or "layouts" in keys:
         return read_own(root)
     if "version" in keys:

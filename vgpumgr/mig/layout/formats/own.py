@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 
 from vgpumgr.mig.layout.formats.reader import Value, check_label, shorten
-from vgpumgr.mig.layout.formats.spec import Dialect, GpuChoice, GpuSpec, InstanceSpec, LayoutFile
+from vgpumgr.mig.layout.formats.spec import (
+    Dialect,
+    GpuChoice,
+    GpuSpec,
+    InstanceSpec,
+    LayoutFile,
+    VgpuCount,
+)
 from vgpumgr.model.mig import MigProfileName, Placement
 
 SCHEMA = "vgpumgr/mig-layout/v1"
 #: more instances than any board has places; a larger number can only be a mistake
 MOST = 64
+#: as many as a PCI function can have virtual ones
+MOST_VGPUS = 256
 _LONGEST_SELECTOR = 128
 _PLACEMENT = re.compile(r"(\d{1,3}):(\d{1,3})")
 _SHORT = re.compile(r"(\d{1,2})c")
@@ -41,16 +50,31 @@ def _read_layout(value: Value) -> tuple[GpuSpec, ...]:
 
 
 def _read_entry(value: Value) -> GpuSpec:
-    keys = value.read_keys(("gpus", "model", "mig", "instances"))
+    keys = value.read_keys(("gpus", "model", "mig", "instances", "vgpus"))
     if "gpus" not in keys and "model" not in keys:
         raise value.error("which GPUs?", "an entry has gpus, or model, or both")
-    if "mig" not in keys and "instances" not in keys:
+    says_mig = "mig" in keys or "instances" in keys
+    if not says_mig and "vgpus" not in keys:
         raise value.error("the entry says nothing about its GPUs", "it lacks mig and instances")
     mig = keys["mig"].read_bool() if "mig" in keys else True
     instances = _read_instances(keys["instances"]) if "instances" in keys else None
     if instances and not mig:
         raise keys["instances"].error("instances together with mig: false")
-    return GpuSpec(_read_choice(keys.get("gpus"), keys.get("model")), mig, value.where, instances)
+    vgpus = read_vgpus(keys["vgpus"]) if "vgpus" in keys else None
+    choice = _read_choice(keys.get("gpus"), keys.get("model"))
+    return GpuSpec(choice, mig, value.where, instances, vgpus=vgpus, says_mig=says_mig)
+
+
+def read_vgpus(value: Value) -> tuple[VgpuCount, ...]:
+    """``{A100-4C: 2}``; ``{}`` means none. A count of zero is as if it were not there."""
+    found = []
+    for name, count in value.read_pairs():
+        if not name.strip() or len(name) > _LONGEST_SELECTOR:
+            raise count.error(f'"{shorten(name)}" names no vGPU type', hint="vgpumgr mdev types")
+        found.append(VgpuCount(name.strip(), count.read_int(0, MOST_VGPUS), count.where))
+    if sum(one.count for one in found) > MOST_VGPUS:
+        raise value.error(f"more than {MOST_VGPUS} vGPUs on one GPU")
+    return tuple(one for one in found if one.count)
 
 
 def _read_choice(gpus: Value | None, model: Value | None) -> GpuChoice:

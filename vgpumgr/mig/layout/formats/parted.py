@@ -61,10 +61,12 @@ def _read_entry(value: Value) -> GpuSpec:
         )
     if not mig and devices:
         raise keys["mig-devices"].error("instances together with mig-enabled: false")
-    return GpuSpec(_read_choice(keys), mig, value.where, devices=(devices or ()) if mig else None)
+    return GpuSpec(
+        read_parted_choice(keys), mig, value.where, devices=(devices or ()) if mig else None
+    )
 
 
-def _read_choice(keys: Mapping[str, Value]) -> GpuChoice:
+def read_parted_choice(keys: Mapping[str, Value]) -> GpuChoice:
     filters = _read_filters(keys["device-filter"]) if "device-filter" in keys else ()
     devices = keys["devices"]
     if not devices.is_list:

@@ -44,6 +44,8 @@ class Resolved:
     targets: tuple[GpuTarget, ...]
     places: Mapping[str, Where]
     notes: tuple[str, ...]
+    #: GPUs of which vGPUs are wanted, with the entry that says so
+    vgpus: tuple[tuple[Gpu, GpuSpec], ...] = ()
 
 
 def resolve(file: LayoutFile, label: str, inventory: Inventory) -> Resolved:
@@ -55,18 +57,39 @@ def resolve(file: LayoutFile, label: str, inventory: Inventory) -> Resolved:
     notes: list[str] = []
     chosen: dict[str, tuple[Gpu, GpuSpec]] = {}
     for spec in file.layouts[label]:
+        if not spec.says_mig:
+            continue
         for gpu in _match(file, spec, inventory, notes):
             if gpu.uuid in chosen:
                 _overlap(file, gpu, chosen[gpu.uuid][1], spec, notes)
             chosen[gpu.uuid] = (gpu, spec)
-    if not chosen:
+    vgpus = _choose_vgpus(file, label, inventory, notes)
+    if not chosen and not vgpus:
         raise _no_gpu(file, label, inventory)
     pairs = sorted(chosen.values(), key=lambda pair: pair[0].index)
     return Resolved(
         targets=tuple(_make_target(gpu, spec) for gpu, spec in pairs),
         places={str(gpu.uuid): spec.where for gpu, spec in pairs},
         notes=tuple(notes),
+        vgpus=tuple(sorted(vgpus.values(), key=lambda pair: pair[0].index)),
     )
+
+
+def _choose_vgpus(
+    file: LayoutFile, label: str, inventory: Inventory, notes: list[str]
+) -> dict[str, tuple[Gpu, GpuSpec]]:
+    """GPUs of entries that say which vGPUs there are, with or without MIG."""
+    found: dict[str, tuple[Gpu, GpuSpec]] = {}
+    for spec in file.layouts[label]:
+        if spec.vgpus is None:
+            continue
+        for gpu in _list_named(spec, inventory):
+            if not _fits(spec.choice, gpu):
+                continue
+            if gpu.uuid in found:
+                _overlap(file, gpu, found[gpu.uuid][1], spec, notes)
+            found[gpu.uuid] = (gpu, spec)
+    return found
 
 
 def _match(
@@ -155,7 +178,7 @@ def _is_model(model: str, wanted: str) -> bool:
 
 def _overlap(file: LayoutFile, gpu: Gpu, first: GpuSpec, second: GpuSpec, notes: list[str]) -> None:
     """mig-parted lets the last one win; in our own format it is a mistake."""
-    if file.dialect is Dialect.MIG_PARTED:
+    if file.dialect in (Dialect.MIG_PARTED, Dialect.VGPU_DM):
         notes.append(f"{second.where}: {gpu} is also meant by line {first.where.line}; this wins")
         return
     raise LayoutContradictionError(

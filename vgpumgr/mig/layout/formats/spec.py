@@ -16,6 +16,7 @@ class Dialect(StrEnum):
     OWN = "vgpumgr"
     MIG_PARTED = "mig-parted"
     CHECKPOINT = "mig-parted checkpoint"
+    VGPU_DM = "vgpu-device-manager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,19 @@ class DeviceCount:
 
 
 @dataclass(frozen=True, slots=True)
+class VgpuCount:
+    """So many vGPUs of a type, by whatever name the file has for it."""
+
+    type: str
+    count: int
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSpec:
     """One entry of a layout. ``instances`` None leaves them as they are; ``devices`` is what
-    mig-parted has instead.
+    mig-parted has instead. ``vgpus`` None leaves those as they are, and without ``says_mig`` the
+    entry is about them only.
     """
 
     choice: GpuChoice
@@ -76,6 +87,8 @@ class GpuSpec:
     where: Where
     instances: tuple[InstanceSpec, ...] | None = None
     devices: tuple[DeviceCount, ...] | None = None
+    vgpus: tuple[VgpuCount, ...] | None = None
+    says_mig: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vgpumgr.mig.layout.formats.own import SCHEMA
 from vgpumgr.mig.layout.formats.parted import VERSION
@@ -14,13 +14,21 @@ from vgpumgr.model.mig import GpuInstance
 Plain = dict[str, object]
 
 
-def write_own(gpus: Sequence[Gpu], label: str, *, placements: bool) -> Plain:
+#: how many vGPUs of which type each GPU has, by its UUID; a GPU that is no vGPU host is not in it
+VgpuCounts = Mapping[str, Mapping[str, int]]
+
+
+def write_own(
+    gpus: Sequence[Gpu], label: str, *, placements: bool, vgpus: VgpuCounts | None = None
+) -> Plain:
     """Our own format. Without ``placements`` it counts, and fits other hosts too."""
     entries: list[tuple[list[int], Plain]] = []
     for gpu in gpus:
-        if not gpu.mig.supported:
+        state = _describe(gpu, placements=placements) if gpu.mig.supported else {}
+        if vgpus and gpu.uuid in vgpus:
+            state["vgpus"] = dict(vgpus[gpu.uuid])
+        if not state:
             continue
-        state = _describe(gpu, placements=placements)
         same = next((indexes for indexes, other in entries if other == state), None)
         if same is None:
             entries.append(([gpu.index], state))
@@ -79,6 +87,26 @@ def write_parted(gpus: Sequence[Gpu], label: str) -> Plain:
         for indexes, state in entries
     ]
     return {"version": VERSION, "mig-configs": {label: layout}}
+
+
+def write_vgpu_dm(gpus: Sequence[Gpu], label: str, vgpus: VgpuCounts) -> Plain:
+    """vgpu-device-manager's format, of the GPUs that are vGPU hosts."""
+    entries: list[tuple[list[int], Plain]] = []
+    hosts = [gpu for gpu in gpus if gpu.uuid in vgpus]
+    for gpu in hosts:
+        # its own names are without the vendor's word
+        counts = {name.split()[-1]: count for name, count in vgpus[gpu.uuid].items()}
+        state: Plain = {"vgpu-devices": counts}
+        same = next((indexes for indexes, other in entries if other == state), None)
+        if same is None:
+            entries.append(([gpu.index], state))
+        else:
+            same.append(gpu.index)
+    layout = [
+        {"devices": "all" if len(indexes) == len(gpus) else indexes, **state}
+        for indexes, state in entries
+    ]
+    return {"version": VERSION, "vgpu-configs": {label: layout}}
 
 
 def _join(devices: object, state: Plain) -> Plain:

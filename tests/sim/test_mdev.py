@@ -1,0 +1,429 @@
+"""vGPUs of both frameworks on simulated machines: create, delete, capacity, definitions, others' devices."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.vgpu_machine import MDEVS, UUID, VgpuMachine, vgpu_machine
+from vgpumgr.errors import (
+    PlanOutdatedError,
+    ReadBackError,
+    RolledBackError,
+    UsageError,
+    VgpuAmbiguousError,
+    VgpuBusyError,
+    VgpuDefinedError,
+    VgpuForeignError,
+    VgpumgrError,
+    VgpuNoRoomError,
+    VgpuNotFoundError,
+    VgpuNotSupportedError,
+    VgpuTakenError,
+    VgpuTypeAmbiguousError,
+    VgpuTypeNotFoundError,
+)
+
+pytestmark = pytest.mark.native
+PARAMS = "nvidia/vgpu_params"
+#: the GPUs whose functions are needed: each function costs time
+FIRST = {"vgpu-a100": "0000:41:00.0", "vgpu-l40s": "0000:3a:00.0"}
+#: create and delete; 1,000 when it is run for the numbers
+CYCLES = int(os.environ.get("VGPUMGR_MDEV_CYCLES", "6"))
+
+
+@pytest.fixture
+def t4(tmp_path: Path) -> Iterator[VgpuMachine]:
+    """Mediated devices on the GPUs themselves."""
+    with vgpu_machine("vgpu-t4", tmp_path) as machine:
+        yield machine
+
+
+@pytest.fixture
+def l40s(tmp_path: Path) -> Iterator[VgpuMachine]:
+    """Virtual functions that take a type."""
+    with vgpu_machine("vgpu-l40s", tmp_path) as machine:
+        machine.enable_functions(FIRST["vgpu-l40s"])
+        yield machine
+
+
+def fill(machine: VgpuMachine, name: str) -> int:
+    """Creates until it is refused."""
+    for count in range(100):
+        try:
+            machine.call("create_vgpu", type=name, gpu="0")
+        except VgpuNoRoomError:
+            return count
+    raise AssertionError("without end")
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "room"),
+    [("vgpu-t4", "GRID T4-4Q", 4), ("vgpu-a100", "NVIDIA A100-10C", 4), ("vgpu-l40s", "NVIDIA L40S-12C", 4)],
+)  # fmt: skip
+def test_what_is_said_to_be_free_is_what_can_be_created(
+    tmp_path: Path, name: str, type_: str, room: int
+) -> None:
+    with vgpu_machine(name, tmp_path) as machine:
+        if name != "vgpu-t4":
+            machine.enable_functions(FIRST[name])
+        assert machine.free(type_, "0") == room
+        assert fill(machine, type_) == room
+        assert machine.free(type_, "0") == 0
+        vgpus = machine.call("list_vgpus").vgpus
+        assert [(v.state, v.ours, v.gpu_index) for v in vgpus] == [("active", True, 0)] * room
+        machine.call("delete_vgpu", vgpu=vgpus[0].uuid)
+        assert machine.free(type_, "0") == 1
+
+
+def test_attributes_of_types(t4: VgpuMachine) -> None:
+    rows = {row.name: row for row in t4.call("list_vgpu_types", selector="0").types}
+    row = rows["GRID T4-2A"]
+    assert (row.id, row.framebuffer_bytes, row.heads) == ("nvidia-226", 2 << 30, 1)
+    assert (row.max_instances, row.frame_rate_limit) == (8, 60)
+    assert row.resolution.as_data() == {"width": 1280, "height": 1024}
+
+
+def test_one_size_on_a_gpu_and_who_says_so(t4: VgpuMachine) -> None:
+    t4.call("create_vgpu", type="t4-2a", gpu="0")
+    with pytest.raises(VgpuNoRoomError, match="cannot create GRID T4-4Q") as refused:
+        t4.call("create_vgpu", type="T4-4Q", gpu="0")
+    assert "1 x GRID T4-2A" in str(refused.value.why)
+    row = next(r for r in t4.call("list_vgpu_types").types if r.name == "GRID T4-4Q")
+    assert row.free == 0
+    assert "equal-size" in row.reason
+    # the other GPU takes it
+    other = t4.call("create_vgpu", type="T4-4Q").vgpu
+    assert other.gpu_index == 1
+
+
+def test_names_of_types(t4: VgpuMachine) -> None:
+    assert (
+        t4.call("create_vgpu", type="nvidia-226", dry_run=True).plan.result["type"] == "GRID T4-2A"
+    )
+    assert t4.call("create_vgpu", type="16c", dry_run=True).plan.result["type"] == "GRID T4-16C"
+    with pytest.raises(VgpuTypeAmbiguousError, match="not one vGPU type"):
+        t4.call("create_vgpu", type="T4-1")
+    with pytest.raises(VgpuTypeNotFoundError) as unknown:
+        t4.call("create_vgpu", type="T4-2X")
+    assert "T4-2" in str(unknown.value.why)
+    assert t4.list_uuids() == []
+
+
+def test_attributes_are_written_in_order_or_nothing_stays(t4: VgpuMachine) -> None:
+    asked = [f"{PARAMS}=disable_vnc=1", f"{PARAMS}=frame_rate_limiter=0"]
+    made = t4.call("create_vgpu", type="T4-2A", attributes=asked).vgpu
+    assert t4.read(f"{MDEVS}/{made.uuid}/{PARAMS}") == "frame_rate_limiter=0"
+    assert [f"{a.name}={a.value}" for a in made.attributes] == asked
+    with pytest.raises(RolledBackError, match="vgpu_params"):
+        t4.call("create_vgpu", type="T4-2A", attributes=[f"{PARAMS}=colour=green"], define=True)
+    assert t4.list_uuids() == [made.uuid]
+    assert t4.list_definitions() == {}
+    for wrong in ("novalue", "../remove=1", "/etc/passwd=x"):
+        with pytest.raises(UsageError, match="not an attribute"):
+            t4.call("create_vgpu", type="T4-2A", attributes=[wrong])
+
+
+def test_a_uuid_is_never_used_twice(t4: VgpuMachine) -> None:
+    uuid = UUID.format(1)
+    t4.call("create_vgpu", type="T4-2A", uuid=uuid.upper())
+    with pytest.raises(VgpuTakenError, match="in use"):
+        t4.call("create_vgpu", type="T4-2A", uuid=uuid)
+    with pytest.raises(UsageError, match="not a UUID"):
+        t4.call("create_vgpu", type="T4-2A", uuid="1234")
+    t4.call("create_vgpu", type="T4-2A", uuid=UUID.format(2))
+    with pytest.raises(VgpuAmbiguousError):
+        t4.call("delete_vgpu", vgpu=uuid[:10])
+    with pytest.raises(VgpuNotFoundError):
+        t4.call("delete_vgpu", vgpu="abcd")
+
+
+def test_stop_keeps_the_definition_and_start_brings_it_back(t4: VgpuMachine) -> None:
+    uuid = t4.call("create_vgpu", type="T4-2A", attributes=[f"{PARAMS}=disable_vnc=1"]).vgpu.uuid
+    with pytest.raises(VgpuDefinedError, match="cannot stop"):
+        t4.call("stop_vgpu", vgpu=uuid)
+    t4.call("define_vgpu", vgpu=uuid, auto=True)
+    place = f"0000:3b:00.0/{uuid}"
+    assert t4.list_definitions()[place] == {
+        "mdev_type": "nvidia-226", "start": "auto", "attrs": [{PARAMS: "disable_vnc=1"}]
+    }  # fmt: skip
+    stopped = t4.call("stop_vgpu", vgpu=uuid[:8]).vgpu
+    assert (stopped.state, stopped.auto, t4.list_uuids()) == ("defined", True, [])
+    started = t4.call("start_vgpu", vgpu=uuid).vgpu
+    assert (started.state, t4.read(f"{MDEVS}/{uuid}/{PARAMS}")) == ("active", "disable_vnc=1")
+    with pytest.raises(VgpuTakenError):
+        t4.call("start_vgpu", vgpu=uuid)
+    t4.call("define_vgpu", vgpu=uuid, auto=False)
+    assert t4.list_definitions()[place]["start"] == "manual"
+    t4.call("delete_vgpu", vgpu=uuid)
+    assert (t4.list_uuids(), t4.list_definitions()) == ([], {})
+
+
+@pytest.mark.parametrize("name", ["vgpu-t4", "vgpu-l40s"])
+def test_a_boot_brings_back_what_is_auto_and_forgets_the_rest(tmp_path: Path, name: str) -> None:
+    with vgpu_machine(name, tmp_path) as machine:
+        type_ = "T4-2A"
+        if name == "vgpu-l40s":
+            machine.enable_functions(FIRST[name])
+            type_ = "L40S-12C"
+        make = {"auto": {"auto": True}, "manual": {"define": True}, "transient": {}}
+        made = {
+            kind: machine.call("create_vgpu", type=type_, gpu="0", **asked).vgpu
+            for kind, asked in make.items()
+        }
+        machine.reboot()
+        if name == "vgpu-l40s":
+            told = machine.call("restore")
+            assert "virtual functions come first" in " ".join(told.problems)
+            machine.enable_functions(FIRST[name])
+        restored = machine.call("restore")
+        assert restored.problems == []
+        left = {v.uuid: (v.state, v.parent) for v in machine.call("list_vgpus").vgpus}
+        assert left == {
+            made["auto"].uuid: ("active", made["auto"].parent),
+            made["manual"].uuid: ("defined", made["manual"].parent),
+        }
+        assert machine.call("restore").done == []
+
+
+def test_what_mdevctl_started_first_is_no_error(t4: VgpuMachine) -> None:
+    uuid = t4.call("create_vgpu", type="T4-2A", auto=True).vgpu.uuid
+    t4.reboot()
+    t4.write("sys/class/mdev_bus/0000:3b:00.0/mdev_supported_types/nvidia-226/create", uuid)
+    assert t4.call("restore").problems == []
+    assert [v.state for v in t4.call("list_vgpus").vgpus] == ["active"]
+
+
+def test_types_are_kept_by_name(t4: VgpuMachine) -> None:
+    """A new driver numbers its types anew; the definition follows the name."""
+    uuid = t4.call("create_vgpu", type="T4-2A", define=True).vgpu.uuid
+    t4.call("stop_vgpu", vgpu=uuid)
+    path = t4.directory / "host/state/vgpus.json"
+    from vgpumgr.store.files import pack_rows
+
+    rows = json.loads(path.read_text())["vgpus"]
+    rows[0]["spec"]["type_id"] = "nvidia-9"
+    path.write_text(pack_rows("vgpus", 1, rows))
+    assert t4.call("start_vgpu", vgpu=uuid).vgpu.type_id == "nvidia-226"
+    assert t4.list_definitions()[f"0000:3b:00.0/{uuid}"]["mdev_type"] == "nvidia-226"
+
+
+def test_what_is_not_ours_is_left_alone_until_adopted(t4: VgpuMachine) -> None:
+    theirs, defined = UUID.format(1), UUID.format(2)
+    t4.write("sys/class/mdev_bus/0000:3b:00.0/mdev_supported_types/nvidia-226/create", theirs)
+    home = t4.directory / "host/etc/mdevctl.d/0000:af:00.0"
+    home.mkdir(parents=True)
+    document = {"mdev_type": "nvidia-231", "start": "manual", "attrs": [], "site": "kept"}
+    (home / defined).write_text(json.dumps(document))
+    (home / "README").write_text("no definition")
+    listed = {v.uuid: (v.state, v.ours, v.type) for v in t4.call("list_vgpus").vgpus}
+    assert listed == {
+        theirs: ("active", False, "GRID T4-2A"), defined: ("defined", False, "GRID T4-2Q")
+    }  # fmt: skip
+    for operation in ("delete_vgpu", "stop_vgpu", "start_vgpu", "define_vgpu"):
+        for uuid in (theirs, defined):
+            with pytest.raises(VgpuForeignError) as refused:
+                t4.call(operation, vgpu=uuid)
+            assert refused.value.hint == f"vgpumgr mdev adopt {uuid}"
+    with pytest.raises(VgpuForeignError):
+        t4.call("create_vgpu", type="T4-2A", uuid=defined)
+    assert t4.list_uuids() == [theirs]
+    t4.call("adopt_vgpu", vgpu=theirs)
+    t4.call("adopt_vgpu", vgpu=defined)
+    with pytest.raises(VgpuTakenError):
+        t4.call("adopt_vgpu", vgpu=defined)
+    t4.call("define_vgpu", vgpu=defined, auto=True)
+    assert t4.list_definitions()[f"0000:af:00.0/{defined}"] == {**document, "start": "auto"}
+    t4.call("start_vgpu", vgpu=defined)
+    t4.call("delete_vgpu", vgpu=theirs)
+    assert t4.list_uuids() == [defined]
+
+
+def test_a_function_of_others_is_adopted_by_its_address(l40s: VgpuMachine) -> None:
+    place = "sys/bus/pci/devices/0000:3a:00.4/nvidia/current_vgpu_type"
+    l40s.write(place, "1168")
+    with pytest.raises(VgpuForeignError):
+        l40s.call("delete_vgpu", vgpu="3a:00.4")
+    adopted = l40s.call("adopt_vgpu", vgpu="3a:00.4").vgpu
+    assert (adopted.type, adopted.ours) == ("NVIDIA L40S-12C", True)
+    l40s.call("delete_vgpu", vgpu=adopted.uuid)
+    assert l40s.read(place) == "0"
+
+
+def test_a_held_vgpu_stays_and_its_holder_is_named(l40s: VgpuMachine) -> None:
+    made = l40s.call("create_vgpu", type="L40S-12C", gpu="0").vgpu
+    l40s.write(".sim/hold", f"{made.parent} vm7")
+    with pytest.raises(VgpuBusyError) as refused:
+        l40s.call("delete_vgpu", vgpu=made.uuid)
+    assert 'vm "vm7"' in refused.value.held_by
+    l40s.write(".sim/release", made.parent)
+    l40s.call("delete_vgpu", vgpu=made.uuid)
+
+
+def test_a_mig_backed_vgpu_has_its_instance_made_and_taken_away(l40s: VgpuMachine) -> None:
+    # the mode first, then the functions: it cannot change while there are any
+    l40s.call("set_mig_mode", gpu="2", enabled=True)
+    l40s.enable_functions("0000:d8:00.0")
+    first = l40s.call("create_vgpu", type="DC-1-2Q")
+    kinds = [step.kind for step in first.plan.steps]
+    assert kinds == ["mig.gi.create", "mig.ci.create", "mdev.create"]
+    second = l40s.call("create_vgpu", type="DC-1-2Q")
+    assert [step.kind for step in second.plan.steps] == ["mdev.create"]
+    assert first.vgpu.gpu_instance == second.vgpu.gpu_instance
+    instances = l40s.call("list_mig_instances").instances
+    assert [i.profile for i in instances] == ["1g.24gb+gfx"]
+    assert instances[0].attachment in (first.vgpu.uuid, second.vgpu.uuid)
+    assert l40s.free("NVIDIA RTX Pro 6000 Blackwell DC-1-2Q") == 46
+    with pytest.raises(VgpuNoRoomError, match="DC-2Q") as mixed:
+        l40s.call("create_vgpu", type="DC-2Q")
+    assert "MIG mode is on" in str(mixed.value.why)
+    l40s.call("delete_vgpu", vgpu=first.vgpu.uuid)
+    assert len(l40s.call("list_mig_instances").instances) == 1
+    last = l40s.call("delete_vgpu", vgpu=second.vgpu.uuid)
+    assert [step.kind for step in last.plan.steps] == [
+        "mdev.delete", "mig.ci.destroy", "mig.gi.destroy"
+    ]  # fmt: skip
+    assert l40s.call("list_mig_instances").instances == []
+
+
+def test_without_functions_there_is_no_vgpu_host(tmp_path: Path) -> None:
+    with vgpu_machine("vgpu-a100", tmp_path) as machine:
+        assert machine.call("list_vgpu_types").types == []
+        with pytest.raises(VgpuNotSupportedError) as refused:
+            machine.call("create_vgpu", type="A100-4C")
+        assert "enable the virtual functions" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("ignore */create", ReadBackError),
+        ("fail */create EIO", VgpuNoRoomError),
+        ("fail */create ENOSPC", VgpuNoRoomError),
+        ("fail */create EEXIST", VgpuTakenError),
+        ("fail */create EACCES", VgpumgrError),
+    ],
+)
+def test_a_refused_or_ignored_create_leaves_nothing(
+    t4: VgpuMachine, fault: str, error: type[VgpumgrError]
+) -> None:
+    t4.write(".sim/fault", fault)
+    with pytest.raises((error, RolledBackError)) as refused:
+        t4.call("create_vgpu", type="T4-2A", define=True)
+    assert isinstance(refused.value, error) or isinstance(refused.value.__cause__, error)
+    assert t4.call("list_vgpus").vgpus == []
+    assert t4.list_definitions() == {}
+    t4.call("create_vgpu", type="T4-2A", define=True)
+
+
+def test_an_ignored_removal_is_noticed_and_can_be_repeated(t4: VgpuMachine) -> None:
+    uuid = t4.call("create_vgpu", type="T4-2A", define=True).vgpu.uuid
+    t4.write(".sim/fault", "ignore */remove")
+    with pytest.raises(ReadBackError, match="still there"):
+        t4.call("delete_vgpu", vgpu=uuid)
+    assert [v.state for v in t4.call("list_vgpus").vgpus] == ["active"]
+    t4.call("delete_vgpu", vgpu=uuid)
+    assert t4.call("list_vgpus").vgpus == []
+
+
+def test_a_gpu_that_falls_off_the_bus_takes_nothing_along(t4: VgpuMachine) -> None:
+    lost = t4.call("create_vgpu", type="T4-2A", gpu="0", define=True).vgpu.uuid
+    kept = t4.call("create_vgpu", type="T4-2A", gpu="1").vgpu.uuid
+    t4.write(".sim/gone", "0000:3b:00.0")
+    states = {v.uuid: v.state for v in t4.call("list_vgpus").vgpus}
+    assert states == {lost: "missing", kept: "active"}
+    with pytest.raises(VgpumgrError, match="cannot create"):
+        t4.call("start_vgpu", vgpu=lost)
+    t4.call("delete_vgpu", vgpu=lost)
+    assert [v.uuid for v in t4.call("list_vgpus").vgpus] == [kept]
+    assert t4.list_definitions() == {}
+
+
+def test_cycles_leave_nothing_behind(t4: VgpuMachine) -> None:
+    for number in range(CYCLES + 1):
+        if number == 1:
+            descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        made = t4.call("create_vgpu", type="T4-4Q", auto=True)
+        t4.call("delete_vgpu", vgpu=made.vgpu.uuid)
+    assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
+    assert t4.call("list_vgpus").vgpus == []
+    t4.forget()
+    assert (t4.list_uuids(), t4.list_definitions()) == ([], {})
+    assert list((t4.directory / "host/run/late").iterdir()) == []
+    ended = [event["event"] for event in t4.read_journal()]
+    assert ended.count("begin") == ended.count("end")
+    assert json.loads((t4.directory / "host/state/vgpus.json").read_text())["vgpus"] == []
+
+
+VGPU_LAYOUT = """schema: vgpumgr/mig-layout/v1
+layouts:
+  both:
+    - gpus: 0
+      vgpus: {L40S-12C: 2}
+    - gpus: 2
+      instances: [1g.24gb+gfx]
+      vgpus: {DC-1-2Q: 2}
+  other:
+    - gpus: 0
+      vgpus: {L40S-24C: 1}
+"""
+
+
+def test_a_layout_of_instances_and_vgpus_is_one_change(l40s: VgpuMachine) -> None:
+    l40s.call("set_mig_mode", gpu="2", enabled=True)
+    l40s.enable_functions("0000:d8:00.0")
+    asked = {"text": VGPU_LAYOUT, "source": "both.yaml", "name": "both"}
+    # the last vGPU is refused: everything before it is undone, GPU instances as well
+    l40s.write(".sim/fault", "fail */0000:d8:00.5/nvidia/current_vgpu_type EIO")
+    with pytest.raises(RolledBackError):
+        l40s.call("apply_layout", **asked)
+    assert l40s.call("list_vgpus").vgpus == []
+    assert l40s.call("list_mig_instances").instances == []
+
+    done = l40s.call("apply_layout", **asked)
+    kinds = [step.kind for step in done.steps]
+    assert kinds == ["mig.gi.create", "mig.ci.create", *["mdev.create"] * 4]
+    assert l40s.call("assert_layout", **asked).matches
+    again = l40s.call("plan_layout", **asked)
+    assert (again.steps, again.cost.kept) == ([], 1)
+    assert all(v.defined and v.auto for v in l40s.call("list_vgpus").vgpus)
+
+    for dialect in ("vgpumgr", "vgpu-device-manager"):
+        file = l40s.call("export_layout", dialect=dialect, label="now", placements=True).file
+        now = l40s.call("plan_layout", text=json.dumps(file), source="now.json")
+        assert now.steps == [], dialect
+
+    plan = l40s.call("plan_layout", **{**asked, "name": "other"})
+    assert plan.destructive
+    assert (plan.cost.vgpu_deletes, plan.cost.vgpu_creates) == (2, 1)
+    saved = json.dumps(plan.as_data())
+    l40s.call("delete_vgpu", vgpu="3a:00.5")
+    with pytest.raises(PlanOutdatedError):
+        l40s.call("apply_layout", text=saved, source="saved.json")
+    fresh = json.dumps(l40s.call("plan_layout", **{**asked, "name": "other"}).as_data())
+    l40s.call("apply_layout", text=fresh, source="saved.json")
+    names = sorted(v.type for v in l40s.call("list_vgpus").vgpus if v.gpu_index == 0)
+    assert names == ["NVIDIA L40S-24C"]
+
+
+def test_mixed_sizes_go_on_with_the_first_and_again_after_a_boot(l40s: VgpuMachine) -> None:
+    asked = {"gpu": "0", "auto": True, "mixed_sizes": True}
+    first = l40s.call("create_vgpu", type="L40S-12C", **asked)
+    assert [step.kind for step in first.plan.steps][:1] == ["mdev.mixed-sizes"]
+    second = l40s.call("create_vgpu", type="L40S-24C", **asked)
+    assert [step.kind for step in second.plan.steps] == ["mdev.create", "mdev.define"]
+    l40s.reboot()
+    l40s.enable_functions(FIRST["vgpu-l40s"])
+    assert l40s.call("restore").problems == []
+    sizes = sorted(v.type for v in l40s.call("list_vgpus").vgpus)
+    assert sizes == ["NVIDIA L40S-12C", "NVIDIA L40S-24C"]
+
+
+def test_sizes_are_not_mixed_where_the_mode_cannot_be(t4: VgpuMachine) -> None:
+    with pytest.raises(VgpuNotSupportedError, match="several sizes"):
+        t4.call("create_vgpu", type="T4-2A", mixed_sizes=True)
+    assert t4.list_uuids() == []

@@ -1,0 +1,114 @@
+"""A change of layout that takes slices from VMs: no worker is left on a slice that is no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.service import Bench, make_bench
+from vgpumgr.daemon.layout_apply import apply_layout
+from vgpumgr.errors import NvmlError, RolledBackError
+from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
+from vgpumgr.model.mig import Placement
+from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.record import AttachmentRecord
+
+PROFILE = "1g.10gb"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    made = make_bench(tmp_path)
+    made.service.attach(AttachRequest("vm01", PROFILE, gpu="0"))
+    return made
+
+
+def the_record(bench: Bench) -> AttachmentRecord:
+    (record,) = bench.service.parts.store.list_attachments()
+    return record
+
+
+def destroy(bench: Bench) -> list[MigStepSpec]:
+    """As the planner's steps with --allow-disruptive vm01."""
+    record = the_record(bench)
+    assert record.mig is not None
+    gpu, instance = str(record.gpu), record.mig.gpu_instance_id
+    return [
+        MigStepSpec(
+            StepKind.CI_DESTROY,
+            gpu,
+            profile=PROFILE,
+            placement=Placement(0, 1),
+            parent_profile=PROFILE,
+            parent_placement=record.placement,
+            instance_id=instance,
+            compute_instance_id=record.mig.compute_instance_id,
+            disrupts=("vm",),
+        ),
+        MigStepSpec(
+            StepKind.GI_DESTROY,
+            gpu,
+            profile=PROFILE,
+            placement=record.placement,
+            instance_id=instance,
+            disrupts=("vm",),
+        ),
+    ]
+
+
+def create(bench: Bench, place: Placement) -> list[MigStepSpec]:
+    gpu = str(the_record(bench).gpu)
+    return [
+        MigStepSpec(StepKind.GI_CREATE, gpu, profile=PROFILE, placement=place, key="new"),
+        MigStepSpec(
+            StepKind.CI_CREATE,
+            gpu,
+            profile=PROFILE,
+            placement=Placement(0, 1),
+            parent_profile=PROFILE,
+            parent_placement=place,
+            key="new",
+        ),
+    ]
+
+
+def another_place(bench: Bench) -> Placement:
+    gpu = bench.gpu
+    profile = next(p for p in gpu.profiles if str(p.name) == PROFILE)
+    taken = [i.placement for i in gpu.instances]
+    return next(p for p in profile.placements if not any(p.overlaps(t) for t in taken))
+
+
+def test_a_vm_whose_slice_goes_is_detached(bench: Bench) -> None:
+    outcome = apply_layout(LayoutPlan(tuple(destroy(bench))), bench.service.parts)
+    assert "vm01: 1g.10gb is gone with its slice, and was detached" in outcome.notes
+    assert bench.service.parts.store.list_attachments() == ()
+    assert bench.channels.running == {}
+    vm = bench.service.show_vm("vm01").vm
+    assert (vm.attachments, vm.devices_config, vm.problems) == ([], [], [])
+
+
+def test_a_vm_whose_slice_moves_goes_along(bench: Bench) -> None:
+    before, place = the_record(bench), another_place(bench)
+    plan = LayoutPlan((*destroy(bench), *create(bench, place)))
+    outcome = apply_layout(plan, bench.service.parts)
+    after = the_record(bench)
+    assert (after.id, after.placement) == (before.id, place)
+    assert "vm01: 1g.10gb is at" in " ".join(outcome.notes)
+    assert bench.service.show_vm("vm01").vm.problems == []
+    assert after.mig is not None
+    assert bench.channels.specs[after.id].cuda_device == str(after.mig.uuid)
+
+
+def test_a_change_that_is_undone_gives_the_slice_back(bench: Bench) -> None:
+    place = another_place(bench)
+    before = the_record(bench)
+    plan = LayoutPlan((*destroy(bench), *create(bench, place)))
+    bench.nvml.fail["create_gpu_instance"] = NvmlError("no")
+    with pytest.raises(RolledBackError) as caught:
+        apply_layout(plan, bench.service.parts)
+    after = the_record(bench)
+    assert after.placement == before.placement
+    assert "vm01: 1g.10gb is at" in (caught.value.why or "")
+    assert bench.service.show_vm("vm01").vm.problems == []

@@ -1,0 +1,139 @@
+"""The commands on PCI functions: what they ask before they do anything, and what they print."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.support.cli import FixedWidth, Result, Terminal
+from vgpumgr.cli.arguments import GlobalOptions
+from vgpumgr.cli.main import main
+from vgpumgr.cli.session import Session
+
+ADDRESS = "0000:01:00.0"
+USER = f"{ADDRESS} is the display that the host boots with"
+
+
+class FakeBackend:
+    """Answers as the application would, and remembers what it was asked."""
+
+    def __init__(self, concerns: list[str]) -> None:
+        self.concerns = concerns
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, operation: str, **params: Any) -> dict[str, Any]:
+        self.calls.append((operation, params))
+        if operation == "list_vfs":
+            return {"schema": "vgpumgr/v1", "physicals": [PHYSICAL], "notes": []}
+        step = {"kind": "passthrough.bind", "target": {}, "description": f"give {ADDRESS} away"}
+        return {
+            "schema": "vgpumgr/v1",
+            "change": "passthrough bind",
+            "subject": ADDRESS,
+            "dry_run": params["dry_run"],
+            "steps": [step],
+            "concerns": self.concerns,
+            "result": {},
+            "notes": [],
+        }
+
+
+PHYSICAL = {
+    "address": "0000:03:00.0",
+    "model": "Intel Data Center GPU Flex 170",
+    "driver": "xe",
+    "total": 7,
+    "count": 1,
+    "method": "sriov_numvfs",
+    "why_not": None,
+    "persist": False,
+    "vfs": [
+        {
+            "index": 0,
+            "address": "0000:03:00.1",
+            "driver": "vfio-pci",
+            "iommu_group": 40,
+            "users": ['vm "a"'],
+            "configured": [],
+            "quotas": {"exec_quantum_ms": "20"},
+        }
+    ],
+}
+
+
+def run(backend: FakeBackend, *words: str, terminal: bool = False) -> Result:
+    out, err = Terminal() if terminal else io.StringIO(), io.StringIO()
+
+    @contextmanager
+    def open_backend(_options: GlobalOptions) -> Iterator[FakeBackend]:
+        yield backend
+
+    options = GlobalOptions()
+    streams = FixedWidth(options, out, err, {"NO_COLOR": "1"})
+    code = main(words, Session(options, streams, open_backend))
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+@pytest.mark.parametrize("verb", ["bind", "unbind"])
+def test_a_function_in_use_is_not_taken_unasked(verb: str) -> None:
+    backend = FakeBackend([USER])
+    refused = run(backend, "passthrough", verb, ADDRESS)
+    assert refused.code == 2
+    assert "VG214" in refused.err
+    assert USER in refused.err
+    assert [params["dry_run"] for _, params in backend.calls] == [True]
+
+
+def test_yes_and_an_answer_are_passed_on() -> None:
+    backend = FakeBackend([USER])
+    assert run(backend, "passthrough", "bind", ADDRESS, "--yes").code == 0
+    ((_, asked),) = backend.calls
+    assert (asked["confirmed"], asked["dry_run"]) == (True, False)
+    with mock.patch("typer.confirm", return_value=True) as confirm:
+        done = run(backend, "passthrough", "bind", ADDRESS, terminal=True)
+    assert confirm.called
+    assert USER in done.err
+    assert backend.calls[-1][1]["confirmed"]
+    assert f"passthrough bind {ADDRESS}: done" in done.out
+
+
+def test_what_nobody_uses_needs_no_answer_and_is_not_called_confirmed() -> None:
+    backend = FakeBackend([])
+    assert run(backend, "passthrough", "bind", ADDRESS, "--no-persist").code == 0
+    last = backend.calls[-1][1]
+    assert "confirmed" not in last, "whoever comes in between is not run over"
+    assert last["persist"] is False
+    run(backend, "passthrough", "bind", ADDRESS)
+    assert backend.calls[-1][1]["persist"] is None
+
+
+def test_a_dry_run_says_who_is_in_the_way() -> None:
+    shown = run(FakeBackend([USER]), "passthrough", "bind", ADDRESS, "--dry-run")
+    assert shown.out.splitlines() == [
+        f"passthrough bind {ADDRESS}: would be done",
+        f"  give {ADDRESS} away",
+        f"  in use: {USER}",
+    ]
+
+
+def test_quotas_are_names_and_numbers() -> None:
+    backend = FakeBackend([])
+    words = ("vf", "enable", ADDRESS, "-n", "2", "--quota", "exec_quantum_ms=20")
+    assert run(backend, *words).code == 0
+    assert backend.calls[-1][1]["quotas"] == {"exec_quantum_ms": 20}
+    for wrong in ("exec_quantum_ms", "=5", "a=x", "a=-1"):
+        assert run(backend, "vf", "enable", ADDRESS, "--quota", wrong).code == 2
+
+
+def test_virtual_functions_stand_below_each_other() -> None:
+    shown = run(FakeBackend([]), "vf", "list", "-o", "csv")
+    assert shown.out.splitlines() == [
+        "physical,count,vf,address,driver,group,used_by",
+        '0000:03:00.0,1,0,0000:03:00.1,vfio-pci,40,"vm ""a"""',
+    ]
+    assert run(FakeBackend([]), "vf", "list", "-o", "name").out == "0000:03:00.1\n"

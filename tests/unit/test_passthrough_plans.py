@@ -1,0 +1,234 @@
+"""Groups, verdicts, selections and plans of passthrough: pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vgpumgr.errors import (
+    GroupNotViableError,
+    NoIommuError,
+    PciAmbiguousError,
+    PciBusyError,
+    PciNotFoundError,
+    StoreError,
+)
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.groups import Verdict, explain_no_iommu, index_groups, judge_group
+from vgpumgr.passthrough.selection import KnownGpu, select_function
+from vgpumgr.passthrough.values import (
+    STUB,
+    VFIO,
+    Binding,
+    Function,
+    User,
+    UserKind,
+    VfSetting,
+    find_function,
+)
+from vgpumgr.plan.passthrough import (
+    BindRequest,
+    Companions,
+    PciObserved,
+    VfRequest,
+    plan_bind,
+    plan_no_vfs,
+    plan_unbind,
+    plan_vfs,
+)
+from vgpumgr.plan.pci_steps import (
+    BindDriver,
+    CreateVfs,
+    PciStep,
+    PrepareVf,
+    ReleaseDriver,
+    RemoveVfs,
+    read_pci_step,
+)
+from vgpumgr.store.pci import PciFile
+
+GPU = PciAddress(0, 1, 0, 0)
+
+
+def make_binding(address: PciAddress = GPU, **changes: object) -> Binding:
+    base = Binding(address, VFIO, "nvidia", None, 0x10DE, 0x2204, "boot-1")
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+addresses = st.builds(
+    PciAddress, st.just(0), st.integers(0, 2), st.integers(0, 1), st.integers(0, 3)
+)
+drivers = st.sampled_from([None, VFIO, STUB, "nvidia", "e1000e"])
+classes = st.sampled_from([0x030000, 0x040300, 0x060400, 0x020000, 0x0C0330])
+functions = st.lists(
+    st.builds(
+        Function, addresses, st.just(0x10DE), st.just(1), classes, drivers, st.integers(0, 2)
+    ),
+    min_size=1,
+    max_size=10,
+    unique_by=lambda f: f.address,
+).map(lambda fs: sorted(fs, key=lambda f: f.address))
+
+
+def after(found: list[Function], steps: tuple[object, ...]) -> list[Function]:
+    """The bus when the steps are done."""
+    bound = {s.address: s.driver for s in steps if isinstance(s, BindDriver)}
+    return [replace(f, driver=bound.get(f.address, f.driver)) for f in found]
+
+
+@given(functions, st.sampled_from(Companions), st.booleans(), st.data())
+def test_a_plan_makes_the_group_viable_or_names_who_blocks(
+    found: list[Function], companions: Companions, whole: bool, data: st.DataObject
+) -> None:
+    chosen = data.draw(st.sampled_from(found))
+    request = BindRequest(companions=companions, whole_group=whole)
+    try:
+        plan = plan_bind(PciObserved(found), chosen, request)
+    except GroupNotViableError as error:
+        assert chosen.is_bridge or error.held_by
+        assert not (whole and companions is not Companions.KEEP and not chosen.is_bridge)
+        return
+    now = after(found, plan.steps)
+    members = index_groups(now)[chosen.group or 0]
+    assert judge_group(members, {}).verdict is Verdict.VIABLE
+    done = find_function(now, chosen.address)
+    assert done is not None
+    assert done.driver == VFIO
+    for step in plan.steps:
+        assert isinstance(step, BindDriver)
+        before = find_function(found, step.address)
+        assert before is not None
+        assert step.previous == before.driver
+        assert not before.is_bridge, "bridges stay with the host"
+        assert whole or before.is_beside(chosen) or before.address == chosen.address
+
+
+@given(functions)
+def test_taken_and_given_back_is_as_before(found: list[Function]) -> None:
+    chosen = found[0]
+    if chosen.is_bridge:
+        return
+    plan = plan_bind(PciObserved(found), chosen, BindRequest(whole_group=True))
+    taken = [s for s in plan.steps if isinstance(s, BindDriver)]
+    bindings = [make_binding(s.address, driver=s.driver, previous=s.previous) for s in taken]
+    if not any(b.address == chosen.address for b in bindings):
+        return
+    observed = PciObserved(after(found, plan.steps), bindings, boot_id="boot-1")
+    back = {
+        s.binding.address: s.binding.previous
+        for s in plan_unbind(observed, chosen).steps
+        if isinstance(s, ReleaseDriver)
+    }
+    assert back == {s.address: s.previous for s in taken}
+
+
+def test_a_verdict_names_function_driver_and_user() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    user = User(UserKind.PROCESS, "process 12 (Xorg), which has /dev/nvidia0 open", 12)
+    judged = judge_group([gpu], {GPU: (user,)})
+    assert judged.verdict is Verdict.IN_USE
+    assert str(judged.blockers[0]) == f"0000:01:00.0 (gpu, nvidia): {user}"
+
+
+@pytest.mark.parametrize(
+    ("driver", "vfio", "free"),
+    [
+        (None, False, True),
+        ("vfio-pci", False, True),
+        ("mlx5_vfio_pci", False, True),
+        ("pci-stub", False, True),
+        ("nvidia", True, True),
+        ("nvidia", False, False),
+    ],
+)
+def test_which_drivers_let_a_group_go(driver: str | None, vfio: bool, free: bool) -> None:
+    function = Function(GPU, 0x10DE, 1, 0x030000, driver, 3, has_vfio=vfio)
+    assert function.is_free == free
+
+
+def test_without_iommu_nothing_goes_and_the_parameter_is_named() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia")
+    with pytest.raises(NoIommuError) as refused:
+        plan_bind(PciObserved([gpu], kernel_words=("quiet",)), gpu, BindRequest())
+    assert "intel_iommu=on" in (refused.value.hint or "")
+    assert "VT-d" in explain_no_iommu(["intel_iommu=on"])[1]
+    assert "iommu=off" in explain_no_iommu(["amd_iommu=off"])[1]
+
+
+def test_a_gpu_with_attached_slices_is_not_taken() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    observed = PciObserved([gpu], holders={GPU: ('vm "a" (1g.10gb)',)})
+    with pytest.raises(PciBusyError) as refused:
+        plan_bind(observed, gpu, BindRequest(confirmed=True))
+    assert refused.value.held_by == ('vm "a" (1g.10gb)',)
+
+
+def test_functions_that_vms_are_configured_with_are_asked_about() -> None:
+    vf = PciAddress(0, 3, 0, 1)
+    physical = Function(GPU, 0x8086, 1, 0x038000, "xe", 3, vf_total=7, vfs=(vf,))
+    observed = PciObserved([physical], configured={vf: ["db"]})
+    for plan in (
+        plan_no_vfs(observed, physical, has_tool=False),
+        plan_vfs(observed, physical, VfRequest(4)),
+    ):
+        assert plan.result["concerns"] == [f'vm "db" is configured with {vf}, and would not start']
+    assert plan_vfs(observed, physical, VfRequest(1)).result["concerns"] == []
+
+
+def test_selectors() -> None:
+    one, two = Function(GPU, 1, 1, 0x030000), Function(PciAddress(1, 1, 0, 0), 1, 1, 0x030000)
+    gpus = [
+        KnownGpu(one.address, 0, "GPU-aaaa1111", "NVIDIA A100"),
+        KnownGpu(two.address, 1, "GPU-aaaa2222", "NVIDIA H100"),
+    ]
+    for text in ("01:00.0", "0000:01:00.0", "0", "GPU-aaaa1", "aaaa1", "a100"):
+        assert select_function([one, two], gpus, text) is one
+    assert select_function([one, two], gpus, "0001:01:00.0") is two
+    for text in ("aaaa", "nvidia"):
+        with pytest.raises(PciAmbiguousError):
+            select_function([one, two], gpus, text)
+    for text in ("", "a", "7", "GPU-", "02:00.0"):
+        with pytest.raises(PciNotFoundError):
+            select_function([one, two], gpus, text)
+
+
+setting = VfSetting(GPU, 4, 0x8086, 0x56C0, "boot-1", True, (("exec_quantum_ms", 20),))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        BindDriver(
+            GPU, VFIO, "nvidia", True, True, "GPU-1", "A100", make_binding(boot_id="boot-0")
+        ),
+        ReleaseDriver(make_binding(previous=None, override="x"), True),
+        CreateVfs(GPU, 4, True, (("exec_quantum_ms", 20),), False, setting),
+        RemoveVfs(GPU, 4, True, setting),
+        PrepareVf(GPU, 3, VFIO, (("exec_quantum_ms", 20),)),
+    ],
+    ids=lambda step: step.kind,
+)
+def test_steps_come_back_from_the_journal(step: PciStep) -> None:
+    assert read_pci_step(step.kind, step.target) == step
+
+
+def test_the_record_survives_and_says_when_it_is_damaged(tmp_path: Path) -> None:
+    file = PciFile(tmp_path / "passthrough.json")
+    assert file.list_bindings() == ()
+    other = make_binding(PciAddress(0, 0, 2, 0))
+    for binding in (make_binding(), other, make_binding(persist=True)):
+        file.save_binding(binding)
+    file.save_vf_setting(setting)
+    again = PciFile(file.path)
+    assert again.list_bindings() == (other, make_binding(persist=True))
+    assert again.list_vf_settings() == (setting,)
+    again.forget_binding(GPU)
+    again.forget_vf_setting(GPU)
+    assert file.list_bindings() == (other,)
+    file.path.write_text(file.path.read_text().replace("nvidia", "nvidib"))
+    with pytest.raises(StoreError, match="functions taken from the host"):
+        file.list_bindings()

@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# Debian's stock kernel for the guests and the lab host of the tests: unpacked into the cache, never installed.
+
+# shellcheck disable=SC2154 # cache: see setup.sh
+
+# what the lab host loads, in no order; those of guests are in guest_modules
+lab_modules=(
+	virtio_pci virtio_console virtio_blk 9pnet_virtio 9p overlay ext4 loop fuse crc32c_generic
+	vfio-pci vfio_iommu_type1 pci-stub nvme e1000e bochs xhci_pci vhost_vsock
+)
+guest_modules=(virtio_pci virtio_console)
+sample_modules=(mtty mdpy mbochs)
+
+setup_kernel() { setup_debian; locked kernel install_kernel; export VGPUMGR_KERNEL=$cache/kernel; }
+install_kernel() {
+	[ ! -e "$cache/kernel/vmlinux" ] || [ ! -d "$cache/kernel/lib/modules" ] || return 0
+	local version tmp
+	version=$(newest_kernel)
+	if [ -z "$version" ]; then
+		apt-get -qq update >"$cache/apt.log" 2>&1 || { cat "$cache/apt.log" >&2; return 1; }
+		version=$(newest_kernel)
+	fi
+	say "unpacking Debian's kernel $version for the guests, compiling its sample mediated devices"
+	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+	unpack_kernel "$version" "$tmp" >"$cache/kernel.log" 2>&1 || { cat "$cache/kernel.log" >&2; return 1; }
+	printf '%s\n' "$version" >"$tmp/version"
+	rm -rf "$cache/kernel"
+	mv "$tmp" "$cache/kernel"
+}
+
+newest_kernel() { apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: linux-image-//p' | head -n 1; }
+
+# unpack_kernel VERSION DIRECTORY: vmlinux, guest-modules/ and lib/modules/VERSION/
+unpack_kernel() {
+	local version=$1 dir=$2 work=$2/work at
+	mkdir "$work"
+	apt_get install -y "linux-headers-$version" || return 1
+	(cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "linux-image-$version" "linux-source-${version%.*-*-*}") || return 1
+	dpkg-deb -x "$work"/linux-image-*.deb "$work" || return 1
+	compile_samples "$version" "$work" || return 1
+	depmod -b "$work" "$version" || return 1
+	# QEMU starts an uncompressed kernel directly: under TCG that saves seconds of decompression
+	at=$(LC_ALL=C grep -abo $'\xfd7zXZ' "$work/boot/vmlinuz-$version" | cut -d: -f1 | head -n 1)
+	xz -dc --single-stream < <(tail -c "+$((at + 1))" "$work/boot/vmlinuz-$version") >"$dir/vmlinux" || return 1
+	mkdir "$dir/guest-modules"
+	local n=10 m
+	list_modules "$work" "$version" "${guest_modules[@]}" |
+		while read -r m; do cp "$m" "$dir/guest-modules/$((n++))-${m##*/}"; done
+	list_modules "$work" "$version" "${lab_modules[@]}" "${sample_modules[@]}" |
+		while read -r m; do install -D -m 644 "$m" "$dir/${m#"$work/"}"; done
+	cp "$work/lib/modules/$version"/modules.{order,builtin,builtin.modinfo} "$dir/lib/modules/$version/"
+	depmod -b "$dir" "$version"
+	rm -rf "$work"
+}
+
+# list_modules ROOT VERSION MODULE...: the files of the modules and of what they need, in loading order
+list_modules() {
+	local root=$1 version=$2 m
+	shift 2
+	for m; do modprobe -d "$root" -S "$version" --show-depends "$m"; done |
+		awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
+}
+
+# compile_samples VERSION ROOT: the kernel's own sample drivers of mediated devices, from Debian's kernel source
+compile_samples() {
+	local version=$1 root=$2 source sample=$2/samples/vfio-mdev
+	source=linux-source-${version%.*-*-*}
+	dpkg-deb --fsys-tarfile "$root/$source"_*.deb | tar -xO "./usr/src/$source.tar.xz" |
+		tar -C "$root" -xJ --strip-components=1 "$source/samples/vfio-mdev" || return 1
+	rm -f "$sample/Kbuild"
+	echo "obj-m := ${sample_modules[*]/%/.o}" >"$sample/Makefile"
+	make -s -C "/usr/src/linux-headers-$version" M="$sample" modules || return 1
+	install -D -m 644 -t "$root/lib/modules/$version/extra" "$sample"/*.ko
+}

@@ -1,0 +1,65 @@
+"""``vgpumgr passthrough list``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vgpumgr.cli.declarations import Context
+from vgpumgr.cli.gpu_text import ABSENT, or_absent
+from vgpumgr.cli.options import Columns, NoHeader, Output
+from vgpumgr.cli.output import Column, Layout, print_list
+from vgpumgr.cli.pci_text import tell_notes
+from vgpumgr.cli.session import get_session
+
+
+def _in_the_way(row: dict[str, Any]) -> str:
+    if row["verdict"] in ("viable", "bindable"):
+        return "; ".join(row["users"]) or ABSENT
+    return "; ".join(row["blockers"]) or row["why"] or ABSENT
+
+
+def _taken(row: dict[str, Any]) -> str:
+    binding = row["binding"]
+    if binding is None:
+        return ABSENT
+    return f"{binding['previous'] or 'no driver'}{', at boot' if binding['persist'] else ''}"
+
+
+COLUMNS = (
+    Column("address", lambda r: str(r["address"])),
+    Column("gpu", lambda r: or_absent(r["gpu_index"]), right=True),
+    Column("kind", lambda r: str(r["kind"])),
+    Column("model", lambda r: str(r["model"]), wraps=True),
+    Column("driver", lambda r: or_absent(r["driver"])),
+    Column("group", lambda r: or_absent(r["iommu_group"]), right=True),
+    Column("numa", lambda r: or_absent(r["numa_node"]), wide=True, right=True),
+    Column("companions", lambda r: " ".join(r["companions"]) or ABSENT, wide=True),
+    Column("taken_from", _taken, spare=True),
+    Column("vm", lambda r: str(r["verdict"])),
+    Column("in_the_way", _in_the_way, wraps=True),
+)
+
+
+def command(
+    context: Context,
+    output: Output = None,
+    columns: Columns = None,
+    no_header: NoHeader = False,
+) -> None:
+    """List GPUs of all vendors and their virtual functions.
+
+    Says of each whether it can go to a VM (now; once bound; not, because somebody uses it or shares
+    its IOMMU group), and who is in the way.
+
+    \b
+    Examples:
+      vgpumgr passthrough list
+      vgpumgr passthrough list -o wide
+    """
+    session = get_session(context)
+    document = session.call("list_passthrough")
+    tell_notes(session, document)
+    layout = Layout(output, columns, no_header)
+    print_list(
+        session.streams, document, document["functions"], COLUMNS, layout, lambda r: r["address"]
+    )

@@ -1,0 +1,134 @@
+"""Looking at the host's devices before an attach is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.vgpu_settle import read_gpus
+from vgpumgr.domain.hypervisor import Vm
+from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, PciNotFoundError
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.values import Function
+from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.backend import check_request
+from vgpumgr.plan.hostdev_choice import find_selected
+from vgpumgr.plan.hostdev_host import HostObserved
+from vgpumgr.plan.record import AttachmentRecord, HostDevice
+from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord
+
+#: the first libvirt with ``<driver iommufd='yes'/>``
+_IOMMUFD_VERSION = (12, 1, 0)
+
+
+def observe_host(
+    parts: Parts, request: AttachRequest, gpus: Sequence[Gpu], records: Sequence[AttachmentRecord]
+) -> HostObserved:
+    """As much of the host as planning the request asks for; forwarding asks for nothing."""
+    wanted = check_request(request)
+    if wanted.is_forward:
+        return HostObserved()
+    functions = parts.pci.list_functions()
+    seen = HostObserved(functions=functions, gpus=gpus, bindings=parts.pci.list_bindings())
+    matters = _list_interesting(seen, request.gpu)
+    return HostObserved(
+        functions=functions,
+        users={} if wanted.is_vgpu else parts.pci.list_users(matters),
+        taken=list_taken(parts.hypervisor.list_vms(), records),
+        bars={f.address: _read_bars(parts, f) for f in matters if not wanted.is_vgpu},
+        bindings=seen.bindings,
+        vf_settings=parts.pci.list_vf_settings(),
+        gpus=gpus,
+        iommufd=parts.has_iommufd() and parts.hypervisor.read_version() >= _IOMMUFD_VERSION,
+        numa_matters=len({f.numa_node for f in functions if f.numa_node is not None}) > 1,
+        vgpus=parts.vgpus.read_host() if wanted.is_vgpu else seen.vgpus,
+        claims=[r.spec for r in parts.vgpu_store.list_vgpus() if r.takes_room],
+    )
+
+
+def _list_interesting(host: HostObserved, selector: str | None) -> list[Function]:
+    """GPUs with their companions and virtual functions; or those of the function that is named."""
+    chosen = [f for f in host.functions if f.is_gpu]
+    if selector is not None:
+        try:
+            named = find_selected(host, selector)
+        except (GpuNotFoundError, GpuAmbiguousError):
+            return []  # planning says so
+        chosen = [named, *(f for f in host.functions if f.physical == named.address)]
+    found = {f.address: f for one in chosen for f in (one, *host.list_companions(one))}
+    return list(found.values())
+
+
+def _read_bars(parts: Parts, function: Function) -> tuple[int, ...]:
+    try:
+        return parts.pci.list_bars(function.address)
+    except PciNotFoundError:
+        return ()
+
+
+def list_taken(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict[PciAddress, str]:
+    """Whose a function is: by a record of ours, or because a VM's definition names it."""
+    taken: dict[PciAddress, str] = {}
+    for vm in vms:
+        for domain in (vm.config, vm.live):
+            for device in domain.pci_hostdevs if domain else ():
+                if device.source is not None:
+                    taken[device.source.pci] = str(vm)
+    for record in records:
+        for given in record.host_devices:
+            if given.address is not None:
+                taken[given.address] = f'vm "{record.vm_name}" (attachment {record.id})'
+    return taken
+
+
+def list_loose_instances(parts: Parts) -> list[VgpuInstance]:
+    """GPU instances that were made for vGPUs of no attachment."""
+    found = parts.vgpu_store.list_vgpus()
+    return [r.instance for r in found if r.instance is not None and r.attachment is None]
+
+
+def read_gpus_for(parts: Parts, records: Sequence[AttachmentRecord]) -> Sequence[Gpu]:
+    """NVML's GPUs. A host without NVML is one without such GPUs, unless an attachment has a slice of
+    one: then NVML is missing, and nothing is decided without it. Raises NvmlMissingError.
+    """
+    if any(record.mig_part is not None for record in records):
+        return parts.read_inventory().gpus
+    return read_gpus(parts)
+
+
+def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, str]:
+    """Attachments whose device is not on the host (any more), and what is missing, in words."""
+    devices = [(r.id, d) for r in records for d in r.host_devices]
+    if not devices:
+        return {}
+    functions = {f.address for f in parts.pci.list_functions()}
+    seen: set[str] = set()
+    if any(device.vgpu for _, device in devices):
+        seen = {vgpu.key for vgpu in parts.vgpus.read_host().devices}
+    absent = {}
+    for attachment, device in devices:
+        if device.address is not None and device.address not in functions:
+            absent[attachment] = f"its device {device.address} has left the bus"
+        elif device.vgpu is not None and str(device.address or device.vgpu.uuid) not in seen:
+            absent[attachment] = f"its vGPU {device.vgpu.type_name} on {device.place} is gone"
+    return absent
+
+
+def follow_vgpus(parts: Parts) -> None:
+    """Writes into the attachments how their vGPUs are made by now: a boot may have changed the type's
+    number, and the place of the GPU instance.
+    """
+    known = {record.spec.uuid: record for record in parts.vgpu_store.list_vgpus()}
+    for record in parts.store.list_attachments():
+        devices = tuple(_follow(device, known) for device in record.host_devices)
+        if devices != record.host_devices:
+            parts.store.save_attachment(replace(record, host_devices=devices))
+
+
+def _follow(device: HostDevice, known: Mapping[str, VgpuRecord]) -> HostDevice:
+    now = known.get(device.vgpu.uuid) if device.vgpu else None
+    if now is None:
+        return device
+    return replace(device, vgpu=now.spec, instance=now.instance or device.instance)

@@ -1,0 +1,309 @@
+"""Passthrough and virtual functions as operations: what there is to see, and what is changed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal, cast
+
+from vgpumgr.daemon.attachment_documents import StepDocument
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_apply import run_pci
+from vgpumgr.daemon.pci_documents import (
+    Change,
+    GroupListDocument,
+    PassthroughListDocument,
+    PciChangeDocument,
+    VfListDocument,
+)
+from vgpumgr.daemon.pci_restore import find_gone
+from vgpumgr.daemon.pci_view import PciView
+from vgpumgr.errors import NvmlMissingError, PciBusyError, PciNotFoundError, VgpumgrError
+from vgpumgr.host.pci_names import name_pci_device
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.selection import KnownGpu, select_function
+from vgpumgr.passthrough.values import VFIO, Binding, Function, User, UserKind
+from vgpumgr.plan.passthrough import (
+    BindRequest,
+    Companions,
+    PciObserved,
+    VfRequest,
+    plan_bind,
+    plan_no_vfs,
+    plan_unbind,
+    plan_vfs,
+)
+from vgpumgr.plan.pci_steps import PciWorld
+from vgpumgr.plan.record import HostDeviceKind
+from vgpumgr.plan.step import Plan
+
+Make = Callable[[PciObserved, Function], Plan[PciWorld]]
+
+
+class PassthroughService:
+    """The operations on PCI functions of one machine."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def list_functions(self) -> PassthroughListDocument:
+        """GPUs of all vendors and their virtual functions, and whether they can go to a VM."""
+        return self._look().describe_functions()
+
+    def list_groups(self, *, all_groups: bool = False) -> GroupListDocument:
+        """IOMMU groups with a GPU in them, or all."""
+        return self._look(everything=all_groups).describe_groups(all_groups=all_groups)
+
+    def list_vfs(self, *, selector: str | None = None) -> VfListDocument:
+        """Functions that can have virtual functions, and who uses these."""
+        view = self._look(everything=True)
+        chosen = None if selector is None else self._select(view, selector)
+        pci = self._parts.pci
+        # each takes a helper process: too slow for all
+        quotas = pci.list_quotas(chosen.address, len(chosen.vfs)) if chosen else ()
+        return view.describe_vfs(chosen, quotas, pci.has_vendor_tool())
+
+    def bind(
+        self,
+        *,
+        selector: str,
+        driver: str = VFIO,
+        companions: Literal["vfio", "stub", "keep"] = "vfio",
+        whole_group: bool = False,
+        persist: bool | None = None,
+        confirmed: bool = False,
+        dry_run: bool = False,
+    ) -> PciChangeDocument:
+        """Takes a function from the host. Raises PciBusyError where it is in use and nobody has
+        confirmed that.
+        """
+        request = BindRequest(driver, Companions(companions), whole_group, persist, confirmed)
+
+        def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
+            plan = plan_bind(observed, chosen, request)
+            if not dry_run and persist is not None:
+                self._remember(plan, persist)
+            return plan
+
+        return self._change(selector, make, confirmed, dry_run)
+
+    def unbind(
+        self,
+        *,
+        selector: str,
+        driver: str | None = None,
+        only: bool = False,
+        confirmed: bool = False,
+        dry_run: bool = False,
+    ) -> PciChangeDocument:
+        """Gives a function back to the driver of before."""
+        make = partial(plan_unbind, driver=driver, only=only, confirmed=confirmed)
+        return self._change(selector, make, confirmed, dry_run, may_be_gone=True)
+
+    def enable_vfs(
+        self,
+        *,
+        selector: str,
+        count: int | None = None,
+        persist: bool = False,
+        quotas: dict[str, int] | None = None,
+        confirmed: bool = False,
+        dry_run: bool = False,
+    ) -> PciChangeDocument:
+        """Makes virtual functions."""
+        request = VfRequest(count, persist, tuple((quotas or {}).items()))
+        make = partial(plan_vfs, request=request, has_tool=self._parts.pci.has_vendor_tool())
+        return self._change(selector, make, confirmed, dry_run)
+
+    def disable_vfs(
+        self, *, selector: str, confirmed: bool = False, dry_run: bool = False
+    ) -> PciChangeDocument:
+        """Removes all virtual functions of a physical one."""
+        make = partial(plan_no_vfs, has_tool=self._parts.pci.has_vendor_tool())
+        return self._change(selector, make, confirmed, dry_run)
+
+    def _change(
+        self,
+        selector: str,
+        make: Make,
+        confirmed: bool,
+        dry_run: bool,
+        *,
+        may_be_gone: bool = False,
+    ) -> PciChangeDocument:
+        def plan() -> Plan[PciWorld]:
+            view = self._look(everything=True)
+            seen = view.observed
+            gone = find_gone(seen.functions, seen.bindings, selector) if may_be_gone else None
+            made = make(seen, gone or self._select(view, selector, taken=may_be_gone))
+            if not dry_run and not confirmed:
+                _check_confirmed(made)
+            return made
+
+        if dry_run:
+            return _describe(plan(), (), dry_run=True)
+        made, notes = run_pci(self._parts, plan)
+        return _describe(made, notes, dry_run=False)
+
+    def _remember(self, plan: Plan[PciWorld], persist: bool) -> None:
+        """What is taken already is taken at every boot from now on, or no longer."""
+        pci = self._parts.pci
+        kept = cast(list[str], plan.result["kept"])
+        for binding in pci.list_bindings():
+            if str(binding.address) in kept:
+                pci.save_binding(replace(binding, persist=persist))
+
+    def _select(self, view: PciView, selector: str, *, taken: bool = False) -> Function:
+        """``taken``: what was taken before others: their indexes have changed since."""
+        functions, gpus = view.observed.functions, view.gpus
+        ours = [gpu for gpu in gpus if view.observed.find_binding(gpu.address)]
+        if taken and ours:
+            with contextlib.suppress(PciNotFoundError):
+                return select_function(functions, ours, selector)
+        return select_function(functions, gpus, selector)
+
+    def _look(self, *, everything: bool = False) -> PciView:
+        """All that the operations look at. What NVML or libvirt cannot say now is left out, and
+        noted.
+        """
+        parts, notes = self._parts, []
+        pci = parts.pci
+        functions = pci.list_functions()
+        bindings = pci.list_bindings()
+        gpus: Sequence[Gpu] = ()
+        try:
+            gpus = parts.read_inventory().gpus
+        except NvmlMissingError:
+            gpus = ()  # a host whose GPUs are all with VMs has no NVML
+        except VgpumgrError as error:
+            notes.append(f"NVML: {error}")
+        looked_at = [f for f in functions if everything or f.is_gpu or not f.is_free]
+        users = dict(pci.list_users([f for f in looked_at if not f.is_bridge]))
+        running, configured = self._list_vm_functions(notes)
+        for address, names in running.items():
+            _add(users, address, [User(UserKind.PROCESS, f'vm "{name}"') for name in names])
+        for gpu in gpus:
+            known = {user.pid for user in users.get(gpu.pci, ())}
+            more = [p for p in gpu.processes if p.pid not in known]
+            _add(users, gpu.pci, [User(UserKind.PROCESS, str(p), p.pid) for p in more])
+        observed = PciObserved(
+            functions=functions,
+            bindings=bindings,
+            vf_settings=pci.list_vf_settings(),
+            users=users,
+            holders=self._list_holders(gpus),
+            kernel_words=pci.list_kernel_parameters(),
+            instances={gpu.pci: len(gpu.instances) for gpu in gpus if gpu.instances},
+            configured=configured,
+            uuids=_list_uuids(gpus, bindings),
+            models=_list_models(gpus, bindings),
+            indexes=_list_indexes(gpus, bindings),
+            boot_id=pci.boot_id,
+        )
+        return PciView(observed, _list_known(observed), notes)
+
+    def _list_holders(self, gpus: Sequence[Gpu]) -> dict[PciAddress, tuple[str, ...]]:
+        by_uuid = {str(gpu.uuid): gpu.pci for gpu in gpus}
+        found: dict[PciAddress, tuple[str, ...]] = {}
+        for record in self._parts.store.list_attachments():
+            held = f'vm "{record.vm_name}" ({record.profile})'
+            devices = record.host_devices
+            functions = [d.address for d in devices if d.kind is not HostDeviceKind.MDEV]
+            gpu = by_uuid.get(str(record.gpu))
+            for address in {gpu} if gpu and not functions else set(functions):
+                if address is not None:
+                    found[address] = (*found.get(address, ()), held)
+        for vgpu in self._parts.vgpu_store.list_vgpus():
+            if vgpu.takes_room and vgpu.boot == self._parts.boot_id:
+                address = PciAddress.parse(vgpu.spec.parent)
+                found[address] = (*found.get(address, ()), f"vGPU {vgpu.spec.uuid}")
+        return found
+
+    def _list_vm_functions(
+        self, notes: list[str]
+    ) -> tuple[dict[PciAddress, list[str]], dict[PciAddress, list[str]]]:
+        """Names of VMs by the functions that they have while running, and in their definition."""
+        running: dict[PciAddress, list[str]] = {}
+        configured: dict[PciAddress, list[str]] = {}
+        try:
+            vms = self._parts.hypervisor.list_vms()
+        except VgpumgrError as error:
+            notes.append(f"libvirt: {error}")
+            return running, configured
+        for vm in vms:
+            for domain, found in ((vm.live, running), (vm.config, configured)):
+                for device in domain.pci_hostdevs if domain else ():
+                    if (at := device.source) is not None:
+                        address = PciAddress(at.domain, at.bus, at.slot, at.function)
+                        found.setdefault(address, []).append(vm.name)
+        return running, configured
+
+
+def _check_confirmed(plan: Plan[PciWorld]) -> None:
+    concerns = plan.result["concerns"]
+    assert isinstance(concerns, list)
+    if concerns:
+        raise PciBusyError(
+            f"{plan.subject} is in use",
+            why="who uses it loses it, and the kernel may wait until he lets go",
+            held_by=concerns,
+            hint="stop them, or repeat with --yes",
+        )
+
+
+def _describe(plan: Plan[PciWorld], notes: Sequence[str], *, dry_run: bool) -> PciChangeDocument:
+    result = dict(plan.result)
+    concerns = cast(list[str], result.pop("concerns"))
+    result.pop("kept", None)
+    steps = [
+        StepDocument(kind=step.kind, target=dict(step.target), description=step.describe())
+        for step in plan.steps
+    ]
+    return PciChangeDocument(
+        change=cast(Change, plan.operation),
+        subject=plan.subject,
+        dry_run=dry_run,
+        steps=steps,
+        concerns=concerns,
+        result=result,
+        notes=[*plan.notes, *notes],
+    )
+
+
+def _add(
+    users: dict[PciAddress, tuple[User, ...]], address: PciAddress, more: Sequence[User]
+) -> None:
+    if more:
+        users[address] = (*users.get(address, ()), *more)
+
+
+def _list_uuids(gpus: Sequence[Gpu], bindings: Sequence[Binding]) -> dict[PciAddress, str]:
+    """NVML knows no GPU that it has no driver for: its binding remembers."""
+    known = {b.address: b.gpu_uuid for b in bindings if b.gpu_uuid}
+    return known | {gpu.pci: str(gpu.uuid) for gpu in gpus}
+
+
+def _list_models(gpus: Sequence[Gpu], bindings: Sequence[Binding]) -> dict[PciAddress, str]:
+    known = {b.address: b.model for b in bindings if b.model}
+    return known | {gpu.pci: gpu.model for gpu in gpus}
+
+
+def _list_indexes(gpus: Sequence[Gpu], bindings: Sequence[Binding]) -> dict[PciAddress, int]:
+    known = {b.address: b.gpu_index for b in bindings if b.gpu_index is not None}
+    return known | {gpu.pci: gpu.index for gpu in gpus}
+
+
+def _list_known(observed: PciObserved) -> list[KnownGpu]:
+    return [
+        KnownGpu(
+            f.address,
+            observed.indexes.get(f.address),
+            observed.uuids.get(f.address),
+            observed.models.get(f.address) or name_pci_device(f.vendor_id, f.device_id),
+        )
+        for f in observed.functions
+        if f.is_gpu and f.physical is None
+    ]

@@ -1,0 +1,142 @@
+"""Changes of PCI functions through helper processes with deadlines.
+
+The helper starts with the first call. A late one is left alone, and the next call gets another.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from vgpumgr.errors import (
+    HelperLateError,
+    PciNotFoundError,
+    PciWriteError,
+    SysfsPermissionError,
+    VgpumgrError,
+)
+from vgpumgr.host.clock import Clock
+from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
+from vgpumgr.host.machine import Machine
+from vgpumgr.host.nvml_monitors import end_monitors
+from vgpumgr.model.pci import PciAddress
+
+#: a driver that resets its GPU on the way takes a few seconds
+BIND_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 15.0
+#: each virtual function takes a driver up to a second
+VF_TIMEOUT_S = 60.0
+_GONE = (errno.ENOENT, errno.ENODEV, errno.ENXIO)
+
+
+class PciChanges:
+    """What changes PCI functions of one machine; see ``pci_helper.Changes`` for the calls."""
+
+    def __init__(
+        self, machine: Machine, clock: Clock | None = None, bind_timeout_s: float = BIND_TIMEOUT_S
+    ) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._records = LateRecords(machine.run_dir, clock)
+        self._bind_timeout_s = bind_timeout_s
+        self._helper: Helper | None = None
+
+    def read_override(self, address: PciAddress) -> str | None:
+        """What ``driver_override`` says."""
+        what = f"read driver_override of {address}"
+        answer = self._call("read_override", what, READ_TIMEOUT_S, address=str(address))
+        return None if answer is None else str(answer)
+
+    def bind(self, address: PciAddress, driver: str) -> str | None:
+        """Answers whose it is afterwards."""
+        what = f"bind {address} to {driver}"
+        asked = {"address": str(address), "driver": driver}
+        answer = self._call("bind", what, self._bind_timeout_s, **asked)
+        return None if answer is None else str(answer)
+
+    def end_monitors(self) -> None:
+        """Ends our own NVML clients: the driver lets no GPU go that they have open."""
+        end_monitors(self._records, self._clock)
+
+    def release(self, address: PciAddress, driver: str | None, override: str | None) -> str | None:
+        """Answers whose it is afterwards."""
+        what = f"give {address} back to {driver or 'no driver'}"
+        asked = {"address": str(address), "driver": driver, "override": override}
+        answer = self._call("release", what, self._bind_timeout_s, **asked)
+        return None if answer is None else str(answer)
+
+    def unbind(self, addresses: Sequence[PciAddress]) -> None:
+        """Leaves functions without a driver."""
+        names = [str(address) for address in addresses]
+        what = f"unbind {', '.join(names)}"
+        self._call("unbind", what, self._bind_timeout_s, addresses=names)
+
+    def set_vf_count(self, address: PciAddress, count: int) -> None:
+        """Writes the number of virtual functions."""
+        what = f"set sriov_numvfs of {address} to {count}"
+        self._call("set_vf_count", what, VF_TIMEOUT_S, address=str(address), count=count)
+
+    def sriov_manage(self, address: PciAddress, enabled: bool) -> str | None:
+        """What it complains of, None where it succeeded."""
+        what = f"sriov-manage {'-e' if enabled else '-d'} {address}"
+        asked = {"address": str(address), "enabled": enabled}
+        answer = self._call("sriov_manage", what, VF_TIMEOUT_S, **asked)
+        return None if answer is None else str(answer)
+
+    def load_module(self, name: str) -> str | None:
+        """What modprobe complains of, None where it succeeded."""
+        answer = self._call("load_module", f"load module {name}", VF_TIMEOUT_S, name=name)
+        return None if answer is None else str(answer)
+
+    def write_attributes(self, address: PciAddress, values: Sequence[tuple[str, str]]) -> list[str]:
+        """What they say afterwards."""
+        what = f"set {', '.join(name for name, _ in values)} of {address}"
+        asked = {"address": str(address), "values": [list(pair) for pair in values]}
+        return list(self._call("write_attributes", what, self._bind_timeout_s, **asked))
+
+    def read_attributes(self, address: PciAddress, names: Sequence[str]) -> list[str | None]:
+        """What they say; None for what cannot be read."""
+        what = f"read attributes of {address}"
+        asked = {"address": str(address), "names": list(names)}
+        return list(self._call("read_attributes", what, READ_TIMEOUT_S, **asked))
+
+    def close(self) -> None:
+        """Ends the helper; the next call would start another."""
+        if self._helper is not None:
+            self._helper.close()
+            self._helper = None
+
+    def _call(self, method: str, what: str, timeout_s: float, **params: Any) -> Any:
+        if self._helper is None or not self._helper.is_usable:
+            self.close()
+            self._helper = self._start()
+        try:
+            return self._helper.call(method, params, timeout_s, what)
+        except HelperFaultError as fault:
+            raise make_error(what, fault.data) from None
+        except HelperLateError:
+            # hung up, it ends by itself when its call has come back
+            self.close()
+            raise
+
+    def _start(self) -> Helper:
+        argv = [sys.executable, "-m", "vgpumgr.host.pci_helper", str(self._machine.root)]
+        return Helper(argv, self._machine.child_env(), self._records, self._clock)
+
+
+def make_error(what: str, data: Any) -> VgpumgrError:
+    """The error of a write that the kernel refused, with errno, path and value."""
+    number = int(data["errno"])
+    name = errno.errorcode.get(number, str(number))
+    written = "" if data["value"] is None else f' "{data["value"]}"'
+    cause = f"write{written} to {data['path']}: {data['text']} ({name})"
+    if number in (errno.EACCES, errno.EPERM):
+        return SysfsPermissionError(f"cannot {what}", cause=cause, hint="repeat it with sudo")
+    if number in _GONE and data["path"].endswith(("driver_override", "/driver", "sriov_numvfs")):
+        gone = "the function has left the bus, or its driver has no such attribute"
+        return PciNotFoundError(
+            f"cannot {what}", cause=cause, why=gone, hint="vgpumgr passthrough list"
+        )
+    return PciWriteError(f"cannot {what}", cause=cause, hint="dmesg | tail")

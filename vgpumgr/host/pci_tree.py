@@ -1,0 +1,223 @@
+"""All PCI functions of a machine in one pass over ``/sys``, without any lock of the kernel.
+
+Per function: one directory listing, then only what it names. Not read, because the kernel takes the
+device's lock for it: ``sriov_numvfs`` (the ``virtfnN`` links say as much) and ``driver_override``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vgpumgr.errors import SysfsError, SysfsPermissionError
+from vgpumgr.host.machine import Machine
+from vgpumgr.model.pci import PciAddress
+
+_DEVICES = "/sys/bus/pci/devices"
+_DRIVERS = "/sys/bus/pci/drivers"
+_CMDLINE = "/proc/cmdline"
+_SRIOV_MANAGE = "/usr/lib/nvidia/sriov-manage"
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
+_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PciEntry:
+    """One function as its directory in ``/sys`` shows it."""
+
+    address: PciAddress
+    vendor_id: int
+    device_id: int
+    class_code: int
+    driver: str | None
+    group: int | None
+    numa_node: int | None
+    boot_display: bool
+    physical: PciAddress | None
+    vf_total: int
+    vfs: tuple[PciAddress, ...]
+    #: routing ids from the physical function to the first virtual one, and between these
+    vf_offset: int
+    vf_stride: int
+    has_vfio: bool
+    #: names in the directory, for whoever looks for more
+    names: frozenset[str]
+
+
+def list_pci_entries(machine: Machine) -> list[PciEntry]:
+    """Every function in address order; those that leave while we look are left out."""
+    found = []
+    with _open_directory(machine.path(_DEVICES)) as devices:
+        if devices is None:
+            return []
+        for name in os.listdir(devices):  # noqa: PTH208  # of a descriptor
+            try:
+                address = PciAddress.parse(name)
+            except ValueError:
+                continue
+            entry = _read_entry(devices, address, name)
+            if entry is not None:
+                found.append(entry)
+    return sorted(found, key=lambda entry: entry.address)
+
+
+def read_pci_entry(machine: Machine, address: PciAddress) -> PciEntry | None:
+    """One function, None if there is none at the address."""
+    with _open_directory(machine.path(_DEVICES)) as devices:
+        return None if devices is None else _read_entry(devices, address, str(address))
+
+
+def list_bar_sizes(machine: Machine, address: PciAddress) -> tuple[int, ...] | None:
+    """Sizes in bytes of the function's memory regions, the largest first; None if it is gone.
+
+    ``resource`` has a line for each: start, end and flags (0x200: memory).
+    """
+    path = machine.path(f"{_DEVICES}/{address}/resource")
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()[:6]
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise wrap(error, str(path)) from error
+    rows = [[int(word, 16) for word in line.split()] for line in lines]
+    sizes = [end - start + 1 for start, end, flags in rows if end > start and flags & 0x200]
+    return tuple(sorted(sizes, reverse=True))
+
+
+def has_driver(machine: Machine, driver: str) -> bool:
+    """Whether a PCI driver of that name is registered."""
+    return machine.path(f"{_DRIVERS}/{driver}").is_dir()
+
+
+def read_kernel_words(machine: Machine) -> tuple[str, ...]:
+    """The words of the kernel's command line."""
+    try:
+        return tuple(machine.path(_CMDLINE).read_text(errors="replace").split())
+    except OSError:
+        return ()
+
+
+def wrap(error: OSError, path: str) -> SysfsError:
+    """Keeps errno and path; what is not permitted is told apart from what is not there."""
+    name = errno.errorcode.get(error.errno or 0, "?")
+    kind = SysfsPermissionError if error.errno in (errno.EACCES, errno.EPERM) else SysfsError
+    return kind(f"cannot read {path}", cause=f"read {path}: {error.strerror} ({name})")
+
+
+@contextmanager
+def _open_directory(path: Path) -> Iterator[int | None]:
+    """A descriptor to look names up from, so that the kernel walks the way there once."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise wrap(error, str(path)) from error
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read_entry(devices: int, address: PciAddress, name: str) -> PciEntry | None:
+    try:
+        directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=devices)
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise wrap(error, name) from error
+    try:
+        return _Reader(directory, name).read(address)
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise wrap(error, name) from error
+    finally:
+        os.close(directory)
+
+
+class _Reader:
+    """Reads one function's directory."""
+
+    def __init__(self, directory: int, name: str) -> None:
+        self._directory = directory
+        self._name = name
+        self._names = frozenset(os.listdir(directory))
+
+    def read(self, address: PciAddress) -> PciEntry:
+        """All of it; raises OSError where it leaves the bus meanwhile."""
+        numa = self._number("numa_node", 10)
+        group = self._link("iommu_group")
+        physical = self._link("physfn")
+        return PciEntry(
+            address=address,
+            vendor_id=self._number("vendor", 16) or 0,
+            device_id=self._number("device", 16) or 0,
+            class_code=self._number("class", 16) or 0,
+            driver=self._link("driver"),
+            group=int(group) if group is not None and group.isdigit() else None,
+            # the kernel writes -1 where the firmware does not say
+            numa_node=numa if numa is not None and numa >= 0 else None,
+            boot_display=self._number("boot_vga", 10) == 1,
+            physical=PciAddress.parse(physical) if physical else None,
+            vf_total=self._number("sriov_totalvfs", 10) or 0,
+            vfs=self._list_vfs(),
+            vf_offset=self._number("sriov_offset", 10) or 0,
+            vf_stride=self._number("sriov_stride", 10) or 0,
+            has_vfio="vfio-dev" in self._names,
+            names=self._names,
+        )
+
+    def _list_vfs(self) -> tuple[PciAddress, ...]:
+        links = [name for name in self._names if name.startswith("virtfn")]
+        targets = [self._link(n) for n in sorted(links, key=lambda n: int(n[len("virtfn") :]))]
+        return tuple(PciAddress.parse(target) for target in targets if target)
+
+    def _link(self, name: str) -> str | None:
+        if name not in self._names:
+            return None
+        try:
+            return os.readlink(name, dir_fd=self._directory).rpartition("/")[2]
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise
+
+    def _number(self, name: str, base: int) -> int | None:
+        if name not in self._names:
+            return None
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+        try:
+            text = os.read(descriptor, _PAGE).strip()
+        finally:
+            os.close(descriptor)
+        try:
+            return int(text, base)
+        except ValueError as error:
+            path = f"{self._name}/{name}"
+            raise SysfsError(f"{path} holds no number", cause=f"it says {text!r}") from error
+
+
+def list_attributes(machine: Machine, address: PciAddress, below: str) -> list[str]:
+    """Names in a directory below the function's own, none where it is not there."""
+    try:
+        return sorted(e.name for e in machine.path(f"{_DEVICES}/{address}/{below}").iterdir())
+    except OSError as error:
+        if error.errno in _GONE:
+            return []
+        raise wrap(error, below) from error
+
+
+def has_vendor_tool(machine: Machine) -> bool:
+    """Whether NVIDIA's sriov-manage is installed."""
+    return os.access(machine.path(_SRIOV_MANAGE), os.X_OK)
+
+
+def has_iommufd(machine: Machine) -> bool:
+    """Whether the kernel gives devices to user space by ``/dev/iommu`` as well as by VFIO groups."""
+    return machine.path("/dev/iommu").exists()

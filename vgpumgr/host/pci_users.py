@@ -1,0 +1,231 @@
+"""Who uses a PCI function: processes with its device files open, mounted disks, networks that are
+up, the console.
+
+Sources: the class directories below the function in ``/sys``, ``/proc/PID/fd``, ``/proc/1/mountinfo``.
+Nothing read here takes a lock that an unbind of the function holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vgpumgr.host.machine import Machine
+from vgpumgr.host.nvml_monitors import is_own_monitor
+from vgpumgr.host.process import Holder, list_holders, read_name, read_words
+from vgpumgr.model.pci import PciAddress
+
+_DEVICES = "/sys/bus/pci/devices"
+_BLOCK = "/sys/class/block"
+_NET = "/sys/class/net"
+_MDEV = "/sys/bus/mdev/devices"
+_CONSOLES = "/sys/class/vtconsole"
+_NVIDIA = "/proc/driver/nvidia/gpus"
+_IFF_UP = 1
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_GUEST = re.compile(r"(?:^|,)guest=([^,]+)")
+
+
+@dataclass
+class PciUsers:
+    """Who uses one function, each in words."""
+
+    processes: list[tuple[int, str]] = field(default_factory=list)
+    disks: list[str] = field(default_factory=list)
+    networks: list[str] = field(default_factory=list)
+    displays: list[str] = field(default_factory=list)
+    usb: list[str] = field(default_factory=list)
+    mdevs: list[str] = field(default_factory=list)
+
+
+def list_pci_users(
+    machine: Machine, asked: Mapping[PciAddress, int | None]
+) -> dict[PciAddress, PciUsers]:
+    """Users of each function; ``asked`` maps it to the IOMMU group in which VMs may have it open,
+    None for one that has a driver of the host.
+    """
+    found = {address: PciUsers() for address in asked}
+    nodes = {a: set(_list_nodes(machine, a, group)) for a, group in asked.items()}
+    wanted = {name for names in nodes.values() for name in names}
+    for proc in _list_procs(machine) if wanted else ():
+        for holder in list_holders(lambda path: _strip_root(machine, path) in wanted, proc):
+            if is_own_monitor(read_words(holder.pid, proc)):
+                continue
+            for address, names in nodes.items():
+                if _strip_root(machine, holder.path) in names:
+                    found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
+    blocks, networks = _index_class(machine, _BLOCK), _index_class(machine, _NET)
+    mdevs = _index_class(machine, _MDEV)
+    mounted = _list_mounts(machine) if blocks else {}
+    for address, users in found.items():
+        disks = blocks.get(str(address), ())
+        users.disks = [use for disk in disks for use in _tell_disk(machine, disk, mounted)]
+        users.mdevs = [f"mediated device {uuid} is on it" for uuid in mdevs.get(str(address), ())]
+        users.networks = list(_list_networks(machine, networks.get(str(address), ())))
+        below = set(_names(machine.path(f"{_DEVICES}/{address}")))
+        if "graphics" in below:
+            users.displays = list(_list_consoles(machine, address))
+        users.usb = list(_list_usb(machine, address, below))
+    return found
+
+
+def _list_nodes(machine: Machine, address: PciAddress, group: int | None) -> Iterator[str]:
+    """Device files of one function."""
+    device = machine.path(f"{_DEVICES}/{address}")
+    below = set(_names(device))
+    yield from (f"/dev/dri/{name}" for name in (_names(device / "drm") if "drm" in below else ()))
+    for card in _names(device / "sound") if "sound" in below else ():
+        number = card.removeprefix("card")
+        pattern = re.compile(rf"(?:control|pcm|hw|midi)C{number}(?:D\d+[pc]?)?")
+        nodes = _names(machine.path("/dev/snd"))
+        yield from (f"/dev/snd/{name}" for name in nodes if pattern.fullmatch(name))
+    if (minor := _read_nvidia_minor(machine, address)) is not None:
+        yield f"/dev/nvidia{minor}"
+    if group is not None:
+        yield f"/dev/vfio/{group}"
+    if "vfio-dev" in below:
+        yield from (f"/dev/vfio/devices/{name}" for name in _names(device / "vfio-dev"))
+
+
+def _read_nvidia_minor(machine: Machine, address: PciAddress) -> int | None:
+    try:
+        text = machine.path(f"{_NVIDIA}/{address}/information").read_text(errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def _list_procs(machine: Machine) -> list[Path]:
+    """Where processes are: on a simulated machine there are some of its own besides."""
+    real = Path("/proc")
+    return [real, machine.path("/proc")] if machine.is_simulated else [real]
+
+
+def _strip_root(machine: Machine, path: str) -> str:
+    root = str(machine.root).rstrip("/")
+    return path.removeprefix(root) if root else path
+
+
+def _tell(machine: Machine, holder: Holder, proc: Path) -> str:
+    """A process; of QEMU, the VM that it runs (``-name guest=NAME``)."""
+    path = _strip_root(machine, holder.path)
+    name = f"process {holder.pid} ({holder.name or 'unknown'}), which has {path} open"
+    guest = _read_guest(holder.pid, proc)
+    return f'vm "{guest}", {name}' if guest else name
+
+
+def _read_guest(pid: int, proc: Path) -> str | None:
+    words = read_words(pid, proc)
+    if "-name" not in words[:-1]:
+        return None
+    match = _GUEST.search(words[words.index("-name") + 1])
+    return match[1] if match else None
+
+
+def _index_class(machine: Machine, class_: str) -> dict[str, list[str]]:
+    """Names in a class directory by the PCI functions that their devices are below."""
+    directory = machine.path(class_)
+    found: dict[str, list[str]] = {}
+    for name in _names(directory):
+        try:
+            target = str((directory / name).readlink())
+        except OSError:
+            continue
+        for address in _ADDRESS.findall(target):
+            found.setdefault(address, []).append(name)
+    return found
+
+
+def _list_mounts(machine: Machine) -> dict[str, list[str]]:
+    """What is mounted or swapped to, by device number and by name."""
+    found: dict[str, list[str]] = {}
+    for line in _lines(machine, "/proc/1/mountinfo") or _lines(machine, "/proc/self/mountinfo"):
+        words = line.split()
+        if len(words) > 4:
+            found.setdefault(words[2], []).append(f"is mounted at {words[4]}")
+    for line in _lines(machine, "/proc/swaps")[1:]:
+        if words := line.split():
+            found.setdefault(words[0].rpartition("/")[2], []).append("is swap space")
+    return found
+
+
+def _tell_disk(
+    machine: Machine, name: str, mounted: Mapping[str, list[str]], depth: int = 0
+) -> Iterator[str]:
+    """How a disk, a partition, or what is built on it (RAID, LVM, encryption) is used."""
+    directory = machine.path(f"{_BLOCK}/{name}")
+    number = _text(directory / "dev") or ""
+    uses = [*mounted.get(number, ()), *mounted.get(name, ())]
+    yield from (f"disk {name} {use}" for use in uses)
+    for upper in _names(directory / "holders") if depth < 4 else ():
+        yield from (f"disk {name}: {use}" for use in _tell_disk(machine, upper, mounted, depth + 1))
+
+
+def _list_networks(machine: Machine, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        flags = _text(machine.path(f"{_NET}/{name}/flags")) or "0"
+        if int(flags, 0) & _IFF_UP:
+            yield f"network interface {name} is up"
+
+
+def _list_consoles(machine: Machine, address: PciAddress) -> Iterator[str]:
+    frames = _names(machine.path(f"{_DEVICES}/{address}") / "graphics")
+    if not frames:
+        return
+    directory = machine.path(_CONSOLES)
+    for name in _names(directory):
+        about = _text(directory / name / "name") or ""
+        if "frame buffer" in about and _text(directory / name / "bind") == "1":
+            yield f"the console is on {', '.join(frames)}"
+
+
+def _list_usb(machine: Machine, address: PciAddress, below: Iterable[str]) -> Iterator[str]:
+    device = machine.path(f"{_DEVICES}/{address}")
+    for hub in sorted(below):
+        if re.fullmatch(r"usb\d+", hub):
+            number = hub.removeprefix("usb")
+            for name in _names(device / hub):
+                if re.fullmatch(rf"{number}-\d+", name):
+                    yield f"USB device {name} is plugged into it"
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in directory.iterdir())
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _lines(machine: Machine, path: str) -> list[str]:
+    return (_text(machine.path(path)) or "").splitlines()
+
+
+def list_removals(machine: Machine, known: Iterable[int] = ()) -> list[str]:
+    """Tasks that wait inside the kernel for the user of a VFIO device that is being removed.
+
+    ``known`` are processes that only unbind: these do not hold up the rest of the bus.
+    """
+    spared = {str(pid) for pid in known}
+    return [
+        f"process {name} ({read_name(int(name), proc) or 'unknown'}),"
+        " which removes a device that is in use"
+        for proc in _list_procs(machine)
+        for name in _names(proc)
+        if name.isdigit() and name not in spared and _waits_for_user(proc / name)
+    ]
+
+
+def _waits_for_user(process: Path) -> bool:
+    """``vfio_unregister_group_dev`` (its name until 6.x), ``vfio_del_group_dev`` before 5.13."""
+    where = _text(process / "wchan") or ""
+    return where.startswith(("vfio_unregister", "vfio_del_group"))

@@ -1,0 +1,115 @@
+"""What passthrough asks of a machine: PCI functions, their users, their drivers, their number.
+
+``PciControl`` is the seam, ``HostPci`` the real thing. Reading takes no lock of the kernel and
+answers while a change hangs; every change runs in a helper process with a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from vgpumgr.host.machine import Machine
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.host_pci import HostPci
+from vgpumgr.passthrough.values import Binding, Function, User, VfSetting
+
+__all__ = ["Binding", "Function", "HostPci", "PciControl", "User", "VfSetting", "make_absent"]
+
+
+class PciControl(Protocol):
+    """The PCI bus of one machine, and what is remembered of our changes to it.
+
+    Changes raise HelperLateError where the kernel has not answered in time (the change may yet
+    happen), PciWriteError where it refused, PciNotFoundError where the function is gone.
+    """
+
+    def list_functions(self) -> tuple[Function, ...]:
+        """All functions in address order, in one pass. Raises SysfsError."""
+
+    def read_function(self, address: PciAddress) -> Function:
+        """One function as it is now. Raises PciNotFoundError."""
+
+    def list_users(self, functions: Sequence[Function]) -> Mapping[PciAddress, tuple[User, ...]]:
+        """Who uses each of them now: processes, mounted disks, networks that are up, the console.
+
+        Functions that nobody uses are left out. Without root the answer is incomplete.
+        """
+
+    def list_bars(self, address: PciAddress) -> tuple[int, ...]:
+        """Sizes in bytes of its memory regions, the largest first. Raises PciNotFoundError."""
+
+    def list_stalls(self) -> tuple[str, ...]:
+        """Removals that wait for a user, as people read them: while there are any, operations on
+        the whole bus (rescan, number of virtual functions) would wait behind them.
+        """
+
+    def list_kernel_parameters(self) -> tuple[str, ...]:
+        """The words of the kernel's command line."""
+
+    def read_override(self, address: PciAddress) -> str | None:
+        """What ``driver_override`` says. Takes the device's lock: may raise HelperLateError."""
+
+    def load_driver(self, driver: str) -> None:
+        """Loads the driver's module where the driver is not there. Raises DriverMissingError."""
+
+    def bind(self, address: PciAddress, driver: str) -> None:
+        """Takes the function from its driver and gives it to another, and reads back.
+
+        Restartable: bound already is no error. Raises DriverMissingError, DriverIgnoredError.
+        """
+
+    def release(self, address: PciAddress, driver: str | None, override: str | None) -> None:
+        """Gives it back to the driver of before (None: to none), with the override of before.
+
+        Restartable. Raises DriverIgnoredError where the host's driver does not take it.
+        """
+
+    def set_vf_count(self, physical: PciAddress, count: int) -> None:
+        """Makes or removes virtual functions, new ones without a driver, and reads back.
+
+        Raises VfIgnoredError, VfGrabbedError, VfUnsupportedError; PciStalledError.
+        """
+
+    def set_vendor_vfs(self, physical: PciAddress, enabled: bool) -> None:
+        """NVIDIA's documented way (sriov-manage). Raises VfVendorToolError."""
+
+    def has_vendor_tool(self) -> bool:
+        """Whether sriov-manage is installed."""
+
+    def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
+        """Quotas that the driver has for each of ``count`` virtual functions: name to value."""
+
+    def write_quotas(
+        self, physical: PciAddress, index: int, values: Sequence[tuple[str, int]]
+    ) -> None:
+        """Sets quotas in order and reads them back. Raises VfQuotaError."""
+
+    def list_bindings(self) -> tuple[Binding, ...]:
+        """Functions that are remembered as taken from the host. Raises StoreError."""
+
+    def save_binding(self, binding: Binding) -> None:
+        """Remembers one, in the place of that of the same address. Raises StoreError."""
+
+    def forget_binding(self, address: PciAddress) -> None:
+        """Forgets one; absent is no error. Raises StoreError."""
+
+    def list_vf_settings(self) -> tuple[VfSetting, ...]:
+        """Physical functions whose number of virtual functions we set. Raises StoreError."""
+
+    def save_vf_setting(self, setting: VfSetting) -> None:
+        """Remembers one, in the place of that of the same address. Raises StoreError."""
+
+    def forget_vf_setting(self, physical: PciAddress) -> None:
+        """Forgets one; absent is no error. Raises StoreError."""
+
+    @property
+    def boot_id(self) -> str:
+        """Which boot this is: bindings end with it."""
+
+
+def make_absent() -> HostPci:
+    """The bus of a machine that has none: no function is there."""
+    nowhere = Path("/nonexistent")
+    return HostPci(Machine("none", nowhere, nowhere, nowhere, "test:///default"))

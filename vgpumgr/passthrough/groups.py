@@ -1,0 +1,134 @@
+"""IOMMU groups and what they say about giving a function to a VM: pure.
+
+A group goes to one VM as a whole: as soon as one of its functions is open to the VM, none of the
+others may have a driver of the host. Bridges and root ports do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.values import Function, User
+
+
+class Verdict(StrEnum):
+    """Whether a group can go to a VM."""
+
+    #: now
+    VIABLE = "viable"
+    #: once its functions are bound, and nobody uses them
+    BINDABLE = "bindable"
+    #: functions of other devices belong to the host
+    SHARED = "shared"
+    #: somebody uses a function that must be bound
+    IN_USE = "in-use"
+    NO_IOMMU = "no-iommu"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A function that keeps its group from a VM, and who uses it."""
+
+    function: Function
+    users: tuple[User, ...] = ()
+
+    def __str__(self) -> str:
+        used = "; ".join(str(user) for user in self.users)
+        return f"{self.function}" + (f": {used}" if used else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict on a group, who is in the way, and what helps."""
+
+    verdict: Verdict
+    blockers: tuple[Blocker, ...] = ()
+    why: str | None = None
+    hint: str | None = None
+
+
+def index_groups(functions: Sequence[Function]) -> dict[int, tuple[Function, ...]]:
+    """Members of every group, by its number, in address order."""
+    found: dict[int, list[Function]] = {}
+    for function in functions:
+        if function.group is not None:
+            found.setdefault(function.group, []).append(function)
+    return {number: tuple(members) for number, members in sorted(found.items())}
+
+
+def list_members(functions: Sequence[Function], function: Function) -> tuple[Function, ...]:
+    """All functions of its group, itself among them; only itself without an IOMMU."""
+    if function.group is None:
+        return (function,)
+    return tuple(f for f in functions if f.group == function.group)
+
+
+def list_companions(functions: Sequence[Function], function: Function) -> tuple[Function, ...]:
+    """What goes with it: the other functions of its device and of its group, without bridges."""
+    return tuple(
+        f
+        for f in functions
+        if f.address != function.address
+        and not f.is_bridge
+        and (f.is_beside(function) or (f.group is not None and f.group == function.group))
+    )
+
+
+def judge_group(
+    members: Sequence[Function], users: Mapping[PciAddress, tuple[User, ...]]
+) -> Judgement:
+    """Whether the group can go to a VM."""
+    if not members or members[0].group is None:
+        return Judgement(Verdict.NO_IOMMU)
+    blocking = [f for f in members if not f.is_free]
+    if not blocking:
+        return Judgement(Verdict.VIABLE)
+    blockers = tuple(Blocker(f, users.get(f.address, ())) for f in blocking)
+    hint = f"vgpumgr passthrough bind {_choose_head(members).address}"
+    if strangers := list_strangers(members):
+        why = explain_shared(members, strangers)
+        return Judgement(Verdict.SHARED, blockers, why, f"{hint} --whole-group")
+    if any(blocker.users for blocker in blockers):
+        return Judgement(Verdict.IN_USE, blockers, "the host uses it", hint)
+    return Judgement(Verdict.BINDABLE, blockers, "drivers of the host have it", hint)
+
+
+def list_strangers(members: Sequence[Function]) -> list[Function]:
+    """Members that belong to the host and to another device than the group's GPU."""
+    head = _choose_head(members)
+    return [f for f in members if f != head and not f.is_free and not f.is_beside(head)]
+
+
+def explain_shared(members: Sequence[Function], strangers: Sequence[Function]) -> str:
+    """Why functions of several devices are in one group, and what would part them."""
+    names = ", ".join(str(f) for f in strangers)
+    bridges = [str(f.address) for f in members if f.is_bridge]
+    above = f" below {', '.join(bridges)}" if bridges else ""
+    return (
+        f"{names} cannot be isolated from it: what lies{above} between them has no ACS"
+        " (access control services); another slot, or ACS in the firmware's settings, would part them"
+    )
+
+
+def explain_no_iommu(words: Sequence[str]) -> tuple[str, str]:
+    """Why the kernel uses no IOMMU, and what to do, by its command line."""
+    off = [w for w in words if w in ("iommu=off", "intel_iommu=off", "amd_iommu=off")]
+    if off:
+        return f"the kernel was started with {' '.join(off)}", f"take {' '.join(off)} away, reboot"
+    if "intel_iommu=on" in words:
+        why = "intel_iommu=on is set, but the firmware offers no IOMMU"
+        return why, "turn VT-d on in the firmware's settings"
+    return (
+        "no function is in an IOMMU group",
+        "Intel: kernel parameter intel_iommu=on, and VT-d on in the firmware; "
+        "AMD: IOMMU on in the firmware; then reboot",
+    )
+
+
+def _choose_head(members: Sequence[Function]) -> Function:
+    """The GPU that the group is looked at for, else its first function that is no bridge."""
+    rest = [f for f in members if not f.is_bridge] or list(members)
+    return next((f for f in rest if f.is_gpu), rest[0])

@@ -1,0 +1,148 @@
+"""Planning the attach of a host device: pure. The host first, then the domain, the record around both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vgpumgr.domain.hostdev import Display
+from vgpumgr.domain.hostdev_advice import advise
+from vgpumgr.domain.hypervisor import Scope, Vm
+from vgpumgr.domain.slots import SlotCheck, check_hostdevs_config, check_hostdevs_live
+from vgpumgr.errors import DisplayImpossibleError, LiveUnsupportedError, NoFreeSlotError
+from vgpumgr.plan.attach import AttachObserved, AttachRequest
+from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
+from vgpumgr.plan.hostdev_given import Given
+from vgpumgr.plan.hostdev_steps import RecordHostdevs
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState, lowest_free_number
+from vgpumgr.plan.record_steps import MarkAttachment
+from vgpumgr.plan.step import Plan, Step
+from vgpumgr.plan.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Scopes:
+    """Where the devices go now, and why not elsewhere."""
+
+    live: bool
+    config: bool
+    not_live: str | None = None
+
+
+def plan_hostdev_attach(
+    request: AttachRequest, observed: AttachObserved, given: Given
+) -> tuple[AttachmentRecord, Plan[World]]:
+    """The new attachment's record and the plan; raises what the domain does not take, before
+    anything is changed.
+    """
+    vm = observed.vm
+    scopes = choose_scopes(request, vm, len(given.devices))
+    _check_display(vm, given)
+    record = _make_record(observed, given)
+    steps: list[Step[World]] = [RecordHostdevs(record), *given.steps]
+    steps += _domain_steps(observed, given, scopes)
+    steps.append(MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING))
+    plan = Plan(
+        operation="attach",
+        subject=vm.name,
+        steps=tuple(steps),
+        notes=(
+            f"backend {given.backend}: {given.why}",
+            *given.notes,
+            *_tell_when(vm, request, scopes),
+            *_advise(vm, given),
+        ),
+        result={
+            "attachment": record.id,
+            "vm": vm.name,
+            "profile": record.profile,
+            "backend": str(record.backend),
+            "transport": None,
+            "gpu": str(given.gpu) if given.gpu else None,
+            "gpu_index": None,
+            "placement": None,
+            "devices": [device.place for device in record.host_devices],
+            "live": scopes.live,
+            "config": scopes.config,
+            "not_live_because": [] if scopes.live or not scopes.not_live else [scopes.not_live],
+        },
+    )
+    return record, plan
+
+
+def choose_scopes(request: AttachRequest, vm: Vm, count: int) -> Scopes:
+    """Running machine, definition or both, as asked and as far as they take the devices.
+
+    Raises LiveUnsupportedError, NoFreeSlotError.
+    """
+    slot = check_hostdevs_live(vm.live, count) if vm.live else SlotCheck(False, "it is shut off")
+    wants_config = vm.config is not None and (request.config or not request.live)
+    wants_live = slot.fits and (request.live or not request.config)
+    if (request.live and not slot.fits) or not (wants_config or wants_live):
+        transient = "" if vm.config is not None else "it is transient; "
+        raise LiveUnsupportedError(
+            f"cannot attach to {vm}" + (" live" if request.live else ""),
+            why=transient + (slot.why or "--config was asked for"),
+            hint=slot.hint or f"virsh start {vm.name}",
+        )
+    if wants_config and vm.config is not None:
+        room = check_hostdevs_config(vm.config, count)
+        if not room.fits:
+            raise NoFreeSlotError(
+                f"cannot attach to {vm}: it has no free PCI slot", why=room.why, hint=room.hint
+            )
+    return Scopes(wants_live, wants_config, slot.why)
+
+
+def _check_display(vm: Vm, given: Given) -> None:
+    """libvirt starts no VM that has a display without a graphics device; it defines one, though."""
+    if given.display is Display.OFF:
+        return
+    shown = vm.config or vm.live
+    if shown is None or not shown.to_element().xpath("boolean(devices/graphics)"):
+        raise DisplayImpossibleError(
+            f"{vm} cannot show a display",
+            why="it has no graphics device",
+            hint="virt-xml VM --add-device --graphics spice,gl.enable=yes; or --display off",
+        )
+
+
+def _make_record(observed: AttachObserved, given: Given) -> AttachmentRecord:
+    return AttachmentRecord(
+        id=observed.id,
+        vm_name=observed.vm.name,
+        vm_uuid=observed.vm.uuid,
+        gpu=given.gpu,
+        profile=given.profile,
+        memory_bytes=given.memory_bytes,
+        backend=given.backend,
+        created_s=observed.now_s,
+        number=lowest_free_number(observed.records, observed.vm.uuid),
+        host_devices=given.devices,
+    )
+
+
+def _domain_steps(observed: AttachObserved, given: Given, scopes: Scopes) -> list[Step[World]]:
+    vm, steps = observed.vm, list[Step[World]]()
+    if scopes.config:
+        devices = given.make_devices(observed.id, vm.config)
+        steps.append(AttachDevices(vm.name, vm.uuid, devices, Scope.CONFIG, vm.digest))
+    if scopes.live:
+        digest = None if steps else vm.digest
+        devices = given.make_devices(observed.id, None)
+        steps.append(AttachDevices(vm.name, vm.uuid, devices, Scope.LIVE, digest))
+    steps.append(WriteNote(vm.name, vm.uuid, observed.id))
+    return steps
+
+
+def _tell_when(vm: Vm, request: AttachRequest, scopes: Scopes) -> tuple[str, ...]:
+    if scopes.live:
+        return (f"{vm} runs: live now, if the guest's kernel takes the device",)
+    if not vm.is_active:
+        return (f"{vm} is shut off: the device is there at its next start",)
+    why = "as --config asks" if request.config else f"because {scopes.not_live}"
+    return (f"{vm} runs: the device is there at its next start, {why}",)
+
+
+def _advise(vm: Vm, given: Given) -> tuple[str, ...]:
+    domain = vm.config or vm.live
+    return tuple(f"advice: {line}" for line in advise(domain, given.facts)) if domain else ()

@@ -1,0 +1,91 @@
+"""What a detach does about host devices: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vgpumgr.domain.hypervisor import Scope, Vm
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.values import VFIO, Binding
+from vgpumgr.plan.domain_steps import DetachDevices
+from vgpumgr.plan.hostdev_steps import DropVfs, HandOverVfs, ReturnFunction, UnplugDevices
+from vgpumgr.plan.instance_steps import plan_without_instance
+from vgpumgr.plan.pci_steps import ReleaseDriver, RemoveVfs
+from vgpumgr.plan.record import AttachmentRecord, HostDevice
+from vgpumgr.plan.step import Step
+from vgpumgr.plan.vgpu_record import VgpuInstance
+from vgpumgr.plan.vgpu_steps import DeleteVgpu
+from vgpumgr.plan.world import World
+
+
+def plan_unplug(record: AttachmentRecord, vm: Vm, timeout_s: float) -> list[Step[World]]:
+    """The definition first: should the guest not let go, its next start is without the device."""
+    aliases = tuple(device.alias for device in record.host_devices)
+    steps: list[Step[World]] = []
+    if vm.config is not None:
+        steps.append(DetachDevices(vm.name, vm.uuid, aliases, Scope.CONFIG, timeout_s))
+    if vm.live is not None:
+        steps.append(UnplugDevices(vm.name, vm.uuid, aliases, Scope.LIVE, timeout_s))
+    return steps
+
+
+def plan_return(
+    record: AttachmentRecord,
+    records: Sequence[AttachmentRecord],
+    gpus: Sequence[Gpu],
+    instances: Sequence[VgpuInstance],
+) -> list[Step[World]]:
+    """Everything back to what it was before the attach, in reverse. ``instances``: where other vGPUs
+    live.
+    """
+    others = [*instances, *_list_instances(record, records)]
+    steps: list[Step[World]] = []
+    for device in reversed(record.host_devices):
+        if device.vgpu is not None:
+            steps += [DeleteVgpu(device.vgpu)] if device.created else []
+            if device.instance is not None:
+                steps += plan_without_instance(device.instance, gpus, others)
+        elif device.address is not None and device.created:
+            steps.append(ReturnFunction(ReleaseDriver(_make_binding(device, device.address))))
+        if device.made_vfs and device.parent is not None:
+            steps.append(_plan_vfs(record, records, device.parent, device.made_vfs))
+    return steps
+
+
+def _list_instances(
+    record: AttachmentRecord, records: Sequence[AttachmentRecord]
+) -> list[VgpuInstance]:
+    return [
+        device.instance
+        for other in records
+        if other.id != record.id
+        for device in other.host_devices
+        if device.instance is not None
+    ]
+
+
+def _make_binding(device: HostDevice, address: PciAddress) -> Binding:
+    """As ``attach`` bound it; what is remembered of the binding itself may be lost."""
+    return Binding(
+        address=address,
+        driver=VFIO,
+        previous=device.previous_driver,
+        override=None,
+        vendor_id=0,
+        device_id=0,
+        boot_id="",
+    )
+
+
+def _plan_vfs(
+    record: AttachmentRecord,
+    records: Sequence[AttachmentRecord],
+    physical: PciAddress,
+    count: int,
+) -> Step[World]:
+    """Whoever made the virtual functions removes them, or hands that over."""
+    for other in records:
+        if other.id != record.id and any(d.parent == physical for d in other.host_devices):
+            return HandOverVfs(physical, count, other)
+    return DropVfs(RemoveVfs(physical, count))

@@ -1,0 +1,467 @@
+"""Planning passthrough and virtual functions: which functions go where, or why not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from vgpumgr.errors import (
+    GroupNotViableError,
+    NoIommuError,
+    NotBoundError,
+    PciBusyError,
+    VfCountError,
+    VfUnsupportedError,
+    VfVendorToolError,
+)
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.control import PciControl
+from vgpumgr.passthrough.groups import (
+    explain_no_iommu,
+    explain_shared,
+    list_companions,
+    list_members,
+)
+from vgpumgr.passthrough.values import (
+    NVIDIA,
+    STUB,
+    VFIO,
+    Binding,
+    Function,
+    User,
+    UserKind,
+    VfSetting,
+)
+from vgpumgr.plan.pci_steps import BindDriver, CreateVfs, PciWorld, ReleaseDriver, RemoveVfs
+from vgpumgr.plan.step import Plan, Step
+
+BIND, UNBIND = "passthrough bind", "passthrough unbind"
+ENABLE, DISABLE = "vf enable", "vf disable"
+#: what the journal calls these operations
+OPERATIONS = (BIND, UNBIND, ENABLE, DISABLE)
+#: AMD's driver for hosts of virtual functions: their number is a parameter of the module
+_GIM = "gim"
+
+
+class Companions(StrEnum):
+    """What becomes of the other functions of a device."""
+
+    #: they can go to the VM, too
+    VFIO = "vfio"
+    #: they only lose the host's driver
+    STUB = "stub"
+    #: they stay with the host, where the group lets them
+    KEEP = "keep"
+
+
+@dataclass
+class PciChange:
+    """The world of one operation on PCI functions."""
+
+    pci: PciControl
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PciObserved:
+    """All that planning looks at. ``holders``: attachments by the address of their GPU."""
+
+    functions: Sequence[Function]
+    bindings: Sequence[Binding] = ()
+    vf_settings: Sequence[VfSetting] = ()
+    users: Mapping[PciAddress, tuple[User, ...]] = field(default_factory=dict)
+    holders: Mapping[PciAddress, tuple[str, ...]] = field(default_factory=dict)
+    kernel_words: Sequence[str] = ()
+    #: how many MIG instances a GPU has: they do not outlive its driver
+    instances: Mapping[PciAddress, int] = field(default_factory=dict)
+    #: VMs by the functions that their definitions name
+    configured: Mapping[PciAddress, Sequence[str]] = field(default_factory=dict)
+    #: of GPUs that NVML or an earlier binding knows
+    uuids: Mapping[PciAddress, str] = field(default_factory=dict)
+    models: Mapping[PciAddress, str] = field(default_factory=dict)
+    #: a GPU that was taken keeps the index that it had
+    indexes: Mapping[PciAddress, int] = field(default_factory=dict)
+    boot_id: str = ""
+
+    def find_binding(self, address: PciAddress) -> Binding | None:
+        """The binding of this boot."""
+        found = (b for b in self.bindings if b.address == address and b.boot_id == self.boot_id)
+        return next(found, None)
+
+
+@dataclass(frozen=True)
+class BindRequest:
+    """What ``passthrough bind`` was asked for."""
+
+    driver: str = VFIO
+    companions: Companions = Companions.VFIO
+    #: functions of other devices in the group are taken, too
+    whole_group: bool = False
+    #: again at every boot; None: as it is remembered
+    persist: bool | None = None
+    #: somebody has been asked, and wants it although it is in use
+    confirmed: bool = False
+
+
+def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> Plan[PciWorld]:
+    """Takes a function and what must go with it from the host.
+
+    ``kept`` of the result are functions that need no step, and are to be remembered otherwise.
+
+    Raises:
+        NoIommuError: no function of this machine can go to a VM.
+        GroupNotViableError: functions of other devices belong to the host.
+        PciBusyError: it has virtual functions or slices, or a disk of it is mounted.
+    """
+    _check_chosen(observed, chosen)
+    steps: list[Step[PciWorld]] = []
+    kept: list[str] = []
+    for function in _list_to_bind(observed, chosen, request):
+        _check_takeable(observed, function)
+        own = function.address == chosen.address
+        stub = not own and request.companions is Companions.STUB
+        driver = STUB if stub else request.driver
+        known = observed.find_binding(function.address)
+        if function.driver != driver or (known is None and request.persist):
+            steps.append(_bind(observed, function, driver, request))
+        elif known is not None and request.persist not in (None, known.persist):
+            kept.append(str(function.address))
+    concerns = list_concerns(observed, [s.address for s in steps if isinstance(s, BindDriver)])
+    if steps and (count := observed.instances.get(chosen.address)):
+        concerns.append(f"{count} MIG instances of {chosen.address} go with its driver")
+    return Plan(
+        BIND,
+        str(chosen.address),
+        tuple(steps),
+        result={"function": str(chosen.address), "concerns": concerns, "kept": kept},
+        repair=f"vgpumgr passthrough unbind {chosen.address}",
+    )
+
+
+def _bind(
+    observed: PciObserved, function: Function, driver: str, request: BindRequest
+) -> BindDriver:
+    address = function.address
+    known = next((b for b in observed.bindings if b.address == address), None)
+    persist = request.persist
+    return BindDriver(
+        address,
+        driver,
+        function.driver,
+        bool(known and known.persist) if persist is None else persist,
+        request.confirmed,
+        observed.uuids.get(address),
+        observed.models.get(address),
+        known,
+        observed.indexes.get(address),
+    )
+
+
+def _check_chosen(observed: PciObserved, chosen: Function) -> None:
+    if chosen.group is None:
+        why, hint = explain_no_iommu(observed.kernel_words)
+        raise NoIommuError(f"{chosen.address} cannot go to a VM", why=why, hint=hint)
+    if chosen.is_bridge:
+        raise GroupNotViableError(
+            f"{chosen.address} is a bridge",
+            why="bridges stay with the host; they do not keep their group from a VM",
+            hint="vgpumgr passthrough groups",
+        )
+
+
+def _check_takeable(observed: PciObserved, function: Function) -> None:
+    address = function.address
+    if function.vfs:
+        raise PciBusyError(
+            f"{address} has {len(function.vfs)} virtual functions",
+            why="they would go with its driver",
+            hint=f"vgpumgr vf disable {address}",
+        )
+    _check_not_attached(observed, address)
+    disks = [u for u in observed.users.get(address, ()) if u.kind is UserKind.DISK]
+    if disks:
+        raise PciBusyError(
+            f"the host's disks are on {address}",
+            why="they would be lost at once; this is done for nobody",
+            held_by=[str(user) for user in disks],
+            hint="umount them, then repeat",
+        )
+
+
+def _check_not_attached(observed: PciObserved, address: PciAddress) -> None:
+    if held := observed.holders.get(address):
+        raise PciBusyError(
+            f"{address}, or a slice of it, is attached",
+            held_by=held,
+            hint="vgpumgr detach, then repeat",
+        )
+
+
+def _list_to_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> list[Function]:
+    """Companions first: where the GPU itself is stuck, its late end is the end of all."""
+    found = []
+    strangers = []
+    for function in list_companions(observed.functions, chosen):
+        if function.is_beside(chosen):
+            blocks = function.group == chosen.group and not function.is_free
+            if request.companions is not Companions.KEEP:
+                found.append(function)
+            elif blocks:
+                strangers.append(function)
+        elif not function.is_free:
+            (found if request.whole_group else strangers).append(function)
+    if strangers:
+        raise _not_viable(observed, chosen, strangers)
+    return [*found, chosen]
+
+
+def _not_viable(
+    observed: PciObserved, chosen: Function, strangers: Sequence[Function]
+) -> GroupNotViableError:
+    members = list_members(observed.functions, chosen)
+    beside = all(f.is_beside(chosen) for f in strangers)
+    return GroupNotViableError(
+        f"IOMMU group {chosen.group} of {chosen.address} cannot go to a VM",
+        why="the other functions of the device must lose their drivers, too"
+        if beside
+        else explain_shared(members, strangers),
+        held_by=[
+            "; ".join((str(f), *map(str, observed.users.get(f.address, ())))) for f in strangers
+        ],
+        hint=f"vgpumgr passthrough bind {chosen.address} --companions stub"
+        if beside
+        else f"vgpumgr passthrough bind {chosen.address} --whole-group",
+    )
+
+
+def list_concerns(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+    """Why to ask before these functions are taken or given back: who uses them now."""
+    return list(dict.fromkeys(str(user) for a in addresses for user in observed.users.get(a, ())))
+
+
+def plan_unbind(
+    observed: PciObserved,
+    chosen: Function,
+    *,
+    driver: str | None = None,
+    only: bool = False,
+    confirmed: bool = False,
+) -> Plan[PciWorld]:
+    """Gives a function, and what was taken with it, back to the drivers of before.
+
+    ``driver`` names the driver to give it to where nobody remembers. Raises NotBoundError, and
+    PciBusyError where it is attached to a VM.
+    """
+    _check_not_attached(observed, chosen.address)
+    binding = observed.find_binding(chosen.address)
+    if driver is not None:
+        binding = _make_binding(observed, chosen, binding, driver)
+    elif binding is None:
+        raise _not_bound(chosen)
+    bindings = [binding]
+    for companion in () if only else list_companions(observed.functions, chosen):
+        if (other := observed.find_binding(companion.address)) is not None:
+            bindings.append(other)
+    steps = tuple(ReleaseDriver(b, confirmed) for b in bindings)
+    addresses = [b.address for b in bindings]
+    concerns = [*list_concerns(observed, addresses), *_list_configured(observed, addresses)]
+    return Plan(
+        UNBIND,
+        str(chosen.address),
+        steps,
+        result={"function": str(chosen.address), "concerns": concerns},
+        repair=f"vgpumgr passthrough bind {chosen.address}",
+    )
+
+
+def _list_configured(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+    return [
+        f'vm "{vm}" is configured with {address}, and would not start'
+        for address in addresses
+        for vm in observed.configured.get(address, ())
+    ]
+
+
+def _make_binding(
+    observed: PciObserved, chosen: Function, known: Binding | None, driver: str
+) -> Binding:
+    return Binding(
+        address=chosen.address,
+        driver=chosen.driver or VFIO,
+        previous=driver,
+        override=None,
+        vendor_id=chosen.vendor_id,
+        device_id=chosen.device_id,
+        boot_id=observed.boot_id,
+        persist=known is not None and known.persist,
+    )
+
+
+def _not_bound(chosen: Function) -> NotBoundError:
+    if chosen.is_away:
+        return NotBoundError(
+            f"{chosen.address} was not taken by vgpumgr",
+            why=f"its driver is {chosen.driver}, and nobody remembers the one of before",
+            hint=f"vgpumgr passthrough unbind {chosen.address} --driver NAME",
+        )
+    return NotBoundError(
+        f"{chosen.address} is not taken from the host",
+        why=f"its driver is {chosen.driver or 'none'}",
+        hint="vgpumgr passthrough list",
+    )
+
+
+@dataclass(frozen=True)
+class VfRequest:
+    """What ``vf enable`` was asked for."""
+
+    count: int | None = None
+    persist: bool = False
+    quotas: tuple[tuple[str, int], ...] = ()
+
+
+def plan_vfs(
+    observed: PciObserved, physical: Function, request: VfRequest, *, has_tool: bool = False
+) -> Plan[PciWorld]:
+    """Makes virtual functions; another number than there is goes through none.
+
+    Raises:
+        VfUnsupportedError, VfVendorToolError: not by this device, driver or program.
+        VfCountError: more than it has, or none.
+        PciBusyError: some are in use, and would have to go first.
+    """
+    check_vf_parent(physical, has_tool)
+    by_tool = physical.vendor_id == NVIDIA
+    count = physical.vf_total if request.count is None else request.count
+    _check_count(physical, count, by_tool)
+    steps: list[Step[PciWorld]] = []
+    now = len(physical.vfs)
+    if now != count:
+        if by_tool:
+            _check_tool_may_run(observed, physical)
+        if now:
+            _check_vfs_unused(observed, physical, f"make {count} of {physical.address}")
+            steps.append(_remove(observed, physical))
+        steps.append(CreateVfs(physical.address, count, request.persist, request.quotas, by_tool))
+    return Plan(
+        ENABLE,
+        str(physical.address),
+        tuple(steps),
+        result={
+            "function": str(physical.address),
+            "count": count,
+            "concerns": _list_configured(observed, physical.vfs if now != count else ()),
+        },
+        repair=f"vgpumgr vf disable {physical.address}",
+    )
+
+
+def plan_no_vfs(observed: PciObserved, physical: Function, *, has_tool: bool) -> Plan[PciWorld]:
+    """Removes all virtual functions. Raises PciBusyError where one is in use."""
+    steps: tuple[Step[PciWorld], ...] = ()
+    if physical.vfs:
+        check_vf_parent(physical, has_tool)
+        if physical.vendor_id == NVIDIA:
+            _check_tool_may_run(observed, physical)
+        _check_vfs_unused(observed, physical, f"remove those of {physical.address}")
+        steps = (_remove(observed, physical),)
+    return Plan(
+        DISABLE,
+        str(physical.address),
+        steps,
+        result={
+            "function": str(physical.address),
+            "count": 0,
+            "concerns": _list_configured(observed, physical.vfs),
+        },
+        repair=f"vgpumgr vf enable {physical.address} --count {len(physical.vfs)}",
+    )
+
+
+def check_vf_parent(physical: Function, has_tool: bool) -> None:
+    """Whether the number of its virtual functions can be set, and how.
+
+    Raises VfUnsupportedError, VfVendorToolError.
+    """
+    address = physical.address
+    if physical.physical is not None:
+        raise VfUnsupportedError(
+            f"{address} is a virtual function itself", hint=f"vgpumgr vf list {physical.physical}"
+        )
+    if not physical.vf_total:
+        raise VfUnsupportedError(
+            f"{address} has no virtual functions", why="it has no SR-IOV", hint="vgpumgr vf list"
+        )
+    if physical.driver is None or physical.is_away:
+        raise VfUnsupportedError(
+            f"{address} cannot make virtual functions now",
+            why=f"that is its host driver's work, and it has {physical.driver or 'no driver'}",
+            hint=f"vgpumgr passthrough unbind {address}",
+        )
+    if physical.vendor_id == NVIDIA and not has_tool:
+        raise VfVendorToolError(
+            f"virtual functions of {address} are not made by sriov_numvfs",
+            why="NVIDIA's driver makes them through its own sriov-manage, which is not installed",
+            hint=f"install NVIDIA's vGPU host driver; /usr/lib/nvidia/sriov-manage -e {address}",
+        )
+    if physical.driver == _GIM:
+        raise VfUnsupportedError(
+            f"the number of virtual functions of {address} is set when its driver is loaded",
+            why="AMD's GIM driver takes it as the module parameter vf_num",
+            hint="echo options gim vf_num=N >/etc/modprobe.d/gim.conf, then load gim anew",
+        )
+
+
+def _check_count(physical: Function, count: int, by_tool: bool) -> None:
+    total = physical.vf_total
+    if not 1 <= count <= total:
+        raise VfCountError(
+            f"{physical.address} cannot have {count} virtual functions",
+            why=f"it can have 1 to {total}",
+            hint=f"vgpumgr vf enable {physical.address} --count {total}"
+            if count > total
+            else f"vgpumgr vf disable {physical.address}",
+        )
+    if by_tool and count != total:
+        raise VfCountError(
+            f"{physical.address} cannot have {count} virtual functions",
+            why=f"sriov-manage makes all {total} of them",
+            hint=f"vgpumgr vf enable {physical.address}",
+        )
+
+
+def _check_vfs_unused(observed: PciObserved, physical: Function, what: str) -> None:
+    held = [
+        f"{address}: {user}"
+        for address in physical.vfs
+        for user in (*observed.users.get(address, ()), *observed.holders.get(address, ()))
+    ]
+    if held:
+        raise PciBusyError(
+            f"cannot {what}",
+            why="virtual functions go all at once, and some are in use",
+            held_by=held,
+            hint="stop them, then repeat",
+        )
+
+
+def _check_tool_may_run(observed: PciObserved, physical: Function) -> None:
+    """sriov-manage takes the GPU from its driver for a moment, and its instances with it."""
+    address = physical.address
+    held = [*map(str, observed.users.get(address, ())), *observed.holders.get(address, ())]
+    if count := observed.instances.get(address):
+        held.append(f"{count} MIG instances, which would be gone")
+    if held:
+        raise PciBusyError(
+            f"{address} is in use",
+            why="sriov-manage takes the GPU from its driver for a moment",
+            held_by=held,
+            hint="stop them, then repeat; instances are made after the virtual functions",
+        )
+
+
+def _remove(observed: PciObserved, physical: Function) -> RemoveVfs:
+    setting = next((s for s in observed.vf_settings if s.physical == physical.address), None)
+    by_tool = physical.vendor_id == NVIDIA
+    return RemoveVfs(physical.address, len(physical.vfs), by_tool, setting)

@@ -1,0 +1,431 @@
+"""Steps on PCI functions: whose driver has them, and how many virtual functions there are.
+
+A change that waits for a user of the function is not taken back: the executor leaves it pending,
+the helper completes it when the user lets go, and settling looks again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from vgpumgr.errors import (
+    PciBusyError,
+    PciNotFoundError,
+    PciStalledError,
+    VfIgnoredError,
+    VfUnsupportedError,
+    VgpumgrError,
+)
+from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.control import PciControl
+from vgpumgr.passthrough.values import VFIO, Binding, Function, VfSetting
+from vgpumgr.plan.step import NothingDoneError, Step
+
+
+class PciWorld(Protocol):
+    """What these steps work on."""
+
+    @property
+    def pci(self) -> PciControl:
+        """The machine's PCI bus."""
+
+
+@dataclass(frozen=True)
+class BindDriver:
+    """Takes a function from its driver and gives it to another, and remembers what to give back.
+
+    ``force``: even while somebody uses it; then the kernel may wait until he lets go.
+    """
+
+    address: PciAddress
+    driver: str = VFIO
+    #: the driver that has it now, as planned; None: none
+    previous: str | None = None
+    persist: bool = False
+    force: bool = False
+    gpu_uuid: str | None = None
+    model: str | None = None
+    #: what was remembered of it before: of an earlier boot, or by who changed the driver since
+    earlier: Binding | None = None
+    gpu_index: int | None = None
+    kind: ClassVar[str] = "passthrough.bind"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the step."""
+        return _encode(self)
+
+    def describe(self) -> str:
+        """For people."""
+        source = f" from {self.previous}" if self.previous else ""
+        return f"give {self.address}{source} to {self.driver}"
+
+    def do(self, world: PciWorld) -> None:
+        """Remembers the driver of before, then binds and reads back."""
+        now = _look(world, self.address)
+        if now.driver == self.driver and _find_binding(world, self.address):
+            return
+        if now.driver not in (self.previous, self.driver):
+            raise NothingDoneError(_changed(now, self.previous))
+        if now.driver != self.driver and not self.force:
+            check_unused(world, [now])
+        try:
+            override = world.pci.read_override(self.address)
+            world.pci.load_driver(self.driver)
+        except VgpumgrError as error:
+            raise NothingDoneError(error) from error
+        world.pci.save_binding(self._make_binding(world, now, override))
+        world.pci.bind(self.address, self.driver)
+
+    def undo(self, world: PciWorld) -> None:
+        """Gives it back to the driver of before. One that has left the bus needs nothing."""
+        binding = _find_binding(world, self.address)
+        if binding is None:
+            return
+        _give_back(world, binding)
+        if self.earlier is not None and self.earlier.boot_id != world.pci.boot_id:
+            world.pci.save_binding(self.earlier)
+
+    def observe(self, world: PciWorld) -> bool:
+        """Whether it was taken, or remembered as taken."""
+        return _find_binding(world, self.address) is not None
+
+    def _make_binding(self, world: PciWorld, now: Function, override: str | None) -> Binding:
+        known = self.earlier
+        # taken before in this boot, and changed since: what to give back is what was there then
+        ours = known is not None and known.boot_id == world.pci.boot_id
+        return Binding(
+            address=self.address,
+            driver=self.driver,
+            previous=known.previous if known and ours else self.previous,
+            override=known.override if known and ours else override,
+            vendor_id=now.vendor_id,
+            device_id=now.device_id,
+            boot_id=world.pci.boot_id,
+            persist=self.persist,
+            gpu_uuid=self.gpu_uuid,
+            model=self.model,
+            gpu_index=self.gpu_index,
+        )
+
+
+@dataclass(frozen=True)
+class ReleaseDriver:
+    """Gives a function back to the driver of before, and forgets that it was taken."""
+
+    binding: Binding
+    force: bool = False
+    kind: ClassVar[str] = "passthrough.unbind"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the step."""
+        return _encode(self)
+
+    def describe(self) -> str:
+        """For people."""
+        to = f"to {self.binding.previous}" if self.binding.previous else "to no driver"
+        return f"give {self.binding.address} back {to}"
+
+    def do(self, world: PciWorld) -> None:
+        """Gives it back; one that has left the bus is only forgotten."""
+        now = _find(world, self.binding.address)
+        if now is not None and now.driver == self.binding.driver and not self.force:
+            check_unused(world, [now])
+        _give_back(world, self.binding)
+
+    def undo(self, world: PciWorld) -> None:
+        """Takes it again."""
+        world.pci.save_binding(self.binding)
+        world.pci.bind(self.binding.address, self.binding.driver)
+
+    def observe(self, world: PciWorld) -> bool:
+        """Whether it is no longer taken."""
+        now = _find(world, self.binding.address)
+        forgotten = _find_binding(world, self.binding.address) is None
+        return forgotten or now is None or now.driver != self.binding.driver
+
+
+@dataclass(frozen=True)
+class CreateVfs:
+    """Makes virtual functions where there are none, without a driver, and sets their quotas.
+
+    ``vendor_tool``: by NVIDIA's sriov-manage, which makes all of them.
+    """
+
+    physical: PciAddress
+    count: int
+    persist: bool = False
+    quotas: tuple[tuple[str, int], ...] = ()
+    vendor_tool: bool = False
+    #: what was remembered of an earlier boot
+    earlier: VfSetting | None = None
+    kind: ClassVar[str] = "vf.enable"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the step."""
+        return _encode(self)
+
+    def describe(self) -> str:
+        """For people."""
+        how = " by sriov-manage" if self.vendor_tool else ""
+        return f"make {self.count} virtual functions of {self.physical}{how}"
+
+    def do(self, world: PciWorld) -> None:
+        """Remembers the number, makes them, and reads back."""
+        now = _look(world, self.physical)
+        check_not_stalled(world, self.describe())
+        if now.vfs and len(now.vfs) != self.count:
+            raise NothingDoneError(_unexpected(now))
+        world.pci.save_vf_setting(
+            VfSetting(
+                self.physical, self.count, now.vendor_id, now.device_id, world.pci.boot_id,
+                self.persist, self.quotas,
+            )
+        )  # fmt: skip
+        try:
+            _set_count(world, self.physical, self.count, self.vendor_tool)
+        except VfUnsupportedError as error:
+            self._forget(world)
+            raise NothingDoneError(error) from error
+        for index in range(self.count if self.quotas else 0):
+            world.pci.write_quotas(self.physical, index, self.quotas)
+
+    def undo(self, world: PciWorld) -> None:
+        """Removes them, unless somebody uses one meanwhile."""
+        now = _find(world, self.physical)
+        if now is not None and now.vfs:
+            check_unused(world, _list_vfs(world, now))
+            _set_count(world, self.physical, 0, self.vendor_tool)
+        self._forget(world)
+
+    def _forget(self, world: PciWorld) -> None:
+        if self.earlier is not None:
+            world.pci.save_vf_setting(self.earlier)
+        else:
+            world.pci.forget_vf_setting(self.physical)
+
+    def observe(self, world: PciWorld) -> bool:
+        """Whether there are any, or they are remembered."""
+        now = _find(world, self.physical)
+        boot = world.pci.boot_id
+        found = world.pci.list_vf_settings()
+        remembered = any(s.physical == self.physical and s.boot_id == boot for s in found)
+        return remembered or (now is not None and bool(now.vfs))
+
+
+@dataclass(frozen=True)
+class RemoveVfs:
+    """Removes all virtual functions of a physical one, none of which may be in use."""
+
+    physical: PciAddress
+    #: how many there are now, as planned
+    count: int
+    vendor_tool: bool = False
+    setting: VfSetting | None = None
+    kind: ClassVar[str] = "vf.disable"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the step."""
+        return _encode(self)
+
+    def describe(self) -> str:
+        """For people."""
+        how = " by sriov-manage" if self.vendor_tool else ""
+        return f"remove the {self.count} virtual functions of {self.physical}{how}"
+
+    def do(self, world: PciWorld) -> None:
+        """Removes them and reads back; forgets their number and what was bound to them."""
+        now = _look(world, self.physical)
+        check_not_stalled(world, self.describe())
+        if now.vfs:
+            check_unused(world, _list_vfs(world, now))
+            _set_count(world, self.physical, 0, self.vendor_tool)
+        for address in now.vfs:
+            world.pci.forget_binding(address)
+        world.pci.forget_vf_setting(self.physical)
+
+    def undo(self, world: PciWorld) -> None:
+        """Makes as many again; what was set on each of them is lost."""
+        now = _look(world, self.physical)
+        if not now.vfs:
+            _set_count(world, self.physical, self.count, self.vendor_tool)
+        if self.setting is not None:
+            world.pci.save_vf_setting(self.setting)
+
+    def observe(self, world: PciWorld) -> bool:
+        """Whether there are none."""
+        now = _find(world, self.physical)
+        return now is None or not now.vfs
+
+
+@dataclass(frozen=True)
+class PrepareVf:
+    """Gives one virtual function, by its number from 0, to a driver, with quotas of its own.
+
+    Its address need not be known before: the step that makes it may be in the same plan.
+    """
+
+    physical: PciAddress
+    index: int
+    driver: str = VFIO
+    quotas: tuple[tuple[str, int], ...] = ()
+    kind: ClassVar[str] = "vf.prepare"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the step."""
+        return _encode(self)
+
+    def describe(self) -> str:
+        """For people."""
+        return f"give virtual function {self.index} of {self.physical} to {self.driver}"
+
+    def do(self, world: PciWorld) -> None:
+        """Sets the quotas, then binds."""
+        vf = self._look(world)
+        if self.quotas:
+            world.pci.write_quotas(self.physical, self.index, self.quotas)
+        self._make_bind(vf).do(world)
+
+    def undo(self, world: PciWorld) -> None:
+        """Gives it back to whom it had before."""
+        vf = self._find(world)
+        if vf is not None:
+            self._make_bind(vf).undo(world)
+
+    def observe(self, world: PciWorld) -> bool:
+        """Whether it was taken."""
+        vf = self._find(world)
+        return vf is not None and self._make_bind(vf).observe(world)
+
+    def find_address(self, world: PciWorld) -> PciAddress:
+        """Where it is. Raises PciNotFoundError."""
+        return self._look(world).address
+
+    def _make_bind(self, vf: Function) -> BindDriver:
+        return BindDriver(vf.address, self.driver, vf.driver)
+
+    def _find(self, world: PciWorld) -> Function | None:
+        physical = _find(world, self.physical)
+        if physical is None or self.index >= len(physical.vfs):
+            return None
+        return _find(world, physical.vfs[self.index])
+
+    def _look(self, world: PciWorld) -> Function:
+        vf = self._find(world)
+        if vf is None:
+            raise NothingDoneError(
+                PciNotFoundError(
+                    f"{self.physical} has no virtual function {self.index}",
+                    hint=f"vgpumgr vf enable {self.physical} --count {self.index + 1}",
+                )
+            )
+        return vf
+
+
+PciStep = BindDriver | ReleaseDriver | CreateVfs | RemoveVfs | PrepareVf
+_STEPS: tuple[type[PciStep], ...] = (BindDriver, ReleaseDriver, CreateVfs, RemoveVfs, PrepareVf)
+
+
+def read_pci_step(kind: str, target: Mapping[str, Any]) -> Step[PciWorld]:
+    """A step from the journal. Raises ValueError for what is none of these steps."""
+    for step in _STEPS:
+        if step.kind == kind:
+            return decode(step, dict(target))
+    raise ValueError(f"no step on PCI functions: {kind}")
+
+
+def check_unused(world: PciWorld, functions: Sequence[Function]) -> None:
+    """Raises PciBusyError with everybody who uses one of them, certain that nothing was done."""
+    users = world.pci.list_users(functions)
+    if users:
+        names = ", ".join(str(address) for address in users)
+        raise NothingDoneError(
+            PciBusyError(
+                f"{names} is in use" if len(users) == 1 else f"{names} are in use",
+                why="the kernel would wait until they let go",
+                held_by=[str(user) for found in users.values() for user in found],
+                hint="stop them, then repeat",
+            )
+        )
+
+
+def check_not_stalled(world: PciWorld, what: str) -> None:
+    """Raises PciStalledError while a removal holds up the whole PCI core."""
+    if stalls := world.pci.list_stalls():
+        raise NothingDoneError(
+            PciStalledError(
+                f"cannot {what} now",
+                why="a device is being removed while somebody uses it, and this would wait for it",
+                held_by=stalls,
+                hint="end who uses the removed device; vgpumgr status",
+            )
+        )
+
+
+def _encode(step: object) -> Mapping[str, object]:
+    data: Mapping[str, object] = encode(step)
+    return data
+
+
+def _find(world: PciWorld, address: PciAddress) -> Function | None:
+    try:
+        return world.pci.read_function(address)
+    except PciNotFoundError:
+        return None
+
+
+def _look(world: PciWorld, address: PciAddress) -> Function:
+    """Looking changes nothing."""
+    try:
+        return world.pci.read_function(address)
+    except VgpumgrError as error:
+        raise NothingDoneError(error) from error
+
+
+def _find_binding(world: PciWorld, address: PciAddress) -> Binding | None:
+    """The binding of this boot: an earlier boot's says nothing of now."""
+    boot = world.pci.boot_id
+    found = world.pci.list_bindings()
+    return next((b for b in found if b.address == address and b.boot_id == boot), None)
+
+
+def _give_back(world: PciWorld, binding: Binding) -> None:
+    # what has left the bus has no driver that it could be given back to
+    with contextlib.suppress(PciNotFoundError):
+        world.pci.release(binding.address, binding.previous, binding.override)
+    world.pci.forget_binding(binding.address)
+
+
+def _list_vfs(world: PciWorld, physical: Function) -> list[Function]:
+    return [vf for address in physical.vfs if (vf := _find(world, address)) is not None]
+
+
+def _set_count(world: PciWorld, physical: PciAddress, count: int, vendor_tool: bool) -> None:
+    if vendor_tool:
+        world.pci.set_vendor_vfs(physical, count > 0)
+    else:
+        world.pci.set_vf_count(physical, count)
+
+
+def _changed(now: Function, planned: str | None) -> PciBusyError:
+    return PciBusyError(
+        f"{now.address} has another driver than when this was planned",
+        why=f"it had {planned or 'none'}, it has {now.driver or 'none'}",
+        hint="repeat the command: it plans anew",
+    )
+
+
+def _unexpected(now: Function) -> VfIgnoredError:
+    return VfIgnoredError(
+        f"{now.address} has {len(now.vfs)} virtual functions already",
+        why="somebody made them since this was planned",
+        hint="vgpumgr vf list",
+    )
