@@ -2,73 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lxml import etree
 
-from tests.support.domains import UUID_PC, UUID_Q35
+from tests.support.domains import UUID_Q35
 from tests.support.fake_host import (
     AUDIO,
     DISK,
     FLEX,
     GPU,
     OTHER_GPU,
-    FakeVgpus,
-    make_functions,
 )
+from tests.support.hostdev_rig import PORT, VM_OF, ask, make
 from tests.support.service import Bench, make_bench
 from vgpumgr.daemon.recovery import Policy, Recovery
-from vgpumgr.daemon.vm_xml import render_vm_xml
-from vgpumgr.domain.devices import Controller
-from vgpumgr.domain.document import parse_document
+from vgpumgr.daemon.restore import restore
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import (
     Exit,
     HelperLateError,
     LibvirtError,
+    NvmlMissingError,
     PciWriteError,
     ReleasePendingError,
     RollbackIncompleteError,
     RolledBackError,
     VgpumgrError,
 )
+from vgpumgr.model.gpu import Inventory
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend
 from vgpumgr.passthrough.values import VFIO, Binding, Function
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.record import AttachmentState
 
-VM_OF = {"vm01": UUID_PC, "vm02": UUID_Q35}
-PORT = Controller(type="pci", index=9, model="pcie-root-port")
-
-
-def ask(profile: str = "passthrough", vm: str = "vm02", **more: object) -> AttachRequest:
-    return AttachRequest(vm, profile, **more)  # type: ignore[arg-type]
-
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return make(tmp_path)
-
-
-def make(directory: Path, *, running: bool = False, **more: object) -> Bench:
-    bench = make_bench(
-        directory,
-        running=running,
-        functions=make_functions(),
-        vgpus=FakeVgpus(),
-        **more,  # type: ignore[arg-type]
-    )
-    machine = bench.hypervisor.machines[UUID_Q35]
-    for scope in ("config", "live"):
-        domain: Domain | None = getattr(machine, scope)
-        if domain is not None:
-            bare = domain.changed(pci_hostdevs=(), controllers=(*domain.controllers, PORT))
-            setattr(machine, scope, bare)
-    return bench
 
 
 def devices(bench: Bench, vm: str = "vm02", scope: str = "config") -> list[str]:
@@ -531,55 +504,22 @@ def test_a_function_that_is_no_gpu_goes_by_its_address_only(tmp_path: Path) -> N
     assert drivers(bench, DISK) == [VFIO]
 
 
-# vm xml
-
-
-@pytest.mark.parametrize(
-    ("name", "vm", "profile"),
-    [
-        ("passthrough", "vm02", "passthrough"),
-        ("vf", "vm01", "vf:2"),
-        ("mdev", "vm02", "mtty-2"),
-        ("forward", "vm01", "1g.10gb"),
-        ("plain", "vm01", ""),
-    ],
-)
-def test_the_definition_as_it_would_be(
-    bench: Bench, golden: Callable[[str, str], None], name: str, vm: str, profile: str
+@pytest.mark.parametrize("profile", STEPS)
+def test_a_host_without_nvml_has_devices_to_give(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, profile: str
 ) -> None:
+    def missing() -> Inventory:
+        raise NvmlMissingError("cannot load NVML")
+
     before = bench.snapshot()
-    gpu = str(GPU) if profile == "passthrough" else None
-    document = render_vm_xml(bench.service.parts, AttachRequest(vm, profile, gpu=gpu))
+    monkeypatch.setattr(bench.nvml, "read_inventory", missing)
+    parts = replace(bench.service.parts, read_inventory=missing)
+    service = type(bench.service)(parts)
+    service.attach(ask(profile))
+    assert Recovery(parts).diff().drift == []
+    assert restore(parts).problems == []
+    assert Recovery(parts).recover(Policy()).drift == []
+    service.detach("vm02")
     assert bench.snapshot() == before
-    schema = etree.RelaxNG(etree.parse("/usr/share/libvirt/schemas/domain.rng"))
-    assert schema.validate(parse_document(document.xml)), schema.error_log.last_error
-    # no path of this test run in the golden file
-    xml = document.xml.replace(str(bench.channels.paths("x").ring).rpartition("/x/")[0], "CHANNELS")
-    notes = "".join(f"<!-- {note} -->\n" for note in document.notes)
-    golden(f"vm-xml-{name}.xml", notes + xml)
-
-
-def test_the_preview_is_what_attach_does(bench: Bench) -> None:
-    request = ask(gpu=str(GPU))
-    preview = Domain.from_xml(render_vm_xml(bench.service.parts, request).xml)
-    done = bench.service.attach(request)
-    assert done.attachment is not None
-    machine = bench.hypervisor.machines[UUID_Q35]
-    assert machine.config is not None
-    named = [
-        d.changed(alias=str(d.alias).replace("preview", done.attachment.id))
-        for d in preview.pci_hostdevs
-    ]
-    assert tuple(named) == machine.config.pci_hostdevs
-
-
-def test_a_preview_refuses_what_attach_refuses(bench: Bench) -> None:
-    bench.pci.users[GPU] = "process 9 (Xorg)"
-    with pytest.raises(VgpumgrError) as caught:
-        render_vm_xml(bench.service.parts, ask(gpu=str(GPU)))
-    assert caught.value.id == "VG444"
-    machine = bench.hypervisor.machines[UUID_Q35]
-    machine.live, machine.config = machine.config, None
-    with pytest.raises(VgpumgrError) as caught:
-        render_vm_xml(bench.service.parts, ask(gpu=str(OTHER_GPU)))
-    assert caught.value.id == "VG485"
+    with pytest.raises(NvmlMissingError):
+        service.attach(ask("1g.10gb"))

@@ -81,6 +81,8 @@ def _render_other(gpu: dict[str, Any]) -> Iterator[str]:
     if gpu["boot_display"]:
         facts["display"] = "the host's boot display"
     yield f"GPU {gpu['model']}"
+    if gpu["vms"]:
+        facts["VMs"] = ", ".join(gpu["vms"])
     yield from (f"  {label:<{_WIDTH}}{value}" for label, value in facts.items())
 
 
@@ -98,6 +100,8 @@ def _facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
         use = gpu["utilisation"]
         yield "utilisation", f"{use['gpu_ratio']:.0%} GPU, {use['memory_ratio']:.0%} memory"
     yield "mig", _tell_mig(gpu["mig"])
+    if gpu["vms"]:
+        yield "VMs", ", ".join(gpu["vms"])
 
 
 def _tell_group(gpu: dict[str, Any]) -> str:

@@ -56,6 +56,7 @@ def tell_slices(gpu: dict[str, Any]) -> str:
 def list_users(gpu: dict[str, Any]) -> list[str]:
     """VMs, then processes that belong to no VM's slice."""
     users = [instance["vm"] for instance in gpu["instances"] if instance["vm"]]
+    users += gpu["vms"]
     loose = list(gpu["processes"])
     loose += [p for i in gpu["instances"] if not i["vm"] for p in i["processes"]]
     return list(dict.fromkeys([*users, *(tell_process(p) for p in loose)]))

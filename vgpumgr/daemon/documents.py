@@ -218,6 +218,9 @@ class GpuDocument(Document):
     mig: MigModeDocument
     instances: list[InstanceDocument]
     processes: list[ProcessDocument] = Field(description="those on the GPU as a whole")
+    vms: list[str] = Field(
+        default_factory=list, description="VMs that have it, a virtual function or a vGPU of it"
+    )
 
 
 class PciGpuDocument(Document):
@@ -235,6 +238,9 @@ class PciGpuDocument(Document):
     vfs_total: int | None = Field(description="virtual functions it can have; null without SR-IOV")
     vfs_enabled: int | None
     boot_display: bool = Field(description="the firmware draws on it")
+    vms: list[str] = Field(
+        default_factory=list, description="VMs that have it, a virtual function or a vGPU of it"
+    )
 
 
 class LostGpuDocument(Document):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from vgpumgr.daemon.documents import GpuListDocument
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_settle import read_gpus
 from vgpumgr.domain.hypervisor import Vm
@@ -132,3 +133,23 @@ def _follow(device: HostDevice, known: Mapping[str, VgpuRecord]) -> HostDevice:
     if now is None:
         return device
     return replace(device, vgpu=now.spec, instance=now.instance or device.instance)
+
+
+def name_holders(document: GpuListDocument, records: Sequence[AttachmentRecord]) -> GpuListDocument:
+    """With the VMs that have a GPU as a whole, a virtual function or a vGPU of it."""
+    holders: dict[str, list[str]] = {}
+    for record in records:
+        places = {str(record.gpu)}
+        places |= {str(p) for d in record.host_devices for p in (d.address, d.parent)}
+        for place in places if record.host_devices else ():
+            holders.setdefault(place, []).append(record.vm_name)
+    if not holders:
+        return document
+
+    def find(*names: str) -> list[str]:
+        return list(dict.fromkeys(vm for name in names for vm in holders.get(name, ())))
+
+    return document.replace(
+        gpus=[gpu.replace(vms=find(gpu.uuid, gpu.pci)) for gpu in document.gpus],
+        others=[gpu.replace(vms=find(gpu.pci)) for gpu in document.others],
+    )

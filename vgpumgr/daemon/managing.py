@@ -19,6 +19,7 @@ from vgpumgr.daemon.attachment_documents import (
     VmShowDocument,
     VmXmlDocument,
 )
+from vgpumgr.daemon.documents import GpuListDocument
 from vgpumgr.daemon.operation_documents import MetricsDocument
 from vgpumgr.daemon.pci_documents import (
     GroupListDocument,
@@ -97,6 +98,15 @@ class ManagingApplication(Application):
         from vgpumgr.daemon.layout_apply import apply_layout
 
         return apply_layout(plan, self._service.parts).notes
+
+    def list_gpus(self) -> GpuListDocument:
+        """As without attachments, and who has devices of each."""
+        document, records = super().list_gpus(), self._service.parts.store.list_attachments()
+        if not any(record.host_devices for record in records):
+            return document
+        from vgpumgr.daemon.hostdev_observing import name_holders
+
+        return name_holders(document, records)
 
     def attach(
         self, *, dry_run: bool = False, transport: str = "auto", **asked: Any

@@ -21,7 +21,7 @@ from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.plan.channel_steps import WORKER_TIMEOUT_S
 from vgpumgr.plan.layout_plan import make_step
 from vgpumgr.plan.layout_record import DesiredLayout
-from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.plan.restore import RestorePlan, list_records, plan_instances, plan_modes, rebind
 from vgpumgr.plan.world import wait_until
 from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
@@ -62,7 +62,7 @@ class Restorer:
                 self._restore(dict(layouts), list(records))
             self.done += restore_vgpus(parts, self._try)
             follow_vgpus(parts)
-            halves = [r for r in records if r not in list_records(records)]
+            halves = [r for r in records if r.state is not AttachmentState.ATTACHED]
             self.problems += [
                 f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover"
                 for r in halves

@@ -1,0 +1,95 @@
+"""What an attach would make of a VM's definition, and whose the GPUs are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from tests.support.domains import UUID_Q35
+from tests.support.fake_host import FLEX, GPU, OTHER_GPU
+from tests.support.hostdev_rig import ask, make
+from tests.support.service import Bench
+from vgpumgr.cli.gpu_text import as_row, tell_users
+from vgpumgr.daemon.documents import GpuListDocument, MachineDocument, PciGpuDocument
+from vgpumgr.daemon.hostdev_observing import name_holders
+from vgpumgr.daemon.vm_xml import render_vm_xml
+from vgpumgr.domain.document import parse_document
+from vgpumgr.domain.domain import Domain
+from vgpumgr.errors import VgpumgrError
+from vgpumgr.plan.attach import AttachRequest
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return make(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "vm", "profile"),
+    [
+        ("passthrough", "vm02", "passthrough"),
+        ("vf", "vm01", "vf:2"),
+        ("mdev", "vm02", "mtty-2"),
+        ("forward", "vm01", "1g.10gb"),
+        ("plain", "vm01", ""),
+    ],
+)
+def test_the_definition_as_it_would_be(
+    bench: Bench, golden: Callable[[str, str], None], name: str, vm: str, profile: str
+) -> None:
+    before = bench.snapshot()
+    gpu = str(GPU) if profile == "passthrough" else None
+    document = render_vm_xml(bench.service.parts, AttachRequest(vm, profile, gpu=gpu))
+    assert bench.snapshot() == before
+    schema = etree.RelaxNG(etree.parse("/usr/share/libvirt/schemas/domain.rng"))
+    assert schema.validate(parse_document(document.xml)), schema.error_log.last_error
+    # no path of this test run in the golden file
+    xml = document.xml.replace(str(bench.channels.paths("x").ring).rpartition("/x/")[0], "CHANNELS")
+    notes = "".join(f"<!-- {note} -->\n" for note in document.notes)
+    golden(f"vm-xml-{name}.xml", notes + xml)
+
+
+def test_the_preview_is_what_attach_does(bench: Bench) -> None:
+    request = ask(gpu=str(GPU))
+    preview = Domain.from_xml(render_vm_xml(bench.service.parts, request).xml)
+    done = bench.service.attach(request)
+    assert done.attachment is not None
+    machine = bench.hypervisor.machines[UUID_Q35]
+    assert machine.config is not None
+    named = [
+        d.changed(alias=str(d.alias).replace("preview", done.attachment.id))
+        for d in preview.pci_hostdevs
+    ]
+    assert tuple(named) == machine.config.pci_hostdevs
+
+
+def test_a_preview_refuses_what_attach_refuses(bench: Bench) -> None:
+    bench.pci.users[GPU] = "process 9 (Xorg)"
+    with pytest.raises(VgpumgrError) as caught:
+        render_vm_xml(bench.service.parts, ask(gpu=str(GPU)))
+    assert caught.value.id == "VG444"
+    machine = bench.hypervisor.machines[UUID_Q35]
+    machine.live, machine.config = machine.config, None
+    with pytest.raises(VgpumgrError) as caught:
+        render_vm_xml(bench.service.parts, ask(gpu=str(OTHER_GPU)))
+    assert caught.value.id == "VG485"
+
+
+def test_gpus_say_which_vms_have_them(bench: Bench) -> None:
+    bench.service.attach(ask("vf:2"))
+    bench.service.attach(ask(gpu=str(GPU), vm="vm01"))
+    flex = PciGpuDocument(
+        model="x", pci=str(FLEX), vendor_id=0, device_id=0, class_code=0, numa_node=None,
+        iommu_group=None, driver=None, bar_bytes=[], vfs_total=7, vfs_enabled=2, boot_display=False,
+    )  # fmt: skip
+    machine = MachineDocument(
+        name=None, simulated=False, driver_version=None, nvml_version=None, cuda_version=None
+    )
+    others = [flex, flex.replace(pci=str(GPU)), flex.replace(pci=str(OTHER_GPU))]
+    document = GpuListDocument(machine=machine, gpus=[], others=others, lost=[])
+    named = name_holders(document, bench.store.list_attachments())
+    assert [gpu.vms for gpu in named.others] == [["vm02"], ["vm01"], []]
+    assert tell_users(as_row(named.others[0].as_data())) == "vm02"
