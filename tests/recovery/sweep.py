@@ -71,7 +71,7 @@ def main() -> int:
     for scenario in chosen:
         with tempfile.TemporaryDirectory(dir=_scratch()) as directory:
             for case, killed, problems in sweep(
-                scenario, Path(directory), options.nested, breakage
+                scenario, Path(directory), options.nested, breakage, options.every
             ):
                 planned, happened = planned + 1, happened + killed
                 if problems:

@@ -58,7 +58,9 @@ def make_reader(verb: Verb) -> Reader:
 def list_examples(verb: Verb) -> list[list[str]]:
     """The lines below ``Examples:``, without the program and the global options."""
     lines = (load(verb).__doc__ or "").partition("Examples:")[2].splitlines()
-    simple = [line for line in lines if line.strip().startswith("vgpumgr ") and "|" not in line]
+    # up to what is the shell's
+    simple = [line.partition(" > ")[0] for line in lines if line.strip().startswith("vgpumgr ")]
+    simple = [line for line in simple if "|" not in line]
     return [split_global(shlex.split(line, comments=True)[1:], {})[1] for line in simple]
 
 

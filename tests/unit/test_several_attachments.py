@@ -294,3 +294,14 @@ def test_numa_strict_says_why_not(bench: Bench) -> None:
     done = ask(bench, numa="strict")
     assert done.attachments[0].gpu == near.uuid
     assert "on the VM's NUMA node 1" in " ".join(done.plan.notes)
+
+
+def test_where_one_cannot_be_detached_the_rest_is_as_before(bench: Bench) -> None:
+    ids = [a.id for a in ask(bench, count=3).attachments]
+    bench.hypervisor.fail["detach_device config"] = LibvirtError("refused")
+    with pytest.raises(VgpumgrError):
+        bench.service.detach("vm01", every=True)
+    states = {r.id: str(r.state) for r in bench.service.parts.store.list_attachments()}
+    assert states == {ids[0]: "detaching", ids[1]: "attached", ids[2]: "attached"}
+    bench.service.detach("vm01", every=True)
+    assert bench.service.parts.store.list_attachments() == ()

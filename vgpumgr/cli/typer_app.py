@@ -63,8 +63,8 @@ def _fill(
         _add_verb(app, verb, chosen=names[:1] == [verb.name])
     for group in groups:
         below = _make_typer(group.help)
-        left = names[1:] if names[:1] == [group.name] else []
-        _fill(below, group.verbs, group.groups, left)
+        if names[:1] == [group.name]:  # of the others nobody sees more than their name and help
+            _fill(below, group.verbs, group.groups, names[1:])
         app.add_typer(below, name=group.name, help=group.help, hidden=group.hidden)
 
 

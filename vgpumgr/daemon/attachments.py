@@ -55,7 +55,7 @@ from vgpumgr.plan.detach import (
     plan_detach,
 )
 from vgpumgr.plan.executor import Executor
-from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import ChannelStatus
@@ -166,14 +166,33 @@ class AttachmentService:
             settler = Settler(self._parts)
             spared = settler.settle(spare=self._choose_spared(vm, attachment))
             notes, done = _tell(settler), []
+            waiting = self._announce(vm, attachment, every)
             for record, plan in self._plan_detaches(vm, attachment, every):
                 world = self._make_world(record)
-                self._run(plan, world)
+                waiting.pop(record.id if record else "", None)
+                try:
+                    self._run(plan, world)
+                except VgpumgrError:
+                    self._parts.store.save_attachments(tuple(waiting.values()))
+                    raise
                 notes += world.notes
                 done.append(plan)
             gone = {plan.result.get("attachment") for plan in done}
             settler.end_spared([i for i in spared if i.attachment in {None, *gone}])
         return self._describe_detached(False, done, notes)
+
+    def _announce(
+        self, vm: str, attachment: str | None, every: bool
+    ) -> dict[str, AttachmentRecord]:
+        """Marks all of several before the first is detached, so that after a crash the others are
+        detached, too; answers them as they were, by id.
+        """
+        store = self._parts.store
+        chosen = choose_attachments(store.list_attachments(), vm, attachment, every)
+        if len(chosen) > 1:
+            state = AttachmentState.DETACHING
+            store.save_attachments([replace(record, state=state) for record in chosen])
+        return {record.id: record for record in chosen}
 
     def _choose_spared(self, vm: str, attachment: str | None) -> str | None:
         """What an earlier, interrupted operation may be about and need not be settled, because it is

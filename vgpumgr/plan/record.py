@@ -257,6 +257,9 @@ class AttachmentStore(Protocol):
     def save_attachment(self, record: AttachmentRecord) -> None:
         """Writes one, in the place of the one with the same id."""
 
+    def save_attachments(self, records: Sequence[AttachmentRecord]) -> None:
+        """Writes several as one: all of them or none."""
+
     def delete_attachment(self, attachment_id: str) -> None:
         """Forgets one; absent is no error."""
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sqlite3
 import zlib
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -38,6 +39,16 @@ class SqliteAttachments:
 
     def save_attachment(self, record: AttachmentRecord) -> None:
         """Writes one, in the place of the one with the same id. Raises AlreadyAttachedError."""
+        self.save_attachments([record])
+
+    def save_attachments(self, records: Sequence[AttachmentRecord]) -> None:
+        """Writes several as one: all of them or none. Raises AlreadyAttachedError."""
+        with self._database.writing() as connection:
+            for record in records:
+                self._save(connection, record)
+
+    @staticmethod
+    def _save(connection: sqlite3.Connection, record: AttachmentRecord) -> None:
         text = json.dumps(encode(record), sort_keys=True)
         row = (
             record.id,
@@ -50,19 +61,18 @@ class SqliteAttachments:
             text,
             zlib.crc32(text.encode()),
         )
-        with self._database.writing() as connection:
-            try:
-                connection.execute(
-                    f"INSERT INTO attachment ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                    " ON CONFLICT (id) DO UPDATE SET vm_name = excluded.vm_name,"
-                    " state = excluded.state, record = excluded.record, crc = excluded.crc",
-                    row,
-                )
-            except sqlite3.IntegrityError as error:
-                raise AlreadyAttachedError(
-                    f'vm "{record.vm_name}" has an attachment number {record.number} already',
-                    cause=str(error),
-                ) from error
+        try:
+            connection.execute(
+                f"INSERT INTO attachment ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET vm_name = excluded.vm_name,"
+                " state = excluded.state, record = excluded.record, crc = excluded.crc",
+                row,
+            )
+        except sqlite3.IntegrityError as error:
+            raise AlreadyAttachedError(
+                f'vm "{record.vm_name}" has an attachment number {record.number} already',
+                cause=str(error),
+            ) from error
 
     def delete_attachment(self, attachment_id: str) -> None:
         """Forgets one; absent is no error."""
