@@ -66,7 +66,7 @@ def test_what_sticks_is_named_and_completes_by_itself(
     assert done.status != 0
     real_kernel.release(EDU)
     host.wait_until(f"[ ! -e {PCI}/devices/{EDU}/driver ]")
-    host.succeed("recover", "--yes")
+    host.succeed("recover")
     assert driver(real_kernel, EDU) is None
     assert real_kernel.read(device(EDU, "driver_override")) == "(null)"
 
