@@ -269,6 +269,9 @@ def list_sharers(
         and record.mig_part is not None
         and other.mig_part is not None
         and (other.gpu, other.placement) == place
+        # who has all of an instance shares it with nobody
+        and record.mig_part.compute is not None
+        and other.mig_part.compute is not None
         and len({record.mig_part.known_instance, other.mig_part.known_instance} - {None}) < 2
     ]
 
