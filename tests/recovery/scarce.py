@@ -124,7 +124,10 @@ def sweep(kind: str, counts: range) -> dict[str, object]:
     refused, wrong = dict.fromkeys(CALLS, 0), []
     for name in CALLS:
         for left in counts:
-            with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch, mounted(Path(scratch), kind):
+            with (
+                tempfile.TemporaryDirectory(dir="/dev/shm") as scratch,
+                mounted(Path(scratch), kind),
+            ):
                 was_refused, found = try_one(Path(scratch), name, scarcity, left)
             refused[name] += was_refused
             wrong += found
