@@ -126,6 +126,7 @@ def _configure(context: Context) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
+        log_level="error",
         server_header=False,
         proxy_headers=False,
         limit_concurrency=MAX_CONNECTIONS,
