@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import resource
 import sys
-import time
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -79,7 +78,7 @@ class QuietLoop:
         message = str(context.get("message"))
         error = context.get("exception")
         if isinstance(error, OSError):
-            now_s = time.monotonic()
+            now_s = loop.time()
             if now_s - self._told.get(message, -_QUIET_S) < _QUIET_S:
                 return
             self._told[message] = now_s
