@@ -307,7 +307,10 @@ def test_the_remembered_layouts_are_refused_when_damaged(rig: LayoutRig) -> None
     path = open_layouts(rig.parts).path
     document = json.loads(path.read_text())
     document["layouts"][0]["instances"][0]["profile"] = "7g.80gb"
+    good = open_layouts(rig.parts).read_layouts()
     path.write_text(json.dumps(document))
+    assert open_layouts(rig.parts).read_layouts() == good  # its copy counts
+    path.with_suffix(".copy").write_text(json.dumps(document))
     with pytest.raises(VgpumgrError, match="remembered MIG layouts"):
         open_layouts(rig.parts).read_layouts()
 
