@@ -74,3 +74,15 @@ def test_nothing_grows(profile: str, count: int) -> None:
     assert done["before"] == done["after"]
     assert done["grown_bytes"] <= MAX_GROWTH_BYTES
     assert done["same_machine"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "at_least"),
+    [("disk", ("--step", "3"), 3), ("descriptors", ("--most", "10"), 3)],
+)
+def test_the_host_runs_out(kind: str, words: tuple[str, ...], at_least: int) -> None:
+    """A full disk, no more open files: each call is refused or done, and no state file is given up."""
+    done = run("scarce", kind, *words)
+    assert done["wrong"] == []
+    for name in ("attach", "detach", "recover"):
+        assert done["refused"][name] >= at_least

@@ -16,7 +16,7 @@ from tests.sim.nvml_support import TOOL, Client, build_simstate
 from tests.support.inprocess_nvml import InProcessNvml
 from tests.support.layout_rig import LayoutRig, layout_rig
 from vgpumgr.daemon.layout_apply import apply_layout, open_layouts, settle_layouts
-from vgpumgr.daemon.managing import list_late_processes
+from vgpumgr.daemon.opening import list_late_processes
 from vgpumgr.errors import (
     Exit,
     LayoutBusyError,
@@ -307,7 +307,10 @@ def test_the_remembered_layouts_are_refused_when_damaged(rig: LayoutRig) -> None
     path = open_layouts(rig.parts).path
     document = json.loads(path.read_text())
     document["layouts"][0]["instances"][0]["profile"] = "7g.80gb"
+    good = open_layouts(rig.parts).read_layouts()
     path.write_text(json.dumps(document))
+    assert open_layouts(rig.parts).read_layouts() == good  # its copy counts
+    path.with_suffix(".copy").write_text(json.dumps(document))
     with pytest.raises(VgpumgrError, match="remembered MIG layouts"):
         open_layouts(rig.parts).read_layouts()
 

@@ -13,13 +13,18 @@ from typing import Any
 
 import pytest
 
+from tests.support.domains import PC
 from tests.support.fake_channels import FakeChannels
+from tests.support.fake_hypervisor import FakeHypervisor
+from tests.support.fake_hypervisor import Machine as FakeVm
 from tests.support.layout_rig import LayoutRig, layout_rig, make_parts, shape
 from vgpumgr.daemon.restore import restore
+from vgpumgr.domain.domain import Domain
 from vgpumgr.mig.layout.target import TargetInstance
 from vgpumgr.model.identity import MigUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.slice import Backend, MigInstanceRef
+from vgpumgr.plan.note import describe_record, save_note
 from vgpumgr.plan.record import (
     AttachmentRecord,
     AttachmentState,
@@ -159,18 +164,28 @@ def test_an_attachment_whose_place_is_taken_keeps_its_record(rig: LayoutRig) -> 
     assert shape(after.gpus[0])[0][0] == "3g.40gb"
 
 
-def test_a_slice_with_another_uuid_is_bound_anew(rig: LayoutRig) -> None:
+@pytest.mark.parametrize("boot", [True, False])
+def test_a_slice_with_another_uuid_is_bound_anew(rig: LayoutRig, boot: bool) -> None:
+    """By hand the VM's note follows; at boot libvirt, which waits for us, is not asked."""
     rig.nvml.set_mig_mode(rig.gpus[0].uuid, True)
     record = record_attachment(rig, "1g.10gb", Placement(2, 1))
     assert record.mig is not None
     stale = dataclasses.replace(
         record.mig, uuid=MigUuid("MIG-00000000-0000-5000-8000-000000000000")
     )
-    rig.parts.store.save_attachment(record.with_mig(ref=stale))
-    document = restore(rig.parts)
+    old = record.with_mig(ref=stale)
+    rig.parts.store.save_attachment(old)
+    definition = Domain.from_xml(PC).changed(name=record.vm_name, uuid=record.vm_uuid)
+    hypervisor = FakeHypervisor([FakeVm(record.vm_name, record.vm_uuid, definition, None)])
+    save_note(hypervisor, hypervisor.read_vm(record.vm_uuid), describe_record(old))
+    parts = dataclasses.replace(rig.parts, hypervisor=None if boot else hypervisor)
+    document = restore(parts, boot=boot)
     assert document.problems == []
     (now,) = rig.parts.store.list_attachments()
     assert now.mig == record.mig
+    note = hypervisor.read_vm(record.vm_uuid).find_note(record.id)
+    assert note == describe_record(old if boot else now)
+    assert restore(parts, boot=boot).done == []
 
 
 @pytest.mark.parametrize("name", ["dgx-a100", "hgx-h100"])

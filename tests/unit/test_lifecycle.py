@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.domains import UUID_PC
 from tests.support.service import Bench, FakeClock, make_bench
+from tests.support.watched import watched
 from vgpumgr.daemon.lifecycle import Lifecycle
+from vgpumgr.daemon.managing import ManagingApplication
 from vgpumgr.daemon.recovery import Policy, Recovery
 from vgpumgr.daemon.settings import ReleaseSettings, Settings, read_settings
 from vgpumgr.daemon.settling import Settler
+from vgpumgr.daemon.watching import Sources
 from vgpumgr.errors import ChannelStartError, SettingsError
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.drift import Observed
@@ -156,3 +161,22 @@ def test_settings(tmp_path: Path) -> None:
         with pytest.raises(SettingsError) as caught:
             read_settings(path)
         assert caught.value.cause
+
+
+def test_no_error_ends_the_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a look meets, the next one is had."""
+    parts = make_bench(tmp_path).service.parts
+    errors: list[Exception] = [OSError(errno.EMFILE, "too many"), ValueError("a bug")]
+    real = ManagingApplication.reconcile
+
+    def fail(self: ManagingApplication, *asked: Any) -> Any:
+        if errors:
+            raise errors.pop(0)
+        return real(self, *asked)
+
+    monkeypatch.setattr(ManagingApplication, "reconcile", fail)
+    quick = Settings.model_validate({"reconcile": {"interval_s": 0.1}})
+    with watched(parts, quick, Sources()) as seen:
+        seen.wait(lambda: seen.reconciler.looks >= 3, "a third look")
+        told = [e["error"]["id"] for e in seen.events if e["type"] == "reconcile" and e["error"]]
+        assert told == ["VG192", "VG190"]

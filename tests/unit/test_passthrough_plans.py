@@ -229,6 +229,8 @@ def test_the_record_survives_and_says_when_it_is_damaged(tmp_path: Path) -> None
     again.forget_binding(GPU)
     again.forget_vf_setting(GPU)
     assert file.list_bindings() == (other,)
-    file.path.write_text(file.path.read_text().replace("nvidia", "nvidib"))
+    for path in (file.path, file.path.with_suffix(".copy")):
+        assert file.list_bindings() == (other,)
+        path.write_text(path.read_text().replace("nvidia", "nvidib"))
     with pytest.raises(StoreError, match="functions taken from the host"):
         file.list_bindings()

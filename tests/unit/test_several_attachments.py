@@ -305,3 +305,23 @@ def test_where_one_cannot_be_detached_the_rest_is_as_before(bench: Bench) -> Non
     assert states == {ids[0]: "detaching", ids[1]: "attached", ids[2]: "attached"}
     bench.service.detach("vm01", every=True)
     assert bench.service.parts.store.list_attachments() == ()
+
+
+@pytest.mark.parametrize("profile", [ONE, "1c.3g.40gb"])
+def test_the_place_of_a_slice_that_is_gone_is_nobody_elses(bench: Bench, profile: str) -> None:
+    """After a reboot, before ``restore``: the driver gives the same numbers and UUIDs again."""
+    attach(bench, profile)
+    (lost,) = bench.store.list_attachments()
+    bench.nvml.gpus[bench.gpu.uuid] = replace(bench.gpu, instances=())
+    attach(bench, profile, "vm02")
+    new = next(r for r in bench.store.list_attachments() if r.id != lost.id)
+    assert new.placement is not None
+    assert lost.placement is not None
+    assert not new.placement.overlaps(lost.placement)
+    # what has the old number now is not what was recorded, and is not joined
+    again = next(i for i in bench.gpu.instances if i.placement == new.placement)
+    bench.nvml.gpus[bench.gpu.uuid] = replace(
+        bench.gpu, instances=(replace(again, id=lost.gpu_instance_id),)
+    )
+    bench.service.detach("vm01")
+    assert [i.placement for i in bench.gpu.instances] == [new.placement]

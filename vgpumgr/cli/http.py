@@ -188,7 +188,11 @@ def _read_head(file: BinaryIO) -> tuple[int, dict[str, str]]:
         lines.append(line)
     words = lines[0].split() if lines else []
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise DaemonAnswerError("the daemon hung up without an answer")
+        raise DaemonAnswerError(
+            "the daemon hung up without an answer",
+            why="what was asked for may have begun; the next daemon settles it",
+            hint="vgpumgr op list, vgpumgr status",
+        )
     fields = (line.decode("latin-1").partition(":") for line in lines[1:])
     return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in fields}
 

@@ -17,7 +17,7 @@ from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.report import print_error
 from vgpumgr.cli.session import Session
 from vgpumgr.cli.streams import Streams
-from vgpumgr.errors import Exit, InternalError, VgpumgrError
+from vgpumgr.errors import Exit, VgpumgrError, explain_unexpected
 
 
 def main(arguments: Sequence[str] | None = None, session: Session | None = None) -> int:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, session: Session | None = None)
     except Exception as error:
         if debug:
             raise
-        return _fail(streams, _explain_bug(error), words)
+        return _fail(streams, explain_unexpected(error, "vgpumgr"), words)
 
 
 def _run(words: list[str], session: Session) -> Any:
@@ -72,11 +72,3 @@ def _finish(streams: Streams, result: Any) -> int:
 def _fail(streams: Streams, error: VgpumgrError, words: Sequence[str]) -> int:
     print_error(streams, error, as_json=wants_json(words))
     return int(error.exit_code)
-
-
-def _explain_bug(error: Exception) -> InternalError:
-    return InternalError(
-        "vgpumgr has a bug",
-        cause=f"{type(error).__name__}: {error}",
-        hint="the same with --debug shows where; please report it",
-    )

@@ -20,13 +20,17 @@ def command(
         bool,
         Option("--early", help="Only functions that are taken at every boot; without NVML."),
     ] = False,
+    boot: Annotated[
+        bool, Option("--boot", help="libvirt does not run yet: do not ask it.")
+    ] = False,
     output: Output = None,
 ) -> int:
     """Bring MIG mode, layouts, the slices of VMs and passthrough back after a boot.
 
     Creates what is missing at its old place, and starts the channels of attached VMs. Destroys
     nothing; what stands in the way is told, with exit code 3. vgpumgr-passthrough.service runs it
-    with --early before anybody uses the GPUs, vgpumgr-restore.service before libvirt starts VMs.
+    with --early before anybody uses the GPUs, vgpumgr-restore.service with --boot before libvirt
+    starts VMs.
 
     \b
     Examples:
@@ -36,7 +40,7 @@ def command(
     session = get_session(context)
     if output in (Format.CSV, Format.MARKDOWN, Format.NAME):
         raise UsageError(f"restore has no {output} output", hint="-o json")
-    document = session.call("restore", timeout_s=timeout, early=early)
+    document = session.call("restore", timeout_s=timeout, early=early, boot=boot)
     if output in (Format.JSON, Format.YAML):
         print_document(session.streams, document, output)
     else:

@@ -7,6 +7,8 @@ chain goes on in a new one; a last line torn by a crash is cut off, and an entry
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -35,7 +37,9 @@ class AuditLog:
         torn = self._cut_torn_line()
         self._prev, self._number = self._read_last()
         if torn:
-            self.append({"event": "recovered", "cut_bytes": torn})
+            # what is cut off is told, but a full disk must not keep the daemon from starting
+            with contextlib.suppress(AuditError):
+                self.append({"event": "recovered", "cut_bytes": torn})
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Adds one entry. Raises AuditError."""
@@ -57,9 +61,12 @@ class AuditLog:
         size = os.fstat(fd).st_size
         try:
             if os.write(fd, line) != len(line):
-                os.ftruncate(fd, size)
-                raise OSError("short write")
+                raise OSError(errno.ENOSPC, "short write")
             os.fdatasync(fd)
+        except OSError:
+            # refused is what it announces: it must not stand there, and the next one takes its number
+            os.ftruncate(fd, size)
+            raise
         finally:
             os.close(fd)
 

@@ -96,6 +96,7 @@ class RestoreBody(Body):
 
     timeout_s: float = Field(TIMEOUT_S, gt=0, le=3600, allow_inf_nan=False)
     early: bool = False
+    boot: bool = False
 
 
 #: names of drivers and modules

@@ -22,12 +22,12 @@ from vgpumgr.daemon.lanes import Lane
 from vgpumgr.daemon.operation_documents import OperationDocument, ProgressDocument
 from vgpumgr.errors import (
     DaemonBusyError,
-    InternalError,
     InterruptedOperationError,
     NotCancellableError,
     OperationCancelledError,
     OperationNotFoundError,
     VgpumgrError,
+    explain_unexpected,
 )
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.peer import Peer
@@ -72,7 +72,10 @@ class Operations:
         self._loop = asyncio.get_running_loop()
         self._draining = False
         self._all: dict[str, Operation] = {}
-        directory.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # reports only: without them the daemon runs all the same
+            directory.mkdir(parents=True, exist_ok=True)
         self._load()
 
     def start(self, route: Route, params: Mapping[str, Any], peer: Peer, work: Work) -> Operation:
@@ -157,9 +160,7 @@ class Operations:
         except VgpumgrError as error:
             failure = error
         except BaseException as error:
-            failure = InternalError(
-                f"{entry['operation']} met a bug", cause=f"{type(error).__name__}: {error}"
-            )
+            failure = explain_unexpected(error, str(entry["operation"]))
         self._end(operation, result, failure)
 
     def _end(
@@ -211,8 +212,8 @@ class Operations:
         for path in sorted(self._directory.glob("*.json")):
             try:
                 document = OperationDocument.from_data(json.loads(path.read_text()))
-            except (OSError, ValueError):
-                path.unlink(missing_ok=True)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                _remove(path)
                 continue
             self._all[document.id] = Operation(self._close_interrupted(document))
         self._forget_old()
@@ -235,4 +236,9 @@ class Operations:
         over = [o.document for o in self._all.values() if o.over.is_set()]
         for document in sorted(over, key=lambda d: d.created_s)[: max(0, len(self._all) - KEPT)]:
             del self._all[document.id]
-            (self._directory / f"{document.id}.json").unlink(missing_ok=True)
+            _remove(self._directory / f"{document.id}.json")
+
+
+def _remove(report: Path) -> None:
+    with contextlib.suppress(OSError):
+        report.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from vgpumgr.daemon.recovery import Policy
 from vgpumgr.daemon.recovery_documents import RecoverDocument
 from vgpumgr.daemon.settings import Settings
 from vgpumgr.domain.events import VmChange, VmEvent
-from vgpumgr.errors import VgpumgrError
+from vgpumgr.errors import VgpumgrError, explain_unexpected
 from vgpumgr.host.uevents import UeventSource
 
 #: nothing more is heard for so long: the burst is over
@@ -150,7 +150,7 @@ class Reconciler:
         while True:
             event = await self._heard.get()
             attachments: list[str] | None = None
-            with contextlib.suppress(VgpumgrError):
+            with contextlib.suppress(Exception):
                 attachments = await self._tools.reads.run(
                     lambda app, uuid=event.uuid: _managing(app).list_attachment_ids(uuid)  # type: ignore[misc]
                 )
@@ -195,9 +195,10 @@ class Reconciler:
             document = await self._tools.lane.run(
                 lambda app: _managing(app).reconcile(policy, self._lifecycle.choose_releases)
             )
-        except VgpumgrError as error:
+        except Exception as error:
+            # whatever it is (a full table of descriptors, a bug): the next look may go better
             self._started |= started
-            self._tell_failure(reasons, error)
+            self._tell_failure(reasons, explain_unexpected(error, "a look at the machine"))
         else:
             self._tell_done(reasons, document)
         finally:

@@ -23,12 +23,12 @@ from vgpumgr.daemon.managing import ManagingApplication
 from vgpumgr.daemon.operation_documents import ErrorDocument, OperationShowDocument
 from vgpumgr.daemon.system_routes import add_system_routes
 from vgpumgr.errors import (
-    InternalError,
     MethodNotAllowedError,
     RequestTooLargeError,
     RouteNotFoundError,
     UsageError,
     VgpumgrError,
+    explain_unexpected,
 )
 from vgpumgr.model.routes import API, OPERATIONS, ROUTES, Kind, Route
 
@@ -194,7 +194,7 @@ def explain(error: Exception) -> VgpumgrError:
         return explain_invalid(error)
     if isinstance(error, HTTPException):
         return _explain_http(error)
-    return InternalError("the daemon has a bug", cause=f"{type(error).__name__}: {error}"[:500])
+    return explain_unexpected(error, "the daemon")
 
 
 def _explain_http(error: HTTPException) -> VgpumgrError:

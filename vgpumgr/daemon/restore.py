@@ -1,12 +1,16 @@
 """``restore``: after a boot, MIG mode, layouts, attachments' slices and their channels come back.
 
-It runs before libvirt does (it starts the VMs), so nothing here asks libvirt. It may be repeated at
-any time, does only what is missing, and destroys nothing.
+At boot it runs before libvirt does (it starts the VMs), and asks libvirt nothing: one that is started
+by its socket would wait for us. By hand it also writes the notes of VMs again whose slice has another
+UUID now; after a boot the daemon does. It may be repeated at any time, does only what is missing, and
+destroys nothing.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 from vgpumgr.daemon.hostdev_observing import follow_vgpus
@@ -19,11 +23,14 @@ from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.lock import lock_file
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.plan.channel_steps import WORKER_TIMEOUT_S
+from vgpumgr.plan.domain_steps import WriteNote
+from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.layout_plan import make_step
 from vgpumgr.plan.layout_record import DesiredLayout
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.plan.restore import RestorePlan, list_records, plan_instances, plan_modes, rebind
-from vgpumgr.plan.world import wait_until
+from vgpumgr.plan.step import OnFailure, Plan
+from vgpumgr.plan.world import World, wait_until
 from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
 
 TIMEOUT_S = 240.0
@@ -38,11 +45,12 @@ class Restorer:
         self._timeout_s = timeout_s
         self.done: list[str] = []
         self.problems: list[str] = []
+        self._rebound: list[AttachmentRecord] = []
 
-    def restore(self, *, early: bool = False) -> RestoreDocument:
+    def restore(self, *, early: bool = False, boot: bool = False) -> RestoreDocument:
         """Does what it can; what it cannot is told. ``early``: only functions and virtual functions
-        that are taken at every boot, without asking NVML. Raises NotPermittedError, LockHeldError, and
-        StoreError where it cannot read what there was.
+        that are taken at every boot, without asking NVML; ``boot``: libvirt is not asked.
+        Raises NotPermittedError, LockHeldError, and StoreError where it cannot read what there was.
         """
         parts = self._parts
         check_permitted(parts)
@@ -62,6 +70,8 @@ class Restorer:
                 self._restore(dict(layouts), list(records))
             self.done += restore_vgpus(parts, self._try)
             follow_vgpus(parts)
+            if not boot:
+                self._write_notes()
             halves = [r for r in records if r.state is not AttachmentState.ATTACHED]
             self.problems += [
                 f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover"
@@ -117,12 +127,29 @@ class Restorer:
             bound = record.with_mig(ref=ref, gpu_instance_id=ref.gpu_instance_id)
             if changed:
                 self._parts.store.save_attachment(bound)
+                self._rebound.append(bound)
             if record.channel is None:
                 continue
             if self._needs_start(bound, changed) and self._try(what, partial(self._start, bound)):
                 started.append(bound)
         for record in started:
             self._await_worker(record)
+
+    def _write_notes(self) -> None:
+        for record in self._rebound:
+            step = WriteNote(record.vm_name, record.vm_uuid, record.id)
+            self._try(step.describe(), partial(self._write_note, record, step))
+
+    def _write_note(self, record: AttachmentRecord, step: WriteNote) -> None:
+        # an old note is better than none: nothing is undone
+        plan: Plan[World] = Plan(
+            "recover", record.vm_name, (step,), OnFailure.STOP, (), {"attachment": record.id}
+        )
+        world = self._parts.make_world(record)
+        with closing(self._parts.open_journal()) as journal:
+            Executor(world, journal, list_late=self._parts.list_late).run(
+                plan, secrets.token_hex(8), world.facts
+            )
 
     def _needs_start(self, record: AttachmentRecord, changed: bool) -> bool:
         status = self._read_status(record)
@@ -171,6 +198,8 @@ class Restorer:
             self.problems.append(f"the worker of {record.vm_name} is not ready: {why}")
 
 
-def restore(parts: Parts, timeout_s: float = TIMEOUT_S, *, early: bool = False) -> RestoreDocument:
+def restore(
+    parts: Parts, timeout_s: float = TIMEOUT_S, *, early: bool = False, boot: bool = False
+) -> RestoreDocument:
     """See ``Restorer.restore``."""
-    return Restorer(parts, timeout_s).restore(early=early)
+    return Restorer(parts, timeout_s).restore(early=early, boot=boot)

@@ -14,11 +14,16 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vgpumgr.daemon.access import Access, read_access
 from vgpumgr.daemon.audit import AuditLog
 from vgpumgr.daemon.cache import AnswerCache
+from vgpumgr.daemon.connections import (
+    MAX_CONNECTIONS,
+    PeerProtocol,
+    QuietLoop,
+    raise_descriptor_limit,
+)
 from vgpumgr.daemon.context import Context
 from vgpumgr.daemon.events import EventHub
 from vgpumgr.daemon.gate import Gate
@@ -35,24 +40,14 @@ from vgpumgr.errors import DaemonRunningError, LockHeldError, UsageError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.lock import lock_file
 from vgpumgr.host.machine import Machine, find_machine
-from vgpumgr.host.peer import Peer, read_peer
+from vgpumgr.host.peer import Peer
 from vgpumgr.host.systemd import notify, take_listening_socket
 from vgpumgr.model.routes import BY_OPERATION, Kind, Role, Route
 
 SOCKET = "vgpumgr.sock"
-MAX_CONNECTIONS = 512
 _MAX_HEAD_BYTES = 32 << 10
 # sun_path has 108 bytes with its end
 _MAX_PATH = 107
-
-
-class PeerProtocol(H11Protocol):
-    """HTTP/1.1 that knows who connected; the kernel said so, the request cannot."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Reads the peer's credentials once for each connection."""
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, "peer": read_peer(transport.get_extra_info("socket"))}
 
 
 class DaemonServer(uvicorn.Server):
@@ -89,6 +84,8 @@ async def serve(
     Raises SettingsError.
     """
     settings = read_settings(machine.config_path)
+    raise_descriptor_limit()
+    asyncio.get_running_loop().set_exception_handler(QuietLoop())
     with open_metrics(machine) as metrics:
         context = build_context(machine, Lanes(opener), access or read_access(), metrics)
         server = DaemonServer(_configure(context), context)
@@ -129,10 +126,12 @@ def _configure(context: Context) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
+        log_level="error",
         server_header=False,
         proxy_headers=False,
         limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        backlog=256,
         timeout_graceful_shutdown=30,
     )
 

@@ -62,6 +62,7 @@ from vgpumgr.errors.hardware import (
     GpuStuckError,
     HelperDiedError,
     HelperLateError,
+    HostResourceError,
     InternalError,
     LibraryNotFoundError,
     LockHeldError,
@@ -123,6 +124,7 @@ from vgpumgr.errors.passthrough import (
     VfUnsupportedError,
     VfVendorToolError,
 )
+from vgpumgr.errors.unexpected import explain_unexpected
 from vgpumgr.errors.vgpu import (
     VgpuAmbiguousError,
     VgpuAttributeError,
@@ -169,6 +171,7 @@ __all__ = [
     "GroupNotViableError",
     "HelperDiedError",
     "HelperLateError",
+    "HostResourceError",
     "InternalError",
     "InterruptedOperationError",
     "JournalError",
@@ -260,4 +263,5 @@ __all__ = [
     "VgpuTypeNotFoundError",
     "VgpumgrError",
     "VmNotFoundError",
+    "explain_unexpected",
 ]

@@ -225,6 +225,13 @@ class InternalError(VgpumgrError):
     id = "VG190"
 
 
+class HostResourceError(VgpumgrError):
+    """The host has no more of something: room on a disk, open files, memory. Nothing is known of more."""
+
+    id = "VG192"
+    http_status = 503
+
+
 class NotAvailableError(VgpumgrError):
     """A command whose part of the program is not there in this build."""
 

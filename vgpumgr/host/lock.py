@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vgpumgr.errors import LockHeldError, NotPermittedError
+from vgpumgr.errors import LockHeldError, NotPermittedError, explain_unexpected
 from vgpumgr.host.clock import Clock, SystemClock
 from vgpumgr.host.process import read_name
 
@@ -24,7 +24,8 @@ _POLL_S = 0.02
 def lock_file(path: Path, timeout_s: float = 10.0, clock: Clock | None = None) -> Iterator[None]:
     """Holds the exclusive lock of ``path``; waits for it at most ``timeout_s``.
 
-    Raises LockHeldError that names the holder, and NotPermittedError where this user cannot lock.
+    Raises LockHeldError that names the holder, and NotPermittedError where this user cannot lock, and
+    HostResourceError where the disk is full or nothing more can be opened.
     """
     clock = clock or SystemClock()
     fd = _open(path)
@@ -55,6 +56,8 @@ def _open(path: Path) -> int:
             why="its lock is another user's",
             hint="the same command with sudo",
         ) from error
+    except OSError as error:
+        raise explain_unexpected(error, "vgpumgr") from error
 
 
 def _acquire(fd: int, path: Path, deadline_s: float, clock: Clock) -> None:

@@ -5,7 +5,7 @@ refusal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.devices import attachment_of, control_device, ring_device
@@ -30,6 +30,7 @@ from vgpumgr.model.request import MigRequest, parse_profile_request
 from vgpumgr.model.slice import Backend
 from vgpumgr.plan.channel_steps import AwaitHello, ResizeChannel, StartChannel
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
+from vgpumgr.plan.drift import has_slice
 from vgpumgr.plan.mig_steps import CreateComputeInstance, CreateGpuInstance, EnableMigMode
 from vgpumgr.plan.record import (
     AttachmentRecord,
@@ -40,6 +41,7 @@ from vgpumgr.plan.record import (
     lowest_free_number,
 )
 from vgpumgr.plan.record_steps import MarkAttachment, RecordAttachment
+from vgpumgr.plan.reserved import reserve
 from vgpumgr.plan.step import Plan, Step
 from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import LIVE_RING_BYTES, RING_BYTES, ChannelPaths
@@ -254,15 +256,25 @@ def choose_for(
         )
     gpus = [gpu for gpu in gpus if str(gpu.uuid) not in observed.stuck]
     owners = [owner for record in observed.records if (owner := record.owner)]
+    # after a reboot the number that is recorded may be somebody else's instance
     joinable = {
-        (r.gpu, r.gpu_instance_id)
+        (gpu.uuid, r.gpu_instance_id)
+        for gpu in gpus
         for r in observed.records
-        if r.gpu and r.gpu_instance_id is not None and r.backend is Backend.FORWARD
+        if r.gpu == gpu.uuid
+        and r.gpu_instance_id is not None
+        and r.backend is Backend.FORWARD
+        and has_slice(r, gpu)
     }
     nodes = frozenset[int]() if request.numa == "off" else observed.nodes
     wishes = Wishes(request.spread, nodes)
+    there = {gpu.uuid: gpu for gpu in gpus}
     try:
-        return choose_seats(gpus, name, request.count, owners, joinable, wishes)
+        free = reserve(gpus, observed.records)
+        seats = choose_seats(free, name, request.count, owners, joinable, wishes)
+        return tuple(
+            replace(s, choice=replace(s.choice, gpu=there[s.choice.gpu.uuid])) for s in seats
+        )
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
         error.held_by = (*error.held_by, *held)

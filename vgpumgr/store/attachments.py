@@ -14,7 +14,7 @@ from vgpumgr.errors import AlreadyAttachedError, StoreError
 from vgpumgr.model.codec import encode
 from vgpumgr.model.slice import SliceOwner
 from vgpumgr.plan.record import AttachmentRecord, decode_record
-from vgpumgr.store.database import COLUMNS, DAMAGE, Database
+from vgpumgr.store.database import COLUMNS, DAMAGE, Database, is_damage
 
 
 class SqliteAttachments:
@@ -80,12 +80,14 @@ class SqliteAttachments:
             connection.execute("DELETE FROM attachment WHERE id = ?", (attachment_id,))
 
     def find_damage(self) -> str | None:
-        """What is wrong with the state file, None if nothing is. Raises StoreTooNewError."""
+        """What is wrong with the state file, None if nothing is. See ``Database.find_damage``."""
         damage = self._database.find_damage()
         if damage is None:
             try:
                 self.list_attachments()
             except StoreError as error:
+                if not is_damage(error.__cause__ or error):
+                    raise
                 damage = error.cause or error.error
         return damage
 

@@ -6,6 +6,7 @@ a file that is not a database is moved aside and kept.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -60,6 +61,32 @@ COLUMNS = "id, vm_uuid, number, vm_name, gpu, state, created_s, record, crc"
 #: how a damaged file shows: SQLite quotes damaged names in its messages, which then are no text
 DAMAGE = (sqlite3.Error, OSError, UnicodeDecodeError)
 
+#: SQLite's answers that say nothing about the file: the disk is full, no descriptors, no permission
+_OF_THE_HOST = frozenset(
+    {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+#: what a file that was cut off, or a bad block in it, answers
+_OF_THE_FILE = frozenset({sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ})
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error says that the file itself is bad; then looking at the machine makes a new one.
+    A full disk, too, makes SQLite fail, and must never cost the file.
+    """
+    if isinstance(error, OSError):
+        return False
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is None or code in _OF_THE_FILE or code & 0xFF not in _OF_THE_HOST
+
 
 class Database:
     """A state file; made at the first write, readable before that as if empty."""
@@ -70,12 +97,32 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
         """A connection for reading, or None if nothing was ever written."""
-        if not self.path.exists():
+        if not self.path.exists() or self.path.stat().st_size == 0:
             yield None
             return
-        opener = self._open if self._is_ours() else self._open_read_only
-        with self._transaction(opener) as connection:
+        with self._transaction(self._open_for_reading) as connection:
             yield connection
+
+    def _open_for_reading(self) -> sqlite3.Connection:
+        if not self._is_ours():
+            return self._open_read_only()
+        try:
+            with contextlib.ExitStack() as stack:
+                connection = stack.enter_context(closing(self._open()))
+                # WAL mode makes its files with the first read
+                connection.execute("PRAGMA schema_version").fetchone()
+                stack.pop_all()
+                return connection
+        except sqlite3.OperationalError:
+            # a full disk has no room for them; what is in the file itself can be read without
+            if not self._is_idle():
+                raise
+            return self._open_read_only()
+
+    def _is_idle(self) -> bool:
+        """Without a log, or with an empty one, all there is stands in the file itself."""
+        log = self.path.with_name(self.path.name + "-wal")
+        return not log.exists() or log.stat().st_size == 0
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -91,20 +138,21 @@ class Database:
             with closing(opener()) as connection, connection:
                 yield connection
         except DAMAGE as error:
-            raise StoreError(
-                "cannot use the state file",
-                cause=f"{self.path}: {error}",
-                hint=f"ls -l {self.path.parent}",
-            ) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> StoreError:
+        return StoreError(
+            "cannot use the state file",
+            cause=f"{self.path}: {error}",
+            hint=f"df {self.path.parent}; ls -l {self.path.parent}",
+        )
 
     def _is_ours(self) -> bool:
         """Whether this user may write: even a reader of a file in WAL mode usually does."""
         return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
 
     def _open_read_only(self) -> sqlite3.Connection:
-        # without a log nobody has it open for writing: all there is stands in the file itself
-        idle = not self.path.with_name(self.path.name + "-wal").exists()
-        options = "mode=ro&immutable=1" if idle else "mode=ro"
+        options = "mode=ro&immutable=1" if self._is_idle() else "mode=ro"
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?{options}", timeout=10, uri=True
         )
@@ -163,7 +211,12 @@ class Database:
             connection.executescript(script)
 
     def find_damage(self) -> str | None:
-        """What is wrong with the file, None if nothing is. Raises StoreTooNewError."""
+        """What is wrong with the file, None if nothing is.
+
+        Raises:
+            StoreTooNewError: a newer program's.
+            StoreError: the host does not let us look; the file may be as good as ever.
+        """
         if not self.path.exists():
             return None
         try:
@@ -176,6 +229,8 @@ class Database:
                 raise
             return str(error)
         except DAMAGE as error:
+            if not is_damage(error):
+                raise self._unusable(error) from error
             return str(error)
         return None if answers == ["ok"] else answers[0]
 
@@ -185,7 +240,9 @@ class Database:
             with closing(sqlite3.connect(self.path)) as connection:
                 again = int(connection.execute("PRAGMA application_id").fetchone()[0])
                 return again == _APPLICATION_ID + self._version(connection)
-        except DAMAGE:
+        except DAMAGE as error:
+            if not is_damage(error):
+                raise self._unusable(error) from error
             return False
 
     def move_aside(self) -> None:

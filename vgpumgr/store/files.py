@@ -1,18 +1,54 @@
-"""Small state files: replaced as a whole, checked by a sum, safe on disk when the call returns."""
+"""Small state files: replaced as a whole, checked by a sum, safe on disk when the call returns.
+
+Each stands there twice, as itself and as ``.copy``: what cannot be observed (what an administrator asked to be
+kept) must outlive a damaged sector.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+#: how a damaged file shows
+DAMAGE = (OSError, ValueError, KeyError, TypeError)
 
 
 def replace_file(path: Path, text: str) -> None:
     """The new text or the old one, never half of either. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".new")
+    _replace_one(path, text)
+    _replace_one(_copy_of(path), text)
+
+
+def read_either(path: Path, parse: Callable[[str], T]) -> T | None:
+    """What the file says, or its copy if the file is damaged or gone; None if neither was ever written.
+
+    Raises one of ``DAMAGE`` if neither can be believed.
+    """
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except DAMAGE as error:
+        try:
+            return parse(_copy_of(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if isinstance(error, FileNotFoundError):
+                return None
+            raise error from None
+        except DAMAGE:
+            raise error from None
+
+
+def _copy_of(path: Path) -> Path:
+    return path.with_suffix(".copy")
+
+
+def _replace_one(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.new")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

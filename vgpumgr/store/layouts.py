@@ -8,7 +8,7 @@ from pathlib import Path
 from vgpumgr.errors import StoreError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.plan.layout_record import DesiredLayout
-from vgpumgr.store.files import pack_rows, replace_file, unpack_rows
+from vgpumgr.store.files import DAMAGE, pack_rows, read_either, replace_file, unpack_rows
 
 _FORMAT = 1
 
@@ -22,15 +22,8 @@ class LayoutFile:
     def read_layouts(self) -> Mapping[str, DesiredLayout]:
         """All, by the GPU's UUID; none if nothing was ever applied. Raises StoreError."""
         try:
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return {}
-        except (OSError, UnicodeDecodeError) as error:
-            raise self._unusable(error) from error
-        try:
-            rows = unpack_rows("layouts", _FORMAT, text)
-            return {str(layout.gpu): layout for layout in (decode(DesiredLayout, r) for r in rows)}
-        except (ValueError, KeyError, TypeError) as error:
+            return read_either(self.path, _parse) or {}
+        except DAMAGE as error:
             raise self._unusable(error) from error
 
     def save_layouts(self, layouts: Sequence[DesiredLayout]) -> None:
@@ -46,5 +39,10 @@ class LayoutFile:
         return StoreError(
             "cannot use the remembered MIG layouts",
             cause=f"{self.path}: {error}",
-            hint=f"look at it, move it away, then apply the layout again: {self.path}",
+            hint=f"look at it, move it and its copy away, then apply the layout again: {self.path}",
         )
+
+
+def _parse(text: str) -> Mapping[str, DesiredLayout]:
+    layouts = [decode(DesiredLayout, row) for row in unpack_rows("layouts", _FORMAT, text)]
+    return {str(layout.gpu): layout for layout in layouts}

@@ -4,17 +4,14 @@ directory, replaced as a whole.
 
 from __future__ import annotations
 
-import json
-import os
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from vgpumgr.errors import StoreError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.values import Binding, VfSetting
+from vgpumgr.store.files import DAMAGE, pack_rows, read_either, replace_file, unpack_rows
 
 _FORMAT = 1
 
@@ -69,48 +66,23 @@ class PciFile:
 
     def _read(self) -> _Contents:
         try:
-            return _parse(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return _Contents()
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return read_either(self.path, _parse) or _Contents()
+        except DAMAGE as error:
             raise self._unusable(error) from error
 
     def _write(self, contents: _Contents) -> None:
-        rows = encode(contents)
-        body = json.dumps(rows, sort_keys=True)
-        text = json.dumps({"format": _FORMAT, "crc": zlib.crc32(body.encode()), "contents": rows})
         try:
-            self._replace(text + "\n")
+            replace_file(self.path, pack_rows("contents", _FORMAT, encode(contents)))
         except OSError as error:
             raise self._unusable(error) from error
-
-    def _replace(self, text: str) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(".new")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
     def _unusable(self, error: Exception) -> StoreError:
         return StoreError(
             "cannot use the record of functions taken from the host",
             cause=f"{self.path}: {error}",
-            hint=f"look at it, then move it away: {self.path}",
+            hint=f"look at it, then move it and its copy away: {self.path}",
         )
 
 
 def _parse(text: str) -> _Contents:
-    document: Any = json.loads(text)
-    if document["format"] != _FORMAT:
-        raise ValueError(f"format {document['format']}, this program knows {_FORMAT}")
-    body = json.dumps(document["contents"], sort_keys=True)
-    if zlib.crc32(body.encode()) != document["crc"]:
-        raise ValueError("its checksum does not fit")
-    return decode(_Contents, document["contents"])
+    return decode(_Contents, unpack_rows("contents", _FORMAT, text))

@@ -9,7 +9,7 @@ from pathlib import Path
 from vgpumgr.errors import StoreError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.plan.vgpu_record import VgpuRecord
-from vgpumgr.store.files import pack_rows, replace_file, unpack_rows
+from vgpumgr.store.files import DAMAGE, pack_rows, read_either, replace_file, unpack_rows
 
 _FORMAT = 1
 
@@ -24,11 +24,8 @@ class VgpuFile:
     def list_vgpus(self) -> Sequence[VgpuRecord]:
         """All, in the order in which they were first written. Raises StoreError."""
         try:
-            rows = unpack_rows("vgpus", _FORMAT, self.path.read_text(encoding="utf-8"))
-            return tuple(decode(VgpuRecord, row) for row in rows)
-        except FileNotFoundError:
-            return ()
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return read_either(self.path, _parse) or ()
+        except DAMAGE as error:
             raise self._unusable(error) from error
 
     def save_vgpu(self, record: VgpuRecord) -> None:
@@ -55,5 +52,9 @@ class VgpuFile:
         return StoreError(
             "cannot use the record of vGPUs",
             cause=f"{self.path}: {error}",
-            hint=f"look at it, move it away, then vgpumgr mdev adopt each vGPU: {self.path}",
+            hint=f"look at it, move it and its copy away, then vgpumgr mdev adopt each vGPU: {self.path}",
         )
+
+
+def _parse(text: str) -> tuple[VgpuRecord, ...]:
+    return tuple(decode(VgpuRecord, row) for row in unpack_rows("vgpus", _FORMAT, text))
