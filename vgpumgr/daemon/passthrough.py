@@ -218,7 +218,9 @@ class PassthroughService:
                     found[address] = (*found.get(address, ()), held)
         for vgpu in self._parts.vgpu_store.list_vgpus():
             if vgpu.takes_room and vgpu.boot == self._parts.boot_id:
-                address = PciAddress.parse(vgpu.spec.parent)
+                address = _read_address(vgpu.spec.parent)
+                if address is None:  # a driver without a device, such as mtty
+                    continue
                 found[address] = (*found.get(address, ()), f"vGPU {vgpu.spec.uuid}")
         return found
 
@@ -307,3 +309,10 @@ def _list_known(observed: PciObserved) -> list[KnownGpu]:
         for f in observed.functions
         if f.is_gpu and f.physical is None
     ]
+
+
+def _read_address(text: str) -> PciAddress | None:
+    try:
+        return PciAddress.parse(text)
+    except ValueError:
+        return None

@@ -13,7 +13,7 @@ from vgpumgr.plan.channel_steps import StopChannel
 from vgpumgr.plan.domain_steps import DetachDevices, RemoveNote
 from vgpumgr.plan.hostdev_detach import plan_return, plan_unplug
 from vgpumgr.plan.mig_steps import DestroyComputeInstance, DestroyGpuInstance, DisableMigMode
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState, list_sharers
 from vgpumgr.plan.record_steps import ForgetAttachment, HandOverMigMode, MarkAttachment
 from vgpumgr.plan.step import OnFailure, Plan, Step
 from vgpumgr.plan.vgpu_record import VgpuInstance
@@ -102,7 +102,7 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
         notes.append(f"GPU {record.gpu} is gone, and its slice with it")
     else:
         steps.append(DestroyComputeInstance(gpu, record))
-        if sharers := _list_sharers(record, observed.records):
+        if sharers := list_sharers(record, observed.records):
             names = ", ".join(f"{r.id} ({r.vm_name})" for r in sharers)
             notes.append(f"its GPU instance stays: attachment {names} is in it, too")
         else:
@@ -126,16 +126,6 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
             "gpu": record.gpu and str(record.gpu),
         },
     )
-
-
-def _list_sharers(
-    record: AttachmentRecord, records: Sequence[AttachmentRecord]
-) -> list[AttachmentRecord]:
-    """The other attachments whose slices are in the same GPU instance."""
-    place = (record.gpu, record.placement)
-    return [
-        r for r in records if r.id != record.id and r.mig_part and (r.gpu, r.placement) == place
-    ]
 
 
 def plan_cleanup(vm: Vm, timeout_s: float = RELEASE_TIMEOUT_S) -> Plan[World]:
@@ -194,7 +184,7 @@ def leave_out(observed: DetachObserved) -> DetachObserved:
     if heir is not None and gone.mig_mode_enabled:
         left = [r.with_mig(mode_enabled=True) if r is heir else r for r in left]
     gpus = list(observed.gpus)
-    if not _list_sharers(gone, observed.records):
+    if not list_sharers(gone, observed.records):
         gpus = [
             replace(gpu, instances=tuple(i for i in gpu.instances if i.placement != gone.placement))
             if gpu.uuid == gone.gpu

@@ -23,7 +23,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, Placement
 from vgpumgr.model.slice import MigInstanceRef
 from vgpumgr.nvml.protocol import Nvml
-from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.record import AttachmentRecord, list_sharers
 from vgpumgr.plan.step import NothingDoneError
 from vgpumgr.plan.world import Patient, World
 
@@ -243,18 +243,6 @@ class CreateComputeInstance:
         return bool(list_own_compute(world, instance, world.record))
 
 
-def list_sharers(world: World, record: AttachmentRecord) -> list[AttachmentRecord]:
-    """The other attachments whose slices are in the same GPU instance."""
-    return [
-        other
-        for other in world.store.list_attachments()
-        if other.id != record.id
-        and other.gpu == record.gpu
-        and other.placement is not None
-        and other.placement == record.placement
-    ]
-
-
 def list_own_compute(
     world: World, instance: GpuInstance | None, record: AttachmentRecord
 ) -> list[ComputeInstance]:
@@ -264,7 +252,7 @@ def list_own_compute(
     part = record.mig_part
     if instance is None or part is None:
         return []
-    sharers = list_sharers(world, record)
+    sharers = list_sharers(record, world.store.list_attachments())
     if part.compute is None and not sharers:
         return list(instance.compute_instances)
     if part.ref is not None:
@@ -362,7 +350,7 @@ class DestroyGpuInstance:
     def do(self, world: World) -> None:
         """Destroys it; what is no longer ours is left alone."""
         instance = find_recorded_instance(world.nvml, self.record)
-        if instance is not None and not list_sharers(world, self.record):
+        if instance is not None and not list_sharers(self.record, world.store.list_attachments()):
             until_released(world, lambda: destroy_instance(world.nvml, self.gpu.uuid, instance.id))
 
     def undo(self, world: World) -> None:
@@ -371,7 +359,7 @@ class DestroyGpuInstance:
     def observe(self, world: World) -> bool:
         """Whether it is gone."""
         gone = find_recorded_instance(world.nvml, self.record) is None
-        return gone or bool(list_sharers(world, self.record))
+        return gone or bool(list_sharers(self.record, world.store.list_attachments()))
 
 
 def _destroy_compute(world: World, gpu: Gpu, instance: GpuInstance | None, compute_id: int) -> None:

@@ -71,6 +71,11 @@ class MigPart:
     #: whether attach turned MIG mode on, so that the last detach turns it off
     mode_enabled: bool = False
 
+    @property
+    def known_instance(self) -> int | None:
+        """The GPU instance's id, once that is known; void after a boot."""
+        return self.ref.gpu_instance_id if self.ref else self.gpu_instance_id
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelPart:
@@ -246,6 +251,26 @@ def lowest_free_number(records: Sequence[AttachmentRecord], vm_uuid: str) -> int
     """The number for one more attachment of the VM."""
     taken = {record.number for record in records if record.vm_uuid == vm_uuid}
     return next(n for n in range(len(taken) + 1) if n not in taken)
+
+
+def list_sharers(
+    record: AttachmentRecord, records: Sequence[AttachmentRecord]
+) -> list[AttachmentRecord]:
+    """The other attachments whose slices are in the same GPU instance.
+
+    After a boot, a record that is not restored yet means an instance that is gone, whatever has been
+    put in its place since: ids tell these apart.
+    """
+    place = (record.gpu, record.placement)
+    return [
+        other
+        for other in records
+        if other.id != record.id
+        and record.mig_part is not None
+        and other.mig_part is not None
+        and (other.gpu, other.placement) == place
+        and len({record.mig_part.known_instance, other.mig_part.known_instance} - {None}) < 2
+    ]
 
 
 class AttachmentStore(Protocol):
