@@ -79,6 +79,18 @@ def test_what_cannot_be_is_refused_with_the_right_exit_code(run: Run, tmp_path: 
     assert (tmp_path / "sim" / "a30-pair").is_dir()
 
 
+def test_what_a_machine_is_told_wrongly_is_refused(run: Run) -> None:
+    run("sim", "start", "a30-pair")
+    for words, said in (
+        (["fly"], "understands"),
+        (["../x", "y"], "understands"),
+        (["hold"], "words"),
+    ):
+        told = run("sim", "tell", "a30-pair", *words)
+        assert told.returncode == 2, told.stderr
+        assert said in told.stderr
+
+
 def test_env_lets_an_ordinary_nvml_program_see_the_machine(run: Run) -> None:
     run("sim", "start", "hgx-h100")
     script = (

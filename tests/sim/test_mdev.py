@@ -295,7 +295,7 @@ def test_without_functions_there_is_no_vgpu_host(tmp_path: Path) -> None:
         assert machine.call("list_vgpu_types").types == []
         with pytest.raises(VgpuNotSupportedError) as refused:
             machine.call("create_vgpu", type="A100-4C")
-        assert "enable the virtual functions" in str(refused.value.hint)
+        assert "vgpumgr vf enable" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -341,6 +341,13 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_along(t4: VgpuMachine) -> No
     t4.call("delete_vgpu", vgpu=lost)
     assert [v.uuid for v in t4.call("list_vgpus").vgpus] == [kept]
     assert t4.list_definitions() == {}
+
+
+def test_a_vgpu_whose_function_is_gone_is_named_by_its_address(l40s: VgpuMachine) -> None:
+    made = l40s.call("create_vgpu", type="L40S-12Q", gpu="0").vgpu
+    l40s.write(".sim/gone", made.gpu)
+    l40s.call("delete_vgpu", vgpu=made.parent)
+    assert l40s.call("list_vgpus").vgpus == []
 
 
 def test_cycles_leave_nothing_behind(t4: VgpuMachine) -> None:

@@ -365,6 +365,21 @@ def test_a_boot_brings_back_what_was_to_persist_and_forgets_the_rest(scene: Scen
         assert after.driver(GPU) == "nvidia"
 
 
+def test_what_is_there_already_is_remembered_and_gets_its_quotas(scene: Scene) -> None:
+    scene.service.enable_vfs(selector=INTEL, count=2)
+    scene.service.enable_vfs(selector=INTEL, count=2, quotas={"exec_quantum_ms": 7})
+    (intel,) = scene.service.list_vfs(selector=INTEL).physicals
+    assert [v.quotas["exec_quantum_ms"] for v in intel.vfs] == ["7"] * 2
+    done = scene.service.enable_vfs(selector=INTEL, count=2, persist=True)
+    assert [step.kind for step in done.steps] == ["vf.remember"]
+    assert scene.service.enable_vfs(selector=INTEL, count=2, persist=True).steps == []
+    after = boot(scene)
+    with after.pci:
+        assert restore(after.parts, early=True).problems == []
+        (intel,) = after.service.list_vfs(selector=INTEL).physicals
+        assert [v.quotas["exec_quantum_ms"] for v in intel.vfs] == ["7"] * 2
+
+
 def test_what_cannot_be_restored_is_told_and_stays_wanted(scene: Scene) -> None:
     scene.service.bind(selector=INTEL, persist=True)
     after = boot(scene)

@@ -19,16 +19,19 @@ from tests.support.hostdev_rig import PORT, VM_OF, ask, make
 from tests.support.service import Bench, make_bench
 from vgpumgr.daemon.recovery import Policy, Recovery
 from vgpumgr.daemon.restore import restore
+from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import (
     Exit,
     HelperLateError,
     LibvirtError,
+    NotAttachedError,
     NvmlMissingError,
     PciWriteError,
     ReleasePendingError,
     RollbackIncompleteError,
     RolledBackError,
+    VgpuBusyError,
     VgpumgrError,
 )
 from vgpumgr.model.gpu import Inventory
@@ -244,6 +247,24 @@ def test_a_mediated_device_is_made_given_and_removed(bench: Bench) -> None:
     assert bench.vgpu_store.records[uuid].attachment == done.attachment.id
     bench.service.detach("vm02")
     assert bench.snapshot() == before
+
+
+def test_a_type_is_detached_by_the_short_name_that_attach_took(bench: Bench) -> None:
+    before = bench.snapshot()
+    bench.service.attach(ask("mtty-2"))
+    with pytest.raises(NotAttachedError):
+        bench.service.detach("vm02", attachment="port")
+    bench.service.detach("vm02", attachment="port serial")
+    assert bench.snapshot() == before
+
+
+def test_what_an_attachment_made_gets_no_definition_that_outlives_it(bench: Bench) -> None:
+    bench.service.attach(ask("mtty-2"))
+    (uuid,) = bench.vgpus.devices
+    with pytest.raises(VgpuBusyError) as refused:
+        VgpuService(bench.service.parts).define(vgpu=uuid, auto=True)
+    assert refused.value.held_by == ('vm "vm02"',)
+    assert not bench.vgpu_store.records[uuid].defined
 
 
 def test_a_vm_holds_slices_of_different_backends(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -214,9 +215,17 @@ def test_clients_keep_mig_mode_from_changing() -> None:
     assert caught.value.held_by == ("process 4711 (python3)",)
 
 
-def test_a_pending_mode_is_waited_for() -> None:
-    from dataclasses import replace
+def test_virtual_functions_keep_mig_mode_from_changing() -> None:
+    name = MigProfileName.parse("1g.10gb")
+    vgpu_host = replace(make_gpu(layout=None), vfs_enabled=16)
+    with pytest.raises(NoRoomError) as caught:
+        choose_placement([vgpu_host], name)
+    assert "cannot change beside 16 virtual functions" in str(caught.value.why)
+    assert choose_placement([vgpu_host, make_gpu(index=1, layout=None)], name).gpu.index == 1
+    assert choose_placement([replace(make_gpu(), vfs_enabled=16)], name), "MIG mode is on already"
 
+
+def test_a_pending_mode_is_waited_for() -> None:
     gpu = replace(make_gpu(layout=None), mig=MigMode(True, False, True, True))
     with pytest.raises(NoRoomError, match="cannot place") as caught:
         choose_placement([gpu], MigProfileName.parse("1g.10gb"))
@@ -224,8 +233,6 @@ def test_a_pending_mode_is_waited_for() -> None:
 
 
 def test_the_drivers_word_counts() -> None:
-    from dataclasses import replace
-
     gpu = make_gpu()
     full = tuple(replace(profile, remaining=0) for profile in gpu.profiles)
     with pytest.raises(NoRoomError) as caught:
@@ -243,8 +250,6 @@ def test_an_unknown_profile_gets_near_names() -> None:
 
 
 def test_no_mig_at_all() -> None:
-    from dataclasses import replace
-
     gpu = replace(make_gpu(), model="NVIDIA L40S", mig=MigMode(False), profiles=(), instances=())
     with pytest.raises(MigNotSupportedError) as caught:
         choose_placement([gpu], MigProfileName.parse("1g.10gb"))

@@ -46,6 +46,7 @@ from vgpumgr.plan.pci_steps import (
     PciStep,
     PrepareVf,
     ReleaseDriver,
+    RememberVfs,
     RemoveVfs,
     read_pci_step,
 )
@@ -134,6 +135,14 @@ def test_a_verdict_names_function_driver_and_user() -> None:
     assert str(judged.blockers[0]) == f"0000:01:00.0 (gpu, nvidia): {user}"
 
 
+def test_virtual_functions_keep_their_device_with_the_host() -> None:
+    vf = PciAddress(0, 1, 0, 4)
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3, vf_total=16, vfs=(vf,))
+    judged = judge_group([gpu], {})
+    assert judged.verdict is Verdict.IN_USE
+    assert "it has 1 virtual functions" in str(judged.blockers[0])
+
+
 @pytest.mark.parametrize(
     ("driver", "vfio", "free"),
     [
@@ -165,6 +174,10 @@ def test_a_gpu_with_attached_slices_is_not_taken() -> None:
     with pytest.raises(PciBusyError) as refused:
         plan_bind(observed, gpu, BindRequest(confirmed=True))
     assert refused.value.held_by == ('vm "a" (1g.10gb)',)
+    assert "vgpumgr detach" in str(refused.value.hint)
+    with pytest.raises(PciBusyError) as refused:
+        plan_bind(PciObserved([gpu], holders={GPU: ("vGPU 6f1c",)}), gpu, BindRequest())
+    assert "vgpumgr mdev delete 6f1c" in str(refused.value.hint), "it is attached to nobody"
 
 
 def test_functions_that_vms_are_configured_with_are_asked_about() -> None:
@@ -207,6 +220,7 @@ setting = VfSetting(GPU, 4, 0x8086, 0x56C0, "boot-1", True, (("exec_quantum_ms",
         ),
         ReleaseDriver(make_binding(previous=None, override="x"), True),
         CreateVfs(GPU, 4, True, (("exec_quantum_ms", 20),), False, setting),
+        RememberVfs(GPU, 4, setting),
         RemoveVfs(GPU, 4, True, setting),
         PrepareVf(GPU, 3, VFIO, (("exec_quantum_ms", 20),)),
     ],

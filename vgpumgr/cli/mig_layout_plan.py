@@ -33,8 +33,9 @@ def command(
 ) -> int:
     """Show the least change that brings the GPUs to a layout.
 
-    Reads our own format and nvidia-mig-parted's. Nothing is touched. Ends with 3 when there is
-    something to do, with 0 when there is not, with the refusal's code when it cannot be.
+    Reads our own format, nvidia-mig-parted's and vgpu-device-manager's. Nothing is touched. Ends with
+    3 when there is something to do, with 0 when there is not, with the refusal's code when it cannot
+    be.
 
     \b
     Examples:

@@ -73,8 +73,12 @@ def render_attachment(attachment: dict[str, Any]) -> Iterator[str]:
     size = format_size(attachment["memory_bytes"])
     transport = attachment["transport"]
     yield f"  attachment    {attachment['id']} ({attachment['state']})"
-    yield f"  slice         {attachment['profile']} at {where}{or_absent(attachment['gpu'])}, {size}"
-    yield f"  device        {or_absent(attachment['device'])}"
+    if attachment["gpu"]:
+        yield f"  slice         {attachment['profile']} at {where}{attachment['gpu']}, {size}"
+    else:
+        yield f"  slice         {attachment['profile']}"
+    if not attachment["host_devices"]:
+        yield f"  device        {or_absent(attachment['device'])}"
     yield f"  backend       {attachment['backend']}" + (
         f", transport {transport}" if transport else ""
     )

@@ -96,7 +96,7 @@ class Recovery:
             journal=self._journal_state(contents),
             attachments=None if records is None else len(records),
             vms=None if vms is None else len(vms),
-            gpus=None if inventory is None else len(inventory.gpus),
+            gpus=None if inventory is None else len(inventory.gpus) + len(inventory.others),
             interrupted=self._describe_interrupted(contents),
             late=list(self._parts.list_late()),
             drift=None if found is None or taken is None else _describe([*found, *taken]),

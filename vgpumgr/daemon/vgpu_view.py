@@ -16,7 +16,7 @@ from vgpumgr.errors import VgpuAmbiguousError, VgpuNotFoundError
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.vgpu import VgpuDefinition, VgpuDevice, VgpuHost, VgpuSpec
+from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuDevice, VgpuHost, VgpuSpec
 from vgpumgr.plan.vgpu_choice import TypeRoom
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
 
@@ -90,11 +90,17 @@ class VgpuPicture:
         text = _full_name(selector)
         entries = self.list_entries()
         found = [e for e in entries if text in e.names]
+        if not found:  # a function that is gone, by its address
+            found = [e for e in entries if e.spec and _is_on_function(e.spec, text)]
         if not found and len(text) >= _SHORTEST_PREFIX:
             found = [e for e in entries if any(name.startswith(text) for name in e.names)]
         if len(found) == 1:
             return found[0]
         raise _explain(selector, entries, found)
+
+
+def _is_on_function(spec: VgpuSpec, address: str) -> bool:
+    return spec.framework is Framework.VENDOR_VFIO and spec.parent == address
 
 
 def is_its_record(record: VgpuRecord, device: VgpuDevice) -> bool:

@@ -135,6 +135,7 @@ class VgpuService:
                 spec = make_spec(choice, name, parsed or ())
                 return plan_create(spec, choice, Definition(True, auto), start=False)
             record = self._find_own(picture, str(vgpu))
+            _check_definable(record, picture)
             return plan_define(record, auto=auto, attributes=parsed)
 
         return self._change(plan, dry_run)
@@ -203,7 +204,7 @@ class VgpuService:
             raise VgpuParentGoneError(
                 f"cannot create {record.spec.type_name} on {record.spec.parent}",
                 why=f"{record.spec.parent} is gone, or offers no vGPUs: on SR-IOV GPUs the virtual "
-                "functions come first",
+                "functions come first (vgpumgr vf enable GPU --persist)",
                 hint="vgpumgr mdev types",
             )
         observed = self._observe(picture, without=record.spec.uuid)
@@ -375,6 +376,17 @@ def _choose_uuid(picture: VgpuPicture, wanted: str | None) -> str:
                 hint="vgpumgr mdev list" if entry.record else f"vgpumgr mdev adopt {text}",
             )
     return text
+
+
+def _check_definable(record: VgpuRecord, picture: VgpuPicture) -> None:
+    """What an attachment has made goes with it, and comes back with it."""
+    if record.attachment is not None and (vm := picture.vms.get(record.attachment)):
+        raise VgpuBusyError(
+            f"cannot define {record.spec.uuid}",
+            why=f"it belongs to attachment {record.attachment}, and comes back with that",
+            held_by=[f'vm "{vm}"'],
+            hint=f"vgpumgr detach {vm}, then vgpumgr mdev create",
+        )
 
 
 def _make_adoption(entry: VgpuEntry, host: VgpuHost) -> AdoptVgpu:

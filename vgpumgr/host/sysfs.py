@@ -49,6 +49,7 @@ def read_pci_function(machine: Machine, address: PciAddress) -> PciFunction | No
         numa_node=numa if numa is not None and numa >= 0 else None,
         driver=_link_name(directory / "driver"),
         iommu_group=_read_group(directory),
+        vfs_enabled=_read_int(directory / "sriov_numvfs", 10) or 0,
     )
 
 

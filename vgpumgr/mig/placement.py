@@ -123,6 +123,9 @@ def refuse_mode(gpu: Gpu) -> Refusal | None:
     if not gpu.mig.current and gpu.processes:
         holders = ", ".join(str(process) for process in gpu.processes)
         return Refusal(gpu, f"MIG mode is off and cannot change while {holders} runs", _PROCESSES)
+    if not gpu.mig.current and gpu.vfs_enabled:
+        reason = f"MIG mode is off and cannot change beside {gpu.vfs_enabled} virtual functions"
+        return Refusal(gpu, reason, _PROCESSES)
     return None
 
 

@@ -67,6 +67,8 @@ class Gpu:
     numa_node: int | None = None
     iommu_group: IommuGroup | None = None
     driver: str | None = None
+    #: virtual functions that it has now
+    vfs_enabled: int = 0
     utilisation: Utilisation | None = None
     profiles: tuple[MigProfile, ...] = ()
     instances: tuple[GpuInstance, ...] = ()

@@ -66,3 +66,5 @@ class PciFunction:
     numa_node: int | None
     driver: str | None
     iommu_group: IommuGroup | None
+    #: virtual functions that it has now
+    vfs_enabled: int = 0

@@ -40,4 +40,5 @@ def _complete(gpu: Gpu, machine: Machine) -> Gpu:
         numa_node=function.numa_node,
         iommu_group=function.iommu_group,
         driver=function.driver,
+        vfs_enabled=function.vfs_enabled,
     )

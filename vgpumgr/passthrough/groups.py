@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.values import Function, User
+from vgpumgr.passthrough.values import Function, User, UserKind
 
 
 class Verdict(StrEnum):
@@ -86,7 +86,7 @@ def judge_group(
     blocking = [f for f in members if not f.is_free]
     if not blocking:
         return Judgement(Verdict.VIABLE)
-    blockers = tuple(Blocker(f, users.get(f.address, ())) for f in blocking)
+    blockers = tuple(Blocker(f, (*users.get(f.address, ()), *_list_vfs(f))) for f in blocking)
     hint = f"vgpumgr passthrough bind {_choose_head(members).address}"
     if strangers := list_strangers(members):
         why = explain_shared(members, strangers)
@@ -94,6 +94,13 @@ def judge_group(
     if any(blocker.users for blocker in blockers):
         return Judgement(Verdict.IN_USE, blockers, "the host uses it", hint)
     return Judgement(Verdict.BINDABLE, blockers, "drivers of the host have it", hint)
+
+
+def _list_vfs(function: Function) -> tuple[User, ...]:
+    """Its virtual functions, which would go with its driver."""
+    if not function.vfs:
+        return ()
+    return (User(UserKind.VFS, f"it has {len(function.vfs)} virtual functions"),)
 
 
 def list_strangers(members: Sequence[Function]) -> list[Function]:

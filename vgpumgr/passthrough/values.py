@@ -120,6 +120,7 @@ class UserKind(StrEnum):
     DISPLAY = "display"
     USB = "usb"
     MDEV = "mdev"
+    VFS = "vfs"
 
 
 @dataclass(frozen=True, slots=True)

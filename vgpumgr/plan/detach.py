@@ -57,7 +57,7 @@ def choose_attachments(
     """
     found = find_attachments(records, selector)
     if which is not None:
-        named = tuple(r for r in found if which in (r.id, r.profile))
+        named = tuple(r for r in found if which in (r.id, r.profile) or _is_short(which, r))
         if found and not named:
             raise NotAttachedError(
                 f'vm "{found[0].vm_name}" has no attachment {which!r}',
@@ -74,6 +74,11 @@ def choose_attachments(
             hint=f"vgpumgr detach {name} --attachment {found[-1].id}, or --all",
         )
     return found
+
+
+def _is_short(which: str, record: AttachmentRecord) -> bool:
+    """Whether it is the short name of the attachment's vGPU type, as attach takes it (A100-4C)."""
+    return record.profile.lower().endswith(f" {which.lower()}")
 
 
 def _tell(record: AttachmentRecord) -> str:

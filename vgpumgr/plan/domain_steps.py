@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -101,7 +102,11 @@ class AttachDevices:
 
     def describe(self) -> str:
         """For people."""
-        names = " and ".join(f"a {device.tag} device" for device in self.devices)
+        counts = Counter(device.tag for device in self.devices)
+        names = " and ".join(
+            f"a {tag} device" if count == 1 else f"{count} {tag} devices"
+            for tag, count in counts.items()
+        )
         return f"give {self.vm_name} {names} in {_WORDS[self.scope]}"
 
     def do(self, world: World) -> None:

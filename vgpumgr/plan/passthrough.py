@@ -33,7 +33,14 @@ from vgpumgr.passthrough.values import (
     UserKind,
     VfSetting,
 )
-from vgpumgr.plan.pci_steps import BindDriver, CreateVfs, PciWorld, ReleaseDriver, RemoveVfs
+from vgpumgr.plan.pci_steps import (
+    BindDriver,
+    CreateVfs,
+    PciWorld,
+    ReleaseDriver,
+    RememberVfs,
+    RemoveVfs,
+)
 from vgpumgr.plan.step import Plan, Step
 
 BIND, UNBIND = "passthrough bind", "passthrough unbind"
@@ -194,8 +201,16 @@ def _check_not_attached(observed: PciObserved, address: PciAddress) -> None:
         raise PciBusyError(
             f"{address}, or a slice of it, is attached",
             held_by=held,
-            hint="vgpumgr detach, then repeat",
+            hint=_tell_release(held),
         )
+
+
+def _tell_release(held: Sequence[str]) -> str:
+    """What frees the function from its holders."""
+    ours = [words.removeprefix("vGPU ") for words in held if words.startswith("vGPU ")]
+    if len(ours) == len(held):
+        return f"vgpumgr mdev delete {ours[0]}, then repeat"
+    return "vgpumgr detach, then repeat"
 
 
 def _list_to_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> list[Function]:
@@ -336,14 +351,18 @@ def plan_vfs(
     count = physical.vf_total if request.count is None else request.count
     _check_count(physical, count, by_tool)
     steps: list[Step[PciWorld]] = []
-    now = len(physical.vfs)
-    if now != count:
+    now, known = len(physical.vfs), _find_setting(observed, physical)
+    # quotas are set while nobody has any of them
+    remake = now != count or request.quotas not in ((), known.quotas if known else ())
+    if remake:
         if by_tool:
             _check_tool_may_run(observed, physical)
         if now:
             _check_vfs_unused(observed, physical, f"make {count} of {physical.address}")
             steps.append(_remove(observed, physical))
         steps.append(CreateVfs(physical.address, count, request.persist, request.quotas, by_tool))
+    elif request.persist and not (known and known.persist):
+        steps.append(RememberVfs(physical.address, count, known))
     return Plan(
         ENABLE,
         str(physical.address),
@@ -351,7 +370,7 @@ def plan_vfs(
         result={
             "function": str(physical.address),
             "count": count,
-            "concerns": _list_configured(observed, physical.vfs if now != count else ()),
+            "concerns": _list_configured(observed, physical.vfs if remake else ()),
         },
         repair=f"vgpumgr vf disable {physical.address}",
     )
@@ -462,6 +481,10 @@ def _check_tool_may_run(observed: PciObserved, physical: Function) -> None:
 
 
 def _remove(observed: PciObserved, physical: Function) -> RemoveVfs:
-    setting = next((s for s in observed.vf_settings if s.physical == physical.address), None)
     by_tool = physical.vendor_id == NVIDIA
+    setting = _find_setting(observed, physical)
     return RemoveVfs(physical.address, len(physical.vfs), by_tool, setting)
+
+
+def _find_setting(observed: PciObserved, physical: Function) -> VfSetting | None:
+    return next((s for s in observed.vf_settings if s.physical == physical.address), None)

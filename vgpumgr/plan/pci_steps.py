@@ -220,6 +220,51 @@ class CreateVfs:
 
 
 @dataclass(frozen=True)
+class RememberVfs:
+    """Lets the virtual functions that there are come back at every boot."""
+
+    physical: PciAddress
+    count: int
+    #: what was remembered before
+    earlier: VfSetting | None = None
+    kind: ClassVar[str] = "vf.remember"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the step."""
+        return _encode(self)
+
+    def describe(self) -> str:
+        """For people."""
+        return f"make the {self.count} virtual functions of {self.physical} again at every boot"
+
+    def do(self, world: PciWorld) -> None:
+        """Writes it down; their quotas stay as they were remembered."""
+        now = _look(world, self.physical)
+        if len(now.vfs) != self.count:
+            raise NothingDoneError(_unexpected(now))
+        quotas = self.earlier.quotas if self.earlier else ()
+        world.pci.save_vf_setting(
+            VfSetting(
+                self.physical, self.count, now.vendor_id, now.device_id, world.pci.boot_id,
+                True, quotas,
+            )
+        )  # fmt: skip
+
+    def undo(self, world: PciWorld) -> None:
+        """As it was remembered before."""
+        if self.earlier is not None:
+            world.pci.save_vf_setting(self.earlier)
+        else:
+            world.pci.forget_vf_setting(self.physical)
+
+    def observe(self, world: PciWorld) -> bool:
+        """Whether it is written down."""
+        found = world.pci.list_vf_settings()
+        return any(s.physical == self.physical and s.persist for s in found)
+
+
+@dataclass(frozen=True)
 class RemoveVfs:
     """Removes all virtual functions of a physical one, none of which may be in use."""
 
@@ -330,8 +375,10 @@ class PrepareVf:
         return vf
 
 
-PciStep = BindDriver | ReleaseDriver | CreateVfs | RemoveVfs | PrepareVf
-_STEPS: tuple[type[PciStep], ...] = (BindDriver, ReleaseDriver, CreateVfs, RemoveVfs, PrepareVf)
+PciStep = BindDriver | ReleaseDriver | CreateVfs | RememberVfs | RemoveVfs | PrepareVf
+_STEPS: tuple[type[PciStep], ...] = (
+    BindDriver, ReleaseDriver, CreateVfs, RememberVfs, RemoveVfs, PrepareVf,
+)  # fmt: skip
 
 
 def read_pci_step(kind: str, target: Mapping[str, Any]) -> Step[PciWorld]:

@@ -169,7 +169,7 @@ def _select_place(
         raise VgpuNotSupportedError(
             "this machine has no vGPU host",
             why="no device offers mediated devices, and no virtual function takes a vGPU type",
-            hint="load the vGPU driver; on SR-IOV GPUs enable the virtual functions first",
+            hint="load the vGPU driver; on SR-IOV GPUs first: vgpumgr vf enable GPU",
         )
     if selector is None:
         return _Place(boards)

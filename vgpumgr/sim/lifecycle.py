@@ -12,6 +12,7 @@ import time
 import uuid
 from pathlib import Path
 
+from vgpumgr.errors import UsageError
 from vgpumgr.sim import fuse
 from vgpumgr.sim.hostfiles import build_tree
 from vgpumgr.sim.machine import (
@@ -125,10 +126,15 @@ def stop(name: str) -> int:
 def tell(name: str, what: str, line: str) -> None:
     """Ask a running machine for something that happens to it: a line for a file of ``control``.
 
-    Raises MachineNotFoundError, or SimulatorError where the machine refuses.
+    Raises MachineNotFoundError, UsageError, or SimulatorError where the machine refuses.
     """
     running_machine(name)
     path = machine_directory(name) / "root/.sim" / what
+    if "/" in what or not path.is_file():
+        known = ", ".join(sorted(entry.name for entry in path.parent.iterdir()))
+        raise UsageError(f"{name} cannot be told {what!r}", why=f"it understands {known}")
+    if not line:
+        raise UsageError(f"{what!r} needs words", hint="vgpumgr sim tell --help")
     try:
         # one write, which is one request; O_TRUNC would be another call
         descriptor = os.open(path, os.O_WRONLY)
