@@ -160,7 +160,7 @@ def test_entries_that_say_the_same_of_a_gpu_are_told_only(three: Inventory) -> N
     )
     resolved = read(text, three)
     assert len({frozenset(t.instances or ()) for t in resolved.targets}) == 1
-    assert [t.uuid for t in resolved.targets] == [gpu.uuid for gpu in three.gpus]
+    assert [t.gpu_uuid for t in resolved.targets] == [gpu.uuid for gpu in three.gpus]
     assert [note.partition(": GPU ")[2] for note in resolved.notes] == [
         "1 (0000:0f:00.0) is also meant by line 4, which says the same"
     ]
