@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpumgr.daemon.documents import DocumentShapeError
 from vgpumgr.daemon.layout_documents import (
@@ -50,7 +50,9 @@ from vgpumgr.mig.layout.target import GpuTarget
 from vgpumgr.mig.selection import check_visible, select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.slice import SliceOwner
-from vgpumgr.plan.vgpu_layout import VgpuChange, VgpuTarget
+
+if TYPE_CHECKING:
+    from vgpumgr.plan.vgpu_layout import VgpuChange, VgpuTarget
 
 RunLayout = Callable[[LayoutPlan], Sequence[str]]
 """Carries a plan out and remembers the layout; answers notes. See ``layout_apply.apply_layout``."""
@@ -337,6 +339,8 @@ class LayoutService:
 
 
 def _make_vgpu_target(gpu: Gpu, spec: GpuSpec) -> VgpuTarget:
+    from vgpumgr.plan.vgpu_layout import VgpuTarget
+
     counts: Counter[str] = Counter()
     for one in spec.vgpus or ():
         counts[one.type] += one.count
