@@ -205,7 +205,7 @@ def test_systemd_can_read_the_units(directory: Path) -> None:
         text = path.read_text().replace("/usr/bin/vgpumgr", str(program))
         (directory / path.name).write_text(text)
     units = sorted(str(path) for path in directory.glob("vgpumgr*.*"))
-    assert len(units) == 3
+    assert len(units) == 4
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *units],
         capture_output=True, text=True, check=False, timeout=120,

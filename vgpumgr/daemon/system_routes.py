@@ -22,7 +22,18 @@ from vgpumgr.daemon.operation_documents import (
 from vgpumgr.errors import DaemonBusyError
 from vgpumgr.model.routes import SYSTEM_ROUTES, Role
 
-EXTENSIONS = ("operations", "events", "events-vm", "etags", "audit", "metrics", "vm-xml", "vgpus")
+EXTENSIONS = (
+    "operations",
+    "events",
+    "events-vm",
+    "etags",
+    "audit",
+    "metrics",
+    "vgpus",
+    "vm-xml",
+    "passthrough",
+    "several-attachments",
+)
 MAX_WAIT_S = 60.0
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
