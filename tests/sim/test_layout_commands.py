@@ -352,6 +352,12 @@ BAD = {
     ),
     "another board": ("    - {gpus: 0, instances: [1g.5gb]}\n", 5),
     "nine GPUs": ("    - {gpus: [0, 1, 2, 3, 4, 5, 6, 7, 8], instances: [1g.10gb]}\n", 5),
+    "overlapping entries": (
+        "    - {gpus: [0, 1], instances: [7g.80gb]}\n    - {gpus: all, model: A100, mig: false}\n",
+        2,
+    ),
+    "a key twice": ("    - {gpus: 0, gpus: 1, instances: []}\n", 2),
+    "a wrong type": ('    - {gpus: 0, instances: [{profile: 1g.10gb, count: "1"}]}\n', 2),
     "unknown key": ("    - {gpus: 0, instance: []}\n", 2),
     "empty": ("", 2),
 }
@@ -370,8 +376,33 @@ def test_what_cannot_be_changes_nothing(dgx: Machine, case: str) -> None:
     assert [dgx.see(gpu) for gpu in range(8)] == before
 
 
+def test_overlapping_filters_of_mig_parted_change_nothing(dgx: Machine) -> None:
+    entry = "mig-enabled: true, mig-devices: {1g.10gb: "
+    file = dgx.write(
+        "version: v1\nmig-configs:\n  x:\n"
+        f"    - {{device-filter: ['0x20B210DE', '0x233010DE'], devices: all, {entry}7}}}}\n"
+        f"    - {{device-filter: '0x20B210DE', devices: all, {entry}2}}}}\n"
+    )
+    for verb in (("plan",), ("assert",), ("apply", "--yes")):
+        code, out, err = dgx.run("mig", "layout", *verb, file)
+        assert (code, out) == (2, "")
+        assert "web.yaml:5: mig-configs.x[1]" in err
+        assert "also meant by line 4" in err
+    assert [dgx.see(gpu) for gpu in range(8)] == [None] * 8
+
+
+def test_hints_name_the_machine_of_the_line(dgx: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "try:     vgpumgr gpu list" in dgx.run("mig", "enable", "9")[2]
+    monkeypatch.delenv("VGPUMGR_MACHINE")
+    code, _, err = dgx.run("--machine", "dgx-a100", "mig", "enable", "9")
+    assert (code, "try:     vgpumgr --machine dgx-a100 gpu list" in err) == (5, True)
+
+
 def test_a_lost_gpu_is_told(dgx: Machine) -> None:
     support.set_gpu(dgx.directory, 1, "lost", 1)
+    for words in (("mig", "enable", "1"), ("mig", "profiles", "--gpu", "1"), ("gpu", "show", "1")):
+        code, _, err = dgx.run(*words)
+        assert (code, "GPU 1 is out of reach" in err) == (1, True)
     file = dgx.write(f"{OWN}    - {{gpus: [0, 1], instances: [7g.80gb]}}\n")
     code, _, err = dgx.run("mig", "layout", "apply", file, "-y")
     assert (code, "GPU 1 is out of reach" in err) == (1, True)

@@ -197,6 +197,27 @@ def test_the_full_form_of_an_error(golden: Callable[[str, str], None]) -> None:
     assert format_error(error, color=True).startswith("\x1b[1;31merror:")
 
 
+@pytest.mark.parametrize(
+    ("hint", "addressed"),
+    [
+        ("vgpumgr gpu list", "vgpumgr --machine m gpu list"),
+        ("vgpumgr recover, or vgpumgr detach vm01", "vgpumgr --machine m recover, or vgpumgr --machine m detach vm01"),
+        ("sudo vgpumgr attach ...", "sudo vgpumgr --machine m attach ..."),
+        ("vgpumgr sim start m", "vgpumgr sim start m"),
+        ("ls -l /run/vgpumgr status", "ls -l /run/vgpumgr status"),
+        ("install vgpumgr listed above", "install vgpumgr listed above"),
+        ("vgpumgr --help", "vgpumgr --help"),
+    ],
+)  # fmt: skip
+def test_commands_of_a_hint_are_for_the_machine_of_the_line(hint: str, addressed: str) -> None:
+    assert Streams(GlobalOptions(machine="m"), environ={}).address(hint) == addressed
+    assert Streams(GlobalOptions(), environ={}).address(hint) == hint
+    there = Streams(GlobalOptions(machine="m"), environ={"VGPUMGR_MACHINE": "m"})
+    assert there.address(hint) == hint
+    remote = Streams(GlobalOptions(host="gpu7"), environ={}).address(hint)
+    assert remote == addressed.replace("--machine m", "--host gpu7")
+
+
 def test_no_color_counts() -> None:
     from tests.support.cli import Terminal
 

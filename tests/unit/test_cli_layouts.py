@@ -97,6 +97,29 @@ def test_plan_in_words_and_as_json(cli: ChangingCli, golden: Golden) -> None:
     assert not cli.done
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "layout plan web.yaml -c web",
+        "layout assert web.yaml -c web",
+        "layout export",
+        "checkpoint -",
+        "list",
+    ],
+)
+def test_a_user_who_sees_no_instances_is_not_told_that_there_are_none(
+    cli: ChangingCli, words: str
+) -> None:
+    """NVML hides places and instances from all but root."""
+    for gpu in list(cli.nvml.gpus.values()):
+        hidden = tuple(replace(p, placements=(), remaining=None) for p in gpu.profiles)
+        cli.nvml.gpus[gpu.uuid] = replace(gpu, profiles=hidden, instances=())
+    told = cli.run("mig", *words.split())
+    assert (told.code, told.out) == (4, "")
+    assert "as this user" in told.err
+    assert "sudo" in told.err
+
+
 def test_a_refusal_names_holder_place_and_way_around(cli: ChangingCli, golden: Golden) -> None:
     refused = cli.run("mig", "layout", "plan", "web.yaml", "-c", "busy")
     assert (refused.code, refused.out) == (6, "")

@@ -138,13 +138,55 @@ def test_parted_leaves_a_grouping_that_has_the_same_devices() -> None:
     assert not plan_layout([gpu], targets).steps
 
 
-def test_parted_last_match_wins_and_the_lint_says_so(three: Inventory) -> None:
-    resolved = read_data("parted.yaml", three, "last-wins")
-    assert [t.mig_enabled for t in resolved.targets] == [True, False, True]
-    assert resolved.notes == (
-        "web.yaml:33: mig-configs.last-wins[1]: GPU 1 (0000:0f:00.0) is also meant by line 30; "
-        "this wins",
+def test_parted_entries_that_contradict_each_other_are_refused(three: Inventory) -> None:
+    """mig-parted itself would silently do the later one."""
+    with pytest.raises(LayoutContradictionError) as caught:
+        read_data("parted.yaml", three, "contradiction")
+    error = caught.value
+    assert error.error == (
+        "web.yaml:33: mig-configs.contradiction[1]: GPU 1 (0000:0f:00.0) is also meant by line 30, "
+        "which says otherwise"
     )
+    assert "mig-parted would let the later entry win" in str(error.why)
+    assert "device-filter" in str(error.hint)
+
+
+def test_entries_that_say_the_same_of_a_gpu_are_told_only(three: Inventory) -> None:
+    entry = "mig-enabled: true, mig-devices: {1g.10gb: 1, 2g.20gb: 2}"
+    again = "mig-enabled: true, mig-devices: {2g.20gb: 2, 1g.10gb: 1, 3g.40gb: 0}"
+    text = (
+        "version: v1\nmig-configs:\n  a:\n"
+        f"    - {{devices: [0, 1], {entry}}}\n    - {{devices: [1, 2], {again}}}\n"
+    )
+    resolved = read(text, three)
+    assert len({frozenset(t.instances or ()) for t in resolved.targets}) == 1
+    assert [t.gpu_uuid for t in resolved.targets] == [gpu.uuid for gpu in three.gpus]
+    assert [note.partition(": GPU ")[2] for note in resolved.notes] == [
+        "1 (0000:0f:00.0) is also meant by line 4, which says the same"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("instances: [1g.10gb, 3g.40gb]", "instances: [3g.40gb, 1g.10gb]", True),
+        ("instances: [1g.10gb, 1g.10gb]", "instances: [{profile: 1g.10gb, count: 2}]", True),
+        ("mig: false", "mig: false", True),
+        ("instances: [1g.10gb]", "mig: true", False),
+        ("instances: []", "mig: true", False),
+        ("instances: [1g.10gb]", "instances: [{profile: 1g.10gb, placement: 0:1}]", False),
+        ("instances: [1g.10gb]", "instances: [{profile: 1g.10gb, compute: []}]", False),
+    ],
+)
+def test_own_entries_overlap_only_where_they_agree(
+    three: Inventory, first: str, second: str, same: bool
+) -> None:
+    text = f"{OWN}    - {{gpus: 1, {first}}}\n    - {{gpus: [0, 1], {second}}}\n"
+    if same:
+        assert ["says the same" in note for note in read(text, three).notes] == [True]
+        return
+    with pytest.raises(LayoutContradictionError, match="says otherwise"):
+        read(text, three)
 
 
 def test_parted_explicit_zero_is_as_if_it_were_not_there(three: Inventory) -> None:

@@ -196,6 +196,17 @@ def find_verb(words: Sequence[str]) -> tuple[Verb | None, list[str]]:
     return found, rest[1:]
 
 
+def address(text: str, options: str) -> str:
+    """The text with these options in each command of ours, except those that name a machine
+    themselves (``sim``). The program's name is a command's where a command's name follows it.
+    """
+    import re
+
+    names = [one.name for one in (*TOP_LEVEL, *GROUPS) if one.name != "sim"]
+    commands = rf"(?<![\w/.-])vgpumgr (?=(?:{'|'.join(names)})\b)"
+    return re.sub(commands, lambda match: match[0] + options, text) if options else text
+
+
 def load(verb: Verb) -> Callable[..., Any]:
     """The verb's function."""
     function: Callable[..., Any] = importlib.import_module(verb.module).command

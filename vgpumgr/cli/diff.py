@@ -26,6 +26,7 @@ def command(context: Context, output: Output = None) -> int:
         print_document(session.streams, document, output)
     else:
         lines = [*render_interrupted(document["interrupted"]), *render_drift(document["drift"])]
-        session.streams.print("\n".join(lines or ["no differences"]))
+        text = "\n".join(lines or ["no differences"])
+        session.streams.print(session.streams.address(text))
     same = not document["drift"] and not document["interrupted"]
     return int(Exit.OK if same else Exit.DIFFERENT)

@@ -19,6 +19,7 @@ from vgpumgr.errors import (
     LayoutFileError,
     LayoutFileMissingError,
     LayoutFilePermissionError,
+    NotPermittedError,
     UsageError,
 )
 
@@ -71,7 +72,7 @@ def read_file(name: str) -> dict[str, str]:
 
 
 def write_file(name: str, text: str) -> None:
-    """Writes the whole of a file or nothing of it. Raises FileWriteError."""
+    """Writes the whole of a file or nothing of it. Raises FileWriteError, NotPermittedError."""
     try:
         path = Path(name).resolve()
         if path.exists() and not path.is_file():
@@ -80,6 +81,8 @@ def write_file(name: str, text: str) -> None:
         beside = path.with_name(f".{path.name}.new")
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
+    except PermissionError as error:
+        raise NotPermittedError(f"cannot write {name}", cause=str(error)) from error
     except OSError as error:
         raise FileWriteError(f"cannot write {name}", cause=str(error)) from error
 

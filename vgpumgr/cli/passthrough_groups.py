@@ -49,7 +49,8 @@ def command(
     print_list(session.streams, document, rows, COLUMNS, layout, lambda r: r["address"])
     for group in document["groups"]:
         if group["why"]:
-            session.streams.note(f"group {group['number']}: {group['why']}; try: {group['hint']}")
+            hint = session.streams.address(group["hint"])
+            session.streams.note(f"group {group['number']}: {group['why']}; try: {hint}")
 
 
 def _list_rows(group: dict[str, Any]) -> list[dict[str, Any]]:

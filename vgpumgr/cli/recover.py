@@ -41,7 +41,7 @@ def command(
     if output in (Format.JSON, Format.YAML):
         print_document(session.streams, document, output)
     else:
-        session.streams.print("\n".join(render(document)))
+        session.streams.print(session.streams.address("\n".join(render(document))))
     left = document["drift"] or not all(action["done"] for action in document["actions"])
     return int(Exit.DIFFERENT if left else Exit.OK)
 

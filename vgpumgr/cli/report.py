@@ -10,7 +10,9 @@ _WIDTH = 9
 
 
 def print_error(streams: Streams, error: VgpumgrError, *, as_json: bool) -> None:
-    """Tells what happened on standard error."""
+    """Tells what happened on standard error; the hint's commands name the machine of this run."""
+    if error.hint:
+        error.hint = streams.address(error.hint)
     if as_json:
         import json
 

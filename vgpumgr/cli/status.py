@@ -29,7 +29,7 @@ def command(context: Context, output: Output = None) -> None:
     if output in (Format.JSON, Format.YAML):
         print_document(session.streams, document, output)
     else:
-        session.streams.print("\n".join(render(document)))
+        session.streams.print(session.streams.address("\n".join(render(document))))
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from vgpumgr.cli.arguments import Color, GlobalOptions
@@ -46,6 +46,19 @@ class Streams:
         if self._environ.get("NO_COLOR") or self._environ.get("TERM") == "dumb":
             return False
         return stream.isatty()
+
+    def address(self, text: str) -> str:
+        """A hint whose commands say which machine they are for, where this run's line did."""
+        from vgpumgr.cli.commands import address
+
+        return address(text, "".join(f"{name} {value} " for name, value in self._list_targets()))
+
+    def _list_targets(self) -> Iterator[tuple[str, str]]:
+        """What the environment says counts for the next command as well."""
+        for name in ("machine", "host"):
+            value = getattr(self._options, name)
+            if value and value != self._environ.get(f"VGPUMGR_{name.upper()}"):
+                yield f"--{name}", value
 
     def print(self, text: str) -> None:
         """Data, with a newline."""

@@ -27,7 +27,7 @@ from vgpumgr.daemon.layout_documents import (
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
-from vgpumgr.mig.selection import find_other, select_gpu
+from vgpumgr.mig.selection import check_visible, find_other, select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
@@ -86,7 +86,7 @@ class Application:
             return GpuShowDocument(
                 machine=machine, gpu=None, other=describe_pci_gpu(other), profiles=[]
             )
-        gpu = select_gpu(inventory.gpus, selector)
+        gpu = select_gpu(inventory.gpus, selector, inventory.lost)
         return GpuShowDocument(
             machine=machine,
             gpu=describe_gpu(gpu, self._index_owners()),
@@ -95,10 +95,13 @@ class Application:
         )
 
     def list_mig_instances(self, selector: str | None = None) -> MigListDocument:
-        """Every MIG instance of all GPUs, or of one."""
+        """Every MIG instance of all GPUs, or of one. Raises NotPermittedError for a user who would
+        be shown none of them.
+        """
         from vgpumgr.daemon.gpu_view import describe_instance
 
-        owners = self._index_owners()
+        owners, gpus = self._index_owners(), self._select(selector)
+        check_visible(gpu for gpu in gpus if gpu.mig.current)
         return MigListDocument(
             instances=[
                 MigInstanceRow(
@@ -106,7 +109,7 @@ class Application:
                     gpu_uuid=gpu.uuid,
                     **vars(describe_instance(gpu, instance, owners)),
                 )
-                for gpu in self._select(selector)
+                for gpu in gpus
                 for instance in gpu.instances
             ]
         )
@@ -190,8 +193,10 @@ class Application:
         return write_guest_package(target)
 
     def _select(self, selector: str | None) -> tuple[Gpu, ...]:
-        gpus = self.read_inventory().gpus
-        return gpus if selector is None else (select_gpu(gpus, selector),)
+        inventory = self.read_inventory()
+        if selector is None:
+            return inventory.gpus
+        return (select_gpu(inventory.gpus, selector, inventory.lost),)
 
     def _index_owners(self) -> Owners:
         from vgpumgr.daemon.gpu_view import index_owners

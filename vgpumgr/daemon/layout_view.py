@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vgpumgr.daemon.documents import PlacementDocument
 from vgpumgr.daemon.layout_documents import (
@@ -20,7 +20,9 @@ from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import Placement
-from vgpumgr.plan.vgpu_layout import VgpuChange, VgpuTarget
+
+if TYPE_CHECKING:
+    from vgpumgr.plan.vgpu_layout import VgpuChange, VgpuTarget
 
 _DESTRUCTIONS = (StepKind.GI_DESTROY, StepKind.CI_DESTROY, StepKind.MODE_DISABLE)
 
@@ -100,6 +102,8 @@ def describe_vgpu_target(target: VgpuTarget) -> VgpuTargetDocument:
 
 def read_vgpu_target(document: VgpuTargetDocument) -> VgpuTarget:
     """The reverse of ``describe_vgpu_target``."""
+    from vgpumgr.plan.vgpu_layout import VgpuTarget
+
     return VgpuTarget(document.gpu, tuple(document.vgpus.items()), None, document.instances)
 
 

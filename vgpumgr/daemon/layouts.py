@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpumgr.daemon.documents import DocumentShapeError
 from vgpumgr.daemon.layout_documents import (
@@ -47,10 +47,12 @@ from vgpumgr.mig.layout.holders import find_slices, name_pins
 from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.planner import list_whole_users, try_layout
 from vgpumgr.mig.layout.target import GpuTarget
-from vgpumgr.mig.selection import select_gpu
+from vgpumgr.mig.selection import check_visible, select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.slice import SliceOwner
-from vgpumgr.plan.vgpu_layout import VgpuChange, VgpuTarget
+
+if TYPE_CHECKING:
+    from vgpumgr.plan.vgpu_layout import VgpuChange, VgpuTarget
 
 RunLayout = Callable[[LayoutPlan], Sequence[str]]
 """Carries a plan out and remembers the layout; answers notes. See ``layout_apply.apply_layout``."""
@@ -149,7 +151,7 @@ class LayoutService:
         """As ``apply``, of a checkpoint."""
         from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint
 
-        inventory = self._parts.read_inventory()
+        inventory = self._read_inventory()
         targets = make_targets(read_checkpoint(read_root(text, source)), inventory.gpus)
         wish = _Wish(inventory, targets, source=source, allowed=tuple(allow))
         return self._carry_out(wish, self._make_plan(wish), dry_run, expected)
@@ -181,7 +183,7 @@ class LayoutService:
             write_vgpu_dm,
         )
 
-        gpus = self._parts.read_inventory().gpus
+        gpus = self._read_inventory().gpus
         if dialect == "mig-parted":
             return LayoutFileDocument(file=write_parted(gpus, label), notes=list_losses(gpus))
         vgpus = self._vgpus.count(gpus) if self._parts.open_vgpus else {}
@@ -194,7 +196,7 @@ class LayoutService:
         """What there is, as mig-parted's checkpoint."""
         from vgpumgr.mig.layout.formats.checkpoint import write_checkpoint
 
-        gpus = [gpu for gpu in self._parts.read_inventory().gpus if gpu.mig.supported]
+        gpus = [gpu for gpu in self._read_inventory().gpus if gpu.mig.supported]
         return LayoutFileDocument(file=write_checkpoint(gpus), notes=[])
 
     def set_mode(
@@ -205,8 +207,8 @@ class LayoutService:
         Raises MigModePendingError with the holders where somebody uses the GPU or a reset must
         follow: the request is then left with the driver, and nothing else is changed.
         """
-        inventory = self._parts.read_inventory()
-        chosen = select_gpu(inventory.gpus, gpu)
+        inventory = self._read_inventory()
+        chosen = select_gpu(inventory.gpus, gpu, inventory.lost)
         if not chosen.mig.supported:
             raise MigNotSupportedError(
                 f"cannot turn MIG {_word(enabled)} on {chosen}",
@@ -243,7 +245,7 @@ class LayoutService:
             return self._read_saved(root, text, source, allow)
         file = read_layout_root(root)
         label = choose_layout(file, name)
-        inventory = self._parts.read_inventory()
+        inventory = self._read_inventory()
         resolved = resolve(file, label, inventory)
         return _Wish(
             inventory=inventory,
@@ -265,7 +267,7 @@ class LayoutService:
         saved = _parse_saved(text, source)
         for target in saved.targets:
             check_sum(root, len(target.instances or ()))
-        inventory = self._parts.read_inventory()
+        inventory = self._read_inventory()
         return _Wish(
             inventory=inventory,
             targets=tuple(read_target(target) for target in saved.targets),
@@ -277,6 +279,12 @@ class LayoutService:
             digest=saved.digest,
             steps=saved.steps,
         )
+
+    def _read_inventory(self) -> Inventory:
+        """Raises NotPermittedError for a user who would be shown a machine without instances."""
+        inventory = self._parts.read_inventory()
+        check_visible(inventory.gpus)
+        return inventory
 
     def _make_plan(self, wish: _Wish) -> LayoutPlan:
         gpus = wish.inventory.gpus
@@ -331,6 +339,8 @@ class LayoutService:
 
 
 def _make_vgpu_target(gpu: Gpu, spec: GpuSpec) -> VgpuTarget:
+    from vgpumgr.plan.vgpu_layout import VgpuTarget
+
     counts: Counter[str] = Counter()
     for one in spec.vgpus or ():
         counts[one.type] += one.count

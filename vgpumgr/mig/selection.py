@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, VgpumgrError
-from vgpumgr.model.gpu import Gpu, PciGpu
+from vgpumgr.errors import (
+    GpuAmbiguousError,
+    GpuLostError,
+    GpuNotFoundError,
+    NotPermittedError,
+    VgpumgrError,
+)
+from vgpumgr.model.gpu import Gpu, LostGpu, PciGpu
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
 
@@ -13,19 +19,39 @@ from vgpumgr.model.pci import PciAddress
 _SHORTEST_PREFIX = 2
 
 
-def select_gpu(gpus: Sequence[Gpu], selector: str) -> Gpu:
-    """The one GPU that ``selector`` names.
+def select_gpu(gpus: Sequence[Gpu], selector: str, lost: Sequence[LostGpu] = ()) -> Gpu:
+    """The one GPU that ``selector`` names; ``lost`` are those that have only an index left.
 
     Accepted: the index, the UUID or a unique prefix of it (with or without ``GPU-``), the full or
     short bus address, the UUID (or unique prefix) of a MIG device on the GPU. Raises
-    GpuNotFoundError or GpuAmbiguousError.
+    GpuNotFoundError, GpuAmbiguousError or GpuLostError.
     """
     text = selector.strip()
     exact = [gpu for gpu in gpus if _is_exact(gpu, text)]
     found = exact or [gpu for gpu in gpus if _has_prefix(gpu, text)]
     if len(found) == 1:
         return found[0]
+    for gpu in lost:
+        if text == str(gpu.index):
+            raise GpuLostError(
+                f"GPU {gpu.index} is out of reach",
+                cause=f"{gpu.text} ({gpu.code})",
+                hint="nvidia-smi --gpu-reset, or reboot; dmesg names the Xid",
+            )
     raise _explain(gpus, selector, found)
+
+
+def check_visible(gpus: Iterable[Gpu]) -> None:
+    """Raises NotPermittedError where the driver hides a GPU's instances and places from this user:
+    it would look as if there were none.
+    """
+    for gpu in gpus:
+        if gpu.profiles and not any(profile.placements for profile in gpu.profiles):
+            raise NotPermittedError(
+                f"cannot see the MIG instances of {gpu} as this user",
+                why="NVML tells only root which instances there are, and where one fits",
+                hint="the same command with sudo",
+            )
 
 
 def find_other(others: Sequence[PciGpu], selector: str) -> PciGpu | None:

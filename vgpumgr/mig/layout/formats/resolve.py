@@ -177,15 +177,45 @@ def _is_model(model: str, wanted: str) -> bool:
 
 
 def _overlap(file: LayoutFile, gpu: Gpu, first: GpuSpec, second: GpuSpec, notes: list[str]) -> None:
-    """mig-parted lets the last one win; in our own format it is a mistake."""
-    if file.dialect in (Dialect.MIG_PARTED, Dialect.VGPU_DM):
-        notes.append(f"{second.where}: {gpu} is also meant by line {first.where.line}; this wins")
-        return
-    raise LayoutContradictionError(
-        f"{second.where}: {gpu} is also meant by line {first.where.line}",
-        why="each GPU can have one entry in a layout",
-        hint="narrow gpus or model of one of them",
-    )
+    """Two entries that say the same of a GPU are told; two that differ are a mistake, also where
+    the file's own tool would silently take the last one.
+    """
+    also = f"{second.where}: {gpu} is also meant by line {first.where.line}"
+    if _list_wishes(first) == _list_wishes(second):
+        notes.append(f"{also}, which says the same")
+    elif file.dialect is Dialect.OWN:
+        raise LayoutContradictionError(
+            f"{also}, which says otherwise",
+            why="a GPU can have one layout",
+            hint="narrow gpus or model of one of them",
+        )
+    else:
+        raise LayoutContradictionError(
+            f"{also}, which says otherwise",
+            why=f"a GPU can have one layout; {file.dialect} would let the later entry win",
+            hint="narrow devices or device-filter of one of them, or delete it",
+        )
+
+
+def _list_wishes(spec: GpuSpec) -> tuple[object, ...]:
+    """What an entry says of its GPUs, in a form that compares by meaning: without the order, and
+    without counts of zero.
+    """
+    instances: Counter[object] = Counter()
+    for one in spec.instances or ():
+        compute = None if one.compute is None else tuple(sorted(map(str, one.compute)))
+        instances[(one.profile, compute, one.placement)] += one.count
+    devices = _count((one.profile, one.count) for one in spec.devices or ())
+    vgpus = _count((one.type, one.count) for one in spec.vgpus or ())
+    given = spec.instances is None, spec.vgpus is None
+    return (spec.mig, spec.says_mig, *given, +instances, devices, vgpus)
+
+
+def _count(pairs: Iterable[tuple[object, int]]) -> Counter[object]:
+    counted: Counter[object] = Counter()
+    for what, count in pairs:
+        counted[what] += count
+    return +counted
 
 
 def _no_mig(gpu: Gpu, spec: GpuSpec) -> MigNotSupportedError:
