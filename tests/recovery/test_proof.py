@@ -54,7 +54,7 @@ def test_any_damage_to_the_state_directory() -> None:
     assert done["damaged"] == 300
 
 
-@pytest.mark.parametrize("first", [1, 501])
+@pytest.mark.parametrize("first", [1, 501, 1001, 1501])
 def test_simulated_histories(first: int) -> None:
     seeds = range(first, first + 500)
     done = simulate(seeds)

@@ -29,7 +29,9 @@ from tests.support.layout_oracle import (
 from tests.support.layout_replay import Paper
 from vgpumgr.daemon.application import Application
 from vgpumgr.daemon.documents import Document, make_adapter
+from vgpumgr.daemon.room import describe_defrag, describe_why
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
+from vgpumgr.errors import NotPermittedError
 from vgpumgr.mig.layout.defrag import plan_defrag
 from vgpumgr.mig.layout.room import explain_profile, report_room
 from vgpumgr.mig.layout.target import Pinned
@@ -274,3 +276,11 @@ def test_all_of_rtx_media_rules_are_told() -> None:
         "together with what is there, 1g.24gb+me.all has all media engines, "
         "so 1g.24gb cannot be beside it",
     )
+
+
+@pytest.mark.parametrize("describe", [describe_why, describe_defrag])
+def test_who_may_not_see_the_room_is_told_so(describe: Callable[..., Document]) -> None:
+    board = make_board_gpu(A100_80)
+    hidden = replace(board, profiles=tuple(replace(p, placements=()) for p in board.profiles))
+    with pytest.raises(NotPermittedError, match="as this user"):
+        describe([hidden], "1g.10gb", (), ())

@@ -19,6 +19,7 @@ from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.room import Answer, Obstacle, explain_profile
 from vgpumgr.mig.layout.target import Pinned
 from vgpumgr.mig.placement import explain_refusal, find_profile
+from vgpumgr.mig.selection import check_visible
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.slice import SliceOwner
@@ -28,8 +29,10 @@ def describe_why(
     gpus: Sequence[Gpu], profile: str, owners: Sequence[SliceOwner], stopped: Collection[str]
 ) -> WhyDocument:
     """``stopped`` are the names of VMs that are shut off. Raises UsageError, and
-    ProfileNotFoundError or MigNotSupportedError where no GPU offers the profile.
+    ProfileNotFoundError or MigNotSupportedError where no GPU offers the profile, NotPermittedError
+    where the driver hides what there is.
     """
+    check_visible(gpus)
     name = _read_name(gpus, profile)
     options = {o.gpu.uuid: o for o in plan_defrag(gpus, name, *_split(owners, stopped))}
     answers = explain_profile(gpus, name, list_owner_pins(owners))
@@ -41,6 +44,7 @@ def describe_defrag(
     gpus: Sequence[Gpu], profile: str, owners: Sequence[SliceOwner], stopped: Collection[str]
 ) -> DefragDocument:
     """Raises as ``describe_why``, and NoRoomError where no GPU can get room."""
+    check_visible(gpus)
     name = _read_name(gpus, profile)
     options = plan_defrag(gpus, name, *_split(owners, stopped))
     if all(option.plan is None for option in options):
