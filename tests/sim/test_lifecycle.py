@@ -103,3 +103,12 @@ def test_env_lets_an_ordinary_nvml_program_see_the_machine(run: Run) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert shell.stdout.split(maxsplit=1) == ["8", "NVIDIA H100 80GB HBM3\n"]
+
+
+def test_a_reader_who_has_enough_is_no_error() -> None:
+    command = [sys.executable, "-m", "vgpumgr", "sim", "list", "-o", "json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
