@@ -57,6 +57,13 @@ def _open(path: Path) -> int:
             hint="the same command with sudo",
         ) from error
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotPermittedError(
+                "cannot lock this machine",
+                cause=str(error),
+                why="a link stands in the lock's place, and locks follow none",
+                hint=f"look at {path}, then remove it",
+            ) from error
         raise explain_unexpected(error, "vgpumgr") from error
 
 
