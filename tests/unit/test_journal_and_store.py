@@ -412,15 +412,17 @@ def test_another_user_reads_what_root_has_written(busy: bool) -> None:
         Path(name).chmod(0o755)
         SqliteAttachments(path).save_attachment(RECORD)
         with closing(sqlite3.connect(path)) as writer:
+            written = [RECORD]
             if busy:  # its log exists, and what was written last stands only there
-                writer.execute("PRAGMA wal_autocheckpoint = 0")
-                writer.execute("UPDATE attachment SET state = 'x'")
-                writer.commit()
+                writer.execute("PRAGMA user_version").fetchone()
+                written.append(replace(RECORD, id="a2", vm_uuid="u2"))
+                SqliteAttachments(path).save_attachment(written[1])
+                assert path.with_name(f"{path.name}-wal").stat().st_size
             found = as_nobody(lambda: [r.id for r in SqliteAttachments(path).list_attachments()])
-            assert found == ["a1"]
+            assert found == [record.id for record in written]
             with pytest.raises(StoreError):
                 as_nobody(lambda: SqliteAttachments(path).delete_attachment("a1"))
-        assert SqliteAttachments(path).list_attachments() == (RECORD,)
+        assert SqliteAttachments(path).list_attachments() == tuple(written)
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but long enough" * 100, b"\0" * 4096])
