@@ -6,7 +6,7 @@
 # what the lab host loads, in no order; those of guests are in guest_modules
 lab_modules=(
 	virtio_pci virtio_console virtio_blk 9pnet_virtio 9p overlay ext4 loop fuse crc32c_generic
-	vfio-pci vfio_iommu_type1 pci-stub nvme e1000e bochs xhci_pci vhost_vsock kvm-amd
+	vfio-pci vfio_iommu_type1 mdev pci-stub nvme e1000e bochs xhci_pci vhost_vsock kvm-amd
 )
 guest_modules=(virtio_pci virtio_console)
 # compiled from Debian's kernel source, which is large: for the lab host alone
