@@ -42,13 +42,14 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import Attributes, Framework, VgpuHost, VgpuSpec, is_uuid
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.step import Plan
-from vgpumgr.plan.vgpu_choice import NewInstance, VgpuObserved, choose_vgpu, list_rooms
+from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu, list_rooms
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu
+from vgpumgr.plan.vgpu_instance import NewInstance
+from vgpumgr.plan.vgpu_many import make_spec
 from vgpumgr.plan.vgpu_plan import (
     Definition,
     Steps,
     list_instance_steps,
-    make_spec,
     plan_adopt,
     plan_create,
     plan_define,
