@@ -104,6 +104,11 @@ def plan_start(
     return _plan(START, spec, tuple(steps))
 
 
+def plan_nothing(operation: str, record: VgpuRecord, why: str) -> Plan[VgpuOperation]:
+    """It is as asked for already."""
+    return _plan(operation, record.spec, (), notes=(f"nothing to do: {why}",))
+
+
 def plan_stop(record: VgpuRecord, instance_steps: Steps = ()) -> Plan[VgpuOperation]:
     """The vGPU goes, its definition stays."""
     return _plan(STOP, record.spec, (*_remove_steps(record), *instance_steps), OnFailure.STOP)
