@@ -141,6 +141,7 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
         BIND,
         str(chosen.address),
         tuple(steps),
+        notes=() if steps else (f"{chosen.address} has {request.driver} already",),
         result={"function": str(chosen.address), "concerns": concerns, "kept": kept},
         repair=f"vgpumgr passthrough unbind {chosen.address}",
     )
@@ -367,6 +368,7 @@ def plan_vfs(
         ENABLE,
         str(physical.address),
         tuple(steps),
+        notes=() if steps else (f"{physical.address} has {count} virtual functions already",),
         result={
             "function": str(physical.address),
             "count": count,
@@ -389,6 +391,7 @@ def plan_no_vfs(observed: PciObserved, physical: Function, *, has_tool: bool) ->
         DISABLE,
         str(physical.address),
         steps,
+        notes=() if steps else (f"{physical.address} has no virtual functions",),
         result={
             "function": str(physical.address),
             "count": 0,
