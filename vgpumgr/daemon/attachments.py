@@ -28,6 +28,7 @@ from vgpumgr.daemon.attachment_view import (
     tell_usable,
 )
 from vgpumgr.daemon.hostdev_observing import (
+    list_held,
     list_instances,
     list_loose_instances,
     observe_host,
@@ -297,7 +298,7 @@ class AttachmentService:
         return VmShowDocument(vm=self._describe(vm, [r for r in records if r.vm_uuid == vm.uuid]))
 
     def _describe(self, vm: Vm, records: Sequence[AttachmentRecord]) -> VmDocument:
-        return describe_vm(vm, self._look_at(records))
+        return describe_vm(vm, self._look_at(records), list_held(self._parts, records))
 
     def _look_at(self, records: Sequence[AttachmentRecord]) -> list[Seen]:
         ordered = sorted(records, key=lambda record: record.number)

@@ -77,6 +77,8 @@ class Observed:
     busy: frozenset[str] = frozenset()
     #: attachments whose device is not on the host, and what is missing
     absent: Mapping[str, str] = field(default_factory=dict)
+    #: who still has the devices of attachments that are being detached
+    held: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def find_vm(self, uuid: str) -> Vm | None:
         """The VM of that UUID."""
@@ -94,7 +96,7 @@ def find_drift(observed: Observed) -> tuple[Drift, ...]:
         if record.id in observed.busy:
             continue
         if record.state is not AttachmentState.ATTACHED:
-            text = f"was interrupted while {record.state}"
+            text = tell_half(record, observed.held.get(record.id, ()))
             found.append(_of(record, DriftKind.HALF_DONE, text, "vgpumgr recover"))
         else:
             found += _find_of_record(observed, record)
@@ -103,6 +105,17 @@ def find_drift(observed: Observed) -> tuple[Drift, ...]:
 
 def _of(record: AttachmentRecord, kind: DriftKind, text: str, hint: str | None = None) -> Drift:
     return Drift(kind, record.vm_name, text, record.id, hint)
+
+
+def tell_half(record: AttachmentRecord, held_by: Sequence[str]) -> str:
+    """What is known of an attachment that is neither there nor gone, and what completes it."""
+    if not held_by:
+        return f"was interrupted while {record.state}"
+    devices = ", ".join(device.place for device in record.host_devices)
+    return (
+        f"is being detached: {devices} is still held by {', '.join(held_by)}; it is completed as "
+        "soon as that is over, by the daemon or the next command that changes something"
+    )
 
 
 def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Drift]:
