@@ -61,6 +61,8 @@ class Settler:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self.actions: list[ActionDocument] = []
+        #: what interrupted operations were about that could not be settled
+        self.waits: set[str] = set()
 
     def settle(self, spare: str | None = None) -> list[Interrupted]:
         """Settles all that was interrupted but what concerns the VM ``spare`` (name, UUID or
@@ -198,6 +200,7 @@ class Settler:
                 self._carry_out(journal, found, record, way, settled)
         except VgpumgrError as error:
             self._tell(found.subject, f"{word} is not settled: {error}", False)
+            self.waits.add(found.subject)
             return False
         return True
 

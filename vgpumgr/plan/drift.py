@@ -124,6 +124,11 @@ def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Dr
         hint = f"vgpumgr detach {record.id}, or vgpumgr recover --release"
         yield _of(record, DriftKind.VM_GONE, "the VM is no longer defined", hint)
         return
+    yield from _find_on_host(observed, record)
+    yield from _find_in_domain(record, vm)
+
+
+def _find_on_host(observed: Observed, record: AttachmentRecord) -> Iterator[Drift]:
     gpu, status = observed.find_gpu(record), observed.statuses.get(record.id)
     if record.host_devices:
         # no vendor library sees a GPU that a VM has; its devices tell
@@ -139,7 +144,16 @@ def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Dr
     elif record.channel is not None and status is not None and status.worker_failed:
         text = f"its worker does not start: {status.problem or 'it ends again and again'}"
         yield _of(record, DriftKind.WORKER_DOWN, text, "vgpumgr recover")
-    yield from _find_in_domain(record, vm)
+
+
+def find_drift_on_host(observed: Observed) -> tuple[Drift, ...]:
+    """What can be told of whole attachments without their VMs: slices, keepers, workers."""
+    return tuple(
+        drift
+        for record in observed.records
+        if record.id not in observed.busy and record.state is AttachmentState.ATTACHED
+        for drift in _find_on_host(observed, record)
+    )
 
 
 def _find_in_domain(record: AttachmentRecord, vm: Vm) -> Iterator[Drift]:
