@@ -18,7 +18,7 @@ from vgpumgr.daemon.documents import PlacementDocument
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
-from vgpumgr.plan.drift import tell_half
+from vgpumgr.plan.drift import tell_half, tell_remedy
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.world import World
@@ -126,10 +126,13 @@ def _describe_lane(lane: Lane) -> LaneDocument:
 
 
 def describe_vm(
-    vm: Vm, seen: Sequence[Seen], held: Mapping[str, Sequence[str]] | None = None
+    vm: Vm,
+    seen: Sequence[Seen],
+    held: Mapping[str, Sequence[str]] | None = None,
+    absent: Mapping[str, str] | None = None,
 ) -> VmDocument:
     """The document of a VM with its attachments, in their order; ``held`` says who keeps those that
-    are being detached.
+    are being detached, ``absent`` what is missing of those whose device is gone.
     """
     usable = [tell_usable(vm, record, status) for record, status in seen]
     attachments = [describe_attachment(seen[i][0], usable[i]) for i in range(len(seen))]
@@ -146,7 +149,7 @@ def describe_vm(
         devices_config=_aliases(vm.config),
         channel=channels[0] if channels else None,
         channels=channels,
-        problems=_list_problems(vm, seen, held or {}),
+        problems=[*_list_problems(vm, seen, held or {}), *_list_absent(seen, absent or {})],
     )
 
 
@@ -190,6 +193,10 @@ def tell_usable(vm: Vm, record: AttachmentRecord, status: ChannelStatus | None) 
 def _aliases(domain: Domain | None, attachment: str | None = None) -> list[str]:
     own = domain.own_aliases() if domain else ()
     return sorted(alias for alias in own if attachment in (None, attachment_of(alias)))
+
+
+def _list_absent(seen: Sequence[Seen], absent: Mapping[str, str]) -> list[str]:
+    return [f"{absent[r.id]}; {tell_remedy(r)}" for r, _ in seen if r.id in absent]
 
 
 def _list_problems(vm: Vm, seen: Sequence[Seen], held: Mapping[str, Sequence[str]]) -> list[str]:

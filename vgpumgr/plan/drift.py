@@ -10,7 +10,7 @@ from vgpumgr.domain.devices import attachment_of, control_alias, ring_alias
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.note import describe_record, rebuild_records
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDeviceKind
 from vgpumgr.virtio.channel import ChannelStatus
 
 
@@ -133,7 +133,7 @@ def _find_on_host(observed: Observed, record: AttachmentRecord) -> Iterator[Drif
     if record.host_devices:
         # no vendor library sees a GPU that a VM has; its devices tell
         if what := observed.absent.get(record.id):
-            yield _of(record, DriftKind.SLICE_GONE, what, "vgpumgr restore")
+            yield _of(record, DriftKind.SLICE_GONE, what, tell_remedy(record))
     elif gpu is None:
         yield _of(record, DriftKind.GPU_GONE, f"its GPU {record.gpu} is gone")
     elif record.mig_part is not None and not has_slice(record, gpu):
@@ -144,6 +144,13 @@ def _find_on_host(observed: Observed, record: AttachmentRecord) -> Iterator[Drif
     elif record.channel is not None and status is not None and status.worker_failed:
         text = f"its worker does not start: {status.problem or 'it ends again and again'}"
         yield _of(record, DriftKind.WORKER_DOWN, text, "vgpumgr recover")
+
+
+def tell_remedy(record: AttachmentRecord) -> str:
+    """For an attachment whose device is gone: what we made can be made again, hardware cannot."""
+    if any(device.kind is HostDeviceKind.PCI for device in record.host_devices):
+        return f"vgpumgr detach {record.vm_name}, unless the device comes back"
+    return "vgpumgr restore"
 
 
 def find_drift_on_host(observed: Observed) -> tuple[Drift, ...]:
