@@ -6,10 +6,12 @@ import contextlib
 from collections.abc import Iterator
 
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.sleeping import explain_sleeping, list_sleeping
 from vgpumgr.errors import (
     GpuNotFoundError,
     UsageError,
     VgpumgrError,
+    VgpuNoRoomError,
     VgpuNotSupportedError,
     VgpuTypeNotFoundError,
 )
@@ -25,7 +27,8 @@ _WORDS = ("passthrough", "vf")
 @contextlib.contextmanager
 def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Iterator[None]:
     """Around planning: a GPU that has fallen off is called lost, not unknown; a profile that nobody
-    knows gets the names that look like it. Nothing is asked unless something is refused.
+    knows gets the names that look like it, and a vGPU type that waits for virtual functions the
+    command that enables these. Nothing is asked unless something is refused.
     """
     try:
         yield
@@ -35,7 +38,13 @@ def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Ite
             with contextlib.suppress(GpuNotFoundError):
                 select_gpu(inventory.gpus, gpu, inventory.lost)
         raise error from error.__cause__
+    except VgpuNoRoomError as error:
+        if profile is not None and (found := list_sleeping(parts, profile, gpu)):
+            error.hint = f"{found[0].commands} would make room; {error.hint}"
+        raise
     except (UsageError, VgpuNotSupportedError, VgpuTypeNotFoundError) as error:
+        if profile is not None and (found := list_sleeping(parts, profile, gpu)):
+            raise explain_sleeping(found, error.error) from error
         near = _list_near(parts, profile) if profile is not None else []
         if near:
             told = f"{error.why}; " if error.why else ""

@@ -111,7 +111,7 @@ class VgpuService:
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             name = _choose_uuid(picture, uuid)
-            with explaining(self._parts, gpu):
+            with explaining(self._parts, gpu, type):
                 choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
             spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed_sizes)
             mode = self._plan_mode(spec, picture)
@@ -137,7 +137,7 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             if type is not None:
                 name = _choose_uuid(picture, vgpu)
-                with explaining(self._parts, gpu):
+                with explaining(self._parts, gpu, type):
                     choice = choose_vgpu(self._observe(picture), type, gpu)
                 spec = make_spec(choice, name, parsed or ())
                 return plan_create(spec, choice, Definition(True, auto), start=False)
