@@ -155,6 +155,9 @@ class FakePci:
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         return [{} for _ in range(count)]
 
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        raise AssertionError("no quotas")
+
     def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
         raise AssertionError("no quotas")
 

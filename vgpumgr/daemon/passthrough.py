@@ -117,7 +117,10 @@ class PassthroughService:
         request = VfRequest(count, persist, tuple((quotas or {}).items()))
 
         def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
-            return plan_vfs(observed, chosen, request, self._parts.pci.find_vf_tool(chosen))
+            pci = self._parts.pci
+            if request.quotas:
+                pci.check_quotas(chosen.address, request.quotas)
+            return plan_vfs(observed, chosen, request, pci.find_vf_tool(chosen))
 
         return self._change(selector, make, confirmed, dry_run)
 

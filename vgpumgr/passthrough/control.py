@@ -87,13 +87,20 @@ class PciControl(Protocol):
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         """Quotas that the driver has for each of ``count`` virtual functions: name to value."""
 
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        """Looks whether the driver has quotas of these names, as far as that shows before there are
+        virtual functions. Raises VfQuotaError.
+        """
+
     def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
         """Before virtual functions are made: sets what their driver would share out otherwise, and
         checks the names where it can. Raises VfQuotaError.
         """
 
     def take_back_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
-        """Undoes ``provide_quotas`` where none was made."""
+        """Where there are none any more, or none was made: their driver shares out again what was set
+        for them.
+        """
 
     def write_quotas(
         self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota]

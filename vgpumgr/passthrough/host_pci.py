@@ -296,6 +296,10 @@ class HostPci:
         """See ``PciControl``."""
         return self._quotas.list_values(physical, count)
 
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        """See ``PciControl``."""
+        self._quotas.check(physical, values)
+
     def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
         """See ``PciControl``."""
         self._quotas.provide(physical, count, values)
