@@ -44,7 +44,7 @@ GPU, AUDIO = PciAddress(0, 0x3B, 0, 0), PciAddress(0, 0x3B, 0, 1)
 OTHER_GPU = PciAddress(0, 0x5E, 0, 0)
 FLEX = PciAddress(0, 3, 0, 0)
 DISK = PciAddress(0, 1, 0, 0)
-DRIVERS = {VFIO, "nvidia", "i915", "snd_hda_intel", "nvme"}
+DRIVERS = {VFIO, "pci-stub", "nvidia", "i915", "snd_hda_intel", "nvme"}
 MTTY = VgpuType("mtty-2", "Dual port serial", Framework.MDEV, max_instances=None)
 
 

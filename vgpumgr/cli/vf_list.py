@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
-from vgpumgr.cli.output import Column, Format, Layout, print_document, print_list
-from vgpumgr.cli.pci_text import tell_notes
+from vgpumgr.cli.output import Column, Layout, print_list, tell_notes
 from vgpumgr.cli.session import get_session
 from vgpumgr.model.sizes import format_size
 
@@ -62,10 +61,7 @@ def command(
     """
     session = get_session(context)
     document = session.call("list_vfs", selector=function)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-        return
-    tell_notes(session, document)
+    tell_notes(session.streams, document, output)
     rows = [row for physical in document["physicals"] for row in _list_rows(physical)]
     layout = Layout(output, columns, no_header)
     print_list(

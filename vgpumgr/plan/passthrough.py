@@ -132,6 +132,7 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
         BIND,
         str(chosen.address),
         tuple(steps),
+        notes=() if steps else (f"{chosen.address} has {request.driver} already",),
         result={"function": str(chosen.address), "concerns": concerns, "kept": kept},
         repair=f"vgpumgr passthrough unbind {chosen.address}",
     )

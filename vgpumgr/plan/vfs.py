@@ -61,6 +61,7 @@ def plan_vfs(
         ENABLE,
         str(physical.address),
         tuple(steps),
+        notes=() if steps else (f"{physical.address} has {count} virtual functions already",),
         result={
             "function": str(physical.address),
             "count": count,
@@ -123,6 +124,7 @@ def plan_no_vfs(
         DISABLE,
         str(physical.address),
         steps,
+        notes=() if steps else (f"{physical.address} has no virtual functions",),
         result={
             "function": str(physical.address),
             "count": 0,

@@ -87,6 +87,7 @@ class CreateVgpu:
             state=VgpuState.CREATING,
             attachment=self.attachment or base.attachment,
             instance=self.instance or base.instance,
+            lost=False,
         )
         world.vgpu_store.save_vgpu(record)
         try:
@@ -162,9 +163,16 @@ class DeleteVgpu:
         _remove(world, record)
 
     def undo(self, world: VgpuWorld) -> None:
-        """Creates it again."""
-        if self.observe(world):
+        """Creates it again, unless it has not gone."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        if record is not None and record.state is VgpuState.RELEASING and self._is_there(world):
+            world.vgpu_store.save_vgpu(replace(record, state=VgpuState.ACTIVE))
+        elif record is None or record.state in (VgpuState.RELEASING, VgpuState.INACTIVE):
             CreateVgpu(self.spec).do(world)
+
+    def _is_there(self, world: VgpuWorld) -> bool:
+        device = world.vgpus.find_device(self.spec)
+        return device is not None and device.type_id == self.spec.type_id
 
     def observe(self, world: VgpuWorld) -> bool:
         """Whether it is gone."""
@@ -206,11 +214,11 @@ class DeleteVgpu:
 
 
 def list_holders(vgpus: VgpuControl, record: VgpuRecord) -> tuple[str, ...]:
-    """Who has a vGPU of ours open, also where it has been removed from under him."""
+    """Who has a vGPU of ours open, also where it has been removed from under him, by us or others."""
     device = vgpus.find_device(record.spec)
     if device is not None:
         return vgpus.list_holders(device)
-    if record.state is not VgpuState.RELEASING or record.iommu_group is None:
+    if not record.takes_room or record.iommu_group is None:
         return ()
     if any(other.iommu_group == record.iommu_group for other in vgpus.read_host().devices):
         return ()  # the group's number was given away: it is released
