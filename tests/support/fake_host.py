@@ -31,6 +31,7 @@ from vgpumgr.model.vgpu import (
 from vgpumgr.passthrough.values import (
     VFIO,
     Binding,
+    Condition,
     Function,
     Quota,
     User,
@@ -96,6 +97,12 @@ class FakePci:
     def list_bars(self, address: PciAddress) -> tuple[int, ...]:
         self.read_function(address)
         return (16 << 20,)
+
+    def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
+        return {}
+
+    def read_condition(self, address: PciAddress) -> Condition:
+        return Condition(("flr",), "D0")
 
     def list_stalls(self) -> tuple[str, ...]:
         return ()

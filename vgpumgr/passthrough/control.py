@@ -13,7 +13,7 @@ from typing import Protocol
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.host_pci import HostPci
-from vgpumgr.passthrough.values import Binding, Function, Quota, User, VfSetting, VfTool
+from vgpumgr.passthrough.values import Binding, Condition, Function, Quota, User, VfSetting, VfTool
 
 __all__ = [
     "Binding", "Function", "HostPci", "PciControl", "Quota", "User", "VfSetting", "VfTool", "make_absent",
@@ -41,6 +41,12 @@ class PciControl(Protocol):
 
     def list_bars(self, address: PciAddress) -> tuple[int, ...]:
         """Sizes in bytes of its memory regions, the largest first. Raises PciNotFoundError."""
+
+    def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
+        """Drivers that know more of a function than ``vfio-pci``, of those that have one."""
+
+    def read_condition(self, address: PciAddress) -> Condition:
+        """How it can be reset, and its power state; reading takes no lock."""
 
     def list_stalls(self) -> tuple[str, ...]:
         """Removals that wait for a user, as people read them: while there are any, operations on
