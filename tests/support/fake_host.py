@@ -31,6 +31,7 @@ from vgpumgr.model.vgpu import (
 from vgpumgr.passthrough.values import (
     VFIO,
     Binding,
+    Condition,
     Function,
     Quota,
     User,
@@ -97,6 +98,12 @@ class FakePci:
         self.read_function(address)
         return (16 << 20,)
 
+    def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
+        return {}
+
+    def read_condition(self, address: PciAddress) -> Condition:
+        return Condition(("flr",), "D0")
+
     def list_stalls(self) -> tuple[str, ...]:
         return ()
 
@@ -154,6 +161,9 @@ class FakePci:
 
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         return [{} for _ in range(count)]
+
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        raise AssertionError("no quotas")
 
     def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
         raise AssertionError("no quotas")

@@ -22,9 +22,6 @@ from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord
 from vgpumgr.plan.vgpu_steps import list_holders
 
-#: the first libvirt with ``<driver iommufd='yes'/>``
-_IOMMUFD_VERSION = (12, 1, 0)
-
 
 def observe_host(
     parts: Parts, request: AttachRequest, gpus: Sequence[Gpu], records: Sequence[AttachmentRecord]
@@ -46,7 +43,7 @@ def observe_host(
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
-        iommufd=parts.has_iommufd() and parts.hypervisor.read_version() >= _IOMMUFD_VERSION,
+        iommufd=parts.has_iommufd() and parts.hypervisor.offers_iommufd(),
         numa_matters=len({f.numa_node for f in functions if f.numa_node is not None}) > 1,
         vgpus=parts.vgpus.read_host() if wanted.is_vgpu else seen.vgpus,
         claims=[r.spec for r in parts.vgpu_store.list_vgpus() if r.takes_room],
