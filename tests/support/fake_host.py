@@ -28,7 +28,16 @@ from vgpumgr.model.vgpu import (
     VgpuSpec,
     VgpuType,
 )
-from vgpumgr.passthrough.values import VFIO, Binding, Function, User, UserKind, VfSetting
+from vgpumgr.passthrough.values import (
+    VFIO,
+    Binding,
+    Function,
+    Quota,
+    User,
+    UserKind,
+    VfSetting,
+    VfTool,
+)
 from vgpumgr.plan.vgpu_record import VgpuRecord
 
 GPU, AUDIO = PciAddress(0, 0x3B, 0, 0), PciAddress(0, 0x3B, 0, 1)
@@ -137,17 +146,23 @@ class FakePci:
             )
         self.functions[physical] = replace(now, vfs=made)
 
-    def set_vendor_vfs(self, physical: PciAddress, enabled: bool) -> None:
-        self.set_vf_count(physical, 16 if enabled else 0)
+    def set_vendor_vfs(self, physical: PciAddress, count: int) -> None:
+        self.set_vf_count(physical, count)
 
-    def has_vendor_tool(self) -> bool:
-        return False
+    def find_vf_tool(self, physical: Function) -> VfTool | None:
+        return None
 
-    def list_quotas(self, physical: PciAddress, index: int) -> Mapping[str, str]:
-        return {}
+    def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
+        return [{} for _ in range(count)]
+
+    def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        raise AssertionError("no quotas")
+
+    def take_back_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        raise AssertionError("no quotas")
 
     def write_quotas(
-        self, physical: PciAddress, index: int, values: Sequence[tuple[str, int]]
+        self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota]
     ) -> None:
         raise AssertionError("no quotas")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.service import FakeClock
+from tests.support.clock import FakeClock
 from vgpumgr.daemon.audit import KEPT, AuditLog, verify_all, verify_audit
 from vgpumgr.errors import AuditError
 

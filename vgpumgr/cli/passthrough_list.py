@@ -7,8 +7,7 @@ from typing import Any
 from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
-from vgpumgr.cli.output import Column, Layout, print_list
-from vgpumgr.cli.pci_text import tell_notes
+from vgpumgr.cli.output import Column, Layout, print_list, tell_notes
 from vgpumgr.cli.session import get_session
 
 
@@ -58,7 +57,7 @@ def command(
     """
     session = get_session(context)
     document = session.call("list_passthrough")
-    tell_notes(session, document)
+    tell_notes(session.streams, document, output)
     layout = Layout(output, columns, no_header)
     print_list(
         session.streams, document, document["functions"], COLUMNS, layout, lambda r: r["address"]

@@ -27,7 +27,12 @@ from vgpumgr.daemon.attachment_view import (
     describe_vm,
     tell_usable,
 )
-from vgpumgr.daemon.hostdev_observing import list_loose_instances, observe_host, read_gpus_for
+from vgpumgr.daemon.hostdev_observing import (
+    list_instances,
+    list_loose_instances,
+    observe_host,
+    read_gpus_for,
+)
 from vgpumgr.daemon.metrics import open_statistics
 from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.daemon.settling import Settler
@@ -127,9 +132,11 @@ class AttachmentService:
             more=tuple((id_, parts.channels.paths(id_)) for id_ in others),
             nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
             stuck=find_stuck_gpus(parts),
+            instances=list_instances(parts),
         )
         host = observe_host(parts, request, observed.gpus, observed.records)
-        return plan_any_attach(request, observed, host, str(uuid.uuid4()))
+        uuids = [str(uuid.uuid4()) for _ in range(request.count)]
+        return plan_any_attach(request, observed, host, uuids)
 
     def _read_gpus(self, request: AttachRequest) -> Sequence[Gpu]:
         """NVML's GPUs; without NVML there may be devices to give all the same."""

@@ -34,10 +34,12 @@ def observe_host(
     functions = parts.pci.list_functions()
     seen = HostObserved(functions=functions, gpus=gpus, bindings=parts.pci.list_bindings())
     matters = _list_interesting(seen, request.gpu)
+    vms = parts.hypervisor.list_vms()
     return HostObserved(
         functions=functions,
         users={} if wanted.is_vgpu else parts.pci.list_users(matters),
-        taken=list_taken(parts.hypervisor.list_vms(), records),
+        taken=list_taken(vms, records),
+        tenants=list_tenants(vms, records),
         bars={f.address: _read_bars(parts, f) for f in matters if not wanted.is_vgpu},
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
@@ -82,6 +84,23 @@ def list_taken(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict[P
             if given.address is not None:
                 taken[given.address] = f'vm "{record.vm_name}" (attachment {record.id})'
     return taken
+
+
+def list_tenants(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict[PciAddress, str]:
+    """UUIDs of the VMs that have functions, by a record of ours or in their definition."""
+    found = {
+        device.source.pci: vm.uuid
+        for vm in vms
+        for domain in (vm.config, vm.live)
+        for device in (domain.pci_hostdevs if domain else ())
+        if device.source is not None
+    }
+    return found | {d.address: r.vm_uuid for r in records for d in r.host_devices if d.address}
+
+
+def list_instances(parts: Parts) -> list[VgpuInstance]:
+    """GPU instances that were made for vGPUs, of attachments or not."""
+    return [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
 
 
 def list_loose_instances(parts: Parts) -> list[VgpuInstance]:

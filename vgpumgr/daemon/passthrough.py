@@ -30,15 +30,13 @@ from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
     PciObserved,
-    VfRequest,
     plan_bind,
-    plan_no_vfs,
     plan_unbind,
-    plan_vfs,
 )
 from vgpumgr.plan.pci_steps import PciWorld
 from vgpumgr.plan.record import HostDeviceKind
 from vgpumgr.plan.step import Plan
+from vgpumgr.plan.vfs import VfRequest, plan_no_vfs, plan_vfs
 
 Make = Callable[[PciObserved, Function], Plan[PciWorld]]
 
@@ -64,7 +62,9 @@ class PassthroughService:
         pci = self._parts.pci
         # each takes a helper process: too slow for all
         quotas = pci.list_quotas(chosen.address, len(chosen.vfs)) if chosen else ()
-        return view.describe_vfs(chosen, quotas, pci.has_vendor_tool())
+        physicals = [chosen] if chosen else [f for f in view.observed.functions if f.vf_total]
+        tools = {f.address: tool for f in physicals if (tool := pci.find_vf_tool(f))}
+        return view.describe_vfs(physicals, quotas, tools)
 
     def bind(
         self,
@@ -109,20 +109,26 @@ class PassthroughService:
         selector: str,
         count: int | None = None,
         persist: bool = False,
-        quotas: dict[str, int] | None = None,
+        quotas: dict[str, int | str] | None = None,
         confirmed: bool = False,
         dry_run: bool = False,
     ) -> PciChangeDocument:
         """Makes virtual functions."""
         request = VfRequest(count, persist, tuple((quotas or {}).items()))
-        make = partial(plan_vfs, request=request, has_tool=self._parts.pci.has_vendor_tool())
+
+        def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
+            return plan_vfs(observed, chosen, request, self._parts.pci.find_vf_tool(chosen))
+
         return self._change(selector, make, confirmed, dry_run)
 
     def disable_vfs(
         self, *, selector: str, confirmed: bool = False, dry_run: bool = False
     ) -> PciChangeDocument:
         """Removes all virtual functions of a physical one."""
-        make = partial(plan_no_vfs, has_tool=self._parts.pci.has_vendor_tool())
+
+        def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
+            return plan_no_vfs(observed, chosen, self._parts.pci.find_vf_tool(chosen))
+
         return self._change(selector, make, confirmed, dry_run)
 
     def _change(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Literal
 
 from vgpumgr.daemon.pci_documents import (
     BindingDocument,
@@ -16,6 +15,7 @@ from vgpumgr.daemon.pci_documents import (
     PhysicalDocument,
     VfDocument,
     VfListDocument,
+    VfMethod,
 )
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.pci_names import name_pci_device
@@ -29,8 +29,9 @@ from vgpumgr.passthrough.groups import (
     list_companions,
 )
 from vgpumgr.passthrough.selection import KnownGpu
-from vgpumgr.passthrough.values import NVIDIA, Function
-from vgpumgr.plan.passthrough import PciObserved, check_vf_parent
+from vgpumgr.passthrough.values import GIM, NVIDIA, Function, VfTool
+from vgpumgr.plan.passthrough import PciObserved
+from vgpumgr.plan.vfs import check_vf_parent, find_most
 
 _name = cache(name_pci_device)
 
@@ -78,11 +79,13 @@ class PciView:
         return GroupListDocument(groups=groups, iommu=self.has_iommu, notes=self._tell_notes())
 
     def describe_vfs(
-        self, chosen: Function | None, quotas: Sequence[Mapping[str, str]], has_tool: bool
+        self,
+        physicals: Sequence[Function],
+        quotas: Sequence[Mapping[str, str]],
+        tools: Mapping[PciAddress, VfTool],
     ) -> VfListDocument:
-        """All functions that can have virtual ones, or one, with the quotas of each of these."""
-        physicals = [chosen] if chosen else [f for f in self.observed.functions if f.vf_total]
-        rows = [self._describe_physical(f, quotas, has_tool) for f in physicals]
+        """Functions that can have virtual ones; ``quotas`` of each of these where it is one."""
+        rows = [self._describe_physical(f, quotas, tools.get(f.address)) for f in physicals]
         return VfListDocument(physicals=rows, notes=list(self.notes))
 
     def _describe_row(self, function: Function) -> PassthroughRow:
@@ -147,28 +150,29 @@ class PciView:
         )
 
     def _describe_physical(
-        self, function: Function, quotas: Sequence[Mapping[str, str]], has_tool: bool
+        self, function: Function, quotas: Sequence[Mapping[str, str]], tool: VfTool | None
     ) -> PhysicalDocument:
-        method, why_not = _tell_method(function, has_tool)
+        method, why_not = _tell_method(function, tool)
+        shares = tool.shares_mib if tool else {}
         model = self.observed.models.get(function.address)
         values = dict(enumerate(quotas))
         return PhysicalDocument(
             address=str(function.address),
             model=model or _name(function.vendor_id, function.device_id),
             driver=function.driver,
-            total=function.vf_total,
+            total=find_most(function, tool),
             count=len(function.vfs),
             method=method,
             why_not=why_not,
             persist=function.address in self._persistent,
             vfs=[
-                self._describe_vf(index, address, values.get(index, {}))
+                self._describe_vf(index, address, values.get(index, {}), shares.get(address))
                 for index, address in enumerate(function.vfs)
             ],
         )
 
     def _describe_vf(
-        self, index: int, address: PciAddress, quotas: Mapping[str, str]
+        self, index: int, address: PciAddress, quotas: Mapping[str, str], share_mib: int | None
     ) -> VfDocument:
         vf = self._functions.get(address)
         return VfDocument(
@@ -179,6 +183,7 @@ class PciView:
             users=[str(user) for user in self.observed.users.get(address, ())],
             configured=list(self.observed.configured.get(address, ())),
             quotas=dict(quotas),
+            framebuffer_bytes=None if share_mib is None else share_mib << 20,
         )
 
     def _tell_notes(self) -> list[str]:
@@ -192,12 +197,12 @@ def _by_address(function: Function) -> PciAddress:
     return function.address
 
 
-def _tell_method(
-    function: Function, has_tool: bool
-) -> tuple[Literal["sriov_numvfs", "sriov-manage"] | None, str | None]:
+def _tell_method(function: Function, tool: VfTool | None) -> tuple[VfMethod | None, str | None]:
     """How the number of its virtual functions is set, or why it cannot be."""
     try:
-        check_vf_parent(function, has_tool)
+        check_vf_parent(function, tool)
     except VgpumgrError as error:
         return None, error.why or error.error
-    return ("sriov-manage" if function.vendor_id == NVIDIA else "sriov_numvfs"), None
+    if function.vendor_id == NVIDIA:
+        return "sriov-manage", None
+    return ("libamdsmi" if function.driver == GIM else "sriov_numvfs"), None

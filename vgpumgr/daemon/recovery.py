@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
+from vgpumgr.daemon.host_drift import find_host_drift
 from vgpumgr.daemon.hostdev_observing import list_loose_instances
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_apply import settle_pci
-from vgpumgr.daemon.pci_restore import find_drift_of_pci
 from vgpumgr.daemon.recovery_documents import (
     ActionDocument,
     DiffDocument,
@@ -89,7 +89,7 @@ class Recovery:
         if records is not None and vms is not None and inventory is not None:
             observe = partial(Settler(self._parts).observe, records, vms, inventory.gpus)
             found = _try(lambda: find_drift(observe()), problems)
-        taken = _try(lambda: find_drift_of_pci(self._parts), problems)
+        taken = _try(lambda: find_host_drift(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
@@ -99,7 +99,10 @@ class Recovery:
             gpus=None if inventory is None else len(inventory.gpus) + len(inventory.others),
             interrupted=self._describe_interrupted(contents),
             late=list(self._parts.list_late()),
-            drift=None if found is None or taken is None else _describe([*found, *taken]),
+            # what is known is told, whatever else does not answer
+            drift=_describe([*(found or ()), *(taken or ())])
+            if taken or (found is not None and taken is not None)
+            else None,
             problems=problems,
         )
 
@@ -111,7 +114,7 @@ class Recovery:
         """What differs between what is recorded and what is."""
         found = find_drift(Settler(self._parts).observe())
         interrupted = self._describe_interrupted(self._look())
-        taken = find_drift_of_pci(self._parts)
+        taken = find_host_drift(self._parts)
         return DiffDocument(drift=_describe([*found, *taken]), interrupted=interrupted)
 
     def recover(
@@ -153,7 +156,7 @@ class Recovery:
                 repair.try_one(drift, policy)
             changed = bool(settler.actions or repair.actions)
             left = find_drift(settler.observe() if changed else observed)
-        differs = _describe([*left, *find_drift_of_pci(self._parts)])
+        differs = _describe([*left, *find_host_drift(self._parts)])
         return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=differs)
 
     def _look(self) -> Contents:

@@ -113,7 +113,7 @@ def _forget_old(parts: Parts) -> list[str]:
         if parts.vgpus.find_device(record.spec) is not None:
             continue  # mdevctl has been here first, or the boot id is not what it seems
         if record.defined:
-            gone = make_inactive(record)
+            gone = make_inactive(record, lost=True)
             parts.vgpu_store.save_vgpu(gone)
         else:
             parts.vgpu_store.delete_vgpu(record.spec.uuid)

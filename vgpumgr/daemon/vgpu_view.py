@@ -20,7 +20,9 @@ from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuDevice, VgpuHost, 
 from vgpumgr.plan.vgpu_choice import TypeRoom
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
 
-State = Literal["active", "defined", "creating", "releasing", "missing"]
+State = Literal["active", "defined", "creating", "releasing", "ghost", "missing"]
+#: not there, though it should be or was just now: who has it open decides what it is
+_AWAY = ("releasing", "missing")
 #: a shorter prefix of a UUID is more likely a slip
 _SHORTEST_PREFIX = 2
 
@@ -126,6 +128,9 @@ def describe_entry(
     gpu = next((g for g in picture.gpus if parent and str(g.pci) == parent.board), None)
     attributes = _find_attributes(entry)
     state = find_state(entry)
+    held_by = list(list_holders(entry)) if state in _AWAY else []
+    if held_by and state == "missing":
+        state = "ghost"
     return VgpuDocument(
         uuid=record.spec.uuid if record else getattr(source, "uuid", None),
         state=state,
@@ -144,7 +149,7 @@ def describe_entry(
         gpu_instance=device.gpu_instance_id if device else None,
         attachment=record.attachment if record else None,
         vm=picture.vms.get(record.attachment or "") if record else None,
-        held_by=list(list_holders(entry)) if state == "releasing" else [],
+        held_by=held_by,
     )
 
 

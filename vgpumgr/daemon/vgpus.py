@@ -42,18 +42,22 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import Attributes, Framework, VgpuHost, VgpuSpec, is_uuid
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.step import Plan
-from vgpumgr.plan.vgpu_choice import NewInstance, VgpuObserved, choose_vgpu, list_rooms
+from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu, list_rooms
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu
+from vgpumgr.plan.vgpu_instance import NewInstance
+from vgpumgr.plan.vgpu_many import make_spec
 from vgpumgr.plan.vgpu_plan import (
+    START,
+    STOP,
     Definition,
     Steps,
     list_instance_steps,
-    make_spec,
     plan_adopt,
     plan_create,
     plan_define,
     plan_delete,
     plan_mode_steps,
+    plan_nothing,
     plan_start,
     plan_stop,
 )
@@ -155,6 +159,8 @@ class VgpuService:
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             record = self._find_own(picture, vgpu)
+            if record.state is VgpuState.INACTIVE:
+                return plan_nothing(STOP, record, "it is stopped already")
             self._check_removable(record, picture)
             if not record.defined:
                 raise VgpuDefinedError(
@@ -172,16 +178,25 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             record = self._find_own(picture, vgpu)
             entry = picture.find(vgpu)
-            if entry.device is not None or record.state is VgpuState.RELEASING:
-                raise VgpuTakenError(
-                    f"cannot start {record.spec.uuid}",
-                    why=f"it is {find_state(entry)}",
-                    hint="vgpumgr mdev list",
-                )
+            if find_state(entry) == "active":
+                return plan_nothing(START, record, "it is started already")
+            self._check_startable(record, entry)
             spec, instance = self.resolve(record, picture)
             return plan_start(record, spec, instance, self._plan_mode(spec, picture))
 
         return self._change(plan, dry_run)
+
+    def _check_startable(self, record: VgpuRecord, entry: VgpuEntry) -> None:
+        held_by = list_holders(self._parts.vgpus, record) if entry.device is None else ()
+        if entry.device is not None or record.state is VgpuState.RELEASING or held_by:
+            raise VgpuTakenError(
+                f"cannot start {record.spec.uuid}",
+                why="it was removed while somebody had it open: until he lets go, its room is taken"
+                if held_by
+                else f"it is {find_state(entry)}",
+                held_by=held_by,
+                hint="vgpumgr mdev list",
+            )
 
     def adopt(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
         """What somebody else created or defined becomes ours; the host is not changed."""
@@ -319,7 +334,8 @@ class VgpuService:
                 held_by=[f'vm "{vm}"'],
                 hint=f"vgpumgr detach {vm}",
             )
-        if record.state is VgpuState.ACTIVE and (
+        # one that waits for who has it open already says so below
+        if record.state is not VgpuState.RELEASING and (
             held_by := list_holders(self._parts.vgpus, record)
         ):
             raise VgpuBusyError(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import VmXmlDocument
-from vgpumgr.daemon.hostdev_observing import observe_host, read_gpus_for
-from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.hostdev_observing import list_instances, observe_host, read_gpus_for
+from vgpumgr.daemon.parts import Parts, find_stuck_gpus
+from vgpumgr.domain.affinity import find_nodes
 from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm
@@ -54,9 +55,12 @@ def _plan(parts: Parts, request: AttachRequest, vm: Vm) -> Plan[World]:
         id=PREVIEW_ID,
         paths=parts.channels.paths(PREVIEW_ID),
         now_s=parts.clock.wall_s(),
+        nodes=find_nodes(vm.config, parts.read_cpu_nodes),
+        stuck=find_stuck_gpus(parts),
+        instances=list_instances(parts),
     )
     host = observe_host(parts, request, observed.gpus, records)
-    return plan_any_attach(request, observed, host, PREVIEW_UUID)[1]
+    return plan_any_attach(request, observed, host, [PREVIEW_UUID])[1]
 
 
 def _add(definition: Domain, plan: Plan[World]) -> Domain:

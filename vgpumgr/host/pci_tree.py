@@ -213,6 +213,16 @@ def list_attributes(machine: Machine, address: PciAddress, below: str) -> list[s
         raise wrap(error, below) from error
 
 
+def read_attribute_mode(machine: Machine, address: PciAddress, path: str) -> int:
+    """Permission bits of a file below the function's own directory; none where it is not there."""
+    try:
+        return machine.path(f"{_DEVICES}/{address}/{path}").stat().st_mode & 0o777
+    except OSError as error:
+        if error.errno in _GONE:
+            return 0
+        raise wrap(error, path) from error
+
+
 def has_vendor_tool(machine: Machine) -> bool:
     """Whether NVIDIA's sriov-manage is installed."""
     return os.access(machine.path(_SRIOV_MANAGE), os.X_OK)

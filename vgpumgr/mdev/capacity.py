@@ -64,7 +64,7 @@ def measure_room(
     if free == 0:
         return Room(0, _tell_full(host, board, tenants))
     if type_.max_instances is not None and not type_.is_mig_backed:
-        same = sum(tenant.type_id == type_.id for tenant in tenants)
+        same = sum(_is_alike(board, type_, tenant) for tenant in tenants)
         free = min(free, type_.max_instances - same)
         if free <= 0:
             return Room(0, f"{board.name} holds {type_.max_instances} of them at most")
@@ -106,6 +106,18 @@ def _find_other_size(
         if other.framebuffer_bytes != type_.framebuffer_bytes:
             return tenant
     return None
+
+
+def _is_alike(board: VgpuBoard, type_: VgpuType, tenant: _Tenant) -> bool:
+    """Whether it takes the room of one: in equal-size mode, types of one size share all there is."""
+    if tenant.type_id == type_.id:
+        return True
+    other = board.find_type(tenant.type_id) if board.equal_sizes else None
+    return (
+        other is not None
+        and other.framebuffer_bytes is not None
+        and other.framebuffer_bytes == type_.framebuffer_bytes
+    )
 
 
 def _tell_sizes(board: VgpuBoard, other: _Tenant, tenants: Sequence[_Tenant]) -> str:

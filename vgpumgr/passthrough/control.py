@@ -13,9 +13,11 @@ from typing import Protocol
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.host_pci import HostPci
-from vgpumgr.passthrough.values import Binding, Function, User, VfSetting
+from vgpumgr.passthrough.values import Binding, Function, Quota, User, VfSetting, VfTool
 
-__all__ = ["Binding", "Function", "HostPci", "PciControl", "User", "VfSetting", "make_absent"]
+__all__ = [
+    "Binding", "Function", "HostPci", "PciControl", "Quota", "User", "VfSetting", "VfTool", "make_absent",
+]  # fmt: skip
 
 
 class PciControl(Protocol):
@@ -72,19 +74,33 @@ class PciControl(Protocol):
         Raises VfIgnoredError, VfGrabbedError, VfUnsupportedError; PciStalledError.
         """
 
-    def set_vendor_vfs(self, physical: PciAddress, enabled: bool) -> None:
-        """NVIDIA's documented way (sriov-manage). Raises VfVendorToolError."""
+    def set_vendor_vfs(self, physical: PciAddress, count: int) -> None:
+        """The vendor's documented way: NVIDIA's sriov-manage (all or none), AMD's host library (from
+        one number to another, never to none), and reads back.
 
-    def has_vendor_tool(self) -> bool:
-        """Whether sriov-manage is installed."""
+        Raises VfVendorToolError; AMD's also VfUnsupportedError, PciBusyError, VfIgnoredError.
+        """
+
+    def find_vf_tool(self, physical: Function) -> VfTool | None:
+        """The vendor's tool for a function's virtual functions; None where none is needed."""
 
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         """Quotas that the driver has for each of ``count`` virtual functions: name to value."""
 
+    def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        """Before virtual functions are made: sets what their driver would share out otherwise, and
+        checks the names where it can. Raises VfQuotaError.
+        """
+
+    def take_back_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        """Undoes ``provide_quotas`` where none was made."""
+
     def write_quotas(
-        self, physical: PciAddress, index: int, values: Sequence[tuple[str, int]]
+        self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota]
     ) -> None:
-        """Sets quotas in order and reads them back. Raises VfQuotaError."""
+        """Sets quotas of virtual functions (from 0) in order and reads them back; a driver may round
+        them. Raises VfQuotaError.
+        """
 
     def list_bindings(self) -> tuple[Binding, ...]:
         """Functions that are remembered as taken from the host. Raises StoreError."""

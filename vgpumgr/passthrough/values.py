@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vgpumgr.model.pci import PciAddress
@@ -14,6 +14,11 @@ INTEL = 0x8086
 #: the driver that gives a function to a VM, and the one that only keeps others away
 VFIO = "vfio-pci"
 STUB = "pci-stub"
+#: AMD's driver for hosts of virtual functions, which keeps their number to itself
+GIM = "gim"
+
+#: a quota of a virtual function by its name, and a number or a word
+Quota = tuple[str, int | str]
 
 _BRIDGES = (0x0604, 0x0609)
 _DISPLAY = 0x03
@@ -167,7 +172,20 @@ class VfSetting:
     boot_id: str
     #: whether they are made again at every boot
     persist: bool = False
-    quotas: tuple[tuple[str, int], ...] = ()
+    quotas: tuple[Quota, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VfTool:
+    """What of the vendor makes virtual functions where ``sriov_numvfs`` does not."""
+
+    name: str
+    #: why it cannot be used here
+    missing: str | None = None
+    #: how many there can be, as it says
+    supported: int | None = None
+    #: what each has of the GPU's memory
+    shares_mib: Mapping[PciAddress, int] = field(default_factory=dict)
 
 
 def find_function(functions: Sequence[Function], address: PciAddress) -> Function | None:

@@ -34,6 +34,8 @@ class DriftKind(StrEnum):
     DRIVER_CHANGED = "driver-changed"
     VFS_CHANGED = "vfs-changed"
     NOT_RESTORED = "not-restored"
+    VGPU_GONE = "vgpu-gone"
+    VGPU_HELD = "vgpu-held"
 
 
 #: what ``recover`` makes good without being asked for more

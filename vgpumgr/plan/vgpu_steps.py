@@ -87,6 +87,7 @@ class CreateVgpu:
             state=VgpuState.CREATING,
             attachment=self.attachment or base.attachment,
             instance=self.instance or base.instance,
+            lost=False,
         )
         world.vgpu_store.save_vgpu(record)
         try:
@@ -213,11 +214,11 @@ class DeleteVgpu:
 
 
 def list_holders(vgpus: VgpuControl, record: VgpuRecord) -> tuple[str, ...]:
-    """Who has a vGPU of ours open, also where it has been removed from under him."""
+    """Who has a vGPU of ours open, also where it has been removed from under him, by us or others."""
     device = vgpus.find_device(record.spec)
     if device is not None:
         return vgpus.list_holders(device)
-    if record.state is not VgpuState.RELEASING or record.iommu_group is None:
+    if not record.takes_room or record.iommu_group is None:
         return ()
     if any(other.iommu_group == record.iommu_group for other in vgpus.read_host().devices):
         return ()  # the group's number was given away: it is released

@@ -344,6 +344,16 @@ class PciBus:
         if count != state.numvfs:
             self._change_vfs(state, sriov, count)
 
+    def change_vfs(self, address: Address, count: int) -> None:
+        """A vendor's driver goes from one number to another. EBUSY: a VM has one of them."""
+        state = self.state(address)
+        sriov = state.function.sriov
+        if sriov is None or any(vf.holder is not None for vf in self._vfs(state)):
+            raise refuse(errno.EBUSY)
+        self._remove_vfs(state)
+        self._add_vfs(state, sriov, count)
+        self.generation += 1
+
     def _change_vfs(self, state: State, sriov: Sriov, count: int) -> None:
         if count and state.numvfs:
             raise refuse(errno.EBUSY)
