@@ -86,7 +86,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--on", choices=["fakes", "here", "daemon"], default="fakes")
-    parser.add_argument("--profile", default="1g.10gb", help="fakes: passthrough, vf:2, mtty-2, ...")
+    parser.add_argument(
+        "--profile", default="1g.10gb", help="fakes: passthrough, vf:2, mtty-2, ..."
+    )
     parser.add_argument("--backend", choices=list(machine_cycles.BACKENDS), default="mdev")
     parser.add_argument("--warm-up", type=int, default=WARM_UP)
     asked = parser.parse_args()

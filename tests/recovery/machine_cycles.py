@@ -117,7 +117,11 @@ class Scene:
             driver = device / "driver"
             words = [device / "driver_override", device / "nvidia/current_vgpu_type"]
             override, kind = (w.read_text().strip() if w.is_file() else "" for w in words)
-            found[device.name] = (driver.readlink().name if driver.is_symlink() else None, override, kind)
+            found[device.name] = (
+                driver.readlink().name if driver.is_symlink() else None,
+                override,
+                kind,
+            )
         return found
 
     def _list_remembered(self) -> dict[str, Any]:
@@ -125,7 +129,9 @@ class Scene:
         found: dict[str, Any] = {}
         for name in ("vgpus.json", "passthrough.json"):
             data = json.loads((state / name).read_text()) if (state / name).exists() else {}
-            found[name] = {key: len(rows) for key, rows in data.items() if isinstance(rows, list) and rows}
+            found[name] = {
+                key: len(rows) for key, rows in data.items() if isinstance(rows, list) and rows
+            }
         return found
 
     def _read_journal(self) -> list[str]:
@@ -170,11 +176,10 @@ def _list_children(pid: int) -> list[int]:
 
 
 def _is_ours(pid: int) -> bool:
-    """Helpers alone: a libvirtd that this process started is none."""
+    """Helpers alone: a libvirtd or a daemon that this process started is none."""
     with contextlib.suppress(OSError):
-        return b"vgpumgr" in Path(f"/proc/{pid}/cmdline").read_bytes() and not (
-            b"daemon" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        )
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"vgpumgr" in words and b"daemon" not in words.split(b"\0")
     return False
 
 
@@ -223,7 +228,10 @@ def open_scene(backend: Backend, *, daemon: bool) -> Iterator[Scene]:
 @contextmanager
 def _work_here(machine: str) -> Iterator[tuple[Call, int]]:
     with open_application(machine) as application:
-        yield lambda operation, **asked: getattr(application, operation)(**asked).as_data(), os.getpid()
+        yield (
+            lambda operation, **asked: getattr(application, operation)(**asked).as_data(),
+            os.getpid(),
+        )
 
 
 @contextmanager

@@ -193,9 +193,7 @@ def apply_layout(gpu: PciAddress, vgpus: dict[str, int], *instances: str) -> Act
         plan = plan_layout(gpus, [target], list_owner_pins(list_owners(world.parts)))
         layouts = VgpuLayouts(world.parts)
         targets = [
-            VgpuTarget(
-                str(chosen.uuid), tuple(vgpus.items()), instances=Counter(instances) or None
-            )
+            VgpuTarget(str(chosen.uuid), tuple(vgpus.items()), instances=Counter(instances) or None)
         ]
         layouts.run(plan, targets, layouts.plan(targets, gpus))
 
@@ -221,11 +219,15 @@ SCENARIOS = (
     Scenario("attach by serial", attach(transport=Transport.SERIAL)),
     Scenario("attach by ring", attach("vm02", transport=Transport.RING)),
     Scenario("attach beside another", attach("vm02", gpu="0"), attach(gpu="0")),
-    Scenario("attach that fails", both(fail("channels", "start", STUCK), attach()), mig=False, fails=True),
+    Scenario(
+        "attach that fails", both(fail("channels", "start", STUCK), attach()), mig=False, fails=True
+    ),
     Scenario(
         "attach that fails late",
         both(fail("hypervisor", "set_notes config", STUCK), attach("vm03")),
-        mig=False, fails=True),
+        mig=False,
+        fails=True,
+    ),
     Scenario("attach one more", attach("vm03", add=True), attach("vm03")),
     Scenario("attach three at once", attach(count=3), mig=False),
     Scenario("attach three live", attach(count=3), say_hello, running=True),
@@ -233,7 +235,9 @@ SCENARIOS = (
     Scenario("attach a part beside another", attach("vm02", profile=PART), attach(profile=PART)),
     Scenario(
         "attach three, of which the last fails",
-        both(fail("hypervisor", "set_notes config", STUCK), attach("vm03", profile=PART, count=3)), fails=True),
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm03", profile=PART, count=3)),
+        fails=True,
+    ),
     Scenario("detach from a shut off VM", detach(), attach()),
     Scenario(
         "detach one of two", detach("aaaa0002"), both(attach("vm03"), attach("vm03", add=True))
@@ -243,7 +247,13 @@ SCENARIOS = (
         detach("vm02"),
         both(attach(profile=PART), attach("vm02", profile=PART)),
     ),
-    Scenario("detach all three", detach(every=True), attach(profile=PART, count=3), mig=False, is_several=True),
+    Scenario(
+        "detach all three",
+        detach(every=True),
+        attach(profile=PART, count=3),
+        mig=False,
+        is_several=True,
+    ),
     Scenario("detach turns MIG mode off", detach(), attach(), mig=False),
     Scenario("detach takes a controller along", detach("vm03"), attach("vm03")),
     Scenario("detach live", detach(), both(say_hello, attach()), running=True),
@@ -262,7 +272,9 @@ SCENARIOS = (
     Scenario("attach a VF live", attach("vm02", profile="vf"), plug_port, running=True),
     Scenario(
         "attach a mediated device that fails late",
-        both(fail("hypervisor", "set_notes config", STUCK), attach("vm02", profile="mtty-2")), fails=True),
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm02", profile="mtty-2")),
+        fails=True,
+    ),
     Scenario("detach a whole GPU", detach(), attach(**GPU_WHOLE)),
     Scenario("detach the last VF", detach("vm02"), attach("vm02", profile="vf:2")),
     Scenario(
@@ -283,7 +295,9 @@ SCENARIOS = (
     Scenario("attach a vendor's MIG-backed vGPU", attach("vm02", **VENDOR_BACKED)),
     Scenario(
         "attach a MIG-backed vGPU that fails late",
-        both(fail("hypervisor", "set_notes config", STUCK), attach("vm02", **VENDOR_BACKED)), fails=True),
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm02", **VENDOR_BACKED)),
+        fails=True,
+    ),
     Scenario("attach a MIG-backed vGPU beside another", attach("vm02", **BACKED), attach(**BACKED)),
     Scenario("detach a vGPU", detach("vm02"), attach("vm02", **SLICED), mig=False),
     Scenario("detach a vendor's vGPU", detach("vm02"), attach("vm02", **VENDOR), mig=False),
@@ -299,7 +313,12 @@ SCENARIOS = (
     Scenario("mdev create makes an instance", vgpu("create", type="A100-1-10C", define=True)),
     Scenario(
         "mdev create that fails takes its instance away",
-        both(fail("vgpus", "create", VgpuAttributeError("refused")), vgpu("create", type="A100X-1-10C")), fails=True),
+        both(
+            fail("vgpus", "create", VgpuAttributeError("refused")),
+            vgpu("create", type="A100X-1-10C"),
+        ),
+        fails=True,
+    ),
     Scenario("mdev delete", vgpu("delete", vgpu=None), vgpu("create", type="mtty-2", auto=True)),
     Scenario(
         "mdev delete takes the instance along",
@@ -319,7 +338,11 @@ SCENARIOS = (
     Scenario("passthrough bind, to stay", pci("bind", GPU, persist=True, companions="stub")),
     Scenario("passthrough unbind", pci("unbind", GPU), pci("bind", GPU, persist=True)),
     Scenario("vf enable", pci("enable_vfs", FLEX, count=3, persist=True)),
-    Scenario("vf enable with another number", pci("enable_vfs", FLEX, count=3), pci("enable_vfs", FLEX, count=2)),
+    Scenario(
+        "vf enable with another number",
+        pci("enable_vfs", FLEX, count=3),
+        pci("enable_vfs", FLEX, count=2),
+    ),
     Scenario(
         "vf disable",
         pci("disable_vfs", FLEX),

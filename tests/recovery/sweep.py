@@ -118,7 +118,9 @@ def look_and_recover(world: World) -> dict[str, Any]:
     late = world.recovery.status().late
     with suppress(OutcomePendingError):
         world.recovery.recover(Policy())
-    halves = [r.id for r in world.store.list_attachments() if r.state is not AttachmentState.ATTACHED]
+    halves = [
+        r.id for r in world.store.list_attachments() if r.state is not AttachmentState.ATTACHED
+    ]
     unfinished = list(world.parts.open_journal().look().unfinished)
     return {"late": late, "open": halves + unfinished}
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import StepDocument
+from vgpumgr.daemon.hostdev_observing import list_slices
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
@@ -313,7 +314,8 @@ class VgpuService:
 
     def _observe(self, picture: VgpuPicture, without: str | None = None) -> VgpuObserved:
         claims = [r.spec for r in picture.records if r.takes_room and r.spec.uuid != without]
-        return VgpuObserved(picture.host, picture.gpus, claims)
+        slices = list_slices(self._parts.store.list_attachments()) if picture.gpus else ()
+        return VgpuObserved(picture.host, picture.gpus, claims, slices=slices)
 
     def _find_own(self, picture: VgpuPicture, selector: str) -> VgpuRecord:
         """Raises VgpuForeignError for what somebody else made: that is never touched."""

@@ -350,6 +350,8 @@ class RemoveVfs:
     def describe(self) -> str:
         """For people."""
         how = " by sriov-manage" if self.vendor_tool else ""
+        if not self.count:
+            return f"forget the virtual functions of {self.physical}, which are gone"
         return f"remove the {self.count} virtual functions of {self.physical}{how}"
 
     def do(self, world: PciWorld) -> None:
@@ -359,8 +361,10 @@ class RemoveVfs:
         if now.vfs:
             check_unused(world, _list_vfs(world, now))
             _set_count(world, self.physical, 0, self.vendor_tool)
-        for address in now.vfs:
-            world.pci.forget_binding(address)
+        # also those that an earlier, interrupted try has removed
+        for address in now.vfs or map(now.locate_vf, range(self.count)):
+            if address is not None:
+                world.pci.forget_binding(address)
         world.pci.forget_vf_setting(self.physical)
 
     def undo(self, world: PciWorld) -> None:
