@@ -282,9 +282,10 @@ def test_vendors_have_their_own_ways(scene: Scene) -> None:
     with pytest.raises(VfVendorToolError) as nvidia:
         scene.service.enable_vfs(selector=VGPU)
     assert "sriov-manage" in (nvidia.value.why or "")
-    with pytest.raises(VfUnsupportedError) as amd:
+    with pytest.raises(VfVendorToolError) as amd:
         scene.service.enable_vfs(selector=MXGPU)
-    assert "vf_num" in (amd.value.why or "")
+    assert "libamdsmi.so" in (amd.value.cause or "")
+    assert "vf_num" in (amd.value.hint or "")
 
 
 def test_an_unbind_while_held_sticks_and_completes_by_itself(scene: Scene) -> None:

@@ -31,6 +31,7 @@ from vgpumgr.model.vgpu import (
 from vgpumgr.passthrough.values import (
     VFIO,
     Binding,
+    Condition,
     Function,
     Quota,
     User,
@@ -97,6 +98,12 @@ class FakePci:
         self.read_function(address)
         return (16 << 20,)
 
+    def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
+        return {}
+
+    def read_condition(self, address: PciAddress) -> Condition:
+        return Condition(("flr",), "D0")
+
     def list_stalls(self) -> tuple[str, ...]:
         return ()
 
@@ -155,6 +162,9 @@ class FakePci:
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         return [{} for _ in range(count)]
 
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        raise AssertionError("no quotas")
+
     def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
         raise AssertionError("no quotas")
 
@@ -206,6 +216,8 @@ class FakeVgpus:
         self.devices: dict[str, VgpuDevice] = {}
         self.fail: dict[str, Exception] = {}
         self.hypervisor: FakeHypervisor | None = None
+        #: who has every vGPU open beside the running machines
+        self.held_by: tuple[str, ...] = ()
 
     def read_host(self) -> VgpuHost:
         offers = (VgpuOffer(MTTY, self.room - len(self.devices)),)
@@ -237,7 +249,7 @@ class FakeVgpus:
 
     def list_holders(self, device: VgpuDevice) -> tuple[str, ...]:
         machines = self.hypervisor.machines.values() if self.hypervisor else ()
-        return tuple(
+        return self.held_by + tuple(
             f"QEMU of {machine.name}"
             for machine in machines
             if machine.live and any(d.uuid == device.uuid for d in machine.live.mdev_hostdevs)

@@ -34,11 +34,8 @@ from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
     PciObserved,
-    VfRequest,
     plan_bind,
-    plan_no_vfs,
     plan_unbind,
-    plan_vfs,
 )
 from vgpumgr.plan.pci_steps import (
     BindDriver,
@@ -50,6 +47,7 @@ from vgpumgr.plan.pci_steps import (
     RemoveVfs,
     read_pci_step,
 )
+from vgpumgr.plan.vfs import VfRequest, plan_no_vfs, plan_vfs
 from vgpumgr.store.pci import PciFile
 
 GPU = PciAddress(0, 1, 0, 0)
@@ -185,7 +183,7 @@ def test_functions_that_vms_are_configured_with_are_asked_about() -> None:
     physical = Function(GPU, 0x8086, 1, 0x038000, "xe", 3, vf_total=7, vfs=(vf,))
     observed = PciObserved([physical], configured={vf: ["db"]})
     for plan in (
-        plan_no_vfs(observed, physical, has_tool=False),
+        plan_no_vfs(observed, physical),
         plan_vfs(observed, physical, VfRequest(4)),
     ):
         assert plan.result["concerns"] == [f'vm "db" is configured with {vf}, and would not start']

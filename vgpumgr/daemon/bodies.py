@@ -111,7 +111,7 @@ class BindPciBody(Body):
     """``bind_pci``."""
 
     selector: Text
-    driver: DriverName = "vfio-pci"
+    driver: DriverName | None = None
     companions: Literal["vfio", "stub", "keep"] = "vfio"
     whole_group: bool = False
     persist: bool | None = None

@@ -25,7 +25,7 @@ from vgpumgr.host.pci_names import name_pci_device
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.selection import KnownGpu, select_function
-from vgpumgr.passthrough.values import VFIO, Binding, Function, User, UserKind
+from vgpumgr.passthrough.values import Binding, Function, User, UserKind
 from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
@@ -49,7 +49,10 @@ class PassthroughService:
 
     def list_functions(self) -> PassthroughListDocument:
         """GPUs of all vendors and their virtual functions, and whether they can go to a VM."""
-        return self._look().describe_functions()
+        view = self._look()
+        pci = self._parts.pci
+        gpus = [f.address for f in view.observed.functions if f.is_gpu]
+        return view.describe_functions({a: pci.read_condition(a) for a in gpus})
 
     def list_groups(self, *, all_groups: bool = False) -> GroupListDocument:
         """IOMMU groups with a GPU in them, or all."""
@@ -70,7 +73,7 @@ class PassthroughService:
         self,
         *,
         selector: str,
-        driver: str = VFIO,
+        driver: str | None = None,
         companions: Literal["vfio", "stub", "keep"] = "vfio",
         whole_group: bool = False,
         persist: bool | None = None,
@@ -83,12 +86,25 @@ class PassthroughService:
         request = BindRequest(driver, Companions(companions), whole_group, persist, confirmed)
 
         def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
-            plan = plan_bind(observed, chosen, request)
+            addresses = [f.address for f in observed.functions if not f.is_bridge]
+            variants = self._parts.pci.list_variants(addresses) if driver is None else {}
+            plan = plan_bind(replace(observed, variants=variants), chosen, request)
+            plan = replace(plan, notes=(*plan.notes, *self._tell_condition(chosen)))
             if not dry_run and persist is not None:
                 self._remember(plan, persist)
             return plan
 
         return self._change(selector, make, confirmed, dry_run)
+
+    def _tell_condition(self, chosen: Function) -> list[str]:
+        """What is to be known of a function that a VM will have."""
+        condition = self._parts.pci.read_condition(chosen.address)
+        if condition.reset_methods != () or chosen.physical is not None:
+            return []
+        return [
+            f"{chosen.address} has no reset: what one VM leaves in it, the next one finds,"
+            " and a hung one stays hung until the host's power is off"
+        ]
 
     def unbind(
         self,
@@ -117,7 +133,10 @@ class PassthroughService:
         request = VfRequest(count, persist, tuple((quotas or {}).items()))
 
         def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
-            return plan_vfs(observed, chosen, request, self._parts.pci.find_vf_tool(chosen))
+            pci = self._parts.pci
+            if request.quotas:
+                pci.check_quotas(chosen.address, request.quotas)
+            return plan_vfs(observed, chosen, request, pci.find_vf_tool(chosen))
 
         return self._change(selector, make, confirmed, dry_run)
 

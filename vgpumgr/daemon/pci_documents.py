@@ -43,6 +43,10 @@ class PassthroughRow(FunctionDocument):
     gpu_index: int | None
     gpu_uuid: str | None
     companions: list[str] = Field(description="functions that go with it")
+    reset_methods: list[str] | None = Field(
+        description="how it is reset between VMs; empty: not at all; null: the kernel does not say"
+    )
+    power_state: str | None = Field(description="D0 to D3cold")
     verdict: VerdictWord
     blockers: list[str] = Field(description="who is in the way")
     why: str | None

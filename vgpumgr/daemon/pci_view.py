@@ -21,6 +21,7 @@ from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.pci_names import name_pci_device
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.groups import (
+    ACS_OVERRIDE,
     Judgement,
     Verdict,
     explain_no_iommu,
@@ -29,7 +30,7 @@ from vgpumgr.passthrough.groups import (
     list_companions,
 )
 from vgpumgr.passthrough.selection import KnownGpu
-from vgpumgr.passthrough.values import GIM, NVIDIA, Function, VfTool
+from vgpumgr.passthrough.values import GIM, NVIDIA, Condition, Function, VfTool
 from vgpumgr.plan.passthrough import PciObserved
 from vgpumgr.plan.vfs import check_vf_parent, find_most
 
@@ -62,9 +63,15 @@ class PciView:
         """Whether any function is in a group."""
         return bool(self._groups)
 
-    def describe_functions(self) -> PassthroughListDocument:
+    def describe_functions(
+        self, conditions: Mapping[PciAddress, Condition]
+    ) -> PassthroughListDocument:
         """GPUs and their virtual functions."""
-        rows = [self._describe_row(f) for f in self.observed.functions if f.is_gpu]
+        rows = [
+            self._describe_row(f, conditions.get(f.address, Condition()))
+            for f in self.observed.functions
+            if f.is_gpu
+        ]
         return PassthroughListDocument(
             functions=rows, iommu=self.has_iommu, notes=self._tell_notes()
         )
@@ -88,7 +95,7 @@ class PciView:
         rows = [self._describe_physical(f, quotas, tools.get(f.address)) for f in physicals]
         return VfListDocument(physicals=rows, notes=list(self.notes))
 
-    def _describe_row(self, function: Function) -> PassthroughRow:
+    def _describe_row(self, function: Function, condition: Condition) -> PassthroughRow:
         members = self._list_members(function)
         known = self._known.get(function.address)
         judged = self._judge(members)
@@ -100,6 +107,10 @@ class PciView:
             gpu_index=known.index if known else None,
             gpu_uuid=known.uuid if known else None,
             companions=[str(f.address) for f in list_companions(near, function)],
+            reset_methods=None
+            if condition.reset_methods is None
+            else list(condition.reset_methods),
+            power_state=condition.power_state,
             verdict=judged.verdict.value,
             blockers=[str(blocker) for blocker in judged.blockers],
             why=judged.why,
@@ -187,6 +198,13 @@ class PciView:
         )
 
     def _tell_notes(self) -> list[str]:
+        overrides = [w for w in self.observed.kernel_words if w.startswith(ACS_OVERRIDE)]
+        if self.has_iommu and overrides:
+            what = f"the kernel was started with {overrides[0]}"
+            return [
+                *self.notes,
+                f"{what}: IOMMU groups are as it claims, not as the hardware isolates",
+            ]
         if self.has_iommu or not self.observed.functions:
             return list(self.notes)
         why, hint = explain_no_iommu(self.observed.kernel_words)

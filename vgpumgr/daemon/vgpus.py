@@ -9,7 +9,11 @@ from contextlib import closing
 from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import StepDocument
+<<<<<<< HEAD
 from vgpumgr.daemon.hostdev_observing import list_slices
+=======
+from vgpumgr.daemon.explaining import explaining
+>>>>>>> main
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
@@ -111,7 +115,8 @@ class VgpuService:
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             name = _choose_uuid(picture, uuid)
-            choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
+            with explaining(self._parts, gpu, type):
+                choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
             spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed_sizes)
             mode = self._plan_mode(spec, picture)
             return plan_create(spec, choice, definition, mode=mode)
@@ -136,7 +141,8 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             if type is not None:
                 name = _choose_uuid(picture, vgpu)
-                choice = choose_vgpu(self._observe(picture), type, gpu)
+                with explaining(self._parts, gpu, type):
+                    choice = choose_vgpu(self._observe(picture), type, gpu)
                 spec = make_spec(choice, name, parsed or ())
                 return plan_create(spec, choice, Definition(True, auto), start=False)
             record = self._find_own(picture, str(vgpu))

@@ -25,7 +25,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import PciAddress
 
 #: what a late call that changes something is called; it holds up the whole PCI bus
-SET_VFS = "amdsmi_set_num_vf"
+SET_VFS = "have amdsmi_set_num_vf"
 _READ_TIMEOUT_S = 15.0
 #: the driver lays out the memory of every virtual function anew
 CHANGE_TIMEOUT_S = 60.0
@@ -68,7 +68,7 @@ class AmdSmi:
         """Changes their number. Raises PciBusyError, VfUnsupportedError, PciNotFoundError,
         SysfsPermissionError; HelperLateError, HelperDiedError.
         """
-        what = f"{SET_VFS} of {address} to {count}"
+        what = f"{SET_VFS} make {count} virtual functions of {address}"
         asked = {"address": str(address), "count": count}
         self._call("set_vf_count", what, self._change_timeout_s, **asked)
 

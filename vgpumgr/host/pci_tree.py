@@ -213,6 +213,19 @@ def list_attributes(machine: Machine, address: PciAddress, below: str) -> list[s
         raise wrap(error, below) from error
 
 
+def read_condition(machine: Machine, address: PciAddress) -> tuple[str | None, str | None]:
+    """``reset_method`` (Linux 5.15) and ``power_state`` (5.11) as they stand; None where they are not."""
+    below = machine.path(f"{_DEVICES}/{address}")
+    return _read_text(below / "reset_method"), _read_text(below / "power_state")
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None
+
+
 def read_attribute_mode(machine: Machine, address: PciAddress, path: str) -> int:
     """Permission bits of a file below the function's own directory; none where it is not there."""
     try:

@@ -13,7 +13,7 @@ from typing import Protocol
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.host_pci import HostPci
-from vgpumgr.passthrough.values import Binding, Function, Quota, User, VfSetting, VfTool
+from vgpumgr.passthrough.values import Binding, Condition, Function, Quota, User, VfSetting, VfTool
 
 __all__ = [
     "Binding", "Function", "HostPci", "PciControl", "Quota", "User", "VfSetting", "VfTool", "make_absent",
@@ -41,6 +41,12 @@ class PciControl(Protocol):
 
     def list_bars(self, address: PciAddress) -> tuple[int, ...]:
         """Sizes in bytes of its memory regions, the largest first. Raises PciNotFoundError."""
+
+    def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
+        """Drivers that know more of a function than ``vfio-pci``, of those that have one."""
+
+    def read_condition(self, address: PciAddress) -> Condition:
+        """How it can be reset, and its power state; reading takes no lock."""
 
     def list_stalls(self) -> tuple[str, ...]:
         """Removals that wait for a user, as people read them: while there are any, operations on
@@ -87,13 +93,20 @@ class PciControl(Protocol):
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         """Quotas that the driver has for each of ``count`` virtual functions: name to value."""
 
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        """Looks whether the driver has quotas of these names, as far as that shows before there are
+        virtual functions. Raises VfQuotaError.
+        """
+
     def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
         """Before virtual functions are made: sets what their driver would share out otherwise, and
         checks the names where it can. Raises VfQuotaError.
         """
 
     def take_back_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
-        """Undoes ``provide_quotas`` where none was made."""
+        """Where there are none any more, or none was made: their driver shares out again what was set
+        for them.
+        """
 
     def write_quotas(
         self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota]

@@ -29,16 +29,19 @@ from vgpumgr.host.pci_tree import (
     has_vendor_tool,
     list_bar_sizes,
     list_pci_entries,
+    read_condition,
     read_kernel_words,
     read_pci_entry,
 )
 from vgpumgr.host.pci_users import PciUsers, list_pci_users, list_removals
+from vgpumgr.host.vfio_variants import list_variants
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.quotas import Quotas
 from vgpumgr.passthrough.values import (
     GIM,
     NVIDIA,
     Binding,
+    Condition,
     Function,
     Quota,
     User,
@@ -167,6 +170,15 @@ class HostPci:
             raise _gone(address)
         return sizes
 
+    def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
+        """See ``PciControl``."""
+        return list_variants(self._machine, addresses)
+
+    def read_condition(self, address: PciAddress) -> Condition:
+        """See ``PciControl``."""
+        methods, power = read_condition(self._machine, address)
+        return Condition(None if methods is None else tuple(methods.split()), power)
+
     def list_stalls(self) -> tuple[str, ...]:
         """See ``PciControl``."""
         late = [*self._records.list_late(), *self._records.list_orphans()]
@@ -290,6 +302,10 @@ class HostPci:
         """See ``PciControl``."""
         return self._quotas.list_values(physical, count)
 
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        """See ``PciControl``."""
+        self._quotas.check(physical, values)
+
     def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
         """See ``PciControl``."""
         self._quotas.provide(physical, count, values)
@@ -328,6 +344,7 @@ def _make_function(entry: PciEntry) -> Function:
 def _make_users(function: Function, found: PciUsers) -> tuple[User, ...]:
     users = [User(UserKind.PROCESS, text, pid) for pid, text in found.processes]
     users += [User(UserKind.DISK, text) for text in found.disks]
+    users += [User(UserKind.IDLE_DISK, text) for text in found.idle_disks]
     users += [User(UserKind.NETWORK, text) for text in found.networks]
     users += [User(UserKind.USB, text) for text in found.usb]
     users += [User(UserKind.MDEV, text) for text in found.mdevs]

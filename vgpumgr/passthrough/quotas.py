@@ -33,6 +33,10 @@ _SCHEDULING = ("exec_quantum_ms", "preempt_timeout_us", "sched_priority")
 _NAMES = (*_RESOURCES, *_SCHEDULING)
 _XE = "sriov_admin"
 _I915 = ("prelim_iov", "iov")
+#: what is counted in bytes, and the step in which the drivers give them
+_BYTES = _RESOURCES[:3]
+_STEP_BYTES = 2 << 20
+_NONE = (None, "0")
 _REFUSALS = (PciWriteError, SysfsPermissionError, PciNotFoundError)
 
 
@@ -77,6 +81,11 @@ class Quotas:
         rows = [list(zip(names, said, strict=False)) for names in found]
         return [{name: _choose(value) for name, value in row if value is not None} for row in rows]
 
+    def check(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        """Whether it has quotas of these names, as far as that shows before there are any."""
+        if paths := find_quotas(self._machine, physical, 0):
+            _check_names(physical, 0, paths, values)
+
     def provide(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
         """Before they are made: checks the names, and sets what must not be given out otherwise."""
         for index in range(count):
@@ -88,12 +97,17 @@ class Quotas:
                 self._write(physical, index, paths, early)
 
     def take_back(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
-        """Undoes ``provide`` where none was made: nothing is set aside any more."""
+        """Once there are none any more: what was set for them is given out again, and by the driver."""
         for index in range(count):
             paths = find_quotas(self._machine, physical, index)
-            known = [pair for pair in values if pair[0] in paths]
-            for name, _ in _choose_early(paths, known):
-                self._changes.write_attributes(physical, [(paths[name], "0")])
+            kept = [paths[n] for n, _ in values if n in paths and _is_shared(n)]
+            said = self._changes.read_attributes(physical, kept) if kept else []
+            zeros = [(path, "0") for path, now in zip(kept, said, strict=True) if now not in _NONE]
+            if zeros:
+                self._changes.write_attributes(physical, zeros)
+        for base in _list_i915(self._machine, physical):
+            if "auto_provisioning" in list_attributes(self._machine, physical, f"{base}/pf"):
+                self._changes.write_attributes(physical, [(f"{base}/pf/auto_provisioning", "1")])
 
     def write(
         self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota], *, every: bool
@@ -123,7 +137,7 @@ class Quotas:
         todo = [
             (pair, path, said)
             for pair, path, said in zip(order, names, before, strict=True)
-            if said is None or _choose(said) != str(pair[1])
+            if said is None or not _is_as_asked(*pair, _choose(said))
         ]
         for (name, value), path, said in todo:
             what = f"{name}={value} of virtual function {index} of {physical}"
@@ -175,17 +189,31 @@ def _rank(name: str) -> int:
     return _NAMES.index(name.partition(".")[0])
 
 
+def _is_as_asked(name: str, value: int | str, said: str) -> bool:
+    """Whether it needs no write: the same, or what the driver has made of the same before."""
+    if said == str(value):
+        return True
+    in_bytes = name.partition(".")[0] in _BYTES
+    if not in_bytes or not isinstance(value, int) or not said.isdecimal():
+        return False
+    return 0 < int(said) - value < _STEP_BYTES
+
+
 def _choose(text: str) -> str:
     """``[low] normal high`` shows the choice and what else there is."""
     chosen = [word for word in text.split() if word.startswith("[") and word.endswith("]")]
     return chosen[0].strip("[]") if chosen else text
 
 
+def _is_shared(name: str) -> bool:
+    return name.partition(".")[0] in _RESOURCES
+
+
 def _choose_early(paths: Mapping[str, str], values: Sequence[Quota]) -> list[Quota]:
     """What is set before they are made. xe blocks its auto-provisioning of memory by that, as
     documented; i915 blocks all of it, so that all must be given.
     """
-    shared = [name for name in paths if name.partition(".")[0] in _RESOURCES]
+    shared = [name for name in paths if _is_shared(name)]
     wanted = [pair for pair in values if pair[0] in shared]
     if all(paths[name].startswith(_XE) for name in shared):
         return wanted

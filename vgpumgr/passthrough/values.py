@@ -101,10 +101,13 @@ class Function:
     @property
     def is_away(self) -> bool:
         """Whether its driver only keeps it for VMs."""
-        name = self.driver or ""
-        return (
-            self.has_vfio or name == STUB or name.startswith("vfio") or name.endswith("_vfio_pci")
-        )
+        return self.has_vfio or self.is_ready or self.driver == STUB
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its driver is there to give it to VMs: vfio-pci, or one that knows its device better."""
+        name = (self.driver or "").replace("-", "_")
+        return name.startswith("vfio") or name.endswith("_vfio_pci")
 
     def is_beside(self, other: Function) -> bool:
         """Whether both are functions of one device. A virtual function is a device of its own."""
@@ -116,11 +119,22 @@ class Function:
         return f"{self.address} ({self.kind}, {self.driver or 'no driver'})"
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What matters of a function before a VM gets it. None: the kernel does not say."""
+
+    #: how it can be reset between two VMs, in the order in which the kernel tries; none: not at all
+    reset_methods: tuple[str, ...] | None = None
+    power_state: str | None = None
+
+
 class UserKind(StrEnum):
     """How somebody uses a function."""
 
     PROCESS = "process"
     DISK = "disk"
+    #: a disk that nobody has mounted
+    IDLE_DISK = "idle-disk"
     NETWORK = "network"
     DISPLAY = "display"
     USB = "usb"

@@ -73,6 +73,8 @@ class PciObserved:
     kernel_words: Sequence[str] = ()
     #: how many MIG instances a GPU has: they do not outlive its driver
     instances: Mapping[PciAddress, int] = field(default_factory=dict)
+    #: drivers that know more of a function than vfio-pci
+    variants: Mapping[PciAddress, str] = field(default_factory=dict)
     #: VMs by the functions that their definitions name
     configured: Mapping[PciAddress, Sequence[str]] = field(default_factory=dict)
     #: of GPUs that NVML or an earlier binding knows
@@ -97,7 +99,8 @@ class PciObserved:
 class BindRequest:
     """What ``passthrough bind`` was asked for."""
 
-    driver: str = VFIO
+    #: None: vfio-pci, or the driver that knows more of the device
+    driver: str | None = None
     companions: Companions = Companions.VFIO
     #: functions of other devices in the group are taken, too
     whole_group: bool = False
@@ -124,7 +127,7 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
         _check_takeable(observed, function)
         own = function.address == chosen.address
         stub = not own and request.companions is Companions.STUB
-        driver = STUB if stub else request.driver
+        driver = STUB if stub else _choose_driver(observed, function, request)
         known = observed.find_binding(function.address)
         if function.driver != driver or (known is None and request.persist):
             steps.append(_bind(observed, function, driver, request))
@@ -141,6 +144,15 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
         result={"function": str(chosen.address), "concerns": concerns, "kept": kept},
         repair=f"vgpumgr passthrough unbind {chosen.address}",
     )
+
+
+def _choose_driver(observed: PciObserved, function: Function, request: BindRequest) -> str:
+    """As asked for, else the one that it has, if it gives it to VMs, else the one for its device."""
+    if request.driver is not None:
+        return request.driver
+    if function.is_ready and function.driver is not None:
+        return function.driver
+    return observed.variants.get(function.address, VFIO)
 
 
 def _bind(

@@ -175,7 +175,7 @@ class CreateVfs:
     def describe(self) -> str:
         """For people."""
         how = " by sriov-manage" if self.vendor_tool else ""
-        return f"make {self.count} virtual functions of {self.physical}{how}"
+        return f"make {_tell_count(self.count)} of {self.physical}{how}"
 
     def do(self, world: PciWorld) -> None:
         """Remembers the number, makes them, and reads back."""
@@ -205,13 +205,10 @@ class CreateVfs:
         if now is not None and now.vfs:
             check_unused(world, _list_vfs(world, now))
             _set_count(world, self.physical, 0, self.vendor_tool)
-        self._take_back(world, now)
+        self._take_back(world)
 
-    def _take_back(self, world: PciWorld, now: Function | None = None) -> None:
-        """What was set aside for those that were never made; with them their driver drops it."""
-        if self.quotas and (now is None or not now.vfs):
-            with contextlib.suppress(PciNotFoundError):
-                world.pci.take_back_quotas(self.physical, self.count, self.quotas)
+    def _take_back(self, world: PciWorld) -> None:
+        _take_back_quotas(world, self.physical, self.count, self.quotas)
         _restore_setting(world, self.physical, self.earlier)
 
     def observe(self, world: PciWorld) -> bool:
@@ -306,7 +303,7 @@ class RememberVfs:
 
     def describe(self) -> str:
         """For people."""
-        return f"make the {self.count} virtual functions of {self.physical} again at every boot"
+        return f"make the {_tell_count(self.count)} of {self.physical} again at every boot"
 
     def do(self, world: PciWorld) -> None:
         """Writes it down; their quotas stay as they were remembered."""
@@ -352,7 +349,7 @@ class RemoveVfs:
         how = " by sriov-manage" if self.vendor_tool else ""
         if not self.count:
             return f"forget the virtual functions of {self.physical}, which are gone"
-        return f"remove the {self.count} virtual functions of {self.physical}{how}"
+        return f"remove the {_tell_count(self.count)} of {self.physical}{how}"
 
     def do(self, world: PciWorld) -> None:
         """Removes them and reads back; forgets their number and what was bound to them."""
@@ -365,15 +362,24 @@ class RemoveVfs:
         for address in now.vfs or map(now.locate_vf, range(self.count)):
             if address is not None:
                 world.pci.forget_binding(address)
+        _take_back_quotas(world, self.physical, self.count, self._list_quotas())
         world.pci.forget_vf_setting(self.physical)
 
     def undo(self, world: PciWorld) -> None:
-        """Makes as many again; what was set on each of them is lost."""
+        """Makes as many again, with the quotas that all of them had."""
         now = _look(world, self.physical)
+        quotas = self._list_quotas()
         if not now.vfs:
+            if quotas:
+                world.pci.provide_quotas(self.physical, self.count, quotas)
             _set_count(world, self.physical, self.count, self.vendor_tool)
+            if quotas:
+                world.pci.write_quotas(self.physical, range(self.count), quotas)
         if self.setting is not None:
             world.pci.save_vf_setting(self.setting)
+
+    def _list_quotas(self) -> tuple[Quota, ...]:
+        return self.setting.quotas if self.setting else ()
 
     def observe(self, world: PciWorld) -> bool:
         """Whether there are none."""
@@ -526,6 +532,14 @@ def _list_vfs(world: PciWorld, physical: Function) -> list[Function]:
     return [vf for address in physical.vfs if (vf := _find(world, address)) is not None]
 
 
+def _take_back_quotas(
+    world: PciWorld, physical: PciAddress, count: int, quotas: Sequence[Quota]
+) -> None:
+    if quotas:
+        with contextlib.suppress(PciNotFoundError):  # with the device its quotas are gone
+            world.pci.take_back_quotas(physical, count, quotas)
+
+
 def _restore_setting(world: PciWorld, physical: PciAddress, earlier: VfSetting | None) -> None:
     if earlier is not None:
         world.pci.save_vf_setting(earlier)
@@ -538,6 +552,10 @@ def _set_count(world: PciWorld, physical: PciAddress, count: int, vendor_tool: b
         world.pci.set_vendor_vfs(physical, count)
     else:
         world.pci.set_vf_count(physical, count)
+
+
+def _tell_count(count: int) -> str:
+    return "1 virtual function" if count == 1 else f"{count} virtual functions"
 
 
 def _changed(now: Function, planned: str | None) -> PciBusyError:

@@ -107,6 +107,8 @@ class Function:
     """Sizes in bytes of the memory BARs."""
     physfn: Address | None = None
     vendor_vfio: bool = False
+    reset_methods: str = "flr bus"
+    """How the kernel can reset it."""
     boot_vga: bool | None = None
     """Of a VGA-compatible function: whether the firmware uses it as the primary display."""
 
