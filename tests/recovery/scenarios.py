@@ -45,6 +45,8 @@ class Scenario:
     mig: bool = True
     running: bool = False
     fails: bool = False
+    #: several operations, one after the other
+    is_several: bool = False
 
     def build(self, world: World) -> None:
         """The machine before the operation."""
@@ -245,7 +247,7 @@ SCENARIOS = (
         detach("vm02"),
         both(attach(profile=PART), attach("vm02", profile=PART)),
     ),
-    Scenario("detach all three", detach(every=True), attach(profile=PART, count=3), mig=False),
+    Scenario("detach all three", detach(every=True), attach(profile=PART, count=3), mig=False, is_several=True),
     Scenario("detach turns MIG mode off", detach(), attach(), mig=False),
     Scenario("detach takes a controller along", detach("vm03"), attach("vm03")),
     Scenario("detach live", detach(), both(say_hello, attach()), running=True),

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from vgpumgr.errors import (
     VgpuBusyError,
     VgpuDefinedError,
     VgpuForeignError,
+    VgpuFunctionsOffError,
     VgpumgrError,
     VgpuNoRoomError,
     VgpuNotFoundError,
@@ -291,12 +293,43 @@ def test_a_mig_backed_vgpu_has_its_instance_made_and_taken_away(l40s: VgpuMachin
     assert l40s.call("list_mig_instances").instances == []
 
 
-def test_without_functions_there_is_no_vgpu_host(tmp_path: Path) -> None:
+def test_without_functions_the_command_that_enables_them_is_named(tmp_path: Path) -> None:
+    """The one refusal, whoever asks; and what it names is what helps."""
     with vgpu_machine("vgpu-a100", tmp_path) as machine:
         assert machine.call("list_vgpu_types").types == []
-        with pytest.raises(VgpuNotSupportedError) as refused:
-            machine.call("create_vgpu", type="A100-4C")
-        assert "vgpumgr vf enable" in str(refused.value.hint)
+        layout = VGPU_LAYOUT.partition("    - gpus: 2")[0].replace("L40S-12C", "A100-10C")
+        asked: list[tuple[str, dict[str, Any]]] = [
+            ("create_vgpu", {"type": "A100-10C"}),
+            ("create_vgpu", {"type": "A100-10C", "gpu": "0"}),
+            ("define_vgpu", {"type": "A100-10C", "gpu": "0", "auto": True}),
+            ("plan_layout", {"text": layout, "source": "both.yaml", "name": "both"}),
+            ("assert_layout", {"text": layout, "source": "both.yaml", "name": "both"}),
+        ]
+        for call, more in asked:
+            with pytest.raises(VgpuFunctionsOffError) as refused:
+                machine.call(call, **more)
+            assert refused.value.hint == "vgpumgr vf enable 0 --persist"
+        with pytest.raises(VgpuNotSupportedError):
+            machine.call("create_vgpu", type="H100-1C")
+        machine.call("enable_vfs", selector="0", persist=True)
+        for _ in range(4):
+            machine.call("create_vgpu", type="A100-10C")
+        with pytest.raises(VgpuNoRoomError) as full:
+            machine.call("create_vgpu", type="A100-10C")
+        assert str(full.value.hint).startswith("vgpumgr vf enable 1 --persist would make room")
+
+
+def test_mig_mode_comes_before_functions(tmp_path: Path) -> None:
+    with vgpu_machine("vgpu-l40s", tmp_path) as machine:
+        kind = "DC-1-24Q"
+        with pytest.raises(VgpuFunctionsOffError) as refused:
+            machine.call("create_vgpu", type=kind, gpu="2")
+        first, second = str(refused.value.hint).split(", then ")
+        assert (first, second) == ("vgpumgr mig enable 2", "vgpumgr vf enable 2 --persist")
+        machine.call("set_mig_mode", gpu="2", enabled=True)
+        with pytest.raises(VgpuFunctionsOffError) as refused:
+            machine.call("create_vgpu", type=kind, gpu="2")
+        assert refused.value.hint == second
 
 
 @pytest.mark.parametrize(

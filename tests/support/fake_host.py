@@ -216,6 +216,8 @@ class FakeVgpus:
         self.devices: dict[str, VgpuDevice] = {}
         self.fail: dict[str, Exception] = {}
         self.hypervisor: FakeHypervisor | None = None
+        #: who has every vGPU open beside the running machines
+        self.held_by: tuple[str, ...] = ()
 
     def read_host(self) -> VgpuHost:
         offers = (VgpuOffer(MTTY, self.room - len(self.devices)),)
@@ -247,7 +249,7 @@ class FakeVgpus:
 
     def list_holders(self, device: VgpuDevice) -> tuple[str, ...]:
         machines = self.hypervisor.machines.values() if self.hypervisor else ()
-        return tuple(
+        return self.held_by + tuple(
             f"QEMU of {machine.name}"
             for machine in machines
             if machine.live and any(d.uuid == device.uuid for d in machine.live.mdev_hostdevs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vgpumgr.daemon.documents import GpuListDocument
@@ -17,8 +18,9 @@ from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.backend import check_request
 from vgpumgr.plan.hostdev_choice import find_selected
 from vgpumgr.plan.hostdev_host import HostObserved
-from vgpumgr.plan.record import AttachmentRecord, HostDevice
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord
+from vgpumgr.plan.vgpu_steps import list_holders
 
 
 def observe_host(
@@ -131,6 +133,32 @@ def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, 
         elif device.vgpu is not None and str(device.address or device.vgpu.uuid) not in seen:
             absent[attachment] = f"its vGPU {device.vgpu.type_name} on {device.place} is gone"
     return absent
+
+
+def list_held(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, list[str]]:
+    """Who still has devices of attachments that are being detached; those that nobody has are left
+    out.
+    """
+    found: dict[str, list[str]] = {}
+    for record in records:
+        if record.state is not AttachmentState.DETACHING or not record.host_devices:
+            continue
+        if holders := list(dict.fromkeys(_list_holders(parts, record))):
+            found[record.id] = holders
+    return found
+
+
+def _list_holders(parts: Parts, record: AttachmentRecord) -> Iterator[str]:
+    vgpus = {vgpu.spec.uuid: vgpu for vgpu in parts.vgpu_store.list_vgpus()}
+    for device in record.host_devices:
+        if device.vgpu is not None:
+            known = vgpus.get(device.vgpu.uuid)
+            yield from list_holders(parts.vgpus, known) if known else ()
+        elif device.address is not None:
+            with contextlib.suppress(PciNotFoundError):
+                function = parts.pci.read_function(device.address)
+                users = parts.pci.list_users([function]) if function.is_away else {}
+                yield from (str(user) for found in users.values() for user in found)
 
 
 def follow_vgpus(parts: Parts) -> None:

@@ -158,7 +158,7 @@ class ManagingApplication(Application):
         self, policy: Policy, choose_releases: Callable[[Observed], Sequence[Release]]
     ) -> RecoverDocument:
         """See ``Recovery.recover``; what the daemon does by itself."""
-        return self._recovery.recover(policy, choose_releases)
+        return self._recovery.recover(policy, choose_releases, needs_libvirt=True)
 
     def list_attachment_ids(self, vm_uuid: str) -> list[str]:
         """What a VM has, by the attachments' ids."""

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import StepDocument
+from vgpumgr.daemon.explaining import explaining
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
@@ -110,7 +111,8 @@ class VgpuService:
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             name = _choose_uuid(picture, uuid)
-            choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
+            with explaining(self._parts, gpu, type):
+                choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
             spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed_sizes)
             mode = self._plan_mode(spec, picture)
             return plan_create(spec, choice, definition, mode=mode)
@@ -135,7 +137,8 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             if type is not None:
                 name = _choose_uuid(picture, vgpu)
-                choice = choose_vgpu(self._observe(picture), type, gpu)
+                with explaining(self._parts, gpu, type):
+                    choice = choose_vgpu(self._observe(picture), type, gpu)
                 spec = make_spec(choice, name, parsed or ())
                 return plan_create(spec, choice, Definition(True, auto), start=False)
             record = self._find_own(picture, str(vgpu))

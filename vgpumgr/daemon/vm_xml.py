@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import VmXmlDocument
+from vgpumgr.daemon.explaining import explaining
 from vgpumgr.daemon.hostdev_observing import list_instances, observe_host, read_gpus_for
 from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.domain.affinity import find_nodes
@@ -40,7 +41,8 @@ def render_vm_xml(parts: Parts, request: AttachRequest) -> VmXmlDocument:
         )
     if not request.profile:
         return VmXmlDocument(vm=vm.name, xml=render_domain(definition), notes=[])
-    plan = _plan(parts, replace(request, live=False, config=True, add=True), vm)
+    with explaining(parts, request.gpu, request.profile):
+        plan = _plan(parts, replace(request, live=False, config=True, add=True), vm)
     xml = render_domain(_add(definition, plan))
     return VmXmlDocument(vm=vm.name, xml=xml, notes=[*plan.notes, _OWN_NAMES, _LIBVIRTS])
 

@@ -152,7 +152,7 @@ class LateRecords:
                 f"{len(late)} helper processes are stuck",
                 why="no more are started: each new one would wait for the same lock",
                 held_by=[f"process {entry.process.pid} ({entry.what})" for entry in late[:4]],
-                hint="vgpumgr doctor",
+                hint="vgpumgr status",
             )
 
     def _load(self, path: Path) -> LateHelper | None:
@@ -310,7 +310,7 @@ class Helper:
         return HelperLateError(
             error,
             cause=f"process {self.pid} still runs{asleep}; it is left alone and may yet finish",
-            hint="vgpumgr doctor",
+            hint="vgpumgr status",
         )
 
     def _died_error(self, what: str, error: OSError) -> HelperDiedError:

@@ -105,9 +105,10 @@ class CreateVgpu:
         world.vgpu_store.save_vgpu(active)
 
     def undo(self, world: VgpuWorld) -> None:
-        """Removes it, unless it never was ours."""
+        """Removes it once nobody has it open, unless it never was ours."""
         record = find_record(world.vgpu_store, self.spec.uuid)
         if record is not None and record.takes_room:
+            await_release(world, record, f"take back vGPU {self.spec.type_name}")
             _remove(world, record)
 
     def observe(self, world: VgpuWorld) -> bool:
@@ -159,7 +160,7 @@ class DeleteVgpu:
         if self._is_replaced(world):
             _forget(world.vgpu_store, record)
             return
-        self._await_release(world, record)
+        await_release(world, record, self.describe())
         _remove(world, record)
 
     def undo(self, world: VgpuWorld) -> None:
@@ -195,22 +196,24 @@ class DeleteVgpu:
         device = world.vgpus.find_device(self.spec)
         return device is not None and device.type_id != self.spec.type_id
 
-    def _await_release(self, world: VgpuWorld, record: VgpuRecord) -> None:
-        held_by: tuple[str, ...] = ()
 
-        def is_free() -> bool:
-            nonlocal held_by
-            held_by = list_holders(world.vgpus, record)
-            return not held_by
+def await_release(world: VgpuWorld, record: VgpuRecord, what: str) -> None:
+    """Waits until nobody has it open. Raises VgpuBusyError, certain that nothing was changed."""
+    held_by: tuple[str, ...] = ()
 
-        if not world.wait(is_free, RELEASE_TIMEOUT_S):
-            error: VgpumgrError = VgpuBusyError(
-                f"cannot {self.describe()}",
-                why="somebody has it open",
-                held_by=held_by,
-                hint="shut the VM down or detach the device, then repeat",
-            )
-            raise NothingDoneError(error)
+    def is_free() -> bool:
+        nonlocal held_by
+        held_by = list_holders(world.vgpus, record)
+        return not held_by
+
+    if not world.wait(is_free, RELEASE_TIMEOUT_S):
+        error: VgpumgrError = VgpuBusyError(
+            f"cannot {what}",
+            why="somebody has it open",
+            held_by=held_by,
+            hint="shut the VM down or detach the device, then repeat",
+        )
+        raise NothingDoneError(error)
 
 
 def list_holders(vgpus: VgpuControl, record: VgpuRecord) -> tuple[str, ...]:

@@ -127,19 +127,23 @@ static struct wk_slot *slot_of(struct wk_session *s, enum wk_kind kind, uint64_t
 	return t->slots[slot].generation == vg_handle_generation(handle) ? &t->slots[slot] : NULL;
 }
 
+struct wk_object *wk_hold_locked(struct wk_session *s, enum wk_kind kind, uint64_t handle)
+{
+	struct wk_slot *slot = slot_of(s, kind, handle);
+
+	if (!slot || !slot->object)
+		return NULL;
+	hold(slot->object);
+	return slot->object;
+}
+
 CUresult wk_hold(struct wk_call *c, enum wk_kind kind, uint64_t handle, struct wk_object **object)
 {
-	struct wk_slot *slot;
-
 	*object = NULL;
 	if (!handle && kind == WK_STREAM)
 		return CUDA_SUCCESS; /* the default stream */
 	pthread_mutex_lock(&c->session->lock);
-	slot = slot_of(c->session, kind, handle);
-	if (slot && slot->object) {
-		*object = slot->object;
-		hold(*object);
-	}
+	*object = wk_hold_locked(c->session, kind, handle);
 	pthread_mutex_unlock(&c->session->lock);
 	return *object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
