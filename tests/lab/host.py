@@ -262,7 +262,7 @@ def qemu_arguments(directory: Path, memory_mib: int) -> list[str]:
         "lab.boot=" + str(ROOT / "tests/lab/boot.sh"),
         "lab.modules=" + str(modules_root() / "lib/modules"),
     ]
-    kernel = "console=ttyS0 panic=-1 cryptomgr.notests intel_iommu=on iommu=pt mitigations=off"
+    kernel = "console=ttyS0 panic=-1 cryptomgr.notests no_timer_check intel_iommu=on iommu=pt mitigations=off"
     arguments = [
         "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", "2",
         "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
