@@ -49,6 +49,8 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     plan = document["plan"]
     name, result = plan["operation"], plan["result"]
     word = f"would {name.partition(' ')[0]}" if document["dry_run"] else _DONE[name]
+    if not plan["steps"]:
+        word = f"already {_DONE[name]}"
     yield f"{word} {result['type']} on {result['parent']}: {result['vgpu']}"
     yield from render_plan(plan)
     yield from (f"  note: {note}" for note in document["notes"])

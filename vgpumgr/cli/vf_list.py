@@ -10,6 +10,7 @@ from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list, tell_notes
 from vgpumgr.cli.session import get_session
+from vgpumgr.model.sizes import format_size
 
 
 def _users(row: dict[str, Any]) -> str:
@@ -21,6 +22,11 @@ def _quotas(row: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in row["quotas"].items()) or ABSENT
 
 
+def _memory(row: dict[str, Any]) -> str:
+    share = row["framebuffer_bytes"]
+    return ABSENT if share is None else format_size(share)
+
+
 COLUMNS = (
     Column("physical", lambda r: str(r["physical"])),
     Column("count", lambda r: f"{r['count']}/{r['total']}", lambda r: r["count"], right=True),
@@ -28,6 +34,7 @@ COLUMNS = (
     Column("address", lambda r: or_absent(r["address"])),
     Column("driver", lambda r: or_absent(r["driver"])),
     Column("group", lambda r: or_absent(r["iommu_group"]), right=True),
+    Column("memory", _memory, lambda r: r["framebuffer_bytes"], wide=True, right=True),
     Column("quotas", _quotas, wide=True),
     Column("used_by", _users, wraps=True),
 )
@@ -44,7 +51,8 @@ def command(
 ) -> None:
     """List virtual functions and who uses them.
 
-    A physical function without any has a line of its own. Quotas are read for one FUNCTION only.
+    A physical function without any has a line of its own. Quotas are read for one FUNCTION only;
+    memory is shown where the vendor's library says it (AMD).
 
     \b
     Examples:
@@ -69,5 +77,7 @@ def _list_rows(physical: dict[str, Any]) -> Iterator[dict[str, Any]]:
     }
     empty = {"index": None, "address": None, "driver": None, "iommu_group": None}
     none = {**empty, "users": [physical["why_not"]] if physical["why_not"] else []}
-    for vf in physical["vfs"] or [{**none, "configured": [], "quotas": {}}]:
+    for vf in physical["vfs"] or [
+        {**none, "configured": [], "quotas": {}, "framebuffer_bytes": None}
+    ]:
         yield {**vf, **head}

@@ -85,8 +85,10 @@ class PciChanges:
         answer = self._call("load_module", f"load module {name}", VF_TIMEOUT_S, name=name)
         return None if answer is None else str(answer)
 
-    def write_attributes(self, address: PciAddress, values: Sequence[tuple[str, str]]) -> list[str]:
-        """What they say afterwards."""
+    def write_attributes(
+        self, address: PciAddress, values: Sequence[tuple[str, str]]
+    ) -> list[str | None]:
+        """What they say afterwards; None for what cannot be read."""
         what = f"set {', '.join(name for name, _ in values)} of {address}"
         asked = {"address": str(address), "values": [list(pair) for pair in values]}
         return list(self._call("write_attributes", what, self._bind_timeout_s, **asked))
