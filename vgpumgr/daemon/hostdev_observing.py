@@ -17,6 +17,8 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.values import Function
 from vgpumgr.plan.attach import AttachRequest
@@ -26,9 +28,6 @@ from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord
 from vgpumgr.plan.vgpu_steps import list_holders
-
-#: the first libvirt with ``<driver iommufd='yes'/>``
-_IOMMUFD_VERSION = (12, 1, 0)
 
 
 def observe_host(
@@ -51,11 +50,19 @@ def observe_host(
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
-        iommufd=parts.has_iommufd() and parts.hypervisor.read_version() >= _IOMMUFD_VERSION,
+        iommufd=parts.has_iommufd() and parts.hypervisor.offers_iommufd(),
         numa_matters=len({f.numa_node for f in functions if f.numa_node is not None}) > 1,
         vgpus=parts.vgpus.read_host() if wanted.is_vgpu else seen.vgpus,
         claims=[r.spec for r in parts.vgpu_store.list_vgpus() if r.takes_room],
+        slices=list_slices(records),
     )
+
+
+def list_slices(
+    records: Sequence[AttachmentRecord],
+) -> list[tuple[GpuUuid | None, Placement | None]]:
+    """GPU instances that VMs have by forwarding: by GPU and place."""
+    return [(r.gpu, r.placement) for r in records if r.mig_part is not None]
 
 
 def _list_interesting(host: HostObserved, selector: str | None) -> list[Function]:

@@ -38,8 +38,8 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal, StepKind
+from vgpumgr.mig.layout.formats.common import check_sum
 from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_root
-from vgpumgr.mig.layout.formats.own import check_sum
 from vgpumgr.mig.layout.formats.reader import Value, read_root
 from vgpumgr.mig.layout.formats.resolve import resolve
 from vgpumgr.mig.layout.formats.spec import GpuSpec

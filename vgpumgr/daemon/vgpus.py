@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import StepDocument
 from vgpumgr.daemon.explaining import explaining
-from vgpumgr.daemon.hostdev_observing import list_instances
+from vgpumgr.daemon.hostdev_observing import list_instances, list_slices
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
@@ -317,7 +317,8 @@ class VgpuService:
         claims = [r.spec for r in picture.records if r.takes_room and r.spec.uuid != without]
         own = next((r.instance for r in picture.records if r.spec.uuid == without), None)
         kept = reserve(picture.gpus, picture.attachments, list_instances(self._parts), own)
-        return VgpuObserved(picture.host, picture.gpus, claims, kept)
+        slices = list_slices(picture.attachments)
+        return VgpuObserved(picture.host, picture.gpus, claims, kept, slices=slices)
 
     def _find_own(self, picture: VgpuPicture, selector: str) -> VgpuRecord:
         """Raises VgpuForeignError for what somebody else made: that is never touched."""

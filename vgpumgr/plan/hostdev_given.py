@@ -23,7 +23,7 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend
 from vgpumgr.model.vgpu import VgpuSpec
-from vgpumgr.passthrough.values import VFIO, Function
+from vgpumgr.passthrough.values import Function
 from vgpumgr.plan.hostdev_choice import OneVf, WholeGpu
 from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.hostdev_steps import TakeFunction, TakeVf
@@ -103,7 +103,7 @@ def give_whole_gpu(
             model=gpu.model if gpu and f is choice.gpu else None,
         )
         for f in choice.functions
-        if f.driver != VFIO
+        if not f.is_ready
     ]
     taken = {bind.address for bind in binds}
     return Given(
@@ -153,7 +153,7 @@ def give_vf(
             hint=f"vgpumgr vf enable {choice.physical.address} --count {choice.make or 1}, then attach",
         )
     physical, there = choice.physical, choice.function
-    bound = there is not None and there.driver == VFIO
+    bound = there is not None and there.is_ready
     steps: list[Step[World]] = []
     if choice.make is not None:
         steps.append(CreateVfs(physical.address, choice.make, persist=persist))

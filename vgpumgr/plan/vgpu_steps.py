@@ -164,9 +164,16 @@ class DeleteVgpu:
         _remove(world, record)
 
     def undo(self, world: VgpuWorld) -> None:
-        """Creates it again."""
-        if self.observe(world):
+        """Creates it again, unless it has not gone."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        if record is not None and record.state is VgpuState.RELEASING and self._is_there(world):
+            world.vgpu_store.save_vgpu(replace(record, state=VgpuState.ACTIVE))
+        elif record is None or record.state in (VgpuState.RELEASING, VgpuState.INACTIVE):
             CreateVgpu(self.spec).do(world)
+
+    def _is_there(self, world: VgpuWorld) -> bool:
+        device = world.vgpus.find_device(self.spec)
+        return device is not None and device.type_id == self.spec.type_id
 
     def observe(self, world: VgpuWorld) -> bool:
         """Whether it is gone."""
