@@ -219,3 +219,15 @@ def test_gpu_show_says_who_has_it(bench: Bench) -> None:
     assert "    process 9 (qemu), which has /dev/vfio/77 open" in lines
     bench.pci.functions.pop(pci)
     assert application.show_gpu("0").held_by == [], "what cannot be looked at hides nothing"
+
+
+def test_virtual_functions_of_before_a_boot_are_nobody_elses(bench: Bench) -> None:
+    """Gone with the boot, named by a record and by a definition; restore brings them back."""
+    bench.service.attach(ask("vf:2"))
+    (record,) = bench.store.list_attachments()
+    place = record.host_devices[0].address
+    assert place is not None
+    bench.pci.set_vf_count(FLEX, 0)
+    done = bench.service.attach(ask("vf", vm="vm01"))
+    assert done.plan.result["devices"] == ["0000:03:00.2"] != [str(place)]
+    assert len(bench.pci.functions[FLEX].vfs) == 2, "as many as restore makes"
