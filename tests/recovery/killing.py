@@ -65,6 +65,8 @@ class Outcome:
     points: int = 0
     #: writes to the kernel and the driver
     writes: int = 0
+    #: questions to libvirt
+    asked: int = 0
     answer: Any = None
     error: str | None = None
 
@@ -104,6 +106,7 @@ def _work(
         world = World(root, counter)
         result["answer"] = act(world)
         result |= {"points": counter.count, "writes": world.writes}
+        result["asked"] = world.hypervisor.asked
     except BaseException:
         result["error"] = traceback.format_exc()
     os.write(writer, json.dumps(result).encode())

@@ -176,11 +176,10 @@ def _list_children(pid: int) -> list[int]:
 
 
 def _is_ours(pid: int) -> bool:
-    """Helpers alone: a libvirtd that this process started is none."""
+    """Helpers alone: a libvirtd or a daemon that this process started is none."""
     with contextlib.suppress(OSError):
-        return b"vgpumgr" in Path(f"/proc/{pid}/cmdline").read_bytes() and b"daemon" not in Path(
-            f"/proc/{pid}/cmdline"
-        ).read_bytes().split(b"\0")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"vgpumgr" in words and b"daemon" not in words.split(b"\0")
     return False
 
 

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -134,14 +134,18 @@ class Simulation:
 
     def _operate(self) -> None:
         vm = self.choice.choice(VMS)
-        kind = self.choice.choice(("attach", "attach", "attach", "detach", "recover", "host", "host"))
-        text, act = f"{kind} {vm}", lambda: None
+        kind = self.choice.choice(
+            ("attach", "attach", "attach", "detach", "recover", "host", "host")
+        )
+        text = f"{kind} {vm}"
+        act: Callable[[], object] | None = None
         if kind == "host":
             text, act = self.host.choose(self.world)
         self.history.append(text)
         try:
-            act()
-            if kind == "attach":
+            if act is not None:
+                act()
+            elif kind == "attach":
                 slices = ("1g.10gb", "2g.20gb", "3g.40gb") * 3
                 profile = self.choice.choice(slices + PROFILES)
                 self.history[-1] += f" {profile}"
@@ -155,6 +159,9 @@ class Simulation:
                 self.world.recovery.recover(Policy(readd=self.choice.random() < 0.5))
         except VgpumgrError as error:
             self.history.append(f"  {type(error).__name__}: {error}")
+
+        # a detach leaves the mode to vGPUs that live in instances, and says so
+        self.modes |= {uuid: True for uuid, _ in self.world.vgpus.inside.values()}
 
     def _operate_and_crash(self) -> None:
         self.points_left = self.choice.randint(0, 60)

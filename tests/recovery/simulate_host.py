@@ -1,4 +1,4 @@
-"""What happens in a simulated history beside attachments: vGPUs, functions, layouts, and other people's hands on them."""
+"""What happens in a simulated history beside attachments: vGPUs, functions, layouts, and others who change them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tests.recovery.scenarios import apply_layout
-from tests.recovery.vgpu_host import FUNCTIONS, MDEV_GPU, VENDOR_GPU, list_functions
+from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU, list_functions
 from tests.recovery.world import PCI_WRITES, VGPU_WRITES, World
-from tests.support.fake_host import FLEX, GPU, MTTY, OTHER_GPU, FakePci, make_functions
+from tests.support.fake_host import FLEX, GPU, MTTY, OTHER_GPU, make_functions
 from vgpumgr.daemon.passthrough import PassthroughService
 from vgpumgr.daemon.restore import restore
 from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.errors import PciWriteError, VgpuAttributeError, VgpuNoRoomError
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuDevice
+from vgpumgr.passthrough.values import Binding, VfSetting
 
 TYPES = ("mtty-2", "GRID A100-8C", "GRID A100-1-10C", "NVIDIA A100X-8C", "NVIDIA A100X-1-10C")
 PROFILES = (*TYPES, "passthrough", "vf:2")
@@ -177,9 +178,10 @@ class HostSide:
         vgpus, pci = VgpuService(world.parts), PassthroughService(world.parts)
         for record in world.vgpu_store.list_vgpus():
             vgpus.delete(vgpu=record.spec.uuid)
-        for binding in list(world.pci.bindings):
-            if binding in world.pci.bindings:
-                pci.unbind(selector=str(binding), confirmed=True)
+        for place, binding in list(world.pci.bindings.items()):
+            there = place in world.pci.bindings
+            if there and (binding.persist or binding.boot_id == world.pci.boot_id):
+                pci.unbind(selector=str(place), confirmed=True)
         if world.pci.functions[FLEX].vfs or world.pci.settings:
             # without the host's driver nobody removes them
             world.pci.functions[FLEX] = replace(world.pci.functions[FLEX], driver="i915")
@@ -196,8 +198,11 @@ class HostSide:
         defined = {uuid for _, uuid in world.vgpus.definitions}
         if defined != self.foreign_definitions:
             yield f"definitions are {sorted(defined)}, others' {sorted(self.foreign_definitions)}"
-        if world.pci.bindings or world.pci.settings:
-            yield f"functions are remembered: {world.pci.bindings} {world.pci.settings}"
+        known: list[Binding | VfSetting] = [*world.pci.bindings.values()]
+        known += world.pci.settings.values()
+        # those of an earlier boot that were not to come back are nobody's
+        if left := [k for k in known if k.persist or k.boot_id == world.pci.boot_id]:
+            yield f"functions are remembered: {left}"
         expected = {f.address: f for f in (*make_functions(), *list_functions())}
         for place in expected.keys() | world.pci.functions.keys():
             if place not in self.touched and world.pci.functions.get(place) != expected.get(place):

@@ -1,7 +1,8 @@
-"""The exhaustive sweep: ``python -m tests.recovery.sweep [--nested N] [--late] [NAME...]``.
+"""The exhaustive sweep: ``python -m tests.recovery.sweep [--nested N] [--late|--libvirt] [NAME...]``.
 
 Each scenario is killed at each of its points; then recovery is, at each of its own (or every N-th).
-With ``--late`` each of its writes to the kernel or the driver does not return in time instead: it comes back after the
+With ``--libvirt`` the connection to libvirt is lost at each call instead, before or after its effect, once or for the
+rest of the command. With ``--late`` each of its writes to the kernel or the driver does not return in time instead: it comes back after the
 command has ended or was killed and recovery has looked at it, with its effect or without. Prints how many kills (or
 late writes) were planned and how many happened; exits 1 if anything is wrong.
 """
@@ -101,6 +102,39 @@ def sweep_late(
             yield name, happened, problems + checks
 
 
+def sweep_libvirt(
+    scenario: Scenario,
+    directory: Path,
+    breakage: Breakage | None = None,
+    every: int = 1,
+) -> Iterator[tuple[str, bool, list[str]]]:
+    """As ``sweep``; whether the connection was lost, in the place of whether a kill happened."""
+    template, root = directory / "template", directory / "root"
+    judge, undisturbed = prepare(scenario, template, directory / "scratch")
+    cases = [
+        (number, late, stays)
+        for number in range(1, undisturbed.asked + 1)
+        for late in (False, True)
+        for stays in (False, True)
+    ]
+    for number, late, stays in cases[len(scenario.name) % every :: every]:
+
+        def act(world: World, case: tuple[int, bool, bool] = (number, late, stays)) -> int:
+            libvirt = world.hypervisor
+            libvirt.cut_at, libvirt.cut_late, libvirt.stays_down = case
+            scenario.run(world)
+            return libvirt.asked
+
+        with copied(template, root):
+            done = run_child(root, act, None, breakage)
+            problems = [done.error] if done.error else []
+            name = f"{scenario.name}, libvirt lost at {number}, late {late}, for good {stays}"
+            checks = judge.judge(root, breakage)
+            if scenario.is_several:
+                checks = list_violations(World(root))
+            yield name, (done.answer or 0) >= number, problems + checks
+
+
 def _check_waiting(root: Path, judge: Judge, breakage: Breakage | None) -> list[str]:
     """While a write has not returned nothing is decided about it, and everybody gets an answer."""
     done = run_child(root, look_and_recover, None, breakage)
@@ -129,6 +163,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nested", type=int, default=1, metavar="N")
     parser.add_argument("--late", action="store_true", help="writes do not return in time")
+    parser.add_argument("--libvirt", action="store_true", help="the connection is lost")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of the points")
     parser.add_argument("--break", dest="breakage", choices=sorted(BREAKAGES))
     parser.add_argument("names", nargs="*")
@@ -140,11 +175,11 @@ def main() -> int:
     for scenario in chosen:
         with tempfile.TemporaryDirectory(dir=_scratch()) as directory:
             where = Path(directory)
-            cases = (
-                sweep_late(scenario, where, breakage, options.every)
-                if options.late
-                else sweep(scenario, where, options.nested, breakage, options.every)
-            )
+            if options.late or options.libvirt:
+                instead = sweep_late if options.late else sweep_libvirt
+                cases = instead(scenario, where, breakage, options.every)
+            else:
+                cases = sweep(scenario, where, options.nested, breakage, options.every)
             for case, killed, problems in cases:
                 planned, happened = planned + 1, happened + killed
                 if problems:

@@ -1,6 +1,7 @@
-# they implement protocols
-"""vGPUs of both frameworks in memory, as NVIDIA's driver offers them: time-sliced ones while MIG mode is off, MIG-backed
-ones in a GPU instance of their profile. GPU 0 has mediated devices, GPU 1 vendor-VFIO; ``mtty`` needs no GPU.
+"""vGPUs of both frameworks in memory, as NVIDIA's driver offers them: time-sliced ones while MIG mode is off,
+MIG-backed ones in a GPU instance of their profile.
+
+GPU 0 has mediated devices, GPU 1 vendor-VFIO; ``mtty`` needs no GPU.
 """
 
 from __future__ import annotations

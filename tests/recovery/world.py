@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from vgpumgr.domain.document import document_digest
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
 from vgpumgr.domain.metadata import AttachmentNote, read_notes, write_notes
-from vgpumgr.errors import HelperLateError, NvmlInUseError, VgpumgrError
+from vgpumgr.errors import HelperLateError, LibvirtDownError, NvmlInUseError, VgpumgrError
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import MigModeChange
 from vgpumgr.plan.record import AttachmentRecord
@@ -113,10 +113,35 @@ class SavedNvml(FakeNvml):
             self._next = 100  # ids are used again, as by the driver
 
 
+#: everything that libvirt is asked for
+LIBVIRT_CALLS = {"list_vms", "read_vm", "attach_device", "detach_device", "set_notes"}
+
+
 class SavedHypervisor(FakeHypervisor):
-    """libvirt whose every change is saved."""
+    """libvirt whose every change is saved; the connection may be lost at any call."""
 
     world: World
+    #: calls so far; the one at which the connection is lost
+    asked = 0
+    cut_at: int | None = None
+    #: lost once the call has had its effect, and for the rest of the process
+    cut_late = False
+    stays_down = False
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        return partial(self._ask, value) if name in LIBVIRT_CALLS else value
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        self.asked += 1
+        is_cut = self.asked == self.cut_at
+        is_down = self.stays_down and self.cut_at is not None and self.asked > self.cut_at
+        if is_down or (is_cut and not self.cut_late):
+            raise LibvirtDownError("libvirt does not answer", cause="the connection is lost")
+        result = call(*arguments)
+        if is_cut:
+            raise LibvirtDownError("libvirt has not answered", cause="the connection is lost")
+        return result
 
     def _vm(self, machine: Machine) -> Vm:
         shown = machine.config or machine.live

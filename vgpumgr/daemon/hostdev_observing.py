@@ -12,6 +12,8 @@ from vgpumgr.daemon.vgpu_settle import read_gpus
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, PciNotFoundError
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.values import Function
 from vgpumgr.plan.attach import AttachRequest
@@ -47,7 +49,15 @@ def observe_host(
         numa_matters=len({f.numa_node for f in functions if f.numa_node is not None}) > 1,
         vgpus=parts.vgpus.read_host() if wanted.is_vgpu else seen.vgpus,
         claims=[r.spec for r in parts.vgpu_store.list_vgpus() if r.takes_room],
+        slices=list_slices(records),
     )
+
+
+def list_slices(
+    records: Sequence[AttachmentRecord],
+) -> list[tuple[GpuUuid | None, Placement | None]]:
+    """GPU instances that VMs have by forwarding: by GPU and place."""
+    return [(r.gpu, r.placement) for r in records if r.mig_part is not None]
 
 
 def _list_interesting(host: HostObserved, selector: str | None) -> list[Function]:

@@ -186,7 +186,7 @@ def _give_vgpus(
     uuids: Sequence[str],
 ) -> list[Given]:
     vgpus = _only(host.vgpus, wanted.ways)
-    seen = VgpuObserved(vgpus, host.gpus, host.claims, host.reserved, host.near)
+    seen = VgpuObserved(vgpus, host.gpus, host.claims, host.reserved, host.near, host.slices)
     types = [request.profile]
     if isinstance(wanted.profile, MigRequest):
         types = _list_backed_types(seen, wanted.profile.name)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import GpuInstance
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import GpuInstance, Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import VgpuHost, VgpuSpec
 from vgpumgr.passthrough.values import Binding, Function, User, VfSetting, find_function
@@ -42,6 +43,8 @@ class HostObserved:
     near: Nearness = field(default_factory=Nearness)
     #: the GPUs as if slices that are gone, and that a restore brings back, were there
     reserved: Sequence[Gpu] = ()
+    #: GPU instances that VMs have as slices, by GPU and place
+    slices: Collection[tuple[GpuUuid | None, Placement | None]] = ()
 
     def give(self, functions: Iterable[Function]) -> HostObserved:
         """The host as it is to be once the VM has these, too."""

@@ -91,6 +91,11 @@ class PciObserved:
         found = (b for b in self.bindings if b.address == address and b.boot_id == self.boot_id)
         return next(found, None)
 
+    def find_wanted(self, address: PciAddress) -> Binding | None:
+        """The binding of this boot, or one that was to come back at this boot and has not."""
+        found = (b for b in self.bindings if b.address == address and b.persist)
+        return self.find_binding(address) or next(found, None)
+
 
 @dataclass(frozen=True)
 class BindRequest:
@@ -278,14 +283,14 @@ def plan_unbind(
     PciBusyError where it is attached to a VM.
     """
     _check_not_attached(observed, chosen.address)
-    binding = observed.find_binding(chosen.address)
+    binding = observed.find_wanted(chosen.address)
     if driver is not None:
         binding = _make_binding(observed, chosen, binding, driver)
     elif binding is None:
         raise _not_bound(chosen)
     bindings = [binding]
     for companion in () if only else list_companions(observed.functions, chosen):
-        if (other := observed.find_binding(companion.address)) is not None:
+        if (other := observed.find_wanted(companion.address)) is not None:
             bindings.append(other)
     steps = tuple(ReleaseDriver(b, confirmed) for b in bindings)
     addresses = [b.address for b in bindings]

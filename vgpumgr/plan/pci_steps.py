@@ -347,6 +347,8 @@ class RemoveVfs:
     def describe(self) -> str:
         """For people."""
         how = " by sriov-manage" if self.vendor_tool else ""
+        if not self.count:
+            return f"forget the virtual functions of {self.physical}, which are gone"
         return f"remove the {_tell_count(self.count)} of {self.physical}{how}"
 
     def do(self, world: PciWorld) -> None:
@@ -356,8 +358,10 @@ class RemoveVfs:
         if now.vfs:
             check_unused(world, _list_vfs(world, now))
             _set_count(world, self.physical, 0, self.vendor_tool)
-        for address in now.vfs:
-            world.pci.forget_binding(address)
+        # also those that an earlier, interrupted try has removed
+        for address in now.vfs or map(now.locate_vf, range(self.count)):
+            if address is not None:
+                world.pci.forget_binding(address)
         _take_back_quotas(world, self.physical, self.count, self._list_quotas())
         world.pci.forget_vf_setting(self.physical)
 

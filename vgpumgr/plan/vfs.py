@@ -120,6 +120,9 @@ def plan_no_vfs(
         if physical.driver == GIM:
             raise _never_none(physical)
         steps = (_remove(observed, physical),)
+    elif _find_setting(observed, physical) is not None:
+        # they went without us, or have not come back at boot: nor shall they at the next
+        steps = (_remove(observed, physical),)
     return Plan(
         DISABLE,
         str(physical.address),

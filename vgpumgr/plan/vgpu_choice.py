@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from vgpumgr.errors import (
@@ -16,6 +16,8 @@ from vgpumgr.mdev.capacity import Room, list_free_parents, measure_room
 from vgpumgr.mig.seats import count_seats
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import MigProfile, Placement
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import (
@@ -41,6 +43,8 @@ class VgpuObserved:
     claims: Sequence[VgpuSpec] = ()
     reserved: Sequence[Gpu] = ()
     near: Nearness = field(default_factory=Nearness)
+    #: GPU instances that VMs have as slices, by GPU and place
+    slices: Collection[tuple[GpuUuid | None, Placement | None]] = ()
 
     def find_gpu(self, board: VgpuBoard) -> Gpu | None:
         """NVML's side of a board."""
@@ -262,6 +266,9 @@ def _look_for_instance(
         return TypeRoom(board, type_, Room(0, f"{gpu} has no GPU-instance profile for it"))
     if not unused:
         return TypeRoom(board, type_, Room(0, "each of its virtual functions has a vGPU"))
+    if places := _list_slices(observed, gpu, profile):
+        reason = f"the driver chooses its GPU instance, and could take {places[0]}, a VM's slice"
+        return TypeRoom(board, type_, Room(0, reason))
     each = type_.max_per_gpu_instance or 1
     planned = [p for p in unused if has_planned(gpu, profile)]
     there = _count_inside(observed, board, type_, gpu) if offering or planned else 0
@@ -275,6 +282,15 @@ def _look_for_instance(
         return TypeRoom(board, type_, Room(0, reason))
     made = replace(place_instance(kept, profile), gpu=gpu)
     return TypeRoom(board, type_, Room(free), made, unused)
+
+
+def _list_slices(observed: VgpuObserved, gpu: Gpu, profile: MigProfile) -> list[Placement]:
+    """GPU instances of the profile that VMs have: nobody can keep the driver from choosing one."""
+    return [
+        instance.placement
+        for instance in gpu.instances
+        if instance.profile_id == profile.id and (gpu.uuid, instance.placement) in observed.slices
+    ]
 
 
 def _count_inside(observed: VgpuObserved, board: VgpuBoard, type_: VgpuType, gpu: Gpu) -> int:
