@@ -9,11 +9,8 @@ from contextlib import closing
 from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import StepDocument
-<<<<<<< HEAD
-from vgpumgr.daemon.hostdev_observing import list_slices
-=======
 from vgpumgr.daemon.explaining import explaining
->>>>>>> main
+from vgpumgr.daemon.hostdev_observing import list_slices
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
