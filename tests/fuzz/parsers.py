@@ -105,7 +105,15 @@ def parse_attributes(directory: Path, data: bytes) -> None:
     """``driver_override`` and the attributes of a PCI function."""
     device = directory / "sys/bus/pci/devices" / ADDRESS
     device.mkdir(parents=True, exist_ok=True)
-    whole = ("vendor", "device", "class", "numa_node", "boot_vga", "sriov_totalvfs", "driver_override")
+    whole = (
+        "vendor",
+        "device",
+        "class",
+        "numa_node",
+        "boot_vga",
+        "sriov_totalvfs",
+        "driver_override",
+    )
     for name in whole:
         (device / name).write_bytes(data)
     override = Changes(directory).read_override(ADDRESS)
