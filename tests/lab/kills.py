@@ -15,12 +15,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.lab.host import NIC, LabHost
-from tests.lab.kernels import RealKernel
-from tests.lab.nested import MTTY_ID, NIC_ID, NestedGuest, kill_libvirtd, start_libvirtd
-from tests.lab.test_kernel_pci import driver
+from tests.lab.kernels import RealKernel, driver
+from tests.lab.nested import (
+    MTTY_ID,
+    NIC_ID,
+    NestedGuest,
+    kill_libvirtd,
+    nested_guest,
+    start_libvirtd,
+)
 
 BUS = "/sys/bus/mdev/devices"
 PROFILES = {"mtty-2": MTTY_ID, "passthrough": NIC_ID}
+WAYS = {"mdev": "mtty-2", "passthrough": "passthrough"}
 #: a device whose guest was asked to release it may still be on its way
 SETTLE_TRIES = 5
 
@@ -87,7 +94,8 @@ class Kills:
                 break
             time.sleep(1)
         attachments = self.host.document("vm", "show", self.guest.name)["vm"]["attachments"]
-        return attachments[0]["profile"] if attachments else None
+        backends = [attachment["backend"] for attachment in attachments]
+        return WAYS[backends[0]] if backends else None
 
     def _list_wrong(self, profile: str | None, before: str) -> list[str]:
         status = self.host.document("status")
@@ -123,3 +131,10 @@ def play(guest: NestedGuest, kernel: RealKernel, count: int, seed: int = 1) -> d
         "outcomes": dict(kills.outcomes),
         "wrong": kills.wrong,
     }
+
+
+def boot_and_play(host: LabHost, count: int, seed: int) -> dict[str, Any]:
+    """``play`` in a new lab host."""
+    host.check("modprobe -a kvm-amd vfio-pci vfio_iommu_type1 e1000e mtty")
+    with nested_guest(host) as guest:
+        return play(guest, RealKernel(host), count, seed)
