@@ -114,7 +114,7 @@ class ManagingApplication(Application):
 
     def list_gpus(self) -> GpuListDocument:
         """As without attachments, and who has devices of each."""
-        document, records = super().list_gpus(), self._service.parts.store.list_attachments()
+        document, records = super().list_gpus(), self._services.list_attachments()
         if not any(record.host_devices for record in records):
             return document
         from vgpumgr.daemon.hostdev_observing import name_holders

@@ -20,8 +20,9 @@ from vgpumgr.errors import (
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.values import NVIDIA, VFIO, Function
+from vgpumgr.passthrough.values import NVIDIA, Function
 from vgpumgr.plan.hostdev_host import HostObserved
+from vgpumgr.plan.vfs import check_vf_driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +293,7 @@ def _choose_of(
         raise VfCountError(
             f"{physical.address} is cut into {len(physical.vfs)} virtual functions, not {cut}",
             why="a driver changes their number only by removing all of them",
-            hint=f"--profile vf, or vgpumgr vf disable {physical.address} first",
+            hint=f"--profile vf, or vgpumgr vf enable {physical.address} --count {cut} first",
         )
     found: list[OneVf] = []
     reasons = []
@@ -372,12 +373,7 @@ def _check_maker(host: HostObserved, physical: Function) -> None:
         raise DeviceTakenError(
             f"{physical.address} is taken as a whole", held_by=[owner], hint="vgpumgr vm list"
         )
-    if physical.driver is None or physical.driver == VFIO:
-        raise VfUnsupportedError(
-            f"{physical.address} makes no virtual functions",
-            why=f"it has {physical.driver or 'no driver'}; the GPU's own driver makes them",
-            hint=f"vgpumgr passthrough unbind {physical.address}",
-        )
+    check_vf_driver(physical)
 
 
 def _take_named(host: HostObserved, function: Function, count: int) -> OneVf:
