@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         VmXmlDocument,
     )
     from vgpumgr.daemon.attachments import AttachmentService
-    from vgpumgr.daemon.documents import GpuListDocument
+    from vgpumgr.daemon.documents import GpuListDocument, GpuShowDocument
     from vgpumgr.daemon.operation_documents import MetricsDocument
     from vgpumgr.daemon.passthrough import PassthroughService
     from vgpumgr.daemon.pci_documents import (
@@ -120,6 +120,12 @@ class ManagingApplication(Application):
         from vgpumgr.daemon.hostdev_observing import name_holders
 
         return name_holders(document, records)
+
+    def show_gpu(self, selector: str) -> GpuShowDocument:
+        """As without attachments, and who has devices of it, or its device files open."""
+        from vgpumgr.daemon.hostdev_observing import name_holders_of
+
+        return name_holders_of(self._service.parts, super().show_gpu(selector))
 
     def attach(
         self, *, dry_run: bool = False, transport: str = "auto", **asked: Any
