@@ -1,10 +1,11 @@
 """The exhaustive sweep: ``python -m tests.recovery.sweep [--nested N] [--late|--libvirt] [NAME...]``.
 
 Each scenario is killed at each of its points; then recovery is, at each of its own (or every N-th).
-With ``--libvirt`` the connection to libvirt is lost at each call instead, before or after its effect, once or for the
-rest of the command. With ``--late`` each of its writes to the kernel or the driver does not return in time instead: it comes back after the
-command has ended or was killed and recovery has looked at it, with its effect or without. Prints how many kills (or
-late writes) were planned and how many happened; exits 1 if anything is wrong.
+With ``--libvirt`` the connection to libvirt is lost at each call instead, before or after its effect, once or for
+the rest of the command. With ``--late`` each of its writes to the kernel or the driver does not return in time: it
+comes back after the command has ended or was killed and recovery has looked at it, with its effect or without.
+Prints how many kills (late writes, lost connections) were planned and how many happened; exits 1 if anything is
+wrong.
 """
 
 from __future__ import annotations
