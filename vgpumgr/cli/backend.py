@@ -76,7 +76,7 @@ def open_backend(options: GlobalOptions) -> Iterator[Backend]:
     if options.hosts:
         from vgpumgr.cli.fleet import FleetBackend
 
-        yield FleetBackend(options)
+        yield FleetBackend(options, open_daemon)
         return
     daemon = find_daemon(options)
     if daemon is not None:

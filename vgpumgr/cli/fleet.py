@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from vgpumgr.cli.arguments import GlobalOptions
+from vgpumgr.cli.session import Backend
 from vgpumgr.errors import UsageError, VgpumgrError
 
 _AT_ONCE = 16
@@ -15,8 +17,11 @@ _AT_ONCE = 16
 class FleetBackend:
     """Asks every host of ``--hosts``; only lists can be merged."""
 
-    def __init__(self, options: GlobalOptions) -> None:
+    def __init__(
+        self, options: GlobalOptions, open_daemon: Callable[[GlobalOptions], Backend]
+    ) -> None:
         self._options = options
+        self._open_daemon = open_daemon
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         """See ``session.Backend``. A host that does not answer is an error: a list without it would
@@ -30,10 +35,8 @@ class FleetBackend:
         return merge(dict(zip(self._options.hosts, documents, strict=True)))
 
     def _ask(self, host: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
-        from vgpumgr.cli.backend import open_daemon
-
         try:
-            daemon = open_daemon(replace(self._options, host=host, hosts=()))
+            daemon = self._open_daemon(replace(self._options, host=host, hosts=()))
             return daemon.call(operation, **params)
         except VgpumgrError as error:
             error.error = f"{host}: {error.error}"
