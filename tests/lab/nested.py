@@ -11,16 +11,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from uuid import NAMESPACE_OID, uuid5
 
 from tests.guest import image
 from tests.guest.shell import GuestShell
 from tests.lab.host import BOOT_S, GUEST_PORTS, LabHost
+from tests.lab.kernels import RealKernel, put_back
 
 MEMORY_MIB = 192
 #: free root ports: each takes one device while the guest runs
 PORTS = 5
 #: early scans of the PCI bus cost seconds, as each access leaves the guest
 KERNEL = "console=ttyS0 panic=-1 quiet cryptomgr.notests mitigations=off pci=noearly noxsave"
+
+#: what guests see of the devices of the lab host
+NIC_ID, VF_ID, MTTY_ID = "8086:10d3", "1b36:0010", "4348:3253"
 
 _SHELL = """
     <channel type='pipe'>
@@ -30,6 +35,7 @@ _SHELL = """
 _XML = """
 <domain type='kvm'>
   <name>{name}</name>
+  <uuid>{uuid}</uuid>
   <memory unit='MiB'>{memory}</memory>
   <vcpu>1</vcpu>
   <os>
@@ -55,7 +61,7 @@ _XML = """
 
 
 class EarlyShell(GuestShell):
-    """A port that is connected before the guest is there: QEMU's pipe ends for good at a port that nobody listens on."""
+    """A port connected before the guest is there: QEMU's pipe ends for good where nobody listens."""
 
     def _wait_ready(self, timeout_s: float) -> None:
         """Whoever starts the guest waits."""
@@ -69,9 +75,15 @@ def start_libvirtd(host: LabHost) -> None:
     """KVM and a libvirtd, if they do not run yet."""
     host.check("modprobe -a kvm-amd vfio-pci vfio_iommu_type1")
     host.check(
-        "virsh -q uri >/dev/null 2>&1 || { rm -f /run/libvirtd.pid; libvirtd -d >/run/libvirtd.log 2>&1; }"
+        "virsh -q uri >/dev/null 2>&1 || libvirtd -d -p /run/libvirtd.pid >>/run/libvirtd.log 2>&1"
     )
     host.wait_until("virsh -q uri")
+
+
+def kill_libvirtd(host: LabHost) -> None:
+    """SIGKILL; what it runs lives on."""
+    host.check("kill -KILL $(</run/libvirtd.pid)")
+    host.wait_until("! kill -0 $(</run/libvirtd.pid)")
 
 
 def make_xml(name: str) -> str:
@@ -79,6 +91,7 @@ def make_xml(name: str) -> str:
     port = "\n    <controller type='pci' model='pcie-root-port'/>"
     return _XML.format(
         name=name,
+        uuid=uuid5(NAMESPACE_OID, name),
         memory=MEMORY_MIB,
         kernel=image.kernel(),
         initrd=image.build({}),
@@ -151,6 +164,34 @@ class NestedGuest:
         """Its XML, live; with ``--inactive`` the stored one. libvirt leaves an empty element where metadata were."""
         xml = self.host.check(" ".join(["virsh -q dumpxml", *options, self.name]))
         return xml.replace("  <metadata/>\n", "")
+
+    def plug_by_hand(self, address: str) -> None:
+        """What an operator does without vgpumgr: ``virsh attach-device``, of a function that vfio-pci has."""
+        domain, bus, rest = address.split(":")
+        slot, function = rest.split(".")
+        place = f"domain='0x{domain}' bus='0x{bus}' slot='0x{slot}' function='0x{function}'"
+        xml = (
+            "<hostdev mode='subsystem' type='pci' managed='no'>"
+            f"<source><address {place}/></source><rom bar='off'/></hostdev>"
+        )
+        (self.host.out / "device.xml").write_text(xml)
+        self.host.check(f"virsh -q attach-device {self.name} /out/device.xml --live")
+
+
+def clean_up(guest: NestedGuest, kernel: RealKernel) -> None:
+    """After a test: the guest runs and has no device of the host, every function has its own driver."""
+    host = guest.host
+    if host.run(f"virsh -q domstate {guest.name}").output.split() != ["running"]:
+        host.run(f"virsh -q resume {guest.name}")
+    if "<hostdev" in guest.dump() + guest.dump("--inactive"):
+        guest.destroy()
+        host.vgpumgr("detach", guest.name, "--all", "--yes")
+        guest.define()
+        guest.start()
+    host.check("rm -rf /var/lib/vgpumgr/* /run/vgpumgr")
+    for uuid in kernel.list("/sys/bus/mdev/devices"):
+        kernel.write(f"/sys/bus/mdev/devices/{uuid}/remove", 1)
+    put_back(kernel)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuDevice, VgpuHost, VgpuSpec
+from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.vgpu_choice import TypeRoom
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
 
@@ -66,6 +67,7 @@ class VgpuPicture:
     gpus: Sequence[Gpu] = ()
     #: attachment to the name of its VM
     vms: Mapping[str, str] = field(default_factory=dict)
+    attachments: Sequence[AttachmentRecord] = ()
 
     def list_entries(self) -> list[VgpuEntry]:
         """Devices first, then what is only recorded, then what is only defined."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import uuid as uuids
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import StepDocument
 from vgpumgr.daemon.explaining import explaining
-from vgpumgr.daemon.hostdev_observing import list_slices
+from vgpumgr.daemon.hostdev_observing import list_instances, list_slices
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
@@ -43,6 +44,8 @@ from vgpumgr.host.lock import lock_file
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import Attributes, Framework, VgpuHost, VgpuSpec, is_uuid
 from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.reserved import reserve
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu, list_rooms
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu
@@ -303,22 +306,19 @@ class VgpuService:
         if any(parent.pci is not None for parent in host.parents):
             gpus = read_gpus(parts)
         records = parts.vgpu_store.list_vgpus()
-        return VgpuPicture(
-            host, records, parts.vgpus.list_definitions(), gpus, self._name_vms(records)
-        )
-
-    def _name_vms(self, records: Sequence[VgpuRecord]) -> dict[str, str]:
-        if not any(record.attachment for record in records):
-            return {}
-        try:
-            return {r.id: r.vm_name for r in self._parts.store.list_attachments()}
-        except StoreError:
-            return {}
+        attachments: Sequence[AttachmentRecord] = ()
+        with contextlib.suppress(StoreError):
+            attachments = parts.store.list_attachments()
+        vms = {record.id: record.vm_name for record in attachments}
+        definitions = parts.vgpus.list_definitions()
+        return VgpuPicture(host, records, definitions, gpus, vms, attachments)
 
     def _observe(self, picture: VgpuPicture, without: str | None = None) -> VgpuObserved:
         claims = [r.spec for r in picture.records if r.takes_room and r.spec.uuid != without]
-        slices = list_slices(self._parts.store.list_attachments()) if picture.gpus else ()
-        return VgpuObserved(picture.host, picture.gpus, claims, slices=slices)
+        own = next((r.instance for r in picture.records if r.spec.uuid == without), None)
+        kept = reserve(picture.gpus, picture.attachments, list_instances(self._parts), own)
+        slices = list_slices(picture.attachments)
+        return VgpuObserved(picture.host, picture.gpus, claims, kept, slices=slices)
 
     def _find_own(self, picture: VgpuPicture, selector: str) -> VgpuRecord:
         """Raises VgpuForeignError for what somebody else made: that is never touched."""

@@ -214,9 +214,15 @@ def list_attributes(machine: Machine, address: PciAddress, below: str) -> list[s
 
 
 def read_condition(machine: Machine, address: PciAddress) -> tuple[str | None, str | None]:
-    """``reset_method`` (Linux 5.15) and ``power_state`` (5.11) as they stand; None where they are not."""
+    """``reset_method`` (Linux 5.15) and ``power_state`` (5.11) as they stand; None where they are not.
+
+    A function that cannot be reset has no ``reset`` either, with any kernel.
+    """
     below = machine.path(f"{_DEVICES}/{address}")
-    return _read_text(below / "reset_method"), _read_text(below / "power_state")
+    methods = _read_text(below / "reset_method")
+    if methods is None and below.is_dir() and not (below / "reset").exists():
+        methods = ""
+    return methods, _read_text(below / "power_state")
 
 
 def _read_text(path: Path) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from vgpumgr.model.vgpu import VgpuBoard, VgpuHost, VgpuParent, VgpuSpec, VgpuType
 
@@ -64,8 +65,7 @@ def measure_room(
     if free == 0:
         return Room(0, _tell_full(host, board, tenants))
     if type_.max_instances is not None and not type_.is_mig_backed:
-        same = sum(_is_alike(board, type_, tenant) for tenant in tenants)
-        free = min(free, type_.max_instances - same)
+        free = min(free, _count_left(board, type_, type_.max_instances, tenants))
         if free <= 0:
             return Room(0, f"{board.name} holds {type_.max_instances} of them at most")
     return Room(free)
@@ -108,16 +108,18 @@ def _find_other_size(
     return None
 
 
-def _is_alike(board: VgpuBoard, type_: VgpuType, tenant: _Tenant) -> bool:
-    """Whether it takes the room of one: in equal-size mode, types of one size share all there is."""
-    if tenant.type_id == type_.id:
-        return True
-    other = board.find_type(tenant.type_id) if board.equal_sizes else None
-    return (
-        other is not None
-        and other.framebuffer_bytes is not None
-        and other.framebuffer_bytes == type_.framebuffer_bytes
-    )
+def _count_left(board: VgpuBoard, type_: VgpuType, most: int, tenants: Sequence[_Tenant]) -> int:
+    """How many more of a time-sliced type a GPU holds, which has room for ``most`` of it alone: on
+    NVIDIA's, each vGPU takes its share of the whole, whatever its type.
+    """
+    used = Fraction(0)
+    for tenant in tenants:
+        other = board.find_type(tenant.type_id)
+        if tenant.type_id == type_.id:
+            used += Fraction(1, most)
+        elif board.is_shared and other is not None and other.max_instances:
+            used += Fraction(1, other.max_instances)
+    return int((1 - used) * most)
 
 
 def _tell_sizes(board: VgpuBoard, other: _Tenant, tenants: Sequence[_Tenant]) -> str:

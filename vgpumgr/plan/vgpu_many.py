@@ -30,6 +30,7 @@ def choose_vgpus(
     there. Raises what ``choose_vgpu`` does; VgpuNoRoomError says how many would fit.
     """
     found: list[tuple[VgpuChoice, VgpuSpec]] = []
+    real = {gpu.uuid: gpu for gpu in observed.gpus}
     for uuid in uuids:
         try:
             choice = choose_vgpu(observed, wanted, selector, spread=spread)
@@ -39,8 +40,10 @@ def choose_vgpus(
                 error.error = f"cannot create {len(uuids)} times {name}: {len(found)} fit"
             raise
         spec = make_spec(choice, uuid)
-        found.append((choice, spec))
         observed = with_vgpu(observed, choice, spec)
+        if (made := choice.instance) is not None:
+            choice = replace(choice, instance=replace(made, gpu=real[made.gpu.uuid]))
+        found.append((choice, spec))
     return tuple(found)
 
 
