@@ -49,7 +49,9 @@ def test_several_processes_at_once(rig: Rig) -> None:
 def test_small_memory() -> None:
     with Rig("ring", shm_size_bytes=1 << 20) as rig:
         assert rig.status().ring_lanes == 4
-        rig.check("open", "echo", "words", "order", "bulk", "hold", "threads", "large", "sizes", "close")
+        rig.check(
+            "open", "echo", "words", "order", "bulk", "hold", "threads", "large", "sizes", "close"
+        )
 
 
 def test_status_names_the_process(rig: Rig) -> None:
