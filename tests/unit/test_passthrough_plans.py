@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vgpumgr.daemon.pci_view import PciView
 from vgpumgr.errors import (
     GroupNotViableError,
     NoIommuError,
@@ -16,6 +17,8 @@ from vgpumgr.errors import (
     PciBusyError,
     PciNotFoundError,
     StoreError,
+    VfUnsupportedError,
+    VfVendorToolError,
 )
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.groups import Verdict, explain_no_iommu, index_groups, judge_group
@@ -28,20 +31,21 @@ from vgpumgr.passthrough.values import (
     User,
     UserKind,
     VfSetting,
+    VfTool,
     find_function,
 )
+from vgpumgr.plan.hostdev_choice import choose_vfs
+from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
     PciObserved,
-    VfRequest,
     plan_bind,
-    plan_no_vfs,
     plan_unbind,
-    plan_vfs,
 )
 from vgpumgr.plan.pci_steps import (
     BindDriver,
+    ChangeVfs,
     CreateVfs,
     PciStep,
     PrepareVf,
@@ -50,6 +54,7 @@ from vgpumgr.plan.pci_steps import (
     RemoveVfs,
     read_pci_step,
 )
+from vgpumgr.plan.vfs import VfRequest, plan_no_vfs, plan_vfs
 from vgpumgr.store.pci import PciFile
 
 GPU = PciAddress(0, 1, 0, 0)
@@ -149,6 +154,7 @@ def test_virtual_functions_keep_their_device_with_the_host() -> None:
         (None, False, True),
         ("vfio-pci", False, True),
         ("mlx5_vfio_pci", False, True),
+        ("nvgrace-gpu-vfio-pci", False, True),
         ("pci-stub", False, True),
         ("nvidia", True, True),
         ("nvidia", False, False),
@@ -157,6 +163,71 @@ def test_virtual_functions_keep_their_device_with_the_host() -> None:
 def test_which_drivers_let_a_group_go(driver: str | None, vfio: bool, free: bool) -> None:
     function = Function(GPU, 0x10DE, 1, 0x030000, driver, 3, has_vfio=vfio)
     assert function.is_free == free
+
+
+def test_the_driver_of_a_device_goes_before_the_general_one() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    beside = PciAddress(GPU.domain, GPU.bus, GPU.device, GPU.function + 1)
+    audio = Function(beside, 0x10DE, 2, 0x040300, "snd_hda_intel", 3)
+    observed = PciObserved([gpu, audio], variants={GPU: "nvgrace_gpu_vfio_pci"})
+
+    def drivers(request: BindRequest, seen: PciObserved = observed) -> list[object]:
+        return [step.target["driver"] for step in plan_bind(seen, gpu, request).steps]
+
+    assert drivers(BindRequest()) == ["vfio-pci", "nvgrace_gpu_vfio_pci"]
+    assert drivers(BindRequest(driver="vfio-pci")) == ["vfio-pci", "vfio-pci"]
+    taken = replace(gpu, driver="vfio-pci")
+    again = replace(observed, functions=[taken, replace(audio, driver="vfio-pci")])
+    assert plan_bind(again, taken, BindRequest()).steps == (), "what has one keeps it"
+
+
+def test_a_disk_in_the_group_is_no_reason_to_take_the_whole_group() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    disk = Function(PciAddress(0, 9, 0, 0), 0x144D, 1, 0x010802, "nvme", 3)
+    for kind, hint in ((UserKind.IDLE_DISK, "--whole-group"), (UserKind.DISK, "another slot")):
+        users = {disk.address: (User(kind, "disk nvme0n1"),)}
+        with pytest.raises(GroupNotViableError) as refused:
+            plan_bind(PciObserved([gpu, disk], users=users), gpu, BindRequest())
+        assert hint in (refused.value.hint or "")
+        assert hint in (judge_group([gpu, disk], users).hint or "")
+
+
+@pytest.mark.parametrize(
+    ("driver", "why"), [(None, "no driver"), ("vfio-pci", "it has vfio-pci"), ("amdgpu", "GIM")]
+)
+def test_who_makes_no_virtual_functions(driver: str | None, why: str) -> None:
+    gpu = Function(GPU, 0x1002, 0x74A1, 0x120000, driver, 3, vf_total=8, vf_offset=1, vf_stride=1)
+    with pytest.raises(VfUnsupportedError) as refused:
+        plan_vfs(PciObserved([gpu]), gpu, VfRequest(2))
+    assert why in (refused.value.why or "")
+    with pytest.raises(VfUnsupportedError):
+        choose_vfs(HostObserved(functions=[gpu]), str(GPU), 2, 1)
+
+
+def test_amds_driver_never_has_none() -> None:
+    vfs = (PciAddress(1, 0x3B, 0, 1), PciAddress(1, 0x3B, 0, 2))
+    gpu = Function(GPU, 0x1002, 0x74A1, 0x120000, "gim", 3, vf_total=8, vfs=vfs)
+    observed, tool = PciObserved([gpu]), VfTool("libamdsmi.so", supported=4)
+    (step,) = plan_vfs(observed, gpu, VfRequest(), tool).steps
+    assert step == ChangeVfs(GPU, 4, 2)
+    held = replace(observed, users={vfs[1]: (User(UserKind.PROCESS, "vm"),)})
+    with pytest.raises(PciBusyError):
+        plan_vfs(held, gpu, VfRequest(1), tool)
+    with pytest.raises(VfUnsupportedError, match="all virtual functions"):
+        plan_no_vfs(observed, gpu, tool)
+    with pytest.raises(VfVendorToolError) as missing:
+        plan_vfs(observed, gpu, VfRequest(1), VfTool("libamdsmi.so", "not found"))
+    assert missing.value.cause == "not found"
+
+
+def test_an_override_of_acs_is_called_a_claim() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    words = ("quiet", "pcie_acs_override=downstream,multifunction")
+    view = PciView(PciObserved([gpu], kernel_words=words), [], [])
+    (note,) = view.describe_groups(all_groups=True).notes
+    assert words[1] in note
+    assert "not as the hardware isolates" in note
+    assert PciView(PciObserved([gpu]), [], []).describe_groups(all_groups=True).notes == []
 
 
 def test_without_iommu_nothing_goes_and_the_parameter_is_named() -> None:
@@ -185,7 +256,7 @@ def test_functions_that_vms_are_configured_with_are_asked_about() -> None:
     physical = Function(GPU, 0x8086, 1, 0x038000, "xe", 3, vf_total=7, vfs=(vf,))
     observed = PciObserved([physical], configured={vf: ["db"]})
     for plan in (
-        plan_no_vfs(observed, physical, has_tool=False),
+        plan_no_vfs(observed, physical),
         plan_vfs(observed, physical, VfRequest(4)),
     ):
         assert plan.result["concerns"] == [f'vm "db" is configured with {vf}, and would not start']
@@ -220,6 +291,7 @@ setting = VfSetting(GPU, 4, 0x8086, 0x56C0, "boot-1", True, (("exec_quantum_ms",
         ),
         ReleaseDriver(make_binding(previous=None, override="x"), True),
         CreateVfs(GPU, 4, True, (("exec_quantum_ms", 20),), False, setting),
+        ChangeVfs(GPU, 4, 1, True, setting),
         RememberVfs(GPU, 4, setting),
         RemoveVfs(GPU, 4, True, setting),
         PrepareVf(GPU, 3, VFIO, (("exec_quantum_ms", 20),)),

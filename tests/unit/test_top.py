@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from tests.support.boards import A30_NAME, A100, make_gpu
 from tests.support.cli import Cli
+from tests.support.clock import FakeClock
 from tests.support.fake_nvml import FakeNvml
 from tests.support.screen import read_screen
-from tests.support.service import FakeClock, make_bench
+from tests.support.service import make_bench
 from vgpumgr.daemon.application import Application
 from vgpumgr.errors import LibvirtError, NvmlError, VgpumgrError
 from vgpumgr.host.machine import Machine
@@ -233,6 +234,10 @@ def test_a_filter_keeps_what_it_belongs_to(view: View) -> None:
         "1g.10gb at 6:1",
         "matmul (412)",
     ]
+    view.wanted = "a100-sxm4"  # the case of what is shown matters as little
+    shown = [row.name for row in view.list_rows()]
+    assert shown
+    assert all("A100-SXM4" in name for name in shown)
     view.wanted = "nobody"
     assert "nothing contains 'nobody'" in text_of(view)
     view.leave()

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 from vgpumgr.cli import gpu_text
 from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.session import Session, get_session
-from vgpumgr.errors import UsageError
 from vgpumgr.model.sizes import format_size
 
 _WIDTH = 14
@@ -34,16 +33,14 @@ def command(
 
 def run(session: Session, selector: str, output: Format | None) -> None:
     """Asks for one GPU and prints it."""
-    if output in (Format.CSV, Format.MARKDOWN):
-        raise UsageError(f"gpu show has no {output} output", hint=f"vgpumgr gpu list -o {output}")
+    check_single("gpu show", output, named=True, hint=f"vgpumgr gpu list -o {output}")
     document = session.call("show_gpu", selector=selector)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    elif output is Format.NAME:
-        gpu = document["gpu"]
-        session.streams.print(gpu["uuid"] if gpu else document["other"]["pci"])
-    else:
-        session.streams.print("\n".join(render(document)))
+    print_single(session.streams, document, output, render(document), lambda: _name(document))
+
+
+def _name(document: dict[str, Any]) -> str:
+    gpu = document["gpu"]
+    return str(gpu["uuid"] if gpu else document["other"]["pci"])
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:
@@ -51,6 +48,7 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     gpu = document["gpu"]
     if gpu is None:
         yield from _render_other(document["other"])
+        yield from _render_holders(document)
         return
     yield f"GPU {gpu['index']}  {gpu['model']}"
     for label, value in _facts(gpu):
@@ -58,6 +56,7 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     if gpu["processes"]:
         yield "  processes"
         yield from (f"    {line}" for line in map(_tell_process, gpu["processes"]))
+    yield from _render_holders(document)
     if gpu["mig"]["current"]:
         yield "  instances" + ("" if gpu["instances"] else "     none")
     for instance in gpu["instances"]:
@@ -65,6 +64,12 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     if document["profiles"]:
         yield "  room"
         yield from _render_profiles(document["profiles"])
+
+
+def _render_holders(document: dict[str, Any]) -> Iterator[str]:
+    if document["held_by"]:
+        yield "  held by"
+        yield from (f"    {holder}" for holder in document["held_by"])
 
 
 def _render_other(gpu: dict[str, Any]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -27,6 +27,10 @@ class Format(StrEnum):
     CSV = "csv"
     MARKDOWN = "markdown"
     NAME = "name"
+
+
+#: formats that give the whole document to a program
+DOCUMENTS = (Format.JSON, Format.YAML)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Layout:
     no_header: bool = False
 
 
-def print_document(streams: Streams, document: dict[str, Any], format_: Format) -> None:
+def print_document(streams: Streams, document: dict[str, Any], format_: Format | None) -> None:
     """The whole document as JSON or YAML."""
     if format_ is Format.YAML:
         import yaml
@@ -75,6 +79,39 @@ def print_document(streams: Streams, document: dict[str, Any], format_: Format) 
         import json
 
         streams.print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def check_single(
+    verb: str, output: Format | None, *, named: bool = False, hint: str = "-o json"
+) -> None:
+    """Refuses the formats of lists to a verb that answers one thing, ``-o name`` unless it is
+    ``named``. Raises UsageError.
+    """
+    lists = (Format.CSV, Format.MARKDOWN) if named else (Format.CSV, Format.MARKDOWN, Format.NAME)
+    if output in lists:
+        raise UsageError(f"{verb} has no {output} output", hint=hint)
+
+
+def print_single(
+    streams: Streams,
+    document: dict[str, Any],
+    output: Format | None,
+    lines: Iterable[str],
+    name: Callable[[], str] | None = None,
+) -> None:
+    """One thing in any format that ``check_single`` let pass; ``lines`` are for people."""
+    if output in DOCUMENTS:
+        print_document(streams, document, output)
+    elif output is Format.NAME and name is not None:
+        streams.print(name())
+    else:
+        streams.print("\n".join(lines))
+
+
+def tell_notes(streams: Streams, document: dict[str, Any], output: Format | None) -> None:
+    """A document's notes on standard error, unless they go out with the document itself."""
+    for note in document["notes"] if output not in DOCUMENTS else ():
+        streams.note(f"note: {note}")
 
 
 def print_list(
@@ -89,7 +126,7 @@ def print_list(
     chosen = layout.format or Format.TABLE
     if rows and "host" in rows[0]:
         columns = (HOST, *columns)
-    if chosen in (Format.JSON, Format.YAML):
+    if chosen in DOCUMENTS:
         print_document(streams, document, chosen)
     elif chosen is Format.NAME:
         for row in rows:

@@ -34,7 +34,8 @@ class Changes:
         """What ``driver_override`` says."""
         path = self._device(address) / "driver_override"
         try:
-            text = path.read_text().strip()
+            # what somebody has written there need not be text
+            text = path.read_text(errors="replace").strip()
         except OSError as error:
             raise _fault(error, path) from error
         return None if text in ("", "(null)") else text
@@ -77,12 +78,14 @@ class Changes:
         for address in addresses:
             self._unbind(address)
 
-    def write_attributes(self, address: str, values: Sequence[tuple[str, str]]) -> list[str]:
-        """Writes attributes below the function's directory in order, and reads them back."""
+    def write_attributes(self, address: str, values: Sequence[tuple[str, str]]) -> list[str | None]:
+        """Writes attributes below the function's directory in order, and reads them back: None for
+        what cannot be read.
+        """
         device = self._device(address)
         for name, value in values:
             self._write(device / name, value)
-        return [(device / name).read_text().strip() for name, _ in values]
+        return [_read(device / name) for name, _ in values]
 
     def read_attributes(self, address: str, names: Sequence[str]) -> list[str | None]:
         """Reads attributes; None for what cannot be read."""
