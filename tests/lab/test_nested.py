@@ -150,6 +150,7 @@ def test_a_device_pulled_out_under_a_guest_holds_up_the_bus_until_it_is_released
     lab_host.succeed("vf", "disable", NVME)
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("vm")
 def test_libvirtd_killed_in_the_middle_leaves_a_device_whole_or_given_back(
     guest: NestedGuest, real_kernel: RealKernel
