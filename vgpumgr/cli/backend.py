@@ -7,7 +7,7 @@ documents as plain data, as they come over HTTP from a daemon.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from vgpumgr.cli.http import HttpBackend
     from vgpumgr.daemon.application import Application
+    from vgpumgr.errors import VgpumgrError
 
 
 class LocalBackend:
@@ -71,12 +72,14 @@ class ChoosingBackend:
 
 
 @contextmanager
-def open_backend(options: GlobalOptions) -> Iterator[Backend]:
-    """The application for the machine, the host or the hosts that the options name."""
+def open_backend(options: GlobalOptions, tell: Callable[[VgpumgrError], None]) -> Iterator[Backend]:
+    """The application for the machine, the host or the hosts that the options name; ``tell`` hears
+    of those of several that do not answer.
+    """
     if options.hosts:
         from vgpumgr.cli.fleet import FleetBackend
 
-        yield FleetBackend(options)
+        yield FleetBackend(options, tell)
         return
     daemon = find_daemon(options)
     if daemon is not None:

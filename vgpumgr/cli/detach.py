@@ -19,7 +19,9 @@ def command(
     vm: Annotated[str, Argument(help="The VM's name or UUID, or the attachment's id.")],
     attachment: Annotated[
         str | None,
-        Option("--attachment", help="Which of several: its id, or its profile."),
+        Option(
+            "--attachment", metavar="ID|PROFILE", help="Which of several: its id, or its profile."
+        ),
     ] = None,
     every: Annotated[bool, Option("--all", help="Every one that the VM has.")] = False,
     yes: Annotated[bool, Option("-y", "--yes", help="Do not ask.")] = False,
@@ -49,6 +51,11 @@ def run(
     """Asks where needed, does it, and tells what was done."""
     if output in (Format.CSV, Format.MARKDOWN):
         raise UsageError(f"detach has no {output} output", hint="-o json")
+    if asked["every"] and asked["attachment"]:
+        raise UsageError(
+            "--all and --attachment contradict each other",
+            hint="one of them",
+        )
     if not yes and not dry_run:
         _confirm(session, asked)
     document = session.call("detach", dry_run=dry_run, **asked)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 from vgpumgr.cli.backend import open_daemon
 from vgpumgr.cli.declarations import Argument, Context
-from vgpumgr.cli.op_text import print_operation
+from vgpumgr.cli.op_text import check_id, print_operation
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 from vgpumgr.model.routes import OPERATIONS
@@ -26,7 +25,8 @@ def command(
       vgpumgr op cancel 3f2a -o json
     """
     session = get_session(context)
+    check_id(operation)
     daemon = open_daemon(session.options)
-    path = f"{OPERATIONS}/{quote(operation, safe='')}"
+    path = f"{OPERATIONS}/{operation}"
     daemon.request("DELETE", path).document()
     print_operation(session, daemon.wait_operation(operation), output)

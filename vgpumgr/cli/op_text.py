@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from vgpumgr.cli.gpu_text import or_absent
 from vgpumgr.cli.output import Format, print_document
 from vgpumgr.cli.session import Session
-from vgpumgr.errors import UsageError
+from vgpumgr.errors import OperationNotFoundError, UsageError
+
+_ID = re.compile(r"[0-9a-f]{1,16}")
+
+
+def check_id(operation: str) -> None:
+    """Raises OperationNotFoundError for what cannot be an id, before the daemon is asked."""
+    if not _ID.fullmatch(operation):
+        raise OperationNotFoundError(
+            f'no operation is "{operation}"', why="ids look like 3f2a", hint="vgpumgr op list"
+        )
 
 
 def print_operation(session: Session, operation: dict[str, Any], output: Format | None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from vgpumgr.cli.backend import open_daemon
 from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.http import rebuild_error
-from vgpumgr.cli.op_text import print_operation
+from vgpumgr.cli.op_text import check_id, print_operation
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
@@ -25,6 +25,7 @@ def command(
       vgpumgr op wait 3f2a -o json
     """
     session = get_session(context)
+    check_id(operation)
     ended = open_daemon(session.options).wait_operation(operation)
     print_operation(session, ended, output)
     if ended["error"]:

@@ -155,7 +155,9 @@ def _drop_spare(columns: Sequence[Column], rows: Sequence[Row], width: int) -> S
 
 
 def _width(column: Column, rows: Sequence[Row]) -> int:
-    widest = max((len(column.text(row)) for row in rows), default=0)
+    from rich.cells import cell_len
+
+    widest = max((cell_len(column.text(row)) for row in rows), default=0)
     return max(len(column.name), min(widest, _WRAPPED) if column.wraps else widest)
 
 
@@ -194,14 +196,16 @@ def _print_table(
             column.name.upper(),
             justify=justify,  # type: ignore[arg-type]
             no_wrap=not column.wraps,
-            min_width=len(column.name),
+            min_width=_width(column, rows),
         )
     for row in rows:
         table.add_row(*(Text(column.text(row)) for column in columns))
     color = streams.has_color(streams.out)
+    # a name or an address that is cut off is of no use to the next command: the terminal may wrap
+    needed = sum(_width(column, rows) + _GAP for column in columns)
     console = Console(
         file=streams.out,
-        width=streams.width,
+        width=max(streams.width, needed),
         no_color=not color,
         force_terminal=color,
         highlight=False,

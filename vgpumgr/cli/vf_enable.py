@@ -16,12 +16,12 @@ def command(
     context: Context,
     function: FunctionArgument,
     count: Annotated[
-        int | None, Option("-n", "--count", help="How many; the default is all.")
+        int | None, Option("-n", "--count", metavar="N", help="How many; the default is all.")
     ] = None,
     quota: Annotated[
         list[str] | None,
         Option(
-            "--quota", metavar="NAME=N", help="A quota of each, where the driver has it (Intel xe)."
+            "--quota", metavar="NAME=N", help="A quota of each, where the driver has it (Intel)."
         ),
     ] = None,
     persist: Annotated[bool, Option("--persist", help="Again at every boot.")] = False,

@@ -22,7 +22,9 @@ from vgpumgr.errors import UsageError
 def command(
     context: Context,
     vm: Annotated[str, Argument(help="Name or UUID.")],
-    profile: Annotated[str | None, Option("--profile", help=PROFILE_HELP)] = None,
+    profile: Annotated[
+        str | None, Option("--profile", metavar="PROFILE", help=PROFILE_HELP)
+    ] = None,
     gpu: GpuOption = None,
     backend: BackendOption = Way.AUTO,
     display: DisplayOption = Screen.OFF,

@@ -20,12 +20,18 @@ from vgpumgr.daemon.pci_documents import (
 )
 from vgpumgr.daemon.pci_restore import find_gone
 from vgpumgr.daemon.pci_view import PciView
-from vgpumgr.errors import NvmlMissingError, PciBusyError, PciNotFoundError, VgpumgrError
+from vgpumgr.errors import (
+    NvmlMissingError,
+    PciBusyError,
+    PciNotFoundError,
+    VfQuotaError,
+    VgpumgrError,
+)
 from vgpumgr.host.pci_names import name_pci_device
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.selection import KnownGpu, select_function
-from vgpumgr.passthrough.values import VFIO, Binding, Function, User, UserKind
+from vgpumgr.passthrough.values import NVIDIA, VFIO, Binding, Function, User, UserKind
 from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
@@ -115,8 +121,27 @@ class PassthroughService:
     ) -> PciChangeDocument:
         """Makes virtual functions."""
         request = VfRequest(count, persist, tuple((quotas or {}).items()))
-        make = partial(plan_vfs, request=request, has_tool=self._parts.pci.has_vendor_tool())
+        has_tool = self._parts.pci.has_vendor_tool()
+
+        def make(seen: PciObserved, function: Function) -> Plan[PciWorld]:
+            made = plan_vfs(seen, function, request=request, has_tool=has_tool)
+            self._check_quotas(function, [name for name, _ in request.quotas])
+            return made
+
         return self._change(selector, make, confirmed, dry_run)
+
+    def _check_quotas(self, physical: Function, names: Sequence[str]) -> None:
+        """Before anything is made, where the driver shows the quotas of functions to come."""
+        if not names:
+            return
+        (known,) = self._parts.pci.list_quotas(physical.address, 1)
+        missing = [name for name in names if name not in known]
+        if missing and (known or physical.vendor_id == NVIDIA):
+            raise VfQuotaError(
+                f"virtual functions of {physical.address} have no quota {', '.join(missing)}",
+                why=f"its driver has {', '.join(known) or 'none'}",
+                hint=f"vgpumgr vf list {physical.address} -o wide",
+            )
 
     def disable_vfs(
         self, *, selector: str, confirmed: bool = False, dry_run: bool = False

@@ -90,7 +90,11 @@ def judge_group(
     hint = f"vgpumgr passthrough bind {_choose_head(members).address}"
     if strangers := list_strangers(members):
         why = explain_shared(members, strangers)
-        return Judgement(Verdict.SHARED, blockers, why, f"{hint} --whole-group")
+        # mounted disks are taken for nobody
+        has_disk = any(user.kind is UserKind.DISK for b in blockers for user in b.users)
+        return Judgement(
+            Verdict.SHARED, blockers, why, None if has_disk else f"{hint} --whole-group"
+        )
     if any(blocker.users for blocker in blockers):
         return Judgement(Verdict.IN_USE, blockers, "the host uses it", hint)
     return Judgement(Verdict.BINDABLE, blockers, "drivers of the host have it", hint)
@@ -100,7 +104,8 @@ def _list_vfs(function: Function) -> tuple[User, ...]:
     """Its virtual functions, which would go with its driver."""
     if not function.vfs:
         return ()
-    return (User(UserKind.VFS, f"it has {len(function.vfs)} virtual functions"),)
+    count = len(function.vfs)
+    return (User(UserKind.VFS, f"it has {count} virtual function{'' if count == 1 else 's'}"),)
 
 
 def list_strangers(members: Sequence[Function]) -> list[Function]:
