@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from collections.abc import Mapping
@@ -139,8 +140,10 @@ class _Channel:
         self._name = name
 
     def sendall(self, data: bytes, /) -> object:
-        """Sends everything."""
-        return self._channel.sendall(data)
+        """Sends everything; that the command there has ended is told where its answer is read."""
+        with contextlib.suppress(OSError):
+            self._channel.sendall(data)
+        return None
 
     def makefile(self, mode: str, /) -> Any:
         """Waits for the first bytes, so that a daemon that is not there is told as that."""
