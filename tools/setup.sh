@@ -152,4 +152,4 @@ install_promtool() {
 	rm -rf "$tmp"
 }
 
-setup_all() { setup_native; setup_nvcc; setup_kernel; setup_promtool; }
+setup_all() { setup_native; setup_nvcc; setup_lab; setup_promtool; }

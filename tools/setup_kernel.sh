@@ -6,26 +6,44 @@
 # what the lab host loads, in no order; those of guests are in guest_modules
 lab_modules=(
 	virtio_pci virtio_console virtio_blk 9pnet_virtio 9p overlay ext4 loop fuse crc32c_generic
-	vfio-pci vfio_iommu_type1 pci-stub nvme e1000e bochs xhci_pci vhost_vsock
+	vfio-pci vfio_iommu_type1 mdev pci-stub nvme e1000e bochs xhci_pci vhost_vsock kvm-amd
 )
 guest_modules=(virtio_pci virtio_console)
+# compiled from Debian's kernel source, which is large: for the lab host alone
 sample_modules=(mtty mdpy mbochs)
 
 setup_kernel() { setup_debian; locked kernel install_kernel; export VGPUMGR_KERNEL=$cache/kernel; }
 install_kernel() {
-	[ ! -e "$cache/kernel/vmlinux" ] || [ ! -d "$cache/kernel/lib/modules" ] || return 0
-	local version tmp
+	local version tmp key
+	key="lab: ${lab_modules[*]}; guests: ${guest_modules[*]}"
+	[ "$(cat "$cache/kernel/stamp" 2>/dev/null)" != "$key" ] || return 0
 	version=$(newest_kernel)
 	if [ -z "$version" ]; then
 		apt-get -qq update >"$cache/apt.log" 2>&1 || { cat "$cache/apt.log" >&2; return 1; }
 		version=$(newest_kernel)
 	fi
-	say "unpacking Debian's kernel $version for the guests, compiling its sample mediated devices"
+	say "unpacking Debian's kernel $version for guests and the lab host"
 	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
 	unpack_kernel "$version" "$tmp" >"$cache/kernel.log" 2>&1 || { cat "$cache/kernel.log" >&2; return 1; }
 	printf '%s\n' "$version" >"$tmp/version"
+	printf '%s\n' "$key" >"$tmp/stamp"
 	rm -rf "$cache/kernel"
 	mv "$tmp" "$cache/kernel"
+}
+
+# what only the lab host needs beyond that
+setup_lab() { setup_kernel; locked kernel install_samples; }
+install_samples() {
+	local version tmp dir=$cache/kernel
+	version=$(cat "$dir/version")
+	[ "$(cat "$dir/samples.stamp" 2>/dev/null)" != "${sample_modules[*]}" ] || return 0
+	say "compiling the kernel's sample mediated devices for the lab host"
+	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+	compile_samples "$version" "$tmp" >"$cache/samples.log" 2>&1 || { cat "$cache/samples.log" >&2; return 1; }
+	install -D -m 644 -t "$dir/lib/modules/$version/extra" "$tmp/samples/vfio-mdev"/*.ko
+	depmod -b "$dir" "$version"
+	rm -rf "$tmp"
+	printf '%s\n' "${sample_modules[*]}" >"$dir/samples.stamp"
 }
 
 newest_kernel() { apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: linux-image-//p' | head -n 1; }
@@ -34,10 +52,8 @@ newest_kernel() { apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*
 unpack_kernel() {
 	local version=$1 dir=$2 work=$2/work at
 	mkdir "$work"
-	apt_get install -y "linux-headers-$version" || return 1
-	(cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "linux-image-$version" "linux-source-${version%.*-*-*}") || return 1
+	(cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "linux-image-$version") || return 1
 	dpkg-deb -x "$work"/linux-image-*.deb "$work" || return 1
-	compile_samples "$version" "$work" || return 1
 	depmod -b "$work" "$version" || return 1
 	# QEMU starts an uncompressed kernel directly: under TCG that saves seconds of decompression
 	at=$(LC_ALL=C grep -abo $'\xfd7zXZ' "$work/boot/vmlinuz-$version" | cut -d: -f1 | head -n 1)
@@ -46,7 +62,7 @@ unpack_kernel() {
 	local n=10 m
 	list_modules "$work" "$version" "${guest_modules[@]}" |
 		while read -r m; do cp "$m" "$dir/guest-modules/$((n++))-${m##*/}"; done
-	list_modules "$work" "$version" "${lab_modules[@]}" "${sample_modules[@]}" |
+	list_modules "$work" "$version" "${lab_modules[@]}" |
 		while read -r m; do install -D -m 644 "$m" "$dir/${m#"$work/"}"; done
 	cp "$work/lib/modules/$version"/modules.{order,builtin,builtin.modinfo} "$dir/lib/modules/$version/"
 	depmod -b "$dir" "$version"
@@ -61,14 +77,14 @@ list_modules() {
 		awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
 }
 
-# compile_samples VERSION ROOT: the kernel's own sample drivers of mediated devices, from Debian's kernel source
+# compile_samples VERSION DIRECTORY: the kernel's own sample drivers of mediated devices, in DIRECTORY/samples/vfio-mdev
 compile_samples() {
-	local version=$1 root=$2 source sample=$2/samples/vfio-mdev
-	source=linux-source-${version%.*-*-*}
-	dpkg-deb --fsys-tarfile "$root/$source"_*.deb | tar -xO "./usr/src/$source.tar.xz" |
-		tar -C "$root" -xJ --strip-components=1 "$source/samples/vfio-mdev" || return 1
+	local version=$1 dir=$2 source=linux-source-${1%.*-*-*} sample=$2/samples/vfio-mdev
+	apt_get install -y "linux-headers-$version" || return 1
+	(cd "$dir" && apt-get -qq -o APT::Sandbox::User=root download "$source") || return 1
+	dpkg-deb --fsys-tarfile "$dir/$source"_*.deb | tar -xO "./usr/src/$source.tar.xz" |
+		tar -C "$dir" -xJ --strip-components=1 "$source/samples/vfio-mdev" || return 1
 	rm -f "$sample/Kbuild"
 	echo "obj-m := ${sample_modules[*]/%/.o}" >"$sample/Makefile"
-	make -s -C "/usr/src/linux-headers-$version" M="$sample" modules || return 1
-	install -D -m 644 -t "$root/lib/modules/$version/extra" "$sample"/*.ko
+	make -s -C "/usr/src/linux-headers-$version" M="$sample" modules
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A synchronous CUDA call that every driver has to answer (cuMemGetInfo), in a loop, through whatever libcuda.so.1 the
- * loader finds. usage: vgpumgr-bench-cuda [CALLS]; prints nanoseconds a call.
+ * loader finds. usage: vgpumgr-bench-cuda [CALLS]; prints nanoseconds a call, of the best block of calls: on a machine
+ * that does other things too, a long run measures those.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@ static double now_ns(void)
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
+
+enum { BLOCK = 500 };
 
 static void *need(void *library, const char *name)
 {
@@ -39,16 +42,21 @@ int main(int argc, char **argv)
 	CUresult (*get_info)(size_t *, size_t *) = need(library, "cuMemGetInfo_v2");
 	CUcontext context;
 	size_t free_bytes, total_bytes;
-	double start;
+	double best = 1e12;
 
 	if (init(0) || retain(&context, 0) || set_current(context) || get_info(&free_bytes, &total_bytes)) {
 		fprintf(stderr, "no CUDA device\n");
 		return 1;
 	}
-	start = now_ns();
-	for (unsigned i = 0; i < calls; i++)
-		if (get_info(&free_bytes, &total_bytes))
-			return 1;
-	printf("%.1f\n", (now_ns() - start) / calls);
+	for (unsigned done = 0; done < calls; done += BLOCK) {
+		double start = now_ns(), took;
+
+		for (unsigned i = 0; i < BLOCK; i++)
+			if (get_info(&free_bytes, &total_bytes))
+				return 1;
+		took = (now_ns() - start) / BLOCK;
+		best = took < best ? took : best;
+	}
+	printf("%.1f\n", best);
 	return 0;
 }

@@ -2,7 +2,7 @@
 /*
  * The floor below a forwarded call from a guest: one word handed to and fro through the shared memory between a guest
  * and its host. usage: vgpumgr-bench-shm echo FILE (host; until killed), or: measure FILE [TRIPS] (guest), which prints
- * nanoseconds a round trip. Both sides spin, and yield now and then so that a machine with few cores goes on.
+ * nanoseconds a round trip of the best block of them. Both sides spin, and yield now and then so that a machine with few cores goes on.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -18,7 +18,7 @@ struct words {
 	_Alignas(128) _Atomic unsigned back;
 };
 
-enum { SPINS = 2000 };
+enum { SPINS = 2000, BLOCK = 500 };
 
 /* Waits until the word differs from `old`; returns what it is then. */
 static unsigned await_change(_Atomic unsigned *word, unsigned old)
@@ -50,13 +50,19 @@ static void echo(struct words *words)
 static void measure(struct words *words, unsigned trips)
 {
 	unsigned value = atomic_load(&words->back);
-	double start = now_ns();
+	double best = 1e12;
 
-	for (unsigned i = 0; i < trips; i++) {
-		atomic_store_explicit(&words->there, value + 1, memory_order_release);
-		value = await_change(&words->back, value);
+	for (unsigned done = 0; done < trips; done += BLOCK) {
+		double start = now_ns(), took;
+
+		for (unsigned i = 0; i < BLOCK; i++) {
+			atomic_store_explicit(&words->there, value + 1, memory_order_release);
+			value = await_change(&words->back, value);
+		}
+		took = (now_ns() - start) / BLOCK;
+		best = took < best ? took : best;
 	}
-	printf("%.1f\n", (now_ns() - start) / trips);
+	printf("%.1f\n", best);
 }
 
 int main(int argc, char **argv)

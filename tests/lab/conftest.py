@@ -10,6 +10,7 @@ import pytest
 
 from tests.lab.host import KEPT, NVME, LabHost, attach_kept, boot, unprivileged_reason
 from tests.lab.kernels import RealKernel
+from tests.lab.nested import NestedGuest, nested_guest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,3 +43,10 @@ def real_kernel(lab_host: LabHost) -> RealKernel:
     )
     lab_host.wait_until(f"[ -e /sys/bus/pci/devices/{NVME}/driver ]")
     return RealKernel(lab_host)
+
+
+@pytest.fixture(scope="session")
+def guest(real_kernel: RealKernel) -> Iterator[NestedGuest]:
+    """A guest that runs in the lab host. Every test leaves it running and without devices of the host."""
+    with nested_guest(real_kernel.host) as it:
+        yield it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import shlex
@@ -31,7 +32,7 @@ SHELLS = 3
 KEPT = "VGPUMGR_LAB_HOST"
 #: vgpumgr commands that may run at the same time, see ``server.py``
 COMMANDS = 2
-#: ports of the lab host's QEMU that guests inside may use as their shells, see ``guest.py``
+#: ports of the lab host's QEMU that are the shells of a guest in it, see ``nested.py``
 GUEST_PORTS = 2
 
 #: what there is to play with; the root ports are rp0 to rp2
@@ -235,6 +236,8 @@ class LabHost:
 @contextmanager
 def boot(*, more: Sequence[str] = (), memory_mib: int = 3072) -> Iterator[LabHost]:
     """A lab host with new disks, until the context ends. ``more`` are further arguments for QEMU."""
+    # the lab host cannot write here, and would compile for every command
+    compileall.compile_dir(ROOT / "vgpumgr", quiet=1)
     directory = Path(tempfile.mkdtemp(prefix="vgl.", dir="/tmp"))
     arguments = [*qemu_arguments(directory, memory_mib), *more]
     host = LabHost(directory, None, arguments)
@@ -262,7 +265,7 @@ def qemu_arguments(directory: Path, memory_mib: int) -> list[str]:
         "lab.boot=" + str(ROOT / "tests/lab/boot.sh"),
         "lab.modules=" + str(modules_root() / "lib/modules"),
     ]
-    kernel = "console=ttyS0 panic=-1 cryptomgr.notests intel_iommu=on iommu=pt mitigations=off"
+    kernel = "console=ttyS0 panic=-1 cryptomgr.notests no_timer_check intel_iommu=on iommu=pt mitigations=off"
     arguments = [
         "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", "2",
         "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -288,7 +291,7 @@ def share(tag: str, path: Path, options: str = "") -> list[str]:
 
 
 def ports(directory: Path) -> list[str]:
-    """The virtio-serial ports of the lab host's shells, and of shells of guests in it."""
+    """The virtio-serial ports of the lab host's shells, and of those of a guest in it."""
     arguments = ["-device", "virtio-serial,max_ports=16"]
     counts = {"shell": SHELLS, "vgpumgr": COMMANDS, "guest": GUEST_PORTS}
     names = [f"{name}.{n}" for name, count in counts.items() for n in range(count)]

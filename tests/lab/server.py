@@ -21,17 +21,11 @@ from pathlib import Path
 
 import vgpumgr
 
-#: loaded at once: the command line and the application in its process, with what they load when needed
-LOADED = (
-    "vgpumgr.cli.",
-    "vgpumgr.daemon.local",
-    "vgpumgr.domain.",
-    "vgpumgr.store.",
-    "vgpumgr.mdev.",
-    "vgpumgr.passthrough.",
-)
-#: slow to load, for few commands
-LEFT_OUT = ("vgpumgr.cli.fleet", "vgpumgr.cli.remote", "vgpumgr.cli.top")
+#: slow to load, for few commands; all others are loaded at once
+LEFT_OUT = (
+    "vgpumgr.cli.fleet", "vgpumgr.cli.remote", "vgpumgr.cli.top", "vgpumgr.tui", "vgpumgr.sim",
+    "vgpumgr.virtio.codegen", "vgpumgr.virtio.spec", "vgpumgr.__main__",
+)  # fmt: skip
 MARK = b"\x1e"
 
 
@@ -40,7 +34,7 @@ def load() -> None:
     for name in ("typer.main", "libvirt", "yaml"):
         importlib.import_module(name)
     for module in pkgutil.walk_packages(vgpumgr.__path__, "vgpumgr.", onerror=print):
-        if module.name.startswith(LOADED) and not module.name.startswith(LEFT_OUT):
+        if not module.name.startswith(LEFT_OUT):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
 

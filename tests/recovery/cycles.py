@@ -1,4 +1,9 @@
-"""Endurance: ``python -m tests.recovery.cycles --count N``: attach and detach, and look what grows."""
+"""Endurance: ``python -m tests.recovery.cycles --count N [--on fakes|here|daemon]``: attach and detach, and look
+what grows.
+
+On fakes every cycle takes a millisecond. ``here`` and ``daemon`` work on simulated machines with a genuine libvirtd
+(``--backend mdev|vendor|mig-backed|vf|passthrough``), in this process or through the daemon.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ import threading
 import tracemalloc
 from pathlib import Path
 
+from tests.recovery import machine_cycles
 from tests.support.fake_host import FakeVgpus, make_functions
 from tests.support.service import Bench, make_bench
 from vgpumgr.plan.attach import AttachRequest
@@ -79,12 +85,24 @@ def run(count: int, profile: str = "1g.10gb") -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--profile", default="1g.10gb", help="passthrough, vf:2, mtty-2, ...")
+    parser.add_argument("--on", choices=["fakes", "here", "daemon"], default="fakes")
+    parser.add_argument(
+        "--profile", default="1g.10gb", help="fakes: passthrough, vf:2, mtty-2, ..."
+    )
+    parser.add_argument("--backend", choices=list(machine_cycles.BACKENDS), default="mdev")
+    parser.add_argument("--warm-up", type=int, default=WARM_UP)
     asked = parser.parse_args()
-    answer = run(asked.count, asked.profile)
+    if asked.on == "fakes":
+        answer = run(asked.count, asked.profile)
+        good = answer["before"] == answer["after"] and answer["same_machine"]
+        bad = not good or int(str(answer["grown_bytes"])) > MAX_GROWTH_BYTES
+    else:
+        through = {"daemon": asked.on == "daemon"}
+        answer = machine_cycles.run(asked.backend, asked.count, asked.warm_up, **through)
+        answer["wrong"] = machine_cycles.judge(answer)
+        bad = bool(answer["wrong"])
     print(json.dumps(answer, indent=1))
-    good = answer["before"] == answer["after"] and answer["same_machine"]
-    return int(not good or int(str(answer["grown_bytes"])) > MAX_GROWTH_BYTES)
+    return int(bad)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,10 @@ class Outcome:
 
     killed: bool
     points: int = 0
+    #: writes to the kernel and the driver
+    writes: int = 0
+    #: questions to libvirt
+    asked: int = 0
     answer: Any = None
     error: str | None = None
 
@@ -99,8 +103,10 @@ def _work(
         hook_journal(counter)
         if breakage is not None:
             breakage()
-        result["answer"] = act(World(root, counter))
-        result["points"] = counter.count
+        world = World(root, counter)
+        result["answer"] = act(world)
+        result |= {"points": counter.count, "writes": world.writes}
+        result["asked"] = world.hypervisor.asked
     except BaseException:
         result["error"] = traceback.format_exc()
     os.write(writer, json.dumps(result).encode())
@@ -177,22 +183,34 @@ class Judge:
         if now not in (self.old, self.new):
             wrong.append("neither old nor new")
             for name, then in (("old", self.old), ("new", self.new)):
-                wrong += [
-                    f"not {name}: {k}: {v!r} was {then[k]!r}"
-                    for k, v in now.items()
-                    if v != then[k]
-                ]
+                wrong += [f"not {name}: {text}" for text in list_differences(now, then)]
         return wrong
 
 
-def prepare(scenario: Scenario, template: Path, scratch: Path) -> tuple[Judge, int]:
-    """Builds the machine, runs the operation once undisturbed; also the number of points."""
+def list_differences(now: Any, then: Any, path: str = "") -> Iterator[str]:
+    """The smallest parts that differ, with the way to them."""
+    if now == then:
+        return
+    if isinstance(now, dict) and isinstance(then, dict):
+        for key in now.keys() | then.keys():
+            yield from list_differences(now.get(key), then.get(key), f"{path}/{key}")
+    elif isinstance(now, tuple) and isinstance(then, tuple) and len(now) == len(then):
+        for number, (one, other) in enumerate(zip(now, then, strict=True)):
+            yield from list_differences(one, other, f"{path}/{number}")
+    else:
+        yield f"{path}: {now!r} was {then!r}"
+
+
+def prepare(scenario: Scenario, template: Path, scratch: Path) -> tuple[Judge, Outcome]:
+    """Builds the machine, runs the operation once undisturbed; also how that ended."""
     scenario.build(World(template))
     old = World(template)
     with copied(template, scratch) as root:
         done = run_child(root, scenario.run, None)
         assert done.error is None, done.error
         new = World(root).summary()
+    with copied(template, scratch) as root:
+        scenario.check(run_child(root, scenario.run_whole, None).error)
     with copied(template, scratch) as root:
         quiet = run_child(root, do_recover, None)
         assert quiet.error is None, quiet.error
@@ -201,4 +219,4 @@ def prepare(scenario: Scenario, template: Path, scratch: Path) -> tuple[Judge, i
     before = old.summary()
     # what recovery itself repairs in the state before is no difference to that state
     judge = Judge(repaired if repaired != before else before, new, drift)
-    return judge, done.points
+    return judge, done

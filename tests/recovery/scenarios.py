@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU
 from tests.recovery.world import UUID_BARE, World
 from tests.support.domains import UUID_PC, UUID_Q35
-from tests.support.fake_host import GPU
+from tests.support.fake_host import FLEX, GPU
+from vgpumgr.daemon.layout_apply import list_owners
+from vgpumgr.daemon.passthrough import PassthroughService
 from vgpumgr.daemon.recovery import Policy
+from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
+from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.domain.devices import Controller
-from vgpumgr.errors import ChannelStartError, VgpumgrError
+from vgpumgr.errors import ChannelStartError, VgpuAttributeError, VgpumgrError
+from vgpumgr.mig.layout.pins import list_owner_pins
+from vgpumgr.mig.layout.planner import plan_layout
+from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.record import Transport
+from vgpumgr.plan.vgpu_layout import VgpuTarget
 
 Act = Callable[[World], object]
 
@@ -26,13 +37,16 @@ def nothing(_world: World) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """``prepare`` runs before, undisturbed; ``act`` is what is killed."""
+    """``prepare`` runs before, undisturbed; ``act`` is what is killed. ``fails``: it ends with an error."""
 
     name: str
     act: Act
     prepare: Act = nothing
     mig: bool = True
     running: bool = False
+    fails: bool = False
+    #: several operations, one after the other
+    is_several: bool = False
 
     def build(self, world: World) -> None:
         """The machine before the operation."""
@@ -42,9 +56,17 @@ class Scenario:
 
     def run(self, world: World) -> None:
         """The operation; what it refuses is no failure of the test."""
-        name_ids("bbbb")
         with suppress(VgpumgrError):
-            self.act(world)
+            self.run_whole(world)
+
+    def run_whole(self, world: World) -> None:
+        """The operation, and its error."""
+        name_ids("bbbb")
+        self.act(world)
+
+    def check(self, error: str | None) -> None:
+        """That undisturbed it ends as it should: a scenario that is refused shows nothing."""
+        assert (error is not None) is self.fails, f"{self.name}: {error}"
 
 
 def name_ids(prefix: str) -> None:
@@ -139,6 +161,51 @@ def plug_port(world: World) -> None:
     world.save()
 
 
+def vgpu(verb: str, **asked: object) -> Act:
+    """A verb of ``vgpumgr mdev``; ``vgpu`` None means the only one that there is."""
+
+    def act(world: World) -> None:
+        if "vgpu" in asked and asked["vgpu"] is None:
+            (known,) = [e.uuid for e in VgpuService(world.parts).list_vgpus().vgpus]
+            asked["vgpu"] = known
+        getattr(VgpuService(world.parts), verb)(**asked)
+
+    return act
+
+
+def pci(verb: str, selector: PciAddress, **asked: object) -> Act:
+    """A verb of ``vgpumgr passthrough`` or ``vgpumgr vf``."""
+
+    def act(world: World) -> None:
+        getattr(PassthroughService(world.parts), verb)(selector=str(selector), **asked)
+
+    return act
+
+
+def apply_layout(gpu: PciAddress, vgpus: dict[str, int], *instances: str) -> Act:
+    """``vgpumgr mig layout apply`` of a layout that says what one GPU has."""
+
+    def act(world: World) -> None:
+        gpus = tuple(world.nvml.gpus.values())
+        chosen = next(g for g in gpus if g.pci == gpu)
+        wanted = tuple(TargetInstance(name) for name in instances)
+        target = GpuTarget(chosen.uuid, bool(wanted), wanted)
+        plan = plan_layout(gpus, [target], list_owner_pins(list_owners(world.parts)))
+        layouts = VgpuLayouts(world.parts)
+        targets = [
+            VgpuTarget(str(chosen.uuid), tuple(vgpus.items()), instances=Counter(instances) or None)
+        ]
+        layouts.run(plan, targets, layouts.plan(targets, gpus))
+
+    return act
+
+
+#: attach: time-sliced and MIG-backed, mediated device and vendor-VFIO
+SLICED = {"profile": "GRID A100-8C"}
+VENDOR = {"profile": "NVIDIA A100X-8C"}
+BACKED = {"profile": "GRID A100-1-10C"}
+VENDOR_BACKED = {"profile": "NVIDIA A100X-1-10C"}
+FIRST_VF = PciAddress(0, 3, 0, 1)
 GPU_WHOLE = {"profile": "passthrough", "gpu": str(GPU)}
 STUCK = ChannelStartError("the worker does not start")
 SCENARIOS = (
@@ -152,11 +219,14 @@ SCENARIOS = (
     Scenario("attach by serial", attach(transport=Transport.SERIAL)),
     Scenario("attach by ring", attach("vm02", transport=Transport.RING)),
     Scenario("attach beside another", attach("vm02", gpu="0"), attach(gpu="0")),
-    Scenario("attach that fails", both(fail("channels", "start", STUCK), attach()), mig=False),
+    Scenario(
+        "attach that fails", both(fail("channels", "start", STUCK), attach()), mig=False, fails=True
+    ),
     Scenario(
         "attach that fails late",
         both(fail("hypervisor", "set_notes config", STUCK), attach("vm03")),
         mig=False,
+        fails=True,
     ),
     Scenario("attach one more", attach("vm03", add=True), attach("vm03")),
     Scenario("attach three at once", attach(count=3), mig=False),
@@ -166,17 +236,24 @@ SCENARIOS = (
     Scenario(
         "attach three, of which the last fails",
         both(fail("hypervisor", "set_notes config", STUCK), attach("vm03", profile=PART, count=3)),
+        fails=True,
     ),
     Scenario("detach from a shut off VM", detach(), attach()),
     Scenario(
-        "detach one of two", detach("aaaa0001"), both(attach("vm03"), attach("vm03", add=True))
+        "detach one of two", detach("aaaa0002"), both(attach("vm03"), attach("vm03", add=True))
     ),
     Scenario(
         "detach a part beside another",
         detach("vm02"),
         both(attach(profile=PART), attach("vm02", profile=PART)),
     ),
-    Scenario("detach all three", detach(every=True), attach(profile=PART, count=3), mig=False),
+    Scenario(
+        "detach all three",
+        detach(every=True),
+        attach(profile=PART, count=3),
+        mig=False,
+        is_several=True,
+    ),
     Scenario("detach turns MIG mode off", detach(), attach(), mig=False),
     Scenario("detach takes a controller along", detach("vm03"), attach("vm03")),
     Scenario("detach live", detach(), both(say_hello, attach()), running=True),
@@ -196,6 +273,7 @@ SCENARIOS = (
     Scenario(
         "attach a mediated device that fails late",
         both(fail("hypervisor", "set_notes config", STUCK), attach("vm02", profile="mtty-2")),
+        fails=True,
     ),
     Scenario("detach a whole GPU", detach(), attach(**GPU_WHOLE)),
     Scenario("detach the last VF", detach("vm02"), attach("vm02", profile="vf:2")),
@@ -209,6 +287,78 @@ SCENARIOS = (
         detach("vm02"),
         both(plug_port, attach("vm02", profile="mtty-2")),
         running=True,
+    ),
+    Scenario("attach a vGPU", attach("vm02", **SLICED), mig=False),
+    Scenario("attach a vendor's vGPU", attach("vm02", **VENDOR), mig=False),
+    Scenario("attach a vendor's vGPU live", attach("vm02", **VENDOR), plug_port, False, True),
+    Scenario("attach a MIG-backed vGPU", attach("vm02", **BACKED)),
+    Scenario("attach a vendor's MIG-backed vGPU", attach("vm02", **VENDOR_BACKED)),
+    Scenario(
+        "attach a MIG-backed vGPU that fails late",
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm02", **VENDOR_BACKED)),
+        fails=True,
+    ),
+    Scenario("attach a MIG-backed vGPU beside another", attach("vm02", **BACKED), attach(**BACKED)),
+    Scenario("detach a vGPU", detach("vm02"), attach("vm02", **SLICED), mig=False),
+    Scenario("detach a vendor's vGPU", detach("vm02"), attach("vm02", **VENDOR), mig=False),
+    Scenario("detach a MIG-backed vGPU", detach("vm02"), attach("vm02", **BACKED)),
+    Scenario(
+        "detach a vendor's MIG-backed vGPU live",
+        detach("vm02"),
+        both(plug_port, attach("vm02", **VENDOR_BACKED)),
+        running=True,
+    ),
+    Scenario("mdev create", vgpu("create", type="mtty-2", auto=True)),
+    Scenario("mdev create on a vendor's", vgpu("create", type="A100X-8C", auto=True), mig=False),
+    Scenario("mdev create makes an instance", vgpu("create", type="A100-1-10C", define=True)),
+    Scenario(
+        "mdev create that fails takes its instance away",
+        both(
+            fail("vgpus", "create", VgpuAttributeError("refused")),
+            vgpu("create", type="A100X-1-10C"),
+        ),
+        fails=True,
+    ),
+    Scenario("mdev delete", vgpu("delete", vgpu=None), vgpu("create", type="mtty-2", auto=True)),
+    Scenario(
+        "mdev delete takes the instance along",
+        vgpu("delete", vgpu=None),
+        vgpu("create", type="A100-1-10C", define=True),
+    ),
+    Scenario(
+        "mdev delete of a vendor's",
+        vgpu("delete", vgpu=None),
+        vgpu("create", type="A100X-1-10C", auto=True),
+    ),
+    Scenario("mdev define", vgpu("define", vgpu=None, auto=True), vgpu("create", type="mtty-2")),
+    Scenario("mdev define of a new one", vgpu("define", type="mtty-2", auto=True)),
+    Scenario("mdev stop", vgpu("stop", vgpu=None), vgpu("create", type="A100-1-10C", define=True)),
+    Scenario("mdev start", vgpu("start", vgpu=None), vgpu("define", type="A100-8C"), mig=False),
+    Scenario("passthrough bind", pci("bind", GPU)),
+    Scenario("passthrough bind, to stay", pci("bind", GPU, persist=True, companions="stub")),
+    Scenario("passthrough unbind", pci("unbind", GPU), pci("bind", GPU, persist=True)),
+    Scenario("vf enable", pci("enable_vfs", FLEX, count=3, persist=True)),
+    Scenario(
+        "vf enable with another number",
+        pci("enable_vfs", FLEX, count=3),
+        pci("enable_vfs", FLEX, count=2),
+    ),
+    Scenario(
+        "vf disable",
+        pci("disable_vfs", FLEX),
+        both(pci("enable_vfs", FLEX, count=3), pci("bind", FIRST_VF)),
+    ),
+    Scenario("a layout makes vGPUs", apply_layout(MDEV_GPU, {"A100-8C": 2}), mig=False),
+    Scenario(
+        "a layout makes instances with vGPUs",
+        apply_layout(VENDOR_GPU, {"A100X-1-10C": 2}, "1g.10gb", "1g.10gb"),
+        mig=False,
+    ),
+    Scenario(
+        "a layout takes vGPUs away",
+        apply_layout(VENDOR_GPU, {"A100X-8C": 1}),
+        both(*[vgpu("create", type="A100X-8C", auto=True)] * 3),
+        mig=False,
     ),
     Scenario("recover restarts a keeper", recover(), both(attach(), lose_keepers)),
     Scenario("recover gives devices again", recover(readd=True), both(attach(), lose_devices)),

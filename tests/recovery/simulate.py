@@ -21,13 +21,14 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.recovery.scenarios import name_ids
+from tests.recovery.simulate_host import ERRORS, PROFILES, WRITES, HostSide
 from tests.recovery.world import CHANGES, SavedStore, World
 from vgpumgr.daemon.recovery import Policy
 from vgpumgr.errors import ChannelStartError, LibvirtError, NvmlError, VgpumgrError
@@ -79,6 +80,7 @@ class Simulation:
         self.disk_error: int | None = None
         self.sync_error = False
         self.mode_may_stay = False
+        self.host = HostSide(self.choice)
         name_ids("dddd")
         self.world = self._start()
         self.world.make(mig=self.choice.random() < 0.5, running=self.choice.random() < 0.5)
@@ -124,6 +126,7 @@ class Simulation:
             self._come_back,
             self._disk,
             self._meddle,
+            self._meddle_with_host,
             self._lose_keeper,
             self._reboot,
         ]
@@ -131,13 +134,24 @@ class Simulation:
 
     def _operate(self) -> None:
         vm = self.choice.choice(VMS)
-        kind = self.choice.choice(("attach", "attach", "detach", "recover"))
-        self.history.append(f"{kind} {vm}")
+        kind = self.choice.choice(
+            ("attach", "attach", "attach", "detach", "recover", "host", "host")
+        )
+        text = f"{kind} {vm}"
+        act: Callable[[], object] | None = None
+        if kind == "host":
+            text, act = self.host.choose(self.world)
+        self.history.append(text)
         try:
-            if kind == "attach":
-                profile = self.choice.choice(("1g.10gb", "2g.20gb", "3g.40gb"))
+            if act is not None:
+                act()
+            elif kind == "attach":
+                slices = ("1g.10gb", "2g.20gb", "3g.40gb") * 3
+                profile = self.choice.choice(slices + PROFILES)
+                self.history[-1] += f" {profile}"
                 config = self.choice.random() < 0.3
-                request = AttachRequest(vm, profile, config=config, hello_timeout_s=0.2)
+                add = self.choice.random() < 0.3
+                request = AttachRequest(vm, profile, config=config, add=add, hello_timeout_s=0.2)
                 self.world.service.attach(request)
             elif kind == "detach":
                 self.world.service.detach(vm)
@@ -145,6 +159,9 @@ class Simulation:
                 self.world.recovery.recover(Policy(readd=self.choice.random() < 0.5))
         except VgpumgrError as error:
             self.history.append(f"  {type(error).__name__}: {error}")
+
+        # a detach leaves the mode to vGPUs that live in instances, and says so
+        self.modes |= {uuid: True for uuid, _ in self.world.vgpus.inside.values()}
 
     def _operate_and_crash(self) -> None:
         self.points_left = self.choice.randint(0, 60)
@@ -160,6 +177,7 @@ class Simulation:
     def _operate_with_error(self) -> None:
         part, method, error = self.choice.choice(
             [("nvml", name, NvmlError("refused")) for name in sorted(CHANGES)]
+            + ERRORS
             + [
                 ("channels", "start", ChannelStartError("no worker")),
                 ("channels", "stop", ChannelStartError("does not stop")),
@@ -182,20 +200,18 @@ class Simulation:
 
     def _operate_late(self) -> None:
         if self.world.pending is None:
-            self.world.nvml.late = self.choice.choice(sorted(CHANGES))
-            self.history.append(f"{self.world.nvml.late} gets late")
+            self.world.late_at = self.choice.choice([*sorted(CHANGES), *WRITES])
+            self.world.dies_when_late = False
+            self.history.append(f"{self.world.late_at} gets late")
             self._operate()
-            self.faults["late"] += self.world.nvml.late is None
-            self.world.nvml.late = None
+            self.faults["late"] += self.world.late_at is None
+            self.world.late_at = None
 
     def _come_back(self) -> None:
         if self.world.pending is not None:
             takes_effect = self.choice.random() < 0.5
             self.history.append(f"the late call comes back, effect: {takes_effect}")
-            try:
-                self.world.finish_late(takes_effect=takes_effect)
-            except VgpumgrError:
-                self.world.save()  # what it was about has gone
+            self.world.finish_late(takes_effect=takes_effect)
 
     def _disk(self) -> None:
         self.disk_error = errno.ENOSPC if self.choice.random() < 0.5 else None
@@ -219,6 +235,10 @@ class Simulation:
         else:
             self._make_instance()
         self.world.save()
+        self.faults["meddling"] += 1
+
+    def _meddle_with_host(self) -> None:
+        self.history.append(f"somebody: {self.host.meddle(self.world)}")
         self.faults["meddling"] += 1
 
     def _make_instance(self) -> None:
@@ -253,6 +273,7 @@ class Simulation:
                 # a detach left the mode to whoever used it, and said so: it is nobody's any more
                 self.modes[uuid] = True
         self.strangers.clear()
+        self.host.reboot()
         self.world.reboot()
         self.world = self._start()
         self.faults["reboot"] += 1
@@ -275,8 +296,17 @@ class Simulation:
         ]
         for vm in VMS:
             if any(r.vm_name == vm for r in self.kept.values()):
-                self.world.service.detach(vm)
-        return wrong + list(self._list_left())
+                self.world.service.detach(vm, every=True)
+        self._forget_layouts()
+        self.host.clean(self.world)
+        return wrong + [*self._list_left(), *self.host.list_left(self.world)]
+
+    def _forget_layouts(self) -> None:
+        """A layout decides of all instances of its GPU, and of its mode."""
+        for uuid, gpu in self.world.nvml.gpus.items():
+            if gpu.pci in self.host.laid_out:
+                self.strangers = {(u, id_) for u, id_ in self.strangers if u != uuid}
+                self.modes[uuid] = False
 
     def _list_left(self) -> Iterator[str]:
         if self.kept:

@@ -1,7 +1,11 @@
-"""The exhaustive sweep: ``python -m tests.recovery.sweep [--nested N] [NAME...]``.
+"""The exhaustive sweep: ``python -m tests.recovery.sweep [--nested N] [--late|--libvirt] [NAME...]``.
 
 Each scenario is killed at each of its points; then recovery is, at each of its own (or every N-th).
-Prints how many kills were planned and how many happened; exits 1 if anything is wrong.
+With ``--libvirt`` the connection to libvirt is lost at each call instead, before or after its effect, once or for
+the rest of the command. With ``--late`` each of its writes to the kernel or the driver does not return in time: it
+comes back after the command has ended or was killed and recovery has looked at it, with its effect or without.
+Prints how many kills (late writes, lost connections) were planned and how many happened; exits 1 if anything is
+wrong.
 """
 
 from __future__ import annotations
@@ -11,11 +15,18 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tests.recovery.breakages import BREAKAGES
+from tests.recovery.invariants import list_violations
 from tests.recovery.killing import Breakage, Judge, copied, do_recover, prepare, run_child
 from tests.recovery.scenarios import SCENARIOS, Scenario
+from tests.recovery.world import World
+from vgpumgr.daemon.recovery import Policy
+from vgpumgr.errors import OutcomePendingError
+from vgpumgr.plan.record import AttachmentState
 
 
 def sweep(
@@ -27,8 +38,8 @@ def sweep(
 ) -> Iterator[tuple[str, bool, list[str]]]:
     """Yields (case, whether all planned kills happened, what is wrong)."""
     template, root, again = directory / "template", directory / "root", directory / "again"
-    judge, points = prepare(scenario, template, directory / "scratch")
-    for number in range(1 + len(scenario.name) % every, points + 1, every):
+    judge, undisturbed = prepare(scenario, template, directory / "scratch")
+    for number in range(1 + len(scenario.name) % every, undisturbed.points + 1, every):
         with copied(template, root):
             killed = run_child(root, scenario.run, number, breakage).killed
             if nested_step and number // every % nested_step == 0:
@@ -57,9 +68,103 @@ def _nested(
             )
 
 
+def sweep_late(
+    scenario: Scenario,
+    directory: Path,
+    breakage: Breakage | None = None,
+    every: int = 1,
+) -> Iterator[tuple[str, bool, list[str]]]:
+    """As ``sweep``; whether a write got late, in the place of whether a kill happened."""
+    template, root = directory / "template", directory / "root"
+    judge, undisturbed = prepare(scenario, template, directory / "scratch")
+    cases = [
+        (number, killed, effect)
+        for number in range(1, undisturbed.writes + 1)
+        for killed in (False, True)
+        for effect in (False, True)
+    ]
+    for number, killed, effect in cases[len(scenario.name) % every :: every]:
+
+        def act(world: World, number: int = number, killed: bool = killed) -> None:
+            world.late_at, world.dies_when_late = number, killed
+            scenario.run(world)
+
+        with copied(template, root):
+            run_child(root, act, None, breakage)
+            happened = World(root).pending is not None
+            problems = _check_waiting(root, judge, breakage) if happened else []
+            if happened:
+                World(root).finish_late(takes_effect=effect)
+            name = f"{scenario.name}, write {number}, killed {killed}, effect {effect}"
+            # what stopped at the first of several leaves the others as they were
+            checks = judge.judge(root, breakage)
+            if scenario.is_several and not killed:
+                checks = list_violations(World(root))
+            yield name, happened, problems + checks
+
+
+def sweep_libvirt(
+    scenario: Scenario,
+    directory: Path,
+    breakage: Breakage | None = None,
+    every: int = 1,
+) -> Iterator[tuple[str, bool, list[str]]]:
+    """As ``sweep``; whether the connection was lost, in the place of whether a kill happened."""
+    template, root = directory / "template", directory / "root"
+    judge, undisturbed = prepare(scenario, template, directory / "scratch")
+    cases = [
+        (number, late, stays)
+        for number in range(1, undisturbed.asked + 1)
+        for late in (False, True)
+        for stays in (False, True)
+    ]
+    for number, late, stays in cases[len(scenario.name) % every :: every]:
+
+        def act(world: World, case: tuple[int, bool, bool] = (number, late, stays)) -> int:
+            libvirt = world.hypervisor
+            libvirt.cut_at, libvirt.cut_late, libvirt.stays_down = case
+            scenario.run(world)
+            return libvirt.asked
+
+        with copied(template, root):
+            done = run_child(root, act, None, breakage)
+            problems = [done.error] if done.error else []
+            name = f"{scenario.name}, libvirt lost at {number}, late {late}, for good {stays}"
+            checks = judge.judge(root, breakage)
+            if scenario.is_several:
+                checks = list_violations(World(root))
+            yield name, (done.answer or 0) >= number, problems + checks
+
+
+def _check_waiting(root: Path, judge: Judge, breakage: Breakage | None) -> list[str]:
+    """While a write has not returned nothing is decided about it, and everybody gets an answer."""
+    done = run_child(root, look_and_recover, None, breakage)
+    if done.error:
+        return [f"while it waits: {done.error}"]
+    if not done.answer["late"]:
+        return ["status names no late helper"]
+    if not done.answer["open"] and judge.check(root):
+        return ["the operation was closed while its write had not returned"]
+    return []
+
+
+def look_and_recover(world: World) -> dict[str, Any]:
+    """``status``, then ``recover``; whether the operation is still open."""
+    late = world.recovery.status().late
+    with suppress(OutcomePendingError):
+        world.recovery.recover(Policy())
+    halves = [
+        r.id for r in world.store.list_attachments() if r.state is not AttachmentState.ATTACHED
+    ]
+    unfinished = list(world.parts.open_journal().look().unfinished)
+    return {"late": late, "open": halves + unfinished}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nested", type=int, default=1, metavar="N")
+    parser.add_argument("--late", action="store_true", help="writes do not return in time")
+    parser.add_argument("--libvirt", action="store_true", help="the connection is lost")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of the points")
     parser.add_argument("--break", dest="breakage", choices=sorted(BREAKAGES))
     parser.add_argument("names", nargs="*")
@@ -70,9 +175,13 @@ def main() -> int:
     wrong: dict[str, list[str]] = {}
     for scenario in chosen:
         with tempfile.TemporaryDirectory(dir=_scratch()) as directory:
-            for case, killed, problems in sweep(
-                scenario, Path(directory), options.nested, breakage, options.every
-            ):
+            where = Path(directory)
+            if options.late or options.libvirt:
+                instead = sweep_late if options.late else sweep_libvirt
+                cases = instead(scenario, where, breakage, options.every)
+            else:
+                cases = sweep(scenario, where, options.nested, breakage, options.every)
+            for case, killed, problems in cases:
                 planned, happened = planned + 1, happened + killed
                 if problems:
                     wrong[case] = problems

@@ -5,21 +5,26 @@ Every change goes through a *point* before and after it, where the process may b
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from tests.recovery.vgpu_host import FrameworkVgpus, list_functions
 from tests.support.boards import make_gpu
 from tests.support.domains import PC, Q35, UUID_PC, UUID_Q35
 from tests.support.fake_channels import FakeChannels
-from tests.support.fake_host import FakePci, FakeVgpus, FakeVgpuStore, make_functions
+from tests.support.fake_host import FakePci, make_functions
 from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.fake_nvml import FakeNvml
 from tests.support.service import FakeClock
 from vgpumgr.daemon.attachments import AttachmentService
+from vgpumgr.daemon.layout_apply import LAYOUTS_FILE
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.recovery import Recovery
 from vgpumgr.domain.devices import Controller
@@ -27,9 +32,13 @@ from vgpumgr.domain.document import document_digest
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
 from vgpumgr.domain.metadata import AttachmentNote, read_notes, write_notes
-from vgpumgr.errors import HelperLateError
+from vgpumgr.errors import HelperLateError, LibvirtDownError, NvmlInUseError, VgpumgrError
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import MigModeChange
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.store.layouts import LayoutFile
+from vgpumgr.store.vgpus import VgpuFile
 
 UUID_BARE = "44444444-4444-4444-8444-444444444444"
 #: no virtio-serial controller: libvirt adds one for our device
@@ -76,42 +85,63 @@ def render(domain: Domain) -> tuple[str, str]:
 
 
 class SavedNvml(FakeNvml):
-    """NVML whose every change is saved; ``late`` names a call that gives no answer in time."""
+    """NVML whose every change is saved; what a vGPU lives in, or on, stays."""
 
     world: World
-    late: str | None = None
-
-    def _enter(self, name: str) -> None:
-        super()._enter(name)
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
         if name not in CHANGES:
             return value
-        return lambda *arguments, **more: self._change(name, value, arguments, more)
+        return self.world.wrap("nvml", name, value)
 
-    def _change(self, name: str, value: Any, arguments: Any, more: Any) -> Any:
-        if name == self.late:
-            self.late = None
-            self.world.pending = (name, arguments, more)
-            self.world.save()
-            raise HelperLateError(f"{name} has not answered", cause="it still runs")
-        self.world.point(f"before {name}")
-        result = value(*arguments, **more)
-        self.world.save()
-        self.world.point(f"after {name}")
-        return result
+    def set_mig_mode(self, gpu: GpuUuid, enabled: bool) -> MigModeChange:
+        if self.world.vgpus.is_occupied(gpu):
+            raise NvmlInUseError("vGPUs are on it")
+        return super().set_mig_mode(gpu, enabled)
 
-    def destroy_gpu_instance(self, gpu, gpu_instance_id):  # type: ignore[no-untyped-def]
+    def destroy_compute_instance(
+        self, gpu: GpuUuid, gpu_instance_id: int, compute_instance_id: int
+    ) -> None:
+        if self.world.vgpus.is_occupied(gpu, gpu_instance_id):
+            raise NvmlInUseError("a vGPU is in it")
+        super().destroy_compute_instance(gpu, gpu_instance_id, compute_instance_id)
+
+    def destroy_gpu_instance(self, gpu: GpuUuid, gpu_instance_id: int) -> None:
         super().destroy_gpu_instance(gpu, gpu_instance_id)
         if not any(i.id > 100 for each in self.gpus.values() for i in each.instances):
             self._next = 100  # ids are used again, as by the driver
 
 
+#: everything that libvirt is asked for
+LIBVIRT_CALLS = {"list_vms", "read_vm", "attach_device", "detach_device", "set_notes"}
+
+
 class SavedHypervisor(FakeHypervisor):
-    """libvirt whose every change is saved."""
+    """libvirt whose every change is saved; the connection may be lost at any call."""
 
     world: World
+    #: calls so far; the one at which the connection is lost
+    asked = 0
+    cut_at: int | None = None
+    #: lost once the call has had its effect, and for the rest of the process
+    cut_late = False
+    stays_down = False
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        return partial(self._ask, value) if name in LIBVIRT_CALLS else value
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        self.asked += 1
+        is_cut = self.asked == self.cut_at
+        is_down = self.stays_down and self.cut_at is not None and self.asked > self.cut_at
+        if is_down or (is_cut and not self.cut_late):
+            raise LibvirtDownError("libvirt does not answer", cause="the connection is lost")
+        result = call(*arguments)
+        if is_cut:
+            raise LibvirtDownError("libvirt has not answered", cause="the connection is lost")
+        return result
 
     def _vm(self, machine: Machine) -> Vm:
         shown = machine.config or machine.live
@@ -177,10 +207,13 @@ class SavedChannels(FakeChannels):
         self.world.point("after set_memory")
 
 
-#: changes of the bus and of vGPUs, and what is remembered of them
-HOST_CHANGES = {
-    "bind", "release", "set_vf_count", "save_binding", "forget_binding", "save_vf_setting",
-    "forget_vf_setting", "create", "delete", "save_vgpu", "delete_vgpu",
+#: writes to the kernel, which may not return
+PCI_WRITES = {"bind", "release", "set_vf_count", "set_vendor_vfs"}
+VGPU_WRITES = {"create", "delete"}
+#: what is remembered beside these
+MEMORIES = {
+    "save_binding", "forget_binding", "save_vf_setting", "forget_vf_setting", "save_vgpu",
+    "delete_vgpu", "write_definition", "remove_definition",
 }  # fmt: skip
 
 
@@ -188,32 +221,32 @@ class _Saved:
     """A part of the host whose every change is saved."""
 
     world: World
+    part: str
+    writes: frozenset[str] = frozenset()
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
-        if name not in HOST_CHANGES:
-            return value
-
-        def change(*arguments: Any) -> Any:
-            self.world.point(f"before {name}")
-            result = value(*arguments)
-            self.world.save()
-            self.world.point(f"after {name}")
-            return result
-
-        return change
+        if name in MEMORIES:
+            return self.world.wrap(None, name, value)
+        if name in object.__getattribute__(self, "writes"):
+            return self.world.wrap(object.__getattribute__(self, "part"), name, value)
+        return value
 
 
 class SavedPci(_Saved, FakePci):
     """The PCI bus, and the file of bindings."""
 
-
-class SavedVgpus(_Saved, FakeVgpus):
-    """Mediated devices."""
+    part, writes = "pci", frozenset(PCI_WRITES)
 
 
-class SavedVgpuStore(_Saved, FakeVgpuStore):
-    """The file of vGPUs."""
+class SavedVgpus(_Saved, FrameworkVgpus):
+    """vGPUs of both frameworks."""
+
+    part, writes = "vgpus", frozenset(VGPU_WRITES)
+
+
+class SavedVgpuFile(_Saved, VgpuFile):
+    """The real file of vGPUs."""
 
 
 class SavedStore(SqliteAttachments):
@@ -240,13 +273,21 @@ class World:
         self.point = point
         self.changes = 0
         self.pending: Any = None
+        #: host writes so far; the number, or the name, of the one that does not return in time
+        self.writes = 0
+        self.late_at: int | str | None = None
+        #: whoever waits for it is killed
+        self.dies_when_late = False
         self.nvml = SavedNvml([])
         self.hypervisor = SavedHypervisor([])
         # only names: nobody listens there
         self.channels = SavedChannels(Path("/run/vgpumgr/channels"))
         self.store = SavedStore(root / "state" / "state.sqlite")
-        self.pci, self.vgpus, self.vgpu_store = SavedPci(), SavedVgpus(), SavedVgpuStore()
+        self.pci, self.vgpus = SavedPci(), SavedVgpus()
+        self.pci.boot_id = boot_id
+        self.vgpu_store = SavedVgpuFile(root / "state" / "vgpus.json", boot_id)
         self.pci.hypervisor = self.vgpus.hypervisor = self.hypervisor
+        self.vgpus.gpus = self.nvml.gpus
         host = (self.pci, self.vgpus, self.vgpu_store)
         for part in (self.nvml, self.hypervisor, self.channels, self.store, *host):
             part.world = self  # type: ignore[attr-defined]
@@ -263,6 +304,7 @@ class World:
             boot_id=boot_id,
             is_privileged=True,
             list_late=self.list_late,
+            list_late_gpus=self.list_late_gpus,
             pci=self.pci,
             vgpus=self.vgpus,
             vgpu_store=self.vgpu_store,
@@ -272,8 +314,42 @@ class World:
         if (root / "world").exists():
             self._load()
 
+    def wrap(self, part: str | None, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A call with points around it, after which all is saved; a part's write may not return."""
+
+        def change(*arguments: Any, **more: Any) -> Any:
+            if part is not None:
+                self._count_write(part, name, arguments, more)
+            self.point(f"before {name}")
+            result = call(*arguments, **more)
+            self.save()
+            self.point(f"after {name}")
+            return result
+
+        return change
+
+    def _count_write(self, part: str, name: str, arguments: Any, more: Any) -> None:
+        self.writes += 1
+        if self.late_at not in (self.writes, name) or self.pending is not None:
+            return
+        self.late_at = None
+        self.pending = (part, name, arguments, more, self.dies_when_late)
+        self.save()
+        if self.dies_when_late:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise HelperLateError(f"{name} has not answered", cause="it still runs")
+
     def list_late(self) -> list[str]:
-        return [] if self.pending is None else ["process 4711 (a call)"]
+        if self.pending is None:
+            return []
+        _, name, arguments, _, orphaned = self.pending
+        what = "a call of a command that was killed"
+        return [f"process 4711 ({what if orphaned else ' '.join(map(str, (name, *arguments)))})"]
+
+    def list_late_gpus(self) -> dict[str, str]:
+        if self.pending is None or self.pending[0] != "nvml" or self.pending[4]:
+            return {}
+        return {str(self.pending[2][0]): self.list_late()[0]}
 
     def make(self, *, mig: bool, running: bool) -> None:
         """Two GPUs (with MIG mode, the first has a stranger's instance) and three VMs."""
@@ -289,7 +365,7 @@ class World:
         ):
             live = domain if running else None
             self.hypervisor.machines[uuid] = Machine(name, uuid, domain, live)
-        self.pci.functions = {f.address: f for f in make_functions()}
+        self.pci.functions = {f.address: f for f in (*make_functions(), *list_functions())}
         self.save()
 
     def save(self) -> None:
@@ -324,6 +400,7 @@ class World:
     def _load(self) -> None:
         state = pickle.loads((self.root / "world").read_bytes())
         self.nvml.gpus, self.nvml._next = state["gpus"], state["next"]
+        self.vgpus.gpus = self.nvml.gpus
         self.hypervisor.machines = {
             uuid: Machine(
                 name,
@@ -337,35 +414,44 @@ class World:
         self.channels.running = state["running"]
         self.channels.next_memory = state["next_memory"]
         self.channels.hello = state["hello"]
-        functions, bindings, settings, overrides, devices, records = state["host"]
+        functions, bindings, settings, overrides, devices, definitions, inside = state["host"]
         self.pci.functions, self.pci.bindings = functions, bindings
         self.pci.settings, self.pci.overrides = settings, overrides
-        self.vgpus.devices, self.vgpu_store.records = devices, records
+        self.vgpus.devices, self.vgpus.definitions = devices, definitions
+        self.vgpus.inside = inside
         self.pending, self.changes = state["pending"], state["changes"]
 
     def finish_late(self, *, takes_effect: bool) -> None:
         """The late call comes back at last."""
-        name, arguments, more = self.pending
+        part, name, arguments, more, _ = self.pending
         self.pending = None
-        if takes_effect:
-            getattr(FakeNvml, name)(self.nvml, *arguments, **more)
+        bases: dict[str, type] = {"nvml": SavedNvml, "pci": FakePci, "vgpus": FrameworkVgpus}
+        with suppress(VgpumgrError):  # what it was about has gone
+            if takes_effect:
+                getattr(bases[part], name)(getattr(self, part), *arguments, **more)
         self.save()
 
     def reboot(self) -> None:
-        """Instances, keepers and running machines are gone; modes and definitions stay."""
+        """Instances, keepers, vGPUs and running machines are gone, and functions are with the host;
+        modes, definitions and what is remembered stay.
+        """
         for uuid, gpu in self.nvml.gpus.items():
             self.nvml.gpus[uuid] = replace(gpu, instances=())
         self.channels.running.clear()
         for machine in list(self.hypervisor.machines.values()):
             machine.live = None
+        self.vgpus.devices.clear()
+        self.vgpus.inside.clear()
+        self.pci.functions = {f.address: f for f in (*make_functions(), *list_functions())}
+        self.pci.overrides.clear()
         self.pending = None
         self.save()
 
     def host(self) -> tuple[dict[Any, Any], ...]:
-        """The PCI bus, vGPUs, and what is remembered of them."""
-        pci = self.pci
+        """The PCI bus and vGPUs, with what is remembered of the bus."""
+        pci, vgpus = self.pci, self.vgpus
         known = (pci.functions, pci.bindings, pci.settings, pci.overrides)
-        return tuple(map(dict, (*known, self.vgpus.devices, self.vgpu_store.records)))
+        return tuple(map(dict, (*known, vgpus.devices, vgpus.definitions, vgpus.inside)))
 
     def hardware(self) -> dict[str, Any]:
         """Everything outside of us, as comparable values."""
@@ -382,4 +468,16 @@ class World:
 
     def summary(self) -> dict[str, Any]:
         """Everything: hardware, libvirt, channels and what is recorded."""
-        return {**self.hardware(), "records": self.store.list_attachments()}
+        return {
+            **self.hardware(),
+            "records": self.store.list_attachments(),
+            # their order is that of a boot; what is undone may come last
+            "vgpus": {record.spec.uuid: record for record in self.vgpu_store.list_vgpus()},
+            "layouts": read_layouts(self.root),
+        }
+
+
+def read_layouts(root: Path) -> dict[str, Any]:
+    """The remembered layouts, without when they were."""
+    found = LayoutFile(root / "state" / LAYOUTS_FILE).read_layouts()
+    return {uuid: replace(layout, saved_s=0.0) for uuid, layout in found.items()}

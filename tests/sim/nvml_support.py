@@ -15,6 +15,7 @@ from types import ModuleType
 import pynvml
 import pytest
 
+from tests.support.sim_machine import running as running
 from vgpumgr.sim import machine as machines
 
 ROOT = Path(__file__).parents[2]
@@ -38,19 +39,6 @@ if busy:
 print(result, flush=True)
 sys.stdin.read()
 """
-
-
-@contextmanager
-def running(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A machine that runs below ``root``, and this process's environment pointing to it."""
-    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(root))
-    directory = machines.create_machine(name)
-    for key, value in machines.machine_env(name).items():
-        monkeypatch.setenv(key, value)
-    try:
-        yield directory
-    finally:
-        machines.destroy_machine(name)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.sim_machine import running
 from vgpumgr.sim import machine as machines
 from vgpumgr.sim.hostfiles import build_tree
 from vgpumgr.sim.pcibus import Asleep
@@ -70,14 +71,8 @@ class SimFiles:
 @contextmanager
 def sim_files(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimFiles]:
     """A machine below ``root`` with the environment of this process pointing to it."""
-    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(root))
-    directory = machines.create_machine(name)
-    for key, value in machines.machine_env(name).items():
-        monkeypatch.setenv(key, value)
-    try:
+    with running(name, root, monkeypatch) as directory:
         yield SimFiles(name, directory)
-    finally:
-        machines.destroy_machine(name)
 
 
 def wake(asleep: Asleep | None) -> bool:

@@ -14,7 +14,6 @@ import pytest
 
 from tests.sim import nvml_support as support
 from vgpumgr.errors import (
-    MigInstanceNotFoundError,
     NoRoomError,
     NvmlInsufficientResourcesError,
     NvmlInUseError,
@@ -22,18 +21,11 @@ from vgpumgr.errors import (
     NvmlNotSupportedError,
 )
 from vgpumgr.host.machine import Machine, find_machine
-from vgpumgr.mig.instances import (
-    create_slice,
-    destroy_instance,
-    destroy_slice,
-    ensure_mig_mode,
-    observe_slice,
-)
+from vgpumgr.mig.instances import destroy_instance, ensure_mig_mode
 from vgpumgr.mig.rules import Occupancy
 from vgpumgr.mig.seats import choose_seats
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import MigProfileName, Placement
-from vgpumgr.model.slice import Slice
+from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.sim.fuse import write_snapshot
@@ -76,14 +68,19 @@ def observe(nvml: NvmlClient, index: int = 0) -> Gpu:
     return nvml.read_inventory().gpus[index]
 
 
-def carve(nvml: NvmlClient, name: str, index: int = 0) -> Slice:
-    """As attach does it: choose, turn MIG on if needed, create."""
+def carve(nvml: NvmlClient, name: str, index: int = 0) -> GpuInstance:
+    """As attach does it: choose, turn MIG on if needed, create; with its compute instance."""
     wanted = MigProfileName.parse(name)
     choice = choose_seats([observe(nvml, index)], wanted, 1)[0].choice
     ensure_mig_mode(nvml, choice.gpu, True)
-    return create_slice(
-        nvml, choice.gpu.uuid, choice.profile, choice.placement, wanted.compute_slices
-    )
+    uuid, profile = choice.gpu.uuid, choice.profile
+    made = nvml.create_gpu_instance(uuid, profile.id, choice.placement)
+    nvml.create_compute_instance(uuid, made.id, wanted.compute_slices or profile.slices)
+    return next(i for i in nvml.list_gpu_instances(uuid) if i.id == made.id)
+
+
+def destroy(nvml: NvmlClient, instance: GpuInstance, index: int = 0) -> None:
+    destroy_instance(nvml, observe(nvml, index).uuid, instance.id)
 
 
 def vgpumgr(*words: str) -> subprocess.CompletedProcess[str]:
@@ -139,16 +136,16 @@ def test_the_command_line_sees_a_dgx(dgx: Machine) -> None:
 
 
 def test_a_slice_lives_and_dies(nvml: NvmlClient) -> None:
-    slice_ = carve(nvml, "1g.10gb")
-    assert slice_.mig is not None
-    assert slice_.mig.placement == Placement(6, 1)
-    assert observe_slice(nvml, slice_)
+    instance = carve(nvml, "1g.10gb")
+    assert instance.placement == Placement(6, 1)
+    uuid = instance.compute_instances[0].uuid
+    assert uuid is not None
     (row,) = ask("mig", "list", "--machine", "dgx-a100")["instances"]
     assert (row["profile"], row["gpu_index"]) == ("1g.10gb", 0)
-    assert row["compute_instances"][0]["uuid"] == slice_.mig.uuid
-    assert ask("gpu", "show", slice_.mig.uuid, "--machine", "dgx-a100")["gpu"]["index"] == 0
-    destroy_slice(nvml, slice_)
-    destroy_slice(nvml, slice_)
+    assert row["compute_instances"][0]["uuid"] == uuid
+    assert ask("gpu", "show", uuid, "--machine", "dgx-a100")["gpu"]["index"] == 0
+    destroy(nvml, instance)
+    destroy(nvml, instance)
     assert observe(nvml).instances == ()
 
 
@@ -165,21 +162,19 @@ def test_the_search_and_the_driver_agree_until_the_gpu_is_full(nvml: NvmlClient)
 
 
 def test_a_smaller_compute_instance(nvml: NvmlClient) -> None:
-    slice_ = carve(nvml, "1c.3g.40gb")
-    assert slice_.profile == "1c.3g.40gb"
-    assert observe(nvml).instances[0].compute_instances[0].slices == 1
-    destroy_slice(nvml, slice_)
+    instance = carve(nvml, "1c.3g.40gb")
+    assert [compute.slices for compute in instance.compute_instances] == [1]
+    destroy(nvml, instance)
 
 
 def test_nvmls_refusals_keep_code_and_words(nvml: NvmlClient) -> None:
     gpu = observe(nvml)
-    slice_ = carve(nvml, "3g.40gb")
-    assert slice_.mig is not None
+    instance = carve(nvml, "3g.40gb")
     with pytest.raises(NvmlInsufficientResourcesError, match="profile 9 at 4:4") as full:
-        nvml.create_gpu_instance(gpu.uuid, 9, slice_.mig.placement)
+        nvml.create_gpu_instance(gpu.uuid, 9, instance.placement)
     assert "(NVML 23)" in str(full.value.cause)
     with pytest.raises(NvmlInUseError) as busy:
-        nvml.destroy_gpu_instance(gpu.uuid, slice_.mig.gpu_instance_id)
+        nvml.destroy_gpu_instance(gpu.uuid, instance.id)
     assert "(NVML 19)" in str(busy.value.cause)
     with pytest.raises(NvmlNotFoundError):
         nvml.destroy_gpu_instance(gpu.uuid, 77)
@@ -203,28 +198,12 @@ def test_mig_mode_goes_on_and_off(nvml: NvmlClient) -> None:
     assert not observe(nvml).mig.current
 
 
-def test_a_slice_that_is_another_now_is_left_alone(nvml: NvmlClient) -> None:
-    first = carve(nvml, "1g.10gb")
-    destroy_slice(nvml, first)
-    gpu = observe(nvml)
-    other = next(p for p in gpu.profiles if str(p.name) == "1g.10gb")
-    second = create_slice(nvml, gpu.uuid, other, Placement(2, 1))
-    assert second.mig is not None
-    assert first.mig is not None
-    if second.mig.gpu_instance_id == first.mig.gpu_instance_id:
-        with pytest.raises(MigInstanceNotFoundError):
-            destroy_slice(nvml, first)
-    else:
-        destroy_slice(nvml, first)
-    assert observe_slice(nvml, second)
-
-
 def test_two_clients_see_each_others_changes(dgx: Machine, nvml: NvmlClient) -> None:
-    slice_ = carve(nvml, "2g.20gb", 3)
+    instance = carve(nvml, "2g.20gb", 3)
     with NvmlClient(dgx) as other:
-        assert observe_slice(other, slice_)
-        destroy_slice(other, slice_)
-    assert not observe_slice(nvml, slice_)
+        assert observe(other, 3).instances == (instance,)
+        destroy(other, instance, 3)
+    assert observe(nvml, 3).instances == ()
 
 
 def test_a_lost_gpu_hides_no_other(dgx: Machine) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.layout_oracle import A30, H100, RTX, make_oracle
+from tests.support.layout_replay import count_room
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.mig.layout.change import MigStepSpec, StepKind
 from vgpumgr.mig.layout.planner import plan_layout
-from vgpumgr.mig.layout.room import report_room
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
@@ -96,5 +96,4 @@ def test_the_driver_accepts_every_step(machine: Machine) -> None:
             do(nvml, gpu, plan_layout([gpu], [target]).steps)
             gpu = read_gpu(nvml, machine)
             assert plan_layout([gpu], [target]).steps == ()
-            ours = {str(room.profile): room.now for room in report_room(gpu)}
-            assert ours == {str(p.name): p.remaining for p in gpu.profiles}
+            assert count_room(gpu) == {str(p.name): p.remaining for p in gpu.profiles}

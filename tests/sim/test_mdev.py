@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from vgpumgr.errors import (
     VgpuBusyError,
     VgpuDefinedError,
     VgpuForeignError,
+    VgpuFunctionsOffError,
     VgpumgrError,
     VgpuNoRoomError,
     VgpuNotFoundError,
@@ -27,6 +30,8 @@ from vgpumgr.errors import (
     VgpuTypeAmbiguousError,
     VgpuTypeNotFoundError,
 )
+from vgpumgr.host.clock import SystemClock
+from vgpumgr.mdev.host_vgpus import HostVgpus
 
 pytestmark = pytest.mark.native
 PARAMS = "nvidia/vgpu_params"
@@ -155,8 +160,6 @@ def test_stop_keeps_the_definition_and_start_brings_it_back(t4: VgpuMachine) -> 
     assert (stopped.state, stopped.auto, t4.list_uuids()) == ("defined", True, [])
     started = t4.call("start_vgpu", vgpu=uuid).vgpu
     assert (started.state, t4.read(f"{MDEVS}/{uuid}/{PARAMS}")) == ("active", "disable_vnc=1")
-    with pytest.raises(VgpuTakenError):
-        t4.call("start_vgpu", vgpu=uuid)
     t4.call("define_vgpu", vgpu=uuid, auto=False)
     assert t4.list_definitions()[place]["start"] == "manual"
     t4.call("delete_vgpu", vgpu=uuid)
@@ -290,12 +293,43 @@ def test_a_mig_backed_vgpu_has_its_instance_made_and_taken_away(l40s: VgpuMachin
     assert l40s.call("list_mig_instances").instances == []
 
 
-def test_without_functions_there_is_no_vgpu_host(tmp_path: Path) -> None:
+def test_without_functions_the_command_that_enables_them_is_named(tmp_path: Path) -> None:
+    """The one refusal, whoever asks; and what it names is what helps."""
     with vgpu_machine("vgpu-a100", tmp_path) as machine:
         assert machine.call("list_vgpu_types").types == []
-        with pytest.raises(VgpuNotSupportedError) as refused:
-            machine.call("create_vgpu", type="A100-4C")
-        assert "vgpumgr vf enable" in str(refused.value.hint)
+        layout = VGPU_LAYOUT.partition("    - gpus: 2")[0].replace("L40S-12C", "A100-10C")
+        asked: list[tuple[str, dict[str, Any]]] = [
+            ("create_vgpu", {"type": "A100-10C"}),
+            ("create_vgpu", {"type": "A100-10C", "gpu": "0"}),
+            ("define_vgpu", {"type": "A100-10C", "gpu": "0", "auto": True}),
+            ("plan_layout", {"text": layout, "source": "both.yaml", "name": "both"}),
+            ("assert_layout", {"text": layout, "source": "both.yaml", "name": "both"}),
+        ]
+        for call, more in asked:
+            with pytest.raises(VgpuFunctionsOffError) as refused:
+                machine.call(call, **more)
+            assert refused.value.hint == "vgpumgr vf enable 0 --persist"
+        with pytest.raises(VgpuNotSupportedError):
+            machine.call("create_vgpu", type="H100-1C")
+        machine.call("enable_vfs", selector="0", persist=True)
+        for _ in range(4):
+            machine.call("create_vgpu", type="A100-10C")
+        with pytest.raises(VgpuNoRoomError) as full:
+            machine.call("create_vgpu", type="A100-10C")
+        assert str(full.value.hint).startswith("vgpumgr vf enable 1 --persist would make room")
+
+
+def test_mig_mode_comes_before_functions(tmp_path: Path) -> None:
+    with vgpu_machine("vgpu-l40s", tmp_path) as machine:
+        kind = "DC-1-24Q"
+        with pytest.raises(VgpuFunctionsOffError) as refused:
+            machine.call("create_vgpu", type=kind, gpu="2")
+        first, second = str(refused.value.hint).split(", then ")
+        assert (first, second) == ("vgpumgr mig enable 2", "vgpumgr vf enable 2 --persist")
+        machine.call("set_mig_mode", gpu="2", enabled=True)
+        with pytest.raises(VgpuFunctionsOffError) as refused:
+            machine.call("create_vgpu", type=kind, gpu="2")
+        assert refused.value.hint == second
 
 
 @pytest.mark.parametrize(
@@ -434,3 +468,77 @@ def test_sizes_are_not_mixed_where_the_mode_cannot_be(t4: VgpuMachine) -> None:
     with pytest.raises(VgpuNotSupportedError, match="several sizes"):
         t4.call("create_vgpu", type="T4-2A", mixed_sizes=True)
     assert t4.list_uuids() == []
+
+
+def test_what_is_so_already_is_said_and_left(t4: VgpuMachine) -> None:
+    made = t4.call("create_vgpu", type="T4-2A", define=True).vgpu
+    before = len(t4.read_journal())
+    for verb, word, state in (
+        ("start_vgpu", "started", "active"),
+        ("stop_vgpu", "stopped", "defined"),
+    ):
+        if verb == "stop_vgpu":
+            t4.call("stop_vgpu", vgpu=made.uuid)
+            before = len(t4.read_journal())
+        again = t4.call(verb, vgpu=made.uuid)
+        assert again.plan.steps == []
+        assert again.plan.notes == [f"nothing to do: it is {word} already"]
+        assert again.vgpu.state == state
+    assert len(t4.read_journal()) == before
+
+
+def list_drift(machine: VgpuMachine) -> list[str]:
+    """There is no libvirt on the machine: only what is beside attachments is known."""
+    return [found.subject for found in machine.call("status").drift or ()]
+
+
+def test_status_tells_of_what_a_boot_took_and_nobody_brought_back(t4: VgpuMachine) -> None:
+    auto = t4.call("create_vgpu", type="T4-2A", auto=True).vgpu.uuid
+    manual = t4.call("create_vgpu", type="T4-2A", define=True).vgpu.uuid
+    t4.reboot()
+    (drift,) = t4.call("status").drift
+    assert (drift.kind, drift.subject, drift.hint) == ("not-restored", auto, "vgpumgr restore")
+    t4.call("stop_vgpu", vgpu=manual)  # a change settles what a boot took
+    assert [d.subject for d in t4.call("status").drift] == [auto]
+    t4.call("restore")
+    assert list_drift(t4) == []
+    t4.call("stop_vgpu", vgpu=auto)
+    assert list_drift(t4) == [], "somebody wanted it so"
+
+
+def test_a_vgpu_that_somebody_else_removed_is_missing_or_a_ghost(
+    t4: VgpuMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = t4.call("create_vgpu", type="T4-4Q", gpu="0", define=True).vgpu
+    t4.write(f"{MDEVS}/{made.uuid}/remove", "1")
+    assert [v.state for v in t4.call("list_vgpus").vgpus] == ["missing"]
+    assert [(d.kind, d.subject) for d in t4.call("status").drift] == [("vgpu-gone", made.uuid)]
+    t4.call("start_vgpu", vgpu=made.uuid)
+    holder = "process 412 (qemu-system-x86)"
+    t4.write(".sim/hold", f"{made.uuid} vm7")
+    path = t4.root / MDEVS / made.uuid / "remove"
+    writer = subprocess.Popen(["sh", "-c", f"echo 1 >{path}"])
+    try:
+        clock = SystemClock()
+        deadline_s = clock.monotonic_s() + 60
+        while t4.list_uuids():
+            assert clock.monotonic_s() < deadline_s
+            clock.sleep(0.05)
+        monkeypatch.setattr(HostVgpus, "list_group_holders", lambda _self, _group: (holder,))
+        (ghost,) = t4.call("list_vgpus").vgpus
+        assert (ghost.state, ghost.held_by) == ("ghost", [holder])
+        assert t4.free("GRID T4-4Q", "0") == 3
+        (drift,) = t4.call("status").drift
+        assert (drift.kind, drift.subject) == ("vgpu-held", made.uuid)
+        assert holder in drift.text
+        for verb in ("start_vgpu", "stop_vgpu", "delete_vgpu"):
+            with pytest.raises(VgpumgrError) as refused:
+                t4.call(verb, vgpu=made.uuid)
+            assert refused.value.held_by == (holder,)
+    finally:
+        t4.write(".sim/release", made.uuid)
+        assert writer.wait(60) == 0
+    monkeypatch.undo()
+    t4.call("delete_vgpu", vgpu=made.uuid)
+    assert t4.free("GRID T4-4Q", "0") == 4
+    assert list_drift(t4) == []

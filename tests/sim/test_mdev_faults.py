@@ -49,7 +49,7 @@ def test_removed_while_held(t4: VgpuMachine, monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(OutcomePendingError, match="delete vGPU") as pending:
             t4.call("delete_vgpu", vgpu=made.uuid)
     assert len(pending.value.held_by) == 1
-    assert "remove_mdev" in pending.value.held_by[0]
+    assert f"remove vGPU {made.uuid}" in pending.value.held_by[0]
 
     # the kernel does not show it, but its room is taken, and it is not forgotten
     assert t4.list_uuids() == []
@@ -65,7 +65,7 @@ def test_removed_while_held(t4: VgpuMachine, monkeypatch: pytest.MonkeyPatch) ->
     other = t4.call("create_vgpu", type=T4, gpu="0")
     assert any("waits for process" in note for note in other.notes)
     assert t4.free(T4, "0") == 6
-    late = [text for text in parts_of(t4).list_late() if "remove_mdev" in text]
+    late = [text for text in parts_of(t4).list_late() if f"remove vGPU {made.uuid}" in text]
     assert len(late) == 1
 
     # released: it goes by itself, and the next look settles the rest

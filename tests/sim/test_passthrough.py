@@ -176,6 +176,29 @@ def test_what_was_not_taken_is_not_given_back(scene: Scene) -> None:
     assert scene.driver(GPU) == "nvidia"
 
 
+def test_what_others_set_comes_back_as_they_had_it(scene: Scene) -> None:
+    device = scene.root / "sys/bus/pci/devices" / UCSI
+    (device / "driver_override").write_text("ucsi_of_somebody")
+    audio = scene.root / "sys/bus/pci/devices" / AUDIO
+    (audio / "driver/unbind").write_text(AUDIO)
+    scene.service.bind(selector=GPU)
+    assert {scene.driver(a) for a in (GPU, AUDIO, UCSI)} == {"vfio-pci"}
+    scene.service.unbind(selector=GPU)
+    assert [scene.driver(a) for a in (GPU, AUDIO, UCSI)] == ["nvidia", None, None]
+    assert (device / "driver_override").read_text() == "ucsi_of_somebody\n"
+    assert (audio / "driver_override").read_text() == "(null)\n"
+
+
+def test_what_cannot_be_reset_is_told(scene: Scene) -> None:
+    rows = {row.address: row for row in scene.service.list_functions().functions}
+    assert (rows[GPU].reset_methods, rows[GPU].power_state) == (["flr", "bus"], "D0")
+    assert rows[AMD].reset_methods == []
+    asked = {"whole_group": True, "dry_run": True}
+    (note,) = scene.service.bind(selector=AMD, **asked).notes
+    assert "has no reset" in note
+    assert scene.service.bind(selector=GPU, dry_run=True).notes == []
+
+
 def test_a_driver_that_is_not_there_stops_before_anything_is_done(scene: Scene) -> None:
     scene.ask("unload", "vfio-pci")
     with pytest.raises(DriverMissingError) as refused:
@@ -282,9 +305,10 @@ def test_vendors_have_their_own_ways(scene: Scene) -> None:
     with pytest.raises(VfVendorToolError) as nvidia:
         scene.service.enable_vfs(selector=VGPU)
     assert "sriov-manage" in (nvidia.value.why or "")
-    with pytest.raises(VfUnsupportedError) as amd:
+    with pytest.raises(VfVendorToolError) as amd:
         scene.service.enable_vfs(selector=MXGPU)
-    assert "vf_num" in (amd.value.why or "")
+    assert "libamdsmi.so" in (amd.value.cause or "")
+    assert "vf_num" in (amd.value.hint or "")
 
 
 def test_an_unbind_while_held_sticks_and_completes_by_itself(scene: Scene) -> None:

@@ -103,6 +103,37 @@ def test_xe_shares_one_or_all(make: Make) -> None:
     assert files.resolve(f"{base}/pf/device") == files.resolve(ARC)
 
 
+def test_i915_gives_all_or_what_it_is_told(make: Make) -> None:
+    files = make("intel-flex")
+    base = f"{FLEX}/drm/card1/prelim_iov"
+    files.write(f"{FLEX}/sriov_numvfs", 2)
+    assert files.read(f"{base}/vf2/gt/lmem_quota") == str(2534 << 20)
+    files.write(f"{FLEX}/sriov_numvfs", 0)
+    files.write(f"{base}/vf1/gt/lmem_quota", (1 << 30) - 1)
+    assert files.read(f"{base}/vf1/gt/lmem_quota") == str(1 << 30), "in steps"
+    with refused(errno.EPERM):
+        files.write(f"{base}/pf/auto_provisioning", 1)
+    files.write(f"{FLEX}/sriov_numvfs", 2)
+    assert files.read(f"{base}/vf2/gt/lmem_quota") == "0", "what is set by hand is all there is"
+    files.write(f"{FLEX}/sriov_numvfs", 0)
+    files.write(f"{base}/pf/auto_provisioning", 1)
+    files.write(f"{FLEX}/sriov_numvfs", 2)
+    assert files.read(f"{base}/vf2/gt/lmem_quota") == str(2534 << 20)
+
+
+def test_xe_gives_memory_that_nobody_set(make: Make) -> None:
+    files = make("intel-flex")
+    base = f"{ARC}/sriov_admin"
+    files.write(f"{ARC}/sriov_numvfs", 2)
+    assert files.read(f"{base}/vf1/profile/vram_quota") == str(12240 << 20)
+    with refused(errno.ENOSPC):
+        files.write(f"{base}/vf1/profile/vram_quota", 13 << 30)
+    files.write(f"{ARC}/sriov_numvfs", 0)
+    files.write(f"{base}/vf1/profile/vram_quota", 13 << 30)
+    files.write(f"{ARC}/sriov_numvfs", 2)
+    assert files.read(f"{base}/vf2/profile/vram_quota") == "0"
+
+
 def test_a_host_without_nvidia_has_no_nvml(make: Make) -> None:
     make("intel-flex")
     with support.refused(pynvml.NVML_ERROR_DRIVER_NOT_LOADED), support.nvml():

@@ -28,14 +28,24 @@ from vgpumgr.model.vgpu import (
     VgpuSpec,
     VgpuType,
 )
-from vgpumgr.passthrough.values import VFIO, Binding, Function, User, UserKind, VfSetting
+from vgpumgr.passthrough.values import (
+    VFIO,
+    Binding,
+    Condition,
+    Function,
+    Quota,
+    User,
+    UserKind,
+    VfSetting,
+    VfTool,
+)
 from vgpumgr.plan.vgpu_record import VgpuRecord
 
 GPU, AUDIO = PciAddress(0, 0x3B, 0, 0), PciAddress(0, 0x3B, 0, 1)
 OTHER_GPU = PciAddress(0, 0x5E, 0, 0)
 FLEX = PciAddress(0, 3, 0, 0)
 DISK = PciAddress(0, 1, 0, 0)
-DRIVERS = {VFIO, "nvidia", "i915", "snd_hda_intel", "nvme"}
+DRIVERS = {VFIO, "pci-stub", "nvidia", "i915", "snd_hda_intel", "nvme"}
 MTTY = VgpuType("mtty-2", "Dual port serial", Framework.MDEV, max_instances=None)
 
 
@@ -88,6 +98,12 @@ class FakePci:
         self.read_function(address)
         return (16 << 20,)
 
+    def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
+        return {}
+
+    def read_condition(self, address: PciAddress) -> Condition:
+        return Condition(("flr",), "D0")
+
     def list_stalls(self) -> tuple[str, ...]:
         return ()
 
@@ -137,17 +153,26 @@ class FakePci:
             )
         self.functions[physical] = replace(now, vfs=made)
 
-    def set_vendor_vfs(self, physical: PciAddress, enabled: bool) -> None:
-        self.set_vf_count(physical, 16 if enabled else 0)
+    def set_vendor_vfs(self, physical: PciAddress, count: int) -> None:
+        self.set_vf_count(physical, count)
 
-    def has_vendor_tool(self) -> bool:
-        return False
+    def find_vf_tool(self, physical: Function) -> VfTool | None:
+        return None
 
-    def list_quotas(self, physical: PciAddress, index: int) -> Mapping[str, str]:
-        return {}
+    def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
+        return [{} for _ in range(count)]
+
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        raise AssertionError("no quotas")
+
+    def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        raise AssertionError("no quotas")
+
+    def take_back_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        raise AssertionError("no quotas")
 
     def write_quotas(
-        self, physical: PciAddress, index: int, values: Sequence[tuple[str, int]]
+        self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota]
     ) -> None:
         raise AssertionError("no quotas")
 
@@ -191,6 +216,8 @@ class FakeVgpus:
         self.devices: dict[str, VgpuDevice] = {}
         self.fail: dict[str, Exception] = {}
         self.hypervisor: FakeHypervisor | None = None
+        #: who has every vGPU open beside the running machines
+        self.held_by: tuple[str, ...] = ()
 
     def read_host(self) -> VgpuHost:
         offers = (VgpuOffer(MTTY, self.room - len(self.devices)),)
@@ -222,7 +249,7 @@ class FakeVgpus:
 
     def list_holders(self, device: VgpuDevice) -> tuple[str, ...]:
         machines = self.hypervisor.machines.values() if self.hypervisor else ()
-        return tuple(
+        return self.held_by + tuple(
             f"QEMU of {machine.name}"
             for machine in machines
             if machine.live and any(d.uuid == device.uuid for d in machine.live.mdev_hostdevs)

@@ -52,7 +52,7 @@ class FakeHypervisor:
         self.guest_releases = True
         #: UUIDs of VMs whose guest releases nothing
         self.stubborn: set[str] = set()
-        self.version = (9, 0, 0)
+        self.iommufd = False
         self.before_attach: list[Domain] = []
 
     def list_vms(self) -> tuple[Vm, ...]:
@@ -89,8 +89,8 @@ class FakeHypervisor:
     def read_qemu_owner(self) -> tuple[int, int] | None:
         return None
 
-    def read_version(self) -> tuple[int, int, int]:
-        return self.version
+    def offers_iommufd(self) -> bool:
+        return self.iommufd
 
     def snapshot(self) -> object:
         """All that a roll-back must restore."""

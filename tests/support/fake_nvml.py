@@ -16,6 +16,7 @@ from vgpumgr.model.mig import (
     MigModeChange,
     Placement,
 )
+from vgpumgr.model.vgpu import GpuVgpus
 
 
 class FakeNvml:
@@ -32,6 +33,10 @@ class FakeNvml:
     def read_inventory(self) -> Inventory:
         self._enter("read_inventory")
         return Inventory("580.95.05", "13.580.95.05", (13, 0), tuple(self.gpus.values()), self.lost)
+
+    def list_vgpus(self) -> tuple[GpuVgpus, ...]:
+        """None: these GPUs are no vGPU hosts."""
+        return ()
 
     def list_processes(self, gpu: GpuUuid) -> tuple[GpuProcess, ...]:
         self._enter("list_processes")

@@ -34,3 +34,8 @@ def make(directory: Path, *, running: bool = False, **more: object) -> Bench:
             bare = domain.changed(pci_hostdevs=(), controllers=(*domain.controllers, PORT))
             setattr(machine, scope, bare)
     return bench
+
+
+def devices(bench: Bench, vm: str = "vm02", scope: str = "config") -> list[str]:
+    domain: Domain | None = getattr(bench.hypervisor.machines[VM_OF[vm]], scope)
+    return list(domain.own_aliases()) if domain else []

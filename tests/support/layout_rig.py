@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.sim.nvml_support import TOOL
+from tests.support.clock import FakeClock
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.inprocess_nvml import InProcessNvml
+from tests.support.sim_machine import running
 from vgpumgr.daemon.layout_apply import LayoutOutcome, apply_layout, list_owners
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.mig.layout.change import LayoutPlan
@@ -23,26 +25,9 @@ from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import Placement
 from vgpumgr.nvml.protocol import Nvml
-from vgpumgr.sim import machine as machines
 from vgpumgr.store.attachments import SqliteAttachments
 
 Shape = tuple[tuple[str, Placement, tuple[Placement | None, ...]], ...]
-
-
-class ImpatientClock:
-    """Time that passes only by waiting: nothing in a test waits for real."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def wall_s(self) -> float:
-        return self.now_s
-
-    def sleep(self, duration_s: float) -> None:
-        self.now_s += duration_s
 
 
 @dataclass
@@ -103,16 +88,8 @@ def shape(gpu: Gpu) -> Shape:
 @contextmanager
 def layout_rig(name: str, root: Path, patch: pytest.MonkeyPatch) -> Iterator[LayoutRig]:
     """Starts a machine below ``root``; its NVML is that of this process until the end."""
-    patch.setenv("VGPUMGR_SIM_ROOT", str(root))
-    directory = machines.create_machine(name)
-    for key, value in machines.machine_env(name).items():
-        patch.setenv(key, value)
-    nvml = InProcessNvml()
-    try:
+    with running(name, root, patch) as directory, closing(InProcessNvml()) as nvml:
         yield LayoutRig(directory, nvml, make_parts(directory, nvml))
-    finally:
-        nvml.close()
-        machines.destroy_machine(name)
 
 
 def make_parts(directory: Path, nvml: Nvml, late: Sequence[str] = ()) -> Parts:
@@ -123,7 +100,7 @@ def make_parts(directory: Path, nvml: Nvml, late: Sequence[str] = ()) -> Parts:
         hypervisor=FakeHypervisor([]),
         channels=FakeChannels(directory),
         store=SqliteAttachments(directory / "host/state/state.sqlite"),
-        clock=ImpatientClock(),
+        clock=FakeClock(),
         state_dir=directory / "host/state",
         run_dir=directory / "host/run",
         boot_id="boot-1",

@@ -77,7 +77,7 @@ def list_scene() -> list[Function]:
         make_function(UCSI, (0x10DE, 0x1AD9), 0x0C8000, 10, None),
         make_function(INTEL, (0x8086, 0x56C0), 0x038000, 13, "xe", sriov=Sriov(7, 0x56C0, vf_driver="xe")),
         make_function("0000:04:00.0", (0x1022, 0x1484), 0x060400, 20, "pcieport"),
-        make_function(AMD, (0x1002, 0x73BF), 0x030000, 20, "amdgpu", boot_vga=False),
+        make_function(AMD, (0x1002, 0x73BF), 0x030000, 20, "amdgpu", boot_vga=False, reset_methods=""),
         make_function(NIC, (0x8086, 0x10D3), 0x020000, 20, "e1000e"),
         make_function(MXGPU, (0x1002, 0x74A1), 0x120000, 27, "gim", sriov=Sriov(8, 0x74B5)),
         make_function(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.boards import make_gpu
+from tests.support.clock import FakeClock
 from tests.support.domains import FULL, PC, Q35, UUID_PC, UUID_Q35
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_host import FakePci, FakeVgpus, FakeVgpuStore
@@ -19,22 +20,6 @@ from vgpumgr.passthrough.values import Function
 from vgpumgr.store.attachments import SqliteAttachments
 
 UUID_FULL = "33333333-3333-4333-8333-333333333333"
-
-
-class FakeClock:
-    """Time that passes only when somebody waits."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def wall_s(self) -> float:
-        return self.now_s
-
-    def sleep(self, duration_s: float) -> None:
-        self.now_s += duration_s
 
 
 @dataclass

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.service import FakeClock
-from vgpumgr.daemon.audit import KEPT, AuditLog, verify_all, verify_audit
+from tests.support.clock import FakeClock
+from vgpumgr.daemon.audit import KEPT, AuditLog, main, verify_all, verify_audit
 from vgpumgr.errors import AuditError
 
 
@@ -132,3 +132,15 @@ def test_many_threads(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert verify_all(log.path) is None
+
+
+def test_the_program_says_whether_the_chain_is_whole(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for name in ("one", "two", "three"):
+        log.append({"event": name})
+    path = str(log.path)
+    assert main([path]) is None
+    log.path.write_text(log.path.read_text().replace('"two"', '"2"'))
+    assert main([path]) == "line 2 was changed"
+    assert main([path + "x"]) == f"{path}x: No such file or directory"
+    assert str(main([])).startswith("usage:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import socketserver
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,10 @@ from tests.support.fake_nvml import FakeNvml
 from vgpumgr import __version__
 from vgpumgr.cli.arguments import Color, GlobalOptions, split_global, wants_json
 from vgpumgr.cli.commands import GROUPS, TOP_LEVEL, Verb
+from vgpumgr.cli.declarations import Context
+from vgpumgr.cli.output import Format
 from vgpumgr.cli.report import format_error
+from vgpumgr.cli.session import Session
 from vgpumgr.cli.streams import Streams
 from vgpumgr.errors import NvmlInUseError, UsageError
 
@@ -84,6 +89,40 @@ def test_help_lines_say_what_the_verb_says(path: list[str], verb: Verb) -> None:
     assert module.command.__doc__, f"{path} has no help"
     assert len(verb.help) < 70
     assert verb.help.endswith(".")
+
+
+def list_single_verbs() -> list[Verb]:
+    """Verbs that answer one thing: they have ``-o``, but no columns."""
+    found = []
+    for _, verb in ALL_VERBS:
+        parameters = inspect.signature(importlib.import_module(verb.module).command).parameters
+        if "output" in parameters and "columns" not in parameters:
+            found.append(verb)
+    return found
+
+
+@pytest.mark.parametrize("verb", list_single_verbs(), ids=lambda verb: verb.module)
+def test_what_answers_one_thing_refuses_the_formats_of_lists_before_it_does_anything(
+    verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_: object) -> Any:
+        raise AssertionError("it asked before it refused")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").touch()  # a file, for those that want one
+    monkeypatch.setattr(os, "execv", ask)
+    module = importlib.import_module(verb.module)
+    if hasattr(module, "open_daemon"):
+        monkeypatch.setattr(module, "open_daemon", ask)
+    options = GlobalOptions()
+    session = Session(options, Streams(options), ask)
+    needed = {
+        name: "x"
+        for name, parameter in inspect.signature(module.command).parameters.items()
+        if parameter.default is parameter.empty and name != "context"
+    }
+    with pytest.raises(UsageError, match=" no csv output"):
+        module.command(Context(session), **needed, output=Format.CSV)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from vgpumgr.errors import HelperDiedError, HelperLateError, InternalError, TooManyStuckError
+from vgpumgr.host import helper as helpers
 from vgpumgr.host.helper import (
     GRACE_S,
     MAX_STUCK,
@@ -20,6 +22,8 @@ from vgpumgr.host.helper import (
     HelperState,
     LateRecords,
 )
+from vgpumgr.host.machine import Machine
+from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.host.process import ProcessId, is_alive, read_identity
 
 SCRIPT = """
@@ -179,6 +183,131 @@ def test_broken_records_are_dropped(records: LateRecords, tmp_path: Path) -> Non
     (directory / "2.json").write_text('{"pid": "x"}')
     assert records.list_late() == []
     assert list(directory.iterdir()) == []
+
+
+def test_a_program_that_cannot_be_started_is_no_surprise(records: LateRecords) -> None:
+    with pytest.raises(HelperDiedError) as caught:
+        Helper(["/nowhere/python"], {}, records)
+    assert caught.value.cause == "/nowhere/python: No such file or directory"
+    assert records.list_running() == []
+
+
+def test_an_answer_without_end_is_refused_and_the_helper_with_it(
+    helper: Helper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of it would be taken for the answer to the next call."""
+    monkeypatch.setattr(helpers, "_MAX_ANSWER_BYTES", 1 << 16)
+    with pytest.raises(HelperDiedError) as caught:
+        helper.call("big", {"size": 1 << 20}, LONG_S)
+    assert "too long" in str(caught.value.cause)
+    assert not helper.is_usable
+
+
+class Interrupted:
+    """A socket whose reader is interrupted by Ctrl-C, that often."""
+
+    def __init__(self, real: socket.socket, times: int) -> None:
+        self._real = real
+        self._times = times
+
+    def recv(self, size: int) -> bytes:
+        if self._times > 0:
+            self._times -= 1
+            raise KeyboardInterrupt
+        return self._real.recv(size)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, helper: Helper, times: int) -> None:
+    monkeypatch.setattr(helper, "_socket", Interrupted(helper._socket, times))
+
+
+def test_the_answer_to_an_interrupted_call_is_not_taken_for_the_next_one_s(
+    helper: Helper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers, "INTERRUPT_GRACE_S", LONG_S)
+    interrupt(monkeypatch, helper, 1)
+    with pytest.raises(KeyboardInterrupt):
+        helper.call("add", {"a": 1, "b": 1}, LONG_S)
+    assert helper.call("add", {"a": 20, "b": 22}, LONG_S) == 42
+
+
+@pytest.mark.parametrize(("times", "grace_s"), [(1, 0.1), (2, LONG_S)], ids=["once", "twice"])
+def test_an_interrupted_call_that_goes_on_is_late(
+    helper: Helper,
+    records: LateRecords,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    times: int,
+    grace_s: float,
+) -> None:
+    """Whoever undoes must know that it may still take effect; a second Ctrl-C waits no longer."""
+    monkeypatch.setattr(helpers, "INTERRUPT_GRACE_S", grace_s)
+    interrupt(monkeypatch, helper, times)
+    with pytest.raises(HelperLateError) as caught:
+        helper.call("wait_for", {"path": str(tmp_path / "go")}, LONG_S, "wait for it")
+    assert str(caught.value) == "wait for it was interrupted, and has not come back"
+    assert [late.what for late in records.list_late()] == ["wait for it"]
+    assert not helper.is_usable
+    (tmp_path / "go").touch()
+
+
+@pytest.fixture
+def on_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HelperOnDemand]:
+    """Its helper is the script above, as a module."""
+    (tmp_path / "script_helper.py").write_text(SCRIPT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    machine = Machine("test", tmp_path, tmp_path / "state", tmp_path / "run", "test:///default")
+    calls = HelperOnDemand(machine, "script_helper")
+    yield calls
+    calls.close()
+
+
+def test_one_helper_serves_all_calls_until_it_is_closed(on_demand: HelperOnDemand) -> None:
+    assert on_demand.records.list_running() == []
+    on_demand.start_early()
+    (early,) = on_demand.records.list_running()
+    assert [on_demand.call("add", {"a": n, "b": 1}, LONG_S) for n in range(2)] == [1, 2]
+    assert on_demand.records.list_running() == [early]
+    on_demand.close()
+    assert on_demand.records.list_running() == []
+    assert on_demand.call("add", {"a": 1, "b": 1}, LONG_S) == 2
+
+
+def test_a_dead_helper_is_replaced_and_forgotten(on_demand: HelperOnDemand, tmp_path: Path) -> None:
+    with pytest.raises(HelperDiedError):
+        on_demand.call("crash", {}, LONG_S)
+    assert list((tmp_path / "run" / "late").iterdir()) == []
+    assert on_demand.call("add", {"a": 1, "b": 1}, LONG_S) == 2
+    (second,) = on_demand.records.list_running()
+    os.kill(second.pid, signal.SIGKILL)  # while nobody asks it anything
+    wait_until_gone(second)
+    assert on_demand.call("add", {"a": 2, "b": 2}, LONG_S) == 4
+
+
+def test_a_late_helper_is_replaced_and_ends_by_itself(
+    on_demand: HelperOnDemand, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    with pytest.raises(HelperLateError) as caught:
+        on_demand.call("wait_for", {"path": str(go)}, 0.3, "wait for it")
+    assert str(caught.value) == "wait for it has not answered within 0.3 s"
+    assert on_demand.call("add", {"a": 1, "b": 1}, LONG_S) == 2
+    (late,) = on_demand.records.list_late()
+    go.touch()
+    wait_until_gone(late.process)
+    assert on_demand.records.list_late() == []
+
+
+def test_a_helper_that_cannot_start_early_says_so_at_the_first_call(
+    on_demand: HelperOnDemand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    on_demand.start_early()
+    with pytest.raises(HelperDiedError, match="cannot be started"):
+        on_demand.call("add", {"a": 1, "b": 1}, LONG_S)
 
 
 def test_the_helper_does_not_see_our_signals(helper: Helper) -> None:

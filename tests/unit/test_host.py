@@ -12,13 +12,11 @@ import pytest
 
 from tests.support.unprivileged import as_nobody
 from vgpumgr.errors import (
-    LibraryNotFoundError,
     LockHeldError,
     MachineNotFoundError,
     NotPermittedError,
     SysfsError,
 )
-from vgpumgr.host.library import find_guest_file, find_host_program
 from vgpumgr.host.lock import lock_file
 from vgpumgr.host.machine import Machine, find_machine, list_machines
 from vgpumgr.host.process import (
@@ -233,12 +231,3 @@ def test_holders_of_a_file(tmp_path: Path) -> None:
     assert [(h.pid, h.path) for h in holders] == [(os.getpid(), str(path))]
     assert str(path) in str(holders[0])
     assert list_holders(lambda p: p == str(path)) == []
-
-
-def test_a_missing_native_part_says_what_to_run(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/worker").touch()
-    assert find_host_program("worker", tmp_path) == tmp_path / "bin/worker"
-    with pytest.raises(LibraryNotFoundError) as caught:
-        find_guest_file("libcuda.so.1", tmp_path)
-    assert (caught.value.id, caught.value.hint) == ("VG133", "./run setup")

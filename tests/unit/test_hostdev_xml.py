@@ -224,3 +224,45 @@ def test_what_people_have_stays() -> None:
     after = put(before, *pci_hostdevs("a", [GPU]))
     kept = after.changed(pci_hostdevs=before.pci_hostdevs)
     assert kept == before
+
+
+def test_with_an_iommu_in_the_guest_each_device_pins_the_memory() -> None:
+    limit = "<memtune><hard_limit unit='GiB'>8</hard_limit></memtune>"
+    iommu = "<iommu model='intel'><driver caching_mode='on'/></iommu>"
+    machine = with_xml(with_xml(q35(), "", limit), "devices", iommu)
+    assert advise(machine, DeviceFacts(None)) == (), "4 GiB and 1 GiB"
+    second = put(machine, *pci_hostdevs("a", [GPU]))
+    (line,) = advise(second, DeviceFacts(None))
+    assert "2 times" in line
+    assert ">9437184<" in line, "8 GiB and 1 GiB"
+
+
+@pytest.mark.parametrize("gib", [16, 128, 256])
+def test_what_is_advised_for_a_large_bar_is_enough_and_taken_by_the_schema(gib: int) -> None:
+    """The advice is XML that can be put into the definition as it stands."""
+    facts = DeviceFacts(GPU.address, (gib * GIB, 32 << 20), numa_node=1, numa_matters=True)
+    machine = q35()
+    for _ in range(8):
+        lines = advise(machine, facts)
+        if not lines:
+            break
+        machine = follow(machine, lines[0])
+        assert schema().validate(machine.to_element()), schema().error_log.last_error
+    assert advise(machine, facts) == ()
+    assert machine.controllers[0].hole64 in (None, 2 * gib)
+
+
+def follow(machine: Domain, line: str) -> Domain:
+    """Does what a line advises."""
+    if "<pcihole64" in line:
+        hole = int(line.partition("<pcihole64 unit='GiB'>")[2].partition("<")[0])
+        first = machine.controllers[0].changed(hole64=hole, hole64_unit="GiB")
+        return machine.changed(controllers=(first, *machine.controllers[1:]))
+    if "<os firmware" in line:
+        root = machine.to_element()
+        found = root.find("os")
+        assert found is not None
+        found.set("firmware", "efi")
+        return Domain.from_element(root)
+    start = min(line.find(tag) for tag in ("<cpu ", "<numatune>") if tag in line)
+    return with_xml(machine, "", line[start:])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.support.service import Bench, make_bench
 from vgpumgr.daemon.layout_apply import apply_layout
-from vgpumgr.errors import NvmlError, RolledBackError
+from vgpumgr.daemon.managing import ManagingApplication
+from vgpumgr.daemon.metrics import MetricsService
+from vgpumgr.daemon.services import GivenServices
+from vgpumgr.errors import LayoutBusyError, NvmlError, RolledBackError
+from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
 from vgpumgr.model.mig import Placement
 from vgpumgr.plan.attach import AttachRequest
@@ -112,3 +118,37 @@ def test_a_change_that_is_undone_gives_the_slice_back(bench: Bench) -> None:
     assert after.placement == before.placement
     assert "vm01: 1g.10gb is at" in (caught.value.why or "")
     assert bench.service.show_vm("vm01").vm.problems == []
+
+
+LAYOUT = """schema: vgpumgr/mig-layout/v1
+layouts:
+  full:
+    - gpus: 0
+      instances: [{instances}]
+"""
+
+
+@pytest.mark.parametrize("instances", [["7g.80gb"], ["1g.10gb"] * 7])
+def test_a_layout_takes_no_place_that_a_restore_needs(bench: Bench, instances: list[str]) -> None:
+    """After a boot the slice is gone; a new one in its place could have its very UUID."""
+    record = the_record(bench)
+    gpu = bench.gpu
+    bench.nvml.gpus[gpu.uuid] = replace(gpu, instances=())
+    machine = Machine("test", bench.state_dir, bench.state_dir, bench.state_dir, "test:///default")
+    services = GivenServices(bench.service, cast(MetricsService, None))
+    application = ManagingApplication(machine, bench.nvml, services)  # type: ignore[arg-type]
+    asked = {
+        "text": LAYOUT.format(instances=", ".join(instances)),
+        "source": "a.yaml",
+        "name": "full",
+    }
+    for call in (application.plan_layout, application.apply_layout):
+        with pytest.raises(LayoutBusyError) as refused:
+            call(**asked)
+        assert refused.value.held_by == (f'vm "vm01": {PROFILE} at {record.placement}',)
+        assert str(refused.value.hint).startswith("vgpumgr restore")
+    with pytest.raises(LayoutBusyError, match="turn MIG off"):
+        application.set_mig_mode(gpu="0", enabled=False)
+    assert bench.gpu.instances == ()
+    bench.service.detach("vm01")
+    application.plan_layout(**asked)

@@ -72,3 +72,35 @@ def test_deadline() -> None:
     with pytest.raises(LateCallError):
         run_with_deadline(forever.wait, 0.05)
     forever.set()
+
+
+class _Capable:
+    """A connection that knows domain capabilities."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def getDomainCapabilities(self) -> str:  # noqa: N802  # libvirt's name
+        return self.text
+
+
+@pytest.mark.parametrize(
+    ("supported", "values", "expected"),
+    [
+        ("yes", "<enum name='iommufd'><value>yes</value><value>no</value></enum>", True),
+        ("yes", "<enum name='iommufd'><value>no</value></enum>", False),
+        ("yes", "<enum name='mode'><value>subsystem</value></enum>", False),
+        ("no", "<enum name='iommufd'><value>yes</value></enum>", False),
+    ],
+)
+def test_iommufd_is_what_the_capabilities_say(supported: str, values: str, expected: bool) -> None:
+    hypervisor = LibvirtHypervisor("test:///default")
+    device = f"<devices><hostdev supported='{supported}'>{values}</hostdev></devices>"
+    text = f"<domainCapabilities>{device}</domainCapabilities>"
+    hypervisor._connection = _Capable(text)
+    assert hypervisor.offers_iommufd() is expected
+
+
+def test_a_driver_without_capabilities_offers_nothing() -> None:
+    with LibvirtHypervisor("test:///default") as hypervisor:
+        assert not hypervisor.offers_iommufd()

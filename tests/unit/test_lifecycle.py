@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import FakeClock
 from tests.support.domains import UUID_PC
-from tests.support.service import Bench, FakeClock, make_bench
+from tests.support.service import Bench, make_bench
 from tests.support.watched import watched
 from vgpumgr.daemon.lifecycle import Lifecycle
 from vgpumgr.daemon.managing import ManagingApplication

@@ -13,9 +13,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.boards import A100, make_gpu
+from tests.support.clock import FakeClock
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_nvml import FakeNvml
-from tests.support.service import FakeClock, make_bench
+from tests.support.service import make_bench
 from vgpumgr.cli.metrics import run as run_metrics
 from vgpumgr.daemon.metric_samples import Collected, Observation, Sample, list_samples
 from vgpumgr.daemon.metric_table import GPU_LABELS, METRICS

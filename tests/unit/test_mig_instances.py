@@ -1,4 +1,4 @@
-"""Creating and destroying slices: what is asked of NVML, and what is left after a failure at each step."""
+"""Destroying instances and changing MIG mode: what is asked of NVML, and what is left after a failure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.boards import make_gpu, make_uuid
+from tests.support.boards import make_gpu
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.errors import (
-    MigInstanceNotFoundError,
     MigModePendingError,
     MigNotSupportedError,
     NvmlError,
@@ -17,19 +16,17 @@ from vgpumgr.errors import (
     NvmlNotFoundError,
     ReadBackError,
 )
-from vgpumgr.mig.instances import (
-    create_slice,
-    destroy_slice,
-    ensure_mig_mode,
-    find_instance,
-    observe_instances,
-    observe_slice,
-)
+from vgpumgr.mig.instances import destroy_instance, ensure_mig_mode, find_instance
 from vgpumgr.mig.placement import find_profile
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
-from vgpumgr.model.identity import MigUuid
-from vgpumgr.model.mig import MigActivation, MigMode, MigProfile, MigProfileName, Placement
-from vgpumgr.model.slice import Slice, SliceKind
+from vgpumgr.model.mig import (
+    GpuInstance,
+    MigActivation,
+    MigMode,
+    MigProfile,
+    MigProfileName,
+    Placement,
+)
 
 
 def get_profile(gpu: Gpu, name: str) -> MigProfile:
@@ -48,88 +45,48 @@ def nvml(gpu: Gpu) -> FakeNvml:
     return FakeNvml([gpu])
 
 
-def create(nvml: FakeNvml, gpu: Gpu, name: str = "2g.20gb", start: int = 4) -> Slice:
-    profile = get_profile(gpu, name)
-    return create_slice(nvml, gpu.uuid, profile, Placement(start, profile.placements[0].size))
+def create(nvml: FakeNvml, gpu: Gpu) -> GpuInstance:
+    """2g.20gb at 4:2 with its compute instance."""
+    profile = get_profile(gpu, "2g.20gb")
+    instance = nvml.create_gpu_instance(gpu.uuid, profile.id, Placement(4, 2))
+    nvml.create_compute_instance(gpu.uuid, instance.id, profile.slices)
+    return instance
 
 
-def test_a_slice_is_created_read_back_and_destroyed(nvml: FakeNvml, gpu: Gpu) -> None:
-    slice_ = create(nvml, gpu)
-    assert (slice_.kind, slice_.profile) == (SliceKind.MIG, "2g.20gb")
-    assert slice_.mig is not None
-    assert slice_.mig.placement == Placement(4, 2)
-    assert observe_slice(nvml, slice_)
-    found = find_instance(nvml, gpu.uuid, get_profile(gpu, "2g.20gb"), Placement(4, 2))
+def test_an_instance_is_found_at_its_place_only(nvml: FakeNvml, gpu: Gpu) -> None:
+    instance, profile = create(nvml, gpu), get_profile(gpu, "2g.20gb")
+    found = find_instance(nvml, gpu.uuid, profile, Placement(4, 2))
     assert found is not None
-    assert found.id == slice_.mig.gpu_instance_id
-    assert find_instance(nvml, gpu.uuid, get_profile(gpu, "2g.20gb"), Placement(0, 2)) is None
-    destroy_slice(nvml, slice_)
-    assert observe_instances(nvml, gpu.uuid) == ()
-    assert not observe_slice(nvml, slice_)
-    destroy_slice(nvml, slice_)
+    assert found.id == instance.id
+    assert find_instance(nvml, gpu.uuid, profile, Placement(0, 2)) is None
+    assert find_instance(nvml, gpu.uuid, get_profile(gpu, "1g.20gb"), Placement(4, 2)) is None
 
 
-def test_a_smaller_compute_instance_names_itself(nvml: FakeNvml, gpu: Gpu) -> None:
-    profile = get_profile(gpu, "3g.40gb")
-    slice_ = create_slice(nvml, gpu.uuid, profile, Placement(0, 4), compute_slices=1)
-    assert slice_.profile == "1c.3g.40gb"
-
-
-@pytest.mark.parametrize("failure", [NvmlError("no"), KeyboardInterrupt()])
-def test_a_failed_second_step_undoes_the_first(
-    nvml: FakeNvml, gpu: Gpu, failure: Exception
-) -> None:
-    nvml.fail["create_compute_instance"] = failure
-    with pytest.raises(type(failure)):
-        create(nvml, gpu)
-    assert observe_instances(nvml, gpu.uuid) == ()
-
-
-def test_an_instance_elsewhere_than_asked_is_not_kept(nvml: FakeNvml, gpu: Gpu) -> None:
-    original = nvml.create_gpu_instance
-    nvml.create_gpu_instance = (  # type: ignore[method-assign]
-        lambda gpu, profile_id, placement: original(gpu, profile_id, Placement(0, placement.size))
-    )
-    with pytest.raises(ReadBackError, match="at 4:2, it was put at 0:2"):
-        create(nvml, gpu)
-    assert observe_instances(nvml, gpu.uuid) == ()
-
-
-def test_destroying_goes_on_where_it_was_interrupted(nvml: FakeNvml, gpu: Gpu) -> None:
-    slice_ = create(nvml, gpu)
+def test_destroying_is_restartable(nvml: FakeNvml, gpu: Gpu) -> None:
+    instance = create(nvml, gpu)
     nvml.fail["destroy_gpu_instance"] = NvmlInUseError("busy")
     with pytest.raises(NvmlInUseError):
-        destroy_slice(nvml, slice_)
-    assert observe_instances(nvml, gpu.uuid)[0].compute_instances == ()
-    destroy_slice(nvml, slice_)
-    assert observe_instances(nvml, gpu.uuid) == ()
+        destroy_instance(nvml, gpu.uuid, instance.id)
+    assert nvml.list_gpu_instances(gpu.uuid)[0].compute_instances == ()
+    destroy_instance(nvml, gpu.uuid, instance.id)
+    assert nvml.list_gpu_instances(gpu.uuid) == ()
+    destroy_instance(nvml, gpu.uuid, instance.id)
 
 
 def test_what_vanished_meanwhile_is_no_error(nvml: FakeNvml, gpu: Gpu) -> None:
-    slice_ = create(nvml, gpu)
+    instance = create(nvml, gpu)
     nvml.fail["destroy_compute_instance"] = NvmlNotFoundError("gone")
     with pytest.raises(NvmlError):
         # the fake keeps the compute instance, so the next step refuses: nothing is claimed
-        destroy_slice(nvml, slice_)
-    destroy_slice(nvml, slice_)
-
-
-def test_somebody_elses_instance_in_the_same_place_is_left_alone(nvml: FakeNvml, gpu: Gpu) -> None:
-    slice_ = create(nvml, gpu)
-    assert slice_.mig is not None
-    stale = replace(slice_, mig=replace(slice_.mig, uuid=MigUuid(make_uuid("MIG", 7, 7))))
-    with pytest.raises(MigInstanceNotFoundError) as caught:
-        destroy_slice(nvml, stale)
-    assert "is now 2g.20gb at 4:2" in str(caught.value.why)
-    assert observe_slice(nvml, slice_)
-    assert not observe_slice(nvml, stale)
+        destroy_instance(nvml, gpu.uuid, instance.id)
+    destroy_instance(nvml, gpu.uuid, instance.id)
 
 
 def test_success_without_effect_is_noticed(nvml: FakeNvml, gpu: Gpu) -> None:
-    slice_ = create(nvml, gpu)
+    instance = create(nvml, gpu)
     nvml.destroy_gpu_instance = lambda *_: None  # type: ignore[method-assign]
     with pytest.raises(ReadBackError, match="still there"):
-        destroy_slice(nvml, slice_)
+        destroy_instance(nvml, gpu.uuid, instance.id)
 
 
 def test_mig_mode_that_is_right_is_not_touched(nvml: FakeNvml, gpu: Gpu) -> None:
@@ -164,9 +121,3 @@ def test_mig_mode_needs_a_gpu_that_has_it(gpu: Gpu) -> None:
     without = replace(gpu, mig=MigMode(False))
     with pytest.raises(MigNotSupportedError):
         ensure_mig_mode(FakeNvml([without]), without, True)
-
-
-def test_only_mig_slices(nvml: FakeNvml, gpu: Gpu) -> None:
-    whole = Slice(SliceKind.GPU, gpu.uuid, "passthrough", 1)
-    with pytest.raises(ValueError, match="not a MIG slice"):
-        destroy_slice(nvml, whole)

@@ -15,6 +15,7 @@ from vgpumgr import errors
 from vgpumgr.host.helper import Helper, LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.nvml_monitors import end_monitors
+from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.host.process import is_alive
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.nvml.faults import make_error
@@ -135,7 +136,9 @@ def test_a_reader_that_was_ended_for_a_change_of_driver_asks_again(tmp_path: Pat
     records = LateRecords(machine.run_dir)
     with (
         NvmlClient(machine) as client,
-        mock.patch.object(client, "_start", side_effect=lambda: Helper(argv, PATHS, records)),
+        mock.patch.object(
+            HelperOnDemand, "_start", side_effect=lambda: Helper(argv, PATHS, records)
+        ),
     ):
         assert client.list_gpu_instances(make_uuid(0)) == ()
     assert (tmp_path / "asked").read_text() == "12"

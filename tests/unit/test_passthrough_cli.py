@@ -121,12 +121,15 @@ def test_a_dry_run_says_who_is_in_the_way() -> None:
     ]
 
 
-def test_quotas_are_names_and_numbers() -> None:
+def test_quotas_are_names_and_numbers_sizes_or_words() -> None:
     backend = FakeBackend([])
     words = ("vf", "enable", ADDRESS, "-n", "2", "--quota", "exec_quantum_ms=20")
     assert run(backend, *words).code == 0
     assert backend.calls[-1][1]["quotas"] == {"exec_quantum_ms": 20}
-    for wrong in ("exec_quantum_ms", "=5", "a=x", "a=-1"):
+    words = ("--quota", "vram_quota=4GiB", "--quota", "sched_priority=high")
+    assert run(backend, "vf", "enable", ADDRESS, *words).code == 0
+    assert backend.calls[-1][1]["quotas"] == {"vram_quota": 4 << 30, "sched_priority": "high"}
+    for wrong in ("exec_quantum_ms", "=5", "a=", "a=-1", "a=20ms", "a=4GB", "a=High", "=high"):
         assert run(backend, "vf", "enable", ADDRESS, "--quota", wrong).code == 2
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vgpumgr.daemon.pci_view import PciView
 from vgpumgr.errors import (
     GroupNotViableError,
     NoIommuError,
@@ -34,11 +35,8 @@ from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
     PciObserved,
-    VfRequest,
     plan_bind,
-    plan_no_vfs,
     plan_unbind,
-    plan_vfs,
 )
 from vgpumgr.plan.pci_steps import (
     BindDriver,
@@ -50,6 +48,7 @@ from vgpumgr.plan.pci_steps import (
     RemoveVfs,
     read_pci_step,
 )
+from vgpumgr.plan.vfs import VfRequest, plan_no_vfs, plan_vfs
 from vgpumgr.store.pci import PciFile
 
 GPU = PciAddress(0, 1, 0, 0)
@@ -140,7 +139,7 @@ def test_virtual_functions_keep_their_device_with_the_host() -> None:
     gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3, vf_total=16, vfs=(vf,))
     judged = judge_group([gpu], {})
     assert judged.verdict is Verdict.IN_USE
-    assert "it has 1 virtual functions" in str(judged.blockers[0])
+    assert "it has 1 virtual function" in str(judged.blockers[0])
 
 
 @pytest.mark.parametrize(
@@ -149,6 +148,7 @@ def test_virtual_functions_keep_their_device_with_the_host() -> None:
         (None, False, True),
         ("vfio-pci", False, True),
         ("mlx5_vfio_pci", False, True),
+        ("nvgrace-gpu-vfio-pci", False, True),
         ("pci-stub", False, True),
         ("nvidia", True, True),
         ("nvidia", False, False),
@@ -157,6 +157,32 @@ def test_virtual_functions_keep_their_device_with_the_host() -> None:
 def test_which_drivers_let_a_group_go(driver: str | None, vfio: bool, free: bool) -> None:
     function = Function(GPU, 0x10DE, 1, 0x030000, driver, 3, has_vfio=vfio)
     assert function.is_free == free
+
+
+def test_the_driver_of_a_device_goes_before_the_general_one() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    beside = PciAddress(GPU.domain, GPU.bus, GPU.device, GPU.function + 1)
+    audio = Function(beside, 0x10DE, 2, 0x040300, "snd_hda_intel", 3)
+    observed = PciObserved([gpu, audio], variants={GPU: "nvgrace_gpu_vfio_pci"})
+
+    def drivers(request: BindRequest, seen: PciObserved = observed) -> list[object]:
+        return [step.target["driver"] for step in plan_bind(seen, gpu, request).steps]
+
+    assert drivers(BindRequest()) == ["vfio-pci", "nvgrace_gpu_vfio_pci"]
+    assert drivers(BindRequest(driver="vfio-pci")) == ["vfio-pci", "vfio-pci"]
+    taken = replace(gpu, driver="vfio-pci")
+    again = replace(observed, functions=[taken, replace(audio, driver="vfio-pci")])
+    assert plan_bind(again, taken, BindRequest()).steps == (), "what has one keeps it"
+
+
+def test_an_override_of_acs_is_called_a_claim() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    words = ("quiet", "pcie_acs_override=downstream,multifunction")
+    view = PciView(PciObserved([gpu], kernel_words=words), [], [])
+    (note,) = view.describe_groups(all_groups=True).notes
+    assert words[1] in note
+    assert "not as the hardware isolates" in note
+    assert PciView(PciObserved([gpu]), [], []).describe_groups(all_groups=True).notes == []
 
 
 def test_without_iommu_nothing_goes_and_the_parameter_is_named() -> None:
@@ -185,7 +211,7 @@ def test_functions_that_vms_are_configured_with_are_asked_about() -> None:
     physical = Function(GPU, 0x8086, 1, 0x038000, "xe", 3, vf_total=7, vfs=(vf,))
     observed = PciObserved([physical], configured={vf: ["db"]})
     for plan in (
-        plan_no_vfs(observed, physical, has_tool=False),
+        plan_no_vfs(observed, physical),
         plan_vfs(observed, physical, VfRequest(4)),
     ):
         assert plan.result["concerns"] == [f'vm "db" is configured with {vf}, and would not start']

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from vgpumgr.errors import SysfsError
 from vgpumgr.host import pci_tree
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.pci_tree import list_bar_sizes, list_pci_entries, read_pci_entry
+from vgpumgr.host.pci_tree import list_bar_sizes, list_pci_entries, read_condition, read_pci_entry
 from vgpumgr.host.pci_users import list_pci_users
+from vgpumgr.host.vfio_variants import list_variants
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.pcibus import Address, Function, PciBus, Sriov
@@ -92,6 +94,110 @@ def test_a_damaged_attribute_is_an_error_with_its_path(tmp_path: Path) -> None:
 def test_a_host_without_pci_has_no_functions(tmp_path: Path) -> None:
     machine = Machine(None, tmp_path, tmp_path, tmp_path, "test:///default")
     assert list_pci_entries(machine) == []
+
+
+def test_disks_that_their_file_system_hides_and_disks_of_nobody(tmp_path: Path) -> None:
+    """btrfs has a device number of its own, LVM a name of its own; and data may be on a disk all the same."""
+    machine = make_machine(tmp_path, 3, 0)
+    block = tmp_path / "sys/class/block"
+    block.mkdir(parents=True)
+    gpus = [PciAddress(0, 0x10 + 4 * number, 0, 0) for number in range(3)]
+    for number, address in enumerate(gpus):
+        device = (tmp_path / "sys/bus/pci/devices" / str(address)).resolve()
+        disk = device / f"nvme/nvme{number}/nvme{number}n1"
+        part = disk / f"nvme{number}n1p1"
+        part.mkdir(parents=True)
+        (part / "partition").write_text("1\n")
+        for minor, path in ((8 * number, disk), (8 * number + 1, part)):
+            (path / "dev").write_text(f"259:{minor}\n")
+            (block / path.name).symlink_to(path)
+    mapped = tmp_path / "sys/devices/virtual/block/dm-0"
+    mapped.mkdir(parents=True)
+    (mapped / "dev").write_text("253:0\n")
+    (block / "dm-0").symlink_to(mapped)
+    (block / "nvme1n1p1/holders").mkdir()
+    (block / "nvme1n1p1/holders/dm-0").symlink_to(mapped)
+    (tmp_path / "dev/mapper").mkdir(parents=True)
+    (tmp_path / "dev/mapper/vg-root").symlink_to("../dm-0")
+    mounts = tmp_path / "proc/1/mountinfo"
+    mounts.parent.mkdir(parents=True)
+    mounts.write_text(
+        "29 1 0:26 /@ / rw,noatime shared:1 - btrfs /dev/nvme0n1p1 rw,subvol=/@\n"
+        "30 1 0:27 / /var rw - btrfs /dev/mapper/vg-root rw\n"
+        "31 1 0:5 / /proc rw - proc proc rw\n"
+    )
+    used = list_pci_users(machine, dict.fromkeys(gpus))
+    assert used[gpus[0]].disks == ["disk nvme0n1p1 is mounted at /"]
+    assert used[gpus[1]].disks == ["disk nvme1n1p1: disk dm-0 is mounted at /var"]
+    assert used[gpus[2]].disks == []
+    assert [used[a].idle_disks for a in gpus] == [[], [], ["disk nvme2n1 is on it"]]
+    second = tmp_path / "sys/fs/btrfs/6f1c2a2e/devices/nvme2n1"
+    second.parent.mkdir(parents=True)
+    second.symlink_to(block / "nvme2n1")
+    again = list_pci_users(machine, {gpus[2]: None})[gpus[2]]
+    assert again.disks == ["disk nvme2n1 is part of the btrfs 6f1c2a2e"]
+
+
+def test_a_process_of_a_service_is_told_with_it(tmp_path: Path) -> None:
+    simulated = replace(make_machine(tmp_path, 1, 0), root=tmp_path)
+    device = (tmp_path / "sys/bus/pci/devices" / str(GPU)).resolve()
+    (device / "drm/card0").mkdir(parents=True)
+    node = tmp_path / "dev/dri/card0"
+    node.parent.mkdir(parents=True)
+    node.touch()
+    process = tmp_path / "proc/812"
+    (process / "fd").mkdir(parents=True)
+    (process / "fd/3").symlink_to(node)
+    (process / "comm").write_text("nvidia-persiste\n")
+    (process / "cgroup").write_text("0::/system.slice/nvidia-persistenced.service\n")
+    ((_, text),) = list_pci_users(simulated, {GPU: None})[GPU].processes
+    assert text.endswith("(nvidia-persistenced.service)")
+    (process / "cgroup").write_text(
+        "0::/user.slice/user-0.slice/user@0.service/app.slice/x.scope\n"
+    )
+    ((_, text),) = list_pci_users(simulated, {GPU: None})[GPU].processes
+    assert text.endswith("open")
+
+
+def test_how_a_function_is_reset(tmp_path: Path) -> None:
+    machine = make_machine(tmp_path, 1, 0)
+    device = (tmp_path / "sys/bus/pci/devices" / str(GPU)).resolve()
+    assert read_condition(machine, GPU) == ("flr bus", "D0")
+    (device / "reset_method").unlink()
+    assert read_condition(machine, GPU)[0] == "", "one that cannot be reset has no file for it"
+    (device / "reset").touch()
+    assert read_condition(machine, GPU)[0] is None, "an older kernel does not say how"
+    assert read_condition(machine, PciAddress(0, 1, 2, 3)) == (None, None)
+
+
+ALIASES = """\
+alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci
+alias vfio_pci:v00008086d*sv*sd*bc03sc*i* intel_vfio_pci
+alias vfio_pci:v00008086d000056C0sv*sd*bc*sc*i* flex_vfio_pci
+alias pci:v00008086d000056C0sv*sd*bc*sc*i* xe
+"""
+
+
+def test_the_driver_that_knows_most_of_a_device(tmp_path: Path) -> None:
+    machine = make_machine(tmp_path, 2, 0)
+    other = PciAddress(0, 0x14, 0, 0)
+    assert list_variants(machine, [GPU, other]) == {}, "no modules are known"
+    release = tmp_path / "proc/sys/kernel/osrelease"
+    release.parent.mkdir(parents=True)
+    release.write_text("6.12.0\n")
+    aliases = tmp_path / "lib/modules/6.12.0/modules.alias"
+    aliases.parent.mkdir(parents=True)
+    aliases.write_text(ALIASES)
+    assert list_variants(machine, [GPU]) == {GPU: "flex_vfio_pci"}
+    modalias = (tmp_path / "sys/bus/pci/devices" / str(other)).resolve() / "modalias"
+    modalias.write_text(modalias.read_text().replace("d000056C0", "d000056C1"))
+    assert list_variants(machine, [other]) == {other: "intel_vfio_pci"}
+    modalias.write_text("pci:v000010DEd00002342sv000010DEsd000016EBbc03sc02i00\n")
+    assert list_variants(machine, [other]) == {}, "vfio-pci itself is no variant"
+    loaded = tmp_path / "sys/module/flex_vfio_pci/drivers"
+    loaded.mkdir(parents=True)
+    (loaded / "pci:flex-vfio-pci").touch()
+    assert list_variants(machine, [GPU]) == {GPU: "flex-vfio-pci"}, "as it calls itself"
 
 
 def test_users_of_all_kinds(tmp_path: Path) -> None:

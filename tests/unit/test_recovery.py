@@ -349,3 +349,51 @@ def test_interrupted_operations_count_as_placed(bench: Bench) -> None:
     events = list(Journal(bench.state_dir / "journal", "test").read())
     last = [e for e in events if "record" in e.data][-1]
     assert last.data["record"]["state"] == "attached"
+
+
+@pytest.fixture
+def without_libvirt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise LibvirtDownError("libvirt does not answer", cause="Connection refused")
+
+    for method in ("list_vms", "read_vm"):
+        monkeypatch.setattr(bench.hypervisor, method, refuse)
+
+
+def test_without_libvirt_and_attachments_nothing_waits(bench: Bench, without_libvirt: None) -> None:  # noqa: ARG001
+    told = recovery(bench).recover(Policy())
+    assert (told.actions, told.drift) == ([], [])
+
+
+def test_without_libvirt_keepers_come_back_and_what_waits_is_told(
+    bench: Bench, request: pytest.FixtureRequest
+) -> None:
+    attach(bench)
+    (record,) = bench.store.list_attachments()
+    bench.channels.running.pop(record.id)
+    request.getfixturevalue("without_libvirt")
+    told = recovery(bench).recover(Policy())
+    assert record.id in bench.channels.running
+    started, waits = told.actions
+    assert (started.done, waits.done, waits.subject) == (True, False, "vm01")
+    assert "libvirt does not answer" in waits.text
+    assert told.drift == []
+    assert bench.store.list_attachments() == (record,), "nothing is freed without asking libvirt"
+    policy = Policy(release=True, readd=True)
+    again = Recovery(bench.service.parts).recover(policy)
+    assert [a.done for a in again.actions] == [False]
+    with pytest.raises(LibvirtDownError):
+        Recovery(bench.service.parts).recover(policy, needs_libvirt=True)
+
+
+def test_without_libvirt_an_interrupted_attach_waits_and_is_named(
+    bench: Bench, request: pytest.FixtureRequest
+) -> None:
+    attach(bench)
+    (record,) = bench.store.list_attachments()
+    bench.store.save_attachment(replace(record, state=AttachmentState.ATTACHING))
+    request.getfixturevalue("without_libvirt")
+    told = recovery(bench).recover(Policy())
+    assert [a.done for a in told.actions] == [False, False]
+    assert "is not settled: libvirt does not answer" in told.actions[0].text
+    assert bench.store.list_attachments()[0].state is AttachmentState.ATTACHING

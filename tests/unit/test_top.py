@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from tests.support.boards import A30_NAME, A100, make_gpu
 from tests.support.cli import Cli
+from tests.support.clock import FakeClock
 from tests.support.fake_nvml import FakeNvml
 from tests.support.screen import read_screen
-from tests.support.service import FakeClock, make_bench
+from tests.support.service import make_bench
 from vgpumgr.daemon.application import Application
 from vgpumgr.errors import LibvirtError, NvmlError, VgpumgrError
 from vgpumgr.host.machine import Machine

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lxml import etree
@@ -50,6 +53,57 @@ def test_the_definition_as_it_would_be(
     xml = document.xml.replace(str(bench.channels.paths("x").ring).rpartition("/x/")[0], "CHANNELS")
     notes = "".join(f"<!-- {note} -->\n" for note in document.notes)
     golden(f"vm-xml-{name}.xml", notes + xml)
+
+
+#: what only looks; everything else of these interfaces changes something
+LOOKING = ("list_", "read_", "find_", "has_", "offers_", "boot_id", "hypervisor", "paths", "locate")
+
+
+class Watch:
+    """Lets every call through, and remembers its name."""
+
+    def __init__(self, inner: object, calls: list[str]) -> None:
+        self._inner = inner
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls.append(name)
+        return getattr(self._inner, name)
+
+
+def digest(directory: Path) -> str:
+    """Of all files below: their names, modes and contents."""
+    found = hashlib.sha256()
+    for path in sorted(directory.rglob("*")):
+        found.update(f"{path} {path.lstat().st_mode} ".encode())
+        found.update(path.read_bytes() if path.is_file() else b"")
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("vm", "profile", "gpu"),
+    [
+        ("vm02", "passthrough", str(GPU)),
+        ("vm01", "vf:2", None),
+        ("vm02", "mtty-2", None),
+        ("vm01", "1g.10gb", None),
+        ("vm02", "", None),
+    ],
+)
+def test_nothing_is_touched(
+    bench: Bench, tmp_path: Path, vm: str, profile: str, gpu: str | None
+) -> None:
+    bench.service.attach(ask("vf:2", vm="vm02"))  # there is something to spoil
+    calls: list[str] = []
+    names = ("hypervisor", "nvml", "pci", "vgpus", "channels", "store", "vgpu_store")
+    real = bench.service.parts
+    parts = replace(real, **{name: Watch(getattr(real, name), calls) for name in names})
+    parts = replace(parts, read_inventory=parts.nvml.read_inventory)
+    before = digest(tmp_path)
+    render_vm_xml(parts, AttachRequest(vm, profile, gpu=gpu))
+    assert digest(tmp_path) == before
+    assert "list_functions" in calls or profile in ("", "1g.10gb")
+    assert [name for name in calls if not name.startswith(LOOKING)] == []
 
 
 def test_the_preview_is_what_attach_does(bench: Bench) -> None:

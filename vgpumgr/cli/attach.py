@@ -16,10 +16,9 @@ from vgpumgr.cli.options import (
     Screen,
     Way,
 )
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import render_plan, tell_usable
-from vgpumgr.errors import UsageError
 
 
 class Transport(StrEnum):
@@ -117,16 +116,14 @@ def command(
 
 def run(session: Session, asked: dict[str, Any], dry_run: bool, output: Format | None) -> None:
     """Asks for it and tells what was done."""
-    if output in (Format.CSV, Format.MARKDOWN):
-        raise UsageError(f"attach has no {output} output", hint="-o json")
+    check_single("attach", output, named=True)
     document = session.call("attach", dry_run=dry_run, **asked)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    elif output is Format.NAME:
-        result = document["plan"]["result"]
-        session.streams.print("\n".join(result.get("attachments") or [result["attachment"]]))
-    else:
-        session.streams.print("\n".join(render(document)))
+    print_single(session.streams, document, output, render(document), lambda: _name(document))
+
+
+def _name(document: dict[str, Any]) -> str:
+    result = document["plan"]["result"]
+    return "\n".join(result.get("attachments") or [result["attachment"]])
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:

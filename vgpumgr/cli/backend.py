@@ -98,6 +98,13 @@ def open_local(options: GlobalOptions) -> Iterator[Backend]:
         yield LocalBackend(application, application.machine.run_dir)
 
 
+def list_simulated() -> list[str]:
+    """The simulated machines that run."""
+    from vgpumgr.host.machine import list_machines
+
+    return list_machines()
+
+
 def find_socket(options: GlobalOptions) -> str:
     """Where this machine's daemon listens."""
     from vgpumgr.host.machine import find_machine

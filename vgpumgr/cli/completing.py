@@ -122,10 +122,10 @@ def _list_values(session: Session, verb: Verb, parameter: Parameter) -> Iterable
 
 
 def _list_machines(*, known: bool = False) -> Iterable[str]:
-    from vgpumgr.host.machine import list_machines
+    from vgpumgr.cli.backend import list_simulated
 
     if not known:
-        return list_machines()
+        return list_simulated()
     return [path.stem for path in Path(__file__).parents[1].glob("sim/machines/*.toml")]
 
 

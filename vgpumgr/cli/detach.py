@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import render_plan, tell_lane_users
@@ -49,22 +49,14 @@ def run(
     session: Session, asked: dict[str, Any], yes: bool, dry_run: bool, output: Format | None
 ) -> None:
     """Asks where needed, does it, and tells what was done."""
-    if output in (Format.CSV, Format.MARKDOWN):
-        raise UsageError(f"detach has no {output} output", hint="-o json")
+    check_single("detach", output, named=True)
     if asked["every"] and asked["attachment"]:
-        raise UsageError(
-            "--all and --attachment contradict each other",
-            hint="one of them",
-        )
+        raise UsageError("--all and --attachment contradict each other", hint="one of them")
     if not yes and not dry_run:
         _confirm(session, asked)
     document = session.call("detach", dry_run=dry_run, **asked)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    elif output is Format.NAME:
-        session.streams.print(document["plan"]["subject"])
-    else:
-        session.streams.print("\n".join(render(document)))
+    name = document["plan"]["subject"]
+    print_single(session.streams, document, output, render(document), lambda: name)
 
 
 def _confirm(session: Session, asked: dict[str, Any]) -> None:

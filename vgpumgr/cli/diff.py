@@ -5,9 +5,9 @@ from __future__ import annotations
 from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.drift_text import render_drift, render_interrupted
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import check_single, print_single
 from vgpumgr.cli.session import get_session
-from vgpumgr.errors import Exit, UsageError
+from vgpumgr.errors import Exit
 
 
 def command(context: Context, output: Output = None) -> int:
@@ -19,14 +19,10 @@ def command(context: Context, output: Output = None) -> int:
       vgpumgr diff -o json
     """
     session = get_session(context)
-    if output in (Format.CSV, Format.MARKDOWN, Format.NAME):
-        raise UsageError(f"diff has no {output} output", hint="-o json")
+    check_single("diff", output)
     document = session.call("diff")
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    else:
-        lines = [*render_interrupted(document["interrupted"]), *render_drift(document["drift"])]
-        text = "\n".join(lines or ["no differences"])
-        session.streams.print(session.streams.address(text))
+    found = [*render_interrupted(document["interrupted"]), *render_drift(document["drift"])]
+    lines = map(session.streams.address, found or ["no differences"])
+    print_single(session.streams, document, output, lines)
     same = not document["drift"] and not document["interrupted"]
     return int(Exit.OK if same else Exit.DIFFERENT)

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 from vgpumgr.cli import gpu_text
 from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.session import Session, get_session
-from vgpumgr.errors import UsageError
 from vgpumgr.model.sizes import format_size
 
 _WIDTH = 14
@@ -34,16 +33,14 @@ def command(
 
 def run(session: Session, selector: str, output: Format | None) -> None:
     """Asks for one GPU and prints it."""
-    if output in (Format.CSV, Format.MARKDOWN):
-        raise UsageError(f"gpu show has no {output} output", hint=f"vgpumgr gpu list -o {output}")
+    check_single("gpu show", output, named=True, hint=f"vgpumgr gpu list -o {output}")
     document = session.call("show_gpu", selector=selector)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    elif output is Format.NAME:
-        gpu = document["gpu"]
-        session.streams.print(gpu["uuid"] if gpu else document["other"]["pci"])
-    else:
-        session.streams.print("\n".join(render(document)))
+    print_single(session.streams, document, output, render(document), lambda: _name(document))
+
+
+def _name(document: dict[str, Any]) -> str:
+    gpu = document["gpu"]
+    return str(gpu["uuid"] if gpu else document["other"]["pci"])
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from vgpumgr.cli.declarations import Argument, Option
 from vgpumgr.cli.gpu_text import tell_placement
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_document, print_single, tell_notes
 from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session
 from vgpumgr.errors import (
@@ -41,6 +41,7 @@ AllowDisruptive = Annotated[
         help="Slices in use that may be destroyed: VM, process id, MIG UUID, GPU/INSTANCE.",
     ),
 ]
+MigGpu = Annotated[str, Argument(metavar="GPU", help="Index, UUID or unique prefix, bus address.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")]
 Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 
@@ -89,25 +90,10 @@ def write_file(name: str, text: str) -> None:
         raise FileWriteError(f"cannot write {name}", cause=str(error)) from error
 
 
-def check_format(output: Format | None, verb: str) -> None:
-    """These commands answer one document. Raises UsageError for lists' formats."""
-    if output in (Format.CSV, Format.MARKDOWN, Format.NAME):
-        raise UsageError(f"{verb} has no {output} output", hint="-o json")
-
-
-def tell_notes(session: Session, document: dict[str, Any]) -> None:
-    """What the lint found, on standard error."""
-    for note in document["notes"]:
-        session.streams.note(f"note: {note}")
-
-
 def show_plan(session: Session, document: dict[str, Any], output: Format | None) -> None:
     """A plan in any format."""
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-        return
-    tell_notes(session, document)
-    session.streams.print("\n".join(render_plan(document)))
+    tell_notes(session.streams, document, output)
+    print_single(session.streams, document, output, render_plan(document))
 
 
 def render_plan(document: dict[str, Any]) -> Iterator[str]:
@@ -191,7 +177,7 @@ def change(
     output: Format | None,
 ) -> int:
     """Plans, asks where something is destroyed, does exactly what was shown."""
-    check_format(output, operation.replace("_", " "))
+    check_single(operation.replace("_", " "), output)
     with session.open_backend(session.options) as backend:
         plan = backend.call(operation, dry_run=True, **asked)
         if dry_run:
@@ -225,7 +211,7 @@ def write_document(
     session: Session, document: dict[str, Any], target: str | None, format_: Format
 ) -> None:
     """A file's data as YAML or JSON, to standard output or where ``target`` says."""
-    tell_notes(session, document)
+    tell_notes(session.streams, document, None)
     data: dict[str, Any] = document["file"]
     if target in (None, "-"):
         print_document(session.streams, data, format_)

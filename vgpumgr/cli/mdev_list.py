@@ -52,8 +52,8 @@ def command(
 ) -> None:
     """List the vGPUs: what there is, what is only defined, and what others made.
 
-    State releasing: removed while somebody had it open; its room is free once he lets go. Missing:
-    ours, and removed without us.
+    State releasing: removed while somebody had it open; its room is free once he lets go. Ghost: the
+    same, but it was not vgpumgr that removed it. Missing: ours, removed without us, and free.
 
     \b
     Examples:

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from vgpumgr.cli.declarations import Argument, Option
 from vgpumgr.cli.layout_text import DryRun
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.session import Session
 from vgpumgr.cli.vm_text import render_plan
-from vgpumgr.errors import UsageError
 
 __all__ = ["Attributes", "DryRun", "VgpuName", "Where", "change"]
 
@@ -39,17 +38,10 @@ def change(
     session: Session, operation: str, asked: dict[str, Any], dry_run: bool, output: Format | None
 ) -> None:
     """Asks for it and tells what was done."""
-    if output in (Format.CSV, Format.MARKDOWN):
-        raise UsageError(
-            f"mdev {operation.partition('_')[0]} has no {output} output", hint="-o json"
-        )
+    check_single(f"mdev {operation.partition('_')[0]}", output, named=True)
     document = session.call(operation, dry_run=dry_run, **asked)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    elif output is Format.NAME:
-        session.streams.print(document["plan"]["result"]["vgpu"])
-    else:
-        session.streams.print("\n".join(render(document)))
+    result = document["plan"]["result"]
+    print_single(session.streams, document, output, render(document), lambda: result["vgpu"])
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:
@@ -57,6 +49,8 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     plan = document["plan"]
     name, result = plan["operation"], plan["result"]
     word = f"would {name.partition(' ')[0]}" if document["dry_run"] else _DONE[name]
+    if not plan["steps"]:
+        word = f"already {_DONE[name]}"
     yield f"{word} {result['type']} on {result['parent']}: {result['vgpu']}"
     yield from render_plan(plan)
     yield from (f"  note: {note}" for note in document["notes"])

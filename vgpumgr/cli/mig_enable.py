@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from vgpumgr.cli.declarations import Argument, Context
-from vgpumgr.cli.layout_text import DryRun, Yes, change
+from vgpumgr.cli.declarations import Context
+from vgpumgr.cli.layout_text import DryRun, MigGpu, Yes, change
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
 
 def command(
     context: Context,
-    gpu: Annotated[str, Argument(metavar="GPU", help="Index, UUID or unique prefix, bus address.")],
+    gpu: MigGpu,
     yes: Yes = False,
     dry_run: DryRun = False,
     output: Output = None,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from vgpumgr.cli.declarations import Context
-from vgpumgr.cli.layout_text import LayoutFile, Selected, check_format, read_file, tell_notes
+from vgpumgr.cli.layout_text import LayoutFile, Selected, read_file
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single, tell_notes
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import Exit
 
@@ -27,14 +30,16 @@ def command(
 
 def run(session: Session, file: str, name: str | None, output: Format | None) -> int:
     """Asks for the differences and prints them."""
-    check_format(output, "assert")
+    check_single("assert", output)
     document = session.call("assert_layout", **read_file(file), name=name)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    else:
-        tell_notes(session, document)
-        for one in document["differences"]:
-            session.streams.print(f"GPU {one['gpu_index']}: {one['text']}")
-        if document["matches"]:
-            session.streams.print(f"as {document['layout']} says")
+    tell_notes(session.streams, document, output)
+    print_single(session.streams, document, output, render(document))
     return int(Exit.OK if document["matches"] else Exit.DIFFERENT)
+
+
+def render(document: dict[str, Any]) -> Iterator[str]:
+    """Each difference, or that there is none."""
+    for one in document["differences"]:
+        yield f"GPU {one['gpu_index']}: {one['text']}"
+    if document["matches"]:
+        yield f"as {document['layout']} says"

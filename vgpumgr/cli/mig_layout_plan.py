@@ -9,14 +9,13 @@ from vgpumgr.cli.layout_text import (
     AllowDisruptive,
     LayoutFile,
     Selected,
-    check_format,
     read_file,
     render_data,
     show_plan,
     write_file,
 )
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format
+from vgpumgr.cli.output import Format, check_single
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import Exit
 
@@ -51,7 +50,7 @@ def run(
     session: Session, file: str, asked: dict[str, Any], out: str | None, output: Format | None
 ) -> int:
     """Asks for the plan, saves and shows it."""
-    check_format(output, "plan")
+    check_single("plan", output)
     document = session.call("plan_layout", **read_file(file), **asked)
     if out is not None:
         write_file(out, render_data(document, Format.JSON))

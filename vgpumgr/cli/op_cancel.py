@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from vgpumgr.cli.backend import open_daemon
-from vgpumgr.cli.declarations import Argument, Context
-from vgpumgr.cli.op_text import check_id, print_operation
+from vgpumgr.cli.declarations import Context
+from vgpumgr.cli.op_text import OperationId, check_format, check_id, locate, print_operation
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
-from vgpumgr.model.routes import OPERATIONS
 
 
 def command(
     context: Context,
-    operation: Annotated[str, Argument(help="Its id, or the beginning of it.")],
+    operation: OperationId,
     output: Output = None,
 ) -> None:
     """Stop an operation before its next step and undo what it did; waits for its end.
@@ -24,9 +21,9 @@ def command(
       vgpumgr op cancel 3f2a
       vgpumgr op cancel 3f2a -o json
     """
-    session = get_session(context)
+    check_format("cancel", output)
     check_id(operation)
+    session = get_session(context)
     daemon = open_daemon(session.options)
-    path = f"{OPERATIONS}/{operation}"
-    daemon.request("DELETE", path).document()
+    daemon.request("DELETE", locate(operation)).document()
     print_operation(session, daemon.wait_operation(operation), output)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from vgpumgr.cli.backend import open_daemon
-from vgpumgr.cli.declarations import Argument, Context
-from vgpumgr.cli.op_text import check_id, print_operation
+from vgpumgr.cli.declarations import Context
+from vgpumgr.cli.op_text import OperationId, check_format, check_id, locate, print_operation
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
-from vgpumgr.model.routes import OPERATIONS
 
 
 def command(
     context: Context,
-    operation: Annotated[str, Argument(help="Its id, or the beginning of it.")],
+    operation: OperationId,
     output: Output = None,
 ) -> None:
     """Show one operation: who asked for it, its steps, its end.
@@ -24,8 +21,10 @@ def command(
       vgpumgr op show 3f2a
       vgpumgr op show 3f2a -o json
     """
-    session = get_session(context)
+    check_format("show", output)
     check_id(operation)
-    path = f"{OPERATIONS}/{operation}"
+    session = get_session(context)
     daemon = open_daemon(session.options)
-    print_operation(session, daemon.request("GET", path).document()["operation"], output)
+    print_operation(
+        session, daemon.request("GET", locate(operation)).document()["operation"], output
+    )

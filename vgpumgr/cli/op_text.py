@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import quote
 
+from vgpumgr.cli.declarations import Argument
 from vgpumgr.cli.gpu_text import or_absent
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.session import Session
-from vgpumgr.errors import OperationNotFoundError, UsageError
+from vgpumgr.errors import OperationNotFoundError
+from vgpumgr.model.routes import OPERATIONS
 
 _ID = re.compile(r"[0-9a-f]{1,16}")
+
+OperationId = Annotated[str, Argument(help="Its id, or the beginning of it.")]
 
 
 def check_id(operation: str) -> None:
@@ -22,17 +27,20 @@ def check_id(operation: str) -> None:
         )
 
 
+def locate(operation: str) -> str:
+    """The operation's place in the API."""
+    return f"{OPERATIONS}/{quote(operation, safe='')}"
+
+
+def check_format(verb: str, output: Format | None) -> None:
+    """Before the daemon is asked. Raises UsageError."""
+    check_single(f"op {verb}", output, named=True, hint=f"vgpumgr op list -o {output}")
+
+
 def print_operation(session: Session, operation: dict[str, Any], output: Format | None) -> None:
     """One operation in any format that it has."""
-    if output in (Format.CSV, Format.MARKDOWN):
-        raise UsageError(f"operations have no {output} output", hint="-o json")
-    if output in (Format.JSON, Format.YAML):
-        document = {"schema": "vgpumgr/v1", "operation": operation}
-        print_document(session.streams, document, output)
-    elif output is Format.NAME:
-        session.streams.print(operation["id"])
-    else:
-        session.streams.print("\n".join(render(operation)))
+    document = {"schema": "vgpumgr/v1", "operation": operation}
+    print_single(session.streams, document, output, render(operation), lambda: operation["id"])
 
 
 def render(operation: dict[str, Any]) -> Iterator[str]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from vgpumgr.cli.backend import open_daemon
-from vgpumgr.cli.declarations import Argument, Context
+from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.http import rebuild_error
-from vgpumgr.cli.op_text import check_id, print_operation
+from vgpumgr.cli.op_text import OperationId, check_format, check_id, print_operation
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
 
 def command(
     context: Context,
-    operation: Annotated[str, Argument(help="Its id, or the beginning of it.")],
+    operation: OperationId,
     output: Output = None,
 ) -> None:
     """Wait until an operation has ended; exit with what it ended with.
@@ -24,8 +22,9 @@ def command(
       vgpumgr op wait 3f2a
       vgpumgr op wait 3f2a -o json
     """
-    session = get_session(context)
+    check_format("wait", output)
     check_id(operation)
+    session = get_session(context)
     ended = open_daemon(session.options).wait_operation(operation)
     print_operation(session, ended, output)
     if ended["error"]:

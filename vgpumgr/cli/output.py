@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -27,6 +27,10 @@ class Format(StrEnum):
     CSV = "csv"
     MARKDOWN = "markdown"
     NAME = "name"
+
+
+#: formats that give the whole document to a program
+DOCUMENTS = (Format.JSON, Format.YAML)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Layout:
     no_header: bool = False
 
 
-def print_document(streams: Streams, document: dict[str, Any], format_: Format) -> None:
+def print_document(streams: Streams, document: dict[str, Any], format_: Format | None) -> None:
     """The whole document as JSON or YAML."""
     if format_ is Format.YAML:
         import yaml
@@ -75,6 +79,39 @@ def print_document(streams: Streams, document: dict[str, Any], format_: Format) 
         import json
 
         streams.print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def check_single(
+    verb: str, output: Format | None, *, named: bool = False, hint: str = "-o json"
+) -> None:
+    """Refuses the formats of lists to a verb that answers one thing, ``-o name`` unless it is
+    ``named``. Raises UsageError.
+    """
+    lists = (Format.CSV, Format.MARKDOWN) if named else (Format.CSV, Format.MARKDOWN, Format.NAME)
+    if output in lists:
+        raise UsageError(f"{verb} has no {output} output", hint=hint)
+
+
+def print_single(
+    streams: Streams,
+    document: dict[str, Any],
+    output: Format | None,
+    lines: Iterable[str],
+    name: Callable[[], str] | None = None,
+) -> None:
+    """One thing in any format that ``check_single`` let pass; ``lines`` are for people."""
+    if output in DOCUMENTS:
+        print_document(streams, document, output)
+    elif output is Format.NAME and name is not None:
+        streams.print(name())
+    else:
+        streams.print("\n".join(lines))
+
+
+def tell_notes(streams: Streams, document: dict[str, Any], output: Format | None) -> None:
+    """A document's notes on standard error, unless they go out with the document itself."""
+    for note in document["notes"] if output not in DOCUMENTS else ():
+        streams.note(f"note: {note}")
 
 
 def print_list(
@@ -89,7 +126,7 @@ def print_list(
     chosen = layout.format or Format.TABLE
     if rows and "host" in rows[0]:
         columns = (HOST, *columns)
-    if chosen in (Format.JSON, Format.YAML):
+    if chosen in DOCUMENTS:
         print_document(streams, document, chosen)
     elif chosen is Format.NAME:
         for row in rows:
@@ -161,6 +198,28 @@ def _width(column: Column, rows: Sequence[Row]) -> int:
     return max(len(column.name), min(widest, _WRAPPED) if column.wraps else widest)
 
 
+def _fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+    """How wide each column is. Those that wrap give way, the widest first, but no word is cut: where
+    that is not enough the terminal wraps.
+    """
+    from rich.cells import cell_len
+
+    def measure(column: Column, texts: Iterable[str]) -> int:
+        return max(len(column.name), max(map(cell_len, texts), default=0))
+
+    cells = [[column.text(row) for row in rows] for column in columns]
+    words = [[word for cell in column for word in cell.split()] for column in cells]
+    pairs = list(zip(columns, cells, words, strict=True))
+    widths = [measure(column, texts) for column, texts, _ in pairs]
+    least = [measure(c, parts if c.wraps else texts) for c, texts, parts in pairs]
+    while sum(widths) + _GAP * len(widths) > width:
+        room = [(wide, at) for at, wide in enumerate(widths) if wide > least[at]]
+        if not room:
+            break
+        widths[max(room)[1]] -= 1
+    return widths
+
+
 def _print_csv(
     streams: Streams, rows: Sequence[Row], columns: Sequence[Column], *, header: bool
 ) -> None:
@@ -190,22 +249,22 @@ def _print_table(
     from rich.text import Text
 
     table = Table(box=None, show_header=header, pad_edge=False, padding=(0, _GAP, 0, 0))
-    for column in columns:
+    widths = _fit(columns, rows, streams.width)
+    for column, width in zip(columns, widths, strict=True):
         justify = "right" if column.right else "left"
         table.add_column(
             column.name.upper(),
             justify=justify,  # type: ignore[arg-type]
             no_wrap=not column.wraps,
-            min_width=_width(column, rows),
+            width=width,
         )
     for row in rows:
         table.add_row(*(Text(column.text(row)) for column in columns))
     color = streams.has_color(streams.out)
     # a name or an address that is cut off is of no use to the next command: the terminal may wrap
-    needed = sum(_width(column, rows) + _GAP for column in columns)
     console = Console(
         file=streams.out,
-        width=max(streams.width, needed),
+        width=max(streams.width, sum(widths) + _GAP * len(widths)),
         no_color=not color,
         force_terminal=color,
         highlight=False,

@@ -36,8 +36,14 @@ def command(
         bool | None, Option("--persist/--no-persist", help="Again at every boot.")
     ] = None,
     driver: Annotated[
-        str, Option("--driver", metavar="NAME", help="The driver that gets it.")
-    ] = "vfio-pci",
+        str | None,
+        Option(
+            "--driver",
+            metavar="NAME",
+            help="The driver that gets it; the default is vfio-pci, or what the kernel has for its"
+            " device in particular.",
+        ),
+    ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     output: Output = None,
@@ -45,7 +51,7 @@ def command(
     """Take a function, and what goes with it, from the host, for a VM.
 
     Remembers the drivers of before; unbind gives them back. Asks first when it is the boot display or
-    somebody uses it. Never takes a function with mounted disks.
+    somebody uses it, or disks are on it. Never takes a function with mounted disks.
 
     \b
     Examples:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
-from vgpumgr.cli.output import Column, Format, Layout, print_document, print_list
-from vgpumgr.cli.pci_text import tell_notes
+from vgpumgr.cli.output import DOCUMENTS, Column, Layout, print_list, tell_notes
 from vgpumgr.cli.session import get_session
 
 COLUMNS = (
@@ -40,15 +39,12 @@ def command(
     """
     session = get_session(context)
     document = session.call("list_pci_groups", all_groups=all_groups)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-        return
-    tell_notes(session, document)
+    tell_notes(session.streams, document, output)
     rows = [row for group in document["groups"] for row in _list_rows(group)]
     layout = Layout(output, columns, no_header)
     print_list(session.streams, document, rows, COLUMNS, layout, lambda r: r["address"])
     for group in document["groups"]:
-        if group["why"]:
+        if group["why"] and output not in DOCUMENTS:
             hint = f"; try: {session.streams.address(group['hint'])}" if group["hint"] else ""
             session.streams.note(f"group {group['number']}: {group['why']}{hint}")
 

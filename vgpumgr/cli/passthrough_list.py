@@ -7,8 +7,7 @@ from typing import Any
 from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
-from vgpumgr.cli.output import Column, Layout, print_list
-from vgpumgr.cli.pci_text import tell_notes
+from vgpumgr.cli.output import Column, Layout, print_list, tell_notes
 from vgpumgr.cli.session import get_session
 
 
@@ -25,6 +24,11 @@ def _taken(row: dict[str, Any]) -> str:
     return f"{binding['previous'] or 'no driver'}{', at boot' if binding['persist'] else ''}"
 
 
+def _resets(row: dict[str, Any]) -> str:
+    methods = row["reset_methods"]
+    return ABSENT if methods is None else " ".join(methods) or "none"
+
+
 def _index(row: dict[str, Any]) -> str:
     """NVML counts the GPUs that it has anew: the number of one that was taken is another's now."""
     return or_absent(None if row["binding"] else row["gpu_index"])
@@ -38,6 +42,8 @@ COLUMNS = (
     Column("driver", lambda r: or_absent(r["driver"])),
     Column("group", lambda r: or_absent(r["iommu_group"]), right=True),
     Column("numa", lambda r: or_absent(r["numa_node"]), wide=True, right=True),
+    Column("reset", _resets, wide=True),
+    Column("power", lambda r: or_absent(r["power_state"]), wide=True),
     Column("companions", lambda r: " ".join(r["companions"]) or ABSENT, wide=True),
     Column("taken_from", _taken, spare=True),
     Column("vm", lambda r: str(r["verdict"])),
@@ -63,7 +69,7 @@ def command(
     """
     session = get_session(context)
     document = session.call("list_passthrough")
-    tell_notes(session, document)
+    tell_notes(session.streams, document, output)
     layout = Layout(output, columns, no_header)
     print_list(
         session.streams, document, document["functions"], COLUMNS, layout, lambda r: r["address"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from vgpumgr.cli.declarations import Argument, Option
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session
 from vgpumgr.errors import ConfirmationNeededError, UsageError
@@ -37,8 +37,7 @@ def change(
     yes: bool,
 ) -> None:
     """Plans, asks where somebody uses the function, does it, and tells what was done."""
-    if output in (Format.CSV, Format.MARKDOWN):
-        raise UsageError(f"this command has no {output} output", hint="-o json")
+    check_single("this command", output, named=True)
     with session.open_backend(session.options) as backend:
         if not dry_run and not yes:
             plan = backend.call(operation, dry_run=True, **asked)
@@ -48,7 +47,8 @@ def change(
         elif not dry_run:
             asked = {**asked, "confirmed": True}
         document = backend.call(operation, dry_run=dry_run, **asked)
-    _show(session, document, output)
+    lines = render_change(document)
+    print_single(session.streams, document, output, lines, lambda: document["subject"])
 
 
 def _confirm(session: Session, plan: dict[str, Any]) -> None:
@@ -64,15 +64,6 @@ def _confirm(session: Session, plan: dict[str, Any]) -> None:
     confirm("Who uses it will lose it. Go on?")
 
 
-def _show(session: Session, document: dict[str, Any], output: Format | None) -> None:
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    elif output is Format.NAME:
-        session.streams.print(document["subject"])
-    else:
-        session.streams.print("\n".join(render_change(document)))
-
-
 def render_change(document: dict[str, Any]) -> Iterator[str]:
     """What was or would be done, and who uses it."""
     word = "would be done" if document["dry_run"] else "done"
@@ -82,9 +73,3 @@ def render_change(document: dict[str, Any]) -> Iterator[str]:
     if document["dry_run"]:
         yield from (f"  in use: {concern}" for concern in document["concerns"])
     yield from (f"  note: {note}" for note in document["notes"])
-
-
-def tell_notes(session: Session, document: dict[str, Any]) -> None:
-    """What could not be asked, and that no IOMMU is there, on standard error."""
-    for note in document["notes"]:
-        session.streams.note(f"note: {note}")

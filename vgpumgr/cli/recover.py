@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.drift_text import render_drift
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import check_single, print_single
 from vgpumgr.cli.session import get_session
-from vgpumgr.errors import Exit, UsageError
+from vgpumgr.errors import Exit
 
 
 def command(
@@ -35,13 +35,10 @@ def command(
       vgpumgr recover --release
     """
     session = get_session(context)
-    if output in (Format.CSV, Format.MARKDOWN, Format.NAME):
-        raise UsageError(f"recover has no {output} output", hint="-o json")
+    check_single("recover", output)
     document = session.call("recover", release=release, readd=readd)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    else:
-        session.streams.print(session.streams.address("\n".join(render(document))))
+    lines = map(session.streams.address, render(document))
+    print_single(session.streams, document, output, lines)
     left = document["drift"] or not all(action["done"] for action in document["actions"])
     return int(Exit.DIFFERENT if left else Exit.OK)
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import check_single, print_single
 from vgpumgr.cli.session import get_session
-from vgpumgr.errors import Exit, UsageError
+from vgpumgr.errors import Exit
 
 
 def command(
@@ -39,13 +39,9 @@ def command(
       vgpumgr restore --timeout 60 -o json
     """
     session = get_session(context)
-    if output in (Format.CSV, Format.MARKDOWN, Format.NAME):
-        raise UsageError(f"restore has no {output} output", hint="-o json")
+    check_single("restore", output)
     document = session.call("restore", timeout_s=timeout, early=early, boot=boot)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    else:
-        lines = [f"  + {text}" for text in document["done"]]
-        lines += [f"  ! {text}" for text in document["problems"]]
-        session.streams.print("\n".join(lines or ["nothing is missing"]))
+    lines = [f"  + {text}" for text in document["done"]]
+    lines += [f"  ! {text}" for text in document["problems"]]
+    print_single(session.streams, document, output, lines or ["nothing is missing"])
     return int(Exit.DIFFERENT if document["problems"] else Exit.OK)

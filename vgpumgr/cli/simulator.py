@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from vgpumgr.cli.output import Format
 from vgpumgr.cli.session import Session, check_here
+from vgpumgr.errors import UsageError
 
 
 def become_simulator(session: Session, *arguments: str) -> NoReturn:
@@ -23,5 +24,7 @@ def become_simulator(session: Session, *arguments: str) -> NoReturn:
 
 
 def format_arguments(output: Format | None) -> list[str]:
-    """``-o`` for the simulator's program, which knows plain text and JSON."""
+    """``-o`` for the simulator's program, which knows plain text and JSON. Raises UsageError."""
+    if output not in (None, Format.TABLE, Format.JSON):
+        raise UsageError(f"sim has no {output} output", hint="-o json")
     return ["-o", "json"] if output is Format.JSON else []

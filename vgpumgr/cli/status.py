@@ -9,9 +9,8 @@ from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.drift_text import render_drift, render_interrupted
 from vgpumgr.cli.gpu_text import or_absent
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import check_single, print_single
 from vgpumgr.cli.session import get_session
-from vgpumgr.errors import UsageError
 
 
 def command(context: Context, output: Output = None) -> None:
@@ -23,13 +22,10 @@ def command(context: Context, output: Output = None) -> None:
       vgpumgr status -o json
     """
     session = get_session(context)
-    if output in (Format.CSV, Format.MARKDOWN, Format.NAME):
-        raise UsageError(f"status has no {output} output", hint="-o json")
+    check_single("status", output)
     document = session.call("status")
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    else:
-        session.streams.print(session.streams.address("\n".join(render(document))))
+    lines = map(session.streams.address, render(document))
+    print_single(session.streams, document, output, lines)
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vgpumgr import __version__
 from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.session import Session, get_session
 
 
@@ -22,8 +22,6 @@ def command(context: Context, output: Output = None) -> None:
 
 def run(session: Session, output: Format | None) -> None:
     """Prints the version."""
-    if output in (Format.JSON, Format.YAML):
-        document = {"schema": "vgpumgr/v1", "version": __version__}
-        print_document(session.streams, document, output)
-    else:
-        session.streams.print(f"vgpumgr {__version__}")
+    check_single("version", output)
+    document = {"schema": "vgpumgr/v1", "version": __version__}
+    print_single(session.streams, document, output, [f"vgpumgr {__version__}"])

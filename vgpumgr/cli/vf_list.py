@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
-from vgpumgr.cli.output import Column, Format, Layout, print_document, print_list
-from vgpumgr.cli.pci_text import tell_notes
+from vgpumgr.cli.output import Column, Layout, print_list, tell_notes
 from vgpumgr.cli.session import get_session
+from vgpumgr.model.sizes import format_size
 
 
 def _users(row: dict[str, Any]) -> str:
@@ -22,6 +22,11 @@ def _quotas(row: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in row["quotas"].items()) or ABSENT
 
 
+def _memory(row: dict[str, Any]) -> str:
+    share = row["framebuffer_bytes"]
+    return ABSENT if share is None else format_size(share)
+
+
 COLUMNS = (
     Column("physical", lambda r: str(r["physical"])),
     Column("count", lambda r: f"{r['count']}/{r['total']}", lambda r: r["count"], right=True),
@@ -29,6 +34,7 @@ COLUMNS = (
     Column("address", lambda r: or_absent(r["address"])),
     Column("driver", lambda r: or_absent(r["driver"])),
     Column("group", lambda r: or_absent(r["iommu_group"]), right=True),
+    Column("memory", _memory, lambda r: r["framebuffer_bytes"], wide=True, right=True),
     Column("quotas", _quotas, wide=True),
     Column("used_by", _users, wraps=True),
 )
@@ -45,7 +51,8 @@ def command(
 ) -> None:
     """List virtual functions and who uses them.
 
-    A physical function without any has a line of its own. Quotas are read for one FUNCTION only.
+    A physical function without any has a line of its own. Quotas are read for one FUNCTION only;
+    memory is shown where the vendor's library says it (AMD).
 
     \b
     Examples:
@@ -54,10 +61,7 @@ def command(
     """
     session = get_session(context)
     document = session.call("list_vfs", selector=function)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-        return
-    tell_notes(session, document)
+    tell_notes(session.streams, document, output)
     rows = [row for physical in document["physicals"] for row in _list_rows(physical)]
     layout = Layout(output, columns, no_header)
     print_list(
@@ -73,5 +77,7 @@ def _list_rows(physical: dict[str, Any]) -> Iterator[dict[str, Any]]:
     }
     empty = {"index": None, "address": None, "driver": None, "iommu_group": None}
     none = {**empty, "users": [physical["why_not"]] if physical["why_not"] else []}
-    for vf in physical["vfs"] or [{**none, "configured": [], "quotas": {}}]:
+    for vf in physical["vfs"] or [
+        {**none, "configured": [], "quotas": {}, "framebuffer_bytes": None}
+    ]:
         yield {**vf, **head}

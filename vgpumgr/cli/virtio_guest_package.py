@@ -6,7 +6,7 @@ from typing import Annotated
 
 from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import DOCUMENTS, Format, check_single, print_single
 from vgpumgr.cli.session import Session, get_session
 
 DEFAULT = "vgpumgr-guest.tar.gz"
@@ -33,9 +33,8 @@ def run(session: Session, target: str, output: Format | None) -> None:
     """Asks for the archive and says what to do with it."""
     from pathlib import Path
 
+    check_single("virtio guest-package", output)
     document = session.call("write_guest_package", target=str(Path(target).absolute()))
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-        return
-    session.streams.print(document["path"])
-    session.streams.note("in the VM, as root: tar xf it, then vgpumgr-guest/install.sh")
+    print_single(session.streams, document, output, [document["path"]])
+    if output not in DOCUMENTS:
+        session.streams.note("in the VM, as root: tar xf it, then vgpumgr-guest/install.sh")

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.gpu_text import or_absent
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import render_channel
-from vgpumgr.errors import UsageError
 
 
 def command(
@@ -31,17 +30,10 @@ def command(
 
 def run(session: Session, vm: str, output: Format | None) -> None:
     """Asks for the channel and prints it."""
-    if output in (Format.CSV, Format.MARKDOWN):
-        hint = f"vgpumgr virtio list -o {output}"
-        raise UsageError(f"virtio show has no {output} output", hint=hint)
+    check_single("virtio show", output, named=True, hint=f"vgpumgr virtio list -o {output}")
     document = session.call("show_channel", selector=vm)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    elif output is Format.NAME:
-        session.streams.print(document["channel"]["vm"])
-    else:
-        lines = [line for channel in document["channels"] for line in render(channel)]
-        session.streams.print("\n".join(lines))
+    lines = (line for channel in document["channels"] for line in render(channel))
+    print_single(session.streams, document, output, lines, lambda: document["channel"]["vm"])
 
 
 def render(channel: dict[str, Any]) -> Iterator[str]:

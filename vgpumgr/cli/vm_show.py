@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from vgpumgr.cli.declarations import Argument, Context
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import render_attachment, render_channel
-from vgpumgr.errors import UsageError
 
 
 def command(
@@ -30,15 +29,10 @@ def command(
 
 def run(session: Session, vm: str, output: Format | None) -> None:
     """Asks for the VM and prints it."""
-    if output in (Format.CSV, Format.MARKDOWN):
-        raise UsageError(f"vm show has no {output} output", hint=f"vgpumgr vm list -o {output}")
+    check_single("vm show", output, named=True, hint=f"vgpumgr vm list -o {output}")
     document = session.call("show_vm", selector=vm)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-    elif output is Format.NAME:
-        session.streams.print(document["vm"]["name"])
-    else:
-        session.streams.print("\n".join(render(document["vm"])))
+    shown = document["vm"]
+    print_single(session.streams, document, output, render(shown), lambda: shown["name"])
 
 
 def render(vm: dict[str, Any]) -> Iterator[str]:

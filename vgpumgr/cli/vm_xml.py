@@ -14,9 +14,8 @@ from vgpumgr.cli.options import (
     Screen,
     Way,
 )
-from vgpumgr.cli.output import Format, print_document
+from vgpumgr.cli.output import DOCUMENTS, Format, check_single, print_single
 from vgpumgr.cli.session import Session, get_session
-from vgpumgr.errors import UsageError
 
 
 def command(
@@ -53,12 +52,8 @@ def command(
 
 def run(session: Session, asked: dict[str, str | None], output: Format | None) -> None:
     """Asks for it and prints it."""
-    if output in (Format.CSV, Format.MARKDOWN, Format.NAME):
-        raise UsageError(f"vm xml has no {output} output", hint="-o json")
+    check_single("vm xml", output)
     document = session.call("show_vm_xml", **asked)
-    if output in (Format.JSON, Format.YAML):
-        print_document(session.streams, document, output)
-        return
-    for note in document["notes"]:
+    for note in document["notes"] if output not in DOCUMENTS else ():
         session.streams.note(note)
-    session.streams.print(document["xml"].rstrip("\n"))
+    print_single(session.streams, document, output, [document["xml"].rstrip("\n")])

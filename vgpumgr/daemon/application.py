@@ -34,7 +34,7 @@ from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
     from vgpumgr.daemon.gpu_view import Owners
-    from vgpumgr.daemon.layouts import LayoutService, OpenVgpus, RunLayout
+    from vgpumgr.daemon.layouts import CheckPlaces, LayoutService, OpenVgpus, RunLayout
 
 
 class Application:
@@ -47,12 +47,14 @@ class Application:
         owners: OwnerProvider | None = None,
         run_layout: RunLayout | None = None,
         open_vgpus: OpenVgpus | None = None,
+        check_places: CheckPlaces | None = None,
     ) -> None:
         self.machine = machine
         self.nvml = nvml
         self._owners = owners or NoOwners()
         self._run_layout = run_layout
         self._open_vgpus = open_vgpus
+        self._check_places = check_places
 
     def read_inventory(self) -> Inventory:
         """All GPUs as models, observed now."""
@@ -137,7 +139,9 @@ class Application:
 
         # NUMA and IOMMU, which take a walk through sysfs, do not matter here
         read = self.nvml.read_inventory
-        parts = LayoutParts(read, self._owners.list_owners, self._run_layout, self._open_vgpus)
+        parts = LayoutParts(
+            read, self._owners.list_owners, self._run_layout, self._open_vgpus, self._check_places
+        )
         return LayoutService(parts)
 
     def plan_layout(self, **asked: Any) -> LayoutPlanDocument:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, cast
 
 from vgpumgr.daemon.attachment_documents import (
@@ -18,6 +18,7 @@ from vgpumgr.daemon.documents import PlacementDocument
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
+from vgpumgr.plan.drift import tell_half, tell_remedy
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.world import World
@@ -124,8 +125,15 @@ def _describe_lane(lane: Lane) -> LaneDocument:
     )
 
 
-def describe_vm(vm: Vm, seen: Sequence[Seen]) -> VmDocument:
-    """The document of a VM with its attachments, in their order."""
+def describe_vm(
+    vm: Vm,
+    seen: Sequence[Seen],
+    held: Mapping[str, Sequence[str]] | None = None,
+    absent: Mapping[str, str] | None = None,
+) -> VmDocument:
+    """The document of a VM with its attachments, in their order; ``held`` says who keeps those that
+    are being detached, ``absent`` what is missing of those whose device is gone.
+    """
     usable = [tell_usable(vm, record, status) for record, status in seen]
     attachments = [describe_attachment(seen[i][0], usable[i]) for i in range(len(seen))]
     channels = _describe_channels(seen)
@@ -141,7 +149,7 @@ def describe_vm(vm: Vm, seen: Sequence[Seen]) -> VmDocument:
         devices_config=_aliases(vm.config),
         channel=channels[0] if channels else None,
         channels=channels,
-        problems=_list_problems(vm, seen),
+        problems=[*_list_problems(vm, seen, held or {}), *_list_absent(seen, absent or {})],
     )
 
 
@@ -187,22 +195,28 @@ def _aliases(domain: Domain | None, attachment: str | None = None) -> list[str]:
     return sorted(alias for alias in own if attachment in (None, attachment_of(alias)))
 
 
-def _list_problems(vm: Vm, seen: Sequence[Seen]) -> list[str]:
+def _list_absent(seen: Sequence[Seen], absent: Mapping[str, str]) -> list[str]:
+    return [f"{absent[r.id]}; {tell_remedy(r)}" for r, _ in seen if r.id in absent]
+
+
+def _list_problems(vm: Vm, seen: Sequence[Seen], held: Mapping[str, Sequence[str]]) -> list[str]:
     known = {record.id for record, _ in seen}
     found = {*_aliases(vm.live), *_aliases(vm.config)}
     strays = sorted(alias for alias in found if attachment_of(alias) not in known)
     problems = [f"has devices of no recorded attachment: {', '.join(strays)}"] if strays else []
     for record, status in seen:
         name = f"{record.profile} ({record.id}): " if len(seen) > 1 else ""
-        problems += [name + text for text in _list_problems_of(vm, record, status)]
+        problems += [
+            name + text for text in _list_problems_of(vm, record, status, held.get(record.id, ()))
+        ]
     return problems
 
 
 def _list_problems_of(
-    vm: Vm, record: AttachmentRecord, status: ChannelStatus | None
+    vm: Vm, record: AttachmentRecord, status: ChannelStatus | None, held_by: Sequence[str]
 ) -> Iterator[str]:
     if record.state is not AttachmentState.ATTACHED:
-        yield f"was interrupted while {record.state}; vgpumgr detach {vm.name}"
+        yield f"{tell_half(record, held_by)}; vgpumgr detach {vm.name}"
     if record.channel is None:
         pass
     elif status is None:

@@ -27,7 +27,15 @@ from vgpumgr.daemon.attachment_view import (
     describe_vm,
     tell_usable,
 )
-from vgpumgr.daemon.hostdev_observing import list_loose_instances, observe_host, read_gpus_for
+from vgpumgr.daemon.explaining import explaining
+from vgpumgr.daemon.hostdev_observing import (
+    list_absent,
+    list_held,
+    list_instances,
+    list_loose_instances,
+    observe_host,
+    read_gpus_for,
+)
 from vgpumgr.daemon.metrics import open_statistics
 from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.daemon.settling import Settler
@@ -82,7 +90,8 @@ class AttachmentService:
         """Gives a VM a slice. Raises what stands in the way before anything is changed, or what
         ended it after everything was undone.
         """
-        check_request(request)
+        with explaining(self._parts, request.gpu, request.profile):
+            check_request(request)
         if dry_run:
             _, plan = self._plan_attach(request)
             document = describe_plan(plan)
@@ -127,9 +136,12 @@ class AttachmentService:
             more=tuple((id_, parts.channels.paths(id_)) for id_ in others),
             nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
             stuck=find_stuck_gpus(parts),
+            instances=list_instances(parts),
         )
         host = observe_host(parts, request, observed.gpus, observed.records)
-        return plan_any_attach(request, observed, host, str(uuid.uuid4()))
+        uuids = [str(uuid.uuid4()) for _ in range(request.count)]
+        with explaining(parts, request.gpu, request.profile):
+            return plan_any_attach(request, observed, host, uuids)
 
     def _read_gpus(self, request: AttachRequest) -> Sequence[Gpu]:
         """NVML's GPUs; without NVML there may be devices to give all the same."""
@@ -290,7 +302,11 @@ class AttachmentService:
         return VmShowDocument(vm=self._describe(vm, [r for r in records if r.vm_uuid == vm.uuid]))
 
     def _describe(self, vm: Vm, records: Sequence[AttachmentRecord]) -> VmDocument:
-        return describe_vm(vm, self._look_at(records))
+        held: dict[str, list[str]] = {}
+        absent: dict[str, str] = {}
+        with contextlib.suppress(VgpumgrError):  # a host that does not answer hides no VM
+            held, absent = list_held(self._parts, records), list_absent(self._parts, records)
+        return describe_vm(vm, self._look_at(records), held, absent)
 
     def _look_at(self, records: Sequence[AttachmentRecord]) -> list[Seen]:
         ordered = sorted(records, key=lambda record: record.number)

@@ -3,6 +3,8 @@
 ``hash`` is SHA-256 over the entry without it, keys sorted; ``prev`` is the entry before's. A line that
 was changed, taken out or moved breaks the chain. At its size limit the file becomes ``.1`` and the
 chain goes on in a new one; a last line torn by a crash is cut off, and an entry says so.
+
+``python3 -m vgpumgr.daemon.audit FILE`` says whether the chain of a log and its older files is whole.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import errno
 import hashlib
 import json
 import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -124,7 +127,7 @@ def verify_audit(path: Path) -> str | None:
 def verify_all(path: Path) -> str | None:
     """The same of a log and all that it was rotated into, oldest first."""
     older = [path.with_name(f"{path.name}.{number}") for number in range(KEPT, 0, -1)]
-    files = [file for file in (*older, path) if file.exists()]
+    files = [*(file for file in older if file.exists()), path]
     return _verify([line for file in files for line in file.read_bytes().splitlines()])
 
 
@@ -146,3 +149,17 @@ def _verify(lines: Sequence[bytes]) -> str | None:
 
 def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def main(arguments: Sequence[str]) -> str | None:
+    """What to end with: nothing where the chain is whole, otherwise what is wrong."""
+    if len(arguments) != 1:
+        return "usage: python3 -m vgpumgr.daemon.audit FILE"
+    try:
+        return verify_all(Path(arguments[0]))
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

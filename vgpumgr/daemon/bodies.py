@@ -100,6 +100,8 @@ class RestoreBody(Body):
 
 
 #: names of drivers and modules
+QuotaName = Annotated[str, StringConstraints(max_length=64, pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)?$")]
+QuotaWord = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,16}$")]
 DriverName = Annotated[
     str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")
 ]
@@ -109,7 +111,7 @@ class BindPciBody(Body):
     """``bind_pci``."""
 
     selector: Text
-    driver: DriverName = "vfio-pci"
+    driver: DriverName | None = None
     companions: Literal["vfio", "stub", "keep"] = "vfio"
     whole_group: bool = False
     persist: bool | None = None
@@ -133,7 +135,7 @@ class EnableVfsBody(Body):
     selector: Text
     count: int | None = Field(None, ge=0, le=65535)
     persist: bool = False
-    quotas: dict[DriverName, Annotated[int, Field(ge=0, lt=1 << 63)]] = {}
+    quotas: dict[QuotaName, Annotated[int, Field(ge=0, lt=1 << 63)] | QuotaWord] = {}
     confirmed: bool = False
     dry_run: bool = False
 

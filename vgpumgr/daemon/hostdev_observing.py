@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vgpumgr.daemon.documents import GpuListDocument
@@ -11,17 +12,17 @@ from vgpumgr.daemon.vgpu_settle import read_gpus
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, PciNotFoundError
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.values import Function
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.backend import check_request
 from vgpumgr.plan.hostdev_choice import find_selected
 from vgpumgr.plan.hostdev_host import HostObserved
-from vgpumgr.plan.record import AttachmentRecord, HostDevice
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord
-
-#: the first libvirt with ``<driver iommufd='yes'/>``
-_IOMMUFD_VERSION = (12, 1, 0)
+from vgpumgr.plan.vgpu_steps import list_holders
 
 
 def observe_host(
@@ -34,19 +35,29 @@ def observe_host(
     functions = parts.pci.list_functions()
     seen = HostObserved(functions=functions, gpus=gpus, bindings=parts.pci.list_bindings())
     matters = _list_interesting(seen, request.gpu)
+    vms = parts.hypervisor.list_vms()
     return HostObserved(
         functions=functions,
         users={} if wanted.is_vgpu else parts.pci.list_users(matters),
-        taken=list_taken(parts.hypervisor.list_vms(), records),
+        taken=list_taken(vms, records),
+        tenants=list_tenants(vms, records),
         bars={f.address: _read_bars(parts, f) for f in matters if not wanted.is_vgpu},
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
-        iommufd=parts.has_iommufd() and parts.hypervisor.read_version() >= _IOMMUFD_VERSION,
+        iommufd=parts.has_iommufd() and parts.hypervisor.offers_iommufd(),
         numa_matters=len({f.numa_node for f in functions if f.numa_node is not None}) > 1,
         vgpus=parts.vgpus.read_host() if wanted.is_vgpu else seen.vgpus,
         claims=[r.spec for r in parts.vgpu_store.list_vgpus() if r.takes_room],
+        slices=list_slices(records),
     )
+
+
+def list_slices(
+    records: Sequence[AttachmentRecord],
+) -> list[tuple[GpuUuid | None, Placement | None]]:
+    """GPU instances that VMs have by forwarding: by GPU and place."""
+    return [(r.gpu, r.placement) for r in records if r.mig_part is not None]
 
 
 def _list_interesting(host: HostObserved, selector: str | None) -> list[Function]:
@@ -84,6 +95,23 @@ def list_taken(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict[P
     return taken
 
 
+def list_tenants(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict[PciAddress, str]:
+    """UUIDs of the VMs that have functions, by a record of ours or in their definition."""
+    found = {
+        device.source.pci: vm.uuid
+        for vm in vms
+        for domain in (vm.config, vm.live)
+        for device in (domain.pci_hostdevs if domain else ())
+        if device.source is not None
+    }
+    return found | {d.address: r.vm_uuid for r in records for d in r.host_devices if d.address}
+
+
+def list_instances(parts: Parts) -> list[VgpuInstance]:
+    """GPU instances that were made for vGPUs, of attachments or not."""
+    return [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
+
+
 def list_loose_instances(parts: Parts) -> list[VgpuInstance]:
     """GPU instances that were made for vGPUs of no attachment."""
     found = parts.vgpu_store.list_vgpus()
@@ -115,6 +143,32 @@ def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, 
         elif device.vgpu is not None and str(device.address or device.vgpu.uuid) not in seen:
             absent[attachment] = f"its vGPU {device.vgpu.type_name} on {device.place} is gone"
     return absent
+
+
+def list_held(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, list[str]]:
+    """Who still has devices of attachments that are being detached; those that nobody has are left
+    out.
+    """
+    found: dict[str, list[str]] = {}
+    for record in records:
+        if record.state is not AttachmentState.DETACHING or not record.host_devices:
+            continue
+        if holders := list(dict.fromkeys(_list_holders(parts, record))):
+            found[record.id] = holders
+    return found
+
+
+def _list_holders(parts: Parts, record: AttachmentRecord) -> Iterator[str]:
+    vgpus = {vgpu.spec.uuid: vgpu for vgpu in parts.vgpu_store.list_vgpus()}
+    for device in record.host_devices:
+        if device.vgpu is not None:
+            known = vgpus.get(device.vgpu.uuid)
+            yield from list_holders(parts.vgpus, known) if known else ()
+        elif device.address is not None:
+            with contextlib.suppress(PciNotFoundError):
+                function = parts.pci.read_function(device.address)
+                users = parts.pci.list_users([function]) if function.is_away else {}
+                yield from (str(user) for found in users.values() for user in found)
 
 
 def follow_vgpus(parts: Parts) -> None:

@@ -38,8 +38,8 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal, StepKind
+from vgpumgr.mig.layout.formats.common import check_sum
 from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_root
-from vgpumgr.mig.layout.formats.own import check_sum
 from vgpumgr.mig.layout.formats.reader import Value, read_root
 from vgpumgr.mig.layout.formats.resolve import resolve
 from vgpumgr.mig.layout.formats.spec import GpuSpec
@@ -83,6 +83,9 @@ OpenVgpus = Callable[[], VgpuPart]
 """Loaded where a layout speaks of vGPUs; most do not."""
 
 
+CheckPlaces = Callable[[LayoutPlan, Sequence[Gpu]], None]
+
+
 @dataclass(frozen=True)
 class LayoutParts:
     """What the operations work with."""
@@ -91,6 +94,8 @@ class LayoutParts:
     list_owners: Callable[[], Sequence[SliceOwner]]
     run: RunLayout | None = None
     open_vgpus: OpenVgpus | None = None
+    #: raises LayoutBusyError where a plan takes a place that is kept
+    check_places: CheckPlaces | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +300,8 @@ class LayoutService:
         outcome = try_layout(gpus, wish.targets, list_owner_pins(owners), allowed)
         if isinstance(outcome, Refusal):
             raise _explain(outcome, wish)
+        if self._parts.check_places is not None and outcome.steps:
+            self._parts.check_places(outcome, gpus)
         return outcome
 
     @property

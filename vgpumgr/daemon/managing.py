@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
     from vgpumgr.daemon.vgpus import VgpuService
     from vgpumgr.mig.layout.change import LayoutPlan
+    from vgpumgr.model.gpu import Gpu
     from vgpumgr.plan.drift import Observed
 
 
@@ -63,7 +64,12 @@ class ManagingApplication(Application):
 
     def __init__(self, machine: Machine, nvml: Nvml, services: Services) -> None:
         super().__init__(
-            machine, nvml, services.owners, self._apply_layout, self._open_vgpu_layouts
+            machine,
+            nvml,
+            services.owners,
+            self._apply_layout,
+            self._open_vgpu_layouts,
+            self._check_kept,
         )
         self._services = services
 
@@ -93,6 +99,13 @@ class ManagingApplication(Application):
         from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
 
         return VgpuLayouts(self._service.parts)
+
+    def _check_kept(self, plan: LayoutPlan, gpus: Sequence[Gpu]) -> None:
+        records, instances = self._services.read_slices()
+        if records or instances:
+            from vgpumgr.plan.reserved import check_places, list_lost
+
+            check_places(plan, gpus, list_lost(gpus, records, instances))
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
         from vgpumgr.daemon.layout_apply import apply_layout
@@ -158,7 +171,7 @@ class ManagingApplication(Application):
         self, policy: Policy, choose_releases: Callable[[Observed], Sequence[Release]]
     ) -> RecoverDocument:
         """See ``Recovery.recover``; what the daemon does by itself."""
-        return self._recovery.recover(policy, choose_releases)
+        return self._recovery.recover(policy, choose_releases, needs_libvirt=True)
 
     def list_attachment_ids(self, vm_uuid: str) -> list[str]:
         """What a VM has, by the attachments' ids."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from vgpumgr.daemon.host_drift import find_host_drift
 from vgpumgr.daemon.metric_samples import Observation
 from vgpumgr.daemon.metrics import MetricsService, open_statistics
 from vgpumgr.daemon.metrics_cache import MetricsCache
@@ -73,7 +74,7 @@ class MetricsSource:
 def count_drift(parts: Parts, inventory: Inventory) -> Mapping[str, int]:
     """How many differences of each kind there are, 0 for a kind without any, as ``diff`` lists them."""
     observed = Settler(replace(parts, read_inventory=lambda: inventory)).observe()
-    found = Counter(str(drift.kind) for drift in find_drift(observed))
+    found = Counter(str(d.kind) for d in (*find_drift(observed), *find_host_drift(parts)))
     return {str(kind): found[str(kind)] for kind in DriftKind}
 
 

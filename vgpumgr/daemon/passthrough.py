@@ -20,31 +20,23 @@ from vgpumgr.daemon.pci_documents import (
 )
 from vgpumgr.daemon.pci_restore import find_gone
 from vgpumgr.daemon.pci_view import PciView
-from vgpumgr.errors import (
-    NvmlMissingError,
-    PciBusyError,
-    PciNotFoundError,
-    VfQuotaError,
-    VgpumgrError,
-)
+from vgpumgr.errors import NvmlMissingError, PciBusyError, PciNotFoundError, VgpumgrError
 from vgpumgr.host.pci_names import name_pci_device
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.selection import KnownGpu, select_function
-from vgpumgr.passthrough.values import NVIDIA, VFIO, Binding, Function, User, UserKind
+from vgpumgr.passthrough.values import Binding, Function, User, UserKind
 from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
     PciObserved,
-    VfRequest,
     plan_bind,
-    plan_no_vfs,
     plan_unbind,
-    plan_vfs,
 )
 from vgpumgr.plan.pci_steps import PciWorld
 from vgpumgr.plan.record import HostDeviceKind
 from vgpumgr.plan.step import Plan
+from vgpumgr.plan.vfs import VfRequest, plan_no_vfs, plan_vfs
 
 Make = Callable[[PciObserved, Function], Plan[PciWorld]]
 
@@ -57,7 +49,10 @@ class PassthroughService:
 
     def list_functions(self) -> PassthroughListDocument:
         """GPUs of all vendors and their virtual functions, and whether they can go to a VM."""
-        return self._look().describe_functions()
+        view = self._look()
+        pci = self._parts.pci
+        gpus = [f.address for f in view.observed.functions if f.is_gpu]
+        return view.describe_functions({a: pci.read_condition(a) for a in gpus})
 
     def list_groups(self, *, all_groups: bool = False) -> GroupListDocument:
         """IOMMU groups with a GPU in them, or all."""
@@ -70,13 +65,15 @@ class PassthroughService:
         pci = self._parts.pci
         # each takes a helper process: too slow for all
         quotas = pci.list_quotas(chosen.address, len(chosen.vfs)) if chosen else ()
-        return view.describe_vfs(chosen, quotas, pci.has_vendor_tool())
+        physicals = [chosen] if chosen else [f for f in view.observed.functions if f.vf_total]
+        tools = {f.address: tool for f in physicals if (tool := pci.find_vf_tool(f))}
+        return view.describe_vfs(physicals, quotas, tools)
 
     def bind(
         self,
         *,
         selector: str,
-        driver: str = VFIO,
+        driver: str | None = None,
         companions: Literal["vfio", "stub", "keep"] = "vfio",
         whole_group: bool = False,
         persist: bool | None = None,
@@ -89,12 +86,25 @@ class PassthroughService:
         request = BindRequest(driver, Companions(companions), whole_group, persist, confirmed)
 
         def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
-            plan = plan_bind(observed, chosen, request)
+            addresses = [f.address for f in observed.functions if not f.is_bridge]
+            variants = self._parts.pci.list_variants(addresses) if driver is None else {}
+            plan = plan_bind(replace(observed, variants=variants), chosen, request)
+            plan = replace(plan, notes=(*plan.notes, *self._tell_condition(chosen)))
             if not dry_run and persist is not None:
                 self._remember(plan, persist)
             return plan
 
         return self._change(selector, make, confirmed, dry_run)
+
+    def _tell_condition(self, chosen: Function) -> list[str]:
+        """What is to be known of a function that a VM will have."""
+        condition = self._parts.pci.read_condition(chosen.address)
+        if condition.reset_methods != () or chosen.physical is not None:
+            return []
+        return [
+            f"{chosen.address} has no reset: what one VM leaves in it, the next one finds,"
+            " and a hung one stays hung until the host's power is off"
+        ]
 
     def unbind(
         self,
@@ -115,39 +125,29 @@ class PassthroughService:
         selector: str,
         count: int | None = None,
         persist: bool = False,
-        quotas: dict[str, int] | None = None,
+        quotas: dict[str, int | str] | None = None,
         confirmed: bool = False,
         dry_run: bool = False,
     ) -> PciChangeDocument:
         """Makes virtual functions."""
         request = VfRequest(count, persist, tuple((quotas or {}).items()))
-        has_tool = self._parts.pci.has_vendor_tool()
 
-        def make(seen: PciObserved, function: Function) -> Plan[PciWorld]:
-            made = plan_vfs(seen, function, request=request, has_tool=has_tool)
-            self._check_quotas(function, [name for name, _ in request.quotas])
-            return made
+        def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
+            pci = self._parts.pci
+            if request.quotas:
+                pci.check_quotas(chosen.address, request.quotas)
+            return plan_vfs(observed, chosen, request, pci.find_vf_tool(chosen))
 
         return self._change(selector, make, confirmed, dry_run)
-
-    def _check_quotas(self, physical: Function, names: Sequence[str]) -> None:
-        """Before anything is made, where the driver shows the quotas of functions to come."""
-        if not names:
-            return
-        (known,) = self._parts.pci.list_quotas(physical.address, 1)
-        missing = [name for name in names if name not in known]
-        if missing and (known or physical.vendor_id == NVIDIA):
-            raise VfQuotaError(
-                f"virtual functions of {physical.address} have no quota {', '.join(missing)}",
-                why=f"its driver has {', '.join(known) or 'none'}",
-                hint=f"vgpumgr vf list {physical.address} -o wide",
-            )
 
     def disable_vfs(
         self, *, selector: str, confirmed: bool = False, dry_run: bool = False
     ) -> PciChangeDocument:
         """Removes all virtual functions of a physical one."""
-        make = partial(plan_no_vfs, has_tool=self._parts.pci.has_vendor_tool())
+
+        def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
+            return plan_no_vfs(observed, chosen, self._parts.pci.find_vf_tool(chosen))
+
         return self._change(selector, make, confirmed, dry_run)
 
     def _change(

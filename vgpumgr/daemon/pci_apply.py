@@ -11,7 +11,7 @@ from vgpumgr.errors import NotPermittedError, OutcomePendingError, VgpumgrError
 from vgpumgr.host.lock import lock_file
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.journal import Event, Journal
-from vgpumgr.plan.passthrough import OPERATIONS, PciChange
+from vgpumgr.plan.passthrough import DISABLE, OPERATIONS, PciChange
 from vgpumgr.plan.pci_steps import PciWorld, read_pci_step
 from vgpumgr.plan.step import Plan, Step
 
@@ -110,7 +110,9 @@ def _settle_one(
         return f"{word} waits for {'; '.join(late)}", False
     world = PciChange(parts.pci)
     begun = max((int(e.data["step"]) for e in events if e.event == "intent"), default=-1)
-    if any(e.event == "late" for e in events) and _complete(world, steps[begun:]):
+    # virtual functions that are gone do not come back as they were: what was set on each is lost
+    onward = begin["operation"] == DISABLE or any(e.event == "late" for e in events)
+    if onward and begun >= 0 and _complete(world, steps[begun:]):
         journal.append(op, "end", {"outcome": "done"})
         return f"{word} was completed", True
     for step in reversed(steps[: begun + 1]):

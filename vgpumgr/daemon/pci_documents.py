@@ -8,6 +8,7 @@ from vgpumgr.daemon.attachment_documents import StepDocument
 from vgpumgr.daemon.documents import SCHEMA, Document, Field
 
 Change = Literal["passthrough bind", "passthrough unbind", "vf enable", "vf disable"]
+VfMethod = Literal["sriov_numvfs", "sriov-manage", "libamdsmi"]
 VerdictWord = Literal["viable", "bindable", "shared", "in-use", "no-iommu"]
 
 
@@ -42,6 +43,10 @@ class PassthroughRow(FunctionDocument):
     gpu_index: int | None
     gpu_uuid: str | None
     companions: list[str] = Field(description="functions that go with it")
+    reset_methods: list[str] | None = Field(
+        description="how it is reset between VMs; empty: not at all; null: the kernel does not say"
+    )
+    power_state: str | None = Field(description="D0 to D3cold")
     verdict: VerdictWord
     blockers: list[str] = Field(description="who is in the way")
     why: str | None
@@ -100,6 +105,9 @@ class VfDocument(Document):
     users: list[str] = Field(description="who uses it now: VMs, processes")
     configured: list[str] = Field(description="VMs whose definition names it")
     quotas: dict[str, str]
+    framebuffer_bytes: int | None = Field(
+        description="its part of the GPU's memory, where the vendor's library says (AMD)"
+    )
 
 
 class PhysicalDocument(Document):
@@ -110,9 +118,7 @@ class PhysicalDocument(Document):
     driver: str | None
     total: int
     count: int
-    method: Literal["sriov_numvfs", "sriov-manage"] | None = Field(
-        description="how their number is set; null: see why_not"
-    )
+    method: VfMethod | None = Field(description="how their number is set; null: see why_not")
     why_not: str | None
     persist: bool
     vfs: list[VfDocument]

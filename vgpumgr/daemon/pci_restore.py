@@ -20,8 +20,9 @@ from vgpumgr.passthrough.values import (
 from vgpumgr.plan.drift import Drift
 from vgpumgr.plan.passthrough import BIND, ENABLE, PciObserved
 from vgpumgr.plan.pci_drift import find_pci_drift, is_same
-from vgpumgr.plan.pci_steps import BindDriver, CreateVfs
+from vgpumgr.plan.pci_steps import BindDriver
 from vgpumgr.plan.step import Plan
+from vgpumgr.plan.vfs import make_again
 
 #: does one thing, and tells whether it could be done
 Try = Callable[[str, Callable[[], object]], bool]
@@ -72,10 +73,7 @@ def find_drift_of_pci(parts: Parts) -> Sequence[Drift]:
 
 def _make_vfs(parts: Parts, setting: VfSetting) -> None:
     physical = _check_same(parts, setting.physical, setting)
-    by_tool = physical.vendor_id == NVIDIA
-    step = CreateVfs(
-        physical.address, setting.count, True, setting.quotas, by_tool, earlier=setting
-    )
+    step = make_again(setting, physical)
     execute_pci(parts, Plan(ENABLE, str(physical.address), (step,)))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Literal
 
 from vgpumgr.daemon.pci_documents import (
     BindingDocument,
@@ -16,11 +15,13 @@ from vgpumgr.daemon.pci_documents import (
     PhysicalDocument,
     VfDocument,
     VfListDocument,
+    VfMethod,
 )
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.pci_names import name_pci_device
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.groups import (
+    ACS_OVERRIDE,
     Judgement,
     Verdict,
     explain_no_iommu,
@@ -29,8 +30,9 @@ from vgpumgr.passthrough.groups import (
     list_companions,
 )
 from vgpumgr.passthrough.selection import KnownGpu
-from vgpumgr.passthrough.values import NVIDIA, Function
-from vgpumgr.plan.passthrough import PciObserved, check_vf_parent
+from vgpumgr.passthrough.values import GIM, NVIDIA, Condition, Function, VfTool
+from vgpumgr.plan.passthrough import PciObserved
+from vgpumgr.plan.vfs import check_vf_parent, find_most
 
 _name = cache(name_pci_device)
 
@@ -61,9 +63,15 @@ class PciView:
         """Whether any function is in a group."""
         return bool(self._groups)
 
-    def describe_functions(self) -> PassthroughListDocument:
+    def describe_functions(
+        self, conditions: Mapping[PciAddress, Condition]
+    ) -> PassthroughListDocument:
         """GPUs and their virtual functions."""
-        rows = [self._describe_row(f) for f in self.observed.functions if f.is_gpu]
+        rows = [
+            self._describe_row(f, conditions.get(f.address, Condition()))
+            for f in self.observed.functions
+            if f.is_gpu
+        ]
         return PassthroughListDocument(
             functions=rows, iommu=self.has_iommu, notes=self._tell_notes()
         )
@@ -78,14 +86,16 @@ class PciView:
         return GroupListDocument(groups=groups, iommu=self.has_iommu, notes=self._tell_notes())
 
     def describe_vfs(
-        self, chosen: Function | None, quotas: Sequence[Mapping[str, str]], has_tool: bool
+        self,
+        physicals: Sequence[Function],
+        quotas: Sequence[Mapping[str, str]],
+        tools: Mapping[PciAddress, VfTool],
     ) -> VfListDocument:
-        """All functions that can have virtual ones, or one, with the quotas of each of these."""
-        physicals = [chosen] if chosen else [f for f in self.observed.functions if f.vf_total]
-        rows = [self._describe_physical(f, quotas, has_tool) for f in physicals]
+        """Functions that can have virtual ones; ``quotas`` of each of these where it is one."""
+        rows = [self._describe_physical(f, quotas, tools.get(f.address)) for f in physicals]
         return VfListDocument(physicals=rows, notes=list(self.notes))
 
-    def _describe_row(self, function: Function) -> PassthroughRow:
+    def _describe_row(self, function: Function, condition: Condition) -> PassthroughRow:
         members = self._list_members(function)
         known = self._known.get(function.address)
         judged = self._judge(members)
@@ -97,6 +107,10 @@ class PciView:
             gpu_index=known.index if known else None,
             gpu_uuid=known.uuid if known else None,
             companions=[str(f.address) for f in list_companions(near, function)],
+            reset_methods=None
+            if condition.reset_methods is None
+            else list(condition.reset_methods),
+            power_state=condition.power_state,
             verdict=judged.verdict.value,
             blockers=[str(blocker) for blocker in judged.blockers],
             why=judged.why,
@@ -147,28 +161,29 @@ class PciView:
         )
 
     def _describe_physical(
-        self, function: Function, quotas: Sequence[Mapping[str, str]], has_tool: bool
+        self, function: Function, quotas: Sequence[Mapping[str, str]], tool: VfTool | None
     ) -> PhysicalDocument:
-        method, why_not = _tell_method(function, has_tool)
+        method, why_not = _tell_method(function, tool)
+        shares = tool.shares_mib if tool else {}
         model = self.observed.models.get(function.address)
         values = dict(enumerate(quotas))
         return PhysicalDocument(
             address=str(function.address),
             model=model or _name(function.vendor_id, function.device_id),
             driver=function.driver,
-            total=function.vf_total,
+            total=find_most(function, tool),
             count=len(function.vfs),
             method=method,
             why_not=why_not,
             persist=function.address in self._persistent,
             vfs=[
-                self._describe_vf(index, address, values.get(index, {}))
+                self._describe_vf(index, address, values.get(index, {}), shares.get(address))
                 for index, address in enumerate(function.vfs)
             ],
         )
 
     def _describe_vf(
-        self, index: int, address: PciAddress, quotas: Mapping[str, str]
+        self, index: int, address: PciAddress, quotas: Mapping[str, str], share_mib: int | None
     ) -> VfDocument:
         vf = self._functions.get(address)
         return VfDocument(
@@ -179,9 +194,17 @@ class PciView:
             users=[str(user) for user in self.observed.users.get(address, ())],
             configured=list(self.observed.configured.get(address, ())),
             quotas=dict(quotas),
+            framebuffer_bytes=None if share_mib is None else share_mib << 20,
         )
 
     def _tell_notes(self) -> list[str]:
+        overrides = [w for w in self.observed.kernel_words if w.startswith(ACS_OVERRIDE)]
+        if self.has_iommu and overrides:
+            what = f"the kernel was started with {overrides[0]}"
+            return [
+                *self.notes,
+                f"{what}: IOMMU groups are as it claims, not as the hardware isolates",
+            ]
         if self.has_iommu or not self.observed.functions:
             return list(self.notes)
         why, hint = explain_no_iommu(self.observed.kernel_words)
@@ -192,12 +215,12 @@ def _by_address(function: Function) -> PciAddress:
     return function.address
 
 
-def _tell_method(
-    function: Function, has_tool: bool
-) -> tuple[Literal["sriov_numvfs", "sriov-manage"] | None, str | None]:
+def _tell_method(function: Function, tool: VfTool | None) -> tuple[VfMethod | None, str | None]:
     """How the number of its virtual functions is set, or why it cannot be."""
     try:
-        check_vf_parent(function, has_tool)
+        check_vf_parent(function, tool)
     except VgpumgrError as error:
         return None, error.why or error.error
-    return ("sriov-manage" if function.vendor_id == NVIDIA else "sriov_numvfs"), None
+    if function.vendor_id == NVIDIA:
+        return "sriov-manage", None
+    return ("libamdsmi" if function.driver == GIM else "sriov_numvfs"), None

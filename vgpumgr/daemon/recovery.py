@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
+from vgpumgr.daemon.host_drift import find_host_drift
 from vgpumgr.daemon.hostdev_observing import list_loose_instances
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_apply import settle_pci
-from vgpumgr.daemon.pci_restore import find_drift_of_pci
 from vgpumgr.daemon.recovery_documents import (
     ActionDocument,
     DiffDocument,
@@ -27,7 +27,14 @@ from vgpumgr.daemon.vgpu_settle import settle_all
 from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.devices import control_device, ring_device
 from vgpumgr.domain.hypervisor import Scope, Vm
-from vgpumgr.errors import NotPermittedError, VgpumgrError
+from vgpumgr.errors import (
+    LibvirtDownError,
+    LibvirtError,
+    LibvirtLateError,
+    LibvirtPermissionError,
+    NotPermittedError,
+    VgpumgrError,
+)
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.lock import lock_file
 from vgpumgr.model.gpu import Inventory
@@ -35,7 +42,14 @@ from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.plan.channel_steps import RestartWorker, StartChannel, StopChannel
 from vgpumgr.plan.detach import DetachObserved, plan_detach
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
-from vgpumgr.plan.drift import Drift, DriftKind, Observed, find_drift, list_missing_devices
+from vgpumgr.plan.drift import (
+    Drift,
+    DriftKind,
+    Observed,
+    find_drift,
+    find_drift_on_host,
+    list_missing_devices,
+)
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.hostdev_given import make_hostdevs
 from vgpumgr.plan.interrupted import list_interrupted
@@ -46,6 +60,8 @@ from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import RING_BYTES
 
 T = TypeVar("T")
+#: libvirt does not answer now
+LIBVIRT_ERRORS = (LibvirtError, LibvirtDownError, LibvirtLateError, LibvirtPermissionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +106,7 @@ class Recovery:
         if records is not None and vms is not None and inventory is not None:
             observe = partial(Settler(self._parts).observe, records, vms, inventory.gpus)
             found = _try(lambda: find_drift(observe()), problems)
-        taken = _try(lambda: find_drift_of_pci(self._parts), problems)
+        taken = _try(lambda: find_host_drift(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
@@ -100,7 +116,10 @@ class Recovery:
             gpus=None if inventory is None else len(inventory.gpus) + len(inventory.others),
             interrupted=self._describe_interrupted(contents),
             late=list(self._parts.list_late()),
-            drift=None if found is None or taken is None else _describe([*found, *taken]),
+            # what is known is told, whatever else does not answer
+            drift=_describe([*(found or ()), *(taken or ())])
+            if taken or (found is not None and taken is not None)
+            else None,
             problems=problems,
         )
 
@@ -112,16 +131,21 @@ class Recovery:
         """What differs between what is recorded and what is."""
         found = find_drift(Settler(self._parts).observe())
         interrupted = self._describe_interrupted(self._look())
-        taken = find_drift_of_pci(self._parts)
+        taken = find_host_drift(self._parts)
         return DiffDocument(drift=_describe([*found, *taken]), interrupted=interrupted)
 
     def recover(
         self,
         policy: Policy,
         choose_releases: Callable[[Observed], Sequence[Release]] = release_nothing,
+        *,
+        needs_libvirt: bool = False,
     ) -> RecoverDocument:
         """Settles what was interrupted, rebuilds what was lost, repairs what it may, and frees what
         ``choose_releases`` says of what is there.
+
+        While libvirt does not answer, what does not need it is made good all the same, and what
+        waits for it is told; with ``needs_libvirt`` its error is raised in the end.
         """
         if not self._parts.is_privileged:
             raise NotPermittedError(
@@ -136,7 +160,7 @@ class Recovery:
                 ActionDocument(subject="passthrough", text=note, done=done)
                 for note, done in settle_pci(self._parts)
             ]
-            settler.settle()
+            problem = _try_libvirt(settler.settle)
             settler.actions += [
                 ActionDocument(subject="layout", text=note, done=True)
                 for note in settle_layouts(self._parts)
@@ -145,17 +169,47 @@ class Recovery:
                 ActionDocument(subject="vGPU", text=note, done=done)
                 for note, done in settle_all(self._parts)
             ]
-            settler.rebuild_records(self._look())
-            observed = settler.observe()
-            repair = _Repair(self._parts, observed)
-            for release in choose_releases(observed):
-                repair.try_release(release)
-            for drift in find_drift(observed):
-                repair.try_one(drift, policy)
-            changed = bool(settler.actions or repair.actions)
-            left = find_drift(settler.observe() if changed else observed)
-        differs = _describe([*left, *find_drift_of_pci(self._parts)])
+            if problem is None:
+                problem = _try_libvirt(lambda: settler.rebuild_records(self._look()))
+            if problem is not None and needs_libvirt:
+                raise problem
+            if problem is not None:
+                repair, left = self._repair_without_libvirt(settler, policy, problem)
+            else:
+                repair, left = self._repair_all(settler, policy, choose_releases)
+        differs = _describe([*left, *find_host_drift(self._parts)])
         return RecoverDocument(actions=[*settler.actions, *repair.actions], drift=differs)
+
+    def _repair_all(
+        self,
+        settler: Settler,
+        policy: Policy,
+        choose_releases: Callable[[Observed], Sequence[Release]],
+    ) -> tuple[_Repair, Sequence[Drift]]:
+        observed = settler.observe()
+        repair = _Repair(self._parts, observed)
+        for release in choose_releases(observed):
+            repair.try_release(release)
+        for drift in find_drift(observed):
+            repair.try_one(drift, policy)
+        changed = bool(settler.actions or repair.actions)
+        return repair, find_drift(settler.observe() if changed else observed)
+
+    def _repair_without_libvirt(
+        self, settler: Settler, policy: Policy, problem: VgpumgrError
+    ) -> tuple[_Repair, Sequence[Drift]]:
+        """Channels of VMs that may well run; nothing is freed, and no VM is changed."""
+        records = self._parts.store.list_attachments()
+        observed = settler.observe(records, ())
+        repair = _Repair(self._parts, observed)
+        for drift in find_drift_on_host(observed):
+            repair.try_one(drift, policy)
+        if records or settler.waits:
+            names = ", ".join(sorted({record.vm_name for record in records} | settler.waits))
+            text = f"not compared with what libvirt has: {problem}; this waits for it"
+            repair.actions.append(ActionDocument(subject=names, text=text, done=False))
+        left = find_drift_on_host(settler.observe(records, ()) if repair.actions else observed)
+        return repair, left
 
     def _look(self) -> Contents:
         return self._parts.open_journal().look()
@@ -178,6 +232,14 @@ def _try(read: Callable[[], T], problems: list[str]) -> T | None:
     except VgpumgrError as error:
         problems.append(f"{error.error}: {error.cause}" if error.cause else error.error)
         return None
+
+
+def _try_libvirt(act: Callable[[], object]) -> VgpumgrError | None:
+    try:
+        act()
+    except LIBVIRT_ERRORS as error:
+        return error
+    return None
 
 
 def _describe(found: Sequence[Drift]) -> list[DriftDocument]:
@@ -227,18 +289,16 @@ class _Repair:
         vm = self._observed.find_vm(record.vm_uuid)
         if drift.kind is DriftKind.VM_GONE and policy.release:
             return self._release(drift, record)
-        if vm is None:
-            return None
-        return self._repair_of_vm(drift, record, vm, policy)
-
-    def _repair_of_vm(
-        self, drift: Drift, record: AttachmentRecord, vm: Vm, policy: Policy
-    ) -> str | None:
         if drift.kind is DriftKind.KEEPER_GONE:
             return self._restart(drift, record, vm)
         if drift.kind is DriftKind.WORKER_DOWN and policy.restart:
             self._run(drift, record, RestartWorker(record.id))
             return "started its worker again"
+        return None if vm is None else self._repair_of_vm(drift, record, vm, policy)
+
+    def _repair_of_vm(
+        self, drift: Drift, record: AttachmentRecord, vm: Vm, policy: Policy
+    ) -> str | None:
         if drift.kind is DriftKind.VM_RENAMED:
             renamed = replace(record, vm_name=vm.name)
             self._parts.store.save_attachment(renamed)
@@ -251,10 +311,12 @@ class _Repair:
             return self._readd(drift, record, vm)
         return None
 
-    def _restart(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
-        start = StartChannel(record.id, vm.name, record.has_ring, record.has_serial, RING_BYTES)
+    def _restart(self, drift: Drift, record: AttachmentRecord, vm: Vm | None) -> str:
+        """``vm`` None: libvirt does not say; a machine of its may well run."""
+        name = vm.name if vm else record.vm_name
+        start = StartChannel(record.id, name, record.has_ring, record.has_serial, RING_BYTES)
         self._run(drift, record, start)
-        ring = vm.is_active and record.has_ring
+        ring = (vm is None or vm.is_active) and record.has_ring
         return "started its keeper again" + (
             "; the running guest has its ring again from its next start" if ring else ""
         )

@@ -44,7 +44,9 @@ class StatusDocument(Document):
     vms: int | None
     interrupted: list[InterruptedDocument]
     late: list[str] = Field(description="helper processes past their deadline")
-    drift: list[DriftDocument] | None
+    drift: list[DriftDocument] | None = Field(
+        description="all that is known; null: nothing, for what `problems` says"
+    )
     problems: list[str]
 
 

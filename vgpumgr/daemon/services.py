@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vgpumgr.mig.owners import OwnerProvider
     from vgpumgr.model.slice import SliceOwner
     from vgpumgr.nvml.protocol import Nvml
+    from vgpumgr.plan.record import AttachmentRecord
+    from vgpumgr.plan.vgpu_record import VgpuInstance
 
 
 class Services(Protocol):
@@ -30,6 +32,9 @@ class Services(Protocol):
     @property
     def owners(self) -> OwnerProvider:
         """Whose the GPU instances are."""
+
+    def read_slices(self) -> tuple[Sequence[AttachmentRecord], Sequence[VgpuInstance]]:
+        """Attachments, and GPU instances that were made for vGPUs; there or gone."""
 
     @property
     def attachments(self) -> AttachmentService:
@@ -54,6 +59,13 @@ class GivenServices:
 
         return AllOwners(self.attachments.parts)
 
+    def read_slices(self) -> tuple[Sequence[AttachmentRecord], Sequence[VgpuInstance]]:
+        """See ``Services``."""
+        from vgpumgr.daemon.hostdev_observing import list_instances
+
+        parts = self.attachments.parts
+        return parts.store.list_attachments(), list_instances(parts)
+
 
 class LazyServices:
     """Services of a machine; the stack closes what was opened."""
@@ -77,6 +89,16 @@ class LazyServices:
         from vgpumgr.daemon.vgpu_owners import list_vgpu_owners
 
         return (*owners, *list_vgpu_owners(self.attachments.parts))
+
+    def read_slices(self) -> tuple[Sequence[AttachmentRecord], Sequence[VgpuInstance]]:
+        """See ``Services``; what is about vGPUs is loaded where there are any of ours."""
+        state_dir = self._machine.state_dir
+        records = SqliteAttachments(state_dir / STATE_FILE).list_attachments()
+        if not (state_dir / VGPUS_FILE).exists():
+            return records, ()
+        from vgpumgr.daemon.hostdev_observing import list_instances
+
+        return records, list_instances(self.attachments.parts)
 
     @cached_property
     def attachments(self) -> AttachmentService:

@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from vgpumgr.daemon.hostdev_observing import list_absent, list_loose_instances, read_gpus_for
+from vgpumgr.daemon.hostdev_observing import (
+    list_absent,
+    list_held,
+    list_loose_instances,
+    read_gpus_for,
+)
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.recovery_documents import ActionDocument
 from vgpumgr.domain.hypervisor import Vm
@@ -56,6 +61,8 @@ class Settler:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self.actions: list[ActionDocument] = []
+        #: what interrupted operations were about that could not be settled
+        self.waits: set[str] = set()
 
     def settle(self, spare: str | None = None) -> list[Interrupted]:
         """Settles all that was interrupted but what concerns the VM ``spare`` (name, UUID or
@@ -193,6 +200,7 @@ class Settler:
                 self._carry_out(journal, found, record, way, settled)
         except VgpumgrError as error:
             self._tell(found.subject, f"{word} is not settled: {error}", False)
+            self.waits.add(found.subject)
             return False
         return True
 
@@ -227,7 +235,8 @@ class Settler:
             hint = f"vgpumgr detach {record.vm_name} removes it"
             self._tell(record.vm_name, f"the interrupted attach is kept: {text}; {hint}", False)
             return
-        self._run(journal, plan, record)
+        hurried = way is Way.FINISH and bool(record.host_devices)
+        self._run(journal, plan, record, hurried=hurried)
         words = {Way.FORWARD: "completed", Way.BACK: "undone", Way.FINISH: "finished"}
         text = "; ".join((f"the interrupted {found.operation} was {words[way]}", *plan.notes))
         self._tell(record.vm_name, text, True)
@@ -258,8 +267,16 @@ class Settler:
             return
         self._tell(found.subject, "the interrupted detach was finished", True)
 
-    def _run(self, journal: Journal, plan: Plan[World], record: AttachmentRecord | None) -> None:
+    def _run(
+        self,
+        journal: Journal,
+        plan: Plan[World],
+        record: AttachmentRecord | None,
+        *,
+        hurried: bool = False,
+    ) -> None:
         world = self._parts.make_world(record)
+        world.hurried = hurried
         executor = Executor(world, journal, list_late=self._parts.list_late)
         executor.run(replace(plan, operation="recover"), secrets.token_hex(8), world.facts)
 
@@ -284,6 +301,7 @@ class Settler:
             settled=list_settled(contents),
             busy=frozenset(i.attachment for i in found if i.attachment),
             absent=list_absent(parts, records),
+            held=list_held(parts, records),
         )
 
     def end_spared(self, spared: Sequence[Interrupted]) -> None:

@@ -33,6 +33,7 @@ EXTENSIONS = (
     "vm-xml",
     "passthrough",
     "several-attachments",
+    "vendor-vfs",
 )
 MAX_WAIT_S = 60.0
 #: what is no document

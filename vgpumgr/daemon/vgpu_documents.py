@@ -55,9 +55,9 @@ class VgpuDocument(Document):
     """A vGPU that is there, or defined, or on its way."""
 
     uuid: str | None = Field(description="null: a virtual function that is not ours")
-    state: Literal["active", "defined", "creating", "releasing", "missing"] = Field(
+    state: Literal["active", "defined", "creating", "releasing", "ghost", "missing"] = Field(
         description="releasing: removed while held, its room is not free yet; "
-        "missing: ours, and gone without us"
+        "ghost: the same, removed without us; missing: ours, and gone without us"
     )
     ours: bool
     framework: FrameworkName

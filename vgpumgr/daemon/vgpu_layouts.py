@@ -17,6 +17,7 @@ from vgpumgr.daemon.layout_apply import (
     settle_layouts,
 )
 from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.sleeping import explain_sleeping, list_sleeping
 from vgpumgr.daemon.vgpu_settle import make_world, settle_vgpus
 from vgpumgr.errors import LayoutChangedError
 from vgpumgr.host.lock import lock_file
@@ -48,11 +49,13 @@ class VgpuLayouts:
 
     def plan(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> tuple[VgpuChange, ...]:
         """See ``plan_vgpus``; a layout that says nothing of vGPUs costs no look."""
-        return plan_vgpus(self._look(gpus), targets) if targets else ()
+        return plan_vgpus(self._look_for(targets, gpus), targets) if targets else ()
 
     def compare(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> list[tuple[Gpu, str]]:
         """See ``list_vgpu_differences``."""
-        return list(list_vgpu_differences(self._look(gpus), targets)) if targets else []
+        if not targets:
+            return []
+        return list(list_vgpu_differences(self._look_for(targets, gpus), targets))
 
     def count(self, gpus: Sequence[Gpu]) -> Mapping[str, Mapping[str, int]]:
         """For each GPU that is a vGPU host, how many of which type it has."""
@@ -111,6 +114,19 @@ class VgpuLayouts:
             world = make_world(self._parts, gpus)
             executor = Executor(world, journal, list_late=self._parts.list_late)
             executor.run(whole, secrets.token_hex(8))
+
+    def _look_for(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> VgpuView:
+        """Raises VgpuFunctionsOffError where the virtual functions come first."""
+        view = self._look(gpus)
+        boards = {board.name for board in view.observed.host.boards}
+        for target in targets:
+            gpu = next(gpu for gpu in gpus if str(gpu.uuid) == target.gpu_uuid)
+            for name, count in target.wanted if str(gpu.pci) not in boards else ():
+                found = list_sleeping(self._parts, name, target.gpu_uuid) if count else []
+                if found:
+                    place = f"{target.place}: " if target.place else ""
+                    raise explain_sleeping(found, f"{place}{gpu} cannot have {count} x {name} yet")
+        return view
 
     def _look(self, gpus: Sequence[Gpu]) -> VgpuView:
         records = self._parts.vgpu_store.list_vgpus()

@@ -98,8 +98,7 @@ def _undo(world: VgpuOperation, events: Sequence[Event]) -> None:
     steps = [step for number, step in enumerate(_read_steps(events)) if number in begun]
     claim_begun(world, [read_layout_step(s.target) for s in steps if s.kind.startswith("mig.")])
     for step in reversed(steps):
-        if step.observe(world):
-            step.undo(world)
+        step.undo(world)  # also what may be half done: undoing is restartable
 
 
 def _forget_old(parts: Parts) -> list[str]:
@@ -114,7 +113,7 @@ def _forget_old(parts: Parts) -> list[str]:
         if parts.vgpus.find_device(record.spec) is not None:
             continue  # mdevctl has been here first, or the boot id is not what it seems
         if record.defined:
-            gone = make_inactive(record)
+            gone = make_inactive(record, lost=True)
             parts.vgpu_store.save_vgpu(gone)
         else:
             parts.vgpu_store.delete_vgpu(record.spec.uuid)

@@ -17,10 +17,13 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuDevice, VgpuHost, VgpuSpec
+from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.vgpu_choice import TypeRoom
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
 
-State = Literal["active", "defined", "creating", "releasing", "missing"]
+State = Literal["active", "defined", "creating", "releasing", "ghost", "missing"]
+#: not there, though it should be or was just now: who has it open decides what it is
+_AWAY = ("releasing", "missing")
 #: a shorter prefix of a UUID is more likely a slip
 _SHORTEST_PREFIX = 2
 
@@ -64,6 +67,7 @@ class VgpuPicture:
     gpus: Sequence[Gpu] = ()
     #: attachment to the name of its VM
     vms: Mapping[str, str] = field(default_factory=dict)
+    attachments: Sequence[AttachmentRecord] = ()
 
     def list_entries(self) -> list[VgpuEntry]:
         """Devices first, then what is only recorded, then what is only defined."""
@@ -126,6 +130,9 @@ def describe_entry(
     gpu = next((g for g in picture.gpus if parent and str(g.pci) == parent.board), None)
     attributes = _find_attributes(entry)
     state = find_state(entry)
+    held_by = list(list_holders(entry)) if state in _AWAY else []
+    if held_by and state == "missing":
+        state = "ghost"
     return VgpuDocument(
         uuid=record.spec.uuid if record else getattr(source, "uuid", None),
         state=state,
@@ -144,7 +151,7 @@ def describe_entry(
         gpu_instance=device.gpu_instance_id if device else None,
         attachment=record.attachment if record else None,
         vm=picture.vms.get(record.attachment or "") if record else None,
-        held_by=list(list_holders(entry)) if state == "releasing" else [],
+        held_by=held_by,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import uuid as uuids
 from collections.abc import Callable, Sequence
@@ -9,6 +10,8 @@ from contextlib import closing
 from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import StepDocument
+from vgpumgr.daemon.explaining import explaining
+from vgpumgr.daemon.hostdev_observing import list_instances, list_slices
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_documents import (
     VgpuChangeDocument,
@@ -41,19 +44,25 @@ from vgpumgr.host.lock import lock_file
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import Attributes, Framework, VgpuHost, VgpuSpec, is_uuid
 from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.reserved import reserve
 from vgpumgr.plan.step import Plan
-from vgpumgr.plan.vgpu_choice import NewInstance, VgpuObserved, choose_vgpu, list_rooms
+from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu, list_rooms
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu
+from vgpumgr.plan.vgpu_instance import NewInstance
+from vgpumgr.plan.vgpu_many import make_spec
 from vgpumgr.plan.vgpu_plan import (
+    START,
+    STOP,
     Definition,
     Steps,
     list_instance_steps,
-    make_spec,
     plan_adopt,
     plan_create,
     plan_define,
     plan_delete,
     plan_mode_steps,
+    plan_nothing,
     plan_start,
     plan_stop,
 )
@@ -106,7 +115,8 @@ class VgpuService:
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             name = _choose_uuid(picture, uuid)
-            choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
+            with explaining(self._parts, gpu, type):
+                choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
             spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed_sizes)
             mode = self._plan_mode(spec, picture)
             return plan_create(spec, choice, definition, mode=mode)
@@ -131,7 +141,8 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             if type is not None:
                 name = _choose_uuid(picture, vgpu)
-                choice = choose_vgpu(self._observe(picture), type, gpu)
+                with explaining(self._parts, gpu, type):
+                    choice = choose_vgpu(self._observe(picture), type, gpu)
                 spec = make_spec(choice, name, parsed or ())
                 return plan_create(spec, choice, Definition(True, auto), start=False)
             record = self._find_own(picture, str(vgpu))
@@ -155,6 +166,8 @@ class VgpuService:
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             record = self._find_own(picture, vgpu)
+            if record.state is VgpuState.INACTIVE:
+                return plan_nothing(STOP, record, "it is stopped already")
             self._check_removable(record, picture)
             if not record.defined:
                 raise VgpuDefinedError(
@@ -172,16 +185,25 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             record = self._find_own(picture, vgpu)
             entry = picture.find(vgpu)
-            if entry.device is not None or record.state is VgpuState.RELEASING:
-                raise VgpuTakenError(
-                    f"cannot start {record.spec.uuid}",
-                    why=f"it is {find_state(entry)}",
-                    hint="vgpumgr mdev list",
-                )
+            if find_state(entry) == "active":
+                return plan_nothing(START, record, "it is started already")
+            self._check_startable(record, entry)
             spec, instance = self.resolve(record, picture)
             return plan_start(record, spec, instance, self._plan_mode(spec, picture))
 
         return self._change(plan, dry_run)
+
+    def _check_startable(self, record: VgpuRecord, entry: VgpuEntry) -> None:
+        held_by = list_holders(self._parts.vgpus, record) if entry.device is None else ()
+        if entry.device is not None or record.state is VgpuState.RELEASING or held_by:
+            raise VgpuTakenError(
+                f"cannot start {record.spec.uuid}",
+                why="it was removed while somebody had it open: until he lets go, its room is taken"
+                if held_by
+                else f"it is {find_state(entry)}",
+                held_by=held_by,
+                hint="vgpumgr mdev list",
+            )
 
     def adopt(self, *, vgpu: str, dry_run: bool = False) -> VgpuChangeDocument:
         """What somebody else created or defined becomes ours; the host is not changed."""
@@ -284,21 +306,19 @@ class VgpuService:
         if any(parent.pci is not None for parent in host.parents):
             gpus = read_gpus(parts)
         records = parts.vgpu_store.list_vgpus()
-        return VgpuPicture(
-            host, records, parts.vgpus.list_definitions(), gpus, self._name_vms(records)
-        )
-
-    def _name_vms(self, records: Sequence[VgpuRecord]) -> dict[str, str]:
-        if not any(record.attachment for record in records):
-            return {}
-        try:
-            return {r.id: r.vm_name for r in self._parts.store.list_attachments()}
-        except StoreError:
-            return {}
+        attachments: Sequence[AttachmentRecord] = ()
+        with contextlib.suppress(StoreError):
+            attachments = parts.store.list_attachments()
+        vms = {record.id: record.vm_name for record in attachments}
+        definitions = parts.vgpus.list_definitions()
+        return VgpuPicture(host, records, definitions, gpus, vms, attachments)
 
     def _observe(self, picture: VgpuPicture, without: str | None = None) -> VgpuObserved:
         claims = [r.spec for r in picture.records if r.takes_room and r.spec.uuid != without]
-        return VgpuObserved(picture.host, picture.gpus, claims)
+        own = next((r.instance for r in picture.records if r.spec.uuid == without), None)
+        kept = reserve(picture.gpus, picture.attachments, list_instances(self._parts), own)
+        slices = list_slices(picture.attachments)
+        return VgpuObserved(picture.host, picture.gpus, claims, kept, slices=slices)
 
     def _find_own(self, picture: VgpuPicture, selector: str) -> VgpuRecord:
         """Raises VgpuForeignError for what somebody else made: that is never touched."""
@@ -319,7 +339,8 @@ class VgpuService:
                 held_by=[f'vm "{vm}"'],
                 hint=f"vgpumgr detach {vm}",
             )
-        if record.state is VgpuState.ACTIVE and (
+        # one that waits for who has it open already says so below
+        if record.state is not VgpuState.RELEASING and (
             held_by := list_holders(self._parts.vgpus, record)
         ):
             raise VgpuBusyError(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import VmXmlDocument
-from vgpumgr.daemon.hostdev_observing import observe_host, read_gpus_for
-from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.explaining import explaining
+from vgpumgr.daemon.hostdev_observing import list_instances, observe_host, read_gpus_for
+from vgpumgr.daemon.parts import Parts, find_stuck_gpus
+from vgpumgr.domain.affinity import find_nodes
 from vgpumgr.domain.attaching import Attachable
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm
@@ -39,7 +41,8 @@ def render_vm_xml(parts: Parts, request: AttachRequest) -> VmXmlDocument:
         )
     if not request.profile:
         return VmXmlDocument(vm=vm.name, xml=render_domain(definition), notes=[])
-    plan = _plan(parts, replace(request, live=False, config=True, add=True), vm)
+    with explaining(parts, request.gpu, request.profile):
+        plan = _plan(parts, replace(request, live=False, config=True, add=True), vm)
     xml = render_domain(_add(definition, plan))
     return VmXmlDocument(vm=vm.name, xml=xml, notes=[*plan.notes, _OWN_NAMES, _LIBVIRTS])
 
@@ -54,9 +57,12 @@ def _plan(parts: Parts, request: AttachRequest, vm: Vm) -> Plan[World]:
         id=PREVIEW_ID,
         paths=parts.channels.paths(PREVIEW_ID),
         now_s=parts.clock.wall_s(),
+        nodes=find_nodes(vm.config, parts.read_cpu_nodes),
+        stuck=find_stuck_gpus(parts),
+        instances=list_instances(parts),
     )
     host = observe_host(parts, request, observed.gpus, records)
-    return plan_any_attach(request, observed, host, PREVIEW_UUID)[1]
+    return plan_any_attach(request, observed, host, [PREVIEW_UUID])[1]
 
 
 def _add(definition: Domain, plan: Plan[World]) -> Domain:

@@ -3,7 +3,8 @@
 Nothing here is required by libvirt and nothing is changed by us: firmware, memory and placement of
 a VM are its owner's. Sources: QEMU's ``q35-pcihost.pci-hole64-size`` (32 GiB unless told), OVMF's
 dynamic MMIO window (an eighth of the guest's address space, a quarter in newer ones), libvirt's
-``qemuDomainGetMemLockLimitBytes`` (guest memory and 1 GiB, or ``<hard_limit>`` as it stands).
+``qemuDomainGetMemLockLimitBytes`` (guest memory and 1 GiB, or ``<hard_limit>`` as it stands; with an
+IOMMU in the guest the memory once for each device, because each then has an address space of its own).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def advise(domain: Domain, device: DeviceFacts) -> tuple[str, ...]:
     return (
         *_advise_mmio(domain, root, device),
         *_advise_numa(root, device),
-        *_advise_memory(root, device),
+        *_advise_memory(domain, root, device),
     )
 
 
@@ -133,17 +134,24 @@ def _read_nodeset(text: str) -> set[int]:
     return nodes
 
 
-def _advise_memory(root: etree._Element, device: DeviceFacts) -> Iterator[str]:
-    """libvirt raises the limit of locked memory itself, unless the definition has a hard limit."""
+def _advise_memory(domain: Domain, root: etree._Element, device: DeviceFacts) -> Iterator[str]:
+    """libvirt raises the limit of locked memory itself, for a running VM too, unless the definition
+    has a hard limit.
+    """
     limit = _read_size(root, "memtune/hard_limit")
     if not device.pins_memory or limit is None:
         return
     memory = _read_size(root, "maxMemory") or _read_size(root, "memory") or 0
-    if limit < memory + _LOCK_EXTRA_BYTES:
-        needed = -(-(memory + _LOCK_EXTRA_BYTES) // (1 << 10))
+    times = 1
+    if root.find("devices/iommu") is not None:
+        times += len(domain.pci_hostdevs) + len(domain.mdev_hostdevs)
+    needed = memory * times + _LOCK_EXTRA_BYTES
+    if limit < needed:
+        again = f" {times} times, because the VM has an IOMMU" if times > 1 else ""
         yield (
-            f"the device pins all of the VM's memory, and <hard_limit> ({format_size(limit)}) is"
-            f" what may be locked: <memtune><hard_limit unit='KiB'>{needed}</hard_limit></memtune>,"
+            f"the device pins all of the VM's memory{again}, and <hard_limit>"
+            f" ({format_size(limit)}) is what may be locked:"
+            f" <memtune><hard_limit unit='KiB'>{-(-needed // (1 << 10))}</hard_limit></memtune>,"
             " or no <hard_limit>"
         )
 

@@ -92,5 +92,7 @@ class Hypervisor(Protocol):
     def read_qemu_owner(self) -> tuple[int, int] | None:
         """uid and gid that QEMU runs as; None where libvirt does not change them."""
 
-    def read_version(self) -> tuple[int, int, int]:
-        """libvirt's version, of its daemon."""
+    def offers_iommufd(self) -> bool:
+        """Whether PCI devices can be given by /dev/iommu, as libvirt's domain capabilities say; False
+        where they say nothing.
+        """

@@ -35,6 +35,8 @@ from vgpumgr.model.near import list_near
 T = TypeVar("T")
 #: generous: a loaded libvirtd answers in seconds, a hung one never
 CALL_TIMEOUT_S = 30.0
+#: https://libvirt.org/formatdomaincaps.html, "Host device assignment"
+_IOMMUFD_VALUES = "devices/hostdev[@supported='yes']/enum[@name='iommufd']/value"
 _DAC_LABEL = re.compile(r"\+(\d+):\+(\d+)")
 _NO_SLOTS = "No more available PCI slots"
 
@@ -129,12 +131,16 @@ class LibvirtHypervisor:
                 return int(match[1]), int(match[2])
         return None
 
-    def read_version(self) -> tuple[int, int, int]:
-        """libvirt's version, of its daemon: major * 1,000,000 + minor * 1,000 + release."""
-        number = int(
-            self._call("read libvirt's version", lambda: self._connected().getLibVersion())
-        )
-        return number // 1_000_000, number // 1_000 % 1_000, number % 1_000
+    def offers_iommufd(self) -> bool:
+        """The enumeration ``iommufd`` of host devices in the capabilities of the host's own kind of VM."""
+        try:
+            text = self._call(
+                "read the domain capabilities", lambda: self._connected().getDomainCapabilities()
+            )
+        except LibvirtError:
+            return False  # a driver that has none
+        values = parse_document(text).iterfind(_IOMMUFD_VALUES)
+        return any(value.text == "yes" for value in values)
 
     def _flag(self, scope: Scope) -> int:
         lib = self._lib

@@ -171,5 +171,6 @@ def choose_shared_slot(domain: Domain) -> GuestPciAddress | None:
     if not check_hostdevs_config(domain, 1).fits:
         return None
     free = free_express_ports(domain)
-    taken = [c.index or 0 for c in domain.controllers if c.type == "pci"]
+    # also those that a device asks for and that libvirt has not added yet
+    taken = [*_used_slots(domain), *(c.index or 0 for c in domain.controllers if c.type == "pci")]
     return GuestPciAddress(bus=free[0] if free else max(taken, default=0) + 1)

@@ -63,14 +63,6 @@ class MigModePendingError(VgpumgrError):
     http_status = 409
 
 
-class MigInstanceNotFoundError(VgpumgrError):
-    """No GPU instance or compute instance has that id or UUID."""
-
-    id = "VG107"
-    exit_code = Exit.NOT_FOUND
-    http_status = 404
-
-
 class ReadBackError(VgpumgrError):
     """A call reported success, but reading back shows something else."""
 
@@ -230,10 +222,3 @@ class HostResourceError(VgpumgrError):
 
     id = "VG192"
     http_status = 503
-
-
-class NotAvailableError(VgpumgrError):
-    """A command whose part of the program is not there in this build."""
-
-    id = "VG191"
-    exit_code = Exit.NOT_SUPPORTED

@@ -115,3 +115,11 @@ class VgpuReleasingError(VgpumgrError):
     id = "VG413"
     exit_code = Exit.PENDING
     http_status = 409
+
+
+class VgpuFunctionsOffError(VgpumgrError):
+    """The GPU takes vGPUs on virtual functions, and these are not enabled yet."""
+
+    id = "VG414"
+    exit_code = Exit.NOT_SUPPORTED
+    http_status = 422

@@ -3,7 +3,8 @@
 A helper answers one call after the other: a line of JSON each way over a socket pair. By its
 deadline a call is answered or late. A late helper is never signalled: a signal frees no lock in the
 kernel and can make the sleeper unkillable. It is recorded on disk, so that every later command can
-show it, and left to finish.
+show it, and left to finish. Ctrl-C does not reach it either: who presses it waits a moment for the
+answer, since the call takes effect all the same, and after that the call is late.
 
     running    within the deadline
     late       past it; the caller has got HelperLateError
@@ -22,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from vgpumgr.errors import HelperDiedError, HelperLateError, InternalError, TooManyStuckError
@@ -31,6 +31,8 @@ from vgpumgr.host.process import ProcessId, is_alive, read_identity, read_state
 
 GRACE_S = 10.0
 MAX_STUCK = 32
+#: how long an interrupted caller waits for the answer to what it has asked already
+INTERRUPT_GRACE_S = 3.0
 _MAX_ANSWER_BYTES = 64 << 20
 
 
@@ -150,7 +152,7 @@ class LateRecords:
                 f"{len(late)} helper processes are stuck",
                 why="no more are started: each new one would wait for the same lock",
                 held_by=[f"process {entry.process.pid} ({entry.what})" for entry in late[:4]],
-                hint="vgpumgr doctor",
+                hint="vgpumgr status",
             )
 
     def _load(self, path: Path) -> LateHelper | None:
@@ -185,6 +187,10 @@ class HelperFaultError(Exception):
         self.data = data
 
 
+class _InterruptedError(Exception):
+    """The caller was interrupted, and the answer did not come in time after that."""
+
+
 class Helper:
     """One running helper. ``argv`` gets the number of its socket as last argument."""
 
@@ -200,18 +206,13 @@ class Helper:
         self._records = records
         self._buffer = b""
         self._late = False
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            # its own session: neither Ctrl-C nor the end of this command signals it
-            self._process = subprocess.Popen(
-                [*argv, str(theirs.fileno())],
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        self._lost = False
+        try:
+            self._socket, self._process = _spawn(argv, env)
+        except OSError as error:
+            raise HelperDiedError(
+                "a helper process cannot be started", cause=f"{argv[0]}: {error.strerror}"
+            ) from error
         self._identity = read_identity(self._process.pid) or ProcessId(self._process.pid, 0)
         records.note_start(self._identity)
 
@@ -222,30 +223,31 @@ class Helper:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can take another call: alive and never late."""
-        return not self._late and self._process.poll() is None
+        """Whether it can take another call: alive, never late, and no answer of it was lost."""
+        return not (self._late or self._lost) and self._process.poll() is None
 
     def call(
         self, method: str, params: Mapping[str, Any], timeout_s: float, what: str | None = None
     ) -> Any:
         """The handler's answer; ``what`` is the call in words, for messages and records. Raises
-        HelperLateError, HelperDiedError, HelperFaultError.
+        HelperLateError, HelperDiedError, HelperFaultError; KeyboardInterrupt only after the answer.
         """
         what = what or method
         if self._late:
-            raise self._late_error(what, timeout_s)
-        deadline_s = self._clock.monotonic_s() + timeout_s
+            raise self._late_error(f"{what} cannot be asked of a late helper")
         request = json.dumps({"method": method, "params": params}) + "\n"
         try:
-            self._socket.settimeout(timeout_s)
-            self._socket.sendall(request.encode())
-            line = self._read_line(deadline_s)
-        except TimeoutError:
+            line = self._ask(request.encode(), timeout_s)
+        except (TimeoutError, _InterruptedError) as error:
             self._late = True
             self._records.record(self._identity, what, str(params.get("gpu", "")))
-            raise self._late_error(what, timeout_s) from None
+            interrupted = isinstance(error, _InterruptedError)
+            how = "was interrupted, and" if interrupted else "has not answered"
+            rest = "has not come back" if interrupted else f"within {timeout_s:g} s"
+            raise self._late_error(f"{what} {how} {rest}") from None
         except OSError as error:
-            raise self._died_error(what) from error
+            self._lost = True
+            raise self._died_error(what, error) from error
         return self._unpack(what, line)
 
     def close(self) -> None:
@@ -259,13 +261,25 @@ class Helper:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _ask(self, request: bytes, timeout_s: float) -> bytes:
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(request)
+            return self._read_line(deadline_s)
+        except KeyboardInterrupt:
+            self._outlast_interrupt(deadline_s)
+            raise
+
+    def _outlast_interrupt(self, deadline_s: float) -> None:
+        """Takes the answer that is still to come: the next call would take it for its own."""
+        try:
+            self._read_line(min(deadline_s, self._clock.monotonic_s() + INTERRUPT_GRACE_S))
+        except (TimeoutError, KeyboardInterrupt):
+            raise _InterruptedError from None
 
     def _read_line(self, deadline_s: float) -> bytes:
         while b"\n" not in self._buffer:
@@ -290,23 +304,44 @@ class Helper:
             raise InternalError(f"{method} failed", cause=answer["data"]["traceback"])
         raise HelperFaultError(answer["fault"], answer["data"])
 
-    def _late_error(self, method: str, timeout_s: float) -> HelperLateError:
+    def _late_error(self, error: str) -> HelperLateError:
         state = read_state(self.pid)
         asleep = " in uninterruptible sleep" if state == "D" else ""
         return HelperLateError(
-            f"{method} has not answered within {timeout_s:g} s",
+            error,
             cause=f"process {self.pid} still runs{asleep}; it is left alone and may yet finish",
-            hint="vgpumgr doctor",
+            hint="vgpumgr status",
         )
 
-    def _died_error(self, method: str) -> HelperDiedError:
+    def _died_error(self, what: str, error: OSError) -> HelperDiedError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=2)
         code = self._process.returncode
-        how = f"by signal {-code}" if code is not None and code < 0 else f"with status {code}"
-        return HelperDiedError(
-            f"{method} got no answer", cause=f"helper process {self.pid} ended {how}"
+        if code is None:
+            how = f"gave no answer: {error}"
+        else:
+            how = f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
+        return HelperDiedError(f"{what} got no answer", cause=f"helper process {self.pid} {how}")
+
+
+def _spawn(
+    argv: Sequence[str], env: Mapping[str, str]
+) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    ours, theirs = socket.socketpair()
+    with contextlib.ExitStack() as on_failure, theirs:
+        on_failure.callback(ours.close)
+        # its own session: neither Ctrl-C nor the end of this command signals it
+        process = subprocess.Popen(
+            [*argv, str(theirs.fileno())],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
         )
+        on_failure.pop_all()
+    return ours, process
 
 
 def serve(fd: int, handlers: object) -> None:

@@ -1,26 +1,22 @@
-"""Changes of PCI functions through helper processes with deadlines.
-
-The helper starts with the first call. A late one is left alone, and the next call gets another.
-"""
+"""Changes of PCI functions through a helper process with a deadline for every call."""
 
 from __future__ import annotations
 
 import errno
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from vgpumgr.errors import (
-    HelperLateError,
     PciNotFoundError,
     PciWriteError,
     SysfsPermissionError,
     VgpumgrError,
 )
 from vgpumgr.host.clock import Clock
-from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
+from vgpumgr.host.helper import HelperFaultError
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.nvml_monitors import end_monitors
+from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.model.pci import PciAddress
 
 #: a driver that resets its GPU on the way takes a few seconds
@@ -37,11 +33,10 @@ class PciChanges:
     def __init__(
         self, machine: Machine, clock: Clock | None = None, bind_timeout_s: float = BIND_TIMEOUT_S
     ) -> None:
-        self._machine = machine
+        root = str(machine.root)
+        self._helper = HelperOnDemand(machine, "vgpumgr.host.pci_helper", root, clock=clock)
         self._clock = clock
-        self._records = LateRecords(machine.run_dir, clock)
         self._bind_timeout_s = bind_timeout_s
-        self._helper: Helper | None = None
 
     def read_override(self, address: PciAddress) -> str | None:
         """What ``driver_override`` says."""
@@ -58,7 +53,7 @@ class PciChanges:
 
     def end_monitors(self) -> None:
         """Ends our own NVML clients: the driver lets no GPU go that they have open."""
-        end_monitors(self._records, self._clock)
+        end_monitors(self._helper.records, self._clock)
 
     def release(self, address: PciAddress, driver: str | None, override: str | None) -> str | None:
         """Answers whose it is afterwards."""
@@ -90,8 +85,10 @@ class PciChanges:
         answer = self._call("load_module", f"load module {name}", VF_TIMEOUT_S, name=name)
         return None if answer is None else str(answer)
 
-    def write_attributes(self, address: PciAddress, values: Sequence[tuple[str, str]]) -> list[str]:
-        """What they say afterwards."""
+    def write_attributes(
+        self, address: PciAddress, values: Sequence[tuple[str, str]]
+    ) -> list[str | None]:
+        """What they say afterwards; None for what cannot be read."""
         what = f"set {', '.join(name for name, _ in values)} of {address}"
         asked = {"address": str(address), "values": [list(pair) for pair in values]}
         return list(self._call("write_attributes", what, self._bind_timeout_s, **asked))
@@ -104,26 +101,13 @@ class PciChanges:
 
     def close(self) -> None:
         """Ends the helper; the next call would start another."""
-        if self._helper is not None:
-            self._helper.close()
-            self._helper = None
+        self._helper.close()
 
     def _call(self, method: str, what: str, timeout_s: float, **params: Any) -> Any:
-        if self._helper is None or not self._helper.is_usable:
-            self.close()
-            self._helper = self._start()
         try:
             return self._helper.call(method, params, timeout_s, what)
         except HelperFaultError as fault:
             raise make_error(what, fault.data) from None
-        except HelperLateError:
-            # hung up, it ends by itself when its call has come back
-            self.close()
-            raise
-
-    def _start(self) -> Helper:
-        argv = [sys.executable, "-m", "vgpumgr.host.pci_helper", str(self._machine.root)]
-        return Helper(argv, self._machine.child_env(), self._records, self._clock)
 
 
 def make_error(what: str, data: Any) -> VgpumgrError:

@@ -77,12 +77,14 @@ class Changes:
         for address in addresses:
             self._unbind(address)
 
-    def write_attributes(self, address: str, values: Sequence[tuple[str, str]]) -> list[str]:
-        """Writes attributes below the function's directory in order, and reads them back."""
+    def write_attributes(self, address: str, values: Sequence[tuple[str, str]]) -> list[str | None]:
+        """Writes attributes below the function's directory in order, and reads them back: None for
+        what cannot be read.
+        """
         device = self._device(address)
         for name, value in values:
             self._write(device / name, value)
-        return [(device / name).read_text().strip() for name, _ in values]
+        return [_read(device / name) for name, _ in values]
 
     def read_attributes(self, address: str, names: Sequence[str]) -> list[str | None]:
         """Reads attributes; None for what cannot be read."""

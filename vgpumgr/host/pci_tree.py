@@ -213,6 +213,35 @@ def list_attributes(machine: Machine, address: PciAddress, below: str) -> list[s
         raise wrap(error, below) from error
 
 
+def read_condition(machine: Machine, address: PciAddress) -> tuple[str | None, str | None]:
+    """``reset_method`` (Linux 5.15) and ``power_state`` (5.11) as they stand; None where they are not.
+
+    A function that cannot be reset has no ``reset`` either, with any kernel.
+    """
+    below = machine.path(f"{_DEVICES}/{address}")
+    methods = _read_text(below / "reset_method")
+    if methods is None and below.is_dir() and not (below / "reset").exists():
+        methods = ""
+    return methods, _read_text(below / "power_state")
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def read_attribute_mode(machine: Machine, address: PciAddress, path: str) -> int:
+    """Permission bits of a file below the function's own directory; none where it is not there."""
+    try:
+        return machine.path(f"{_DEVICES}/{address}/{path}").stat().st_mode & 0o777
+    except OSError as error:
+        if error.errno in _GONE:
+            return 0
+        raise wrap(error, path) from error
+
+
 def has_vendor_tool(machine: Machine) -> bool:
     """Whether NVIDIA's sriov-manage is installed."""
     return os.access(machine.path(_SRIOV_MANAGE), os.X_OK)

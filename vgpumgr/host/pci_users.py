@@ -19,6 +19,7 @@ from vgpumgr.model.pci import PciAddress
 
 _DEVICES = "/sys/bus/pci/devices"
 _BLOCK = "/sys/class/block"
+_BTRFS = "/sys/fs/btrfs"
 _NET = "/sys/class/net"
 _MDEV = "/sys/bus/mdev/devices"
 _CONSOLES = "/sys/class/vtconsole"
@@ -34,6 +35,7 @@ class PciUsers:
 
     processes: list[tuple[int, str]] = field(default_factory=list)
     disks: list[str] = field(default_factory=list)
+    idle_disks: list[str] = field(default_factory=list)
     networks: list[str] = field(default_factory=list)
     displays: list[str] = field(default_factory=list)
     usb: list[str] = field(default_factory=list)
@@ -62,6 +64,10 @@ def list_pci_users(
     for address, users in found.items():
         disks = blocks.get(str(address), ())
         users.disks = [use for disk in disks for use in _tell_disk(machine, disk, mounted)]
+        if not users.disks:
+            users.idle_disks = [
+                f"disk {name} is on it" for name in disks if _is_whole(machine, name)
+            ]
         users.mdevs = [f"mediated device {uuid} is on it" for uuid in mdevs.get(str(address), ())]
         users.networks = list(_list_networks(machine, networks.get(str(address), ())))
         below = set(_names(machine.path(f"{_DEVICES}/{address}")))
@@ -76,6 +82,8 @@ def _list_nodes(machine: Machine, address: PciAddress, group: int | None) -> Ite
     device = machine.path(f"{_DEVICES}/{address}")
     below = set(_names(device))
     yield from (f"/dev/dri/{name}" for name in (_names(device / "drm") if "drm" in below else ()))
+    accels = _names(device / "accel") if "accel" in below else ()
+    yield from (f"/dev/accel/{name}" for name in accels)
     for card in _names(device / "sound") if "sound" in below else ():
         number = card.removeprefix("card")
         pattern = re.compile(rf"(?:control|pcm|hw|midi)C{number}(?:D\d+[pc]?)?")
@@ -114,7 +122,19 @@ def _tell(machine: Machine, holder: Holder, proc: Path) -> str:
     path = _strip_root(machine, holder.path)
     name = f"process {holder.pid} ({holder.name or 'unknown'}), which has {path} open"
     guest = _read_guest(holder.pid, proc)
-    return f'vm "{guest}", {name}' if guest else name
+    if guest:
+        return f'vm "{guest}", {name}'
+    service = _read_service(holder.pid, proc)
+    return f"{name} ({service})" if service else name
+
+
+def _read_service(pid: int, proc: Path) -> str | None:
+    """The systemd service of a process: what to stop."""
+    for line in (_text(proc / str(pid) / "cgroup") or "").splitlines():
+        name = line.rpartition("/")[2]
+        if name.endswith(".service") and not name.startswith("user@"):
+            return name
+    return None
 
 
 def _read_guest(pid: int, proc: Path) -> str | None:
@@ -145,11 +165,39 @@ def _list_mounts(machine: Machine) -> dict[str, list[str]]:
     for line in _lines(machine, "/proc/1/mountinfo") or _lines(machine, "/proc/self/mountinfo"):
         words = line.split()
         if len(words) > 4:
-            found.setdefault(words[2], []).append(f"is mounted at {words[4]}")
+            use = f"is mounted at {words[4]}"
+            found.setdefault(words[2], []).append(use)
+            # file systems of several disks (btrfs, bcachefs) have numbers of their own
+            for source in _list_sources(words):
+                found.setdefault(_find_block(machine, source), []).append(use)
+    for path in machine.path(_BTRFS).glob("*/devices/*"):
+        found.setdefault(path.name, []).append(f"is part of the btrfs {path.parts[-3]}")
     for line in _lines(machine, "/proc/swaps")[1:]:
         if words := line.split():
             found.setdefault(words[0].rpartition("/")[2], []).append("is swap space")
     return found
+
+
+def _list_sources(words: list[str]) -> list[str]:
+    """The devices that a line of mountinfo names: behind the dash, after the file system's type."""
+    if "-" not in words[5:]:
+        return []
+    source = words[words.index("-", 5) + 2 :][:1]
+    return [part for text in source for part in text.split(":") if part.startswith("/dev/")]
+
+
+def _find_block(machine: Machine, path: str) -> str:
+    """The kernel's name of a block device: ``/dev/mapper/x`` is a link to ``../dm-0``."""
+    try:
+        return machine.path(path).readlink().name
+    except OSError:
+        return path.rpartition("/")[2]
+
+
+def _is_whole(machine: Machine, name: str) -> bool:
+    """A disk, no partition of one, nor another name of its controller."""
+    directory = machine.path(f"{_BLOCK}/{name}")
+    return (directory / "dev").exists() and not (directory / "partition").exists()
 
 
 def _tell_disk(
@@ -159,7 +207,7 @@ def _tell_disk(
     directory = machine.path(f"{_BLOCK}/{name}")
     number = _text(directory / "dev") or ""
     uses = [*mounted.get(number, ()), *mounted.get(name, ())]
-    yield from (f"disk {name} {use}" for use in uses)
+    yield from (f"disk {name} {use}" for use in dict.fromkeys(uses))
     for upper in _names(directory / "holders") if depth < 4 else ():
         yield from (f"disk {name}: {use}" for use in _tell_disk(machine, upper, mounted, depth + 1))
 

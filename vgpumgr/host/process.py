@@ -88,11 +88,6 @@ def list_holders(wanted: Callable[[str], bool], proc: Path = _PROC) -> list[Hold
     return [holder for pid in _list_pids(proc) for holder in _holders_of(pid, wanted, proc)]
 
 
-def list_nvidia_holders(proc: Path = _PROC) -> list[Holder]:
-    """Processes with any NVIDIA device file open (``/dev/nvidia*``)."""
-    return list_holders(lambda path: path.startswith("/dev/nvidia"), proc)
-
-
 def _holders_of(pid: int, wanted: Callable[[str], bool], proc: Path) -> Iterator[Holder]:
     paths = {path for path in _list_open_paths(pid, proc) if wanted(path)}
     for path in sorted(paths):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from vgpumgr.model.vgpu import VgpuBoard, VgpuHost, VgpuParent, VgpuSpec, VgpuType
 
@@ -64,8 +65,7 @@ def measure_room(
     if free == 0:
         return Room(0, _tell_full(host, board, tenants))
     if type_.max_instances is not None and not type_.is_mig_backed:
-        same = sum(tenant.type_id == type_.id for tenant in tenants)
-        free = min(free, type_.max_instances - same)
+        free = min(free, _count_left(board, type_, type_.max_instances, tenants))
         if free <= 0:
             return Room(0, f"{board.name} holds {type_.max_instances} of them at most")
     return Room(free)
@@ -106,6 +106,20 @@ def _find_other_size(
         if other.framebuffer_bytes != type_.framebuffer_bytes:
             return tenant
     return None
+
+
+def _count_left(board: VgpuBoard, type_: VgpuType, most: int, tenants: Sequence[_Tenant]) -> int:
+    """How many more of a time-sliced type a GPU holds, which has room for ``most`` of it alone: on
+    NVIDIA's, each vGPU takes its share of the whole, whatever its type.
+    """
+    used = Fraction(0)
+    for tenant in tenants:
+        other = board.find_type(tenant.type_id)
+        if tenant.type_id == type_.id:
+            used += Fraction(1, most)
+        elif board.is_shared and other is not None and other.max_instances:
+            used += Fraction(1, other.max_instances)
+    return int((1 - used) * most)
 
 
 def _tell_sizes(board: VgpuBoard, other: _Tenant, tenants: Sequence[_Tenant]) -> str:

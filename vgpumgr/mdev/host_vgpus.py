@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from vgpumgr.errors import (
-    HelperLateError,
     NvmlMissingError,
     NvmlNotSupportedError,
     ReadBackError,
@@ -24,8 +22,9 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.host.clock import Clock, SystemClock
-from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
+from vgpumgr.host.helper import HelperFaultError
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.host.vgpu_files import list_group_holders
 from vgpumgr.mdev.definitions import DefinitionFiles
 from vgpumgr.mdev.view import NVIDIA, make_device, make_host, make_offers
@@ -51,7 +50,7 @@ _HELD = frozenset({errno.EBUSY, errno.EPERM})
 
 
 class HostVgpus:
-    """One machine's vGPUs. The helper starts with the first call; a late one is replaced."""
+    """One machine's vGPUs."""
 
     def __init__(
         self,
@@ -65,9 +64,9 @@ class HostVgpus:
         self._nvml = nvml
         self._clock = clock or SystemClock()
         self._change_timeout_s = change_timeout_s
-        self._records = LateRecords(machine.run_dir, clock)
         self._definitions = DefinitionFiles(machine)
-        self._helper: Helper | None = None
+        root = str(machine.root)
+        self._helper = HelperOnDemand(machine, "vgpumgr.mdev.helper", root, clock=clock)
 
     def read_host(self) -> VgpuHost:
         """See ``VgpuControl``."""
@@ -139,9 +138,7 @@ class HostVgpus:
 
     def close(self) -> None:
         """Ends the helper; the next call would start another."""
-        if self._helper is not None:
-            self._helper.close()
-            self._helper = None
+        self._helper.close()
 
     def _read_nvml(self) -> tuple[GpuVgpus, ...]:
         """A host without NVML has vGPUs all the same (Intel, or a driver without the library)."""
@@ -241,31 +238,15 @@ class HostVgpus:
 
     def _read(self, what: str, method: str, **params: Any) -> Any:
         try:
-            return self._call(method, params, READ_TIMEOUT_S)
+            return self._helper.call(method, params, READ_TIMEOUT_S)
         except HelperFaultError as fault:
             raise _RefusedError(fault).as_error(f"cannot {what}") from None
 
     def _change(self, what: str, method: str, **params: Any) -> None:
         try:
-            self._call(method, params, self._change_timeout_s, what)
+            self._helper.call(method, params, self._change_timeout_s, what)
         except HelperFaultError as fault:
             raise _RefusedError(fault) from None
-
-    def _call(self, method: str, params: dict[str, Any], timeout_s: float, what: str = "") -> Any:
-        if self._helper is None or not self._helper.is_usable:
-            self._helper = self._start()
-        try:
-            return self._helper.call(method, params, timeout_s)
-        except HelperLateError as error:
-            # hung up, it ends by itself when the kernel lets go of it
-            self.close()
-            if what:
-                error.error = f"{what} has not come back within {timeout_s:g} s"
-            raise
-
-    def _start(self) -> Helper:
-        argv = [sys.executable, "-m", "vgpumgr.mdev.helper", str(self._machine.root)]
-        return Helper(argv, self._machine.child_env(), self._records, self._clock)
 
 
 class _RefusedError(Exception):

@@ -1,8 +1,7 @@
-"""Observing, creating and destroying MIG slices (one GPU instance with one compute instance), and
-MIG mode.
+"""Finding and destroying GPU instances, and MIG mode.
 
-No policy: who calls has chosen GPU and placement. A slice is known before it exists by GPU, profile
-and placement, so that an interrupted creation is found again (``find_instance``). Everything reads
+No policy: who calls has chosen GPU and placement. An instance is known before it exists by GPU,
+profile and placement, so that an interrupted creation is found again. What changes something reads
 back what it did.
 """
 
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 
 from vgpumgr.errors import (
-    MigInstanceNotFoundError,
     MigModePendingError,
     MigNotSupportedError,
     NvmlInUseError,
@@ -23,13 +21,7 @@ from vgpumgr.errors import (
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance, MigActivation, MigProfile, Placement
-from vgpumgr.model.slice import MigInstanceRef, Slice, SliceKind
 from vgpumgr.nvml.protocol import Nvml
-
-
-def observe_instances(nvml: Nvml, gpu: GpuUuid) -> tuple[GpuInstance, ...]:
-    """The GPU's instances as they are now, in placement order."""
-    return nvml.list_gpu_instances(gpu)
 
 
 def find_instance(
@@ -40,75 +32,6 @@ def find_instance(
         if instance.profile_id == profile.id and instance.placement == placement:
             return instance
     return None
-
-
-def observe_slice(nvml: Nvml, slice_: Slice) -> bool:
-    """Whether a MIG slice exists exactly as recorded: ids, placement and UUID."""
-    ref = _ref(slice_)
-    for instance in nvml.list_gpu_instances(slice_.gpu):
-        if instance.id == ref.gpu_instance_id and instance.placement == ref.placement:
-            return any(
-                c.id == ref.compute_instance_id and c.uuid == ref.uuid
-                for c in instance.compute_instances
-            )
-    return False
-
-
-def create_slice(
-    nvml: Nvml,
-    gpu: GpuUuid,
-    profile: MigProfile,
-    placement: Placement,
-    compute_slices: int | None = None,
-) -> Slice:
-    """Creates the GPU instance and its compute instance, and reads the MIG device's UUID back.
-
-    ``compute_slices`` below the profile's asks for a smaller compute instance. If the second step
-    fails, the first is undone before the error goes on.
-    """
-    instance = nvml.create_gpu_instance(gpu, profile.id, placement)
-    try:
-        if instance.placement != placement:
-            raise ReadBackError(
-                f"asked for {profile.name} at {placement}, it was put at {instance.placement}"
-            )
-        return _create_compute(nvml, gpu, profile, instance, compute_slices or profile.slices)
-    except BaseException:
-        destroy_instance(nvml, gpu, instance.id)
-        raise
-
-
-def _create_compute(
-    nvml: Nvml, gpu: GpuUuid, profile: MigProfile, instance: GpuInstance, slices: int
-) -> Slice:
-    compute = nvml.create_compute_instance(gpu, instance.id, slices)
-    if compute.uuid is None:
-        raise ReadBackError(f"the driver gave {profile.name} no UUID")
-    ref = MigInstanceRef(instance.id, compute.id, instance.placement, compute.uuid)
-    name = profile.name
-    if slices != profile.slices:
-        name = type(name)(name.slices, name.gigabytes, name.variant, slices)
-    return Slice(SliceKind.MIG, gpu, str(name), instance.memory_bytes, ref)
-
-
-def destroy_slice(nvml: Nvml, slice_: Slice) -> None:
-    """Destroys a MIG slice, if what is at its place is still it.
-
-    Restartable: what is already gone is no error. A slice whose UUID belongs to something else now
-    is left alone (MigInstanceNotFoundError). Raises NvmlInUseError with the processes that hold it.
-    """
-    ref = _ref(slice_)
-    for instance in nvml.list_gpu_instances(slice_.gpu):
-        if instance.id != ref.gpu_instance_id:
-            continue
-        uuids = {compute.uuid for compute in instance.compute_instances}
-        if instance.placement != ref.placement or (uuids and ref.uuid not in uuids):
-            raise MigInstanceNotFoundError(
-                f"cannot destroy {slice_.profile} {ref.uuid}",
-                why=f"instance {instance.id} is now {instance.profile} at {instance.placement}",
-                hint="vgpumgr mig list",
-            )
-        destroy_instance(nvml, slice_.gpu, instance.id)
 
 
 def destroy_instance(nvml: Nvml, gpu: GpuUuid, gpu_instance_id: int) -> None:
@@ -162,12 +85,6 @@ def ensure_mig_mode(nvml: Nvml, gpu: Gpu, enabled: bool) -> bool:
         if holders
         else f"nvidia-smi -i {gpu.index} --gpu-reset",
     )
-
-
-def _ref(slice_: Slice) -> MigInstanceRef:
-    if slice_.mig is None:
-        raise ValueError(f"not a MIG slice: {slice_}")
-    return slice_.mig
 
 
 def _get(nvml: Nvml, gpu: GpuUuid, gpu_instance_id: int) -> GpuInstance | None:

@@ -204,6 +204,11 @@ class VgpuBoard:
     equal_sizes: bool = False
     mixed_sizes: bool | None = None
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether vGPUs of all types share one room, as on NVIDIA's GPUs."""
+        return self.equal_sizes or self.mixed_sizes is not None
+
     def find_type(self, id_: str) -> VgpuType | None:
         """The type of that id."""
         return next((type_ for type_ in self.types if type_.id == id_), None)

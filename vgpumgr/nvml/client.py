@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from vgpumgr.errors import HelperDiedError, HelperLateError, NvmlError, VgpumgrError
+from vgpumgr.errors import HelperDiedError, NvmlError
 from vgpumgr.host.clock import Clock
-from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
+from vgpumgr.host.helper import HelperFaultError
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.host.process import read_name
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import GpuProcess, Inventory
@@ -42,17 +40,13 @@ class NvmlClient:
         read_timeout_s: float = READ_TIMEOUT_S,
         change_timeout_s: float = CHANGE_TIMEOUT_S,
     ) -> None:
-        self._machine = machine
-        self._clock = clock
+        self._helper = HelperOnDemand(machine, "vgpumgr.nvml.helper", clock=clock)
         self._read_timeout_s = read_timeout_s
         self._change_timeout_s = change_timeout_s
-        self._records = LateRecords(machine.run_dir, clock)
-        self._helper: Helper | None = None
 
     def start_early(self) -> None:
         """Starts the helper now; if it cannot start, the first call says why."""
-        with suppress(VgpumgrError, OSError):
-            self._helper = self._start()
+        self._helper.start_early()
 
     def read_inventory(self) -> Inventory:
         """See ``Nvml``."""
@@ -145,52 +139,31 @@ class NvmlClient:
 
     def close(self) -> None:
         """Ends the helper; the next call would start another."""
-        if self._helper is not None:
-            self._helper.close()
-            self._helper = None
+        self._helper.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read(self, kind: type[T], what: str, method: str, **params: Any) -> T:
         try:
             try:
-                answer = self._call(method, params, self._read_timeout_s)
+                answer = self._helper.call(method, params, self._read_timeout_s)
             except HelperDiedError:
                 # ended by whoever takes a GPU from the driver; a read may be made again
-                answer = self._call(method, params, self._read_timeout_s)
+                answer = self._helper.call(method, params, self._read_timeout_s)
             return decode(kind, answer)
         except HelperFaultError as fault:
             raise faults.make_error(f"cannot {what}", fault.data) from None
 
     def _change(self, what: str, method: str, gpu: GpuUuid, **params: Any) -> Any:
         try:
-            return self._call(method, {"gpu": gpu, **params}, self._change_timeout_s)
+            return self._helper.call(method, {"gpu": gpu, **params}, self._change_timeout_s)
         except HelperFaultError as fault:
             held_by = self._list_holders(gpu, params) if fault.data["code"] == faults.IN_USE else ()
             raise faults.make_error(f"cannot {what}", fault.data, held_by) from None
-
-    def _call(self, method: str, params: dict[str, Any], timeout_s: float) -> Any:
-        if self._helper is None or not self._helper.is_usable:
-            self._helper = self._start()
-        try:
-            return self._helper.call(method, params, timeout_s)
-        except HelperLateError:
-            # hung up, it ends by itself when its call has come back: then nobody waits for it any more
-            self.close()
-            raise
-
-    def _start(self) -> Helper:
-        argv = [sys.executable, "-m", "vgpumgr.nvml.helper"]
-        return Helper(argv, self._machine.child_env(), self._records, self._clock)
 
     def _list_holders(self, gpu: GpuUuid, params: dict[str, Any]) -> list[str]:
         """Processes on the GPU, or on the instance that the failed call named."""

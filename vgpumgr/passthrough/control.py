@@ -13,9 +13,11 @@ from typing import Protocol
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.host_pci import HostPci
-from vgpumgr.passthrough.values import Binding, Function, User, VfSetting
+from vgpumgr.passthrough.values import Binding, Condition, Function, Quota, User, VfSetting, VfTool
 
-__all__ = ["Binding", "Function", "HostPci", "PciControl", "User", "VfSetting", "make_absent"]
+__all__ = [
+    "Binding", "Function", "HostPci", "PciControl", "Quota", "User", "VfSetting", "VfTool", "make_absent",
+]  # fmt: skip
 
 
 class PciControl(Protocol):
@@ -39,6 +41,12 @@ class PciControl(Protocol):
 
     def list_bars(self, address: PciAddress) -> tuple[int, ...]:
         """Sizes in bytes of its memory regions, the largest first. Raises PciNotFoundError."""
+
+    def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
+        """Drivers that know more of a function than ``vfio-pci``, of those that have one."""
+
+    def read_condition(self, address: PciAddress) -> Condition:
+        """How it can be reset, and its power state; reading takes no lock."""
 
     def list_stalls(self) -> tuple[str, ...]:
         """Removals that wait for a user, as people read them: while there are any, operations on
@@ -72,19 +80,40 @@ class PciControl(Protocol):
         Raises VfIgnoredError, VfGrabbedError, VfUnsupportedError; PciStalledError.
         """
 
-    def set_vendor_vfs(self, physical: PciAddress, enabled: bool) -> None:
-        """NVIDIA's documented way (sriov-manage). Raises VfVendorToolError."""
+    def set_vendor_vfs(self, physical: PciAddress, count: int) -> None:
+        """The vendor's documented way: NVIDIA's sriov-manage (all or none), AMD's host library (from
+        one number to another, never to none), and reads back.
 
-    def has_vendor_tool(self) -> bool:
-        """Whether sriov-manage is installed."""
+        Raises VfVendorToolError; AMD's also VfUnsupportedError, PciBusyError, VfIgnoredError.
+        """
+
+    def find_vf_tool(self, physical: Function) -> VfTool | None:
+        """The vendor's tool for a function's virtual functions; None where none is needed."""
 
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         """Quotas that the driver has for each of ``count`` virtual functions: name to value."""
 
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        """Looks whether the driver has quotas of these names, as far as that shows before there are
+        virtual functions. Raises VfQuotaError.
+        """
+
+    def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        """Before virtual functions are made: sets what their driver would share out otherwise, and
+        checks the names where it can. Raises VfQuotaError.
+        """
+
+    def take_back_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        """Where there are none any more, or none was made: their driver shares out again what was set
+        for them.
+        """
+
     def write_quotas(
-        self, physical: PciAddress, index: int, values: Sequence[tuple[str, int]]
+        self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota]
     ) -> None:
-        """Sets quotas in order and reads them back. Raises VfQuotaError."""
+        """Sets quotas of virtual functions (from 0) in order and reads them back; a driver may round
+        them. Raises VfQuotaError.
+        """
 
     def list_bindings(self) -> tuple[Binding, ...]:
         """Functions that are remembered as taken from the host. Raises StoreError."""

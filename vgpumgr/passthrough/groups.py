@@ -13,6 +13,9 @@ from enum import StrEnum
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.values import Function, User, UserKind
 
+#: a patch that some kernels have: it parts groups by assuming isolation that nothing enforces
+ACS_OVERRIDE = "pcie_acs_override="
+
 
 class Verdict(StrEnum):
     """Whether a group can go to a VM."""
@@ -122,6 +125,8 @@ def explain_shared(members: Sequence[Function], strangers: Sequence[Function]) -
     return (
         f"{names} cannot be isolated from it: what lies{above} between them has no ACS"
         " (access control services); another slot, or ACS in the firmware's settings, would part them"
+        " (pcie_acs_override of patched kernels only claims that they are parted: a guest could still"
+        " reach the host through them)"
     )
 
 

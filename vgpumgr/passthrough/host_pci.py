@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from types import TracebackType
 from typing import Protocol, Self
 
 from vgpumgr.errors import (
@@ -14,10 +13,11 @@ from vgpumgr.errors import (
     PciWriteError,
     VfGrabbedError,
     VfIgnoredError,
-    VfQuotaError,
     VfUnsupportedError,
     VfVendorToolError,
+    VgpumgrError,
 )
+from vgpumgr.host.amdsmi import SET_VFS, AmdSmi
 from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import LateRecords
@@ -29,17 +29,30 @@ from vgpumgr.host.pci_tree import (
     has_vendor_tool,
     list_bar_sizes,
     list_pci_entries,
+    read_condition,
     read_kernel_words,
     read_pci_entry,
 )
 from vgpumgr.host.pci_users import PciUsers, list_pci_users, list_removals
+from vgpumgr.host.vfio_variants import list_variants
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.quotas import find_quotas
-from vgpumgr.passthrough.values import Binding, Function, User, UserKind, VfSetting
+from vgpumgr.passthrough.quotas import Quotas
+from vgpumgr.passthrough.values import (
+    GIM,
+    NVIDIA,
+    Binding,
+    Condition,
+    Function,
+    Quota,
+    User,
+    UserKind,
+    VfSetting,
+    VfTool,
+)
 
 _NVIDIA_DRIVER = "nvidia"
 #: words with which a late helper's call begins that holds up the whole bus
-_GLOBAL_CALLS = ("set sriov_numvfs", "sriov-manage")
+_GLOBAL_CALLS = ("set sriov_numvfs", "sriov-manage", SET_VFS)
 
 
 class PciMemory(Protocol):
@@ -108,6 +121,8 @@ class HostPci:
     ) -> None:
         self._machine = machine
         self._changes = PciChanges(machine, clock, bind_timeout_s)
+        self._amd = AmdSmi(machine, clock)
+        self._quotas = Quotas(machine, self._changes)
         self._records = LateRecords(machine.run_dir, clock)
         memory = memory or Forgetful()
         self.list_bindings = memory.list_bindings
@@ -120,13 +135,9 @@ class HostPci:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._changes.close()
+        self._amd.close()
 
     @cached_property
     def boot_id(self) -> str:
@@ -158,6 +169,15 @@ class HostPci:
         if sizes is None:
             raise _gone(address)
         return sizes
+
+    def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
+        """See ``PciControl``."""
+        return list_variants(self._machine, addresses)
+
+    def read_condition(self, address: PciAddress) -> Condition:
+        """See ``PciControl``."""
+        methods, power = read_condition(self._machine, address)
+        return Condition(None if methods is None else tuple(methods.split()), power)
 
     def list_stalls(self) -> tuple[str, ...]:
         """See ``PciControl``."""
@@ -247,55 +267,59 @@ class HostPci:
         vfs = (self.read_function(address) for address in physical.vfs)
         return [vf for vf in vfs if vf.driver is not None]
 
-    def set_vendor_vfs(self, physical: PciAddress, enabled: bool) -> None:
+    def set_vendor_vfs(self, physical: PciAddress, count: int) -> None:
         """See ``PciControl``."""
+        if self.read_function(physical).driver == GIM:
+            self._amd.set_vf_count(physical, count)
+            self._check_vfs(physical, count)
+            return
         self._changes.end_monitors()
-        complaint = self._changes.sriov_manage(physical, enabled)
+        complaint = self._changes.sriov_manage(physical, count > 0)
         vfs = self.read_function(physical).vfs
-        if complaint is not None or bool(vfs) != enabled:
+        if complaint is not None or bool(vfs) != (count > 0):
             raise VfVendorToolError(
-                f"sriov-manage did not {'make' if enabled else 'remove'} the virtual functions"
+                f"sriov-manage did not {'make' if count else 'remove'} the virtual functions"
                 f" of {physical}",
                 cause=complaint or f"it succeeded, but there are {len(vfs)}",
                 hint="dmesg | tail",
             )
 
-    def has_vendor_tool(self) -> bool:
+    def find_vf_tool(self, physical: Function) -> VfTool | None:
         """See ``PciControl``."""
-        return has_vendor_tool(self._machine)
+        if physical.vendor_id == NVIDIA:
+            there = has_vendor_tool(self._machine)
+            return VfTool("sriov-manage", None if there else "it is not installed")
+        if physical.driver != GIM:
+            return None
+        try:
+            found = self._amd.read_vfs(physical.address)
+        except VgpumgrError as error:
+            return VfTool("libamdsmi.so", error.cause or str(error))
+        shares = found.shares_mib
+        return VfTool("libamdsmi.so", supported=found.supported, shares_mib=shares)
 
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         """See ``PciControl``."""
-        found = [find_quotas(self._machine, physical, index) for index in range(count)]
-        paths = [path for names in found for path in names.values()]
-        if not paths:
-            return [{} for _ in found]
-        values = iter(self._changes.read_attributes(physical, paths))
-        return [
-            {name: value for name, value in zip(names, values, strict=False) if value is not None}
-            for names in found
-        ]
+        return self._quotas.list_values(physical, count)
+
+    def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
+        """See ``PciControl``."""
+        self._quotas.check(physical, values)
+
+    def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        """See ``PciControl``."""
+        self._quotas.provide(physical, count, values)
+
+    def take_back_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
+        """See ``PciControl``."""
+        self._quotas.take_back(physical, count, values)
 
     def write_quotas(
-        self, physical: PciAddress, index: int, values: Sequence[tuple[str, int]]
+        self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota]
     ) -> None:
         """See ``PciControl``."""
-        paths = find_quotas(self._machine, physical, index)
-        missing = [name for name, _ in values if name not in paths]
-        if missing:
-            raise VfQuotaError(
-                f"virtual function {index} of {physical} has no quota {', '.join(missing)}",
-                why=f"its driver has {', '.join(paths) or 'none'}",
-                hint="vgpumgr vf list -o json",
-            )
-        wanted = [(paths[name], str(value)) for name, value in values]
-        said = self._changes.write_attributes(physical, wanted)
-        for (name, value), now in zip(values, said, strict=True):
-            if now.split()[:1] != [str(value)]:
-                raise VfQuotaError(
-                    f"{name} of virtual function {index} of {physical} was set to {value}",
-                    why=f"the driver accepted it, but says {now}",
-                )
+        every = len(indexes) == len(self.read_function(physical).vfs)
+        self._quotas.write(physical, indexes, values, every=every)
 
 
 def _make_function(entry: PciEntry) -> Function:
@@ -320,6 +344,7 @@ def _make_function(entry: PciEntry) -> Function:
 def _make_users(function: Function, found: PciUsers) -> tuple[User, ...]:
     users = [User(UserKind.PROCESS, text, pid) for pid, text in found.processes]
     users += [User(UserKind.DISK, text) for text in found.disks]
+    users += [User(UserKind.IDLE_DISK, text) for text in found.idle_disks]
     users += [User(UserKind.NETWORK, text) for text in found.networks]
     users += [User(UserKind.USB, text) for text in found.usb]
     users += [User(UserKind.MDEV, text) for text in found.mdevs]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vgpumgr.model.pci import PciAddress
@@ -14,6 +14,11 @@ INTEL = 0x8086
 #: the driver that gives a function to a VM, and the one that only keeps others away
 VFIO = "vfio-pci"
 STUB = "pci-stub"
+#: AMD's driver for hosts of virtual functions, which keeps their number to itself
+GIM = "gim"
+
+#: a quota of a virtual function by its name, and a number or a word
+Quota = tuple[str, int | str]
 
 _BRIDGES = (0x0604, 0x0609)
 _DISPLAY = 0x03
@@ -96,10 +101,13 @@ class Function:
     @property
     def is_away(self) -> bool:
         """Whether its driver only keeps it for VMs."""
-        name = self.driver or ""
-        return (
-            self.has_vfio or name == STUB or name.startswith("vfio") or name.endswith("_vfio_pci")
-        )
+        return self.has_vfio or self.is_ready or self.driver == STUB
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its driver is there to give it to VMs: vfio-pci, or one that knows its device better."""
+        name = (self.driver or "").replace("-", "_")
+        return name.startswith("vfio") or name.endswith("_vfio_pci")
 
     def is_beside(self, other: Function) -> bool:
         """Whether both are functions of one device. A virtual function is a device of its own."""
@@ -111,11 +119,22 @@ class Function:
         return f"{self.address} ({self.kind}, {self.driver or 'no driver'})"
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What matters of a function before a VM gets it. None: the kernel does not say."""
+
+    #: how it can be reset between two VMs, in the order in which the kernel tries; none: not at all
+    reset_methods: tuple[str, ...] | None = None
+    power_state: str | None = None
+
+
 class UserKind(StrEnum):
     """How somebody uses a function."""
 
     PROCESS = "process"
     DISK = "disk"
+    #: a disk that nobody has mounted
+    IDLE_DISK = "idle-disk"
     NETWORK = "network"
     DISPLAY = "display"
     USB = "usb"
@@ -167,7 +186,20 @@ class VfSetting:
     boot_id: str
     #: whether they are made again at every boot
     persist: bool = False
-    quotas: tuple[tuple[str, int], ...] = ()
+    quotas: tuple[Quota, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VfTool:
+    """What of the vendor makes virtual functions where ``sriov_numvfs`` does not."""
+
+    name: str
+    #: why it cannot be used here
+    missing: str | None = None
+    #: how many there can be, as it says
+    supported: int | None = None
+    #: what each has of the GPU's memory
+    shares_mib: Mapping[PciAddress, int] = field(default_factory=dict)
 
 
 def find_function(functions: Sequence[Function], address: PciAddress) -> Function | None:

@@ -14,11 +14,9 @@ from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.slots import check_config, check_live
 from vgpumgr.errors import (
     AlreadyAttachedError,
-    BackendUnsupportedError,
     GpuStuckError,
     LiveUnsupportedError,
     NoFreeSlotError,
-    NoRoomError,
     UsageError,
     VgpumgrError,
 )
@@ -26,12 +24,12 @@ from vgpumgr.mig.seats import Seat, Wishes, choose_seats
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.model.request import MigRequest, parse_profile_request
 from vgpumgr.model.slice import Backend
 from vgpumgr.plan.channel_steps import AwaitHello, ResizeChannel, StartChannel
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.drift import has_slice
 from vgpumgr.plan.mig_steps import CreateComputeInstance, CreateGpuInstance, EnableMigMode
+from vgpumgr.plan.nearness import Nearness
 from vgpumgr.plan.record import (
     AttachmentRecord,
     AttachmentState,
@@ -43,6 +41,7 @@ from vgpumgr.plan.record import (
 from vgpumgr.plan.record_steps import MarkAttachment, RecordAttachment
 from vgpumgr.plan.reserved import reserve
 from vgpumgr.plan.step import Plan, Step
+from vgpumgr.plan.vgpu_record import VgpuInstance
 from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import LIVE_RING_BYTES, RING_BYTES, ChannelPaths
 
@@ -94,6 +93,8 @@ class AttachObserved:
     nodes: frozenset[int] = frozenset()
     #: GPUs on which a call has not come back, by UUID, and which
     stuck: Mapping[str, str] = field(default_factory=dict)
+    #: GPU instances that were made for vGPUs, there or gone since a boot
+    instances: Sequence[VgpuInstance] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,56 +111,14 @@ class LiveParts:
         return self.ring or self.serial
 
 
-def check_request(request: AttachRequest) -> MigProfileName:
-    """The profile that is asked for; needs nothing observed.
-
-    Raises:
-        UsageError: a profile of no known form, or contradicting options.
-        BackendUnsupportedError: the profile has no way to a VM yet.
-    """
-    try:
-        wanted = parse_profile_request(request.profile)
-    except ValueError as error:
-        raise UsageError(
-            "cannot read --profile", cause=str(error), hint="vgpumgr mig profiles"
-        ) from error
-    backends = ("auto", *map(str, Backend))
-    if request.backend not in backends:
-        raise UsageError(f"no backend {request.backend!r}", why=f"there are: {', '.join(backends)}")
+def check_options(request: AttachRequest) -> None:
+    """That the options make sense, whatever is attached. Raises UsageError."""
     if not 0 <= request.hello_timeout_s <= MAX_HELLO_TIMEOUT_S:  # false for nan as well
         raise UsageError(f"--hello-timeout must be from 0 to {MAX_HELLO_TIMEOUT_S:g} seconds")
     if not 1 <= request.count <= MAX_COUNT:
         raise UsageError(f"--count must be from 1 to {MAX_COUNT}")
     if request.numa not in ("prefer", "strict", "off"):
         raise UsageError(f"--numa cannot be {request.numa!r}", why="prefer, strict or off")
-    if request.backend not in ("auto", Backend.FORWARD):
-        raise BackendUnsupportedError(
-            f"cannot attach {request.profile} by backend {request.backend}",
-            why="this version attaches by forward only",
-            hint=f"vgpumgr attach {request.vm} --profile {request.profile} --backend forward",
-        )
-    if not isinstance(wanted, MigRequest):
-        raise BackendUnsupportedError(
-            f"cannot attach {request.profile} to {request.vm}",
-            why="backend forward takes MIG profiles, which look like 1g.10gb",
-            hint="vgpumgr mig profiles",
-        )
-    return wanted.name
-
-
-def plan_attach(
-    request: AttachRequest, observed: AttachObserved
-) -> tuple[AttachmentRecord, Plan[World]]:
-    """The new attachment's record and the plan; raises what stands in the way, before anything is
-    changed.
-    """
-    name = check_request(request)
-    vm = observed.vm
-    check_free(request, vm, observed.records)
-    live = observe_live_parts(vm, request.transport)
-    check_scopes(request, vm, live)
-    (seat,) = choose_for(request, observed, name)
-    return build_attach(request, observed, name, seat, live)
 
 
 def check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentRecord]) -> None:
@@ -266,11 +225,10 @@ def choose_for(
         and r.backend is Backend.FORWARD
         and has_slice(r, gpu)
     }
-    nodes = frozenset[int]() if request.numa == "off" else observed.nodes
-    wishes = Wishes(request.spread, nodes)
+    wishes = Wishes(request.spread, _near(request, observed).nodes)
     there = {gpu.uuid: gpu for gpu in gpus}
     try:
-        free = reserve(gpus, observed.records)
+        free = reserve(gpus, observed.records, observed.instances)
         seats = choose_seats(free, name, request.count, owners, joinable, wishes)
         return tuple(
             replace(s, choice=replace(s.choice, gpu=there[s.choice.gpu.uuid])) for s in seats
@@ -285,18 +243,17 @@ def _list_candidates(request: AttachRequest, observed: AttachObserved) -> Sequen
     gpus = observed.gpus
     if request.gpu is not None:
         gpus = [select_gpu(gpus, request.gpu)]
-    if request.numa != "strict" or not observed.nodes:
-        return gpus
-    near = [gpu for gpu in gpus if gpu.numa_node in observed.nodes]
-    if near:
-        return near
-    nodes = ", ".join(map(str, sorted(observed.nodes)))
-    there = ", ".join(f"{gpu} on {gpu.numa_node}" for gpu in gpus)
-    raise NoRoomError(
-        f"cannot attach {request.profile} to {observed.vm}: no GPU is on its NUMA nodes",
-        why=f"it is bound to node {nodes}; {there}",
-        hint=f"vgpumgr attach {observed.vm.name} --profile {request.profile} --numa prefer",
-    )
+    near = _near(request, observed)
+    left = [gpu for gpu in gpus if not near.is_refused(gpu.numa_node)]
+    if left or not gpus:
+        return left
+    error = near.explain([f"{gpu} on {gpu.numa_node}" for gpu in gpus])
+    error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
+    raise error
+
+
+def _near(request: AttachRequest, observed: AttachObserved) -> Nearness:
+    return Nearness.of(request.numa, observed.nodes)
 
 
 def _list_stuck(gpus: Sequence[Gpu], observed: AttachObserved) -> list[str]:

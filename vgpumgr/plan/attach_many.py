@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
+from vgpumgr.model.mig import MigProfileName
 from vgpumgr.plan.attach import (
     AttachObserved,
     AttachRequest,
     build_attach,
     check_free,
-    check_request,
     check_scopes,
     choose_for,
     observe_live_parts,
-    plan_attach,
 )
 from vgpumgr.plan.domain_steps import AttachDevices
 from vgpumgr.plan.record import AttachmentRecord
-from vgpumgr.plan.step import Plan, Step
+from vgpumgr.plan.step import Plan, Step, is_account
 from vgpumgr.plan.world import World
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class ForAttachment:
     def target(self) -> Mapping[str, object]:
         """The step's own, and the attachment."""
         return {**self.step.target, "of": self.id}
+
+    @property
+    def is_account(self) -> bool:
+        """The step's own."""
+        return is_account(self.step)
 
     def describe(self) -> str:
         """The step's own."""
@@ -60,27 +67,35 @@ class ForAttachment:
 
 
 def plan_attaches(
-    request: AttachRequest, observed: AttachObserved
+    request: AttachRequest, observed: AttachObserved, name: MigProfileName
 ) -> tuple[tuple[AttachmentRecord, ...], Plan[World]]:
-    """The new attachments' records and the plan for all; raises what stands in the way, before
-    anything is changed.
+    """The new attachments' records and the plan for all slices of that profile that are forwarded;
+    raises what stands in the way, before anything is changed.
     """
-    if request.count == 1:
-        record, plan = plan_attach(request, observed)
-        return (record,), plan
-    name = check_request(request)
     check_free(request, observed.vm, observed.records)
     live = observe_live_parts(observed.vm, request.transport, request.count)
     check_scopes(request, observed.vm, live)
+    seats = choose_for(request, observed, name)
+    return plan_each(
+        observed, seats, lambda seen, seat: build_attach(request, seen, name, seat, live)
+    )
+
+
+def plan_each(
+    observed: AttachObserved,
+    things: Sequence[T],
+    build: Callable[[AttachObserved, T], tuple[AttachmentRecord, Plan[World]]],
+) -> tuple[tuple[AttachmentRecord, ...], Plan[World]]:
+    """An attachment for each thing, all in one plan; each sees the records of those before it."""
     records: list[AttachmentRecord] = []
     plans: list[Plan[World]] = []
     names = ((observed.id, observed.paths), *observed.more)
-    for seat, (id_, paths) in zip(choose_for(request, observed, name), names, strict=True):
+    for thing, (id_, paths) in zip(things, names, strict=True):
         seen = replace(observed, id=id_, paths=paths, records=(*observed.records, *records))
-        record, plan = build_attach(request, seen, name, seat, live)
+        record, plan = build(seen, thing)
         records.append(record)
         plans.append(plan)
-    return tuple(records), _merge(records, plans)
+    return tuple(records), plans[0] if len(plans) == 1 else _merge(records, plans)
 
 
 def _merge(records: list[AttachmentRecord], plans: list[Plan[World]]) -> Plan[World]:
@@ -96,10 +111,11 @@ def _merge(records: list[AttachmentRecord], plans: list[Plan[World]]) -> Plan[Wo
         middle += steps[1:-1]
         last.append(steps[-1])
     head = plans[0]
-    single = ("attachment", "placement", "gpu", "gpu_index")
+    single = ("attachment", "placement", "gpu", "gpu_index", "devices")
     result = {
         **{key: value for key, value in head.result.items() if key not in single},
         "attachments": [record.id for record in records],
+        "devices": [device for plan in plans for device in _list_devices(plan)],
         "seats": [{key: plan.result[key] for key in single} for plan in plans],
     }
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
@@ -110,6 +126,10 @@ def _merge(records: list[AttachmentRecord], plans: list[Plan[World]]) -> Plan[Wo
         result=result,
         repair=f"vgpumgr detach {head.subject} --all",
     )
+
+
+def _list_devices(plan: Plan[World]) -> Sequence[str]:
+    return cast(Sequence[str], plan.result["devices"])
 
 
 def _without_digest(step: Step[World], is_first: bool) -> Step[World]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vgpumgr.domain.hostdev import Display
@@ -23,19 +24,21 @@ from vgpumgr.model.request import (
     parse_profile_request,
 )
 from vgpumgr.model.slice import Backend
-from vgpumgr.model.vgpu import Framework, VgpuHost, VgpuType
-from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_free
-from vgpumgr.plan.attach import check_request as check_forward
+from vgpumgr.model.vgpu import Framework, VgpuHost, VgpuSpec, VgpuType
+from vgpumgr.plan.attach import AttachObserved, AttachRequest, check_free, check_options
 from vgpumgr.plan.attach_many import plan_attaches
-from vgpumgr.plan.hostdev_attach import plan_hostdev_attach
-from vgpumgr.plan.hostdev_choice import choose_vf, choose_whole_gpu
+from vgpumgr.plan.hostdev_attach import plan_hostdev_attaches
+from vgpumgr.plan.hostdev_choice import choose_vfs, choose_whole_gpus
 from vgpumgr.plan.hostdev_given import Given, give_vf, give_vgpu, give_whole_gpu
 from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.instance_steps import plan_instance
+from vgpumgr.plan.nearness import Nearness
 from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.reserved import reserve
 from vgpumgr.plan.step import Plan, Step
-from vgpumgr.plan.vgpu_choice import VgpuChoice, VgpuObserved, choose_vgpu
-from vgpumgr.plan.vgpu_plan import describe_instance, make_spec
+from vgpumgr.plan.vgpu_choice import VgpuChoice, VgpuObserved
+from vgpumgr.plan.vgpu_many import choose_vgpus
+from vgpumgr.plan.vgpu_plan import describe_instance
 from vgpumgr.plan.vgpu_steps import CreateVgpu
 from vgpumgr.plan.world import World
 
@@ -105,38 +108,45 @@ def check_request(request: AttachRequest) -> Wanted:
     wanted = Wanted(profile, chosen, Display(request.display))
     if wanted.display is not Display.OFF and not wanted.is_vgpu:
         raise UsageError("--display is for mediated devices", hint="--display off")
-    if wanted.is_forward:
-        check_forward(request)
-    elif request.count != 1:
-        raise UsageError(
-            "--count is for slices that are forwarded",
-            hint=f"vgpumgr attach {request.vm} --profile {request.profile} --add, once for each",
+    check_options(request)
+    if wanted.is_forward and not isinstance(profile, MigRequest):
+        raise BackendUnsupportedError(
+            f"cannot attach {request.profile} to {request.vm}",
+            why="backend forward takes MIG profiles, which look like 1g.10gb",
+            hint="vgpumgr mig profiles",
         )
     return wanted
 
 
 def plan_any_attach(
-    request: AttachRequest, observed: AttachObserved, host: HostObserved, uuid: str
+    request: AttachRequest, observed: AttachObserved, host: HostObserved, uuids: Sequence[str]
 ) -> tuple[tuple[AttachmentRecord, ...], Plan[World]]:
-    """The new attachments' records and the plan, by whichever backend; ``uuid`` is for a vGPU.
+    """The new attachments' records and the plan, by whichever backend; ``uuids`` are for vGPUs, one
+    for each that is asked for.
 
     Raises what stands in the way, before anything is changed.
     """
     wanted = check_request(request)
-    if wanted.is_forward:
-        records, plan = plan_attaches(request, observed)
+    if isinstance(wanted.profile, MigRequest) and wanted.is_forward:
+        records, plan = plan_attaches(request, observed, wanted.profile.name)
         return records, _explain_forward(plan, host.vgpus) if request.backend == "auto" else plan
     check_free(request, observed.vm, observed.records)
+    host = replace(
+        host,
+        vm_uuid=observed.vm.uuid,
+        near=Nearness.of(request.numa, observed.nodes),
+        reserved=reserve(host.gpus, observed.records, observed.instances),
+    )
+    names = (observed.id, *(id_ for id_, _ in observed.more))
     try:
-        given = _give(request, wanted, host, observed.id, uuid)
+        given = _give(request, wanted, host, names, uuids)
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
         if isinstance(wanted.profile, VgpuRequest) and (near := _list_near(wanted, observed)):
             error.why = f"did you mean {' or '.join(near)}?"
             error.hint = f"vgpumgr attach {request.vm} --profile {near[0]} --dry-run"
         raise
-    record, plan = plan_hostdev_attach(request, observed, given)
-    return (record,), plan
+    return plan_hostdev_attaches(request, observed, given)
 
 
 def _list_near(wanted: Wanted, observed: AttachObserved) -> list[str]:
@@ -155,29 +165,58 @@ def _explain_forward(plan: Plan[World], vgpus: VgpuHost) -> Plan[World]:
 
 
 def _give(
-    request: AttachRequest, wanted: Wanted, host: HostObserved, attachment: str, uuid: str
-) -> Given:
+    request: AttachRequest,
+    wanted: Wanted,
+    host: HostObserved,
+    names: Sequence[str],
+    uuids: Sequence[str],
+) -> list[Given]:
+    """A device for each attachment in ``names``."""
     profile = wanted.profile
     # what only the running machine has ends with it
     persist = not (request.live and not request.config)
     if isinstance(profile, PassthroughRequest):
-        whole = choose_whole_gpu(host, request.gpu)
-        return give_whole_gpu(host, whole, attachment, persist=persist)
+        gpus = choose_whole_gpus(host, request.gpu, request.count)
+        return [
+            give_whole_gpu(host, gpu, name, persist=persist)
+            for gpu, name in zip(gpus, names, strict=True)
+        ]
     if isinstance(profile, VfRequest):
-        choice = choose_vf(host, request.gpu, profile.count)
-        return give_vf(host, choice, str(profile), attachment, persist=persist)
-    return _give_vgpu(request, wanted, host, attachment, uuid)
+        vfs = choose_vfs(host, request.gpu, profile.count, request.count)
+        return [
+            give_vf(host, vf, str(profile), name, persist=persist)
+            for vf, name in zip(vfs, names, strict=True)
+        ]
+    return _give_vgpus(request, wanted, host, names, uuids)
+
+
+def _give_vgpus(
+    request: AttachRequest,
+    wanted: Wanted,
+    host: HostObserved,
+    names: Sequence[str],
+    uuids: Sequence[str],
+) -> list[Given]:
+    vgpus = _only(host.vgpus, wanted.ways)
+    seen = VgpuObserved(vgpus, host.gpus, host.claims, host.reserved, host.near, host.slices)
+    types = [request.profile]
+    if isinstance(wanted.profile, MigRequest):
+        types = _list_backed_types(seen, wanted.profile.name)
+    chosen = _choose_first(seen, types, request, uuids[: request.count])
+    return [
+        _give_vgpu(seen, host, choice, spec, name, wanted.display)
+        for (choice, spec), name in zip(chosen, names, strict=True)
+    ]
 
 
 def _give_vgpu(
-    request: AttachRequest, wanted: Wanted, host: HostObserved, attachment: str, uuid: str
+    seen: VgpuObserved,
+    host: HostObserved,
+    choice: VgpuChoice,
+    spec: VgpuSpec,
+    attachment: str,
+    display: Display,
 ) -> Given:
-    seen = VgpuObserved(_only(host.vgpus, wanted.ways), host.gpus, host.claims)
-    names = [request.profile]
-    if isinstance(wanted.profile, MigRequest):
-        names = _list_backed_types(seen, wanted.profile.name)
-    choice = _choose_first(seen, names, request)
-    spec = make_spec(choice, uuid)
     made = describe_instance(choice.instance)
     steps: list[Step[World]] = [*plan_instance(choice.instance)]
     steps.append(CreateVgpu(spec, attachment, made))
@@ -190,7 +229,7 @@ def _give_vgpu(
         tuple(steps),
         f"{choice.type.name} is {form} here; {choice.why}",
         attachment,
-        wanted.display,
+        display,
         gpu.uuid if gpu else None,
         choice.type.framebuffer_bytes or 0,
     )
@@ -223,11 +262,13 @@ def _list_backed_types(seen: VgpuObserved, name: MigProfileName) -> list[str]:
     return [type_.id for type_ in ordered]
 
 
-def _choose_first(seen: VgpuObserved, names: list[str], request: AttachRequest) -> VgpuChoice:
+def _choose_first(
+    seen: VgpuObserved, types: list[str], request: AttachRequest, uuids: Sequence[str]
+) -> tuple[tuple[VgpuChoice, VgpuSpec], ...]:
     problem: VgpumgrError | None = None
-    for name in names:
+    for name in types:
         try:
-            return choose_vgpu(seen, name, request.gpu, spread=request.spread)
+            return choose_vgpus(seen, name, request.gpu, uuids, spread=request.spread)
         except VgpumgrError as error:
             problem = problem or error
     assert problem is not None

@@ -10,7 +10,7 @@ from vgpumgr.domain.devices import attachment_of, control_alias, ring_alias
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.note import describe_record, rebuild_records
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDeviceKind
 from vgpumgr.virtio.channel import ChannelStatus
 
 
@@ -34,6 +34,8 @@ class DriftKind(StrEnum):
     DRIVER_CHANGED = "driver-changed"
     VFS_CHANGED = "vfs-changed"
     NOT_RESTORED = "not-restored"
+    VGPU_GONE = "vgpu-gone"
+    VGPU_HELD = "vgpu-held"
 
 
 #: what ``recover`` makes good without being asked for more
@@ -75,6 +77,8 @@ class Observed:
     busy: frozenset[str] = frozenset()
     #: attachments whose device is not on the host, and what is missing
     absent: Mapping[str, str] = field(default_factory=dict)
+    #: who still has the devices of attachments that are being detached
+    held: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def find_vm(self, uuid: str) -> Vm | None:
         """The VM of that UUID."""
@@ -92,7 +96,7 @@ def find_drift(observed: Observed) -> tuple[Drift, ...]:
         if record.id in observed.busy:
             continue
         if record.state is not AttachmentState.ATTACHED:
-            text = f"was interrupted while {record.state}"
+            text = tell_half(record, observed.held.get(record.id, ()))
             found.append(_of(record, DriftKind.HALF_DONE, text, "vgpumgr recover"))
         else:
             found += _find_of_record(observed, record)
@@ -103,17 +107,33 @@ def _of(record: AttachmentRecord, kind: DriftKind, text: str, hint: str | None =
     return Drift(kind, record.vm_name, text, record.id, hint)
 
 
+def tell_half(record: AttachmentRecord, held_by: Sequence[str]) -> str:
+    """What is known of an attachment that is neither there nor gone, and what completes it."""
+    if not held_by:
+        return f"was interrupted while {record.state}"
+    devices = ", ".join(device.place for device in record.host_devices)
+    return (
+        f"is being detached: {devices} is still held by {', '.join(held_by)}; it is completed as "
+        "soon as that is over, by the daemon or the next command that changes something"
+    )
+
+
 def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Drift]:
     vm = observed.find_vm(record.vm_uuid)
     if vm is None:
         hint = f"vgpumgr detach {record.id}, or vgpumgr recover --release"
         yield _of(record, DriftKind.VM_GONE, "the VM is no longer defined", hint)
         return
+    yield from _find_on_host(observed, record)
+    yield from _find_in_domain(record, vm)
+
+
+def _find_on_host(observed: Observed, record: AttachmentRecord) -> Iterator[Drift]:
     gpu, status = observed.find_gpu(record), observed.statuses.get(record.id)
     if record.host_devices:
         # no vendor library sees a GPU that a VM has; its devices tell
         if what := observed.absent.get(record.id):
-            yield _of(record, DriftKind.SLICE_GONE, what, "vgpumgr restore")
+            yield _of(record, DriftKind.SLICE_GONE, what, tell_remedy(record))
     elif gpu is None:
         yield _of(record, DriftKind.GPU_GONE, f"its GPU {record.gpu} is gone")
     elif record.mig_part is not None and not has_slice(record, gpu):
@@ -124,7 +144,23 @@ def _find_of_record(observed: Observed, record: AttachmentRecord) -> Iterator[Dr
     elif record.channel is not None and status is not None and status.worker_failed:
         text = f"its worker does not start: {status.problem or 'it ends again and again'}"
         yield _of(record, DriftKind.WORKER_DOWN, text, "vgpumgr recover")
-    yield from _find_in_domain(record, vm)
+
+
+def tell_remedy(record: AttachmentRecord) -> str:
+    """For an attachment whose device is gone: what we made can be made again, hardware cannot."""
+    if any(device.kind is HostDeviceKind.PCI for device in record.host_devices):
+        return f"vgpumgr detach {record.vm_name}, unless the device comes back"
+    return "vgpumgr restore"
+
+
+def find_drift_on_host(observed: Observed) -> tuple[Drift, ...]:
+    """What can be told of whole attachments without their VMs: slices, keepers, workers."""
+    return tuple(
+        drift
+        for record in observed.records
+        if record.id not in observed.busy and record.state is AttachmentState.ATTACHED
+        for drift in _find_on_host(observed, record)
+    )
 
 
 def _find_in_domain(record: AttachmentRecord, vm: Vm) -> Iterator[Drift]:

@@ -108,7 +108,7 @@ class Executor(Generic[W]):
         """Undoes in reverse; goes on after a failure, and returns what could not be undone."""
         left: list[tuple[Step[W], BaseException]] = []
         for step in reversed(steps):
-            if is_account(step) and any(self._has_effect(other) for other, _ in left):
+            if is_account(step) and (left := self._try_again(left)):
                 continue  # recovery must know whose the rest is
             self._note(op, "undo", {"kind": step.kind})
             self._progress("undo", step.describe())
@@ -117,8 +117,24 @@ class Executor(Generic[W]):
             except (Exception, KeyboardInterrupt) as error:
                 left.append((step, error))
                 self._note(op, "undo-failed", {"kind": step.kind, "error": str(error)})
-        # undoing an earlier step may have taken a later one's leftovers along
-        return [(step, error) for step, error in left if self._has_effect(step)]
+        return self._try_again(left)
+
+    def _try_again(
+        self, left: list[tuple[Step[W], BaseException]]
+    ) -> list[tuple[Step[W], BaseException]]:
+        """What could not be undone. Undoing an earlier step may have taken a later one's leftovers along, and a
+        call that was never answered may have had its effect: what is left to be done then is done.
+        """
+        still = []
+        for step, error in left:
+            try:
+                if self._has_effect(step):
+                    still.append((step, error))
+                else:
+                    step.undo(self._world)
+            except (Exception, KeyboardInterrupt) as again:
+                still.append((step, again))
+        return still
 
     def _note(self, op: str, event: str, data: dict[str, object]) -> None:
         """Journals while undoing: a journal that fails now must not stop the roll-back."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vgpumgr.domain.hostdev import Display
+from vgpumgr.domain.hostdev import Display, Hostdev
 from vgpumgr.domain.hostdev_advice import advise
 from vgpumgr.domain.hypervisor import Scope, Vm
+from vgpumgr.domain.preview import add_devices
 from vgpumgr.domain.slots import SlotCheck, check_hostdevs_config, check_hostdevs_live
 from vgpumgr.errors import DisplayImpossibleError, LiveUnsupportedError, NoFreeSlotError
 from vgpumgr.plan.attach import AttachObserved, AttachRequest
+from vgpumgr.plan.attach_many import plan_each
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.hostdev_given import Given
 from vgpumgr.plan.hostdev_steps import RecordHostdevs
@@ -28,18 +31,41 @@ class Scopes:
     not_live: str | None = None
 
 
-def plan_hostdev_attach(
-    request: AttachRequest, observed: AttachObserved, given: Given
-) -> tuple[AttachmentRecord, Plan[World]]:
-    """The new attachment's record and the plan; raises what the domain does not take, before
-    anything is changed.
+def plan_hostdev_attaches(
+    request: AttachRequest, observed: AttachObserved, given: Sequence[Given]
+) -> tuple[tuple[AttachmentRecord, ...], Plan[World]]:
+    """The new attachments' records, one for each that is given, and the plan for all; raises what
+    the domain does not take, before anything is changed.
     """
     vm = observed.vm
-    scopes = choose_scopes(request, vm, len(given.devices))
-    _check_display(vm, given)
-    record = _make_record(observed, given)
+    scopes = choose_scopes(request, vm, sum(len(one.devices) for one in given))
+    for one in given:
+        _check_display(vm, one)
+    slots = len(given) > 1 and any(len(one.devices) > 1 for one in given)
+    planned = vm.config
+
+    def build(seen: AttachObserved, one: Given) -> tuple[AttachmentRecord, Plan[World]]:
+        nonlocal planned
+        devices = one.make_devices(seen.id, planned, in_slots=slots)
+        if planned is not None:
+            # the next one's slot must not be this one's
+            planned = add_devices(planned, devices)
+        return _build(request, seen, one, scopes, devices)
+
+    return plan_each(observed, given, build)
+
+
+def _build(
+    request: AttachRequest,
+    observed: AttachObserved,
+    given: Given,
+    scopes: Scopes,
+    devices: Sequence[Hostdev],
+) -> tuple[AttachmentRecord, Plan[World]]:
+    """``devices`` are as the definition gets them."""
+    vm, record = observed.vm, _make_record(observed, given)
     steps: list[Step[World]] = [RecordHostdevs(record), *given.steps]
-    steps += _domain_steps(observed, given, scopes)
+    steps += _domain_steps(observed, given, scopes, devices)
     steps.append(MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING))
     plan = Plan(
         operation="attach",
@@ -121,15 +147,16 @@ def _make_record(observed: AttachObserved, given: Given) -> AttachmentRecord:
     )
 
 
-def _domain_steps(observed: AttachObserved, given: Given, scopes: Scopes) -> list[Step[World]]:
+def _domain_steps(
+    observed: AttachObserved, given: Given, scopes: Scopes, devices: Sequence[Hostdev]
+) -> list[Step[World]]:
     vm, steps = observed.vm, list[Step[World]]()
     if scopes.config:
-        devices = given.make_devices(observed.id, vm.config)
-        steps.append(AttachDevices(vm.name, vm.uuid, devices, Scope.CONFIG, vm.digest))
+        steps.append(AttachDevices(vm.name, vm.uuid, tuple(devices), Scope.CONFIG, vm.digest))
     if scopes.live:
         digest = None if steps else vm.digest
-        devices = given.make_devices(observed.id, None)
-        steps.append(AttachDevices(vm.name, vm.uuid, devices, Scope.LIVE, digest))
+        plugged = given.make_devices(observed.id, None)
+        steps.append(AttachDevices(vm.name, vm.uuid, plugged, Scope.LIVE, digest))
     steps.append(WriteNote(vm.name, vm.uuid, observed.id))
     return steps
 

@@ -54,52 +54,109 @@ class OneVf:
     function: Function | None = None
 
 
-def choose_whole_gpu(host: HostObserved, selector: str | None) -> WholeGpu:
-    """The GPU that ``selector`` names, or the first that nobody has or uses.
+def choose_whole_gpus(
+    host: HostObserved, selector: str | None, count: int = 1
+) -> tuple[WholeGpu, ...]:
+    """The GPU that ``selector`` names, or as many as are asked for of those that nobody has or uses:
+    those near the VM first.
 
-    Raises GpuNotFoundError and what stands in the way; NoDeviceError where no GPU is free.
+    Raises GpuNotFoundError and what stands in the way; NoDeviceError where there are too few,
+    NoRoomError where they are on other NUMA nodes than the VM must have.
     """
     if selector is not None:
-        function = find_selected(host, selector)
-        check_whole_gpu(host, function)
-        what = (
-            "asked for by name"
-            if function.is_gpu
-            else f"asked for by name, though no GPU ({function.kind})"
-        )
-        return _make_whole(host, function, what)
-    reasons = []
-    for function in _list_gpus(host):
+        return (_take_named_gpu(host, selector, count),)
+    found: list[WholeGpu] = []
+    reasons: list[str] = []
+    gpus = _list_near(host, _list_gpus(host))
+    for function in gpus:
         try:
             check_whole_gpu(host, function)
         except VgpumgrError as error:
             reasons.append(_tell(error))
             continue
-        return _make_whole(host, function, "nobody has or uses it")
-    raise _no_device("no GPU can go to a VM as a whole", reasons, "vgpumgr passthrough list")
+        near = host.near.tell(function.numa_node)
+        found.append(_make_whole(host, function, f"nobody has or uses it{near}"))
+        if len(found) == count:
+            return tuple(found)
+        # what goes with one is not there for the next
+        host = host.give(found[-1].functions)
+    what = "no GPU can go to a VM as a whole"
+    if found:
+        what = f"only {len(found)} of {count} GPUs can go to a VM as a whole"
+    raise _no_device(what, reasons, "vgpumgr passthrough list")
 
 
-def choose_vf(host: HostObserved, selector: str | None, count: int | None) -> OneVf:
-    """A virtual function of the GPU that ``selector`` names (or that one itself), or the first that
-    is free. ``count``: into how many the GPU is cut where it is not yet, else it must be cut so.
+def _take_named_gpu(host: HostObserved, selector: str, count: int) -> WholeGpu:
+    function = find_selected(host, selector)
+    if count > 1:
+        raise NoDeviceError(
+            f"{function.address} cannot go to a VM {count} times",
+            why="--gpu names one device, and it goes as a whole",
+            hint="leave --gpu out, or --count",
+        )
+    _list_near(host, [function])
+    check_whole_gpu(host, function)
+    what = "asked for by name"
+    if not function.is_gpu:
+        what += f", though no GPU ({function.kind})"
+    return _make_whole(host, function, what)
 
-    Raises GpuNotFoundError and what stands in the way; NoDeviceError where none is free.
+
+def _list_near(host: HostObserved, functions: Sequence[Function]) -> list[Function]:
+    """Those near the VM first, or those alone. Raises NoRoomError where that leaves none."""
+    near = host.near
+    left = [f for f in functions if not near.is_refused(f.numa_node)]
+    if functions and not left:
+        raise near.explain([f"{f.address} on {_name_node(f)}" for f in functions])
+    return sorted(left, key=lambda f: near.is_far(f.numa_node))
+
+
+def _name_node(function: Function) -> str:
+    return "no known node" if function.numa_node is None else str(function.numa_node)
+
+
+def choose_vfs(
+    host: HostObserved, selector: str | None, cut: int | None, count: int = 1
+) -> tuple[OneVf, ...]:
+    """As many virtual functions as are asked for of the GPU that ``selector`` names (or that one
+    itself), or of all that are free. ``cut``: into how many a GPU is cut where it is not yet, else
+    it must be cut so; None: into as many as are needed.
+
+    Raises GpuNotFoundError and what stands in the way; NoDeviceError where there are too few,
+    NoRoomError where they are on other NUMA nodes than the VM must have.
     """
     if selector is not None:
         function = find_selected(host, selector)
+        _list_near(host, [function])
         if function.physical is not None:
-            return _take_named(host, function)
-        return _choose_of(host, function, count)
-    reasons = []
+            return (_take_named(host, function, count),)
+        found = _choose_of(host, function, cut, count)
+        return _check_enough(found, count, [f"{function.address} has no more"])
+    reasons: list[str] = []
+    chosen: list[OneVf] = []
+    able = [function for function in _list_gpus(host) if function.vf_total]
     # first what is cut already
-    for function in sorted(_list_gpus(host), key=lambda f: not f.vfs):
-        if not function.vf_total:
-            continue
+    for function in sorted(_list_near(host, able), key=lambda f: (_is_far(host, f), not f.vfs)):
+        if len(chosen) == count:
+            break
         try:
-            return _choose_of(host, function, count)
+            chosen += _choose_of(host, function, cut, count - len(chosen))
         except VgpumgrError as error:
             reasons.append(_tell(error))
-    raise _no_device("no virtual function is free", reasons, "vgpumgr vf list")
+    return _check_enough(chosen, count, reasons)
+
+
+def _is_far(host: HostObserved, function: Function) -> bool:
+    return host.near.is_far(function.numa_node)
+
+
+def _check_enough(found: Sequence[OneVf], count: int, reasons: Sequence[str]) -> tuple[OneVf, ...]:
+    if len(found) == count:
+        return tuple(found)
+    what = "no virtual function is free"
+    if found:
+        what = f"only {len(found)} of {count} virtual functions are free"
+    raise _no_device(what, reasons, "vgpumgr vf list")
 
 
 def find_selected(host: HostObserved, selector: str) -> Function:
@@ -145,6 +202,13 @@ def check_whole_gpu(host: HostObserved, function: Function) -> None:
             why="they would go away with the driver",
             hint=f"vgpumgr mig list --gpu {gpu.index}",
         )
+    if lost := host.list_reserved(function.address):
+        raise PciBusyError(
+            f"{function.address} is kept for {len(lost)} slices that are to come back",
+            why="they are gone since the boot, and it would be gone for them",
+            held_by=[f"{instance.profile} at {instance.placement}" for instance in lost],
+            hint="vgpumgr restore; or vgpumgr detach whom they belong to",
+        )
     given = (function, *host.list_companions(function))
     _check_group(host, function, given)
     for one in given:
@@ -178,12 +242,30 @@ def _check_group(host: HostObserved, function: Function, given: Sequence[Functio
     blockers = [
         f for f in host.functions if f.group in groups and f.address not in known and not f.is_free
     ]
+    members = [f for f in host.functions if f.group in groups and f.address not in known]
+    _check_tenants(host, function, members)
     if blockers:
         raise GroupNotViableError(
             f"the IOMMU group {function.group} of {function.address} is not viable",
             why="other functions in it belong to the host's drivers",
             held_by=[str(blocker) for blocker in blockers],
             hint=f"vgpumgr passthrough bind {blockers[0].address}",
+        )
+
+
+def _check_tenants(host: HostObserved, function: Function, members: Sequence[Function]) -> None:
+    """One VM at a time has a group: the kernel opens it once."""
+    held = [
+        f"{member.address}: {host.taken.get(member.address, 'another VM')}"
+        for member in members
+        if host.tenants.get(member.address, host.vm_uuid) != host.vm_uuid
+    ]
+    if held:
+        raise DeviceTakenError(
+            f"the IOMMU group {function.group} of {function.address} is another VM's",
+            why="functions that the IOMMU cannot tell apart go to one VM only",
+            held_by=held,
+            hint="vgpumgr vm list",
         )
 
 
@@ -199,28 +281,35 @@ def _list_gpus(host: HostObserved) -> list[Function]:
     return [f for f in host.functions if f.is_gpu and f.physical is None]
 
 
-def _choose_of(host: HostObserved, physical: Function, count: int | None) -> OneVf:
+def _choose_of(
+    host: HostObserved, physical: Function, cut: int | None, count: int
+) -> Sequence[OneVf]:
+    """Up to so many of one GPU; raises why there is not even one."""
     _check_physical(physical)
     if not physical.vfs:
-        return _make_first(host, physical, count or 1)
-    if count is not None and count != len(physical.vfs):
+        return _make_some(host, physical, cut, count)
+    if cut is not None and cut != len(physical.vfs):
         raise VfCountError(
-            f"{physical.address} is cut into {len(physical.vfs)} virtual functions, not {count}",
+            f"{physical.address} is cut into {len(physical.vfs)} virtual functions, not {cut}",
             why="a driver changes their number only by removing all of them",
             hint=f"--profile vf, or vgpumgr vf disable {physical.address} first",
         )
+    found: list[OneVf] = []
     reasons = []
+    near = host.near.tell(physical.numa_node)
     for index, address in enumerate(physical.vfs):
         function = host.find(address)
-        if function is None:
+        if function is None or len(found) == count:
             continue
         try:
             _check_vf(host, function)
         except VgpumgrError as error:
             reasons.append(_tell(error))
             continue
-        why = f"virtual function {index} of {len(physical.vfs)} of {physical.address} is free"
-        return OneVf(physical, index, address, None, why, function)
+        why = f"virtual function {index} of {len(physical.vfs)} of {physical.address} is free{near}"
+        found.append(OneVf(physical, index, address, None, why, function))
+    if found:
+        return found
     what = f"none of the {len(physical.vfs)} virtual functions of {physical.address} is free"
     raise _no_device(what, reasons, "vgpumgr vf list")
 
@@ -240,10 +329,14 @@ def _check_physical(physical: Function) -> None:
         )
 
 
-def _make_first(host: HostObserved, physical: Function, count: int) -> OneVf:
-    if count > physical.vf_total:
+def _make_some(
+    host: HostObserved, physical: Function, cut: int | None, count: int
+) -> Sequence[OneVf]:
+    """Makes as many as are needed, or as are asked for; the first in line makes them for all."""
+    made = min(count, physical.vf_total) if cut is None else cut
+    if made > physical.vf_total:
         raise VfCountError(
-            f"{physical.address} cannot be cut into {count} virtual functions",
+            f"{physical.address} cannot be cut into {made} virtual functions",
             why=f"it can have {physical.vf_total}",
             hint=f"--profile vf:{physical.vf_total}",
         )
@@ -257,12 +350,22 @@ def _make_first(host: HostObserved, physical: Function, count: int) -> OneVf:
             why=f"it has {physical.driver or 'no driver'}; the GPU's own driver makes them",
             hint=f"vgpumgr passthrough unbind {physical.address}",
         )
-    why = f"{physical.address} is not cut yet: {count} of up to {physical.vf_total}"
-    return OneVf(physical, 0, physical.locate_vf(0), count, why)
+    near = host.near.tell(physical.numa_node)
+    why = f"{physical.address} is not cut yet: {made} of up to {physical.vf_total}{near}"
+    return [
+        OneVf(physical, index, physical.locate_vf(index), None if index else made, why)
+        for index in range(min(made, count))
+    ]
 
 
-def _take_named(host: HostObserved, function: Function) -> OneVf:
+def _take_named(host: HostObserved, function: Function, count: int) -> OneVf:
     assert function.physical is not None
+    if count > 1:
+        raise NoDeviceError(
+            f"virtual function {function.address} cannot go to a VM {count} times",
+            why="--gpu names one device",
+            hint=f"--gpu {function.physical}, or leave --count out",
+        )
     physical = host.find(function.physical)
     if physical is None or function.address not in physical.vfs:
         raise GpuNotFoundError(f"{function.address} belongs to no physical function")

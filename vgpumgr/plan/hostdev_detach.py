@@ -9,7 +9,13 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.values import VFIO, Binding
 from vgpumgr.plan.domain_steps import DetachDevices
-from vgpumgr.plan.hostdev_steps import DropVfs, HandOverVfs, ReturnFunction, UnplugDevices
+from vgpumgr.plan.hostdev_steps import (
+    DropVfs,
+    HandOverVfs,
+    ReturnFunction,
+    ReturnVgpu,
+    UnplugDevices,
+)
 from vgpumgr.plan.instance_steps import plan_without_instance
 from vgpumgr.plan.pci_steps import ReleaseDriver, RemoveVfs
 from vgpumgr.plan.record import AttachmentRecord, HostDevice
@@ -43,7 +49,7 @@ def plan_return(
     steps: list[Step[World]] = []
     for device in reversed(record.host_devices):
         if device.vgpu is not None:
-            steps += [DeleteVgpu(device.vgpu)] if device.created else []
+            steps += [ReturnVgpu(DeleteVgpu(device.vgpu))] if device.created else []
             if device.instance is not None:
                 steps += plan_without_instance(device.instance, gpus, others)
         elif device.address is not None and device.created:

@@ -23,7 +23,7 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend
 from vgpumgr.model.vgpu import VgpuSpec
-from vgpumgr.passthrough.values import VFIO, Function
+from vgpumgr.passthrough.values import Function
 from vgpumgr.plan.hostdev_choice import OneVf, WholeGpu
 from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.hostdev_steps import TakeFunction, TakeVf
@@ -55,9 +55,13 @@ class Given:
     display: Display = Display.OFF
     notes: tuple[str, ...] = ()
 
-    def make_devices(self, attachment: str, definition: Domain | None) -> tuple[Hostdev, ...]:
+    def make_devices(
+        self, attachment: str, definition: Domain | None, *, in_slots: bool = False
+    ) -> tuple[Hostdev, ...]:
         """See ``make_hostdevs``."""
-        return make_hostdevs(attachment, self.devices, definition, iommufd=self.iommufd)
+        return make_hostdevs(
+            attachment, self.devices, definition, iommufd=self.iommufd, in_slots=in_slots
+        )
 
 
 def make_hostdevs(
@@ -66,16 +70,18 @@ def make_hostdevs(
     definition: Domain | None,
     *,
     iommufd: bool = False,
+    in_slots: bool = False,
 ) -> tuple[Hostdev, ...]:
     """The domain's devices. For a definition the functions of a card share a slot of it; without one
-    each gets its own, as a running machine takes them.
+    each gets its own, as a running machine takes them. ``in_slots``: also a single function is told
+    its slot, which libvirt would else choose among those that others are told.
     """
     vgpu = devices[0].vgpu
     if vgpu is not None and vgpu.pci is None:
         return (mdev_hostdev(attachment, vgpu.uuid, Display(devices[0].display)),)
     functions = [GivenFunction(d.address, d.rom) for d in devices if d.address is not None]
     slot: GuestPciAddress | None = None
-    if definition is not None and len(functions) > 1:
+    if definition is not None and (in_slots or len(functions) > 1):
         slot = choose_shared_slot(definition)
     return pci_hostdevs(attachment, functions, slot, iommufd=iommufd)
 
@@ -97,7 +103,7 @@ def give_whole_gpu(
             model=gpu.model if gpu and f is choice.gpu else None,
         )
         for f in choice.functions
-        if f.driver != VFIO
+        if not f.is_ready
     ]
     taken = {bind.address for bind in binds}
     return Given(
@@ -147,7 +153,7 @@ def give_vf(
             hint=f"vgpumgr vf enable {choice.physical.address} --count {choice.make or 1}, then attach",
         )
     physical, there = choice.physical, choice.function
-    bound = there is not None and there.driver == VFIO
+    bound = there is not None and there.is_ready
     steps: list[Step[World]] = []
     if choice.make is not None:
         steps.append(CreateVfs(physical.address, choice.make, persist=persist))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import GpuInstance, Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import VgpuHost, VgpuSpec
 from vgpumgr.passthrough.values import Binding, Function, User, VfSetting, find_function
+from vgpumgr.plan.nearness import Nearness
+from vgpumgr.plan.reserved import is_reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,21 @@ class HostObserved:
     iommufd: bool = False
     #: whether there is more than one NUMA node
     numa_matters: bool = False
+    #: UUIDs of the VMs that have functions, and of the one that is to get some
+    tenants: Mapping[PciAddress, str] = field(default_factory=dict)
+    vm_uuid: str | None = None
+    near: Nearness = field(default_factory=Nearness)
+    #: the GPUs as if slices that are gone, and that a restore brings back, were there
+    reserved: Sequence[Gpu] = ()
+    #: GPU instances that VMs have as slices, by GPU and place
+    slices: Collection[tuple[GpuUuid | None, Placement | None]] = ()
+
+    def give(self, functions: Iterable[Function]) -> HostObserved:
+        """The host as it is to be once the VM has these, too."""
+        addresses = [function.address for function in functions]
+        mine = dict.fromkeys(addresses, self.vm_uuid or "")
+        taken = dict.fromkeys(addresses, "this attach")
+        return replace(self, taken={**self.taken, **taken}, tenants={**self.tenants, **mine})
 
     def find(self, address: PciAddress) -> Function | None:
         """The function at an address."""
@@ -41,6 +60,11 @@ class HostObserved:
     def find_gpu(self, address: PciAddress) -> Gpu | None:
         """What NVML says of the function."""
         return next((gpu for gpu in self.gpus if gpu.pci == address), None)
+
+    def list_reserved(self, address: PciAddress) -> list[GpuInstance]:
+        """Slices of the GPU that are gone, and that a restore brings back."""
+        gpu = next((gpu for gpu in self.reserved if gpu.pci == address), None)
+        return [i for i in gpu.instances if is_reserved(i)] if gpu else []
 
     def find_binding(self, address: PciAddress) -> Binding | None:
         """How the function was taken from the host, if we did."""

@@ -18,6 +18,7 @@ from vgpumgr.errors import (
     PciNotFoundError,
     ReleasePendingError,
     VfPlaceError,
+    VgpuBusyError,
     VmNotFoundError,
 )
 from vgpumgr.model.pci import PciAddress
@@ -26,6 +27,8 @@ from vgpumgr.plan.note import describe_record, save_note
 from vgpumgr.plan.pci_steps import BindDriver, PrepareVf, ReleaseDriver, RemoveVfs
 from vgpumgr.plan.record import AttachmentRecord, HostDevice
 from vgpumgr.plan.record_steps import RecordAttachment
+from vgpumgr.plan.step import NothingDoneError
+from vgpumgr.plan.vgpu_steps import DeleteVgpu, describe_place
 from vgpumgr.plan.world import World
 
 #: QEMU closes its devices a moment after libvirt has told that they are gone
@@ -51,9 +54,10 @@ def _await_release(world: World, address: PciAddress) -> None:
 def _pending(what: str, held_by: list[str] | tuple[str, ...] = ()) -> ReleasePendingError:
     return ReleasePendingError(
         what,
-        why="nothing is lost: it stays the VM's, and goes as soon as the guest lets go or stops",
+        why="nothing is lost: it stays the VM's, and goes as soon as the guest lets go or stops: the "
+        "daemon does that by itself, and so does the next command that changes something",
         held_by=held_by,
-        hint="shut the VM down, or repeat later; vgpumgr status",
+        hint="shut the VM down; without the daemon, vgpumgr recover afterwards",
     )
 
 
@@ -202,6 +206,41 @@ class ReturnFunction:
     def observe(self, world: World) -> bool:
         """Whether the host has it again."""
         return self.release.observe(world)
+
+
+@dataclass(frozen=True)
+class ReturnVgpu:
+    """Removes the vGPU that was made for a VM, once nobody has it open."""
+
+    delete: DeleteVgpu
+    kind: ClassVar[str] = DeleteVgpu.kind
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the step."""
+        return self.delete.target
+
+    def describe(self) -> str:
+        """For people."""
+        return self.delete.describe()
+
+    def do(self, world: World) -> None:
+        """Removes it. Raises ReleasePendingError."""
+        try:
+            self.delete.do(world)
+        except NothingDoneError as error:
+            if not isinstance(error.error, VgpuBusyError):
+                raise
+            spec = self.delete.spec
+            what = f"vGPU {spec.type_name} {describe_place(spec)} is not free yet"
+            raise NothingDoneError(_pending(what, tuple(error.error.held_by))) from error
+
+    def undo(self, world: World) -> None:
+        """Nothing: a detach goes on, it is not taken back."""
+
+    def observe(self, world: World) -> bool:
+        """Whether it is gone."""
+        return self.delete.observe(world)
 
 
 @dataclass(frozen=True)

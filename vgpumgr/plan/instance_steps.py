@@ -11,7 +11,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.layout_plan import make_step
 from vgpumgr.plan.layout_world import LayoutWorld
 from vgpumgr.plan.step import Step
-from vgpumgr.plan.vgpu_choice import NewInstance
+from vgpumgr.plan.vgpu_instance import NewInstance
 from vgpumgr.plan.vgpu_record import VgpuInstance
 from vgpumgr.plan.world import World
 

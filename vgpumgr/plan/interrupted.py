@@ -23,14 +23,21 @@ from vgpumgr.plan.world import World
 
 #: a guest is waited for only shortly: what it keeps is an empty shell
 ROLLBACK_TIMEOUT_S = 5.0
-#: steps that a helper process does, which may outlive the command
+#: steps that a helper process does, which may outlive the command: changes of the driver and the kernel
 _BY_HELPERS = (
+    "mig.mode.enable",
+    "mig.mode.disable",
     "mig.gi.create",
+    "mig.gi.destroy",
     "mig.ci.create",
+    "mig.ci.destroy",
     "passthrough.bind",
+    "passthrough.unbind",
     "vf.enable",
+    "vf.disable",
     "vf.prepare",
     "mdev.create",
+    "mdev.delete",
 )
 #: how a detach takes back what an attach may have done: undone only if it was begun
 _UNDONE_BY = {

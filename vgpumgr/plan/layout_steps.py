@@ -94,14 +94,15 @@ class SetMode(LayoutStep):
         gpu = read_gpu(world.nvml, world.find_gpu(self.gpu))
         if self._enabled and gpu.instances:
             raise _not_empty(world, self.gpu, gpu.instances)
-        before = world.find_gpu(self.gpu).mig.current
-        if gpu.mig.current != before:
-            ensure_mig_mode(world.nvml, gpu, before)
+        if gpu.mig.current is self._enabled:
+            ensure_mig_mode(world.nvml, gpu, not self._enabled)
 
     def observe(self, world: LayoutWorld) -> bool:
-        """Whether the mode is another one than before."""
-        now = read_gpu(world.nvml, world.find_gpu(self.gpu)).mig.current
-        return now != world.find_gpu(self.gpu).mig.current
+        """Whether the mode is another one than before: the step is planned only where it changes it.
+
+        What ``world`` saw at its beginning does not count: after a crash that is this step's effect.
+        """
+        return read_gpu(world.nvml, world.find_gpu(self.gpu)).mig.current is self._enabled
 
     @property
     def _enabled(self) -> bool:

@@ -1,4 +1,4 @@
-"""Planning passthrough and virtual functions: which functions go where, or why not. Pure."""
+"""Planning passthrough: which functions go where, or why not. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from vgpumgr.errors import (
     NoIommuError,
     NotBoundError,
     PciBusyError,
-    VfCountError,
-    VfUnsupportedError,
-    VfVendorToolError,
 )
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import PciControl
@@ -24,7 +21,6 @@ from vgpumgr.passthrough.groups import (
     list_members,
 )
 from vgpumgr.passthrough.values import (
-    NVIDIA,
     STUB,
     VFIO,
     Binding,
@@ -35,11 +31,8 @@ from vgpumgr.passthrough.values import (
 )
 from vgpumgr.plan.pci_steps import (
     BindDriver,
-    CreateVfs,
     PciWorld,
     ReleaseDriver,
-    RememberVfs,
-    RemoveVfs,
 )
 from vgpumgr.plan.step import Plan, Step
 
@@ -47,8 +40,6 @@ BIND, UNBIND = "passthrough bind", "passthrough unbind"
 ENABLE, DISABLE = "vf enable", "vf disable"
 #: what the journal calls these operations
 OPERATIONS = (BIND, UNBIND, ENABLE, DISABLE)
-#: AMD's driver for hosts of virtual functions: their number is a parameter of the module
-_GIM = "gim"
 
 
 class Companions(StrEnum):
@@ -82,6 +73,8 @@ class PciObserved:
     kernel_words: Sequence[str] = ()
     #: how many MIG instances a GPU has: they do not outlive its driver
     instances: Mapping[PciAddress, int] = field(default_factory=dict)
+    #: drivers that know more of a function than vfio-pci
+    variants: Mapping[PciAddress, str] = field(default_factory=dict)
     #: VMs by the functions that their definitions name
     configured: Mapping[PciAddress, Sequence[str]] = field(default_factory=dict)
     #: of GPUs that NVML or an earlier binding knows
@@ -96,12 +89,18 @@ class PciObserved:
         found = (b for b in self.bindings if b.address == address and b.boot_id == self.boot_id)
         return next(found, None)
 
+    def find_wanted(self, address: PciAddress) -> Binding | None:
+        """The binding of this boot, or one that was to come back at this boot and has not."""
+        found = (b for b in self.bindings if b.address == address and b.persist)
+        return self.find_binding(address) or next(found, None)
+
 
 @dataclass(frozen=True)
 class BindRequest:
     """What ``passthrough bind`` was asked for."""
 
-    driver: str = VFIO
+    #: None: vfio-pci, or the driver that knows more of the device
+    driver: str | None = None
     companions: Companions = Companions.VFIO
     #: functions of other devices in the group are taken, too
     whole_group: bool = False
@@ -128,7 +127,7 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
         _check_takeable(observed, function)
         own = function.address == chosen.address
         stub = not own and request.companions is Companions.STUB
-        driver = STUB if stub else request.driver
+        driver = STUB if stub else _choose_driver(observed, function, request)
         known = observed.find_binding(function.address)
         if function.driver != driver or (known is None and request.persist):
             steps.append(_bind(observed, function, driver, request))
@@ -141,9 +140,19 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
         BIND,
         str(chosen.address),
         tuple(steps),
+        notes=() if steps else (f"{chosen.address} has {request.driver} already",),
         result={"function": str(chosen.address), "concerns": concerns, "kept": kept},
         repair=f"vgpumgr passthrough unbind {chosen.address}",
     )
+
+
+def _choose_driver(observed: PciObserved, function: Function, request: BindRequest) -> str:
+    """As asked for, else the one that it has, if it gives it to VMs, else the one for its device."""
+    if request.driver is not None:
+        return request.driver
+    if function.is_ready and function.driver is not None:
+        return function.driver
+    return observed.variants.get(function.address, VFIO)
 
 
 def _bind(
@@ -269,18 +278,18 @@ def plan_unbind(
     PciBusyError where it is attached to a VM.
     """
     _check_not_attached(observed, chosen.address)
-    binding = observed.find_binding(chosen.address)
+    binding = observed.find_wanted(chosen.address)
     if driver is not None:
         binding = _make_binding(observed, chosen, binding, driver)
     elif binding is None:
         raise _not_bound(chosen)
     bindings = [binding]
     for companion in () if only else list_companions(observed.functions, chosen):
-        if (other := observed.find_binding(companion.address)) is not None:
+        if (other := observed.find_wanted(companion.address)) is not None:
             bindings.append(other)
     steps = tuple(ReleaseDriver(b, confirmed) for b in bindings)
     addresses = [b.address for b in bindings]
-    concerns = [*list_concerns(observed, addresses), *_list_configured(observed, addresses)]
+    concerns = [*list_concerns(observed, addresses), *list_configured(observed, addresses)]
     return Plan(
         UNBIND,
         str(chosen.address),
@@ -290,7 +299,8 @@ def plan_unbind(
     )
 
 
-def _list_configured(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+def list_configured(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+    """VMs that would not start any more without these functions, as concerns."""
     return [
         f'vm "{vm}" is configured with {address}, and would not start'
         for address in addresses
@@ -325,166 +335,3 @@ def _not_bound(chosen: Function) -> NotBoundError:
         why=f"its driver is {chosen.driver or 'none'}",
         hint="vgpumgr passthrough list",
     )
-
-
-@dataclass(frozen=True)
-class VfRequest:
-    """What ``vf enable`` was asked for."""
-
-    count: int | None = None
-    persist: bool = False
-    quotas: tuple[tuple[str, int], ...] = ()
-
-
-def plan_vfs(
-    observed: PciObserved, physical: Function, request: VfRequest, *, has_tool: bool = False
-) -> Plan[PciWorld]:
-    """Makes virtual functions; another number than there is goes through none.
-
-    Raises:
-        VfUnsupportedError, VfVendorToolError: not by this device, driver or program.
-        VfCountError: more than it has, or none.
-        PciBusyError: some are in use, and would have to go first.
-    """
-    check_vf_parent(physical, has_tool)
-    by_tool = physical.vendor_id == NVIDIA
-    count = physical.vf_total if request.count is None else request.count
-    _check_count(physical, count, by_tool)
-    steps: list[Step[PciWorld]] = []
-    now, known = len(physical.vfs), _find_setting(observed, physical)
-    # quotas are set while nobody has any of them
-    remake = now != count or request.quotas not in ((), known.quotas if known else ())
-    if remake:
-        if by_tool:
-            _check_tool_may_run(observed, physical)
-        if now:
-            _check_vfs_unused(observed, physical, f"make {count} of {physical.address}")
-            steps.append(_remove(observed, physical))
-        steps.append(CreateVfs(physical.address, count, request.persist, request.quotas, by_tool))
-    elif request.persist and not (known and known.persist):
-        steps.append(RememberVfs(physical.address, count, known))
-    return Plan(
-        ENABLE,
-        str(physical.address),
-        tuple(steps),
-        result={
-            "function": str(physical.address),
-            "count": count,
-            "concerns": _list_configured(observed, physical.vfs if remake else ()),
-        },
-        repair=f"vgpumgr vf disable {physical.address}",
-    )
-
-
-def plan_no_vfs(observed: PciObserved, physical: Function, *, has_tool: bool) -> Plan[PciWorld]:
-    """Removes all virtual functions. Raises PciBusyError where one is in use."""
-    steps: tuple[Step[PciWorld], ...] = ()
-    if physical.vfs:
-        check_vf_parent(physical, has_tool)
-        if physical.vendor_id == NVIDIA:
-            _check_tool_may_run(observed, physical)
-        _check_vfs_unused(observed, physical, f"remove those of {physical.address}")
-        steps = (_remove(observed, physical),)
-    return Plan(
-        DISABLE,
-        str(physical.address),
-        steps,
-        result={
-            "function": str(physical.address),
-            "count": 0,
-            "concerns": _list_configured(observed, physical.vfs),
-        },
-        repair=f"vgpumgr vf enable {physical.address} --count {len(physical.vfs)}",
-    )
-
-
-def check_vf_parent(physical: Function, has_tool: bool) -> None:
-    """Whether the number of its virtual functions can be set, and how.
-
-    Raises VfUnsupportedError, VfVendorToolError.
-    """
-    address = physical.address
-    if physical.physical is not None:
-        raise VfUnsupportedError(
-            f"{address} is a virtual function itself", hint=f"vgpumgr vf list {physical.physical}"
-        )
-    if not physical.vf_total:
-        raise VfUnsupportedError(
-            f"{address} has no virtual functions", why="it has no SR-IOV", hint="vgpumgr vf list"
-        )
-    if physical.driver is None or physical.is_away:
-        raise VfUnsupportedError(
-            f"{address} cannot make virtual functions now",
-            why=f"that is its host driver's work, and it has {physical.driver or 'no driver'}",
-            hint=f"vgpumgr passthrough unbind {address}",
-        )
-    if physical.vendor_id == NVIDIA and not has_tool:
-        raise VfVendorToolError(
-            f"virtual functions of {address} are not made by sriov_numvfs",
-            why="NVIDIA's driver makes them through its own sriov-manage, which is not installed",
-            hint=f"install NVIDIA's vGPU host driver; /usr/lib/nvidia/sriov-manage -e {address}",
-        )
-    if physical.driver == _GIM:
-        raise VfUnsupportedError(
-            f"the number of virtual functions of {address} is set when its driver is loaded",
-            why="AMD's GIM driver takes it as the module parameter vf_num",
-            hint="echo options gim vf_num=N >/etc/modprobe.d/gim.conf, then load gim anew",
-        )
-
-
-def _check_count(physical: Function, count: int, by_tool: bool) -> None:
-    total = physical.vf_total
-    if not 1 <= count <= total:
-        raise VfCountError(
-            f"{physical.address} cannot have {count} virtual functions",
-            why=f"it can have 1 to {total}",
-            hint=f"vgpumgr vf enable {physical.address} --count {total}"
-            if count > total
-            else f"vgpumgr vf disable {physical.address}",
-        )
-    if by_tool and count != total:
-        raise VfCountError(
-            f"{physical.address} cannot have {count} virtual functions",
-            why=f"sriov-manage makes all {total} of them",
-            hint=f"vgpumgr vf enable {physical.address}",
-        )
-
-
-def _check_vfs_unused(observed: PciObserved, physical: Function, what: str) -> None:
-    held = [
-        f"{address}: {user}"
-        for address in physical.vfs
-        for user in (*observed.users.get(address, ()), *observed.holders.get(address, ()))
-    ]
-    if held:
-        raise PciBusyError(
-            f"cannot {what}",
-            why="virtual functions go all at once, and some are in use",
-            held_by=held,
-            hint="stop them, then repeat",
-        )
-
-
-def _check_tool_may_run(observed: PciObserved, physical: Function) -> None:
-    """sriov-manage takes the GPU from its driver for a moment, and its instances with it."""
-    address = physical.address
-    held = [*map(str, observed.users.get(address, ())), *observed.holders.get(address, ())]
-    if count := observed.instances.get(address):
-        held.append(f"{count} MIG instances, which would be gone")
-    if held:
-        raise PciBusyError(
-            f"{address} is in use",
-            why="sriov-manage takes the GPU from its driver for a moment",
-            held_by=held,
-            hint="stop them, then repeat; instances are made after the virtual functions",
-        )
-
-
-def _remove(observed: PciObserved, physical: Function) -> RemoveVfs:
-    by_tool = physical.vendor_id == NVIDIA
-    setting = _find_setting(observed, physical)
-    return RemoveVfs(physical.address, len(physical.vfs), by_tool, setting)
-
-
-def _find_setting(observed: PciObserved, physical: Function) -> VfSetting | None:
-    return next((s for s in observed.vf_settings if s.physical == physical.address), None)

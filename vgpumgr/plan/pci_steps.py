@@ -16,13 +16,14 @@ from vgpumgr.errors import (
     PciNotFoundError,
     PciStalledError,
     VfIgnoredError,
+    VfQuotaError,
     VfUnsupportedError,
     VgpumgrError,
 )
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import PciControl
-from vgpumgr.passthrough.values import VFIO, Binding, Function, VfSetting
+from vgpumgr.passthrough.values import VFIO, Binding, Function, Quota, VfSetting
 from vgpumgr.plan.step import NothingDoneError, Step
 
 
@@ -160,7 +161,7 @@ class CreateVfs:
     physical: PciAddress
     count: int
     persist: bool = False
-    quotas: tuple[tuple[str, int], ...] = ()
+    quotas: tuple[Quota, ...] = ()
     vendor_tool: bool = False
     #: what was remembered of an earlier boot
     earlier: VfSetting | None = None
@@ -174,7 +175,7 @@ class CreateVfs:
     def describe(self) -> str:
         """For people."""
         how = " by sriov-manage" if self.vendor_tool else ""
-        return f"make {self.count} virtual functions of {self.physical}{how}"
+        return f"make {_tell_count(self.count)} of {self.physical}{how}"
 
     def do(self, world: PciWorld) -> None:
         """Remembers the number, makes them, and reads back."""
@@ -189,12 +190,14 @@ class CreateVfs:
             )
         )  # fmt: skip
         try:
+            if self.quotas:
+                world.pci.provide_quotas(self.physical, self.count, self.quotas)
             _set_count(world, self.physical, self.count, self.vendor_tool)
-        except VfUnsupportedError as error:
-            self._forget(world)
+        except (VfUnsupportedError, VfQuotaError) as error:
+            self._take_back(world)
             raise NothingDoneError(error) from error
-        for index in range(self.count if self.quotas else 0):
-            world.pci.write_quotas(self.physical, index, self.quotas)
+        if self.quotas:
+            world.pci.write_quotas(self.physical, range(self.count), self.quotas)
 
     def undo(self, world: PciWorld) -> None:
         """Removes them, unless somebody uses one meanwhile."""
@@ -202,13 +205,11 @@ class CreateVfs:
         if now is not None and now.vfs:
             check_unused(world, _list_vfs(world, now))
             _set_count(world, self.physical, 0, self.vendor_tool)
-        self._forget(world)
+        self._take_back(world)
 
-    def _forget(self, world: PciWorld) -> None:
-        if self.earlier is not None:
-            world.pci.save_vf_setting(self.earlier)
-        else:
-            world.pci.forget_vf_setting(self.physical)
+    def _take_back(self, world: PciWorld) -> None:
+        _take_back_quotas(world, self.physical, self.count, self.quotas)
+        _restore_setting(world, self.physical, self.earlier)
 
     def observe(self, world: PciWorld) -> bool:
         """Whether there are any, or they are remembered."""
@@ -217,6 +218,72 @@ class CreateVfs:
         found = world.pci.list_vf_settings()
         remembered = any(s.physical == self.physical and s.boot_id == boot for s in found)
         return remembered or (now is not None and bool(now.vfs))
+
+
+@dataclass(frozen=True)
+class ChangeVfs:
+    """Has AMD's driver go from one number of virtual functions to another; there is no none."""
+
+    physical: PciAddress
+    count: int
+    #: how many there are now, as planned
+    previous: int
+    persist: bool = False
+    #: what was remembered before
+    earlier: VfSetting | None = None
+    kind: ClassVar[str] = "vf.change"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """All of the step."""
+        return _encode(self)
+
+    def describe(self) -> str:
+        """For people."""
+        return (
+            f"change the virtual functions of {self.physical} from {self.previous} to {self.count}"
+        )
+
+    def do(self, world: PciWorld) -> None:
+        """Remembers the number, changes it, and reads back."""
+        now = _look(world, self.physical)
+        check_not_stalled(world, self.describe())
+        if len(now.vfs) not in (self.previous, self.count):
+            raise NothingDoneError(_unexpected(now))
+        check_unused(world, _list_vfs(world, now))
+        world.pci.save_vf_setting(
+            VfSetting(
+                self.physical, self.count, now.vendor_id, now.device_id, world.pci.boot_id,
+                self.persist,
+            )
+        )  # fmt: skip
+        if len(now.vfs) == self.count:
+            return
+        try:
+            world.pci.set_vendor_vfs(self.physical, self.count)
+        except (PciBusyError, VfUnsupportedError) as error:
+            # refused before anything was changed
+            _restore_setting(world, self.physical, self.earlier)
+            raise NothingDoneError(error) from error
+        for address in now.vfs:
+            world.pci.forget_binding(address)
+
+    def undo(self, world: PciWorld) -> None:
+        """Back to the number of before, unless somebody uses one meanwhile."""
+        now = _find(world, self.physical)
+        if now is not None and self.previous and len(now.vfs) != self.previous:
+            check_unused(world, _list_vfs(world, now))
+            world.pci.set_vendor_vfs(self.physical, self.previous)
+        _restore_setting(world, self.physical, self.earlier)
+
+    def observe(self, world: PciWorld) -> bool:
+        """Whether it was changed, or remembered as changed."""
+        now = _find(world, self.physical)
+        remembered = any(
+            s.physical == self.physical and s.boot_id == world.pci.boot_id and s.count == self.count
+            for s in world.pci.list_vf_settings()
+        )
+        return remembered or (now is not None and len(now.vfs) == self.count)
 
 
 @dataclass(frozen=True)
@@ -236,7 +303,7 @@ class RememberVfs:
 
     def describe(self) -> str:
         """For people."""
-        return f"make the {self.count} virtual functions of {self.physical} again at every boot"
+        return f"make the {_tell_count(self.count)} of {self.physical} again at every boot"
 
     def do(self, world: PciWorld) -> None:
         """Writes it down; their quotas stay as they were remembered."""
@@ -253,10 +320,7 @@ class RememberVfs:
 
     def undo(self, world: PciWorld) -> None:
         """As it was remembered before."""
-        if self.earlier is not None:
-            world.pci.save_vf_setting(self.earlier)
-        else:
-            world.pci.forget_vf_setting(self.physical)
+        _restore_setting(world, self.physical, self.earlier)
 
     def observe(self, world: PciWorld) -> bool:
         """Whether it is written down."""
@@ -283,7 +347,9 @@ class RemoveVfs:
     def describe(self) -> str:
         """For people."""
         how = " by sriov-manage" if self.vendor_tool else ""
-        return f"remove the {self.count} virtual functions of {self.physical}{how}"
+        if not self.count:
+            return f"forget the virtual functions of {self.physical}, which are gone"
+        return f"remove the {_tell_count(self.count)} of {self.physical}{how}"
 
     def do(self, world: PciWorld) -> None:
         """Removes them and reads back; forgets their number and what was bound to them."""
@@ -292,17 +358,28 @@ class RemoveVfs:
         if now.vfs:
             check_unused(world, _list_vfs(world, now))
             _set_count(world, self.physical, 0, self.vendor_tool)
-        for address in now.vfs:
-            world.pci.forget_binding(address)
+        # also those that an earlier, interrupted try has removed
+        for address in now.vfs or map(now.locate_vf, range(self.count)):
+            if address is not None:
+                world.pci.forget_binding(address)
+        _take_back_quotas(world, self.physical, self.count, self._list_quotas())
         world.pci.forget_vf_setting(self.physical)
 
     def undo(self, world: PciWorld) -> None:
-        """Makes as many again; what was set on each of them is lost."""
+        """Makes as many again, with the quotas that all of them had."""
         now = _look(world, self.physical)
+        quotas = self._list_quotas()
         if not now.vfs:
+            if quotas:
+                world.pci.provide_quotas(self.physical, self.count, quotas)
             _set_count(world, self.physical, self.count, self.vendor_tool)
+            if quotas:
+                world.pci.write_quotas(self.physical, range(self.count), quotas)
         if self.setting is not None:
             world.pci.save_vf_setting(self.setting)
+
+    def _list_quotas(self) -> tuple[Quota, ...]:
+        return self.setting.quotas if self.setting else ()
 
     def observe(self, world: PciWorld) -> bool:
         """Whether there are none."""
@@ -320,7 +397,7 @@ class PrepareVf:
     physical: PciAddress
     index: int
     driver: str = VFIO
-    quotas: tuple[tuple[str, int], ...] = ()
+    quotas: tuple[Quota, ...] = ()
     kind: ClassVar[str] = "vf.prepare"
 
     @property
@@ -336,7 +413,7 @@ class PrepareVf:
         """Sets the quotas, then binds."""
         vf = self._look(world)
         if self.quotas:
-            world.pci.write_quotas(self.physical, self.index, self.quotas)
+            world.pci.write_quotas(self.physical, [self.index], self.quotas)
         self._make_bind(vf).do(world)
 
     def undo(self, world: PciWorld) -> None:
@@ -375,9 +452,9 @@ class PrepareVf:
         return vf
 
 
-PciStep = BindDriver | ReleaseDriver | CreateVfs | RememberVfs | RemoveVfs | PrepareVf
+PciStep = BindDriver | ReleaseDriver | CreateVfs | ChangeVfs | RememberVfs | RemoveVfs | PrepareVf
 _STEPS: tuple[type[PciStep], ...] = (
-    BindDriver, ReleaseDriver, CreateVfs, RememberVfs, RemoveVfs, PrepareVf,
+    BindDriver, ReleaseDriver, CreateVfs, ChangeVfs, RememberVfs, RemoveVfs, PrepareVf,
 )  # fmt: skip
 
 
@@ -455,11 +532,30 @@ def _list_vfs(world: PciWorld, physical: Function) -> list[Function]:
     return [vf for address in physical.vfs if (vf := _find(world, address)) is not None]
 
 
+def _take_back_quotas(
+    world: PciWorld, physical: PciAddress, count: int, quotas: Sequence[Quota]
+) -> None:
+    if quotas:
+        with contextlib.suppress(PciNotFoundError):  # with the device its quotas are gone
+            world.pci.take_back_quotas(physical, count, quotas)
+
+
+def _restore_setting(world: PciWorld, physical: PciAddress, earlier: VfSetting | None) -> None:
+    if earlier is not None:
+        world.pci.save_vf_setting(earlier)
+    else:
+        world.pci.forget_vf_setting(physical)
+
+
 def _set_count(world: PciWorld, physical: PciAddress, count: int, vendor_tool: bool) -> None:
     if vendor_tool:
-        world.pci.set_vendor_vfs(physical, count > 0)
+        world.pci.set_vendor_vfs(physical, count)
     else:
         world.pci.set_vf_count(physical, count)
+
+
+def _tell_count(count: int) -> str:
+    return "1 virtual function" if count == 1 else f"{count} virtual functions"
 
 
 def _changed(now: Function, planned: str | None) -> PciBusyError:

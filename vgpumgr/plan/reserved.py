@@ -6,38 +6,135 @@ have one slice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from vgpumgr.errors import LayoutBusyError
+from vgpumgr.mig.layout.change import LayoutPlan, StepKind
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import GpuInstance, MigProfile, Placement
 from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.plan.vgpu_record import VgpuInstance
 
 #: above every id that a driver gives: nobody owns or joins such an instance
 _FIRST_ID = 1 << 20
 
 
-def reserve(gpus: Sequence[Gpu], records: Sequence[AttachmentRecord]) -> tuple[Gpu, ...]:
-    """The GPUs as if the recorded slices that are gone were there."""
-    return tuple(_with_lost(gpu, records) for gpu in gpus)
+def reserve(
+    gpus: Sequence[Gpu],
+    records: Sequence[AttachmentRecord],
+    instances: Sequence[VgpuInstance] = (),
+    but: VgpuInstance | None = None,
+) -> tuple[Gpu, ...]:
+    """The GPUs as if the slices that are gone were there: those of attachments, and those that were
+    made for vGPUs (``instances``). ``but``: the one that is brought back now.
+    """
+    lost = list_lost(gpus, records, instances, but)
+    return tuple(_with_lost(gpu, [one for one in lost if one.gpu == gpu.uuid]) for gpu in gpus)
 
 
-def _with_lost(gpu: Gpu, records: Sequence[AttachmentRecord]) -> Gpu:
-    lost: dict[Placement, GpuInstance] = {}
+def is_reserved(instance: GpuInstance) -> bool:
+    """Whether it is not there, and its place is only kept."""
+    return instance.id >= _FIRST_ID
+
+
+@dataclass(frozen=True, slots=True)
+class LostSlice:
+    """A slice as it was, and whose; ``profile`` is the GPU instance's."""
+
+    gpu: GpuUuid
+    profile: MigProfile
+    placement: Placement
+    owner: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}: {self.profile.name} at {self.placement}"
+
+
+def list_lost(
+    gpus: Sequence[Gpu],
+    records: Sequence[AttachmentRecord],
+    instances: Sequence[VgpuInstance] = (),
+    but: VgpuInstance | None = None,
+) -> list[LostSlice]:
+    """The slices that are gone, each place once. What a stranger's instance stands at is no longer
+    kept: nobody can have it back.
+    """
+    by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    found: list[LostSlice] = []
+    for one in (*_list_slices(by_uuid, records), *_list_made(by_uuid, records, instances)):
+        there = [i.placement for i in by_uuid[one.gpu].instances]
+        there += [other.placement for other in found if other.gpu == one.gpu]
+        own = but is not None and (but.gpu, but.placement) == (one.gpu, one.placement)
+        if not own and not any(place.overlaps(one.placement) for place in there):
+            found.append(one)
+    return found
+
+
+def check_places(plan: LayoutPlan, gpus: Sequence[Gpu], lost: Sequence[LostSlice]) -> None:
+    """That a change of layout takes no place that is kept. Raises LayoutBusyError."""
+    names = {str(gpu.uuid): str(gpu) for gpu in gpus}
+    for spec in plan.steps:
+        if spec.kind not in (StepKind.GI_CREATE, StepKind.MODE_DISABLE):
+            continue
+        place = spec.placement
+        kept = [
+            one
+            for one in lost
+            if str(one.gpu) == spec.gpu_uuid and (place is None or one.placement.overlaps(place))
+        ]
+        if kept:
+            what = "turn MIG off" if place is None else f"create {spec.profile} at {place}"
+            raise LayoutBusyError(
+                f"cannot {what} on {names[spec.gpu_uuid]}",
+                why="the place is kept for slices that are gone since the boot and are to come back",
+                held_by=[str(one) for one in kept],
+                hint="vgpumgr restore, then repeat; vgpumgr detach gives a place up",
+            )
+
+
+def _list_slices(
+    gpus: Mapping[GpuUuid, Gpu], records: Sequence[AttachmentRecord]
+) -> Iterator[LostSlice]:
     for record in records:
-        part = record.mig_part
-        if part is None or record.gpu != gpu.uuid or part.placement in lost:
+        part, gpu = record.mig_part, gpus.get(record.gpu) if record.gpu else None
+        if part is None or gpu is None:
             continue
         profile = next((p for p in gpu.profiles if p.id == part.gpu_profile_id), None)
-        taken = (i.placement for i in (*gpu.instances, *lost.values()))
-        if profile is None or any(place.overlaps(part.placement) for place in taken):
-            continue
-        lost[part.placement] = GpuInstance(
-            id=_FIRST_ID + len(lost),
-            profile_id=profile.id,
-            profile=MigProfileName.parse(record.profile).gpu_instance,
-            placement=part.placement,
-            slices=profile.slices,
-            memory_bytes=profile.memory_bytes,
+        if profile is not None:
+            yield LostSlice(gpu.uuid, profile, part.placement, f'vm "{record.vm_name}"')
+
+
+def _list_made(
+    gpus: Mapping[GpuUuid, Gpu],
+    records: Sequence[AttachmentRecord],
+    instances: Sequence[VgpuInstance],
+) -> Iterator[LostSlice]:
+    named = [
+        (device.instance, f'vm "{record.vm_name}"')
+        for record in records
+        for device in record.host_devices
+        if device.instance is not None
+    ]
+    for made, owner in (*named, *((instance, "a vGPU") for instance in instances)):
+        gpu = gpus.get(made.gpu)
+        profiles = gpu.profiles if gpu else ()
+        profile = next((p for p in profiles if str(p.name) == made.profile), None)
+        if profile is not None:
+            yield LostSlice(made.gpu, profile, made.placement, owner)
+
+
+def _with_lost(gpu: Gpu, lost: Sequence[LostSlice]) -> Gpu:
+    made = tuple(
+        GpuInstance(
+            id=_FIRST_ID + number,
+            profile_id=one.profile.id,
+            profile=one.profile.name,
+            placement=one.placement,
+            slices=one.profile.slices,
+            memory_bytes=one.profile.memory_bytes,
         )
-    return replace(gpu, instances=(*gpu.instances, *lost.values())) if lost else gpu
+        for number, one in enumerate(lost)
+    )
+    return replace(gpu, instances=(*gpu.instances, *made)) if made else gpu

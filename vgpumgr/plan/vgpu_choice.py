@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from vgpumgr.errors import (
     VgpuNoRoomError,
@@ -13,9 +13,10 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.mdev.capacity import Room, list_free_parents, measure_room
-from vgpumgr.mig.placement import list_choices
+from vgpumgr.mig.seats import count_seats
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import MigProfile, Placement
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
@@ -27,28 +28,36 @@ from vgpumgr.model.vgpu import (
     VgpuSpec,
     VgpuType,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NewInstance:
-    """A GPU instance that must be made first, for a MIG-backed type."""
-
-    gpu: Gpu
-    profile: MigProfile
-    placement: Placement
+from vgpumgr.plan.nearness import Nearness
+from vgpumgr.plan.vgpu_instance import NewInstance, has_planned, place_instance
 
 
 @dataclass(frozen=True, slots=True)
 class VgpuObserved:
-    """What is, at the moment of planning. ``claims``: vGPUs that take room as far as is recorded."""
+    """What is, at the moment of planning. ``claims``: vGPUs that take room as far as is recorded;
+    ``reserved``: the GPUs as if slices that are gone, and that a restore brings back, were there.
+    """
 
     host: VgpuHost
     gpus: Sequence[Gpu] = ()
     claims: Sequence[VgpuSpec] = ()
+    reserved: Sequence[Gpu] = ()
+    near: Nearness = field(default_factory=Nearness)
+    #: GPU instances that VMs have as slices, by GPU and place
+    slices: Collection[tuple[GpuUuid | None, Placement | None]] = ()
 
     def find_gpu(self, board: VgpuBoard) -> Gpu | None:
         """NVML's side of a board."""
         return next((gpu for gpu in self.gpus if str(gpu.pci) == board.name), None)
+
+    def find_reserved(self, gpu: Gpu) -> Gpu:
+        """The GPU with the places that are kept."""
+        return next((known for known in self.reserved if known.uuid == gpu.uuid), gpu)
+
+    def find_node(self, board: VgpuBoard) -> int | None:
+        """The board's NUMA node, as its functions tell."""
+        parents = self.host.list_parents(board.name)
+        return next((p.numa_node for p in parents if p.numa_node is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,7 @@ def choose_vgpu(
     kind = select_type(place.boards, wanted)
     rooms = [
         _look(observed, board, type_, place.parent)
-        for board in place.boards
+        for board in _list_near(observed, place.boards, kind)
         for type_ in board.types
         if (type_.id, type_.name) == (kind.id, kind.name)
     ]
@@ -102,16 +111,31 @@ def choose_vgpu(
     if not open_:
         raise _explain_full(kind, rooms, place)
 
-    def rank(room: TypeRoom) -> tuple[bool, int, str]:
+    def rank(room: TypeRoom) -> tuple[bool, bool, int, str]:
         used = len(observed.host.list_on(room.board.name))
-        return (room.instance is not None, used if spread else -used, room.board.name)
+        far = observed.near.is_far(observed.find_node(room.board))
+        return (far, room.instance is not None, used if spread else -used, room.board.name)
 
     best = min(open_, key=rank)
     parent = best.parents[0]
     count = len(observed.host.list_on(best.board.name))
     gpu = observed.find_gpu(best.board) or best.board.name
-    why = f"{gpu}: {count} vGPUs so far, room for {best.room.free} more of this type"
+    near = observed.near.tell(observed.find_node(best.board))
+    why = f"{gpu}: {count} vGPUs so far, room for {best.room.free} more of this type{near}"
     return VgpuChoice(best.board, best.type, parent, why, best.instance)
+
+
+def _list_near(
+    observed: VgpuObserved, boards: Sequence[VgpuBoard], kind: VgpuType
+) -> Sequence[VgpuBoard]:
+    """Those that the VM may have. Raises NoRoomError where they are all on other NUMA nodes."""
+    near = observed.near
+    left = [board for board in boards if not near.is_refused(observed.find_node(board))]
+    if boards and not left:
+        error = near.explain([f"{b.name} on {observed.find_node(b)}" for b in boards])
+        error.error = f"cannot create {kind.name}: {error.error}"
+        raise error
+    return left
 
 
 def list_rooms(observed: VgpuObserved, selector: str | None = None) -> list[TypeRoom]:
@@ -242,18 +266,31 @@ def _look_for_instance(
         return TypeRoom(board, type_, Room(0, f"{gpu} has no GPU-instance profile for it"))
     if not unused:
         return TypeRoom(board, type_, Room(0, "each of its virtual functions has a vGPU"))
+    if places := _list_slices(observed, gpu, profile):
+        reason = f"the driver chooses its GPU instance, and could take {places[0]}, a VM's slice"
+        return TypeRoom(board, type_, Room(0, reason))
     each = type_.max_per_gpu_instance or 1
-    there = _count_inside(observed, board, type_, gpu) if offering else 0
-    choices = list_choices([gpu], profile.name)
-    new = (1 if profile.remaining is None else profile.remaining) if choices else 0
+    planned = [p for p in unused if has_planned(gpu, profile)]
+    there = _count_inside(observed, board, type_, gpu) if offering or planned else 0
+    kept = observed.find_reserved(gpu)
+    new = count_seats(kept, profile.name)
     free = min(len(unused), there + new * each)
     if there:
-        return TypeRoom(board, type_, Room(free), None, offering)
-    if not choices:
+        return TypeRoom(board, type_, Room(free), None, offering or planned)
+    if not new:
         reason = f"it lives in a {profile.name}, and there is no room for another one on {gpu}"
         return TypeRoom(board, type_, Room(0, reason))
-    made = NewInstance(gpu, profile, choices[0].placement)
+    made = replace(place_instance(kept, profile), gpu=gpu)
     return TypeRoom(board, type_, Room(free), made, unused)
+
+
+def _list_slices(observed: VgpuObserved, gpu: Gpu, profile: MigProfile) -> list[Placement]:
+    """GPU instances of the profile that VMs have: nobody can keep the driver from choosing one."""
+    return [
+        instance.placement
+        for instance in gpu.instances
+        if instance.profile_id == profile.id and (gpu.uuid, instance.placement) in observed.slices
+    ]
 
 
 def _count_inside(observed: VgpuObserved, board: VgpuBoard, type_: VgpuType, gpu: Gpu) -> int:

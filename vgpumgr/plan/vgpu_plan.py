@@ -14,8 +14,9 @@ from vgpumgr.model.mig import GpuInstance
 from vgpumgr.model.vgpu import Attributes, VgpuBoard, VgpuSpec, read_spec
 from vgpumgr.plan.layout_plan import make_step, read_layout_step
 from vgpumgr.plan.step import OnFailure, Plan, Step
-from vgpumgr.plan.vgpu_choice import NewInstance, VgpuChoice
+from vgpumgr.plan.vgpu_choice import VgpuChoice
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu, DefineVgpu, ForgetVgpu, UndefineVgpu
+from vgpumgr.plan.vgpu_instance import NewInstance
 from vgpumgr.plan.vgpu_mode_steps import SetMixedSizes
 from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord, VgpuState
 from vgpumgr.plan.vgpu_steps import CreateVgpu, DeleteVgpu
@@ -38,27 +39,6 @@ class Definition:
 
     wanted: bool = False
     auto: bool = False
-
-
-def make_spec(
-    choice: VgpuChoice,
-    uuid: str,
-    attributes: Attributes = (),
-    placement_id: int | None = None,
-    *,
-    mixed_sizes: bool = False,
-) -> VgpuSpec:
-    """The vGPU that a choice leads to."""
-    return VgpuSpec(
-        uuid=uuid,
-        framework=choice.parent.framework,
-        parent=choice.parent.name,
-        type_id=choice.type.id,
-        type_name=choice.type.name,
-        attributes=attributes,
-        placement_id=placement_id,
-        mixed_sizes=mixed_sizes,
-    )
 
 
 def plan_mode_steps(spec: VgpuSpec, board: VgpuBoard, count: int) -> Steps:
@@ -122,6 +102,11 @@ def plan_start(
     if spec.type_id != record.spec.type_id:
         steps.append(DefineVgpu(spec, record.auto, record.spec, record.auto))
     return _plan(START, spec, tuple(steps))
+
+
+def plan_nothing(operation: str, record: VgpuRecord, why: str) -> Plan[VgpuOperation]:
+    """It is as asked for already."""
+    return _plan(operation, record.spec, (), notes=(f"nothing to do: {why}",))
 
 
 def plan_stop(record: VgpuRecord, instance_steps: Steps = ()) -> Plan[VgpuOperation]:

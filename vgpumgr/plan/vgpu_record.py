@@ -51,6 +51,8 @@ class VgpuRecord:
     #: the GPU instance that the driver put it in; void after a boot
     gpu_instance_id: int | None = None
     instance: VgpuInstance | None = None
+    #: a boot took it away, and it has not been there since
+    lost: bool = False
 
     @property
     def takes_room(self) -> bool:
@@ -71,10 +73,17 @@ class VgpuStore(Protocol):
         """Forgets one; absent is no error."""
 
 
-def make_inactive(record: VgpuRecord) -> VgpuRecord:
-    """The record of a vGPU that is only defined now."""
+def make_inactive(record: VgpuRecord, *, lost: bool = False) -> VgpuRecord:
+    """The record of a vGPU that is only defined now; ``lost``: by a boot, not because somebody wanted
+    it so.
+    """
     return replace(
-        record, state=VgpuState.INACTIVE, iommu_group=None, gpu_instance_id=None, instance=None
+        record,
+        state=VgpuState.INACTIVE,
+        iommu_group=None,
+        gpu_instance_id=None,
+        instance=None,
+        lost=lost,
     )
 
 

@@ -87,6 +87,7 @@ class CreateVgpu:
             state=VgpuState.CREATING,
             attachment=self.attachment or base.attachment,
             instance=self.instance or base.instance,
+            lost=False,
         )
         world.vgpu_store.save_vgpu(record)
         try:
@@ -104,9 +105,10 @@ class CreateVgpu:
         world.vgpu_store.save_vgpu(active)
 
     def undo(self, world: VgpuWorld) -> None:
-        """Removes it, unless it never was ours."""
+        """Removes it once nobody has it open, unless it never was ours."""
         record = find_record(world.vgpu_store, self.spec.uuid)
         if record is not None and record.takes_room:
+            await_release(world, record, f"take back vGPU {self.spec.type_name}")
             _remove(world, record)
 
     def observe(self, world: VgpuWorld) -> bool:
@@ -158,13 +160,20 @@ class DeleteVgpu:
         if self._is_replaced(world):
             _forget(world.vgpu_store, record)
             return
-        self._await_release(world, record)
+        await_release(world, record, self.describe())
         _remove(world, record)
 
     def undo(self, world: VgpuWorld) -> None:
-        """Creates it again."""
-        if self.observe(world):
+        """Creates it again, unless it has not gone."""
+        record = find_record(world.vgpu_store, self.spec.uuid)
+        if record is not None and record.state is VgpuState.RELEASING and self._is_there(world):
+            world.vgpu_store.save_vgpu(replace(record, state=VgpuState.ACTIVE))
+        elif record is None or record.state in (VgpuState.RELEASING, VgpuState.INACTIVE):
             CreateVgpu(self.spec).do(world)
+
+    def _is_there(self, world: VgpuWorld) -> bool:
+        device = world.vgpus.find_device(self.spec)
+        return device is not None and device.type_id == self.spec.type_id
 
     def observe(self, world: VgpuWorld) -> bool:
         """Whether it is gone."""
@@ -187,30 +196,32 @@ class DeleteVgpu:
         device = world.vgpus.find_device(self.spec)
         return device is not None and device.type_id != self.spec.type_id
 
-    def _await_release(self, world: VgpuWorld, record: VgpuRecord) -> None:
-        held_by: tuple[str, ...] = ()
 
-        def is_free() -> bool:
-            nonlocal held_by
-            held_by = list_holders(world.vgpus, record)
-            return not held_by
+def await_release(world: VgpuWorld, record: VgpuRecord, what: str) -> None:
+    """Waits until nobody has it open. Raises VgpuBusyError, certain that nothing was changed."""
+    held_by: tuple[str, ...] = ()
 
-        if not world.wait(is_free, RELEASE_TIMEOUT_S):
-            error: VgpumgrError = VgpuBusyError(
-                f"cannot {self.describe()}",
-                why="somebody has it open",
-                held_by=held_by,
-                hint="shut the VM down or detach the device, then repeat",
-            )
-            raise NothingDoneError(error)
+    def is_free() -> bool:
+        nonlocal held_by
+        held_by = list_holders(world.vgpus, record)
+        return not held_by
+
+    if not world.wait(is_free, RELEASE_TIMEOUT_S):
+        error: VgpumgrError = VgpuBusyError(
+            f"cannot {what}",
+            why="somebody has it open",
+            held_by=held_by,
+            hint="shut the VM down or detach the device, then repeat",
+        )
+        raise NothingDoneError(error)
 
 
 def list_holders(vgpus: VgpuControl, record: VgpuRecord) -> tuple[str, ...]:
-    """Who has a vGPU of ours open, also where it has been removed from under him."""
+    """Who has a vGPU of ours open, also where it has been removed from under him, by us or others."""
     device = vgpus.find_device(record.spec)
     if device is not None:
         return vgpus.list_holders(device)
-    if record.state is not VgpuState.RELEASING or record.iommu_group is None:
+    if not record.takes_room or record.iommu_group is None:
         return ()
     if any(other.iommu_group == record.iommu_group for other in vgpus.read_host().devices):
         return ()  # the group's number was given away: it is released

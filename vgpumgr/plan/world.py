@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vgpumgr.plan.layout_world import LayoutWorld
 
 _POLL_S = 0.1
+#: for a guest that has had its time before
+HURRIED_S = 1.0
 
 
 class Patient(Protocol):
@@ -53,6 +55,8 @@ class World:
     pci: PciControl = field(default_factory=make_absent)
     #: for steps on MIG instances beside those of attachments; see ``layout_inside``
     layout: LayoutWorld | None = None
+    #: whoever has been waited for before is waited for only shortly
+    hurried: bool = False
 
     @property
     def record(self) -> AttachmentRecord:
@@ -88,7 +92,8 @@ class World:
 
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until the condition holds; False if it does not by then."""
-        return wait_until(self.clock, condition, timeout_s)
+        longest_s = min(timeout_s, HURRIED_S) if self.hurried else timeout_s
+        return wait_until(self.clock, condition, longest_s)
 
     def remember(self, **changes: Any) -> None:
         """Changes the attachment's record, in memory and on disk."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vgpumgr.sim.amdtree import AmdTree
 from vgpumgr.sim.control import ControlTree
+from vgpumgr.sim.gimtree import GimTree
 from vgpumgr.sim.inteltree import IntelTree
 from vgpumgr.sim.machine import set_gpu_field
 from vgpumgr.sim.machine_model import Gpu, Machine
@@ -42,6 +43,7 @@ def build_tree(
         sleepers,
         UsesTree(machine, bus),
         *(IntelTree(bus, pci) for pci in machine.data.pci if pci.quotas),
+        GimTree(bus, machine.data.pci),
         *(AmdTree(pci) for pci in machine.data.pci if pci.partitions),
     ]
     if host is not None:

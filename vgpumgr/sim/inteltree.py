@@ -4,7 +4,11 @@
 xe (kernel 6.19 and later, ``Documentation/ABI/testing/sysfs-driver-intel-xe-sriov``): ``sriov_admin`` below the
 function, with a directory for each VF and one for all at once; the scheduling priority is read-only for a single VF.
 i915 of Intel's backports: ``drm/cardN/prelim_iov``, with memory and other quotas for each GT. Values that are
-not a number or beyond what there is answer EINVAL and ENOSPC; memory of a VF that a VM holds answers EBUSY.
+not a number or beyond what there is answer EINVAL and ENOSPC; memory of a VF that a VM holds answers EBUSY. Memory
+is given in steps: a quota is rounded up.
+
+New VFs get equal shares of all that there is ("auto-provisioning"), unless some was set before they are made: of xe's
+memory any, with i915 any quota at all, until ``pf/auto_provisioning`` is set again.
 """
 
 from __future__ import annotations
@@ -16,9 +20,11 @@ from vgpumgr.sim.pcibus import Address, PciBus, State, refuse
 from vgpumgr.sim.tree import Directory, File, Link, Node, Write, parse_int, text
 
 _MIB = 1 << 20
+_STEP = 2 * _MIB
 _MOST = {"exec_quantum_ms": 100_000, "preempt_timeout_us": 100_000_000}
 _PRIORITIES = ("low", "normal", "high")
 _I915_QUOTAS = ("contexts_quota", "doorbells_quota", "ggtt_quota", "lmem_quota")
+_BYTES = ("vram_quota", "lmem_quota", "ggtt_quota")
 _TIMES = ("exec_quantum_ms", "preempt_timeout_us")
 
 
@@ -32,6 +38,7 @@ class IntelTree:
         self._quotas = pci.quotas
         self._address = Address.parse(pci.address)
         self._values: dict[tuple[int, str], int] = {}
+        self._auto = True
         self._priority = 0
         vram = pci.quotas.vram_mib * _MIB
         self._total = {
@@ -83,9 +90,7 @@ class IntelTree:
     def _add_i915(self, root: Directory, path: str) -> None:
         card = self._pci.uses.drm if self._pci.uses and self._pci.uses.drm else "card0"
         base = f"{path}/drm/{card}/prelim_iov"
-        tiles = self._quotas.tiles
-        gts = ["gt"] if tiles == 1 else [f"gt{n}" for n in range(tiles)]
-        names = [n for n in _I915_QUOTAS if n != "lmem_quota" or self._quotas.vram_mib]
+        gts, names = self._list_gts(), self._list_i915_quotas()
         for number in (0, *self._numbers()):
             here = f"{base}/{f'vf{number}' if number else 'pf'}"
             for gt in gts:
@@ -93,8 +98,15 @@ class IntelTree:
                 files = {name: self._file(number, name, gt) for name in mine}
                 root.make(f"{here}/{gt}").own.update(files)
             self._add_device(root, here, number)
-        auto = text(lambda: int(not any(self._values.values())))
+        auto = text(lambda: int(self._auto))
         root.add(f"{base}/pf/auto_provisioning", File(auto, lambda data: self._set_auto(data)))
+
+    def _list_gts(self) -> list[str]:
+        tiles = self._quotas.tiles
+        return ["gt"] if tiles == 1 else [f"gt{n}" for n in range(tiles)]
+
+    def _list_i915_quotas(self) -> list[str]:
+        return [n for n in _I915_QUOTAS if n != "lmem_quota" or self._quotas.vram_mib]
 
     def _add_device(self, root: Directory, here: str, number: int) -> None:
         """``device``, a link to the function, which a VF has while it is there."""
@@ -127,7 +139,9 @@ class IntelTree:
         if value < 0 or value > _MOST.get(name, value):
             raise refuse(errno.EINVAL)
         if name in self._total:
+            value = _round_up(name, value)
             self._check_room(number, key, value)
+            self._auto = False
         self._values[number, key] = value
 
     def _check_room(self, number: int, key: str, value: int) -> None:
@@ -141,14 +155,37 @@ class IntelTree:
             raise refuse(errno.ENOSPC)
 
     def _vfs_change(self, address: Address, count: int) -> None:
-        """Without VFs nothing is provisioned."""
-        if address == self._address and not count:
+        """Without VFs nothing is provisioned; new ones get their shares."""
+        if address != self._address:
+            return
+        if not count:
             self._values.clear()
             self._priority = 0
+        elif self._quotas.layout == "xe":
+            if not any(v for (_, key), v in self._values.items() if key == "/vram_quota"):
+                self._share(count, "/vram_quota")
+        elif self._auto:
+            for gt in self._list_gts():
+                for name in self._list_i915_quotas():
+                    self._share(count, f"{gt}/{name}")
+
+    def _share(self, count: int, key: str) -> None:
+        name = key.rpartition("/")[2]
+        step = _STEP if name in _BYTES else 1
+        share = self._total[name] // count // step * step
+        for number in range(1, count + 1):
+            self._values[number, key] = share
 
     def _set_auto(self, data: bytes) -> None:
-        if parse_int(data):
-            self._values.clear()
+        """Only while no VF has anything of its own."""
+        if not parse_int(data):
+            self._auto = False
+        elif any(
+            v for (_, key), v in self._values.items() if key.rpartition("/")[2] in self._total
+        ):
+            raise refuse(errno.EPERM)
+        else:
+            self._auto = True
 
     def _read_priority(self) -> bytes:
         marked = (f"[{p}]" if i == self._priority else p for i, p in enumerate(_PRIORITIES))
@@ -159,6 +196,10 @@ class IntelTree:
         if word not in _PRIORITIES:
             raise refuse(errno.EINVAL)
         self._priority = _PRIORITIES.index(word)
+
+
+def _round_up(name: str, value: int) -> int:
+    return -(-value // _STEP) * _STEP if name in _BYTES else value
 
 
 def _only_one(data: bytes) -> None:

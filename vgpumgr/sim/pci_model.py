@@ -45,6 +45,17 @@ class IntelQuotas(_Strict):
     tiles: int = 1
 
 
+class GimGpu(_Strict):
+    """What AMD's driver for hosts knows of a GPU."""
+
+    supported: int = Field(ge=1, le=31)
+    framebuffer_mib: int
+    reserved_mib: int = 0
+    """What the physical function keeps of the frame buffer."""
+    fixed: bool = False
+    """Whether the number of VFs is as it was when the driver was loaded."""
+
+
 class Uses(_Strict):
     """What the host does with a function while its driver has it."""
 
@@ -80,6 +91,7 @@ class MachinePci(_Strict):
     quotas: IntelQuotas | None = None
     partitions: tuple[str, ...] = ()
     """Compute partitions that amdgpu offers; the first is in force."""
+    gim: GimGpu | None = None
     uses: Uses | None = None
 
     def function(self) -> Function:

@@ -107,6 +107,8 @@ class Function:
     """Sizes in bytes of the memory BARs."""
     physfn: Address | None = None
     vendor_vfio: bool = False
+    reset_methods: str = "flr bus"
+    """How the kernel can reset it."""
     boot_vga: bool | None = None
     """Of a VGA-compatible function: whether the firmware uses it as the primary display."""
 
@@ -343,6 +345,16 @@ class PciBus:
         count = sriov.total if count is None else count
         if count != state.numvfs:
             self._change_vfs(state, sriov, count)
+
+    def change_vfs(self, address: Address, count: int) -> None:
+        """A vendor's driver goes from one number to another. EBUSY: a VM has one of them."""
+        state = self.state(address)
+        sriov = state.function.sriov
+        if sriov is None or any(vf.holder is not None for vf in self._vfs(state)):
+            raise refuse(errno.EBUSY)
+        self._remove_vfs(state)
+        self._add_vfs(state, sriov, count)
+        self.generation += 1
 
     def _change_vfs(self, state: State, sriov: Sriov, count: int) -> None:
         if count and state.numvfs:

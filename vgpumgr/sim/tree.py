@@ -269,6 +269,8 @@ class MachineTree:
             "revision": constant(f"0x{function.revision:02x}"),
             "modalias": constant(function.modalias),
             "numa_node": constant(node),
+            "reset_method": constant(function.reset_methods),
+            "power_state": constant("D0"),
             "local_cpulist": constant(self._cpus.get(node, "")),
             "current_link_speed": constant(function.link_speed),
             "max_link_speed": constant(function.link_speed),

@@ -24,9 +24,10 @@ class VgpuFile:
     def list_vgpus(self) -> Sequence[VgpuRecord]:
         """All, in the order in which they were first written. Raises StoreError."""
         try:
-            return read_either(self.path, _parse) or ()
+            found = read_either(self.path, _parse) or ()
         except DAMAGE as error:
             raise self._unusable(error) from error
+        return tuple(r if r.boot == self._boot_id else _forget_numbers(r) for r in found)
 
     def save_vgpu(self, record: VgpuRecord) -> None:
         """Writes one with the present boot, in the place of the one with the same UUID."""
@@ -54,6 +55,11 @@ class VgpuFile:
             cause=f"{self.path}: {error}",
             hint=f"look at it, move it and its copy away, then vgpumgr mdev adopt each vGPU: {self.path}",
         )
+
+
+def _forget_numbers(record: VgpuRecord) -> VgpuRecord:
+    """What another boot called them; this one has given the numbers to somebody else."""
+    return replace(record, iommu_group=None, gpu_instance_id=None)
 
 
 def _parse(text: str) -> tuple[VgpuRecord, ...]:

@@ -19,9 +19,9 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from vgpumgr.errors import Exit, VgpumgrError
+from vgpumgr.host.machine import LIB_DIR
 
-LIB = Path(__file__).resolve().parent.parent / "_lib"
-KEEPER_PROGRAM = LIB / "bin" / "vgpumgr-keeper"
+KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
 DEFAULT_SIZE_BYTES = 64 << 20
 """Ring memory for 16 guest processes; a guest on q35 can place a hot-plugged BAR of 1 MiB only."""
 

@@ -81,7 +81,6 @@ static void try_ring(const uint8_t *bytes, size_t size)
 	lane->ring = true;
 	lane->window = window;
 	lane->window_size = WINDOW;
-	pthread_mutex_init(&lane->answer_lock, NULL);
 	vg_ring_init(&lane->submit, submit, RING, &control->submit_head, &control->submit_tail);
 	vg_ring_init(&lane->reply, reply, RING, &control->reply_head, &control->reply_tail);
 	vg_store64(&control->submit_head, head % 2 ? head : head % (RING + 64));
@@ -112,7 +111,6 @@ static void try_serial(const uint8_t *bytes, size_t size)
 	const char *text;
 
 	lane->server = &server;
-	pthread_mutex_init(&lane->answer_lock, NULL);
 	while (size >= sizeof(header)) {
 		size_t length;
 

@@ -59,27 +59,6 @@ class Answer:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileRoom:
-    """How many more of one profile fit, and how many would if what there is were rearranged."""
-
-    profile: MigProfileName
-    now: int
-    rearranged: int
-
-
-def report_room(gpu: Gpu) -> tuple[ProfileRoom, ...]:
-    """Room for each profile of a GPU alone. Where both numbers differ, the GPU is fragmented."""
-    board = make_board(gpu)
-    layout = read_layout(gpu, board)
-    now = board.list_packable(layout)
-    others = [board.list_packable(x) for x in board.list_layouts(board.count(layout))] or [now]
-    return tuple(
-        ProfileRoom(profile.name, now[index], max(other[index] for other in (now, *others)))
-        for index, profile in enumerate(board.profiles)
-    )
-
-
 def explain_profile(
     gpus: Sequence[Gpu], name: MigProfileName, pinned: Sequence[Pinned] = ()
 ) -> list[Answer]:

@@ -90,6 +90,20 @@ int vg_post(struct vg_conn *conn, struct vg_frame *frame);
 int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply);
 void vg_reply_done(struct vg_conn *conn, struct vg_reply *reply);
 
+/* Where the reply of vg_exchange() goes. */
+struct vg_words {
+	uint64_t *at;           /* room for exactly this many bytes, a multiple of 8 */
+	size_t room;
+	size_t length;          /* of the reply's data; the data is there only if that is `room` */
+	int32_t status;
+};
+
+/*
+ * A whole call of a few 64-bit words (`length` in bytes) each way and without bulk: as vg_begin(), vg_call() and
+ * vg_reply_done(), at a fraction of their cost.
+ */
+int vg_exchange(struct vg_conn *conn, uint32_t op, const uint64_t *request, size_t length, struct vg_words *reply);
+
 /* ---- worker side ------------------------------------------------------------------------------------------- */
 
 struct vg_lane; /* the worker's end of one lane */

@@ -39,19 +39,24 @@ CUresult vg_send_cuWork(const struct vg_cuWork_request *in)
 
 CUresult vg_send_cuAsk(const struct vg_cuAsk_request *in, struct vg_cuAsk_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuAsk_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_cuAsk_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuAsk, SHIM_SYNC, vg_size_cuAsk_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuAsk_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_cuAsk_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuAsk_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuAsk, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_cuAsk_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 SHIM_API CUresult cuWork(size_t count, CUstream hStream)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vgpumgr.errors import GpuNotFoundError, LayoutImpossibleError
-from vgpumgr.mig.layout.formats.own import check_sum
+from vgpumgr.mig.layout.formats.common import check_sum
 from vgpumgr.mig.layout.formats.parted import VERSION, check_version
 from vgpumgr.mig.layout.formats.reader import Value, Where, shorten
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 
-from vgpumgr.mig.layout.formats.reader import Value, check_label, shorten
-from vgpumgr.mig.layout.formats.spec import (
-    Dialect,
-    GpuChoice,
-    GpuSpec,
-    InstanceSpec,
-    LayoutFile,
-    VgpuCount,
+from vgpumgr.mig.layout.formats.common import (
+    LONGEST_SELECTOR,
+    MOST,
+    check_sum,
+    read_layouts,
+    read_profile,
+    read_vgpus,
 )
+from vgpumgr.mig.layout.formats.reader import Value, shorten
+from vgpumgr.mig.layout.formats.spec import Dialect, GpuChoice, GpuSpec, InstanceSpec, LayoutFile
 from vgpumgr.model.mig import MigProfileName, Placement
 
 SCHEMA = "vgpumgr/mig-layout/v1"
-#: more instances than any board has places; a larger number can only be a mistake
-MOST = 64
-#: as many as a PCI function can have virtual ones
-MOST_VGPUS = 256
-_LONGEST_SELECTOR = 128
 _PLACEMENT = re.compile(r"(\d{1,3}):(\d{1,3})")
 _SHORT = re.compile(r"(\d{1,2})c")
 
@@ -33,20 +29,7 @@ def read_own(root: Value) -> LayoutFile:
         raise keys["schema"].error(
             f'unknown schema "{shorten(schema)}"', f"this vgpumgr reads {SCHEMA}"
         )
-    layouts = {
-        check_label(name, value.where): _read_layout(value)
-        for name, value in keys["layouts"].read_pairs()
-    }
-    if not layouts:
-        raise keys["layouts"].error("there is no layout in it")
-    return LayoutFile(root.where.source, Dialect.OWN, layouts)
-
-
-def _read_layout(value: Value) -> tuple[GpuSpec, ...]:
-    entries = tuple(_read_entry(item) for item in value.read_items())
-    if not entries:
-        raise value.error("the layout is empty", "it says nothing about any GPU")
-    return entries
+    return read_layouts(Dialect.OWN, keys["layouts"], _read_entry)
 
 
 def _read_entry(value: Value) -> GpuSpec:
@@ -65,18 +48,6 @@ def _read_entry(value: Value) -> GpuSpec:
     return GpuSpec(choice, mig, value.where, instances, vgpus=vgpus, says_mig=says_mig)
 
 
-def read_vgpus(value: Value) -> tuple[VgpuCount, ...]:
-    """``{A100-4C: 2}``; ``{}`` means none. A count of zero is as if it were not there."""
-    found = []
-    for name, count in value.read_pairs():
-        if not name.strip() or len(name) > _LONGEST_SELECTOR:
-            raise count.error(f'"{shorten(name)}" names no vGPU type', hint="vgpumgr mdev types")
-        found.append(VgpuCount(name.strip(), count.read_int(0, MOST_VGPUS), count.where))
-    if sum(one.count for one in found) > MOST_VGPUS:
-        raise value.error(f"more than {MOST_VGPUS} vGPUs on one GPU")
-    return tuple(one for one in found if one.count)
-
-
 def _read_choice(gpus: Value | None, model: Value | None) -> GpuChoice:
     models = tuple(_read_selector(v) for v in _one_or_many(model)) if model else ()
     if gpus is None or (not gpus.is_list and gpus.read_text() == "all"):
@@ -89,7 +60,7 @@ def _read_choice(gpus: Value | None, model: Value | None) -> GpuChoice:
 
 def _read_selector(value: Value) -> str:
     text = value.read_text()
-    if len(text) > _LONGEST_SELECTOR:
+    if len(text) > LONGEST_SELECTOR:
         raise value.error(f'"{shorten(text)}" is too long to name a GPU')
     return text
 
@@ -102,12 +73,6 @@ def _read_instances(value: Value) -> tuple[InstanceSpec, ...]:
     found = tuple(_read_instance(item) for item in value.read_items())
     check_sum(value, sum(one.count for one in found))
     return found
-
-
-def check_sum(value: Value, count: int) -> None:
-    """Refuses more instances than any GPU has places. Raises LayoutFileError."""
-    if count > MOST:
-        raise value.error(f"{count} instances on one GPU", f"no GPU has more than {MOST}")
 
 
 def _read_instance(value: Value) -> InstanceSpec:
@@ -140,20 +105,6 @@ def _make(
             )
         compute = (profile,)
     return InstanceSpec(profile.gpu_instance, count, value.where, compute, placement)
-
-
-def read_profile(value: Value, text: str | None = None) -> MigProfileName:
-    """A profile's name. Raises LayoutFileError."""
-    text = value.read_text() if text is None else text
-    try:
-        if len(text) > 60:
-            raise ValueError("names look like 1g.10gb or 3g.40gb+me")
-        return MigProfileName.parse(text)
-    except ValueError as error:
-        words = str(error).partition("; ")
-        raise value.error(
-            f'"{shorten(text)}" is no MIG profile', words[2] or words[0], "vgpumgr mig profiles"
-        ) from None
 
 
 def _read_placement(value: Value) -> Placement:

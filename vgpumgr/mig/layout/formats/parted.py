@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from vgpumgr.mig.layout.formats.own import MOST, check_sum, read_profile
-from vgpumgr.mig.layout.formats.reader import Value, check_label, shorten
+from vgpumgr.mig.layout.formats.common import MOST, check_sum, read_layouts, read_profile
+from vgpumgr.mig.layout.formats.reader import Value, shorten
 from vgpumgr.mig.layout.formats.spec import (
     DeviceCount,
     DeviceFilter,
@@ -25,13 +25,7 @@ def read_parted(root: Value) -> LayoutFile:
     """Reads a file with ``mig-configs``. Raises LayoutFileError."""
     keys = root.read_keys(("version", "mig-configs"), ("version", "mig-configs"))
     check_version(keys["version"])
-    layouts = {
-        check_label(name, value.where): _read_layout(value)
-        for name, value in keys["mig-configs"].read_pairs()
-    }
-    if not layouts:
-        raise keys["mig-configs"].error("there is no layout in it")
-    return LayoutFile(root.where.source, Dialect.MIG_PARTED, layouts)
+    return read_layouts(Dialect.MIG_PARTED, keys["mig-configs"], _read_entry)
 
 
 def check_version(value: Value) -> None:
@@ -40,13 +34,6 @@ def check_version(value: Value) -> None:
         raise value.error(
             f'unknown version "{shorten(value.read_text())}"', f"this vgpumgr reads {VERSION}"
         )
-
-
-def _read_layout(value: Value) -> tuple[GpuSpec, ...]:
-    entries = tuple(_read_entry(item) for item in value.read_items())
-    if not entries:
-        raise value.error("the layout is empty", "it says nothing about any GPU")
-    return entries
 
 
 def _read_entry(value: Value) -> GpuSpec:
@@ -67,6 +54,7 @@ def _read_entry(value: Value) -> GpuSpec:
 
 
 def read_parted_choice(keys: Mapping[str, Value]) -> GpuChoice:
+    """Which GPUs: ``device-filter`` and ``devices``. Raises LayoutFileError."""
     filters = _read_filters(keys["device-filter"]) if "device-filter" in keys else ()
     devices = keys["devices"]
     if not devices.is_list:

@@ -15,7 +15,6 @@ class Dialect(StrEnum):
 
     OWN = "vgpumgr"
     MIG_PARTED = "mig-parted"
-    CHECKPOINT = "mig-parted checkpoint"
     VGPU_DM = "vgpu-device-manager"
 
 

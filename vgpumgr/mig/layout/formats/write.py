@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from vgpumgr.mig.layout.formats.own import SCHEMA
 from vgpumgr.mig.layout.formats.parted import VERSION
@@ -22,20 +22,27 @@ def write_own(
     gpus: Sequence[Gpu], label: str, *, placements: bool, vgpus: VgpuCounts | None = None
 ) -> Plain:
     """Our own format. Without ``placements`` it counts, and fits other hosts too."""
-    entries: list[tuple[list[int], Plain]] = []
+    states: list[tuple[int, Plain]] = []
     for gpu in gpus:
         state = _describe(gpu, placements=placements) if gpu.mig.supported else {}
         if vgpus and gpu.uuid in vgpus:
             state["vgpus"] = dict(vgpus[gpu.uuid])
-        if not state:
-            continue
+        if state:
+            states.append((gpu.index, state))
+    layout = [{"gpus": indexes, **state} for indexes, state in _join_equal(states)]
+    return {"schema": SCHEMA, "layouts": {label: layout}}
+
+
+def _join_equal(states: Iterable[tuple[int, Plain]]) -> list[tuple[list[int], Plain]]:
+    """GPUs in the same state share an entry."""
+    entries: list[tuple[list[int], Plain]] = []
+    for index, state in states:
         same = next((indexes for indexes, other in entries if other == state), None)
         if same is None:
-            entries.append(([gpu.index], state))
+            entries.append(([index], state))
         else:
-            same.append(gpu.index)
-    layout = [{"gpus": indexes, **state} for indexes, state in entries]
-    return {"schema": SCHEMA, "layouts": {label: layout}}
+            same.append(index)
+    return entries
 
 
 def _describe(gpu: Gpu, *, placements: bool) -> Plain:
@@ -73,14 +80,7 @@ def write_parted(gpus: Sequence[Gpu], label: str) -> Plain:
     """mig-parted's format, without zeros. A filter is written where boards differ."""
     capable = [gpu for gpu in gpus if gpu.mig.supported]
     mixed = len({gpu.pci_device_id for gpu in gpus}) > 1
-    entries: list[tuple[list[int], Plain]] = []
-    for gpu in capable:
-        state = _describe_parted(gpu, mixed=mixed)
-        same = next((indexes for indexes, other in entries if other == state), None)
-        if same is None:
-            entries.append(([gpu.index], state))
-        else:
-            same.append(gpu.index)
+    entries = _join_equal((gpu.index, _describe_parted(gpu, mixed=mixed)) for gpu in capable)
     everything = len(capable) == len(gpus)
     layout = [
         _join("all" if everything and len(indexes) == len(gpus) else indexes, state)
@@ -91,22 +91,18 @@ def write_parted(gpus: Sequence[Gpu], label: str) -> Plain:
 
 def write_vgpu_dm(gpus: Sequence[Gpu], label: str, vgpus: VgpuCounts) -> Plain:
     """vgpu-device-manager's format, of the GPUs that are vGPU hosts."""
-    entries: list[tuple[list[int], Plain]] = []
     hosts = [gpu for gpu in gpus if gpu.uuid in vgpus]
-    for gpu in hosts:
-        # its own names are without the vendor's word
-        counts = {name.split()[-1]: count for name, count in vgpus[gpu.uuid].items()}
-        state: Plain = {"vgpu-devices": counts}
-        same = next((indexes for indexes, other in entries if other == state), None)
-        if same is None:
-            entries.append(([gpu.index], state))
-        else:
-            same.append(gpu.index)
+    entries = _join_equal((gpu.index, _describe_vgpu_dm(vgpus[gpu.uuid])) for gpu in hosts)
     layout = [
         {"devices": "all" if len(indexes) == len(gpus) else indexes, **state}
         for indexes, state in entries
     ]
     return {"version": VERSION, "vgpu-configs": {label: layout}}
+
+
+def _describe_vgpu_dm(counts: Mapping[str, int]) -> Plain:
+    # its own names are without the vendor's word
+    return {"vgpu-devices": {name.split()[-1]: count for name, count in counts.items()}}
 
 
 def _join(devices: object, state: Plain) -> Plain:

@@ -42,66 +42,82 @@ CUresult vg_send_device_snapshot(const struct vg_device_snapshot_request *in, st
 
 CUresult vg_send_context_create(const struct vg_context_create_request *in, struct vg_context_create_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_context_create_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_context_create_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_context_create, SHIM_SYNC, vg_size_context_create_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_context_create_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_context_create_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_context_create_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_context_create, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_context_create_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_context_destroy(const struct vg_context_destroy_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_context_destroy_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_context_destroy, SHIM_SYNC, vg_size_context_destroy_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_context_destroy_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_context_destroy_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_context_destroy, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_memory_allocate(const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_memory_allocate_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_memory_allocate_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_memory_allocate, SHIM_SYNC, vg_size_memory_allocate_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_memory_allocate_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_memory_allocate_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_memory_allocate_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_memory_allocate, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_memory_allocate_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_memory_allocate_pitch(const struct vg_memory_allocate_pitch_request *in, struct vg_memory_allocate_pitch_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_memory_allocate_pitch_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_memory_allocate_pitch_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_memory_allocate_pitch, SHIM_SYNC, vg_size_memory_allocate_pitch_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_memory_allocate_pitch_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_memory_allocate_pitch_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_memory_allocate_pitch_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_memory_allocate_pitch, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_memory_allocate_pitch_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_memory_free(const struct vg_memory_free_request *in)
@@ -119,19 +135,24 @@ CUresult vg_send_memory_free(const struct vg_memory_free_request *in)
 
 CUresult vg_send_memory_allocate_async(const struct vg_memory_allocate_async_request *in, struct vg_memory_allocate_async_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_memory_allocate_async_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_memory_allocate_async_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_memory_allocate_async, SHIM_SYNC, vg_size_memory_allocate_async_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_memory_allocate_async_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_memory_allocate_async_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_memory_allocate_async_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_memory_allocate_async, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_memory_allocate_async_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_memory_free_async(const struct vg_memory_free_async_request *in)
@@ -330,18 +351,18 @@ CUresult vg_send_host_gate(const struct vg_host_gate_request *in)
 
 CUresult vg_send_host_gate_next(struct vg_host_gate_next_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t told[VG_MAX_host_gate_next_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_host_gate_next, SHIM_SYNC, 0, NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_host_gate_next_reply(&f.decoder, out);
-	else
+	r = shim_exchange(VG_OP_host_gate_next, NULL, 0, told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_host_gate_next_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in)
@@ -359,45 +380,52 @@ CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in)
 
 CUresult vg_send_cuCtxSynchronize(const struct vg_cuCtxSynchronize_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuCtxSynchronize_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuCtxSynchronize, SHIM_SYNC, vg_size_cuCtxSynchronize_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuCtxSynchronize_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuCtxSynchronize_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuCtxSynchronize, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_cuCtxSetLimit(const struct vg_cuCtxSetLimit_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuCtxSetLimit_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuCtxSetLimit, SHIM_SYNC, vg_size_cuCtxSetLimit_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuCtxSetLimit_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuCtxSetLimit_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuCtxSetLimit, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_cuCtxGetLimit(const struct vg_cuCtxGetLimit_request *in, struct vg_cuCtxGetLimit_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuCtxGetLimit_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_cuCtxGetLimit_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuCtxGetLimit, SHIM_SYNC, vg_size_cuCtxGetLimit_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuCtxGetLimit_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_cuCtxGetLimit_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuCtxGetLimit_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuCtxGetLimit, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_cuCtxGetLimit_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_cuCtxSetCacheConfig(const struct vg_cuCtxSetCacheConfig_request *in)
@@ -415,19 +443,24 @@ CUresult vg_send_cuCtxSetCacheConfig(const struct vg_cuCtxSetCacheConfig_request
 
 CUresult vg_send_cuCtxGetCacheConfig(const struct vg_cuCtxGetCacheConfig_request *in, struct vg_cuCtxGetCacheConfig_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuCtxGetCacheConfig_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_cuCtxGetCacheConfig_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuCtxGetCacheConfig, SHIM_SYNC, vg_size_cuCtxGetCacheConfig_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuCtxGetCacheConfig_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_cuCtxGetCacheConfig_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuCtxGetCacheConfig_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuCtxGetCacheConfig, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_cuCtxGetCacheConfig_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_cuCtxSetSharedMemConfig(const struct vg_cuCtxSetSharedMemConfig_request *in)
@@ -445,36 +478,46 @@ CUresult vg_send_cuCtxSetSharedMemConfig(const struct vg_cuCtxSetSharedMemConfig
 
 CUresult vg_send_cuCtxGetSharedMemConfig(const struct vg_cuCtxGetSharedMemConfig_request *in, struct vg_cuCtxGetSharedMemConfig_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuCtxGetSharedMemConfig_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_cuCtxGetSharedMemConfig_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuCtxGetSharedMemConfig, SHIM_SYNC, vg_size_cuCtxGetSharedMemConfig_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuCtxGetSharedMemConfig_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_cuCtxGetSharedMemConfig_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuCtxGetSharedMemConfig_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuCtxGetSharedMemConfig, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_cuCtxGetSharedMemConfig_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_cuMemGetInfo_v2(const struct vg_cuMemGetInfo_v2_request *in, struct vg_cuMemGetInfo_v2_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuMemGetInfo_v2_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_cuMemGetInfo_v2_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuMemGetInfo_v2, SHIM_SYNC, vg_size_cuMemGetInfo_v2_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuMemGetInfo_v2_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_cuMemGetInfo_v2_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuMemGetInfo_v2_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuMemGetInfo_v2, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_cuMemGetInfo_v2_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_cuMemsetD8Async(const struct vg_cuMemsetD8Async_request *in)
@@ -583,28 +626,30 @@ CUresult vg_send_cuStreamDestroy_v2(const struct vg_cuStreamDestroy_v2_request *
 
 CUresult vg_send_cuStreamQuery(const struct vg_cuStreamQuery_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuStreamQuery_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuStreamQuery, SHIM_SYNC, vg_size_cuStreamQuery_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuStreamQuery_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuStreamQuery_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuStreamQuery, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_cuStreamSynchronize(const struct vg_cuStreamSynchronize_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuStreamSynchronize_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuStreamSynchronize, SHIM_SYNC, vg_size_cuStreamSynchronize_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuStreamSynchronize_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuStreamSynchronize_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuStreamSynchronize, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_cuStreamWaitEvent(const struct vg_cuStreamWaitEvent_request *in)
@@ -661,58 +706,66 @@ CUresult vg_send_cuEventRecordWithFlags(const struct vg_cuEventRecordWithFlags_r
 
 CUresult vg_send_cuEventQuery(const struct vg_cuEventQuery_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuEventQuery_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuEventQuery, SHIM_SYNC, vg_size_cuEventQuery_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuEventQuery_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuEventQuery_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuEventQuery, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_cuEventSynchronize(const struct vg_cuEventSynchronize_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuEventSynchronize_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuEventSynchronize, SHIM_SYNC, vg_size_cuEventSynchronize_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuEventSynchronize_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuEventSynchronize_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuEventSynchronize, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_cuEventElapsedTime_v2(const struct vg_cuEventElapsedTime_v2_request *in, struct vg_cuEventElapsedTime_v2_reply *out)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuEventElapsedTime_v2_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_cuEventElapsedTime_v2_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuEventElapsedTime_v2, SHIM_SYNC, vg_size_cuEventElapsedTime_v2_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuEventElapsedTime_v2_request(&f.encoder, in);
-	r = shim_send(&f);
-	if (shim_has_reply(&f))
-		vg_get_cuEventElapsedTime_v2_reply(&f.decoder, out);
-	else
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuEventElapsedTime_v2_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuEventElapsedTime_v2, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
-	return shim_end(&f, r, true);
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_cuEventElapsedTime_v2_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_cuFuncSetAttribute(const struct vg_cuFuncSetAttribute_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuFuncSetAttribute_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
 
-	r = shim_begin(&f, VG_OP_cuFuncSetAttribute, SHIM_SYNC, vg_size_cuFuncSetAttribute_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuFuncSetAttribute_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuFuncSetAttribute_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuFuncSetAttribute, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_cuFuncSetCacheConfig(const struct vg_cuFuncSetCacheConfig_request *in)

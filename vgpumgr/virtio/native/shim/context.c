@@ -4,8 +4,12 @@
 
 #include "shim.h"
 
-static __thread uint64_t stack[SHIM_CONTEXT_STACK];
-static __thread int depth;
+static __thread struct {
+	uint64_t current;           /* the top of the stack, or 0 */
+	struct shim_object *object; /* its object, in memory that is never freed: alive while its id is this one */
+	uint64_t stack[SHIM_CONTEXT_STACK];
+	int depth;
+} mine;
 
 static struct primary {
 	uint64_t id;
@@ -18,12 +22,31 @@ static _Atomic uint64_t last_number;
 
 uint64_t shim_current(void)
 {
-	return depth ? stack[depth - 1] : 0;
+	return mine.current;
 }
 
 struct shim_object *shim_current_object(void)
 {
-	return depth ? shim_object_get(SHIM_CONTEXT, stack[depth - 1]) : NULL;
+	return mine.current ? shim_object_get(SHIM_CONTEXT, mine.current) : NULL;
+}
+
+/* After each change of the stack. */
+static void note_current(void)
+{
+	mine.current = mine.depth ? mine.stack[mine.depth - 1] : 0;
+	mine.object = shim_current_object();
+}
+
+CUresult shim_enter_current(uint64_t *context)
+{
+	struct shim_object *o = mine.object;
+
+	*context = mine.current;
+	if (!*context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!o || atomic_load_explicit(&o->id, memory_order_acquire) != *context)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return (CUresult)atomic_load_explicit(&o->ctx.broken, memory_order_relaxed);
 }
 
 static CUresult live(CUcontext ctx, struct shim_object **object)
@@ -95,10 +118,17 @@ static CUresult destroy(uint64_t id)
 
 static CUresult push(uint64_t id)
 {
-	if (depth == SHIM_CONTEXT_STACK)
+	if (mine.depth == SHIM_CONTEXT_STACK)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	stack[depth++] = id;
+	mine.stack[mine.depth++] = id;
+	note_current();
 	return CUDA_SUCCESS;
+}
+
+static void drop_current(void)
+{
+	mine.depth--;
+	note_current();
 }
 
 /* ---- primary contexts */
@@ -249,7 +279,7 @@ SHIM_API CUresult cuCtxDestroy_v2(CUcontext ctx)
 	if (o->ctx.primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (shim_current() == (uint64_t)ctx)
-		depth--;
+		drop_current();
 	return destroy((uint64_t)ctx);
 }
 
@@ -294,11 +324,11 @@ SHIM_API CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (!depth)
+	if (!mine.depth)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	depth--;
 	if (pctx)
-		*pctx = (CUcontext)stack[depth];
+		*pctx = (CUcontext)mine.current;
+	drop_current();
 	return CUDA_SUCCESS;
 }
 
@@ -315,12 +345,14 @@ SHIM_API CUresult cuCtxSetCurrent(CUcontext ctx)
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!ctx) {
-		depth -= depth > 0;
+		if (mine.depth)
+			drop_current();
 		return CUDA_SUCCESS;
 	}
-	if (!depth)
+	if (!mine.depth)
 		return push((uint64_t)ctx);
-	stack[depth - 1] = (uint64_t)ctx;
+	mine.stack[mine.depth - 1] = (uint64_t)ctx;
+	note_current();
 	return CUDA_SUCCESS;
 }
 

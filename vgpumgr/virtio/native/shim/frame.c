@@ -157,6 +157,26 @@ static CUresult cached(struct shim_frame *f)
 	return r;
 }
 
+struct shim_told shim_exchange(uint32_t op, const uint64_t *request, size_t request_size, uint64_t *reply,
+			       size_t reply_size)
+{
+	struct vg_words words = { .at = reply, .room = reply_size };
+	struct shim_told told;
+	struct vg_conn *conn = shim_conn(&told.result);
+	int error = conn ? vg_exchange(conn, op, request, request_size, &words) : 0;
+
+	if (!conn)
+		return (struct shim_told){ told.result, false };
+	told.result = error ? shim_channel_error(error) : (CUresult)words.status;
+	told.has_data = !error && words.length && words.length == reply_size;
+	/* data of another size, or none where there must be some */
+	if (!error && words.length != reply_size && (words.length || told.result == CUDA_SUCCESS))
+		told.result = CUDA_ERROR_UNKNOWN;
+	if (told.result != CUDA_SUCCESS)
+		shim_note(told.result);
+	return told;
+}
+
 CUresult shim_send(struct shim_frame *f)
 {
 	int error;

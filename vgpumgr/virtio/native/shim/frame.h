@@ -44,6 +44,15 @@ static inline bool shim_has_reply(const struct shim_frame *f)
 /* Gives the reply back; the result of the call, which is r unless the reply could not be read. */
 CUresult shim_end(struct shim_frame *f, CUresult r, bool decodes);
 
+struct shim_told {
+	CUresult result;
+	bool has_data;       /* `reply` is filled */
+};
+
+/* A whole synchronous call of fixed size: request and reply are words on the wire, sizes in bytes. */
+struct shim_told shim_exchange(uint32_t op, const uint64_t *request, size_t request_size, uint64_t *reply,
+			       size_t reply_size);
+
 /* Forgets the answers of cached calls. */
 void shim_cache_clear(void);
 

@@ -44,6 +44,8 @@ int shim_open_visible(const uint8_t hash[VG_HASH_SIZE], struct vg_conn **conn);
 
 /* ---- context.c */
 uint64_t shim_current(void);
+/* The current context, which must be alive and well. */
+CUresult shim_enter_current(uint64_t *context);
 /* The current context's object, or NULL. */
 struct shim_object *shim_current_object(void);
 

@@ -104,15 +104,8 @@ CUresult shim_ready(void)
 CUresult shim_enter(uint64_t *context)
 {
 	CUresult r = shim_ready();
-	struct shim_object *o;
 
-	if (r != CUDA_SUCCESS || !context)
-		return r;
-	*context = shim_current();
-	if (!*context)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	o = shim_object_get(SHIM_CONTEXT, *context);
-	return o ? (CUresult)atomic_load_explicit(&o->ctx.broken, memory_order_relaxed) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return r == CUDA_SUCCESS && context ? shim_enter_current(context) : r;
 }
 
 /* The codes that the driver API documents as leaving the process in an inconsistent state. */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "conn.h"
+#include "lock.h"
 
 enum { SPINS = 100, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
 
@@ -65,13 +66,10 @@ static int check_alive(struct vg_conn *conn)
 
 bool vg_conn_read(struct vg_conn *conn)
 {
-	uint32_t expected = 0;
-
-	if (!atomic_compare_exchange_strong_explicit(&conn->reading, &expected, 1, memory_order_acquire,
-						     memory_order_relaxed))
+	if (!vg_conn_become_reader(conn))
 		return false;
 	conn->ops->drain(conn);
-	vg_store32(&conn->reading, 0);
+	vg_conn_end_reading(conn);
 	return true;
 }
 
@@ -102,13 +100,13 @@ int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_b
 		return error;
 	if (payload_length > VG_PAYLOAD_RING_MAX || (direction && bulk_length > conn->bulk_max))
 		return -EMSGSIZE;
-	pthread_mutex_lock(&conn->lock);
+	vg_lock(&conn->lock);
 	*frame = (struct vg_frame){ .payload_length = payload_length };
 	if (!bulk_length)
 		direction = VG_BULK_NONE;
 	error = conn->ops->reserve(conn, payload_length, direction, direction ? bulk_length : 0, frame);
 	if (error) {
-		pthread_mutex_unlock(&conn->lock);
+		vg_unlock(&conn->lock);
 		return error;
 	}
 	frame->internal[0] = op;
@@ -119,7 +117,7 @@ int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_b
 void vg_cancel(struct vg_conn *conn, struct vg_frame *frame)
 {
 	conn->ops->cancel(conn, frame);
-	pthread_mutex_unlock(&conn->lock);
+	vg_unlock(&conn->lock);
 }
 
 static int send_frame(struct vg_conn *conn, struct vg_frame *frame, uint32_t sequence, uint32_t flags)
@@ -149,7 +147,7 @@ int vg_post(struct vg_conn *conn, struct vg_frame *frame)
 		return -EINVAL;
 	}
 	error = send_frame(conn, frame, 0, 0);
-	pthread_mutex_unlock(&conn->lock);
+	vg_unlock(&conn->lock);
 	return error;
 }
 
@@ -189,12 +187,7 @@ static int take_slot(struct vg_conn *conn, struct slot **out)
 	}
 }
 
-static void give_slot(struct slot *slot)
-{
-	vg_store32(&slot->state, SLOT_FREE);
-}
-
-static int await(struct vg_conn *conn, struct slot *slot)
+int vg_conn_await(struct vg_conn *conn, struct slot *slot)
 {
 	for (unsigned round = 0; vg_load32(&slot->state) != SLOT_DONE; round++) {
 		if (vg_conn_read(conn) && vg_load32(&slot->state) == SLOT_DONE)
@@ -209,14 +202,6 @@ static int await(struct vg_conn *conn, struct slot *slot)
 	return 0;
 }
 
-/* Under the lock, so that no atomic addition is needed; read by anybody. */
-static void count_wait(struct vg_conn *conn)
-{
-	uint64_t waits = atomic_load_explicit(&conn->waits, memory_order_relaxed);
-
-	atomic_store_explicit(&conn->waits, waits + 1, memory_order_relaxed);
-}
-
 int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply)
 {
 	struct slot *slot;
@@ -227,12 +212,12 @@ int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply
 		return error;
 	}
 	error = send_frame(conn, frame, slot->sequence, VG_WANTS_REPLY);
-	count_wait(conn);
-	pthread_mutex_unlock(&conn->lock);
+	vg_conn_count_wait(conn);
+	vg_unlock(&conn->lock);
 	if (!error)
-		error = await(conn, slot);
+		error = vg_conn_await(conn, slot);
 	if (error) {
-		give_slot(slot);
+		vg_slot_free(slot);
 		return error;
 	}
 	*reply = (struct vg_reply){
@@ -257,7 +242,7 @@ void vg_reply_done(struct vg_conn *conn, struct vg_reply *reply)
 		return;
 	if (frame.internal[1] == VG_BULK_TO_GUEST)
 		conn->ops->bulk_done(conn, &frame);
-	give_slot((struct slot *)(uintptr_t)reply->internal[0]);
+	vg_slot_free((struct slot *)(uintptr_t)reply->internal[0]);
 	reply->internal[0] = 0;
 }
 

@@ -3,7 +3,6 @@
 #ifndef VG_CONN_H
 #define VG_CONN_H
 
-#include <pthread.h>
 #include <stdarg.h>
 
 #include "ring.h"
@@ -66,7 +65,7 @@ struct conn_serial {
 };
 
 struct vg_conn {
-	pthread_mutex_t lock;
+	vg_word32 lock;          /* see lock.h */
 	const struct conn_ops *ops;
 	struct vg_conn *next;    /* of all in this process, for fork */
 	bool foreign;            /* made by the parent: this process must not touch the lane */
@@ -100,9 +99,40 @@ int vg_conn_lose(struct vg_conn *conn, const char *why);
 struct slot *vg_conn_slot(struct vg_conn *conn, uint32_t sequence);
 /* Where data of this length goes in the slot; NULL: out of memory. */
 uint8_t *vg_slot_data(struct slot *slot, size_t length);
+/* Until the slot has its reply. */
+int vg_conn_await(struct vg_conn *conn, struct slot *slot);
 /* One more round of waiting: spins first, then yields, then sleeps for up to a millisecond. */
 void vg_backoff(unsigned round);
 /* Tries to take the reader's role and drain; false if another thread has it. */
 bool vg_conn_read(struct vg_conn *conn);
+/* The ring's: whether the lane is what this connection was given. */
+bool vg_ring_alive(struct vg_conn *conn);
+void vg_ring_doorbell(struct conn_ring *ring);
+
+static inline void vg_slot_free(struct slot *slot)
+{
+	vg_store32(&slot->state, SLOT_FREE);
+}
+
+/* Under the lock, so that no atomic addition is needed; read by anybody. */
+static inline void vg_conn_count_wait(struct vg_conn *conn)
+{
+	uint64_t waits = atomic_load_explicit(&conn->waits, memory_order_relaxed);
+
+	atomic_store_explicit(&conn->waits, waits + 1, memory_order_relaxed);
+}
+
+static inline bool vg_conn_become_reader(struct vg_conn *conn)
+{
+	uint32_t nobody = 0;
+
+	return atomic_compare_exchange_strong_explicit(&conn->reading, &nobody, 1, memory_order_acquire,
+						       memory_order_relaxed);
+}
+
+static inline void vg_conn_end_reading(struct vg_conn *conn)
+{
+	vg_store32(&conn->reading, 0);
+}
 
 #endif

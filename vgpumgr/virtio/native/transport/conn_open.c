@@ -2,6 +2,7 @@
 /* Asking the agent for a lane, giving it back, and what a fork does to it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,7 +165,6 @@ int vg_conn_open_device(const uint8_t hash[VG_HASH_SIZE], const char *api_versio
 		return -ENOMEM;
 	conn->socket = -1;
 	conn->device = device;
-	pthread_mutex_init(&conn->lock, NULL);
 	error = open_lane(conn, hash, api_version);
 	if (error) {
 		free_conn(conn);

@@ -13,7 +13,7 @@ enum { SILENCE_S = 30 };
 /* A pause is dear where the processor is emulated: it ends a run of translated code. */
 enum { POLLS = 128, POLLS_PER_PAUSE = 32 };
 
-static bool ring_alive(struct vg_conn *conn)
+bool vg_ring_alive(struct vg_conn *conn)
 {
 	struct conn_ring *ring = &conn->ring;
 
@@ -119,7 +119,7 @@ static int wait_for_room(struct vg_conn *conn, unsigned round)
 {
 	vg_conn_read(conn);
 	vg_backoff(round);
-	if (!ring_alive(conn))
+	if (!vg_ring_alive(conn))
 		return vg_conn_lose(conn, "the worker of this VM has ended the session");
 	return atomic_load(&conn->lost) ? vg_conn_lose(conn, "") : 0;
 }
@@ -154,7 +154,7 @@ static int ring_reserve(struct vg_conn *conn, size_t payload_length, enum vg_bul
 	return 0;
 }
 
-static void ring_doorbell(struct conn_ring *ring)
+void vg_ring_doorbell(struct conn_ring *ring)
 {
 	uint64_t one = 1;
 
@@ -182,7 +182,7 @@ static int ring_send(struct vg_conn *conn, struct vg_frame_header *header, struc
 	}
 	vg_full_fence();
 	if (vg_load32(&ring->control->parked))
-		ring_doorbell(ring);
+		vg_ring_doorbell(ring);
 	return 0;
 }
 
@@ -245,7 +245,7 @@ const struct conn_ops vg_ring_ops = {
 	.send = ring_send,
 	.cancel = ring_cancel,
 	.drain = ring_drain_watched,
-	.alive = ring_alive,
+	.alive = vg_ring_alive,
 	.bulk_done = ring_bulk_done,
 	.reply_bulk = ring_reply_bulk,
 	.destroy = ring_destroy,

@@ -70,15 +70,19 @@ static inline void vg_ring_publish(struct vg_ring *ring, size_t length)
 	vg_store64(ring->head, ring->mine);
 }
 
-/* Reader: bytes waiting, possibly 0; -EBADMSG if the writer's word cannot be. Looks at the word once. */
-static inline int64_t vg_ring_waiting(struct vg_ring *ring)
+/* Reader: as vg_ring_waiting(), of what the writer's word was when the caller looked. */
+static inline int64_t vg_ring_saw(struct vg_ring *ring, uint64_t head)
 {
-	uint64_t head = vg_load64(ring->head);
-
 	if (head - ring->mine > ring->size || (head & (VG_ALIGN - 1)))
 		return -EBADMSG;
 	ring->theirs = head;
 	return (int64_t)(head - ring->mine);
+}
+
+/* Reader: bytes waiting, possibly 0; -EBADMSG if the writer's word cannot be. Looks at the word once. */
+static inline int64_t vg_ring_waiting(struct vg_ring *ring)
+{
+	return vg_ring_saw(ring, vg_load64(ring->head));
 }
 
 /*

@@ -118,7 +118,6 @@ static int map_memory(struct vg_server *server, int fd)
 static void init_lane0(struct vg_server *server, struct vg_lane *lane, bool ring)
 {
 	pthread_mutex_init(&lane->queue_lock, NULL);
-	pthread_mutex_init(&lane->answer_lock, NULL);
 	lane->server = server;
 	lane->ring = ring;
 	lane->last = &lane->first;

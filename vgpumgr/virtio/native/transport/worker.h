@@ -13,9 +13,9 @@
 
 enum lane_state { LANE_FREE, LANE_OPEN, LANE_CLOSING };
 
-/* A call that the guest waits for. */
+/* A call that the guest waits for. The lane's reader begins it; who answers ends it, under the answer lock. */
 struct pending {
-	bool busy;
+	_Atomic bool busy;       /* the rest is written before, and read after */
 	uint32_t sequence;
 	uint8_t *bulk;           /* ring: in the window; serial: ours, to be freed */
 	uint32_t bulk_length;
@@ -54,7 +54,7 @@ struct vg_lane {
 	uint8_t *bulk;           /* collected for the next frame */
 	size_t bulk_filled;
 
-	pthread_mutex_t answer_lock;
+	vg_word32 answer_lock;   /* see lock.h */
 	struct pending pending[VG_SLOTS];
 	_Alignas(8) uint8_t payload[VG_PAYLOAD_RING_MAX];
 };

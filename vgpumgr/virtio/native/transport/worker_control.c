@@ -2,6 +2,7 @@
 /* Lane 0: the agent's hello, and lanes for guest processes. */
 #include <stdio.h>
 
+#include "lock.h"
 #include "util.h"
 #include "worker.h"
 
@@ -111,7 +112,7 @@ static void reset(struct vg_server *server)
 	server->greeted[0] = false;
 	vg_lanes_close(server, true);
 	vg_pending_drop(control);
-	pthread_mutex_lock(&control->answer_lock);
+	vg_lock(&control->answer_lock);
 	atomic_store(&control->state, LANE_OPEN);
 	if (control->control)
 		vg_store64(&control->control->life, 0);
@@ -119,7 +120,7 @@ static void reset(struct vg_server *server)
 	control->generation = (uint64_t)server->epoch << 32 | ++server->counter;
 	vg_store32(&control->control->parked, 1);
 	vg_store64(&control->control->life, control->generation);
-	pthread_mutex_unlock(&control->answer_lock);
+	vg_unlock(&control->answer_lock);
 }
 
 void vg_control_poll(struct vg_server *server)

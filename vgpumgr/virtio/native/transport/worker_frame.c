@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "lock.h"
 #include "worker.h"
 
 /* A guest that leaves its reply ring full for so long does not want its replies. */
@@ -39,15 +40,14 @@ static int accept_bulk(struct vg_lane *lane, const struct vg_frame_header *heade
 static int accept_reply(struct vg_lane *lane, const struct vg_call *call)
 {
 	struct pending *pending = &lane->pending[call->sequence % VG_SLOTS];
-	int error = 0;
 
-	pthread_mutex_lock(&lane->answer_lock);
-	if (pending->busy)
-		error = -EPROTO;
-	else
-		*pending = (struct pending){ true, call->sequence, call->bulk_out, (uint32_t)call->bulk_out_length };
-	pthread_mutex_unlock(&lane->answer_lock);
-	return error;
+	if (atomic_load_explicit(&pending->busy, memory_order_acquire))
+		return -EPROTO;
+	pending->sequence = call->sequence;
+	pending->bulk = call->bulk_out;
+	pending->bulk_length = (uint32_t)call->bulk_out_length;
+	atomic_store_explicit(&pending->busy, true, memory_order_release);
+	return 0;
 }
 
 int vg_frame_accept(struct vg_lane *lane, const struct vg_frame_header *header, struct vg_call *call,
@@ -160,7 +160,7 @@ static int answer_ring(struct vg_lane *lane, const struct vg_reply_header *heade
 }
 
 static int answer_serial(struct vg_lane *lane, const struct vg_reply_header *header, const void *data,
-			 const struct pending *pending)
+			 const uint8_t *bulk)
 {
 	enum { PIECE = 16384 };
 	int error = 0;
@@ -169,7 +169,7 @@ static int answer_serial(struct vg_lane *lane, const struct vg_reply_header *hea
 		size_t part = header->bulk_length - at < PIECE ? header->bulk_length - at : PIECE;
 
 		error = vg_serial_send(lane->server, lane->number, VG_KIND_BULK, &header->sequence,
-				       sizeof(header->sequence), pending->bulk + at, part);
+				       sizeof(header->sequence), bulk + at, part);
 	}
 	if (!error)
 		error = vg_serial_send(lane->server, lane->number, VG_KIND_REPLY, header, sizeof(*header), data,
@@ -181,20 +181,18 @@ static int answer_locked(struct vg_lane *lane, const struct vg_reply_header *hea
 {
 	struct pending *pending = &lane->pending[header->sequence % VG_SLOTS];
 	struct vg_lane_stats *stats = lane->stats;
-	struct pending was = *pending;
+	uint8_t *bulk;
 	int error;
 
-	if (!was.busy || was.sequence != header->sequence)
+	if (!atomic_load_explicit(&pending->busy, memory_order_acquire) || pending->sequence != header->sequence)
 		return -ENOENT;
-	pending->busy = false;
-	if (header->bulk_length > was.bulk_length)
-		error = -EMSGSIZE;
-	else if (vg_lane_closing(lane))
-		error = -ECONNRESET;
-	else
-		error = lane->ring ? answer_ring(lane, header, data) : answer_serial(lane, header, data, &was);
+	bulk = pending->bulk;
+	error = header->bulk_length > pending->bulk_length ? -EMSGSIZE : vg_lane_closing(lane) ? -ECONNRESET : 0;
+	atomic_store_explicit(&pending->busy, false, memory_order_release);
+	if (!error)
+		error = lane->ring ? answer_ring(lane, header, data) : answer_serial(lane, header, data, bulk);
 	if (!lane->ring)
-		free(was.bulk);
+		free(bulk);
 	if (stats && !error)
 		vg_store64(&stats->bytes_out, vg_load64(&stats->bytes_out) + header->length + header->bulk_length);
 	return error;
@@ -214,19 +212,19 @@ int vg_answer(struct vg_lane *lane, uint32_t sequence, int32_t status, const voi
 
 	if (length > VG_PAYLOAD_RING_MAX || bulk_length > UINT32_MAX)
 		return -EMSGSIZE;
-	pthread_mutex_lock(&lane->answer_lock);
+	vg_lock(&lane->answer_lock);
 	error = answer_locked(lane, &header, data);
-	pthread_mutex_unlock(&lane->answer_lock);
+	vg_unlock(&lane->answer_lock);
 	return error;
 }
 
 void vg_pending_drop(struct vg_lane *lane)
 {
-	pthread_mutex_lock(&lane->answer_lock);
+	vg_lock(&lane->answer_lock);
 	for (unsigned i = 0; i < VG_SLOTS; i++) {
 		if (lane->pending[i].busy && !lane->ring)
 			free(lane->pending[i].bulk);
 		lane->pending[i].busy = false;
 	}
-	pthread_mutex_unlock(&lane->answer_lock);
+	vg_unlock(&lane->answer_lock);
 }

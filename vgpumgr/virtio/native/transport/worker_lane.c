@@ -256,7 +256,6 @@ static struct vg_lane *take_entry(struct vg_server *server, bool ring)
 			if (!lane)
 				return NULL;
 			pthread_mutex_init(&lane->queue_lock, NULL);
-			pthread_mutex_init(&lane->answer_lock, NULL);
 			server->lane[number] = lane;
 		} else if (atomic_load(&lane->state) != LANE_FREE) {
 			continue;

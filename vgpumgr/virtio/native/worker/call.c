@@ -46,31 +46,37 @@ void wk_run(struct wk_session *s, struct vg_lane *lane, const struct vg_call *ca
 	release_all(&c);
 }
 
-/* Quiet work is dropped while an error waits to be told; the first call with a reply in a context tells it. */
-static CUresult pending(struct wk_call *c)
+/*
+ * Under the lock. Quiet work is dropped while an error waits to be told; the first call with a reply in a context
+ * tells it.
+ */
+static CUresult pending(struct wk_session *s, unsigned int flags)
 {
-	unsigned int flags = c->operation->flags;
-	struct wk_session *s = c->session;
-	CUresult r;
+	CUresult r = flags & WK_RUN_AFTER_ERROR ? CUDA_SUCCESS : s->deferred;
 
-	if (flags & WK_RUN_AFTER_ERROR || !(flags & WK_IN_CONTEXT))
-		return CUDA_SUCCESS;
-	pthread_mutex_lock(&s->lock);
-	r = s->deferred;
-	if (!(flags & WK_QUIET))
+	if (r != CUDA_SUCCESS && !(flags & WK_QUIET))
 		s->deferred = CUDA_SUCCESS;
-	pthread_mutex_unlock(&s->lock);
 	return r;
 }
 
 CUresult wk_begin(struct wk_call *c, uint64_t context)
 {
-	CUresult r = pending(c);
+	unsigned int flags = c->operation->flags;
+	struct wk_session *s = c->session;
+	CUresult r;
 
-	if (r != CUDA_SUCCESS || !(c->operation->flags & WK_IN_CONTEXT))
+	if (!(flags & WK_IN_CONTEXT))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&s->lock);
+	r = pending(s, flags);
+	if (r == CUDA_SUCCESS) {
+		c->context = wk_hold_locked(s, WK_CONTEXT, context);
+		if (!c->context)
+			r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (r != CUDA_SUCCESS)
 		return r;
-	if (wk_hold(c, WK_CONTEXT, context, &c->context) != CUDA_SUCCESS)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	return wk_set_current(c->context);
 }
 

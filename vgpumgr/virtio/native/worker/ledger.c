@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ledger of device memory: what each guest process may name in a copy or a memset. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,7 +112,7 @@ static struct wk_object *hold_at(struct wk_session *s, uint64_t address, uint64_
 		if (address - o->address > o->bytes || bytes > o->bytes - (address - o->address))
 			o = NULL;
 		else
-			o->references++;
+			atomic_fetch_add_explicit(&o->references, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return o;

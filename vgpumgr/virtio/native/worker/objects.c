@@ -65,29 +65,19 @@ static void destroy_driver_object(struct wk_object *o)
 
 static void hold(struct wk_object *o)
 {
-	o->references++;
+	atomic_fetch_add_explicit(&o->references, 1, memory_order_relaxed);
 }
 
 bool wk_is_last(struct wk_object *o)
 {
-	bool last;
-
-	pthread_mutex_lock(&o->session->lock);
-	last = o->references == 1;
-	pthread_mutex_unlock(&o->session->lock);
-	return last;
+	return atomic_load_explicit(&o->references, memory_order_acquire) == 1;
 }
 
 void wk_release(struct wk_object *o)
 {
 	struct wk_object *context = o->context;
-	pthread_mutex_t *lock = &o->session->lock;
-	bool last;
 
-	pthread_mutex_lock(lock);
-	last = !--o->references;
-	pthread_mutex_unlock(lock);
-	if (!last)
+	if (atomic_fetch_sub_explicit(&o->references, 1, memory_order_acq_rel) > 1)
 		return;
 	destroy_driver_object(o);
 	free(o);
@@ -103,15 +93,12 @@ struct wk_object *wk_object_new(struct wk_call *c, enum wk_kind kind, void *driv
 		return NULL;
 	o->kind = kind;
 	o->session = c->session;
-	o->references = 1;
+	atomic_init(&o->references, 1);
 	o->driver = driver;
 	o->number = atomic_fetch_add(&last_number, 1) + 1;
 	o->context = kind == WK_CONTEXT ? NULL : c->context;
-	if (o->context) {
-		pthread_mutex_lock(&c->session->lock);
+	if (o->context)
 		hold(o->context);
-		pthread_mutex_unlock(&c->session->lock);
-	}
 	return o;
 }
 
@@ -127,19 +114,23 @@ static struct wk_slot *slot_of(struct wk_session *s, enum wk_kind kind, uint64_t
 	return t->slots[slot].generation == vg_handle_generation(handle) ? &t->slots[slot] : NULL;
 }
 
+struct wk_object *wk_hold_locked(struct wk_session *s, enum wk_kind kind, uint64_t handle)
+{
+	struct wk_slot *slot = slot_of(s, kind, handle);
+
+	if (!slot || !slot->object)
+		return NULL;
+	hold(slot->object);
+	return slot->object;
+}
+
 CUresult wk_hold(struct wk_call *c, enum wk_kind kind, uint64_t handle, struct wk_object **object)
 {
-	struct wk_slot *slot;
-
 	*object = NULL;
 	if (!handle && kind == WK_STREAM)
 		return CUDA_SUCCESS; /* the default stream */
 	pthread_mutex_lock(&c->session->lock);
-	slot = slot_of(c->session, kind, handle);
-	if (slot && slot->object) {
-		*object = slot->object;
-		hold(*object);
-	}
+	*object = wk_hold_locked(c->session, kind, handle);
 	pthread_mutex_unlock(&c->session->lock);
 	return *object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }

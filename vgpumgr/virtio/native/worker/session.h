@@ -49,4 +49,7 @@ struct wk_session {
 	uint32_t asked_sequence;
 };
 
+/* Under the lock: the object, held, or NULL. */
+struct wk_object *wk_hold_locked(struct wk_session *session, enum wk_kind kind, uint64_t handle);
+
 #endif

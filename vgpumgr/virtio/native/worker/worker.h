@@ -46,7 +46,7 @@ struct wk_parameter {
 struct wk_object {
 	enum wk_kind kind;
 	struct wk_session *session;
-	uint32_t references;          /* under the session's lock */
+	_Atomic uint32_t references;  /* taken under the session's lock or from one that is held; given back anywhere */
 	struct wk_object *context;    /* NULL for a context */
 	void *driver;                 /* CUcontext, CUstream, ... */
 	uint64_t number;              /* of a context: never used again, unlike its address */

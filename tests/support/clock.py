@@ -1,0 +1,19 @@
+"""A clock for tests."""
+
+from __future__ import annotations
+
+
+class FakeClock:
+    """Time that passes only when somebody waits: nothing in a test waits for real."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.now_s += duration_s

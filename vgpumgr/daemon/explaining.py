@@ -1,0 +1,68 @@
+"""Making a refusal clearer with what the machine knows: lost GPUs, names that were nearly written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.sleeping import explain_sleeping, list_sleeping
+from vgpumgr.errors import (
+    GpuNotFoundError,
+    UsageError,
+    VgpumgrError,
+    VgpuNoRoomError,
+    VgpuNotSupportedError,
+    VgpuTypeNotFoundError,
+)
+from vgpumgr.mig.selection import select_gpu
+from vgpumgr.model.gpu import Inventory
+from vgpumgr.model.near import list_near
+from vgpumgr.model.request import VgpuRequest, parse_profile_request
+
+#: profiles that every machine knows
+_WORDS = ("passthrough", "vf")
+
+
+@contextlib.contextmanager
+def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Iterator[None]:
+    """Around planning: a GPU that has fallen off is called lost, not unknown; a profile that nobody
+    knows gets the names that look like it, and a vGPU type that waits for virtual functions the
+    command that enables these. Nothing is asked unless something is refused.
+    """
+    try:
+        yield
+    except GpuNotFoundError as error:
+        inventory = _read(parts)
+        if gpu is not None and inventory is not None and inventory.lost:
+            with contextlib.suppress(GpuNotFoundError):
+                select_gpu(inventory.gpus, gpu, inventory.lost)
+        raise error from error.__cause__
+    except VgpuNoRoomError as error:
+        if profile is not None and (found := list_sleeping(parts, profile, gpu)):
+            error.hint = f"{found[0].commands} would make room; {error.hint}"
+        raise
+    except (UsageError, VgpuNotSupportedError, VgpuTypeNotFoundError) as error:
+        if profile is not None and (found := list_sleeping(parts, profile, gpu)):
+            raise explain_sleeping(found, error.error) from error
+        near = _list_near(parts, profile) if profile is not None else []
+        if near:
+            told = f"{error.why}; " if error.why else ""
+            error.why = f"{told}did you mean {' or '.join(near)}?"
+        raise
+
+
+def _list_near(parts: Parts, profile: str) -> list[str]:
+    with contextlib.suppress(ValueError):
+        if not isinstance(parse_profile_request(profile), VgpuRequest):
+            return []
+    inventory = _read(parts)
+    names = {str(p.name): None for g in (inventory.gpus if inventory else ()) for p in g.profiles}
+    return list_near(profile.strip().lower(), [*names, *_WORDS], n=3, cutoff=0.7)
+
+
+def _read(parts: Parts) -> Inventory | None:
+    try:
+        return parts.read_inventory()
+    except VgpumgrError:
+        return None

@@ -1,0 +1,48 @@
+"""What differs on the host beside attachments: functions, virtual functions, vGPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vgpumgr.daemon.parts import Parts
+from vgpumgr.daemon.pci_restore import find_drift_of_pci
+from vgpumgr.plan.drift import Drift
+from vgpumgr.plan.vgpu_drift import find_vgpu_drift
+from vgpumgr.plan.vgpu_plan import OPERATIONS
+from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.plan.vgpu_steps import list_holders
+
+
+def find_host_drift(parts: Parts) -> list[Drift]:
+    """Every difference; a host where nothing was ever taken or created is not looked at. Raises
+    StoreError, and what looking raises.
+    """
+    return [*find_drift_of_pci(parts), *find_drift_of_vgpus(parts)]
+
+
+def find_drift_of_vgpus(parts: Parts) -> Sequence[Drift]:
+    """What differs of vGPUs that no attachment has."""
+    records = [r for r in parts.vgpu_store.list_vgpus() if r.attachment is None]
+    looked_at = [r for r in records if _is_expected(parts, r)]
+    if not looked_at:
+        return ()
+    present = {r.spec.uuid for r in looked_at if parts.vgpus.find_device(r.spec) is not None}
+    gone = [r for r in looked_at if r.spec.uuid not in present]
+    holders = {r.spec.uuid: list_holders(parts.vgpus, r) for r in gone if r.boot == parts.boot_id}
+    return tuple(find_vgpu_drift(gone, parts.boot_id, present, holders, _list_busy(parts)))
+
+
+def _is_expected(parts: Parts, record: VgpuRecord) -> bool:
+    if record.boot != parts.boot_id or record.lost:
+        return record.auto
+    return record.state is VgpuState.ACTIVE
+
+
+def _list_busy(parts: Parts) -> set[str]:
+    """What unfinished operations are about."""
+    plans = (events[0].data for events in parts.open_journal().look().unfinished.values())
+    return {
+        str(plan.get("result", {}).get("vgpu"))
+        for plan in plans
+        if plan.get("operation") in OPERATIONS
+    }
