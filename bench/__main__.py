@@ -21,6 +21,7 @@ BENCHMARKS = {
     "daemon": "bench.daemon",
     "recovery": "bench.recovery",
     "inventory": "bench.inventory",
+    "lab": "bench.lab",
 }
 
 

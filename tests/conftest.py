@@ -1,4 +1,4 @@
-"""What all tests share: golden files, rewritten with ``--regenerate``."""
+"""What all tests share: golden files, rewritten with ``--regenerate``; skips that fail a run with ``--no-skips``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ settings.register_profile(
 )
 settings.load_profile("any-machine")
 
+#: what may be missing where all is set up: these tests are of machines without a driver
+EXPECTED_SKIPS = ("this machine has a libcuda.so.1",)
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -21,6 +23,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--regenerate", action="store_true", help="write the golden files anew; review the diff"
     )
+    parser.addoption(
+        "--no-skips", action="store_true", help="a test that is skipped for want of something fails"
+    )
+
+
+def list_unexpected_skips(config: pytest.Config) -> list[str]:
+    """Where and why; empty without ``--no-skips`` and in xdist's workers."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not config.getoption("--no-skips"):
+        return []
+    reasons = [(r.nodeid, str(r.longrepr[2])) for r in reporter.stats.get("skipped", ())]
+    return [f"{where}: {why}" for where, why in reasons if not why.endswith(EXPECTED_SKIPS)]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if list_unexpected_skips(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if found := list_unexpected_skips(terminalreporter.config):
+        terminalreporter.section("skipped, but ./run setup should have brought what they need")
+        for line in found:
+            terminalreporter.line(line, red=True)
 
 
 @pytest.fixture

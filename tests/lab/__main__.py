@@ -2,6 +2,7 @@
 
 python -m tests.lab shell              boots a lab host and reads commands for it; Ctrl-D ends it
 python -m tests.lab run COMMAND...     boots one, runs a command in it, ends it
+python -m tests.lab power|kills        power failures on a recorded disk; libvirtd killed in mid-attach and mid-detach
 python -m tests.lab keep               boots one and keeps it until Ctrl-C; prints what to set for pytest to use it
 """
 
@@ -12,6 +13,7 @@ import json
 import signal
 import sys
 
+from tests.lab import kills
 from tests.lab.host import KEPT, LabHost, boot, unprivileged_reason
 from tests.lab.power import play
 
@@ -20,10 +22,10 @@ def main() -> int:
     """Parse and act."""
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("what", choices=("shell", "run", "keep", "power"))
+    parser.add_argument("what", choices=("shell", "run", "keep", "power", "kills"))
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    parser.add_argument("--states", type=int, default=100, help="of power: how many")
-    parser.add_argument("--seed", type=int, default=1, help="of power")
+    parser.add_argument("--states", type=int, default=100, help="of power, kills: how many")
+    parser.add_argument("--seed", type=int, default=1, help="of power, kills")
     parser.add_argument("--break", dest="breakage", help="of power: a fault put in on purpose")
     options = parser.parse_args()
     if reason := unprivileged_reason():
@@ -38,8 +40,12 @@ def main() -> int:
             print(f"export {KEPT}={host.directory}", flush=True)
             host.hang_up()
             signal.pause()
-        if options.what == "power":
-            done = play(host, states=options.states, seed=options.seed, breakage=options.breakage)
+        if options.what in ("power", "kills"):
+            done = (
+                kills.boot_and_play(host, options.states, options.seed)
+                if options.what == "kills"
+                else play(host, states=options.states, seed=options.seed, breakage=options.breakage)
+            )
             print(json.dumps(done, indent=1))
             return int(bool(done["wrong"]))
         return converse(host)

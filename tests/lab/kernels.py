@@ -23,6 +23,9 @@ from vgpumgr.sim.tree import MachineTree
 from vgpumgr.sim.writefaults import WriteFaults
 
 PCI = "/sys/bus/pci"
+PROBE = f"{PCI}/drivers_probe"
+#: the drivers that claim them
+FUNCTIONS = {NVME: "nvme", NIC: "e1000e", EDU: None, DISPLAY: "bochs-drm", USB: "xhci_hcd"}
 ERRORS = {os.strerror(number): number for number in errno.errorcode}
 #: how long a write must not come back to be called asleep
 SLEEP_S = 3.0
@@ -211,6 +214,36 @@ def simulate_lab_bus() -> SimulatedKernel:
         ]
     )
     return SimulatedKernel(_BusFiles(bus))
+
+
+def device(address: str, name: str) -> str:
+    """The path of an attribute of a PCI function."""
+    return f"{PCI}/devices/{address}/{name}"
+
+
+def driver(kernel: Kernel, address: str) -> str | None:
+    """The driver that has a PCI function."""
+    return kernel.link(device(address, "driver"))
+
+
+def put_back(kernel: RealKernel) -> None:
+    """Give every function to the driver that claims it, whatever a failed test left."""
+    kernel.release_all()
+    kernel.write(device(NVME, "sriov_numvfs"), 0)
+    kernel.write(device(NVME, "sriov_drivers_autoprobe"), 1)
+    for address in find_moved(kernel):
+        kernel.write(device(address, "driver_override"), "")
+        kernel.write(device(address, "driver/unbind"), address)
+        kernel.write(PROBE, address)
+    assert not find_moved(kernel)
+
+
+def find_moved(kernel: RealKernel) -> set[str]:
+    """The functions that have another driver than their own."""
+    links = [device(address, "driver") for address in FUNCTIONS]
+    lines = kernel.host.run(f"stat -c %N {' '.join(links)} 2>/dev/null").output.splitlines()
+    found = {line.split("/")[5]: line.strip("'").rpartition("/")[2] for line in lines}
+    return {address for address, own in FUNCTIONS.items() if found.get(address) != own}
 
 
 def wait_for(sleeper: Sleeper, tries: int = 20) -> bool:

@@ -2,8 +2,9 @@
 
     python -m tests.lab kills --states N --seed N
 
-At a random moment of each operation libvirtd gets SIGKILL and is started again; its QEMU lives on. After ``vgpumgr
-recover`` the device must be the VM's as a whole, with its record, or the host's as if nothing had been.
+When a random line of each operation stands in the journal, libvirtd gets SIGKILL and is started again; its QEMU lives
+on. After ``vgpumgr recover`` the device must be the VM's as a whole, with its record, or the host's as if nothing had
+been.
 """
 
 from __future__ import annotations
@@ -15,12 +16,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.lab.host import NIC, LabHost
-from tests.lab.kernels import RealKernel
-from tests.lab.nested import MTTY_ID, NIC_ID, NestedGuest, kill_libvirtd, start_libvirtd
-from tests.lab.test_kernel_pci import driver
+from tests.lab.kernels import RealKernel, driver
+from tests.lab.nested import (
+    MTTY_ID,
+    NIC_ID,
+    NestedGuest,
+    kill_libvirtd,
+    nested_guest,
+    start_libvirtd,
+)
 
 BUS = "/sys/bus/mdev/devices"
 PROFILES = {"mtty-2": MTTY_ID, "passthrough": NIC_ID}
+JOURNAL = "/var/lib/vgpumgr/journal"
+#: attaches write 12 lines and more, detaches a few less
+LINES = 9
+#: from the line to the kill, at most
+LINGER_S = 0.5
+WAYS = {"mdev": "mtty-2", "passthrough": "passthrough"}
 #: a device whose guest was asked to release it may still be on its way
 SETTLE_TRIES = 5
 
@@ -67,17 +80,17 @@ class Kills:
         if verb == "attach":
             words += ["--profile", profile]
             words += ["--gpu", NIC] if profile == "passthrough" else []
+        written = int(self.host.check(f"cat {JOURNAL} 2>/dev/null | grep -ac . || true"))
+        line = written + self.choice.randint(1, LINES)
         operation = self.host.start_vgpumgr(*words)
-        # longer than it takes: most kills are in the middle, none is always at the end
-        time.sleep(self.choice.random() * self._duration_s(verb))
+        reached = f"[ $(grep -ac . {JOURNAL}) -ge {line} ]"
+        self.host.run(f"for _ in {{1..400}}; do {reached} && break; sleep 0.05; done")
+        time.sleep(self.choice.random() * LINGER_S)
         kill_libvirtd(self.host)
         start_libvirtd(self.host)
         done = self.host.finish_vgpumgr(operation)
         self.interrupted += done.status != 0
         return done.status
-
-    def _duration_s(self, verb: str) -> float:
-        return {"attach": 6.0, "detach": 8.0}[verb]
 
     def _settle(self) -> str | None:
         """The profile that the VM has when everything has come to rest."""
@@ -87,7 +100,8 @@ class Kills:
                 break
             time.sleep(1)
         attachments = self.host.document("vm", "show", self.guest.name)["vm"]["attachments"]
-        return attachments[0]["profile"] if attachments else None
+        backends = [attachment["backend"] for attachment in attachments]
+        return WAYS[backends[0]] if backends else None
 
     def _list_wrong(self, profile: str | None, before: str) -> list[str]:
         status = self.host.document("status")
@@ -123,3 +137,10 @@ def play(guest: NestedGuest, kernel: RealKernel, count: int, seed: int = 1) -> d
         "outcomes": dict(kills.outcomes),
         "wrong": kills.wrong,
     }
+
+
+def boot_and_play(host: LabHost, count: int, seed: int) -> dict[str, Any]:
+    """``play`` in a new lab host."""
+    host.check("modprobe -a kvm-amd vfio-pci vfio_iommu_type1 e1000e mtty")
+    with nested_guest(host) as guest:
+        return play(guest, RealKernel(host), count, seed)

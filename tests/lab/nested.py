@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from uuid import NAMESPACE_OID, uuid5
 
 from tests.guest import image
 from tests.guest.shell import GuestShell
 from tests.lab.host import BOOT_S, GUEST_PORTS, LabHost
-from tests.lab.kernels import RealKernel
-from tests.lab.test_kernel_pci import put_back
+from tests.lab.kernels import RealKernel, put_back
 
 MEMORY_MIB = 192
 #: free root ports: each takes one device while the guest runs
@@ -25,7 +25,7 @@ PORTS = 5
 KERNEL = "console=ttyS0 panic=-1 quiet cryptomgr.notests mitigations=off pci=noearly noxsave"
 
 #: what guests see of the devices of the lab host
-NIC_ID, EDU_ID, VF_ID, MTTY_ID = "8086:10d3", "1234:11e8", "1b36:0010", "4348:3253"
+NIC_ID, VF_ID, MTTY_ID = "8086:10d3", "1b36:0010", "4348:3253"
 
 _SHELL = """
     <channel type='pipe'>
@@ -35,6 +35,7 @@ _SHELL = """
 _XML = """
 <domain type='kvm'>
   <name>{name}</name>
+  <uuid>{uuid}</uuid>
   <memory unit='MiB'>{memory}</memory>
   <vcpu>1</vcpu>
   <os>
@@ -90,6 +91,7 @@ def make_xml(name: str) -> str:
     port = "\n    <controller type='pci' model='pcie-root-port'/>"
     return _XML.format(
         name=name,
+        uuid=uuid5(NAMESPACE_OID, name),
         memory=MEMORY_MIB,
         kernel=image.kernel(),
         initrd=image.build({}),

@@ -8,19 +8,20 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.host import DISPLAY, EDU, NIC, NVME, USB
-from tests.lab.kernels import PCI, Kernel, RealKernel, simulate_lab_bus, wait_for
+from tests.lab.kernels import (
+    FUNCTIONS,
+    PCI,
+    PROBE,
+    Kernel,
+    RealKernel,
+    device,
+    driver,
+    put_back,
+    simulate_lab_bus,
+    wait_for,
+)
 
 VFIO = f"{PCI}/drivers/vfio-pci"
-PROBE = f"{PCI}/drivers_probe"
-FUNCTIONS = {NVME: "nvme", NIC: "e1000e", EDU: None, DISPLAY: "bochs-drm", USB: "xhci_hcd"}
-
-
-def device(address: str, name: str) -> str:
-    return f"{PCI}/devices/{address}/{name}"
-
-
-def driver(kernel: Kernel, address: str) -> str | None:
-    return kernel.link(device(address, "driver"))
 
 
 @pytest.fixture(params=["kernel", "simulated"])
@@ -31,26 +32,6 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
     real: RealKernel = request.getfixturevalue("real_kernel")
     yield real
     put_back(real)
-
-
-def put_back(kernel: RealKernel) -> None:
-    """Every function with the driver that claims it, whatever a failed test left."""
-    kernel.release_all()
-    kernel.write(device(NVME, "sriov_numvfs"), 0)
-    kernel.write(device(NVME, "sriov_drivers_autoprobe"), 1)
-    for address in find_moved(kernel):
-        kernel.write(device(address, "driver_override"), "")
-        kernel.write(device(address, "driver/unbind"), address)
-        kernel.write(PROBE, address)
-    assert not find_moved(kernel)
-
-
-def find_moved(kernel: RealKernel) -> set[str]:
-    """The functions that have another driver than their own."""
-    links = [device(address, "driver") for address in FUNCTIONS]
-    lines = kernel.host.run(f"stat -c %N {' '.join(links)} 2>/dev/null").output.splitlines()
-    found = {line.split("/")[5]: line.strip("'").rpartition("/")[2] for line in lines}
-    return {address for address, own in FUNCTIONS.items() if found.get(address) != own}
 
 
 def take(kernel: Kernel, address: str) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.host import DISPLAY, EDU, NVME, USB, LabHost
-from tests.lab.kernels import PCI, RealKernel, wait_for
-from tests.lab.test_kernel_pci import device, driver, put_back
+from tests.lab.kernels import PCI, RealKernel, device, driver, put_back, wait_for
 
 BUSY = 6
 

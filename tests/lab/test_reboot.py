@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.host import EDU, NIC, NVME, ROOT, LabHost
-from tests.lab.kernels import RealKernel
+from tests.lab.kernels import RealKernel, device, driver
 from tests.lab.nested import MTTY_ID, NIC_ID, NestedGuest, start_libvirtd
-from tests.lab.test_kernel_pci import device, driver
 
 UUID = "d1111111-2222-3333-4444-555555555555"
 MDEV = f"/sys/bus/mdev/devices/{UUID}"

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.recovery.scarce_host import HOST_CALLS, try_host
 from tests.support.service import Bench, make_bench
 from vgpumgr.daemon.audit import AuditLog, verify_all
 from vgpumgr.daemon.recovery import Policy, Recovery
@@ -121,14 +122,15 @@ def try_one(directory: Path, name: str, scarcity: Scarcity, left: int) -> tuple[
 def sweep(kind: str, counts: range) -> dict[str, object]:
     """All calls with all counts."""
     scarcity: Scarcity = full_disk if kind == "disk" else few_descriptors  # type: ignore[assignment]
-    refused, wrong = dict.fromkeys(CALLS, 0), []
-    for name in CALLS:
+    refused, wrong = dict.fromkeys([*CALLS, *HOST_CALLS], 0), []
+    for name in refused:
         for left in counts:
             with (
                 tempfile.TemporaryDirectory(dir="/dev/shm") as scratch,
                 mounted(Path(scratch), kind),
             ):
-                was_refused, found = try_one(Path(scratch), name, scarcity, left)
+                attempt = try_one if name in CALLS else try_host
+                was_refused, found = attempt(Path(scratch), name, scarcity, left)
             refused[name] += was_refused
             wrong += found
     return {"refused": refused, "wrong": wrong}

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from tests.recovery.scenarios import apply_layout
 from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU, list_functions
-from tests.recovery.world import PCI_WRITES, VGPU_WRITES, World
+from tests.recovery.world import PCI_WRITES, World
 from tests.support.fake_host import FLEX, GPU, MTTY, OTHER_GPU, make_functions
 from vgpumgr.daemon.passthrough import PassthroughService
+from vgpumgr.daemon.recovery import Policy
 from vgpumgr.daemon.restore import restore
 from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.errors import PciWriteError, VgpuAttributeError, VgpuNoRoomError
@@ -30,12 +31,11 @@ LAYOUTS: tuple[tuple[PciAddress, tuple[str, ...], dict[str, int]], ...] = (
     (VENDOR_GPU, (), {}),
 )
 #: what the kernel may refuse once
-ERRORS = [
+ERRORS: list[tuple[str, str, Exception]] = [
     *(("pci", name, PciWriteError("refused")) for name in sorted(PCI_WRITES)),
     ("vgpus", "create", VgpuAttributeError("refused")),
     ("vgpus", "create", VgpuNoRoomError("refused")),
 ]
-WRITES = sorted(PCI_WRITES | VGPU_WRITES)
 
 
 class HostSide:
@@ -161,7 +161,8 @@ class HostSide:
     def _change_driver(self, world: World) -> str:
         place = self.choice.choice(PLACES)
         function = world.pci.functions.get(place)
-        if function is None or world.pci._list_users(place):
+        # a driver that lets go of the physical function takes the virtual ones along
+        if function is None or function.vfs or world.pci._list_users(place):
             return "nothing"
         driver = self.choice.choice((None, "vfio-pci", "nvidia", "i915"))
         world.pci.functions[place] = replace(function, driver=driver)
@@ -186,6 +187,8 @@ class HostSide:
             # without the host's driver nobody removes them
             world.pci.functions[FLEX] = replace(world.pci.functions[FLEX], driver="i915")
             pci.disable_vfs(selector=str(FLEX), confirmed=True)
+        # an interrupted layout is undone before the next is planned
+        world.recovery.recover(Policy())
         for place in sorted(self.laid_out):
             apply_layout(place, {})(world)
 

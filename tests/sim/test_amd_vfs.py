@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -35,6 +36,7 @@ from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import HostPci
+from vgpumgr.plan.executor import Executor
 from vgpumgr.sim import lifecycle
 from vgpumgr.store.attachments import SqliteAttachments
 from vgpumgr.store.pci import PciFile
@@ -209,6 +211,31 @@ def test_a_boot_brings_their_number_back(host: Host) -> None:
         assert restore(after.parts, early=True).problems == []
         assert after.count() == 3
         assert restore(after.parts).done == []
+
+
+class Crash(BaseException):
+    """Nothing of ours catches it."""
+
+
+def crash(*arguments: object) -> None:
+    """A killed process undoes nothing."""
+    error = arguments[-1]
+    assert isinstance(error, BaseException)
+    raise error
+
+
+def test_a_change_that_a_crash_interrupted_is_undone(host: Host) -> None:
+    with (
+        mock.patch.object(HostPci, "_check_vfs", side_effect=Crash),
+        mock.patch.object(Executor, "_fail", crash),
+        pytest.raises(Crash),
+    ):
+        host.service.enable_vfs(selector=GPU, count=6)
+    assert host.count() == 6, "the driver has done it"
+    done = host.service.enable_vfs(selector="0000:26:00.0", count=2)
+    assert "was undone" in done.notes[0]
+    assert (host.count(), host.count("0000:26:00.0")) == (1, 2)
+    assert [str(s.physical) for s in host.pci.list_vf_settings()] == ["0000:26:00.0"]
 
 
 def with_library(machine: Machine, directory: Path) -> Machine:

@@ -8,12 +8,14 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
+        #: by so much somebody has set the wall clock
+        self.set_s = 0.0
 
     def monotonic_s(self) -> float:
         return self.now_s
 
     def wall_s(self) -> float:
-        return self.now_s
+        return self.now_s + self.set_s
 
     def sleep(self, duration_s: float) -> None:
         self.now_s += duration_s

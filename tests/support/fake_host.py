@@ -144,6 +144,7 @@ class FakePci:
             if self._list_users(vf):
                 raise HelperLateError(f"removing {vf} hangs")
             del self.functions[vf]
+            self.overrides.pop(vf, None)
         bare = replace(now, vfs=())
         places = [bare.locate_vf(index) for index in range(count)]
         made = tuple(place for place in places if place is not None)

@@ -35,7 +35,7 @@ class FakeNvml:
         return Inventory("580.95.05", "13.580.95.05", (13, 0), tuple(self.gpus.values()), self.lost)
 
     def list_vgpus(self) -> tuple[GpuVgpus, ...]:
-        """None: these GPUs are no vGPU hosts."""
+        """It says nothing of vGPUs: ``FakeVgpus`` does."""
         return ()
 
     def list_processes(self, gpu: GpuUuid) -> tuple[GpuProcess, ...]:

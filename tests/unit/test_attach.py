@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.boards import make_gpu
+from tests.support.boards import make_gpu, make_uuid
 from tests.support.domains import UUID_PC
 from tests.support.service import Bench, make_bench
 from vgpumgr.domain.hypervisor import Scope
@@ -29,6 +29,8 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.lock import lock_file
 from vgpumgr.model.gpu import GpuProcess, ProcessKind
+from vgpumgr.model.identity import MigUuid
+from vgpumgr.model.mig import Placement
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentState, Transport
@@ -267,17 +269,69 @@ def _break(bench: Bench, id_: str, gone: set[str]) -> None:
         bench.nvml.gpus.clear()
 
 
-def test_somebody_elses_instance_in_our_place_is_left_alone(bench: Bench) -> None:
-    """After a reboot the instance is gone, and another VM's may stand there."""
+@pytest.mark.parametrize("same_id", [False, True])
+def test_somebody_elses_instance_in_our_place_is_left_alone(bench: Bench, same_id: bool) -> None:
+    """After a reboot the instance is gone, and another VM's may stand there; the driver gives its
+    number again, but never its UUID.
+    """
     bench.service.attach(ask())
     gpu = bench.gpu
-    place = gpu.instances[0].placement
-    bench.nvml.destroy_compute_instance(gpu.uuid, gpu.instances[0].id, 0)
-    bench.nvml.destroy_gpu_instance(gpu.uuid, gpu.instances[0].id)
-    other = bench.nvml.create_gpu_instance(gpu.uuid, 19, place)
+    ours = gpu.instances[0]
+    bench.nvml.destroy_compute_instance(gpu.uuid, ours.id, 0)
+    bench.nvml.destroy_gpu_instance(gpu.uuid, ours.id)
+    other = bench.nvml.create_gpu_instance(gpu.uuid, 19, ours.placement)
     bench.nvml.create_compute_instance(gpu.uuid, other.id, 1)
+    if same_id:
+        (made,) = bench.gpu.instances[0].compute_instances
+        made = replace(made, uuid=MigUuid(make_uuid("MIG", 7, 7)))
+        other = replace(other, id=ours.id, compute_instances=(made,))
+        bench.nvml.gpus[gpu.uuid] = replace(bench.gpu, instances=(other,))
+    before = bench.gpu.instances
     bench.service.detach("vm01")
-    assert [i.id for i in bench.gpu.instances] == [other.id]
+    assert bench.gpu.instances == before
+
+
+def test_an_instance_that_was_put_elsewhere_is_not_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing, create = bench.snapshot(), bench.nvml.create_gpu_instance
+    elsewhere = Placement(0, 1)
+    monkeypatch.setattr(
+        bench.nvml, "create_gpu_instance", lambda gpu, id_, _: create(gpu, id_, elsewhere)
+    )
+    with pytest.raises(RolledBackError, match="asked for 6:1, it was put at 0:1"):
+        bench.service.attach(ask())
+    assert bench.snapshot() == nothing
+
+
+def test_a_device_without_a_uuid_is_given_to_nobody(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing, create = bench.snapshot(), bench.nvml.create_compute_instance
+    monkeypatch.setattr(
+        bench.nvml, "create_compute_instance", lambda *asked: replace(create(*asked), uuid=None)
+    )
+    with pytest.raises(RolledBackError, match="no UUID"):
+        bench.service.attach(ask())
+    assert bench.snapshot() == nothing
+
+
+def test_a_slice_that_is_never_released_is_not_called_detached(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.service.attach(ask())
+
+    def refuse(*_: object) -> None:
+        raise NvmlInUseError("in use")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.nvml, "destroy_compute_instance", refuse)
+        with pytest.raises(NvmlInUseError):
+            bench.service.detach("vm01")
+    assert bench.store.list_attachments() != ()
+    bench.service.detach("vm01")
+    assert [i.profile for i in bench.gpu.instances] == []
+    assert bench.store.list_attachments() == ()
 
 
 #: where a failure can be put: (part, method), in the order of an attach to a running VM

@@ -277,6 +277,9 @@ def test_slots() -> None:
     assert not refused.fits
     assert refused.why == "all slots of its i440fx PCI bus are taken"
     assert refused.hint is not None
+    for check in (check_live, check_config):
+        assert check(pc, 29).fits, "to the last one"
+        assert not check(pc, 30).fits
 
 
 def test_slots_of_a_running_q35_without_a_bridge() -> None:

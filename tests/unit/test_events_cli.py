@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from vgpumgr.cli.events import describe
+from vgpumgr.cli.http import HttpAnswer, HttpBackend
 
 STEP = {"word": "do", "description": "start the worker"}
 ACTION = {"subject": "vm01", "text": "started its keeper again", "done": True}
@@ -52,3 +53,30 @@ DRIFT = {"kind": "device-gone", "subject": "vm02", "text": "its definition has l
 )  # fmt: skip
 def test_one_line_each(event: dict[str, Any], line: str) -> None:
     assert describe({"id": 1, "time_s": 0.0, **event})[8:] == f"  {line}"
+
+
+class Interrupted(HttpBackend):
+    """A daemon behind which Ctrl-C comes while an operation runs."""
+
+    def __init__(self, **ended: Any) -> None:
+        self.asked: list[str] = []
+        self._ended = ended
+
+    def request(self, method: str, *_: object, **__: str) -> HttpAnswer:
+        self.asked.append(method)
+        return HttpAnswer(200, {}, b'{"operation": {"id": "3f2a"}}')
+
+    def wait_operation(self, operation_id: str) -> dict[str, Any]:
+        self.asked.append(f"wait {operation_id}")
+        if len(self.asked) == 2:
+            raise KeyboardInterrupt
+        return self._ended
+
+
+def test_who_interrupts_a_command_cancels_its_operation_and_waits_for_the_end() -> None:
+    daemon = Interrupted(status="cancelled", error={"id": "VG351", "error": "cancelled"})
+    with pytest.raises(KeyboardInterrupt):
+        daemon.call("attach", vm="vm01", profile="1g.10gb")
+    assert daemon.asked == ["POST", "wait 3f2a", "DELETE", "wait 3f2a"]
+    late = Interrupted(status="succeeded", result={"plan": "done"})
+    assert late.call("attach", vm="vm01", profile="1g.10gb") == {"plan": "done"}

@@ -54,16 +54,17 @@ LONG_S = 60.0
 
 
 class FakeClock:
-    """Real deadlines, but a wall clock that the test moves."""
+    """Real time, of which the test lets more pass; it may set the wall clock, too."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
+        self.set_s = 0.0
 
     def monotonic_s(self) -> float:
-        return time.monotonic()
+        return time.monotonic() + self.ahead_s
 
     def wall_s(self) -> float:
-        return time.time() + self.ahead_s
+        return time.time() + self.ahead_s + self.set_s
 
     def sleep(self, duration_s: float) -> None:
         time.sleep(duration_s)
@@ -140,8 +141,14 @@ def test_a_late_helper_is_recorded_and_left_alone(
     assert [(late.process, late.what, late.state) for late in records.list_late()] == [
         (process, "wait_for", HelperState.LATE)
     ]
+    # whoever sets the wall clock makes it no older, and no younger
+    for days in (-3, 3):
+        clock.set_s = days * 86400.0
+        assert records.list_late()[0].state is HelperState.LATE
     clock.ahead_s = GRACE_S + 1
-    assert records.list_late()[0].state is HelperState.STUCK
+    for days in (-3, 3):
+        clock.set_s = days * 86400.0
+        assert records.list_late()[0].state is HelperState.STUCK
     go.touch()
     wait_until_gone(process)
     assert records.list_late() == []

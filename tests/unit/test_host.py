@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.unprivileged import as_nobody
 from vgpumgr.errors import (
+    ChannelStartError,
     LockHeldError,
     MachineNotFoundError,
     NotPermittedError,
@@ -27,8 +28,12 @@ from vgpumgr.host.process import (
     read_name,
     read_state,
 )
+from vgpumgr.host.statistics import OperationStatistics
 from vgpumgr.host.sysfs import list_pci_functions, read_pci_function
+from vgpumgr.host.systemd import read_watchdog_s
 from vgpumgr.model.pci import IommuGroup, PciAddress
+from vgpumgr.virtio.channel import ChannelSpec
+from vgpumgr.virtio.keeper_channels import KeeperChannels
 
 GPU = PciAddress.parse("0000:3b:00.0")
 AUDIO = PciAddress.parse("0000:3b:00.1")
@@ -231,3 +236,41 @@ def test_holders_of_a_file(tmp_path: Path) -> None:
     assert [(h.pid, h.path) for h in holders] == [(os.getpid(), str(path))]
     assert str(path) in str(holders[0])
     assert list_holders(lambda p: p == str(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "every_s"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({"WATCHDOG_USEC": "3000000"}, 1.5),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}, 1.5),
+        # for the process that started us: its watchdog is not ours to feed
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getppid())}, None),
+    ],
+)
+def test_only_our_own_watchdog_is_fed(environ: dict[str, str], every_s: float | None) -> None:
+    assert read_watchdog_s(environ) == every_s
+
+
+def test_counts_of_another_version_are_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "operations.json"
+    statistics = OperationStatistics(path, (1.0, 10.0))
+    statistics.count("attach", "done", 5.0)
+    assert [(c.op, c.buckets) for c in statistics.list_counts()] == [("attach", (0, 1, 0))]
+    assert OperationStatistics(path, (1.0, 5.0, 10.0)).list_counts() == ()
+    for whole, broken in (('"done": 1', '"done": -1'), ("[0, 1, 0]", "[0, -1, 0]")):
+        text = path.read_text()
+        assert whole in text
+        path.write_text(text.replace(whole, broken))
+        assert statistics.list_counts() == ()
+        path.write_text(text)
+
+
+def test_a_socket_whose_path_is_too_long_is_refused_in_words(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)
+    machine = Machine("test", tmp_path, tmp_path, deep, "test:///default")
+    with pytest.raises(ChannelStartError) as caught:
+        KeeperChannels(machine).start(ChannelSpec("a1", "vm01", "MIG-1", ring=True, serial=True))
+    assert "107 are possible" in str(caught.value.why)
+    assert not deep.exists()

@@ -86,6 +86,12 @@ def hosts(draw: st.DrawFn) -> HostObserved:
         elif state != "free":
             tenants[function.address] = ME if state == "mine" else OTHER
             taken[function.address] = f'vm "{state}"'
+    for physical in functions:
+        # others' definitions may name functions that are still to be made
+        for index in range(0 if physical.vfs else physical.vf_total):
+            place = physical.locate_vf(index)
+            if place is not None and draw(st.integers(0, 4)) == 0:
+                taken[place], tenants[place] = 'vm "other"', OTHER
     near = Nearness(
         draw(st.sampled_from([frozenset(), frozenset({0}), frozenset({1})])), draw(st.booleans())
     )
@@ -97,7 +103,9 @@ def hosts(draw: st.DrawFn) -> HostObserved:
 def _cut(draw: st.DrawFn, functions: list[Function], physical: Function) -> list[Function]:
     total = draw(st.sampled_from([0, 0, 2, 4]))
     count = draw(st.integers(0, total))
-    base = replace(physical, vf_total=total, vf_offset=16, vf_stride=1)
+    # no two cards have virtual functions at one address
+    offset = 16 + 8 * physical.address.function
+    base = replace(physical, vf_total=total, vf_offset=offset, vf_stride=1)
     places = [p for i in range(count) if (p := base.locate_vf(i)) is not None]
     places = [p for p in places if all(f.address != p for f in functions)]
     vfs = [
@@ -193,6 +201,7 @@ def test_virtual_functions_are_all_or_none(host: HostObserved, count: int, cut: 
     assert found == attempt(lambda: choose_vfs(host, None, cut, count))
     made = {vf.physical.address: vf.make for vf in found if vf.make is not None}
     for vf in found:
+        assert vf.address is not None
         assert vf.address not in host.taken
         assert vf.address not in host.users
         if vf.function is None:
@@ -209,9 +218,11 @@ def count_vfs(host: HostObserved, physical: Function, cut: int | None) -> int:
     if not physical.vf_total or (near.strict and near.is_far(physical.numa_node)):
         return 0
     if not physical.vfs:
-        able = physical.driver == "i915" and physical.address not in host.taken
+        if physical.driver != "i915" or physical.address in host.taken:
+            return 0
         made = physical.vf_total if cut is None else cut
-        return made if able and made <= physical.vf_total else 0
+        places = [physical.locate_vf(index) for index in range(made)]
+        return sum(p not in host.taken for p in places) if made <= physical.vf_total else 0
     if cut is not None and cut != len(physical.vfs):
         return 0
     return sum(is_vf_free(host, vf) for vf in physical.vfs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -11,12 +12,17 @@ from tests.support.domains import UUID_Q35
 from tests.support.fake_host import AUDIO, FLEX, GPU, OTHER_GPU
 from tests.support.hostdev_rig import ask, devices, make
 from tests.support.service import Bench
+from vgpumgr.cli.gpu_show import render
+from vgpumgr.daemon.managing import ManagingApplication
+from vgpumgr.daemon.metrics import MetricsService
 from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.daemon.services import GivenServices
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import GpuLostError, LibvirtError, PciWriteError, VgpumgrError
+from vgpumgr.host.machine import Machine
 from vgpumgr.model.gpu import LostGpu
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.values import VFIO
+from vgpumgr.passthrough.values import VFIO, Function
 
 
 @pytest.fixture
@@ -191,3 +197,37 @@ def test_a_profile_that_was_nearly_written(bench: Bench, written: str, meant: st
         with pytest.raises(VgpumgrError) as caught:
             call(ask(written))
         assert meant in str(caught.value.why)
+
+
+def test_gpu_show_says_who_has_it(bench: Bench) -> None:
+    """VMs by what is recorded, anybody by the device files that he has open."""
+    pci = bench.gpu.pci
+    bench.pci.functions[pci] = Function(pci, 0x10DE, 0x20B2, 0x030200, "nvidia", 77)
+    machine = Machine("test", bench.state_dir, bench.state_dir, bench.state_dir, "test:///default")
+    services = GivenServices(bench.service, cast(MetricsService, None))
+    application = ManagingApplication(machine, bench.nvml, services)  # type: ignore[arg-type]
+    shown = application.show_gpu("0")
+    assert shown.gpu is not None
+    assert (shown.gpu.vms, shown.held_by) == ([], [])
+    bench.service.attach(ask(gpu=str(pci)))
+    bench.pci.users[pci] = "process 9 (qemu), which has /dev/vfio/77 open"
+    shown = application.show_gpu("0")
+    assert shown.gpu is not None
+    assert (shown.gpu.vms, shown.held_by) == (["vm02"], [bench.pci.users[pci]])
+    lines = list(render(shown.as_data()))
+    assert "  held by" in lines
+    assert "    process 9 (qemu), which has /dev/vfio/77 open" in lines
+    bench.pci.functions.pop(pci)
+    assert application.show_gpu("0").held_by == [], "what cannot be looked at hides nothing"
+
+
+def test_virtual_functions_of_before_a_boot_are_nobody_elses(bench: Bench) -> None:
+    """Gone with the boot, named by a record and by a definition; restore brings them back."""
+    bench.service.attach(ask("vf:2"))
+    (record,) = bench.store.list_attachments()
+    place = record.host_devices[0].address
+    assert place is not None
+    bench.pci.set_vf_count(FLEX, 0)
+    done = bench.service.attach(ask("vf", vm="vm01"))
+    assert done.plan.result["devices"] == ["0000:03:00.2"] != [str(place)]
+    assert len(bench.pci.functions[FLEX].vfs) == 2, "as many as restore makes"

@@ -36,7 +36,7 @@ from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend, MigInstanceRef
 from vgpumgr.model.vgpu import Framework, VgpuSpec
 from vgpumgr.plan.executor import Executor
-from vgpumgr.plan.journal import Journal
+from vgpumgr.plan.journal import Journal, parse_journal
 from vgpumgr.plan.record import (
     AddedController,
     AttachmentRecord,
@@ -50,7 +50,7 @@ from vgpumgr.plan.record import (
 )
 from vgpumgr.plan.step import NothingDoneError, OnFailure, Plan
 from vgpumgr.store.attachments import SqliteAttachments
-from vgpumgr.store.database import MIGRATIONS
+from vgpumgr.store.database import MIGRATIONS, is_damage
 
 GPU = GpuUuid("GPU-00000000-0000-4000-8000-000000000001")
 MIG = MigUuid("MIG-00000000-0000-4000-8000-000000000002")
@@ -112,6 +112,15 @@ def test_torn_at_any_byte_the_whole_lines_remain(cut: int) -> None:
         events = list(journal.read())
         assert [e.seq for e in events] == list(range(1, lines + 2))
         assert len(list(Path(directory).iterdir())) == 1
+
+
+def test_a_line_that_somebody_took_out_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    write(path, 3)
+    first, _, third, *_ = path.read_bytes().splitlines(keepends=True)
+    contents = parse_journal(first + third)
+    assert contents.problem == "line 2 does not check, and later ones do"
+    assert contents.events == ()
 
 
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
@@ -403,15 +412,17 @@ def test_another_user_reads_what_root_has_written(busy: bool) -> None:
         Path(name).chmod(0o755)
         SqliteAttachments(path).save_attachment(RECORD)
         with closing(sqlite3.connect(path)) as writer:
+            written = [RECORD]
             if busy:  # its log exists, and what was written last stands only there
-                writer.execute("PRAGMA wal_autocheckpoint = 0")
-                writer.execute("UPDATE attachment SET state = 'x'")
-                writer.commit()
+                writer.execute("PRAGMA user_version").fetchone()
+                written.append(replace(RECORD, id="a2", vm_uuid="u2"))
+                SqliteAttachments(path).save_attachment(written[1])
+                assert path.with_name(f"{path.name}-wal").stat().st_size
             found = as_nobody(lambda: [r.id for r in SqliteAttachments(path).list_attachments()])
-            assert found == ["a1"]
+            assert found == [record.id for record in written]
             with pytest.raises(StoreError):
                 as_nobody(lambda: SqliteAttachments(path).delete_attachment("a1"))
-        assert SqliteAttachments(path).list_attachments() == (RECORD,)
+        assert SqliteAttachments(path).list_attachments() == tuple(written)
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but long enough" * 100, b"\0" * 4096])
@@ -440,3 +451,29 @@ def test_many_writers(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(SqliteAttachments(path).list_attachments()) == 20
+
+
+def fail_with(code: int) -> sqlite3.Error:
+    error = sqlite3.OperationalError("it did not work")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "damage"),
+    [
+        (OSError(errno.ENOSPC, "no space left on device"), False),
+        (PermissionError(errno.EACCES, "permission denied"), False),
+        (fail_with(sqlite3.SQLITE_FULL), False),
+        (fail_with(sqlite3.SQLITE_BUSY), False),
+        (fail_with(sqlite3.SQLITE_IOERR_WRITE), False),
+        (fail_with(sqlite3.SQLITE_IOERR_SHORT_READ), True),
+        (fail_with(sqlite3.SQLITE_CORRUPT), True),
+        (fail_with(sqlite3.SQLITE_NOTADB), True),
+        (ValueError("no JSON"), True),
+    ],
+    ids=str,
+)
+def test_only_a_bad_file_costs_the_file(error: Exception, damage: bool) -> None:
+    """A database that is damaged is put aside and made anew from what the machine says."""
+    assert is_damage(error) == damage

@@ -102,6 +102,32 @@ def test_a_stop_counts_for_what_the_vm_had_then(tmp_path: Path) -> None:
     assert scene.choose() == ["the VM was stopped"]
 
 
+@pytest.mark.parametrize("days", [-3, 3])
+def test_once_the_clock_was_set_nobody_knows_what_a_vm_had(tmp_path: Path, days: int) -> None:
+    """Set back, what a VM got after its stop would seem to be older than that."""
+    scene = Scene(tmp_path, stopped=True)
+    (record,) = scene.bench.store.list_attachments()
+    scene.clock.now_s = record.created_s + 1
+    scene.life.note_stopped(UUID_PC)
+    scene.clock.set_s = days * 86400.0
+    assert scene.choose() == []
+    scene.life.note_stopped(UUID_PC)
+    # a stop after that counts again, as far as the times agree
+    assert scene.choose() == (["the VM was stopped"] if days > 0 else [])
+
+
+@pytest.mark.parametrize("days", [-3, 3])
+def test_a_delay_is_no_matter_of_the_wall_clock(tmp_path: Path, days: int) -> None:
+    scene = Scene(tmp_path, delay_s=10)
+    scene.bench.hypervisor.machines.clear()
+    scene.choose()
+    scene.clock.set_s = days * 86400.0
+    assert scene.choose() == []
+    assert scene.life.read_next_s() == 10
+    scene.clock.sleep(10)
+    assert scene.choose() == ["the VM is no longer defined"]
+
+
 def test_a_restart_is_no_stop(tmp_path: Path) -> None:
     scene = Scene(tmp_path, stopped=True)
     scene.clock.now_s = 1e12

@@ -123,7 +123,9 @@ def test_a_malformed_definition_hides_no_other(tmp_path: Path) -> None:
     good = VgpuDefinition(UUID.format(1), "mtty", "mtty-1")
     files.write_definition(good)
     (files.directory / "mtty" / UUID.format(2)).write_text("{")
-    (files.directory / "scripts.d").mkdir()
+    for name in ("scripts.d", "callouts.d", "notifiers.d"):
+        (files.directory / name).mkdir()
+        (files.directory / name / UUID.format(3)).write_text('{"mdev_type": "mtty-1"}')
     assert files.list_definitions() == (good,)
     for parent in ("..", "a/b", ""):
         with pytest.raises(VgpuDefinitionError):
@@ -177,7 +179,11 @@ def test_functions_promise_more_than_the_gpu_holds() -> None:
     room = measure_room(host, board, LARGE)
     assert (room.free, "one size" in str(room.reason)) == (0, True)
     mixed = replace(board, equal_sizes=False, mixed_sizes=True)
-    assert measure_room(host, mixed, LARGE).free == 2
+    # a quarter is taken, and each takes a half
+    assert measure_room(host, mixed, LARGE).free == 1
+    # its functions still offer it
+    full = measure_room(put(host, (2, SMALL), (3, SMALL), (4, SMALL)), board, SMALL)
+    assert (full.free, full.reason) == (0, f"{BOARD} holds 4 of them at most")
 
 
 def test_a_ghost_keeps_its_function_its_size_and_its_place() -> None:

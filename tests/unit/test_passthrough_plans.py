@@ -17,6 +17,8 @@ from vgpumgr.errors import (
     PciBusyError,
     PciNotFoundError,
     StoreError,
+    VfUnsupportedError,
+    VfVendorToolError,
 )
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.groups import Verdict, explain_no_iommu, index_groups, judge_group
@@ -29,8 +31,11 @@ from vgpumgr.passthrough.values import (
     User,
     UserKind,
     VfSetting,
+    VfTool,
     find_function,
 )
+from vgpumgr.plan.hostdev_choice import choose_vfs
+from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
@@ -40,6 +45,7 @@ from vgpumgr.plan.passthrough import (
 )
 from vgpumgr.plan.pci_steps import (
     BindDriver,
+    ChangeVfs,
     CreateVfs,
     PciStep,
     PrepareVf,
@@ -175,6 +181,45 @@ def test_the_driver_of_a_device_goes_before_the_general_one() -> None:
     assert plan_bind(again, taken, BindRequest()).steps == (), "what has one keeps it"
 
 
+def test_a_disk_in_the_group_is_no_reason_to_take_the_whole_group() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    disk = Function(PciAddress(0, 9, 0, 0), 0x144D, 1, 0x010802, "nvme", 3)
+    for kind, hint in ((UserKind.IDLE_DISK, "--whole-group"), (UserKind.DISK, "another slot")):
+        users = {disk.address: (User(kind, "disk nvme0n1"),)}
+        with pytest.raises(GroupNotViableError) as refused:
+            plan_bind(PciObserved([gpu, disk], users=users), gpu, BindRequest())
+        assert hint in (refused.value.hint or "")
+        assert hint in (judge_group([gpu, disk], users).hint or "")
+
+
+@pytest.mark.parametrize(
+    ("driver", "why"), [(None, "no driver"), ("vfio-pci", "it has vfio-pci"), ("amdgpu", "GIM")]
+)
+def test_who_makes_no_virtual_functions(driver: str | None, why: str) -> None:
+    gpu = Function(GPU, 0x1002, 0x74A1, 0x120000, driver, 3, vf_total=8, vf_offset=1, vf_stride=1)
+    with pytest.raises(VfUnsupportedError) as refused:
+        plan_vfs(PciObserved([gpu]), gpu, VfRequest(2))
+    assert why in (refused.value.why or "")
+    with pytest.raises(VfUnsupportedError):
+        choose_vfs(HostObserved(functions=[gpu]), str(GPU), 2, 1)
+
+
+def test_amds_driver_never_has_none() -> None:
+    vfs = (PciAddress(1, 0x3B, 0, 1), PciAddress(1, 0x3B, 0, 2))
+    gpu = Function(GPU, 0x1002, 0x74A1, 0x120000, "gim", 3, vf_total=8, vfs=vfs)
+    observed, tool = PciObserved([gpu]), VfTool("libamdsmi.so", supported=4)
+    (step,) = plan_vfs(observed, gpu, VfRequest(), tool).steps
+    assert step == ChangeVfs(GPU, 4, 2)
+    held = replace(observed, users={vfs[1]: (User(UserKind.PROCESS, "vm"),)})
+    with pytest.raises(PciBusyError):
+        plan_vfs(held, gpu, VfRequest(1), tool)
+    with pytest.raises(VfUnsupportedError, match="all virtual functions"):
+        plan_no_vfs(observed, gpu, tool)
+    with pytest.raises(VfVendorToolError) as missing:
+        plan_vfs(observed, gpu, VfRequest(1), VfTool("libamdsmi.so", "not found"))
+    assert missing.value.cause == "not found"
+
+
 def test_an_override_of_acs_is_called_a_claim() -> None:
     gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
     words = ("quiet", "pcie_acs_override=downstream,multifunction")
@@ -246,6 +291,7 @@ setting = VfSetting(GPU, 4, 0x8086, 0x56C0, "boot-1", True, (("exec_quantum_ms",
         ),
         ReleaseDriver(make_binding(previous=None, override="x"), True),
         CreateVfs(GPU, 4, True, (("exec_quantum_ms", 20),), False, setting),
+        ChangeVfs(GPU, 4, 1, True, setting),
         RememberVfs(GPU, 4, setting),
         RemoveVfs(GPU, 4, True, setting),
         PrepareVf(GPU, 3, VFIO, (("exec_quantum_ms", 20),)),

@@ -234,6 +234,10 @@ def test_a_filter_keeps_what_it_belongs_to(view: View) -> None:
         "1g.10gb at 6:1",
         "matmul (412)",
     ]
+    view.wanted = "a100-sxm4"  # the case of what is shown matters as little
+    shown = [row.name for row in view.list_rows()]
+    assert shown
+    assert all("A100-SXM4" in name for name in shown)
     view.wanted = "nobody"
     assert "nothing contains 'nobody'" in text_of(view)
     view.leave()

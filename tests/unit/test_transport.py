@@ -20,7 +20,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
 
 
 @pytest.mark.parametrize(
-    "step", ["echo", "order", "bulk", "hold", "threads", "large", "sizes", "fork"]
+    "step", ["echo", "words", "order", "bulk", "hold", "threads", "large", "sizes", "fork"]
 )
 def test_steps(rig: Rig, step: str) -> None:
     rig.check("open", step, "close")
@@ -49,7 +49,9 @@ def test_several_processes_at_once(rig: Rig) -> None:
 def test_small_memory() -> None:
     with Rig("ring", shm_size_bytes=1 << 20) as rig:
         assert rig.status().ring_lanes == 4
-        rig.check("open", "echo", "order", "bulk", "hold", "threads", "large", "sizes", "close")
+        rig.check(
+            "open", "echo", "words", "order", "bulk", "hold", "threads", "large", "sizes", "close"
+        )
 
 
 def test_status_names_the_process(rig: Rig) -> None:

@@ -93,6 +93,7 @@ def command(
       vgpumgr attach vm01 --profile 1c.3g.40gb --count 2 --numa strict
       vgpumgr attach vm01 --profile 1g.10gb --transport serial -o json
       vgpumgr attach vm01 --profile passthrough --gpu 3b:00.0
+      vgpumgr attach vm01 --profile passthrough --count 2 --numa strict
       vgpumgr attach vm01 --profile "NVIDIA A100-4C"
       vgpumgr attach vm01 --profile vf:4
     """

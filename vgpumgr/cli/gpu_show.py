@@ -48,6 +48,7 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     gpu = document["gpu"]
     if gpu is None:
         yield from _render_other(document["other"])
+        yield from _render_holders(document)
         return
     yield f"GPU {gpu['index']}  {gpu['model']}"
     for label, value in _facts(gpu):
@@ -55,6 +56,7 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     if gpu["processes"]:
         yield "  processes"
         yield from (f"    {line}" for line in map(_tell_process, gpu["processes"]))
+    yield from _render_holders(document)
     if gpu["mig"]["current"]:
         yield "  instances" + ("" if gpu["instances"] else "     none")
     for instance in gpu["instances"]:
@@ -62,6 +64,12 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     if document["profiles"]:
         yield "  room"
         yield from _render_profiles(document["profiles"])
+
+
+def _render_holders(document: dict[str, Any]) -> Iterator[str]:
+    if document["held_by"]:
+        yield "  held by"
+        yield from (f"    {holder}" for holder in document["held_by"])
 
 
 def _render_other(gpu: dict[str, Any]) -> Iterator[str]:

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol
 from urllib.parse import quote, urlencode
 
+from vgpumgr import __version__
 from vgpumgr.errors import (
     DaemonAnswerError,
     DaemonNotRunningError,
+    MethodNotAllowedError,
+    RouteNotFoundError,
+    UsageError,
     VgpumgrError,
 )
-from vgpumgr.model.routes import BY_OPERATION, METRICS, OPERATIONS, Kind, Route
+from vgpumgr.model.routes import API, BY_OPERATION, METRICS, OPERATIONS, Kind, Route
 
 _WAIT_S = 30
 _OVER = ("succeeded", "failed", "cancelled", "interrupted")
@@ -69,10 +73,24 @@ class HttpBackend:
         """One operation; waits for long ones. Ctrl-C cancels, and waits for the end."""
         route = BY_OPERATION[operation]
         path, body = _address(route, params)
-        document = self.request(route.method, path, body).document()
+        try:
+            document = self.request(route.method, path, body).document()
+        except (RouteNotFoundError, MethodNotAllowedError, UsageError) as error:
+            raise self._explain_version(error) from None
         if route.kind is Kind.READ or "operation" not in document or "plan" in document:
             return document
         return self._wait(document["operation"]["id"])
+
+    def _explain_version(self, error: VgpumgrError) -> VgpumgrError:
+        """What a daemon does not understand may be another version's: then the error says so."""
+        try:
+            theirs = str(self.request("GET", API).document()["version"])
+        except (VgpumgrError, KeyError, TypeError):
+            return error
+        if theirs != __version__:
+            error.why = f"the daemon is of version {theirs}, this command of version {__version__}"
+            error.hint = "systemctl restart vgpumgr, where the package was updated"
+        return error
 
     def request(
         self, method: str, path: str, body: bytes | None = None, **headers: str

@@ -294,6 +294,10 @@ class GpuShowDocument(Document):
     gpu: GpuDocument | None = Field(description="null for a GPU that NVML does not speak about")
     other: PciGpuDocument | None = Field(description="null for one that it does")
     profiles: list[ProfileFitDocument]
+    held_by: list[str] = Field(
+        default_factory=list,
+        description="who has device files of it or of its virtual functions open",
+    )
 
 
 class MigInstanceRow(InstanceDocument):

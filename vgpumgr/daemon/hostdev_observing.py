@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from vgpumgr.daemon.documents import GpuListDocument
+from vgpumgr.daemon.documents import GpuListDocument, GpuShowDocument
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_settle import read_gpus
 from vgpumgr.domain.hypervisor import Vm
-from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, PciNotFoundError
+from vgpumgr.errors import (
+    GpuAmbiguousError,
+    GpuNotFoundError,
+    PciNotFoundError,
+    VgpumgrError,
+)
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
@@ -191,19 +196,54 @@ def _follow(device: HostDevice, known: Mapping[str, VgpuRecord]) -> HostDevice:
 
 def name_holders(document: GpuListDocument, records: Sequence[AttachmentRecord]) -> GpuListDocument:
     """With the VMs that have a GPU as a whole, a virtual function or a vGPU of it."""
-    holders: dict[str, list[str]] = {}
-    for record in records:
-        places = {str(record.gpu)}
-        places |= {str(p) for d in record.host_devices for p in (d.address, d.parent)}
-        for place in places if record.host_devices else ():
-            holders.setdefault(place, []).append(record.vm_name)
-    if not holders:
-        return document
-
-    def find(*names: str) -> list[str]:
-        return list(dict.fromkeys(vm for name in names for vm in holders.get(name, ())))
-
+    find = _index_vms(records)
     return document.replace(
         gpus=[gpu.replace(vms=find(gpu.uuid, gpu.pci)) for gpu in document.gpus],
         others=[gpu.replace(vms=find(gpu.pci)) for gpu in document.others],
     )
+
+
+def name_holders_of(parts: Parts, document: GpuShowDocument) -> GpuShowDocument:
+    """With the VMs that have the GPU or a part of it as a device, and with whoever has a device file
+    of it open; what cannot be looked at now is left out.
+    """
+    find = _index_vms(parts.store.list_attachments())
+    gpu, other = document.gpu, document.other
+    if gpu is not None:
+        document = document.replace(gpu=gpu.replace(vms=find(gpu.uuid, gpu.pci)))
+    if other is not None:
+        document = document.replace(other=other.replace(vms=find(other.pci)))
+    address = gpu.pci if gpu is not None else other.pci if other is not None else None
+    if address is None:
+        return document
+    with contextlib.suppress(VgpumgrError):
+        return document.replace(held_by=_list_openers(parts, PciAddress.parse(address)))
+    return document
+
+
+def _list_openers(parts: Parts, address: PciAddress) -> list[str]:
+    function = parts.pci.read_function(address)
+    functions = [function]
+    for vf in function.vfs:
+        with contextlib.suppress(PciNotFoundError):
+            functions.append(parts.pci.read_function(vf))
+    users = parts.pci.list_users(functions)
+    texts = [str(user) for found in users.values() for user in found]
+    return list(dict.fromkeys(texts))
+
+
+def _index_vms(records: Sequence[AttachmentRecord]) -> Callable[..., list[str]]:
+    """Names of VMs by any of the names that a GPU has."""
+    holders: dict[str, list[str]] = {}
+    for record in records:
+        places = {str(record.gpu)}
+        places |= {str(p) for d in record.host_devices for p in (d.address, d.parent)}
+        # a vGPU's parent is a function, or the GPU itself
+        places |= {d.vgpu.parent for d in record.host_devices if d.vgpu is not None}
+        for place in places if record.host_devices else ():
+            holders.setdefault(place, []).append(record.vm_name)
+
+    def find(*names: str) -> list[str]:
+        return list(dict.fromkeys(vm for name in names for vm in holders.get(name, ())))
+
+    return find

@@ -17,6 +17,9 @@ from vgpumgr.host.process import find_qemu
 from vgpumgr.plan.drift import Observed
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 
+#: a wall clock that differs by more has been set; time servers move it by less
+_SET_S = 5.0
+
 
 class Lifecycle:
     """What a daemon remembers of VMs between two looks. Safe to use from any thread."""
@@ -31,14 +34,15 @@ class Lifecycle:
         self._clock = clock
         self._find_running = find_running
         self._lock = threading.Lock()
-        #: when each was stopped last; what it got since then it keeps
-        self._stopped_s: dict[str, float] = {}
+        #: when each was stopped last, and by how much the wall clock was ahead of the other then; what
+        #: it got since it keeps
+        self._stopped_s: dict[str, tuple[float, float]] = {}
         self._missing_since_s: dict[str, float] = {}
 
     def note_stopped(self, vm_uuid: str) -> None:
         """A VM was stopped."""
         with self._lock:
-            self._stopped_s[vm_uuid] = self._clock.wall_s()
+            self._stopped_s[vm_uuid] = (self._clock.wall_s(), self._read_lead_s())
 
     def choose_releases(self, observed: Observed) -> Sequence[Release]:
         """What is to be freed now."""
@@ -73,10 +77,18 @@ class Lifecycle:
             return None
         if vm.migrated and self._settings.migrated:
             return "the VM runs on another host now"
-        stopped_s = self._stopped_s.get(vm.uuid)
-        if self._settings.stopped and stopped_s is not None and record.created_s <= stopped_s:
+        if self._settings.stopped and self._was_there(record, vm.uuid):
             return "the VM was stopped"
         return None
+
+    def _was_there(self, record: AttachmentRecord, vm_uuid: str) -> bool:
+        """Whether the VM had it when it was stopped. Nobody can tell once the wall clock has been set."""
+        stopped_s, lead_s = self._stopped_s.get(vm_uuid, (float("-inf"), 0.0))
+        was_set = abs(self._read_lead_s() - lead_s) > _SET_S
+        return record.created_s <= stopped_s and not was_set
+
+    def _read_lead_s(self) -> float:
+        return self._clock.wall_s() - self._clock.monotonic_s()
 
     def _forget_started(self, observed: Observed) -> None:
         still = {vm.uuid for vm in observed.vms if not vm.is_active}

@@ -19,7 +19,7 @@ from vgpumgr.daemon.attachment_documents import (
     VmShowDocument,
     VmXmlDocument,
 )
-from vgpumgr.daemon.documents import GpuListDocument
+from vgpumgr.daemon.documents import GpuListDocument, GpuShowDocument
 from vgpumgr.daemon.operation_documents import MetricsDocument
 from vgpumgr.daemon.pci_documents import (
     GroupListDocument,
@@ -114,12 +114,18 @@ class ManagingApplication(Application):
 
     def list_gpus(self) -> GpuListDocument:
         """As without attachments, and who has devices of each."""
-        document, records = super().list_gpus(), self._service.parts.store.list_attachments()
+        document, records = super().list_gpus(), self._services.list_attachments()
         if not any(record.host_devices for record in records):
             return document
         from vgpumgr.daemon.hostdev_observing import name_holders
 
         return name_holders(document, records)
+
+    def show_gpu(self, selector: str) -> GpuShowDocument:
+        """As without attachments, and who has devices of it, or its device files open."""
+        from vgpumgr.daemon.hostdev_observing import name_holders_of
+
+        return name_holders_of(self._service.parts, super().show_gpu(selector))
 
     def attach(
         self, *, dry_run: bool = False, transport: str = "auto", **asked: Any

@@ -33,6 +33,9 @@ class Services(Protocol):
     def owners(self) -> OwnerProvider:
         """Whose the GPU instances are."""
 
+    def list_attachments(self) -> Sequence[AttachmentRecord]:
+        """What is recorded of attachments; opens nothing else."""
+
     def read_slices(self) -> tuple[Sequence[AttachmentRecord], Sequence[VgpuInstance]]:
         """Attachments, and GPU instances that were made for vGPUs; there or gone."""
 
@@ -59,12 +62,16 @@ class GivenServices:
 
         return AllOwners(self.attachments.parts)
 
+    def list_attachments(self) -> Sequence[AttachmentRecord]:
+        """See ``Services``."""
+        return self.attachments.parts.store.list_attachments()
+
     def read_slices(self) -> tuple[Sequence[AttachmentRecord], Sequence[VgpuInstance]]:
         """See ``Services``."""
         from vgpumgr.daemon.hostdev_observing import list_instances
 
         parts = self.attachments.parts
-        return parts.store.list_attachments(), list_instances(parts)
+        return self.list_attachments(), list_instances(parts)
 
 
 class LazyServices:
@@ -90,11 +97,14 @@ class LazyServices:
 
         return (*owners, *list_vgpu_owners(self.attachments.parts))
 
+    def list_attachments(self) -> Sequence[AttachmentRecord]:
+        """See ``Services``."""
+        return SqliteAttachments(self._machine.state_dir / STATE_FILE).list_attachments()
+
     def read_slices(self) -> tuple[Sequence[AttachmentRecord], Sequence[VgpuInstance]]:
         """See ``Services``; what is about vGPUs is loaded where there are any of ours."""
-        state_dir = self._machine.state_dir
-        records = SqliteAttachments(state_dir / STATE_FILE).list_attachments()
-        if not (state_dir / VGPUS_FILE).exists():
+        records = self.list_attachments()
+        if not (self._machine.state_dir / VGPUS_FILE).exists():
             return records, ()
         from vgpumgr.daemon.hostdev_observing import list_instances
 

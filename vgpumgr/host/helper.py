@@ -72,6 +72,7 @@ class LateRecords:
             "what": what,
             "subject": subject,
             "since_s": self._clock.wall_s(),
+            "since_monotonic_s": self._clock.monotonic_s(),
         }
         self._write(self._path(process, "json"), entry)
 
@@ -102,6 +103,7 @@ class LateRecords:
             "start_ticks": process.start_ticks,
             "what": "a call of a command that was killed",
             "since_s": self._clock.wall_s(),
+            "since_monotonic_s": self._clock.monotonic_s(),
             "owner_pid": owner.pid,
             "owner_start_ticks": owner.start_ticks,
         }
@@ -160,12 +162,14 @@ class LateRecords:
             entry = json.loads(path.read_text())
             process = ProcessId(int(entry["pid"]), int(entry["start_ticks"]))
             what, since_s = str(entry["what"]), float(entry["since_s"])
+            # the wall clock may be set meanwhile; this one is the same for all processes of a boot
+            began_s = float(entry.get("since_monotonic_s", self._clock.monotonic_s()))
             subject = str(entry.get("subject", ""))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if not is_alive(process):
             return None
-        age_s = self._clock.wall_s() - since_s
+        age_s = self._clock.monotonic_s() - began_s
         state = HelperState.STUCK if age_s > GRACE_S else HelperState.LATE
         return LateHelper(process, what, since_s, state, read_state(process.pid), subject)
 

@@ -34,7 +34,8 @@ class Changes:
         """What ``driver_override`` says."""
         path = self._device(address) / "driver_override"
         try:
-            text = path.read_text().strip()
+            # what somebody has written there need not be text
+            text = path.read_text(errors="replace").strip()
         except OSError as error:
             raise _fault(error, path) from error
         return None if text in ("", "(null)") else text

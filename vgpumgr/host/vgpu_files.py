@@ -30,10 +30,17 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
 _VENDOR = "nvidia"
 
 
-def list_group_holders(machine: Machine, iommu_group: int) -> tuple[str, ...]:
-    """Processes that have the group's VFIO device open, in words; needs no helper."""
-    node = f"/dev/vfio/{iommu_group}"
-    wanted = {node, str(machine.path(node))}
+def list_group_holders(
+    machine: Machine, iommu_group: int, device: str | None = None
+) -> tuple[str, ...]:
+    """Processes that have the group's VFIO device open, or the one of ``device`` (a UUID or a
+    function's address) alone, as /dev/iommu has it; in words. Needs no helper.
+    """
+    nodes = [f"/dev/vfio/{iommu_group}"]
+    for directory in (_MDEV_DEVICES, _PCI_DEVICES) if device else ():
+        names = _list(machine.path(f"/{directory}/{device}/vfio-dev"))
+        nodes += [f"/dev/vfio/devices/{name}" for name in names]
+    wanted = {*nodes, *(str(machine.path(node)) for node in nodes)}
     return tuple(str(holder) for holder in list_holders(wanted.__contains__))
 
 

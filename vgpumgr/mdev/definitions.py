@@ -99,7 +99,7 @@ def read_definition(path: Path) -> VgpuDefinition:
 
 def parse_definition(text: str, parent: str, uuid: str) -> VgpuDefinition:
     """A file's content. Raises ValueError."""
-    document: Any = json.loads(text)
+    document = _load(text)
     if not isinstance(document, dict) or not isinstance(document.get("mdev_type"), str):
         raise ValueError("no mdev_type")
     start = document.get("start", "manual")
@@ -107,6 +107,14 @@ def parse_definition(text: str, parent: str, uuid: str) -> VgpuDefinition:
         raise ValueError(f'start is "{start}", neither auto nor manual')
     attributes = _parse_attributes(document.get("attrs") or [])
     return VgpuDefinition(uuid, parent, document["mdev_type"], start == "auto", attributes)
+
+
+def _load(text: str) -> Any:
+    """Raises ValueError, also where it is nested more deeply than anybody reads."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _parse_attributes(rows: Any) -> Attributes:
@@ -123,7 +131,7 @@ def _parse_attributes(rows: Any) -> Attributes:
 
 def _read_unknown(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = _load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SIZE = re.compile(r"(\d+)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
+#: longer ones are no sizes, and Python converts only so many digits
+_SIZE = re.compile(r"(\d{1,15})\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _PAIR = re.compile(r"([a-z_]+)\s*[=:]\s*([^,\n]+)", re.IGNORECASE)
-_PIXELS = re.compile(r"(\d+)\s*x\s*(\d+)", re.IGNORECASE)
-_VIDEO_MEMORY = re.compile(r"(\d+\s*[KMG]?B)\s+video memory", re.IGNORECASE)
+_PIXELS = re.compile(r"\b(\d{1,6})\s*x\s*(\d{1,6})\b", re.IGNORECASE)
+_VIDEO_MEMORY = re.compile(r"(\d{1,15}\s*[KMG]?B)\s+video memory", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +65,4 @@ def _read_pixels(text: str) -> tuple[int, int] | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None

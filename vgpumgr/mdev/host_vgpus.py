@@ -118,7 +118,7 @@ class HostVgpus:
         vm = (f'vm "{device.vm_name}"',) if device.vm_name else ()
         if device.iommu_group is None:
             return vm
-        return vm + self.list_group_holders(device.iommu_group)
+        return vm + list_group_holders(self._machine, device.iommu_group, device.key)
 
     def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:
         """See ``VgpuControl``."""

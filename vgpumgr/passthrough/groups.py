@@ -17,6 +17,10 @@ from vgpumgr.passthrough.values import Function, User, UserKind
 ACS_OVERRIDE = "pcie_acs_override="
 
 
+#: what helps where the host's disks are in the way
+ANOTHER_SLOT = "another slot for the GPU or the disk: functions with mounted disks are never taken"
+
+
 class Verdict(StrEnum):
     """Whether a group can go to a VM."""
 
@@ -93,22 +97,26 @@ def judge_group(
     hint = f"vgpumgr passthrough bind {_choose_head(members).address}"
     if strangers := list_strangers(members):
         why = explain_shared(members, strangers)
-        # mounted disks are taken for nobody
-        has_disk = any(user.kind is UserKind.DISK for b in blockers for user in b.users)
+        lost = has_disks(strangers, users)
         return Judgement(
-            Verdict.SHARED, blockers, why, None if has_disk else f"{hint} --whole-group"
+            Verdict.SHARED, blockers, why, ANOTHER_SLOT if lost else f"{hint} --whole-group"
         )
     if any(blocker.users for blocker in blockers):
         return Judgement(Verdict.IN_USE, blockers, "the host uses it", hint)
     return Judgement(Verdict.BINDABLE, blockers, "drivers of the host have it", hint)
 
 
+def has_disks(functions: Sequence[Function], users: Mapping[PciAddress, tuple[User, ...]]) -> bool:
+    """Whether disks of the host are on one of them: such are never taken."""
+    found = (user for f in functions for user in users.get(f.address, ()))
+    return any(user.kind is UserKind.DISK for user in found)
+
+
 def _list_vfs(function: Function) -> tuple[User, ...]:
     """Its virtual functions, which would go with its driver."""
     if not function.vfs:
         return ()
-    count = len(function.vfs)
-    return (User(UserKind.VFS, f"it has {count} virtual function{'' if count == 1 else 's'}"),)
+    return (User(UserKind.VFS, f"it has {len(function.vfs)} virtual functions"),)
 
 
 def list_strangers(members: Sequence[Function]) -> list[Function]:
@@ -125,8 +133,7 @@ def explain_shared(members: Sequence[Function], strangers: Sequence[Function]) -
     return (
         f"{names} cannot be isolated from it: what lies{above} between them has no ACS"
         " (access control services); another slot, or ACS in the firmware's settings, would part them"
-        " (pcie_acs_override of patched kernels only claims that they are parted: a guest could still"
-        " reach the host through them)"
+        " (pcie_acs_override of patched kernels only claims that they are)"
     )
 
 

@@ -10,6 +10,7 @@ from vgpumgr.errors import (
     BackendUnsupportedError,
     UsageError,
     VgpumgrError,
+    VgpuNotSupportedError,
     VgpuTypeNotFoundError,
 )
 from vgpumgr.model.mig import MigProfileName
@@ -142,7 +143,8 @@ def plan_any_attach(
         given = _give(request, wanted, host, names, uuids)
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
-        if isinstance(wanted.profile, VgpuRequest) and (near := _list_near(wanted, observed)):
+        unknown = isinstance(error, VgpuNotSupportedError | VgpuTypeNotFoundError)
+        if unknown and (near := _list_near(wanted, observed)):
             error.why = f"did you mean {' or '.join(near)}?"
             error.hint = f"vgpumgr attach {request.vm} --profile {near[0]} --dry-run"
         raise
@@ -153,7 +155,8 @@ def _list_near(wanted: Wanted, observed: AttachObserved) -> list[str]:
     """What else than a vGPU type may have been meant: words, and profiles of GPUs here."""
     profiles = {profile.name for gpu in observed.gpus for profile in gpu.profiles}
     known = ["passthrough", "vf", *sorted(map(str, profiles))]
-    assert isinstance(wanted.profile, VgpuRequest)
+    if not isinstance(wanted.profile, VgpuRequest):
+        return []
     return list_near(wanted.profile.type_name.lower(), known, cutoff=0.75)
 
 

@@ -90,6 +90,8 @@ class Executor(Generic[W]):
         if not left:
             self._note(op, "end", {"outcome": outcome, "step": number, "error": str(error)})
         if not isinstance(error, Exception) and not left:
+            if not isinstance(error, KeyboardInterrupt):
+                raise error
             what = f"{plan.operation} {plan.subject}"
             raise KeyboardInterrupt(f"interrupted; {what} is undone") from error
         if left:

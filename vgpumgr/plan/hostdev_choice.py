@@ -20,8 +20,9 @@ from vgpumgr.errors import (
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.values import NVIDIA, VFIO, Function
+from vgpumgr.passthrough.values import NVIDIA, Function
 from vgpumgr.plan.hostdev_host import HostObserved
+from vgpumgr.plan.vfs import check_vf_driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +293,7 @@ def _choose_of(
         raise VfCountError(
             f"{physical.address} is cut into {len(physical.vfs)} virtual functions, not {cut}",
             why="a driver changes their number only by removing all of them",
-            hint=f"--profile vf, or vgpumgr vf disable {physical.address} first",
+            hint=f"--profile vf, or vgpumgr vf enable {physical.address} --count {cut} first",
         )
     found: list[OneVf] = []
     reasons = []
@@ -332,30 +333,47 @@ def _check_physical(physical: Function) -> None:
 def _make_some(
     host: HostObserved, physical: Function, cut: int | None, count: int
 ) -> Sequence[OneVf]:
-    """Makes as many as are needed, or as are asked for; the first in line makes them for all."""
-    made = min(count, physical.vf_total) if cut is None else cut
+    """Makes as many as are needed, or as are asked for; the first in line makes them for all.
+
+    Places that somebody has already stay his: by a definition, or by an attachment that a restore
+    will bring back.
+    """
+    _check_maker(host, physical)
+    free = [i for i in range(physical.vf_total) if physical.locate_vf(i) not in host.taken]
+    made = _choose_cut(host, physical, free[:count]) if cut is None else cut
     if made > physical.vf_total:
         raise VfCountError(
             f"{physical.address} cannot be cut into {made} virtual functions",
             why=f"it can have {physical.vf_total}",
             hint=f"--profile vf:{physical.vf_total}",
         )
+    chosen = [index for index in free if index < made][:count]
+    if not chosen:
+        what = f"none of the {made} virtual functions that {physical.address} would have is free"
+        places = [p for index in range(made) if (p := physical.locate_vf(index)) is not None]
+        held = [f"{p} is taken ({host.taken[p]})" for p in places if p in host.taken]
+        raise _no_device(what, held, "vgpumgr vm list")
+    near = host.near.tell(physical.numa_node)
+    why = f"{physical.address} is not cut yet: {made} of up to {physical.vf_total}{near}"
+    return [
+        OneVf(physical, index, physical.locate_vf(index), made if index == chosen[0] else None, why)
+        for index in chosen
+    ]
+
+
+def _choose_cut(host: HostObserved, physical: Function, wanted: Sequence[int]) -> int:
+    """So many that those are among them, and not fewer than a restore would make."""
+    settings = (s for s in host.vf_settings if s.physical == physical.address and s.persist)
+    usual = next((setting.count for setting in settings), 0)
+    return max([usual, *(index + 1 for index in wanted)]) or physical.vf_total
+
+
+def _check_maker(host: HostObserved, physical: Function) -> None:
     if owner := host.taken.get(physical.address):
         raise DeviceTakenError(
             f"{physical.address} is taken as a whole", held_by=[owner], hint="vgpumgr vm list"
         )
-    if physical.driver is None or physical.driver == VFIO:
-        raise VfUnsupportedError(
-            f"{physical.address} makes no virtual functions",
-            why=f"it has {physical.driver or 'no driver'}; the GPU's own driver makes them",
-            hint=f"vgpumgr passthrough unbind {physical.address}",
-        )
-    near = host.near.tell(physical.numa_node)
-    why = f"{physical.address} is not cut yet: {made} of up to {physical.vf_total}{near}"
-    return [
-        OneVf(physical, index, physical.locate_vf(index), None if index else made, why)
-        for index in range(min(made, count))
-    ]
+    check_vf_driver(physical)
 
 
 def _take_named(host: HostObserved, function: Function, count: int) -> OneVf:

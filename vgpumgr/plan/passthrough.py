@@ -15,8 +15,10 @@ from vgpumgr.errors import (
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import PciControl
 from vgpumgr.passthrough.groups import (
+    ANOTHER_SLOT,
     explain_no_iommu,
     explain_shared,
+    has_disks,
     list_companions,
     list_members,
 )
@@ -245,6 +247,11 @@ def _not_viable(
 ) -> GroupNotViableError:
     members = list_members(observed.functions, chosen)
     beside = all(f.is_beside(chosen) for f in strangers)
+    hint = f"vgpumgr passthrough bind {chosen.address} --whole-group"
+    if beside:
+        hint = f"vgpumgr passthrough bind {chosen.address} --companions stub"
+    elif has_disks(strangers, observed.users):
+        hint = ANOTHER_SLOT
     return GroupNotViableError(
         f"IOMMU group {chosen.group} of {chosen.address} cannot go to a VM",
         why="the other functions of the device must lose their drivers, too"
@@ -253,9 +260,7 @@ def _not_viable(
         held_by=[
             "; ".join((str(f), *map(str, observed.users.get(f.address, ())))) for f in strangers
         ],
-        hint=f"vgpumgr passthrough bind {chosen.address} --companions stub"
-        if beside
-        else f"vgpumgr passthrough bind {chosen.address} --whole-group",
+        hint=hint,
     )
 
 

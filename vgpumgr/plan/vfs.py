@@ -145,11 +145,8 @@ def _never_none(physical: Function) -> VfUnsupportedError:
     )
 
 
-def check_vf_parent(physical: Function, tool: VfTool | None) -> None:
-    """Whether the number of its virtual functions can be set, and how.
-
-    Raises VfUnsupportedError, VfVendorToolError.
-    """
+def check_vf_driver(physical: Function) -> None:
+    """Whether it is a function whose driver makes virtual ones. Raises VfUnsupportedError."""
     address = physical.address
     if physical.physical is not None:
         raise VfUnsupportedError(
@@ -171,6 +168,15 @@ def check_vf_parent(physical: Function, tool: VfTool | None) -> None:
             why="its driver amdgpu makes none; AMD's driver for hosts, GIM, does",
             hint=f"install GIM, with {address} in its parameter enabled_devices",
         )
+
+
+def check_vf_parent(physical: Function, tool: VfTool | None) -> None:
+    """Whether the number of its virtual functions can be set, and how.
+
+    Raises VfUnsupportedError, VfVendorToolError.
+    """
+    check_vf_driver(physical)
+    address = physical.address
     missing = tool.missing if tool else "nobody has looked for it"
     if physical.vendor_id == NVIDIA and missing:
         raise VfVendorToolError(

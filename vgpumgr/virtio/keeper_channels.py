@@ -77,6 +77,8 @@ class KeeperChannels:
             KeeperError: a keeper is there but does not answer.
             NotPermittedError: it is another user's.
         """
+        if self._measure(channel_id) > _LONGEST_PATH:
+            return None  # nobody can listen there
         try:
             status = self._keeper(channel_id).status()
         except KeeperError as error:
@@ -102,9 +104,14 @@ class KeeperChannels:
     def _keeper(self, channel_id: str) -> Keeper:
         return Keeper(self._machine.run_dir / "channels" / channel_id)
 
+    def _measure(self, channel_id: str) -> int:
+        """Characters of its longest socket's path."""
+        paths = self.paths(channel_id)
+        return max(len(paths.ring), len(paths.control))
+
     def _prepare(self, spec: ChannelSpec) -> None:
         directory = self._keeper(spec.id).directory
-        longest = max(map(len, (self.paths(spec.id).ring, self.paths(spec.id).control)))
+        longest = self._measure(spec.id)
         if longest > _LONGEST_PATH:
             raise ChannelStartError(
                 f"cannot start channel {spec.id}",

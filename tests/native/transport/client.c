@@ -54,6 +54,27 @@ static int echo_once(size_t length, unsigned seed)
 	return error;
 }
 
+enum { WORDS = 24 };
+
+/* A call of words; a reply of another size than was asked for says its length and leaves the words alone. */
+static int words_once(size_t sent, size_t room, uint64_t seed)
+{
+	uint64_t request[WORDS], answer[WORDS];
+	struct vg_words reply = { .at = answer, .room = room * 8, .status = -1 };
+	int error;
+
+	for (size_t i = 0; i < WORDS; i++) {
+		request[i] = seed * WORDS + i;
+		answer[i] = ~seed;
+	}
+	error = vg_exchange(conn, ECHO_ECHO, request, sent * 8, &reply);
+	if (!error && (reply.status || reply.length != sent * 8))
+		error = -EBADMSG;
+	for (size_t i = 0; i < WORDS && !error; i++)
+		error = answer[i] == (sent == room && i < room ? request[i] : ~seed) ? 0 : -EBADMSG;
+	return error;
+}
+
 static int bulk_in(size_t length, uint64_t seed)
 {
 	struct vg_frame frame;
@@ -120,6 +141,16 @@ static int step_echo(void)
 	return error;
 }
 
+/* Often enough for both rings to begin anew. */
+static int step_words(void)
+{
+	int error = 0;
+
+	for (unsigned i = 0; i < 2500 && !error; i++)
+		error = words_once(i % (WORDS + 1), i % 5 ? i % (WORDS + 1) : i % WORDS, i);
+	return error;
+}
+
 static int step_order(void)
 {
 	static uint64_t sent;
@@ -158,19 +189,37 @@ static void *hold_thread(void *result)
 	return NULL;
 }
 
+static void *hold_words_thread(void *result)
+{
+	uint64_t zero = 0;
+	struct vg_words reply = { 0 };
+
+	*(int *)result = vg_exchange(conn, ECHO_HOLD, &zero, sizeof(zero), &reply);
+	if (reply.status != 7 && !*(int *)result)
+		*(int *)result = -EBADMSG;
+	return NULL;
+}
+
 /* The held call is answered after a later one; the thread that waits for it holds nobody up. */
-static int step_hold(void)
+static int hold_in(void *(*thread_main)(void *))
 {
 	pthread_t thread;
-	int result = 0, error = pthread_create(&thread, NULL, hold_thread, &result);
+	int result = 0, error = pthread_create(&thread, NULL, thread_main, &result);
 
 	for (unsigned i = 0; i < 50 && !error; i++)
-		error = echo_once(100, i);
+		error = i % 2 ? echo_once(100, i) : words_once(3, 3, i);
 	usleep(50000);
 	if (!error)
 		error = send_number(ECHO_RELEASE, 0, true, NULL, NULL);
 	pthread_join(thread, NULL);
 	return error ? error : result;
+}
+
+static int step_hold(void)
+{
+	int error = hold_in(hold_thread);
+
+	return error ? error : hold_in(hold_words_thread);
 }
 
 static void *busy_thread(void *argument)
@@ -179,6 +228,8 @@ static void *busy_thread(void *argument)
 
 	for (unsigned i = 0; i < 150 && !*result; i++) {
 		*result = echo_once(i * 100 % 9000, i);
+		for (unsigned j = 0; j < 10 && !*result; j++)
+			*result = words_once(j, j, i * 10 + j);
 		if (!*result && i % 8 == 0)
 			*result = bulk_in(5000 + i, i);
 		if (!*result && i % 8 == 4)
@@ -209,7 +260,7 @@ static int child_of_fork(void)
 	struct vg_conn *parents = conn;
 	struct vg_frame frame;
 
-	if (vg_begin(conn, ECHO_NULL, 0, VG_BULK_NONE, 0, &frame) != -ENOTCONN)
+	if (vg_begin(conn, ECHO_NULL, 0, VG_BULK_NONE, 0, &frame) != -ENOTCONN || words_once(1, 1, 1) != -ENOTCONN)
 		return 1;
 	vg_conn_close(parents);
 	if (step_open() || echo_once(64, 1))
@@ -266,7 +317,7 @@ static int step_lost(void)
 	int error = 0;
 
 	for (unsigned i = 0; i < 5000 && !error; i++) {
-		error = echo_once(8, i);
+		error = i % 2 ? echo_once(8, i) : words_once(1, 1, i);
 		usleep(2000);
 	}
 	return error == -ECONNRESET ? 0 : error ? error : -EBADMSG;
@@ -319,7 +370,7 @@ static int step_sleepy(void)
 		error = send_number(ECHO_COUNT, i + 1, false, NULL, NULL);
 		usleep(10000);
 		if (!error)
-			error = echo_once(64, i);
+			error = i % 2 ? echo_once(64, i) : words_once(2, 2, i);
 	}
 	return error;
 }
@@ -342,6 +393,7 @@ static const struct {
 	{ "sizes", step_sizes }, { "violate", step_violate }, { "crash", step_crash },     { "lost", step_lost },
 	{ "block", step_block }, { "blocked", step_blocked }, { "churn", step_churn },     { "account", step_account },
 	{ "hang", step_hang },   { "large", step_large },     { "sleepy", step_sleepy },
+	{ "words", step_words },
 };
 
 static int run_step(const char *name)
