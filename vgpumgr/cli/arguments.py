@@ -31,7 +31,7 @@ class GlobalOptions:
     hosts: tuple[str, ...] = ()
 
 
-_FLAGS: Mapping[str, Mapping[str, Any]] = {
+FLAGS: Mapping[str, Mapping[str, Any]] = {
     "-q": {"verbosity": -1},
     "--quiet": {"verbosity": -1},
     "-v": {"verbosity": 1},
@@ -64,8 +64,8 @@ def split_global(
         name, equals, value = word.partition("=")
         if word == "--":
             return _settle(options, named), [*rest, word, *queue]
-        if word in _FLAGS:
-            options = replace(options, **_FLAGS[word])
+        if word in FLAGS:
+            options = replace(options, **FLAGS[word])
         elif name in VALUED:
             options = _set(options, name, value if equals else _take(name, queue))
             named.add(name)
