@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.recovery import machine_cycles
+from tests.recovery.commands import run
 from tests.recovery.machine_cycles import Scene
 
 pytestmark = [
