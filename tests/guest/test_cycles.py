@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.recovery import machine_cycles
+from tests.recovery.commands import run
 from tests.recovery.machine_cycles import Scene
 
 pytestmark = [
@@ -18,19 +19,18 @@ pytestmark = [
     pytest.mark.xdist_group("libvirtd"),
     pytest.mark.native,
 ]
-CYCLES = 4
 
 
-@pytest.mark.parametrize("name", ["vendor", "passthrough"])
-def test_nothing_is_left_in_process(name: str) -> None:
-    answer = machine_cycles.run(name, CYCLES, 1, daemon=False)
-    assert machine_cycles.judge(answer) == []
-
-
-@pytest.mark.parametrize("name", ["mdev", "vf"])
-def test_nothing_is_left_by_the_daemon(name: str) -> None:
-    answer = machine_cycles.run(name, CYCLES, 1, daemon=True)
-    assert machine_cycles.judge(answer) == []
+@pytest.mark.parametrize(
+    ("on", "name"),
+    [("here", "vendor"), ("here", "passthrough"), ("daemon", "mdev"), ("daemon", "vf")],
+)
+def test_nothing_is_left(on: str, name: str) -> None:
+    """In a process of its own: what other tests have loaded does not count."""
+    counts = ("--count", "4", "--warm-up", "2")
+    done = run("cycles", "--on", on, "--backend", name, *counts)
+    assert done["wrong"] == []
+    assert done["code"] == 0
 
 
 def test_what_leaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,14 @@ class Scene:
         return sorted(f for f in found if not f.startswith(bounded))
 
     def measure(self) -> dict[str, int]:
-        """What the process and its helpers hold."""
+        """What the process and its helpers hold at rest: a daemon opens something for a moment now and then."""
+        samples = []
+        for _ in range(10):
+            samples.append(self._count())
+            time.sleep(0.1)
+        return {key: min(sample[key] for sample in samples) for key in samples[0]}
+
+    def _count(self) -> dict[str, int]:
         children = _list_children(self.pid)
         return {
             "descriptors": _count(f"/proc/{self.pid}/fd"),
@@ -296,12 +303,15 @@ def run(name: str, count: int, warm_up: int, *, daemon: bool) -> dict[str, Any]:
 def judge(answer: dict[str, Any]) -> list[str]:
     """What has leaked."""
     wrong = [f"{key} of the host differ: {seen}" for key, seen in answer["changed"].items()]
-    if answer["before"] != answer["after"]:
+    if any(answer["after"][key] > count for key, count in answer["before"].items()):
         wrong.append(f"it holds {answer['after']}, before {answer['before']}")
     grown = answer.get("grown_bytes", 0)
     if grown > MAX_GROWTH_PER_CYCLE * answer["cycles"] + (128 << 10):
         wrong.append(f"Python holds {grown} bytes more")
-    for who, kib in answer["rss_kib_after"].items():
+    # tracing takes memory of its own: in this process that is what counts
+    watched = ("helpers",) if "grown_bytes" in answer else ("process", "helpers")
+    for who in watched:
+        kib = answer["rss_kib_after"][who]
         if kib - answer["rss_kib_before"][who] > MAX_RSS_GROWTH_KIB:
             wrong.append(f"{who} has grown by {kib - answer['rss_kib_before'][who]} KiB")
     return wrong

@@ -33,6 +33,8 @@ from vgpumgr.errors import (
     LibvirtLateError,
     LibvirtPermissionError,
     NotPermittedError,
+    OutcomePendingError,
+    RollbackIncompleteError,
     VgpumgrError,
 )
 from vgpumgr.host.helper import LateRecords
@@ -331,8 +333,21 @@ class _Repair:
         if record.host_devices:
             given = make_hostdevs(record.id, record.host_devices, vm.config)
             wanted += tuple(d for d in given if d.alias in missing)
-        self._run(drift, record, AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None))
+        step = AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None)
+        try:
+            self._run(drift, record, step)
+        except (RollbackIncompleteError, OutcomePendingError):
+            raise
+        except VgpumgrError:
+            self._forget_controllers(record.id)
+            raise
         return f"gave its definition {' and '.join(missing)} again"
+
+    def _forget_controllers(self, attachment: str) -> None:
+        """What the definition had before is of no interest once everything is as it was."""
+        for known in self._parts.store.list_attachments():
+            if known.id == attachment and known.controllers_before is not None:
+                self._parts.store.save_attachment(replace(known, controllers_before=None))
 
     def _release(self, drift: Drift, record: AttachmentRecord) -> str:
         vm = self._observed.find_vm(record.vm_uuid)
