@@ -339,7 +339,8 @@ class Simulation:
         if self.world.channels.running:
             yield f"keepers are left: {sorted(self.world.channels.running)}"
         for uuid, gpu in () if self.mode_may_stay else self.world.nvml.gpus.items():
-            if gpu.mig.current and not self.modes[uuid] and not gpu.instances:
+            may_stay = self.modes[uuid] or gpu.pci in self.host.lived_on - self.host.laid_out
+            if gpu.mig.current and not may_stay and not gpu.instances:
                 yield f"MIG mode of {uuid} is left on"
 
 

@@ -45,6 +45,8 @@ class HostSide:
         self.choice = choice
         #: GPUs that layouts were applied to: their instances and modes are ours
         self.laid_out: set[PciAddress] = set()
+        #: GPUs that somebody's vGPU may have lived on in an instance: a detach leaves their mode to it, and says so
+        self.lived_on: set[PciAddress] = set()
         #: functions whose driver somebody changed by hand
         self.touched: set[PciAddress] = set()
         #: vGPUs and definitions of others
@@ -62,6 +64,8 @@ class HostSide:
 
     def _create(self, world: World) -> tuple[str, Callable[[], object]]:
         kind = self.choice.choice(TYPES)
+        if kind.endswith("-1-10C"):
+            self.lived_on.add(VENDOR_GPU if "A100X" in kind else MDEV_GPU)
         auto, define = self.choice.random() < 0.3, self.choice.random() < 0.3
         service = VgpuService(world.parts)
         if self.choice.random() < 0.2:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.recovery.breakages import IN_ORDER, IN_SYNC
@@ -37,3 +40,13 @@ def test_undone_in_the_wrong_order() -> None:
     """The record goes first then, and a kill leaves what nobody remembers."""
     words = ("--every", "2", "--nested", "0", "--break", "undo-in-the-wrong-order")
     assert run("sweep", *words, "attach that fails late")["wrong"], "the harness is blind"
+
+
+def test_every_fault_in_the_documentation_has_its_test() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "docs/recovery.md").read_text()
+    table = text[text.index("## Faults of devices") :].split("\n\n")[1]
+    names = set(re.findall(r"`(test_\w+)`", table))
+    assert len(names) >= 20
+    tests = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
+    assert [name for name in sorted(names) if f"def {name}(" not in tests] == []

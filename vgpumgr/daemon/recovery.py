@@ -97,7 +97,8 @@ class Recovery:
     def status(self) -> StatusDocument:
         """How the machine is; what does not answer is said, and hides nothing else."""
         problems: list[str] = []
-        contents = _try(self._look, problems) or Contents()
+        journal = _try(self._look, problems)
+        contents = journal or Contents()
         records = _try(self._parts.store.list_attachments, problems)
         vms = _try(self._parts.hypervisor.list_vms, problems)
         inventory = _try(self._read_inventory, problems)
@@ -109,7 +110,7 @@ class Recovery:
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
-            journal=self._journal_state(contents),
+            journal=None if journal is None else self._journal_state(journal),
             attachments=None if records is None else len(records),
             vms=None if vms is None else len(vms),
             gpus=None if inventory is None else len(inventory.gpus) + len(inventory.others),
