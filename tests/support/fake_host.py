@@ -89,7 +89,7 @@ class FakePci:
     def _list_users(self, address: PciAddress) -> list[User]:
         users = [User(UserKind.PROCESS, text) for a, text in self.users.items() if a == address]
         for machine in self.hypervisor.machines.values() if self.hypervisor else ():
-            devices = machine.live.pci_hostdevs if machine.live else ()
+            devices = machine.running.pci_hostdevs if machine.running else ()
             if any(d.source and d.source.pci == address for d in devices):
                 users.append(User(UserKind.PROCESS, f"QEMU of {machine.name}"))
         return users
@@ -244,8 +244,9 @@ class FakeVgpus:
 
     def delete(self, spec: VgpuSpec) -> None:
         self._enter("delete")
-        if spec.uuid in self.devices and self.list_holders(self.devices[spec.uuid]):
-            raise VgpuBusyError(f"{spec.uuid} is held")
+        known = self.devices.get(spec.uuid)
+        if known is not None and (held_by := self.list_holders(known)):
+            raise VgpuBusyError(f"{spec.uuid} is held", held_by=held_by)
         self.devices.pop(spec.uuid, None)
 
     def list_holders(self, device: VgpuDevice) -> tuple[str, ...]:
@@ -253,7 +254,7 @@ class FakeVgpus:
         return self.held_by + tuple(
             f"QEMU of {machine.name}"
             for machine in machines
-            if machine.live and any(d.uuid == device.uuid for d in machine.live.mdev_hostdevs)
+            if machine.running and any(d.uuid == device.uuid for d in machine.running.mdev_hostdevs)
         )
 
     def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:

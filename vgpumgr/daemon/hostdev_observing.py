@@ -151,12 +151,10 @@ def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, 
 
 
 def list_held(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, list[str]]:
-    """Who still has devices of attachments that are being detached; those that nobody has are left
-    out.
-    """
+    """Who still has devices of attachments that are half there; those that nobody has are left out."""
     found: dict[str, list[str]] = {}
     for record in records:
-        if record.state is not AttachmentState.DETACHING or not record.host_devices:
+        if record.state is AttachmentState.ATTACHED or not record.host_devices:
             continue
         if holders := list(dict.fromkeys(_list_holders(parts, record))):
             found[record.id] = holders
