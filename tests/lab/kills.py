@@ -15,7 +15,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,10 +38,9 @@ LINES = 9
 #: from the line to the kill, at most
 LINGER_S = 0.5
 WAYS = {"mdev": "mtty-2", "passthrough": "passthrough"}
-#: a device whose guest was asked to release it may still be on its way
-SETTLE_TRIES = 5
-#: a helper process that is late ends by itself, on a slow machine not at once
-LATE_S = 120
+#: a device whose guest was asked to release it may still be on its way, and a helper process late: on a slow
+#: machine all takes its time
+SETTLE_TRIES, SETTLE_S = 5, 120
 #: the moment in which QEMU opens a device of the host: in the place of a line of the journal
 OPENED = 0
 _OPEN = "ls -l /proc/$(</run/libvirt/qemu/{vm}.pid)/fd | grep -q '/dev/vfio/[0-9]'"
@@ -126,19 +125,21 @@ class Kills:
 
     def _settle(self) -> str | None:
         """The profile that the VM has when everything has come to rest."""
-        deadline, tries = time.monotonic() + LATE_S, 0
-        while True:
-            done = self.host.vgpumgr("recover")
-            self._told, tries = done.stdout + done.stderr, tries + 1
-            if done.status == 0 or self._list_unknown():
-                break
-            late = self.host.document("status")["late"] and time.monotonic() < deadline
-            if tries >= SETTLE_TRIES and not late:
-                break
-            time.sleep(1)
+        self._recover(until=self._list_unknown)
         attachments = self.host.document("vm", "show", self.guest.name)["vm"]["attachments"]
         backends = [attachment["backend"] for attachment in attachments]
         return WAYS[backends[0]] if backends else None
+
+    def _recover(self, until: Callable[[], object] = lambda: False) -> bool:
+        """``recover`` until it is through, or something else is so; False where it never is."""
+        deadline, tries = time.monotonic() + SETTLE_S, 0
+        while tries < SETTLE_TRIES or time.monotonic() < deadline:
+            done = self.host.vgpumgr("recover")
+            self._told, tries = done.stdout + done.stderr, tries + 1
+            if done.status == 0 or until():
+                return True
+            time.sleep(1)
+        return False
 
     def _list_unknown(self) -> list[str]:
         """Our devices that QEMU has and libvirt does not know."""
@@ -172,19 +173,10 @@ class Kills:
         if found:
             self._keep_evidence()
         self.guest.destroy()
-        if (left := self._settle_off()) is not None:
-            found.append(f"after the VM was stopped: {left}")
+        if not self._recover():
+            found.append(f"after the VM was stopped: {self._told}")
         self.guest.start()
         return found
-
-    def _settle_off(self) -> str | None:
-        """What ``recover`` says once the VM is off, if it is not through after ``SETTLE_TRIES``."""
-        for _ in range(SETTLE_TRIES):
-            done = self.host.vgpumgr("recover")
-            if done.status == 0:
-                return None
-            time.sleep(1)
-        return done.stdout + done.stderr
 
     def _list_wrong(self, profile: str | None, before: str) -> list[str]:
         status = self.host.document("status")
@@ -203,9 +195,12 @@ class Kills:
         wanted = "vfio-pci" if profile == "passthrough" else "e1000e"
         if (now := driver(self.kernel, NIC)) != wanted:
             found.append(f"{NIC} has {now}")
-        seen = {identity for identity in PROFILES.values() if identity in self.guest.list_pci()}
-        if seen != ({PROFILES[profile]} if profile else set()):
-            found.append(f"the guest sees {seen}")
+        expected = {PROFILES[profile]} if profile else set()
+        deadline = time.monotonic() + SETTLE_S
+        while (seen := self.guest.list_pci() & set(PROFILES.values())) != expected:
+            if time.monotonic() > deadline:
+                return [*found, f"the guest sees {seen}"]
+            time.sleep(0.5)
         return found
 
     def _keep_evidence(self) -> None:

@@ -70,6 +70,7 @@ class FakePci:
         self.overrides: dict[PciAddress, str] = {}
         self.users: dict[PciAddress, str] = {}
         self.drivers = set(DRIVERS)
+        self.conventional: set[PciAddress] = set()
         self.fail: dict[str, Exception] = {}
         self.boot_id = "test"
         self.hypervisor: FakeHypervisor | None = None
@@ -97,6 +98,9 @@ class FakePci:
     def list_bars(self, address: PciAddress) -> tuple[int, ...]:
         self.read_function(address)
         return (16 << 20,)
+
+    def is_conventional(self, address: PciAddress) -> bool:
+        return address in self.conventional
 
     def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
         return {}

@@ -47,6 +47,7 @@ def observe_host(
         taken=list_taken(vms, records),
         tenants=list_tenants(vms, records),
         bars={f.address: _read_bars(parts, f) for f in matters if not wanted.is_vgpu},
+        conventional={f.address for f in matters if _is_conventional(parts, f, wanted.is_vgpu)},
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
@@ -83,6 +84,11 @@ def _read_bars(parts: Parts, function: Function) -> tuple[int, ...]:
         return parts.pci.list_bars(function.address)
     except PciNotFoundError:
         return ()
+
+
+def _is_conventional(parts: Parts, function: Function, is_vgpu: bool) -> bool:
+    """Virtual functions never are: SR-IOV is of PCI Express."""
+    return not is_vgpu and function.physical is None and parts.pci.is_conventional(function.address)
 
 
 def list_taken(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict[PciAddress, str]:
