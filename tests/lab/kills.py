@@ -43,7 +43,8 @@ WAYS = {"mdev": "mtty-2", "passthrough": "passthrough"}
 SETTLE_TRIES, SETTLE_S = 5, 120
 #: the moment in which QEMU opens a device of the host: in the place of a line of the journal
 OPENED = 0
-_OPEN = "ls -l /proc/$(</run/libvirt/qemu/{vm}.pid)/fd | grep -q '/dev/vfio/[0-9]'"
+OPEN_S = 60
+_OPEN = "[[ $(readlink /proc/$(</run/libvirt/qemu/{vm}.pid)/fd/*) == */dev/vfio/[0-9]* ]]"
 _ALIASES = '{"execute":"qom-list","arguments":{"path":"/machine/peripheral"}}'
 
 
@@ -111,7 +112,8 @@ class Kills:
         if moment == OPENED:
             reached = _OPEN.format(vm=self.guest.name)
             ended = f"[ $(grep -ac . {JOURNAL}) -gt $(({written} + 10)) ]"
-            self.host.run(f"for _ in {{1..2000}}; do {reached} && break; {ended} && break; done")
+            until = f"{{ {reached} || {ended} || [ $SECONDS -gt {OPEN_S} ]; }}"
+            self.host.run(f"SECONDS=0; until {until}; do :; done")
         else:
             reached = f"[ $(grep -ac . {JOURNAL}) -ge {written + moment} ]"
             self.host.run(f"for _ in {{1..400}}; do {reached} && break; sleep 0.05; done")
