@@ -50,7 +50,6 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.lock import lock_file
-from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.attach import AttachObserved, AttachRequest
 from vgpumgr.plan.backend import check_request, plan_any_attach
 from vgpumgr.plan.detach import (
@@ -126,10 +125,12 @@ class AttachmentService:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
         attachment_id, *others = (secrets.token_hex(4) for _ in range(request.count))
+        records = parts.store.list_attachments()
+        host = observe_host(parts, request, records)
         observed = AttachObserved(
             vm=vm,
-            gpus=self._read_gpus(request),
-            records=parts.store.list_attachments(),
+            gpus=host.gpus,
+            records=records,
             id=attachment_id,
             paths=parts.channels.paths(attachment_id),
             now_s=parts.clock.wall_s(),
@@ -138,16 +139,9 @@ class AttachmentService:
             stuck=find_stuck_gpus(parts),
             instances=list_instances(parts),
         )
-        host = observe_host(parts, request, observed.gpus, observed.records)
         uuids = [str(uuid.uuid4()) for _ in range(request.count)]
         with explaining(parts, request.gpu, request.profile):
             return plan_any_attach(request, observed, host, uuids)
-
-    def _read_gpus(self, request: AttachRequest) -> Sequence[Gpu]:
-        """NVML's GPUs; without NVML there may be devices to give all the same."""
-        if check_request(request).is_forward:
-            return self._parts.read_inventory().gpus
-        return read_gpus_for(self._parts, ())
 
     def _describe_attached(self, plan: Plan[World], world: World) -> AttachDocument:
         uuid = world.record.vm_uuid
@@ -245,7 +239,10 @@ class AttachmentService:
     def _observe(self) -> DetachObserved:
         parts, records = self._parts, self._parts.store.list_attachments()
         instances = list_loose_instances(parts)
-        return DetachObserved(records[0], None, read_gpus_for(parts, records), records, instances)
+        # of no other attachment does NVML know anything
+        matters = any(r.mig_part or any(d.instance for d in r.host_devices) for r in records)
+        gpus = read_gpus_for(parts, records) if matters else ()
+        return DetachObserved(records[0], None, gpus, records, instances)
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:
         try:
