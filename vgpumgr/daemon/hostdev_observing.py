@@ -47,6 +47,7 @@ def observe_host(
         taken=list_taken(vms, records),
         tenants=list_tenants(vms, records),
         bars={f.address: _read_bars(parts, f) for f in matters if not wanted.is_vgpu},
+        conventional={f.address for f in matters if _is_conventional(parts, f, wanted.is_vgpu)},
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
@@ -83,6 +84,11 @@ def _read_bars(parts: Parts, function: Function) -> tuple[int, ...]:
         return parts.pci.list_bars(function.address)
     except PciNotFoundError:
         return ()
+
+
+def _is_conventional(parts: Parts, function: Function, is_vgpu: bool) -> bool:
+    """Virtual functions never are: SR-IOV is of PCI Express."""
+    return not is_vgpu and function.physical is None and parts.pci.is_conventional(function.address)
 
 
 def list_taken(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict[PciAddress, str]:
@@ -151,12 +157,10 @@ def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, 
 
 
 def list_held(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, list[str]]:
-    """Who still has devices of attachments that are being detached; those that nobody has are left
-    out.
-    """
+    """Who still has devices of attachments that are half there; those that nobody has are left out."""
     found: dict[str, list[str]] = {}
     for record in records:
-        if record.state is not AttachmentState.DETACHING or not record.host_devices:
+        if record.state is AttachmentState.ATTACHED or not record.host_devices:
             continue
         if holders := list(dict.fromkeys(_list_holders(parts, record))):
             found[record.id] = holders
