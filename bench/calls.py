@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.registry import Figure, at_least
-from vgpumgr.virtio.keeper import LIB, Keeper, KeeperOptions
+from vgpumgr.host.machine import LIB_DIR as LIB
+from vgpumgr.virtio.keeper import Keeper, KeeperOptions
 
 CALLS = 1_000_000
 GOAL_PER_S = 1e6

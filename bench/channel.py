@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bench.registry import Figure, at_least, at_most
-from vgpumgr.virtio.keeper import LIB, Keeper, KeeperOptions
+from vgpumgr.host.machine import LIB_DIR as LIB
+from vgpumgr.virtio.keeper import Keeper, KeeperOptions
 
 _BENCH = LIB / "bench"
 

@@ -123,7 +123,7 @@ def measure_daemon(guest: NestedGuest) -> float:
 
 def ask(request: str) -> str:
     """A script that asks for an operation, waits for its end, and fails if it failed."""
-    wait = f'{_API} "http://localhost/1.0/operations/$id/wait?timeout_s=120"'
+    wait = f'{_API} "http://localhost/1.0/operations/$id/wait?timeout_s=60"'
     return (
         f"""r=$({request}) && id=${{r#*'"id":"'}} && id=${{id%%'"'*}} && r=$({wait}) && """
         """{ [[ $r == *'"status":"succeeded"'* ]] || { echo "$r"; false; }; }"""

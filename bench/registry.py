@@ -6,7 +6,6 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,9 +34,6 @@ class Figure:
     def as_dict(self) -> dict[str, object]:
         """For ``--json``."""
         return asdict(self) | {"ratio": self.ratio}
-
-
-Benchmark = Callable[[], Iterable[Figure]]
 
 
 def at_most(limit: float, ours: float, floor: float) -> tuple[str, bool]:

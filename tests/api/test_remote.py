@@ -40,6 +40,12 @@ class Server(paramiko.ServerInterface):
     def _run(self, channel: paramiko.Channel, command: str) -> None:
         program, *words = command.split()
         assert program == "vgpumgr"
+        if not self._environment:
+            channel.recv(1)  # the client knows that the command was begun
+            channel.sendall_stderr(b"sh: 1: vgpumgr: not found\n")
+            channel.send_exit_status(127)
+            channel.close()
+            return
         process = subprocess.Popen(
             [sys.executable, "-m", "vgpumgr", *words], env=self._environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -72,7 +78,7 @@ class SshHost:
         self._host_key = paramiko.RSAKey.generate(2048)
         key = paramiko.RSAKey.generate(2048)
         key.write_private_key_file(str(home / ".ssh/id_rsa"))
-        self._server = Server(key, environment)
+        self.server = Server(key, environment)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.trust(self._host_key)
@@ -94,7 +100,7 @@ class SshHost:
                 return
             transport = paramiko.Transport(connection)
             transport.add_server_key(self._host_key)
-            transport.start_server(server=self._server)
+            transport.start_server(server=self.server)
 
     def close(self) -> None:
         self._listener.close()
@@ -135,6 +141,51 @@ def test_lists_of_several_hosts_are_one(ssh: SshHost) -> None:
     assert len(lines) == 1 + 2 * 3
     refused = vgpumgr(ssh, "--hosts", hosts, "detach", "vm01", "--yes")
     assert refused.returncode == 2
+
+
+def test_hosts_that_answer_are_listed_beside_one_that_does_not(ssh: SshHost) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nobody = f"ssh://operator@127.0.0.1:{closed.getsockname()[1]}"
+        words = ("vm", "list", "-o", "csv", "--columns", "name")
+        done = vgpumgr(ssh, "--hosts", f"{nobody},{ssh.address}", *words)
+        assert done.returncode == 1
+        assert len(done.stdout.splitlines()) == 1 + 3
+        assert done.stderr.startswith(f"error:   cannot reach {nobody}\n")
+        port = nobody.rpartition(":")[2]
+        assert f"ssh -p {port} operator@127.0.0.1 true" in done.stderr
+        none = vgpumgr(ssh, "--hosts", f"{nobody},{nobody}", *words)
+    assert none.returncode == 1
+    assert none.stdout == ""
+    assert none.stderr.count("error:") == 1
+
+
+def test_names_of_ssh_configuration(ssh: SshHost) -> None:
+    port = ssh.address.rpartition(":")[2]
+    key = ssh.home / ".ssh/id_rsa"
+    config = ssh.home / ".ssh/config"
+    other = key.rename(key.with_name("lab_key"))
+    config.write_text(
+        f"Host lab1\n HostName 127.0.0.1\n Port {port}\n User operator\n IdentityFile {other}\n"
+    )
+    try:
+        assert vgpumgr(ssh, "--host", "lab1", "vm", "list").returncode == 0
+        refused = vgpumgr(ssh, "--host", ssh.address, "vm", "list")
+        assert refused.returncode == 1
+        assert "none of the agent's keys" in refused.stderr
+    finally:
+        config.unlink()
+        other.rename(key)
+
+
+def test_a_host_without_vgpumgr_is_told_as_that(
+    ssh: SshHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh.server, "_environment", {})
+    done = vgpumgr(ssh, "--host", ssh.address, "gpu", "list")
+    assert done.returncode == 1
+    assert "no vgpumgr on" in done.stderr
+    assert "not installed there" in done.stderr
 
 
 def test_a_host_without_a_known_key_is_not_spoken_to(ssh: SshHost) -> None:

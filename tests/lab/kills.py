@@ -73,7 +73,8 @@ class Kills:
             if found:
                 return
         if profile:
-            self.host.succeed("detach", self.guest.name)
+            self.host.vgpumgr("detach", self.guest.name)
+            self.wrong += self._list_wrong(self._settle(), before)
 
     def _strike(self, verb: str, profile: str) -> int:
         words = [verb, self.guest.name]

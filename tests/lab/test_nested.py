@@ -8,13 +8,10 @@ import pytest
 
 from tests.lab.host import NIC, NVME, LabHost
 from tests.lab.kernels import RealKernel, device, driver
-from tests.lab.kills import play
 from tests.lab.nested import MTTY_ID, NIC_ID, VF_ID, NestedGuest, clean_up
 
 BUS = "/sys/bus/mdev/devices"
 PENDING, BUSY = 8, 6
-#: python -m tests.lab kills --states 40 for more
-KILLS = 4
 
 
 @pytest.fixture
@@ -148,12 +145,3 @@ def test_a_device_pulled_out_under_a_guest_holds_up_the_bus_until_it_is_released
     lab_host.wait_until(f"[ -e {device(NIC, 'vendor')} ]")
     lab_host.succeed("vf", "enable", NVME, "--count", "1")
     lab_host.succeed("vf", "disable", NVME)
-
-
-@pytest.mark.usefixtures("vm")
-def test_libvirtd_killed_in_the_middle_leaves_a_device_whole_or_given_back(
-    guest: NestedGuest, real_kernel: RealKernel
-) -> None:
-    done = play(guest, real_kernel, KILLS)
-    assert done["wrong"] == []
-    assert done["kills"] == KILLS

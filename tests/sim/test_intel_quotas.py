@@ -129,6 +129,14 @@ def test_i915_shares_out_the_rest_and_does_so_again(host: Host) -> None:
     assert [{name: row[name] for name in AUTO} for row in quotas(host, FLEX)] == [AUTO] * 2
 
 
+def test_what_the_driver_keeps_aside_is_no_reason_to_bring_them_back(host: Host) -> None:
+    host.service.enable_vfs(selector=FLEX, count=2, quotas={"lmem_quota": GIB})
+    lifecycle.tell("intel-flex", "fault", "fail */auto_provisioning EPERM 1")
+    host.service.disable_vfs(selector=FLEX)
+    assert host.count(FLEX) == 0
+    assert say(host, FLEX, f"{I915}/pf/auto_provisioning") == "0"
+
+
 def test_i915_takes_all_quotas_before(host: Host) -> None:
     all_of_them: dict[str, int | str] = {
         "lmem_quota": GIB, "ggtt_quota": GIB, "contexts_quota": 1024, "doorbells_quota": 16

@@ -53,7 +53,6 @@ class FakeHypervisor:
         #: UUIDs of VMs whose guest releases nothing
         self.stubborn: set[str] = set()
         self.iommufd = False
-        self.before_attach: list[Domain] = []
 
     def list_vms(self) -> tuple[Vm, ...]:
         self._enter("list_vms")

@@ -20,6 +20,7 @@ def ask(profile: str = "passthrough", vm: str = "vm02", **more: object) -> Attac
 
 
 def make(directory: Path, *, running: bool = False, **more: object) -> Bench:
+    directory.mkdir(parents=True, exist_ok=True)
     bench = make_bench(
         directory,
         running=running,

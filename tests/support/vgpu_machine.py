@@ -62,15 +62,8 @@ class VgpuMachine:
 
     def enable_functions(self, which: str = "ALL") -> None:
         """NVIDIA's tool."""
-        self._manage("-e", which)
-
-    def disable_functions(self, which: str = "ALL") -> None:
-        """NVIDIA's tool."""
-        self._manage("-d", which)
-
-    def _manage(self, option: str, which: str) -> None:
         tool = self.root / "usr/lib/nvidia/sriov-manage"
-        subprocess.run([tool, option, which], check=True, timeout=60, capture_output=True)
+        subprocess.run([tool, "-e", which], check=True, timeout=60, capture_output=True)
 
     def list_uuids(self) -> list[str]:
         """The mediated devices that the kernel shows."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from bench.machine import NAME, simulated
 from tests.support.boards import make_gpu
 from tests.support.cli import Cli
 from tests.support.fake_nvml import FakeNvml
@@ -330,6 +331,21 @@ def test_only_the_typed_verb_is_imported() -> None:
     )
     loaded = run_python("-c", code).stderr.splitlines()[-1]
     assert loaded == "['vgpumgr.cli.gpu_list', 'vgpumgr.cli.gpu_text']"
+
+
+@pytest.mark.native
+def test_a_listing_without_a_daemon_opens_nothing_but_nvml_and_the_store() -> None:
+    code = (
+        "import sys; from vgpumgr.cli.main import main\n"
+        f"code = main(['--machine', {NAME!r}, 'gpu', 'list'])\n"
+        "heavy = ('pydantic', 'typer', 'libvirt', 'lxml', 'yaml', 'vgpumgr.daemon.attachments',"
+        " 'vgpumgr.daemon.pci_documents', 'vgpumgr.daemon.vgpu_documents')\n"
+        "print([m for m in heavy if m in sys.modules], file=sys.stderr)\n"
+        "sys.exit(code)"
+    )
+    with simulated():
+        done = run_python("-c", code)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "[]"), done.stderr
 
 
 def measure_cpu_s(*arguments: str) -> float:

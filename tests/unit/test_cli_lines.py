@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from vgpumgr.cli.arguments import split_global
 from vgpumgr.cli.commands import GROUPS, TOP_LEVEL, Group, Verb, find_verb, load
 from vgpumgr.cli.declarations import Option
-from vgpumgr.cli.plain_line import NotPlainError, _list_parameters, read_plain
+from vgpumgr.cli.plain_line import NotPlainError, list_parameters, read_plain
 from vgpumgr.cli.typer_app import declare
 
 
@@ -95,7 +95,7 @@ def lines(draw: st.DrawFn) -> tuple[Verb, list[str]]:
         "no such",
     ]
     words = ["--", "-y", "-h", "--nothing", "-ojson", "-o=json", "--output=json", "--output="]
-    for parameter in _list_parameters(load(verb)):
+    for parameter in list_parameters(load(verb)):
         if isinstance(parameter.declared, Option):
             for name in (*parameter.list_names(), *parameter.list_off_names()):
                 words += [name, f"{name}=1", f"{name}5", name]

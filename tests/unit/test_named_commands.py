@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from vgpumgr.cli.arguments import _FLAGS, _VALUED
+from vgpumgr.cli.arguments import FLAGS, VALUED
 from vgpumgr.cli.commands import TOP_LEVEL, Verb, find_group, load
 from vgpumgr.cli.declarations import Option
-from vgpumgr.cli.plain_line import _list_parameters
+from vgpumgr.cli.plain_line import list_parameters
 
 ROOT = Path(__file__).parents[2]
-GLOBAL = {*_FLAGS, *_VALUED, "--help", "-h", "--version"}
+GLOBAL = {*FLAGS, *VALUED, "--help", "-h", "--version"}
 PROGRAM = r"(?<![\w/.@:-])(?:sudo )?vgpumgr "
 IN_HINT = r"(?:^|[;:,] |then |or |sudo )vgpumgr "
 #: where prose ends and the next command begins
@@ -61,7 +61,7 @@ def list_documented() -> Iterator[tuple[str, str]]:
 
 def name_options(verb: Verb) -> set[str]:
     known = set(GLOBAL)
-    for parameter in _list_parameters(load(verb)):
+    for parameter in list_parameters(load(verb)):
         if isinstance(parameter.declared, Option):
             known |= {*parameter.list_names(), *parameter.list_off_names()}
     return known
@@ -71,8 +71,10 @@ def find_mistake(line: str) -> str | None:
     """What a command line names that there is not."""
     words = END.split(line, maxsplit=1)[0].replace("[", " ").replace("]", " ").split()
     while words and words[0].startswith("-"):
-        valued = words[0] in _VALUED
+        valued = words[0] in VALUED
         words = words[2:] if valued else words[1:]
+    if words[:1] == ["help"]:
+        words = words[1:]
     group, rest = find_group(words)
     verbs = {verb.name: verb for verb in (group.verbs if group else TOP_LEVEL)}
     if not rest or not re.fullmatch(r"[a-z|-]+", rest[0]):
@@ -95,6 +97,8 @@ def find_mistake(line: str) -> str | None:
         ("mig layout plan web.yaml --out plan.json", None),
         ("--machine x gpu list --colums a", "it has no --colums"),
         ("attach X --profile X --add, or vgpumgr detach X", None),
+        ("help COMMAND", None),
+        ("help gpu lst", "there is no lst"),
         ("mdev list|create|undo", "there is no undo"),
     ],
 )

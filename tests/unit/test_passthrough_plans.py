@@ -145,7 +145,7 @@ def test_virtual_functions_keep_their_device_with_the_host() -> None:
     gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3, vf_total=16, vfs=(vf,))
     judged = judge_group([gpu], {})
     assert judged.verdict is Verdict.IN_USE
-    assert "it has 1 virtual functions" in str(judged.blockers[0])
+    assert "it has 1 virtual function" in str(judged.blockers[0])
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from vgpumgr.host.machine import LIB_DIR
 from vgpumgr.virtio import keeper
 from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions, KeeperStatus
 
-LIB = keeper.LIB
+LIB = LIB_DIR
 if "VGPUMGR_TEST_LIB" in os.environ:  # another build of the native part: see tests/sanitize
     LIB = Path(os.environ["VGPUMGR_TEST_LIB"])
     keeper.KEEPER_PROGRAM = LIB / "bin" / "vgpumgr-keeper"

@@ -31,7 +31,7 @@ class GlobalOptions:
     hosts: tuple[str, ...] = ()
 
 
-_FLAGS: Mapping[str, Mapping[str, Any]] = {
+FLAGS: Mapping[str, Mapping[str, Any]] = {
     "-q": {"verbosity": -1},
     "--quiet": {"verbosity": -1},
     "-v": {"verbosity": 1},
@@ -39,7 +39,8 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "-vv": {"verbosity": 2},
     "--debug": {"debug": True},
 }
-_VALUED = ("--machine", "--color", "--host", "--hosts")
+#: the options that take a value
+VALUED = ("--machine", "--color", "--host", "--hosts")
 
 
 def split_global(
@@ -56,19 +57,28 @@ def split_global(
         host=env.get("VGPUMGR_HOST") or None,
     )
     rest: list[str] = []
+    named: set[str] = set()
     queue = list(arguments)
     while queue:
         word = queue.pop(0)
         name, equals, value = word.partition("=")
         if word == "--":
-            return options, [*rest, word, *queue]
-        if word in _FLAGS:
-            options = replace(options, **_FLAGS[word])
-        elif name in _VALUED:
+            return _settle(options, named), [*rest, word, *queue]
+        if word in FLAGS:
+            options = replace(options, **FLAGS[word])
+        elif name in VALUED:
             options = _set(options, name, value if equals else _take(name, queue))
+            named.add(name)
         else:
             rest.append(word)
-    return options, rest
+    return _settle(options, named), rest
+
+
+def _settle(options: GlobalOptions, named: set[str]) -> GlobalOptions:
+    """``--hosts`` on the line goes before VGPUMGR_HOST; beside ``--host`` it means nothing."""
+    if {"--host", "--hosts"} <= named:
+        raise UsageError("--host and --hosts contradict each other", hint="one of them")
+    return replace(options, host=None) if options.hosts else options
 
 
 def _take(name: str, queue: list[str]) -> str:
@@ -78,6 +88,9 @@ def _take(name: str, queue: list[str]) -> str:
 
 
 def _set(options: GlobalOptions, name: str, value: str) -> GlobalOptions:
+    if not value.strip(","):
+        # an unset variable of a script: not to be taken for "this machine"
+        raise UsageError(f"{name} needs a value, and this one is empty", hint="vgpumgr --help")
     if name == "--machine":
         return replace(options, machine=value)
     if name == "--host":

@@ -40,7 +40,7 @@ class Numa(StrEnum):
 def command(
     context: Context,
     vm: Annotated[str, Argument(help="Name or UUID of the libvirt domain.")],
-    profile: Annotated[str, Option("--profile", help=PROFILE_HELP)],
+    profile: Annotated[str, Option("--profile", metavar="PROFILE", help=PROFILE_HELP)],
     gpu: GpuOption = None,
     backend: BackendOption = Way.AUTO,
     live: Annotated[bool, Option("--live", help="The running machine; or fail.")] = False,
@@ -49,7 +49,10 @@ def command(
         Transport, Option("--transport", help="Shared memory, virtio-serial, or both.")
     ] = Transport.AUTO,
     hello_timeout: Annotated[
-        float, Option("--hello-timeout", help="Seconds to wait for the running guest.")
+        float,
+        Option(
+            "--hello-timeout", metavar="SECONDS", help="How long to wait for the running guest."
+        ),
     ] = 15.0,
     spread: Annotated[
         bool,

@@ -7,7 +7,7 @@ documents as plain data, as they come over HTTP from a daemon.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from vgpumgr.cli.http import HttpBackend
     from vgpumgr.daemon.application import Application
+    from vgpumgr.errors import VgpumgrError
 
 
 class LocalBackend:
@@ -71,12 +72,14 @@ class ChoosingBackend:
 
 
 @contextmanager
-def open_backend(options: GlobalOptions) -> Iterator[Backend]:
-    """The application for the machine, the host or the hosts that the options name."""
+def open_backend(options: GlobalOptions, tell: Callable[[VgpumgrError], None]) -> Iterator[Backend]:
+    """The application for the machine, the host or the hosts that the options name; ``tell`` hears
+    of those of several that do not answer.
+    """
     if options.hosts:
         from vgpumgr.cli.fleet import FleetBackend
 
-        yield FleetBackend(options)
+        yield FleetBackend(options, open_daemon, tell)
         return
     daemon = find_daemon(options)
     if daemon is not None:
@@ -93,6 +96,13 @@ def open_local(options: GlobalOptions) -> Iterator[Backend]:
 
     with open_application(options.machine) as application:
         yield LocalBackend(application, application.machine.run_dir)
+
+
+def list_simulated() -> list[str]:
+    """The simulated machines that run."""
+    from vgpumgr.host.machine import list_machines
+
+    return list_machines()
 
 
 def find_socket(options: GlobalOptions) -> str:

@@ -42,6 +42,7 @@ TOP_LEVEL = (
     Verb("events", "vgpumgr.cli.events", "Follow what happens."),
     Verb("metrics", "vgpumgr.cli.metrics", "Print the metrics for Prometheus."),
     Verb("top", "vgpumgr.cli.top", "Watch GPUs, slices and VMs."),
+    Verb("completion", "vgpumgr.cli.completion", "Print the completion script of a shell."),
     Verb("version", "vgpumgr.cli.version", "Show the version of vgpumgr."),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vgpumgr.cli.backend import run_daemon
 from vgpumgr.cli.declarations import Context
-from vgpumgr.cli.session import get_session
+from vgpumgr.cli.session import check_here, get_session
 
 
 def command(context: Context) -> None:
@@ -18,4 +18,6 @@ def command(context: Context) -> None:
       vgpumgr daemon
       vgpumgr --machine dgx-a100 daemon
     """
-    run_daemon(get_session(context).options)
+    session = get_session(context)
+    check_here(session, "vgpumgr daemon")
+    run_daemon(session.options)

@@ -30,7 +30,9 @@ class Option:
         """The same as typer declares it."""
         import typer
 
-        known = {"help": self.help, "metavar": self.metavar, "min": self.min, "max": self.max}
+        number = None if self.min is self.max is None else "N"
+        metavar = self.metavar or number
+        known = {"help": self.help, "metavar": metavar, "min": self.min, "max": self.max}
         return typer.Option(*self.names, **_leave_out_none(known))
 
 

@@ -11,7 +11,7 @@ from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.cli.vm_text import render_plan, tell_lane_users
-from vgpumgr.errors import ConfirmationNeededError, VgpumgrError
+from vgpumgr.errors import ConfirmationNeededError, UsageError, VgpumgrError
 
 
 def command(
@@ -19,7 +19,9 @@ def command(
     vm: Annotated[str, Argument(help="The VM's name or UUID, or the attachment's id.")],
     attachment: Annotated[
         str | None,
-        Option("--attachment", help="Which of several: its id, or its profile."),
+        Option(
+            "--attachment", metavar="ID|PROFILE", help="Which of several: its id, or its profile."
+        ),
     ] = None,
     every: Annotated[bool, Option("--all", help="Every one that the VM has.")] = False,
     yes: Annotated[bool, Option("-y", "--yes", help="Do not ask.")] = False,
@@ -48,6 +50,8 @@ def run(
 ) -> None:
     """Asks where needed, does it, and tells what was done."""
     check_single("detach", output, named=True)
+    if asked["every"] and asked["attachment"]:
+        raise UsageError("--all and --attachment contradict each other", hint="one of them")
     if not yes and not dry_run:
         _confirm(session, asked)
     document = session.call("detach", dry_run=dry_run, **asked)

@@ -20,6 +20,7 @@ from vgpumgr.errors import (
     LayoutFileMissingError,
     LayoutFilePermissionError,
     NotPermittedError,
+    UsageError,
 )
 
 #: as the application has it; what is longer is not even read
@@ -50,6 +51,8 @@ def read_file(name: str) -> dict[str, str]:
     LayoutFilePermissionError, LayoutFileError.
     """
     source = "standard input" if name == "-" else name
+    if not name:
+        raise UsageError("the file's name is empty")
     try:
         if name == "-":
             data = sys.stdin.buffer.read(_MAX_BYTES + 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from vgpumgr.cli.arguments import GlobalOptions, split_global, wants_json
@@ -24,17 +25,22 @@ def main(arguments: Sequence[str] | None = None, session: Session | None = None)
     """Runs one command line; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     streams = session.streams if session else Streams(GlobalOptions())
+    unreached: list[VgpumgrError] = []
     debug = "--debug" in words or bool(os.environ.get("VGPUMGR_DEBUG"))
     try:
         options, rest = split_global(words)
-        session = session or Session(options, Streams(options), open_backend)
+        session = session or Session(
+            options, Streams(options), partial(open_backend, tell=unreached.append)
+        )
         streams = session.streams
-        return _finish(streams, _run(rest, session))
+        result = _run(rest, session)
+        return _tell_unreached(streams, unreached, words) or _finish(streams, result)
     except BrokenPipeError:
         # the reader has enough; what is still buffered must not fail at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        streams.note(str(error) or "interrupted")
         return int(Exit.INTERRUPTED)
     except VgpumgrError as error:
         if debug:
@@ -67,6 +73,16 @@ def _run(words: list[str], session: Session) -> Any:
 def _finish(streams: Streams, result: Any) -> int:
     streams.out.flush()
     return int(result) if isinstance(result, int) else int(Exit.OK)
+
+
+def _tell_unreached(streams: Streams, errors: Sequence[VgpumgrError], words: Sequence[str]) -> int:
+    """Some of several hosts have not answered: what the others said stands there, and this is the
+    exit code of the first.
+    """
+    streams.out.flush()
+    for error in errors:
+        _fail(streams, error, words)
+    return int(errors[0].exit_code) if errors else 0
 
 
 def _fail(streams: Streams, error: VgpumgrError, words: Sequence[str]) -> int:

@@ -47,6 +47,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
+_NONE = (
+    "no GPU here offers vGPU types now; it takes the vGPU driver and, on SR-IOV GPUs, virtual functions:"
+    " vgpumgr vf enable GPU"
+)
+
+
 def command(
     context: Context,
     gpu: Where = None,
@@ -72,6 +78,8 @@ def command(
 def run(session: Session, selector: str | None, layout: Layout) -> None:
     """Asks for the types and prints them."""
     document = session.call("list_vgpu_types", selector=selector)
+    if not document["types"]:
+        session.streams.note(session.streams.address(f"note: {_NONE}"))
     print_list(
         session.streams, document, document["types"], COLUMNS, layout, name=lambda row: row["name"]
     )

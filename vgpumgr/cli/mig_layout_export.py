@@ -26,7 +26,9 @@ def command(
     file: Annotated[
         str | None, Argument(metavar="[FILE]", help="Where to; without it, print it.")
     ] = None,
-    label: Annotated[str, Option("-l", "--label", help="Name of the layout.")] = "current",
+    label: Annotated[
+        str, Option("-l", "--label", metavar="NAME", help="What to call the layout.")
+    ] = "current",
     format_: Annotated[Dialect, Option("--format", help="Whose format.")] = Dialect.OWN,
     placements: Annotated[
         bool, Option(help="Say where each instance is, not only how many.")

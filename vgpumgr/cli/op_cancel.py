@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vgpumgr.cli.backend import open_daemon
 from vgpumgr.cli.declarations import Context
-from vgpumgr.cli.op_text import OperationId, check_format, locate, print_operation
+from vgpumgr.cli.op_text import OperationId, check_format, check_id, locate, print_operation
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
@@ -22,6 +22,7 @@ def command(
       vgpumgr op cancel 3f2a -o json
     """
     check_format("cancel", output)
+    check_id(operation)
     session = get_session(context)
     daemon = open_daemon(session.options)
     daemon.request("DELETE", locate(operation)).document()

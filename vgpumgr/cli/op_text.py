@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -10,9 +11,20 @@ from vgpumgr.cli.declarations import Argument
 from vgpumgr.cli.gpu_text import or_absent
 from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.session import Session
+from vgpumgr.errors import OperationNotFoundError
 from vgpumgr.model.routes import OPERATIONS
 
+_ID = re.compile(r"[0-9a-f]{1,16}")
+
 OperationId = Annotated[str, Argument(help="Its id, or the beginning of it.")]
+
+
+def check_id(operation: str) -> None:
+    """Raises OperationNotFoundError for what cannot be an id, before the daemon is asked."""
+    if not _ID.fullmatch(operation):
+        raise OperationNotFoundError(
+            f'no operation is "{operation}"', why="ids look like 3f2a", hint="vgpumgr op list"
+        )
 
 
 def locate(operation: str) -> str:

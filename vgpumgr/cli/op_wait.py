@@ -5,7 +5,7 @@ from __future__ import annotations
 from vgpumgr.cli.backend import open_daemon
 from vgpumgr.cli.declarations import Context
 from vgpumgr.cli.http import rebuild_error
-from vgpumgr.cli.op_text import OperationId, check_format, print_operation
+from vgpumgr.cli.op_text import OperationId, check_format, check_id, print_operation
 from vgpumgr.cli.options import Output
 from vgpumgr.cli.session import get_session
 
@@ -23,6 +23,7 @@ def command(
       vgpumgr op wait 3f2a -o json
     """
     check_format("wait", output)
+    check_id(operation)
     session = get_session(context)
     ended = open_daemon(session.options).wait_operation(operation)
     print_operation(session, ended, output)

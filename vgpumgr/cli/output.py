@@ -192,8 +192,32 @@ def _drop_spare(columns: Sequence[Column], rows: Sequence[Row], width: int) -> S
 
 
 def _width(column: Column, rows: Sequence[Row]) -> int:
-    widest = max((len(column.text(row)) for row in rows), default=0)
+    from rich.cells import cell_len
+
+    widest = max((cell_len(column.text(row)) for row in rows), default=0)
     return max(len(column.name), min(widest, _WRAPPED) if column.wraps else widest)
+
+
+def _fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+    """How wide each column is. Those that wrap give way, the widest first, but no word is cut: where
+    that is not enough the terminal wraps.
+    """
+    from rich.cells import cell_len
+
+    def measure(column: Column, texts: Iterable[str]) -> int:
+        return max(len(column.name), max(map(cell_len, texts), default=0))
+
+    cells = [[column.text(row) for row in rows] for column in columns]
+    words = [[word for cell in column for word in cell.split()] for column in cells]
+    pairs = list(zip(columns, cells, words, strict=True))
+    widths = [measure(column, texts) for column, texts, _ in pairs]
+    least = [measure(c, parts if c.wraps else texts) for c, texts, parts in pairs]
+    while sum(widths) + _GAP * len(widths) > width:
+        room = [(wide, at) for at, wide in enumerate(widths) if wide > least[at]]
+        if not room:
+            break
+        widths[max(room)[1]] -= 1
+    return widths
 
 
 def _print_csv(
@@ -225,20 +249,22 @@ def _print_table(
     from rich.text import Text
 
     table = Table(box=None, show_header=header, pad_edge=False, padding=(0, _GAP, 0, 0))
-    for column in columns:
+    widths = _fit(columns, rows, streams.width)
+    for column, width in zip(columns, widths, strict=True):
         justify = "right" if column.right else "left"
         table.add_column(
             column.name.upper(),
             justify=justify,  # type: ignore[arg-type]
             no_wrap=not column.wraps,
-            min_width=len(column.name),
+            width=width,
         )
     for row in rows:
         table.add_row(*(Text(column.text(row)) for column in columns))
     color = streams.has_color(streams.out)
+    # a name or an address that is cut off is of no use to the next command: the terminal may wrap
     console = Console(
         file=streams.out,
-        width=streams.width,
+        width=max(streams.width, sum(widths) + _GAP * len(widths)),
         no_color=not color,
         force_terminal=color,
         highlight=False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.pci_text import DryRun, FunctionArgument, Yes, change
+from vgpumgr.cli.pci_text import DryRun, FunctionArgument, Yes, change, check_driver
 from vgpumgr.cli.session import get_session
 
 
@@ -66,5 +66,6 @@ def command(
         "whole_group": whole_group,
         "persist": persist,
     }
+    check_driver(driver)
     session = get_session(context)
     change(session, "bind_pci", asked, dry_run=dry_run, output=output, yes=yes)

@@ -45,8 +45,8 @@ def command(
     print_list(session.streams, document, rows, COLUMNS, layout, lambda r: r["address"])
     for group in document["groups"]:
         if group["why"] and output not in DOCUMENTS:
-            hint = session.streams.address(group["hint"])
-            session.streams.note(f"group {group['number']}: {group['why']}; try: {hint}")
+            hint = f"; try: {session.streams.address(group['hint'])}" if group["hint"] else ""
+            session.streams.note(f"group {group['number']}: {group['why']}{hint}")
 
 
 def _list_rows(group: dict[str, Any]) -> list[dict[str, Any]]:

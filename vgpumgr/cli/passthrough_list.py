@@ -29,9 +29,14 @@ def _resets(row: dict[str, Any]) -> str:
     return ABSENT if methods is None else " ".join(methods) or "none"
 
 
+def _index(row: dict[str, Any]) -> str:
+    """NVML counts the GPUs that it has anew: the number of one that was taken is another's now."""
+    return or_absent(None if row["binding"] else row["gpu_index"])
+
+
 COLUMNS = (
     Column("address", lambda r: str(r["address"])),
-    Column("gpu", lambda r: or_absent(r["gpu_index"]), right=True),
+    Column("gpu", _index, right=True),
     Column("kind", lambda r: str(r["kind"])),
     Column("model", lambda r: str(r["model"]), wraps=True),
     Column("driver", lambda r: or_absent(r["driver"])),

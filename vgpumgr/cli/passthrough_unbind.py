@@ -6,7 +6,7 @@ from typing import Annotated
 
 from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.options import Output
-from vgpumgr.cli.pci_text import DryRun, FunctionArgument, Yes, change
+from vgpumgr.cli.pci_text import DryRun, FunctionArgument, Yes, change, check_driver
 from vgpumgr.cli.session import get_session
 
 
@@ -32,5 +32,6 @@ def command(
       vgpumgr passthrough unbind 3b:00.0 --driver nvidia
     """
     asked = {"selector": function, "only": only, "driver": driver}
+    check_driver(driver)
     session = get_session(context)
     change(session, "unbind_pci", asked, dry_run=dry_run, output=output, yes=yes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -9,14 +10,21 @@ from vgpumgr.cli.declarations import Argument, Option
 from vgpumgr.cli.output import Format, check_single, print_single
 from vgpumgr.cli.question import confirm
 from vgpumgr.cli.session import Session
-from vgpumgr.errors import ConfirmationNeededError
+from vgpumgr.errors import ConfirmationNeededError, UsageError
 
 FunctionArgument = Annotated[
     str,
     Argument(metavar="FUNCTION", help="Bus address, GPU index, UUID or prefix, part of the model."),
 ]
+_DRIVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")]
 Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
+
+
+def check_driver(name: str | None) -> None:
+    """Raises UsageError for what cannot be the name of a driver, before modprobe hears of it."""
+    if name is not None and not _DRIVER.fullmatch(name):
+        raise UsageError(f'no driver is called "{name}"', hint="--driver vfio-pci")
 
 
 def change(

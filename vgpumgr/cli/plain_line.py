@@ -28,7 +28,7 @@ class NotPlainError(Exception):
     """The line is for typer."""
 
 
-class _Parameter(NamedTuple):
+class Parameter(NamedTuple):
     """A parameter of a verb's function: its type without None, and how the line names it."""
 
     name: str
@@ -37,6 +37,7 @@ class _Parameter(NamedTuple):
 
     @property
     def is_list(self) -> bool:
+        """Whether it may be given several times."""
         return typing.get_origin(self.kind) is list
 
     def list_names(self) -> tuple[str, ...]:
@@ -55,7 +56,7 @@ class _Parameter(NamedTuple):
 
 def read_plain(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
     """The function's arguments without the context. Raises NotPlainError."""
-    parameters = _list_parameters(function)
+    parameters = list_parameters(function)
     values = _read(parameters, list(words))
     defaults = _list_defaults(function)
     if missing := [p.name for p in parameters if p.name not in values | defaults]:
@@ -63,7 +64,8 @@ def read_plain(function: Callable[..., Any], words: Sequence[str]) -> dict[str, 
     return defaults | values
 
 
-def _list_parameters(function: Callable[..., Any]) -> list[_Parameter]:
+def list_parameters(function: Callable[..., Any]) -> list[Parameter]:
+    """What a verb's function takes, in order, without the context."""
     hints = typing.get_type_hints(function, include_extras=True)
     _, *names = _list_names(function)
     return [_make_parameter(name, hints[name]) for name in names]
@@ -80,17 +82,17 @@ def _list_defaults(function: Callable[..., Any]) -> dict[str, Any]:
     return dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
 
 
-def _make_parameter(name: str, hint: Any) -> _Parameter:
+def _make_parameter(name: str, hint: Any) -> Parameter:
     declared = getattr(hint, "__metadata__", (None,))[0]
     if not isinstance(declared, (Option, Argument)):
         raise NotPlainError(f"{name} is declared in another way")
     kind = typing.get_args(hint)[0]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
-    return _Parameter(name, kind, declared)
+    return Parameter(name, kind, declared)
 
 
-def _read(parameters: Sequence[_Parameter], words: list[str]) -> dict[str, Any]:
+def _read(parameters: Sequence[Parameter], words: list[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     places = [p for p in parameters if isinstance(p.declared, Argument)]
     options = [p for p in parameters if isinstance(p.declared, Option)]
@@ -111,8 +113,8 @@ def _read(parameters: Sequence[_Parameter], words: list[str]) -> dict[str, Any]:
 
 
 def _read_option(
-    options: Sequence[_Parameter], word: str, words: list[str]
-) -> tuple[_Parameter, str | bool]:
+    options: Sequence[Parameter], word: str, words: list[str]
+) -> tuple[Parameter, str | bool]:
     """The option of a word, and its value, which is the next word or in the same."""
     name, value = _split(word)
     for parameter in options:
@@ -138,14 +140,14 @@ def _split(word: str) -> tuple[str, str | None]:
     return word[:2], word[2:] or None
 
 
-def _keep(values: dict[str, Any], parameter: _Parameter, value: str | bool) -> None:
+def _keep(values: dict[str, Any], parameter: Parameter, value: str | bool) -> None:
     if parameter.is_list:
         values.setdefault(parameter.name, []).append(value)
     else:
         values[parameter.name] = value if isinstance(value, bool) else _convert(parameter, value)
 
 
-def _convert(parameter: _Parameter, text: str) -> Any:
+def _convert(parameter: Parameter, text: str) -> Any:
     kind = parameter.kind
     if not text:
         raise NotPlainError("an empty word")

@@ -10,4 +10,4 @@ def confirm(question: str) -> None:
     try:
         typer.confirm(question, abort=True, err=True)
     except typer.Abort as error:
-        raise KeyboardInterrupt from error
+        raise KeyboardInterrupt("not confirmed; nothing was done") from error

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,24 +15,46 @@ from vgpumgr.cli.http import Stream
 from vgpumgr.errors import RemoteHostError, UsageError
 
 _TIMEOUT_S = 20.0
+#: what a shell answers with where there is no such command
+_NO_COMMAND = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to connect, and as whom; ``port`` 0 and None are what ssh would take."""
+
+    host: str
+    port: int = 0
+    user: str | None = None
+
+    def tell(self) -> str:
+        """The words of an ssh command for it."""
+        port = f"-p {self.port} " if self.port else ""
+        return port + (f"{self.user}@{self.host}" if self.user else self.host)
+
+
+def parse_target(address: str) -> Target:
+    """``ssh://USER@HOST:PORT``, ``USER@HOST:PORT`` or a name. Raises UsageError."""
+    parts = urlsplit(address if "://" in address else f"ssh://{address}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if parts.scheme != "ssh" or not parts.hostname or port == 0 or parts.path.strip("/"):
+        raise UsageError(f'no host: "{address}"', hint="--host ssh://root@gpu1")
+    return Target(parts.hostname, port or 0, parts.username)
 
 
 class Remote:
-    """One host, ``ssh://USER@HOST:PORT`` or just its name. One connection serves all requests.
+    """One host. One connection serves all requests.
 
-    The host's key must be in known_hosts. Keys come from the agent and ~/.ssh, never a password.
+    Names, ports, users and keys are looked up in ~/.ssh/config, as ssh does. The host's key must be
+    in known_hosts. Keys come from the agent and ~/.ssh, never a password.
     """
 
     def __init__(self, address: str, machine: str | None) -> None:
-        parts = urlsplit(address if "://" in address else f"ssh://{address}")
-        try:
-            port = parts.port or 22
-        except ValueError:
-            port = 0
-        if parts.scheme != "ssh" or not parts.hostname or not port or parts.path.strip("/"):
-            raise UsageError(f'no host: "{address}"', hint="--host ssh://root@gpu1")
         self.name = address
-        self._host, self._port, self._user = parts.hostname, port, parts.username
+        self._target = parse_target(address)
         words = ["vgpumgr", *(["--machine", machine] if machine else []), "host", "dial-stdio"]
         self._command = shlex.join(words)
         self._client: Any = None
@@ -52,7 +78,7 @@ class Remote:
             client.load_system_host_keys()
             client.set_missing_host_key_policy(paramiko.RejectPolicy())
             client.connect(
-                self._host, self._port, self._user or os.environ.get("USER"),
+                **list_settings(self._target, read_config(self._target.host)),
                 timeout=_TIMEOUT_S, banner_timeout=_TIMEOUT_S, auth_timeout=_TIMEOUT_S,
             )  # fmt: skip
             self._client = client
@@ -61,15 +87,49 @@ class Remote:
     def _explain(self, error: Exception) -> RemoteHostError:
         import paramiko
 
-        why, hint = None, f"ssh {self._host} vgpumgr version"
+        cause, why = str(error), None
+        hint = f"ssh {self._target.tell()} true"
         if isinstance(error, paramiko.BadHostKeyException):
             why = "the host's key is not the one in known_hosts: perhaps it is another host"
-        elif isinstance(error, paramiko.AuthenticationException):
+        elif isinstance(error, paramiko.AuthenticationException) or "No auth" in cause:
             why, hint = "it accepts none of the agent's keys and those in ~/.ssh", "ssh-add"
-        elif "known_hosts" in str(error):
+        elif "known_hosts" in cause:
             why = "its key is not in known_hosts, so nothing proves which host it is"
-            hint = f"ssh-keyscan {self._host}, compare, and add it"
-        return RemoteHostError(f"cannot reach {self.name}", cause=str(error), why=why, hint=hint)
+            hint += "    (shows the key and, once you have compared it, adds it)"
+        elif errors := getattr(error, "errors", None):
+            # paramiko tells of all addresses of a host together, without the reasons
+            where = [f"{host} port {port}: {one.strerror}" for (host, port), one in _pairs(errors)]
+            cause = "; ".join(where)
+        return RemoteHostError(f"cannot reach {self.name}", cause=cause, why=why, hint=hint)
+
+
+def _pairs(errors: Mapping[Any, OSError]) -> list[tuple[tuple[str, int], OSError]]:
+    return [((address[0], address[1]), error) for address, error in errors.items()]
+
+
+def read_config(host: str) -> Mapping[str, Any]:
+    """What ~/.ssh/config says of a host. Raises RemoteHostError where it cannot be read."""
+    import paramiko
+
+    path = Path("~/.ssh/config").expanduser()
+    if not path.exists():
+        return {}
+    try:
+        return paramiko.SSHConfig.from_path(str(path)).lookup(host)
+    except (paramiko.SSHException, OSError) as error:
+        raise RemoteHostError(f"cannot read {path}", cause=str(error)) from error
+
+
+def list_settings(target: Target, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What to connect with: what the address says, then the configuration, then ssh's defaults."""
+    settings: dict[str, Any] = {
+        "hostname": config.get("hostname", target.host),
+        "port": target.port or int(config.get("port", 22)),
+        "username": target.user or config.get("user") or os.environ.get("USER"),
+    }
+    if files := config.get("identityfile"):
+        settings["key_filename"] = [file for file in files if Path(file).exists()]
+    return settings
 
 
 class _Channel:
@@ -80,18 +140,15 @@ class _Channel:
         self._name = name
 
     def sendall(self, data: bytes, /) -> object:
-        """Sends everything."""
-        return self._channel.sendall(data)
+        """Sends everything; that the command there has ended is told where its answer is read."""
+        with contextlib.suppress(OSError):
+            self._channel.sendall(data)
+        return None
 
     def makefile(self, mode: str, /) -> Any:
         """Waits for the first bytes, so that a daemon that is not there is told as that."""
         if self._ended():
-            said = self._channel.makefile_stderr("rb").read(4096).decode(errors="replace").strip()
-            raise RemoteHostError(
-                f"no daemon answers on {self._name}",
-                cause=said or "vgpumgr host dial-stdio ended",
-                hint="systemctl start vgpumgr.socket (there)",
-            )
+            raise self._explain()
         return self._channel.makefile(mode)
 
     def _ended(self) -> bool:
@@ -101,6 +158,30 @@ class _Channel:
         select.select([self._channel], [], [])
         return not self._channel.recv_ready()
 
+    def _explain(self) -> RemoteHostError:
+        said = self._channel.makefile_stderr("rb").read(4096).decode(errors="replace").strip()
+        if self._channel.recv_exit_status() == _NO_COMMAND:
+            return RemoteHostError(
+                f"no vgpumgr on {self._name}",
+                cause=said or None,
+                why="it is not installed there, or not on the path of a command that ssh runs",
+                hint="install it there; ansible/README.md",
+            )
+        return RemoteHostError(
+            f"no daemon answers on {self._name}",
+            cause=_find_cause(said) or "vgpumgr host dial-stdio ended",
+            hint="there: systemctl start vgpumgr.socket",
+        )
+
     def close(self) -> None:
         """Hangs up."""
         self._channel.close()
+
+
+def _find_cause(said: str) -> str:
+    """Of an error of ours its cause, as a whole error within an error is hard to read."""
+    for line in said.splitlines():
+        label, _, text = line.partition(":")
+        if label == "cause":
+            return text.strip()
+    return said

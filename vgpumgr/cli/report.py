@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from vgpumgr.cli.streams import Streams
 from vgpumgr.errors import VgpumgrError
 
 _RED, _RESET = "\033[1;31m", "\033[0m"
 _WIDTH = 9
+#: how Python spells an error of the system; its words say the same
+_ERRNO = re.compile(r"\[Errno (-?\d+|None)\] ")
 
 
 def print_error(streams: Streams, error: VgpumgrError, *, as_json: bool) -> None:
@@ -29,7 +33,7 @@ def format_error(error: VgpumgrError, *, color: bool = False) -> str:
     """
     parts = [("error", error.error)]
     if error.cause:
-        parts.append(("cause", error.cause))
+        parts.append(("cause", _ERRNO.sub("", error.cause)))
     if error.why:
         parts.append(("why", error.why))
     parts += [("held by" if i == 0 else "", holder) for i, holder in enumerate(error.held_by)]

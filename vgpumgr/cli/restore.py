@@ -14,7 +14,8 @@ from vgpumgr.errors import Exit
 def command(
     context: Context,
     timeout: Annotated[
-        float, Option("--timeout", min=1, help="Seconds after which nothing more is begun.")
+        float,
+        Option("--timeout", metavar="SECONDS", min=1, help="After that nothing more is begun."),
     ] = 240.0,
     early: Annotated[
         bool,

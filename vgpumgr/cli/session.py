@@ -4,6 +4,7 @@ no globals.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 
 from vgpumgr.cli.arguments import GlobalOptions
 from vgpumgr.cli.streams import Streams
+from vgpumgr.errors import UsageError
 
 
 class Backend(Protocol):
@@ -32,6 +34,17 @@ class Session:
         """One operation and its document."""
         with self.open_backend(self.options) as backend:
             return backend.call(operation, **params)
+
+
+def check_here(session: Session, what: str) -> None:
+    """For what is about this host alone. Raises UsageError where the line names others; a host that
+    the environment names is only not meant.
+    """
+    options = session.options
+    if options.hosts or (options.host and options.host != os.environ.get("VGPUMGR_HOST")):
+        raise UsageError(
+            f"{what} is about this host only", hint="the same there, by ssh; or without --host"
+        )
 
 
 def get_session(context: Any) -> Session:

@@ -10,12 +10,13 @@ import sys
 from typing import NoReturn
 
 from vgpumgr.cli.output import Format
-from vgpumgr.cli.session import Session
+from vgpumgr.cli.session import Session, check_here
 from vgpumgr.errors import UsageError
 
 
 def become_simulator(session: Session, *arguments: str) -> NoReturn:
     """Replace this process by the simulator's program with the same streams."""
+    check_here(session, f"vgpumgr sim {arguments[0]}")
     sys.stdout.flush()
     flags = ["--debug"] if session.options.debug else []
     flags += ["--quiet"] if session.options.verbosity < 0 else []

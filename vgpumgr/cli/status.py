@@ -33,7 +33,7 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     yield f"attachments  {or_absent(document['attachments'])}"
     yield f"GPUs         {or_absent(document['gpus'])}"
     yield f"VMs          {or_absent(document['vms'])}"
-    yield f"journal      {document['journal']}"
+    yield f"journal      {document['journal'] or 'not known'}"
     yield from (f"late         {helper}" for helper in document["late"])
     yield from (f"problem      {problem}" for problem in document["problems"])
     yield from render_interrupted(document["interrupted"])

@@ -7,9 +7,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TextIO
 
 from vgpumgr.cli.arguments import Color, GlobalOptions
+
+
+def _open_nowhere() -> TextIO:
+    """For a stream that whoever started us has closed (``>&-``)."""
+    return Path(os.devnull).open("w")
 
 
 class Streams:
@@ -22,8 +28,8 @@ class Streams:
         err: TextIO | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self.out = out or sys.stdout
-        self.err = err or sys.stderr
+        self.out = out or sys.stdout or _open_nowhere()
+        self.err = err or sys.stderr or _open_nowhere()
         self._environ = os.environ if environ is None else environ
         self._options = options
 

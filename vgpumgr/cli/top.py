@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from vgpumgr.cli.declarations import Context, Option
 from vgpumgr.cli.session import Session, get_session
-from vgpumgr.errors import Exit
+from vgpumgr.errors import Exit, UsageError
 
 _ONCE_WIDTH = 80
 
@@ -46,6 +46,8 @@ def run(session: Session, *, once: bool, interval_s: float, ascii_only: bool) ->
         with session.open_backend(session.options) as backend:
             yield backend.call
 
+    if session.options.hosts:
+        raise UsageError("top shows one host", hint="--host NAME")
     if once:
         width = session.streams.width if session.streams.is_terminal else _ONCE_WIDTH
         lines, complete = print_once(open_call, width, ascii_only=ascii_only)

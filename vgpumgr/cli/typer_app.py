@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -9,7 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from vgpumgr.cli.commands import GROUPS, TOP_LEVEL, Group, Verb, find_group, list_names, load
+from vgpumgr.cli.commands import (
+    GROUPS,
+    TOP_LEVEL,
+    Group,
+    Verb,
+    find_group,
+    find_verb,
+    list_names,
+    load,
+)
 from vgpumgr.cli.declarations import Argument, Context, Option
 from vgpumgr.cli.session import Session
 from vgpumgr.errors import UsageError
@@ -43,8 +53,10 @@ def _add_help(words: list[str]) -> list[str]:
     group, rest = find_group(words)
     if not words or (group is not None and not rest):
         return [*words, "--help"]
-    if words == ["--version"]:
+    if words in (["--version"], ["-V"]):
         return ["version"]
+    if words[0] == "help":
+        return [*words[1:], "--help"]
     return words
 
 
@@ -116,17 +128,42 @@ def _translate(hint: Any) -> Any:
     return hint
 
 
+_WORDS = (
+    (r"Value error, ", ""),
+    (r"is not a valid int(eger)?( range)?", "is not a whole number"),
+    (r"is not a valid float( range)?", "is not a number"),
+    (r"is not in the range ([-.\d]+)<=x<=([-.\d]+)", r"is not from \1 to \2"),
+    (r"is not in the range x>=([-.\d]+)", r"is less than \1"),
+    (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", r"not expected here: \1"),
+)
+#: what other programs call it
+_HABITS = {"--json": "-o json", "--dumpjson": "-o json", "--format": "-o", "--force": "--yes"}
+
+
+def _reword(message: str) -> str:
+    for pattern, words in _WORDS:
+        message = re.sub(pattern, words, message)
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _guess(message: str, verb: Verb | None) -> str | None:
+    _, extra, words = message.rpartition("not expected here: ")
+    if extra and verb and "gpu" in typing.get_type_hints(load(verb)):
+        return f"--gpu {words}"
+    option = message.removeprefix("no such option: ").partition("=")[0]
+    return _HABITS.get(option)
+
+
 def _explain_usage(error: Any, words: Sequence[str]) -> UsageError:
     message, _, near = str(error.format_message()).strip().partition(" Did you mean ")
     message, _, options = message.partition(" (Possible options: ")
-    message = message.replace("Value error, ", "")
-    message = message[:1].lower() + message[1:].rstrip(".")
-    guess = near.rstrip("?") or options.rstrip(")")
+    message = _reword(message)
     nouns = list_names(words)
-    group, rest = find_group(nouns)
-    verbs = group.verbs if group else TOP_LEVEL
+    _, rest = find_group(nouns)
+    verb, _ = find_verb(nouns)
+    guess = near.rstrip("?") or options.rstrip(")") or _guess(message, verb)
     known = nouns[: len(nouns) - len(rest)]
-    known += [word for word in rest[:1] if word in {verb.name for verb in verbs}]
+    known += [verb.name] if verb else []
     return UsageError(
         message,
         why=f"did you mean {guess}?" if guess else None,

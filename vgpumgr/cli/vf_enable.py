@@ -18,7 +18,7 @@ def command(
     context: Context,
     function: FunctionArgument,
     count: Annotated[
-        int | None, Option("-n", "--count", help="How many; the default is all.")
+        int | None, Option("-n", "--count", metavar="N", help="How many; the default is all.")
     ] = None,
     quota: Annotated[
         list[str] | None,

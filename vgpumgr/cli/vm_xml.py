@@ -21,7 +21,9 @@ from vgpumgr.cli.session import Session, get_session
 def command(
     context: Context,
     vm: Annotated[str, Argument(help="Name or UUID.")],
-    profile: Annotated[str | None, Option("--profile", help=PROFILE_HELP)] = None,
+    profile: Annotated[
+        str | None, Option("--profile", metavar="PROFILE", help=PROFILE_HELP)
+    ] = None,
     gpu: GpuOption = None,
     backend: BackendOption = Way.AUTO,
     display: DisplayOption = Screen.OFF,

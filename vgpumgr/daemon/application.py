@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vgpumgr.daemon.attachment_documents import GuestPackageDocument
 from vgpumgr.daemon.documents import (
     GpuListDocument,
     GpuShowDocument,
@@ -19,12 +18,6 @@ from vgpumgr.daemon.documents import (
     MigProfileRow,
     MigProfilesDocument,
 )
-from vgpumgr.daemon.layout_documents import (
-    LayoutAssertDocument,
-    LayoutFileDocument,
-    LayoutPlanDocument,
-)
-from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.owners import NoOwners, OwnerProvider
 from vgpumgr.mig.selection import check_visible, find_other, select_gpu
@@ -33,8 +26,15 @@ from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
+    from vgpumgr.daemon.attachment_documents import GuestPackageDocument
     from vgpumgr.daemon.gpu_view import Owners
+    from vgpumgr.daemon.layout_documents import (
+        LayoutAssertDocument,
+        LayoutFileDocument,
+        LayoutPlanDocument,
+    )
     from vgpumgr.daemon.layouts import CheckPlaces, LayoutService, OpenVgpus, RunLayout
+    from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
 
 
 class Application:

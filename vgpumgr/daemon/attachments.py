@@ -32,7 +32,7 @@ from vgpumgr.daemon.hostdev_observing import (
     list_absent,
     list_held,
     list_instances,
-    list_loose_instances,
+    map_homes,
     observe_host,
     read_gpus_for,
 )
@@ -237,8 +237,8 @@ class AttachmentService:
 
     def _observe(self) -> DetachObserved:
         parts, records = self._parts, self._parts.store.list_attachments()
-        instances = list_loose_instances(parts)
-        return DetachObserved(records[0], None, read_gpus_for(parts, records), records, instances)
+        homes = map_homes(parts)
+        return DetachObserved(records[0], None, read_gpus_for(parts, records), records, homes)
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from types import NoneType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
+from vgpumgr.daemon.hints import read_hints
 from vgpumgr.daemon.layouts import LayoutService
 from vgpumgr.daemon.restore import TIMEOUT_S
 from vgpumgr.plan.attach import HELLO_TIMEOUT_S, MAX_COUNT, MAX_HELLO_TIMEOUT_S
@@ -192,7 +193,7 @@ def find_fields(operation: str, method: Callable[..., Any]) -> dict[str, tuple[A
             name: (field.annotation, ... if field.is_required() else field)
             for name, field in chosen.model_fields.items()
         }
-    hints = get_type_hints(chosen, include_extras=True)
+    hints = read_hints(chosen)
     fields = {}
     for name, parameter in inspect.signature(chosen).parameters.items():
         if name == "self":

@@ -117,10 +117,10 @@ def list_instances(parts: Parts) -> list[VgpuInstance]:
     return [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
 
 
-def list_loose_instances(parts: Parts) -> list[VgpuInstance]:
-    """GPU instances that were made for vGPUs of no attachment."""
+def map_homes(parts: Parts) -> dict[str, VgpuInstance]:
+    """The GPU instances that were made for vGPUs, by the UUID of each that lives in one."""
     found = parts.vgpu_store.list_vgpus()
-    return [r.instance for r in found if r.instance is not None and r.attachment is None]
+    return {r.spec.uuid: r.instance for r in found if r.instance is not None}
 
 
 def read_gpus_for(parts: Parts, records: Sequence[AttachmentRecord]) -> Sequence[Gpu]:

@@ -10,35 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vgpumgr.daemon.application import Application
-from vgpumgr.daemon.attachment_documents import (
-    AttachDocument,
-    ChannelListDocument,
-    ChannelShowDocument,
-    DetachDocument,
-    VmListDocument,
-    VmShowDocument,
-    VmXmlDocument,
-)
-from vgpumgr.daemon.documents import GpuListDocument, GpuShowDocument
-from vgpumgr.daemon.operation_documents import MetricsDocument
-from vgpumgr.daemon.pci_documents import (
-    GroupListDocument,
-    PassthroughListDocument,
-    PciChangeDocument,
-    VfListDocument,
-)
-from vgpumgr.daemon.recovery_documents import (
-    DiffDocument,
-    RecoverDocument,
-    RestoreDocument,
-    StatusDocument,
-)
 from vgpumgr.daemon.services import LazyServices, Services
-from vgpumgr.daemon.vgpu_documents import (
-    VgpuChangeDocument,
-    VgpuListDocument,
-    VgpuTypesDocument,
-)
 from vgpumgr.errors import (
     LibvirtDownError,
     LibvirtError,
@@ -49,9 +21,37 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
+    from vgpumgr.daemon.attachment_documents import (
+        AttachDocument,
+        ChannelListDocument,
+        ChannelShowDocument,
+        DetachDocument,
+        VmListDocument,
+        VmShowDocument,
+        VmXmlDocument,
+    )
     from vgpumgr.daemon.attachments import AttachmentService
+    from vgpumgr.daemon.documents import GpuListDocument, GpuShowDocument
+    from vgpumgr.daemon.operation_documents import MetricsDocument
     from vgpumgr.daemon.passthrough import PassthroughService
+    from vgpumgr.daemon.pci_documents import (
+        GroupListDocument,
+        PassthroughListDocument,
+        PciChangeDocument,
+        VfListDocument,
+    )
     from vgpumgr.daemon.recovery import Policy, Recovery, Release
+    from vgpumgr.daemon.recovery_documents import (
+        DiffDocument,
+        RecoverDocument,
+        RestoreDocument,
+        StatusDocument,
+    )
+    from vgpumgr.daemon.vgpu_documents import (
+        VgpuChangeDocument,
+        VgpuListDocument,
+        VgpuTypesDocument,
+    )
     from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
     from vgpumgr.daemon.vgpus import VgpuService
     from vgpumgr.mig.layout.change import LayoutPlan

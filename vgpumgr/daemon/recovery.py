@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from vgpumgr.daemon.host_drift import find_host_drift
-from vgpumgr.daemon.hostdev_observing import list_loose_instances
+from vgpumgr.daemon.hostdev_observing import map_homes
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_apply import settle_pci
@@ -99,7 +99,8 @@ class Recovery:
     def status(self) -> StatusDocument:
         """How the machine is; what does not answer is said, and hides nothing else."""
         problems: list[str] = []
-        contents = _try(self._look, problems) or Contents()
+        journal = _try(self._look, problems)
+        contents = journal or Contents()
         records = _try(self._parts.store.list_attachments, problems)
         vms = _try(self._parts.hypervisor.list_vms, problems)
         inventory = _try(self._read_inventory, problems)
@@ -111,7 +112,7 @@ class Recovery:
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         return StatusDocument(
-            journal=self._journal_state(contents),
+            journal=None if journal is None else self._journal_state(journal),
             attachments=None if records is None else len(records),
             vms=None if vms is None else len(vms),
             gpus=None if inventory is None else len(inventory.gpus) + len(inventory.others),
@@ -351,8 +352,8 @@ class _Repair:
     def _release(self, drift: Drift, record: AttachmentRecord) -> str:
         vm = self._observed.find_vm(record.vm_uuid)
         records = list(self._records.values())
-        instances = list_loose_instances(self._parts)
-        seen = DetachObserved(record, vm, self._observed.gpus, records, instances)
+        homes = map_homes(self._parts)
+        seen = DetachObserved(record, vm, self._observed.gpus, records, homes)
         self._execute(plan_detach(seen), record)
         del self._records[record.id]
         return f"freed {record.profile}: {drift.text}"

@@ -38,7 +38,7 @@ class StatusDocument(Document):
     """``vgpumgr status -o json``. Null: could not be asked now, see ``problems``."""
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
-    journal: Literal["ok", "failed", "corrupt"]
+    journal: Literal["ok", "failed", "corrupt"] | None
     attachments: int | None
     gpus: int | None
     vms: int | None

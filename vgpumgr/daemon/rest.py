@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 from fastapi import Body as JsonBody
 from fastapi import FastAPI, Header, Path, Query, Request, Response
@@ -19,6 +19,7 @@ from vgpumgr.daemon.bodies import find_fields, make_body
 from vgpumgr.daemon.context import Context
 from vgpumgr.daemon.documents import Document
 from vgpumgr.daemon.etags import check_if_match, make_etag
+from vgpumgr.daemon.hints import read_hints
 from vgpumgr.daemon.managing import ManagingApplication
 from vgpumgr.daemon.operation_documents import ErrorDocument, OperationShowDocument
 from vgpumgr.daemon.system_routes import add_system_routes
@@ -62,7 +63,7 @@ def build_api(context: Context) -> FastAPI:
 def add_route(api: FastAPI, context: Context, route: Route) -> None:
     """One row of the table."""
     method = getattr(ManagingApplication, route.operation)
-    document: type[Document] = get_type_hints(method)["return"]
+    document: type[Document] = read_hints(method)["return"]
     fields = find_fields(route.operation, method)
     endpoint = _make_endpoint(context, route, fields)
     responses: Responses = {200: {"model": document, "description": "The document."}}

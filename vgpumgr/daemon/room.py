@@ -64,7 +64,11 @@ def _read_name(gpus: Sequence[Gpu], text: str) -> MigProfileName:
     try:
         name = MigProfileName.parse(text).gpu_instance
     except ValueError as error:
-        raise UsageError(str(error), hint="vgpumgr mig profiles") from error
+        raise UsageError(
+            str(error),
+            why="for vGPU types and whole GPUs the lists say it: mdev types -o wide, passthrough list",
+            hint="vgpumgr mig profiles",
+        ) from error
     if not any(find_profile(gpu, name) for gpu in gpus):
         refusal: VgpumgrError = explain_refusal(gpus, name)
         raise refusal

@@ -1,16 +1,11 @@
-"""AMD's host library through a helper process with a deadline for every call.
-
-The helper starts with the first call. A late one is left alone, and the next call gets another.
-"""
+"""AMD's host library through a helper process with a deadline for every call."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from vgpumgr.errors import (
-    HelperLateError,
     PciBusyError,
     PciNotFoundError,
     SysfsPermissionError,
@@ -20,8 +15,9 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.amdsmi_helper import MISSING
 from vgpumgr.host.clock import Clock
-from vgpumgr.host.helper import Helper, HelperFaultError, LateRecords
+from vgpumgr.host.helper import HelperFaultError
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.model.pci import PciAddress
 
 #: what a late call that changes something is called; it holds up the whole PCI bus
@@ -49,11 +45,8 @@ class AmdSmi:
         clock: Clock | None = None,
         change_timeout_s: float = CHANGE_TIMEOUT_S,
     ) -> None:
-        self._machine = machine
+        self._helper = HelperOnDemand(machine, "vgpumgr.host.amdsmi_helper", clock=clock)
         self._change_timeout_s = change_timeout_s
-        self._clock = clock
-        self._records = LateRecords(machine.run_dir, clock)
-        self._helper: Helper | None = None
 
     def read_vfs(self, address: PciAddress) -> AmdVfs:
         """What the driver says. Raises VfVendorToolError where there is no such library, and as
@@ -74,26 +67,13 @@ class AmdSmi:
 
     def close(self) -> None:
         """Ends the helper; the next call would start another."""
-        if self._helper is not None:
-            self._helper.close()
-            self._helper = None
+        self._helper.close()
 
     def _call(self, method: str, what: str, timeout_s: float, **params: Any) -> Any:
-        if self._helper is None or not self._helper.is_usable:
-            self.close()
-            self._helper = self._start()
         try:
             return self._helper.call(method, params, timeout_s, what)
         except HelperFaultError as fault:
             raise _make_error(what, fault) from None
-        except HelperLateError:
-            # hung up, it ends by itself when its call has come back
-            self.close()
-            raise
-
-    def _start(self) -> Helper:
-        argv = [sys.executable, "-m", "vgpumgr.host.amdsmi_helper"]
-        return Helper(argv, self._machine.child_env(), self._records, self._clock)
 
 
 def _make_error(what: str, fault: HelperFaultError) -> VgpumgrError:

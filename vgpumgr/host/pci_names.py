@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
@@ -42,20 +43,29 @@ def name_pci_device(vendor_id: int, device_id: int) -> str:
 def _look_up(vendor_id: int, device_id: int) -> tuple[str | None, str | None]:
     for path in _FILES:
         try:
-            with path.open(encoding="utf-8", errors="replace") as lines:
-                return _find(lines, vendor_id, device_id)
+            return _read_names(path, path.stat().st_mtime_ns, vendor_id, device_id)
         except OSError:
             continue
     return None, None
 
 
+@lru_cache(maxsize=256)
+def _read_names(
+    path: Path, _changed_ns: int, vendor_id: int, device_id: int
+) -> tuple[str | None, str | None]:
+    """The file has 40,000 lines: read once for each device, until it changes."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return _find(lines, vendor_id, device_id)
+
+
 def _find(lines: Iterable[str], vendor_id: int, device_id: int) -> tuple[str | None, str | None]:
     """Vendors stand at the margin, their devices behind one tab, subsystems behind two."""
     vendor: str | None = None
+    of_vendor, of_device = f"{vendor_id:04x}  ", f"\t{device_id:04x}  "
     for line in lines:
-        if line.startswith(f"{vendor_id:04x}  "):
+        if line.startswith(of_vendor):
             vendor = line[6:].strip()
-        elif vendor is not None and line.startswith(f"\t{device_id:04x}  "):
+        elif vendor is not None and line.startswith(of_device):
             return vendor, line[7:].strip()
         elif vendor is not None and line[:1] not in "\t#\n":
             break

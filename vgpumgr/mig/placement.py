@@ -13,6 +13,7 @@ from itertools import combinations
 
 from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundError
 from vgpumgr.mig.rules import Occupancy, Occupant, measure_room
+from vgpumgr.mig.selection import check_visible
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, MigProfileName, Placement
 from vgpumgr.model.near import list_near
@@ -180,7 +181,10 @@ def find_obstacles(occupancy: Occupancy, profile: MigProfile) -> tuple[Occupant,
 def explain_refusal(
     gpus: Sequence[Gpu], name: MigProfileName, owners: Sequence[SliceOwner] = ()
 ) -> NoRoomError | ProfileNotFoundError | MigNotSupportedError:
-    """The error for a profile that none of ``gpus`` can take."""
+    """The error for a profile that none of ``gpus`` can take.
+
+    Raises NotPermittedError where the driver does not show this user where there is room.
+    """
     which = str(gpus[0]) if len(gpus) == 1 else f"any of {len(gpus)} GPUs"
     error = f"cannot place {name.gpu_instance} on {which}"
     if not any(gpu.mig.supported for gpu in gpus):
@@ -191,6 +195,7 @@ def explain_refusal(
     if not any(find_profile(gpu, name) for gpu in gpus):
         return _explain_unknown(error, gpus, name)
     closest = list_refusals(gpus, name)[0]
+    check_visible([closest.gpu])
     return NoRoomError(
         error,
         why=_tell_closest(gpus, closest),

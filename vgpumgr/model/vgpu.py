@@ -8,7 +8,6 @@ function apart. Sizes are bytes.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -271,6 +270,8 @@ class GpuVgpus:
 
 def is_uuid(text: str) -> bool:
     """Whether it is a UUID in the one form that the kernel takes and shows."""
+    import uuid  # which asks the platform module about the system: most commands need neither
+
     try:
         return str(uuid.UUID(text)) == text
     except ValueError:

@@ -11,6 +11,7 @@ made. Afterwards a part can only become larger where something is left.
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -97,17 +98,23 @@ class Quotas:
                 self._write(physical, index, paths, early)
 
     def take_back(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
-        """Once there are none any more: what was set for them is given out again, and by the driver."""
+        """Once there are none any more: what was set for them is given out again, and by the driver.
+
+        A driver that refuses keeps it set aside: that is no reason to bring them back.
+        """
         for index in range(count):
             paths = find_quotas(self._machine, physical, index)
             kept = [paths[n] for n, _ in values if n in paths and _is_shared(n)]
             said = self._changes.read_attributes(physical, kept) if kept else []
             zeros = [(path, "0") for path, now in zip(kept, said, strict=True) if now not in _NONE]
-            if zeros:
-                self._changes.write_attributes(physical, zeros)
+            with contextlib.suppress(*_REFUSALS):
+                if zeros:
+                    self._changes.write_attributes(physical, zeros)
         for base in _list_i915(self._machine, physical):
             if "auto_provisioning" in list_attributes(self._machine, physical, f"{base}/pf"):
-                self._changes.write_attributes(physical, [(f"{base}/pf/auto_provisioning", "1")])
+                with contextlib.suppress(*_REFUSALS):
+                    auto = f"{base}/pf/auto_provisioning"
+                    self._changes.write_attributes(physical, [(auto, "1")])
 
     def write(
         self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota], *, every: bool

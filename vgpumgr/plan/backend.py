@@ -10,9 +10,11 @@ from vgpumgr.errors import (
     BackendUnsupportedError,
     UsageError,
     VgpumgrError,
+    VgpuNotSupportedError,
     VgpuTypeNotFoundError,
 )
 from vgpumgr.model.mig import MigProfileName
+from vgpumgr.model.near import list_near
 from vgpumgr.model.request import (
     MigRequest,
     PassthroughRequest,
@@ -141,8 +143,21 @@ def plan_any_attach(
         given = _give(request, wanted, host, names, uuids)
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
+        unknown = isinstance(error, VgpuNotSupportedError | VgpuTypeNotFoundError)
+        if unknown and (near := _list_near(wanted, observed)):
+            error.why = f"did you mean {' or '.join(near)}?"
+            error.hint = f"vgpumgr attach {request.vm} --profile {near[0]} --dry-run"
         raise
     return plan_hostdev_attaches(request, observed, given)
+
+
+def _list_near(wanted: Wanted, observed: AttachObserved) -> list[str]:
+    """What else than a vGPU type may have been meant: words, and profiles of GPUs here."""
+    profiles = {profile.name for gpu in observed.gpus for profile in gpu.profiles}
+    known = ["passthrough", "vf", *sorted(map(str, profiles))]
+    if not isinstance(wanted.profile, VgpuRequest):
+        return []
+    return list_near(wanted.profile.type_name.lower(), known, cutoff=0.75)
 
 
 def _explain_forward(plan: Plan[World], vgpus: VgpuHost) -> Plan[World]:

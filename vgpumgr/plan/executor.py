@@ -90,7 +90,10 @@ class Executor(Generic[W]):
         if not left:
             self._note(op, "end", {"outcome": outcome, "step": number, "error": str(error)})
         if not isinstance(error, Exception) and not left:
-            raise error  # interrupted, state consistent
+            if not isinstance(error, KeyboardInterrupt):
+                raise error
+            what = f"{plan.operation} {plan.subject}"
+            raise KeyboardInterrupt(f"interrupted; {what} is undone") from error
         if left:
             raise self._incomplete(plan, failed, error, left) from error
         if not done and not changed and isinstance(error, VgpumgrError):

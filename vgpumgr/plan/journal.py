@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from vgpumgr.errors import JournalError, JournalFailedError
+from vgpumgr.errors import JournalError, JournalFailedError, NotPermittedError
 
 #: some hundred operations
 _ROTATE_BYTES = 1 << 20
@@ -160,12 +160,19 @@ class Journal:
         """What the file says now, corrupt or not; a file that is not there is empty.
 
         Raises:
-            JournalError: this user may not read it, or the disk fails.
+            NotPermittedError: this user may not read it.
+            JournalError: the disk fails.
         """
         try:
             return parse_journal(self.path.read_bytes())
         except FileNotFoundError:
             return Contents()
+        except PermissionError as error:
+            raise NotPermittedError(
+                "cannot read the journal as this user",
+                cause=str(error),
+                hint="the same command with sudo",
+            ) from error
         except OSError as error:
             raise JournalError("cannot read the journal", cause=str(error)) from error
 

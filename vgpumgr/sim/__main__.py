@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from vgpumgr.cli.report import format_error
-from vgpumgr.errors import VgpumgrError
+from vgpumgr.errors import Exit, VgpumgrError, explain_unexpected
 from vgpumgr.sim import lifecycle, machine
 from vgpumgr.sim.generate import machine_text
 
@@ -146,11 +146,25 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         # the reader has enough; what is still buffered must not fail at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except VgpumgrError as error:
+    except KeyboardInterrupt:
+        return int(Exit.INTERRUPTED)
+    except (VgpumgrError, OSError) as error:
         if options.debug:
             raise
-        return report(error, getattr(options, "output", None))
+        return report(explain(error), getattr(options, "output", None))
     return 0
+
+
+def explain(error: VgpumgrError | OSError) -> VgpumgrError:
+    """What the place of the machines does not let us do, in the form of every error."""
+    if isinstance(error, PermissionError):
+        return machine.SimulatorPermissionError(
+            "this user may not change simulated machines there",
+            cause=str(error),
+            why=f"they are kept in {machine.sim_root()}",
+            hint="the same command with sudo; or VGPUMGR_SIM_ROOT=DIRECTORY for machines of your own",
+        )
+    return explain_unexpected(error, "vgpumgr sim")
 
 
 if __name__ == "__main__":

@@ -52,6 +52,14 @@ class MachineRunsError(SimulatorError):
     http_status = 409
 
 
+class SimulatorPermissionError(SimulatorError):
+    """The directory of the simulated machines is another user's."""
+
+    id = "VG093"
+    exit_code = Exit.NOT_PERMITTED
+    http_status = 403
+
+
 def sim_root() -> Path:
     """The directory of all running machines: ``$VGPUMGR_SIM_ROOT``, else in ``/run`` or ``$XDG_RUNTIME_DIR``."""
     if root := os.environ.get("VGPUMGR_SIM_ROOT"):

@@ -98,7 +98,8 @@ def tell_title(view: View) -> str:
     slices = sum(len(gpu["instances"]) for gpu in sample.gpus)
     vms = "? VMs" if sample.vms is None else _count(len(sample.vms), "VM")
     counts = f"{_count(len(sample.gpus), 'GPU')}, {_count(slices, 'slice')}, {vms}"
-    driver = f"  driver {machine.get('driver_version')}"
+    version = machine.get("driver_version")
+    driver = f"  driver {version}" if version else ""
     # problems first: a narrow terminal cuts at the right
     return f"vgpumgr top{_tell_problems(view)}  {where}{counts}{driver}"
 

@@ -165,13 +165,6 @@ int vg_listen(const char *path, unsigned mode)
 	return error;
 }
 
-int vg_nonblocking(int fd)
-{
-	int flags = fcntl(fd, F_GETFL);
-
-	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) ? -errno : 0;
-}
-
 uint64_t vg_now_ms(void)
 {
 	struct timespec t;

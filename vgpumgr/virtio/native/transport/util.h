@@ -26,7 +26,6 @@ int vg_recv_fds(int fd, void *data, size_t length, int *fds, unsigned count);
 /* Stream sockets at a path. */
 int vg_connect(const char *path);
 int vg_listen(const char *path, unsigned mode);
-int vg_nonblocking(int fd);
 uint64_t vg_now_ms(void);
 /* Copies text that an enemy wrote: terminated, printable ASCII only. */
 void vg_clean_text(char *to, size_t to_size, const char *from, size_t from_size);

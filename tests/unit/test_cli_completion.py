@@ -1,0 +1,83 @@
+"""Shell completion: what is offered where, and that bash hands it on without breaking addresses."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.boards import make_gpu
+from tests.support.cli import Cli
+from tests.support.fake_nvml import FakeNvml
+from vgpumgr.cli.commands import GROUPS, TOP_LEVEL
+from vgpumgr.cli.output import Format
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(FakeNvml([make_gpu(), make_gpu(index=1)]), tmp_path)
+
+
+def offered(cli: Cli, line: str) -> list[str]:
+    done = cli.run("completion", "--line", line)
+    assert done.code == 0
+    assert done.err == ""
+    return done.out.splitlines()
+
+
+def test_names_of_commands(cli: Cli) -> None:
+    everything = {one.name for one in (*TOP_LEVEL, *GROUPS)} - {"host"}
+    assert set(offered(cli, "vgpumgr ")) == everything
+    assert offered(cli, "sudo /usr/bin/vgpumgr gpu ") == ["list", "show"]
+    assert offered(cli, "vgpumgr mig lay") == ["layout"]
+    assert offered(cli, "vgpumgr --color never mig layout a") == ["apply", "assert"]
+    assert offered(cli, "vgpumgr nothing ") == []
+    assert offered(cli, "vgpumgr gpu list unfinished 'quote") == []
+
+
+def test_options_and_their_values(cli: Cli) -> None:
+    assert "--no-header" in offered(cli, "vgpumgr gpu list --")
+    assert "--machine" in offered(cli, "vgpumgr gpu list --")
+    assert set(offered(cli, "vgpumgr gpu list -o ")) == {str(one) for one in Format}
+    assert offered(cli, "vgpumgr gpu list -o j") == ["json"]
+    assert offered(cli, "vgpumgr --color n") == ["never"]
+    assert offered(cli, "vgpumgr attach vm01 --backend v") == ["vf"]
+
+
+def test_what_the_machine_has(cli: Cli) -> None:
+    shown = offered(cli, "vgpumgr gpu show ")
+    assert shown[:2] == ["0", "1"]
+    for word in shown:
+        assert cli.run("gpu", "show", word).code == 0
+    assert "1g.10gb" in offered(cli, "vgpumgr attach vm01 --profile 1g")
+    assert "passthrough" in offered(cli, "vgpumgr attach vm01 --profile ")
+    # no daemon, no libvirt: nothing is offered, and nothing said
+    assert offered(cli, "vgpumgr op show ") == []
+    assert offered(cli, "vgpumgr vm show ") == []
+
+
+def test_a_script_for_each_shell(cli: Cli) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "vgpumgr completion --line" in cli.run("completion", shell).out
+    assert cli.run("completion").code == 2
+    assert cli.run("completion", "tcsh").code == 2
+
+
+def test_bash_gets_addresses_whole(cli: Cli) -> None:
+    """Bash breaks words at colons, and puts what it is given behind the last of them."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    script = (
+        cli.run("completion", "bash").out
+        + r"""
+vgpumgr() { printf '0000:47:00.0\n0000:4e:00.0\n'; }
+COMP_LINE='vgpumgr gpu show 0000:4' COMP_POINT=${#COMP_LINE}
+COMP_WORDBREAKS=$' \t\n:'
+_vgpumgr
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+    )
+    done = subprocess.run([bash], input=script, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["47:00.0", "4e:00.0"]

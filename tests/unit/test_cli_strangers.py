@@ -1,0 +1,137 @@
+"""What people type who see the program for the first time: one clear error each, nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from tests.support.boards import make_gpu
+from tests.support.cli import Cli
+from tests.support.fake_nvml import FakeNvml
+from tests.support.unprivileged import as_nobody
+from vgpumgr.__main__ import main as start
+from vgpumgr.cli.arguments import split_global
+from vgpumgr.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(FakeNvml([make_gpu()]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("gpu list --json", "did you mean -o json?"),
+        ("mig profiles 0", "did you mean --gpu 0?"),
+        ("sim list 0", "not expected here: 0"),
+        ("attach vm01 --profile x --count z", "'z' is not a whole number"),
+        ("attach vm01 --profile x --count 99", "99 is not from 1 to 16"),
+        ("mdev create x --placement -1", "-1 is less than 0"),
+        ("attach vm01 --profile x --hello-timeout z", "'z' is not a number"),
+        ("detach vm01 --all --attachment 1g.10gb", "--all and --attachment contradict"),
+        ("passthrough bind 0 --driver=", 'no driver is called ""'),
+        ("passthrough unbind 0 --driver ../x", 'no driver is called "../x"'),
+        ("api POST /1.0/attachments --data @/nowhere", "cannot read /nowhere"),
+        ("--host= gpu list", "--host needs a value"),
+        ("--hosts , gpu list", "--hosts needs a value"),
+        ("--machine= gpu list", "--machine needs a value"),
+        ("--host a --hosts b gpu list", "contradict each other"),
+        ("--host gpu1 daemon", "about this host only"),
+        ("--host gpu1 sim list", "about this host only"),
+        ("--hosts a,b top --once", "top shows one host"),
+        ("completion", "which shell?"),
+    ],
+)
+def test_wrong_lines_are_usage_errors(cli: Cli, line: str, words: str) -> None:
+    done = cli.run(*line.split(" "))
+    assert done.code == 2
+    assert done.out == ""
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+def test_what_cannot_be_an_operation_is_not_found(cli: Cli) -> None:
+    for verb in ("show", "wait", "cancel"):
+        done = cli.run("op", verb, "../nope")
+        assert done.code == 5
+        assert "VG355" in done.err
+
+
+def test_hosts_of_the_line_go_before_the_environment() -> None:
+    options, _ = split_global(["--hosts", "a,b", "gpu", "list"], {"VGPUMGR_HOST": "c"})
+    assert options.hosts == ("a", "b")
+    assert options.host is None
+    with pytest.raises(UsageError):
+        split_global(["--host", "a", "--hosts", "b", "--", "x"], {})
+
+
+def test_help_is_a_word_too(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run("help", "gpu", "list").code == 0
+    assert "Usage: vgpumgr gpu list" in capsys.readouterr().out
+    assert cli.run("help").code == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_cuts_no_names(cli: Cli) -> None:
+    cli.width = 40
+    for line in ("gpu list", "mig profiles", "mig list"):
+        done = cli.run(*line.split(), terminal=True)
+        assert done.code == 0
+        assert "…" not in done.out
+    (gpu,) = cli.nvml.gpus.values()
+    assert str(gpu.pci) in cli.run("gpu", "list", terminal=True).out
+
+
+def test_people_see_no_errno(cli: Cli) -> None:
+    done = cli.run("mig", "layout", "plan", "/nowhere.yaml")
+    assert done.code == 5
+    assert "No such file or directory" in done.err
+    assert "Errno" not in done.err
+
+
+def test_a_closed_output_is_no_bug() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m vgpumgr version >&-"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_an_early_interrupt_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            if name == "main":
+                raise KeyboardInterrupt
+            raise AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "vgpumgr.cli.main", Interrupted("vgpumgr.cli.main"))
+    assert start() == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_machines_of_another_user_are_refused_in_words(tmp_path: Path) -> None:
+    from vgpumgr.sim.__main__ import main as sim
+
+    tmp_path.chmod(0o755)
+    place = tmp_path / "sim"
+    place.mkdir(mode=0o755)
+
+    def run() -> int:
+        os.environ["VGPUMGR_SIM_ROOT"] = str(place)
+        return sim(["start", "a30-pair"])
+
+    assert as_nobody(run) == 4
