@@ -2,16 +2,20 @@
 
     python -m tests.lab kills --states N --seed N
 
-When a random line of each operation stands in the journal, libvirtd gets SIGKILL and is started again; its QEMU lives
-on. After ``vgpumgr recover`` the device must be the VM's as a whole, with its record, or the host's as if nothing had
-been.
+When a random line of each operation stands in the journal, or in the moment in which QEMU opens the device, libvirtd
+gets SIGKILL and is started again; its QEMU lives on. After ``vgpumgr recover`` the device must be the VM's as a whole,
+with its record, or the host's as if nothing had been. There is a third way: QEMU has it, and libvirt, killed before it
+wrote that down, does not know (only QEMU's monitor shows it). Then nothing is taken from under the guest, the VM is
+named as who holds it, and it is the host's again once the VM is stopped.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,20 +38,29 @@ LINES = 9
 #: from the line to the kill, at most
 LINGER_S = 0.5
 WAYS = {"mdev": "mtty-2", "passthrough": "passthrough"}
-#: a device whose guest was asked to release it may still be on its way
-SETTLE_TRIES = 5
+#: a device whose guest was asked to release it may still be on its way, and a helper process late: on a slow
+#: machine all takes its time
+SETTLE_TRIES, SETTLE_S = 5, 120
+#: the moment in which QEMU opens a device of the host: in the place of a line of the journal
+OPENED = 0
+_OPEN = "ls -l /proc/$(</run/libvirt/qemu/{vm}.pid)/fd | grep -q '/dev/vfio/[0-9]'"
+_ALIASES = '{"execute":"qom-list","arguments":{"path":"/machine/peripheral"}}'
 
 
 @dataclass
 class Kills:
-    """One run."""
+    """One run. ``moments`` are those of the first kills; the others are chosen."""
 
     guest: NestedGuest
     kernel: RealKernel
     choice: random.Random
+    moments: Sequence[int] = ()
     outcomes: Counter[str] = field(default_factory=Counter)
     interrupted: int = 0
     wrong: list[str] = field(default_factory=list)
+    #: how everything stood when something was wrong
+    evidence: dict[str, str] = field(default_factory=dict)
+    _told: str = ""
 
     @property
     def host(self) -> LabHost:
@@ -61,48 +74,109 @@ class Kills:
         for number in range(count):
             asked = profile or self.choice.choice(sorted(PROFILES))
             verb = "detach" if profile else "attach"
-            status = self._strike(verb, asked)
+            status = self._strike(verb, asked, self._choose_moment(number, verb))
             profile = self._settle()
-            self.outcomes[
-                f"{verb} {asked}: {status}, then {'attached' if profile else 'free'}"
-            ] += 1
-            found = self._list_wrong(profile, before)
+            found: list[str] = []
+            outcome = "attached" if profile else "free"
+            if unknown := self._list_unknown():
+                found = self._stop_vm(asked, before, unknown)
+                profile, outcome = None, "held, and free once the VM was stopped"
+            self.outcomes[f"{verb} {asked}: {status}, then {outcome}"] += 1
+            found += self._list_wrong(profile, before)
             if status == 0 and (profile is None) is not (verb == "detach"):
                 found.append("acknowledged, but it is not so")
             self.wrong += [f"{number} ({verb} {asked}, exit {status}): {text}" for text in found]
             if found:
+                self._keep_evidence()
                 return
         if profile:
             self.host.vgpumgr("detach", self.guest.name)
-            self.wrong += self._list_wrong(self._settle(), before)
+            if found := self._list_wrong(self._settle(), before):
+                self.wrong += found
+                self._keep_evidence()
 
-    def _strike(self, verb: str, profile: str) -> int:
+    def _choose_moment(self, number: int, verb: str) -> int:
+        """A line of the operation in the journal, or ``OPENED``."""
+        if number < len(self.moments):
+            return self.moments[number]
+        return self.choice.randint(OPENED if verb == "attach" else 1, LINES)
+
+    def _strike(self, verb: str, profile: str, moment: int) -> int:
         words = [verb, self.guest.name]
         if verb == "attach":
             words += ["--profile", profile]
             words += ["--gpu", NIC] if profile == "passthrough" else []
         written = int(self.host.check(f"cat {JOURNAL} 2>/dev/null | grep -ac . || true"))
-        line = written + self.choice.randint(1, LINES)
         operation = self.host.start_vgpumgr(*words)
-        reached = f"[ $(grep -ac . {JOURNAL}) -ge {line} ]"
-        self.host.run(f"for _ in {{1..400}}; do {reached} && break; sleep 0.05; done")
-        time.sleep(self.choice.random() * LINGER_S)
+        if moment == OPENED:
+            reached = _OPEN.format(vm=self.guest.name)
+            ended = f"[ $(grep -ac . {JOURNAL}) -gt $(({written} + 10)) ]"
+            self.host.run(f"for _ in {{1..2000}}; do {reached} && break; {ended} && break; done")
+        else:
+            reached = f"[ $(grep -ac . {JOURNAL}) -ge {written + moment} ]"
+            self.host.run(f"for _ in {{1..400}}; do {reached} && break; sleep 0.05; done")
+            time.sleep(self.choice.random() * LINGER_S)
         kill_libvirtd(self.host)
         start_libvirtd(self.host)
         done = self.host.finish_vgpumgr(operation)
+        self.evidence["operation"] = f"exit {done.status}\n{done.stdout}{done.stderr}"
         self.interrupted += done.status != 0
         return done.status
 
     def _settle(self) -> str | None:
         """The profile that the VM has when everything has come to rest."""
-        for _ in range(SETTLE_TRIES):
-            done = self.host.vgpumgr("recover")
-            if done.status == 0:
-                break
-            time.sleep(1)
+        self._recover(until=self._list_unknown)
         attachments = self.host.document("vm", "show", self.guest.name)["vm"]["attachments"]
         backends = [attachment["backend"] for attachment in attachments]
         return WAYS[backends[0]] if backends else None
+
+    def _recover(self, until: Callable[[], object] = lambda: False) -> bool:
+        """``recover`` until it is through, or something else is so; False where it never is."""
+        deadline, tries = time.monotonic() + SETTLE_S, 0
+        while tries < SETTLE_TRIES or time.monotonic() < deadline:
+            done = self.host.vgpumgr("recover")
+            self._told, tries = done.stdout + done.stderr, tries + 1
+            if done.status == 0 or until():
+                return True
+            time.sleep(1)
+        return False
+
+    def _list_unknown(self) -> list[str]:
+        """Our devices that QEMU has and libvirt does not know."""
+        answer = self._ask_qemu(_ALIASES)
+        own = [one["name"] for one in json.loads(answer)["return"] if "vgpumgr" in one["name"]]
+        live = self.guest.dump() if own else ""
+        return [name for name in own if f"'{name}'" not in live]
+
+    def _ask_qemu(self, command: str, options: str = "") -> str:
+        return self.host.check(
+            f"virsh -q qemu-monitor-command {options} {self.guest.name} '{command}'"
+        )
+
+    def _stop_vm(self, profile: str, before: str, unknown: Sequence[str]) -> list[str]:
+        """What is wrong while QEMU has a device that libvirt does not know, and once it is stopped."""
+        holder = f'vm "{self.guest.name}"'
+        found = [] if holder in self._told else [f"{unknown}: {holder} is not named: {self._told}"]
+        shown = self.host.document("vm", "show", self.guest.name)["vm"]
+        if [WAYS[a["backend"]] for a in shown["attachments"]] != [profile]:
+            found.append(f"{unknown}: not remembered as the VM's: {shown}")
+        if not any(holder in problem for problem in shown["problems"]):
+            found.append(f"{unknown}: vm show does not say who holds it: {shown['problems']}")
+        status = self.host.document("status")
+        if not status["interrupted"] and not status["drift"]:
+            found.append(f"{unknown}: nothing is said to be unfinished")
+        if self.guest.dump("--inactive") != before:
+            found.append(f"{unknown}: the definition is not as before")
+        vgpus, has = len(self.kernel.list(BUS)), driver(self.kernel, NIC)
+        if (vgpus, has) != ((0, "vfio-pci") if profile == "passthrough" else (1, "e1000e")):
+            found.append(f"{unknown}: {vgpus} mediated devices, {NIC} has {has}")
+        if found:
+            self._keep_evidence()
+        self.guest.destroy()
+        if not self._recover():
+            found.append(f"after the VM was stopped: {self._told}")
+        self.guest.start()
+        return found
 
     def _list_wrong(self, profile: str | None, before: str) -> list[str]:
         status = self.host.document("status")
@@ -121,15 +195,39 @@ class Kills:
         wanted = "vfio-pci" if profile == "passthrough" else "e1000e"
         if (now := driver(self.kernel, NIC)) != wanted:
             found.append(f"{NIC} has {now}")
-        seen = {identity for identity in PROFILES.values() if identity in self.guest.list_pci()}
-        if seen != ({PROFILES[profile]} if profile else set()):
-            found.append(f"the guest sees {seen}")
+        expected = {PROFILES[profile]} if profile else set()
+        deadline = time.monotonic() + SETTLE_S
+        while (seen := self.guest.list_pci() & set(PROFILES.values())) != expected:
+            if time.monotonic() > deadline:
+                return [*found, f"the guest sees {seen}"]
+            time.sleep(0.5)
         return found
 
+    def _keep_evidence(self) -> None:
+        if len(self.evidence) > 1:
+            return  # of the first that was wrong
+        name = self.guest.name
+        self.evidence |= {
+            "recover": self._told,
+            "vm show": self.host.vgpumgr("vm", "show", name).stdout,
+            "status": self.host.vgpumgr("status").stdout,
+            "live": self.guest.dump(),
+            "config": self.guest.dump("--inactive"),
+            "info pci": self._ask_qemu("info pci", "--hmp"),
+            "journal": self.host.run(f"tail -n 40 {JOURNAL}").output,
+            "libvirtd": self.host.run("tail -n 30 /run/libvirtd.log").output,
+        }
 
-def play(guest: NestedGuest, kernel: RealKernel, count: int, seed: int = 1) -> dict[str, Any]:
+
+def play(
+    guest: NestedGuest,
+    kernel: RealKernel,
+    count: int,
+    seed: int = 1,
+    moments: Sequence[int] = (),
+) -> dict[str, Any]:
     """Run, and tell what happened."""
-    kills = Kills(guest, kernel, random.Random(seed))
+    kills = Kills(guest, kernel, random.Random(seed), moments)
     kills.run(count)
     return {
         "seed": seed,
@@ -137,6 +235,7 @@ def play(guest: NestedGuest, kernel: RealKernel, count: int, seed: int = 1) -> d
         "interrupted": kills.interrupted,
         "outcomes": dict(kills.outcomes),
         "wrong": kills.wrong,
+        "evidence": kills.evidence if kills.wrong else {},
     }
 
 

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.host import NIC, NVME, LabHost
+from tests.lab.host import EDU, NIC, NVME, LabHost
 from tests.lab.kernels import RealKernel, device, driver
+from tests.lab.kills import OPENED, play
 from tests.lab.nested import MTTY_ID, NIC_ID, VF_ID, NestedGuest, clean_up
 
 BUS = "/sys/bus/mdev/devices"
-PENDING, BUSY = 8, 6
+PENDING, BUSY, UNSUPPORTED = 8, 6, 7
+#: python -m tests.lab kills --states 40 for more
+KILLS = 3
 
 
 @pytest.fixture
@@ -145,3 +148,24 @@ def test_a_device_pulled_out_under_a_guest_holds_up_the_bus_until_it_is_released
     lab_host.wait_until(f"[ -e {device(NIC, 'vendor')} ]")
     lab_host.succeed("vf", "enable", NVME, "--count", "1")
     lab_host.succeed("vf", "disable", NVME)
+
+
+def test_a_conventional_device_is_refused_before_anything_is_changed(
+    guest: NestedGuest, vm: str, lab_host: LabHost, real_kernel: RealKernel
+) -> None:
+    before = guest.dump("--inactive")
+    done = lab_host.vgpumgr("attach", vm, "--profile", "passthrough", "--gpu", EDU, "--live")
+    assert (done.status, "no PCI Express one" in done.stderr) == (UNSUPPORTED, True), done.stderr
+    assert driver(real_kernel, EDU) is None
+    assert guest.dump("--inactive") == before
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.usefixtures("vm")
+def test_libvirtd_killed_in_the_middle_leaves_a_device_whole_or_given_back(
+    guest: NestedGuest, real_kernel: RealKernel
+) -> None:
+    """Or the VM's until it stops, where QEMU has got it and libvirt has not heard of that."""
+    done = play(guest, real_kernel, KILLS, moments=[OPENED])
+    assert done["wrong"] == [], done
+    assert done["kills"] == KILLS

@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +67,8 @@ class Outcome:
     writes: int = 0
     #: questions to libvirt
     asked: int = 0
+    #: those that gave a running machine a device of the host
+    plugged: Sequence[int] = ()
     answer: Any = None
     error: str | None = None
 
@@ -106,7 +108,7 @@ def _work(
         world = World(root, counter)
         result["answer"] = act(world)
         result |= {"points": counter.count, "writes": world.writes}
-        result["asked"] = world.hypervisor.asked
+        result |= {"asked": world.hypervisor.asked, "plugged": world.hypervisor.plugged}
     except BaseException:
         result["error"] = traceback.format_exc()
     os.write(writer, json.dumps(result).encode())

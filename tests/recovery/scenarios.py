@@ -269,6 +269,10 @@ SCENARIOS = (
     Scenario("attach a whole GPU", attach(**GPU_WHOLE)),
     Scenario("attach a VF that is to be made", attach("vm02", profile="vf:2")),
     Scenario("attach a mediated device", attach("vm02", profile="mtty-2")),
+    Scenario("attach a whole GPU live", attach(**GPU_WHOLE), running=True),
+    Scenario(
+        "attach a mediated device live", attach("vm02", profile="mtty-2"), plug_port, running=True
+    ),
     Scenario("attach a VF live", attach("vm02", profile="vf"), plug_port, running=True),
     Scenario(
         "attach a mediated device that fails late",

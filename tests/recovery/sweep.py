@@ -109,31 +109,82 @@ def sweep_libvirt(
     breakage: Breakage | None = None,
     every: int = 1,
 ) -> Iterator[tuple[str, bool, list[str]]]:
-    """As ``sweep``; whether the connection was lost, in the place of whether a kill happened."""
+    """As ``sweep``; whether the connection was lost, in the place of whether a kill happened.
+
+    ``forgets``: QEMU has got a device of the host, and libvirt does not know of it afterwards.
+    """
     template, root = directory / "template", directory / "root"
     judge, undisturbed = prepare(scenario, template, directory / "scratch")
     cases = [
-        (number, late, stays)
+        (number, late, stays, False)
         for number in range(1, undisturbed.asked + 1)
         for late in (False, True)
         for stays in (False, True)
-    ]
-    for number, late, stays in cases[len(scenario.name) % every :: every]:
+    ][len(scenario.name) % every :: every]
+    cases += [(at, True, stays, True) for at in undisturbed.plugged for stays in (False, True)]
+    for number, late, stays, forgets in cases:
 
-        def act(world: World, case: tuple[int, bool, bool] = (number, late, stays)) -> int:
+        def act(
+            world: World, case: tuple[int, bool, bool, bool] = (number, late, stays, forgets)
+        ) -> int:
             libvirt = world.hypervisor
-            libvirt.cut_at, libvirt.cut_late, libvirt.stays_down = case
+            libvirt.cut_at, libvirt.cut_late, libvirt.stays_down, libvirt.forgets = case
             scenario.run(world)
+            if libvirt.stays_down:
+                # whoever looks meanwhile has no libvirt either
+                world.recovery.recover(Policy())
             return libvirt.asked
 
         with copied(template, root):
             done = run_child(root, act, None, breakage)
             problems = [done.error] if done.error else []
-            name = f"{scenario.name}, libvirt lost at {number}, late {late}, for good {stays}"
-            checks = judge.judge(root, breakage)
+            name = (
+                f"{scenario.name}, libvirt lost at {number}, late {late}, for good {stays}, "
+                f"forgets {forgets}"
+            )
+            checks = (
+                _judge_forgotten(root, judge, breakage) if forgets else judge.judge(root, breakage)
+            )
             if scenario.is_several:
                 checks = list_violations(World(root))
             yield name, (done.answer or 0) >= number, problems + checks
+
+
+def _judge_forgotten(root: Path, judge: Judge, breakage: Breakage | None) -> list[str]:
+    """A device that QEMU has and libvirt does not know: nothing is taken from under the guest, whoever
+    recovers is told who has it, and it is the host's again once the VM stops.
+    """
+    for _ in range(2):
+        done = run_child(root, recover_and_look, None, breakage)
+        if done.error:
+            return [f"while QEMU has it: {done.error}"]
+        if not any("held by QEMU of" in text for text in done.answer["waits"]):
+            return [f"nobody says who has it: {done.answer}"]
+        if done.answer["states"] != [str(AttachmentState.ATTACHING)]:
+            return [f"recorded while QEMU has it: {done.answer['states']}"]
+    world = World(root)
+    stopped = [m for m in world.hypervisor.machines.values() if m.unseen is not None]
+    for machine in stopped:
+        machine.live = machine.unseen = None
+    world.save()
+    done = run_child(root, do_recover, None, breakage)
+    if done.error:
+        return [f"after the VM stopped: {done.error}"]
+    world = World(root)
+    for machine in stopped:
+        started = world.hypervisor.machines[machine.uuid]
+        started.live = started.config
+    world.save()
+    return judge.judge(root, breakage)
+
+
+def recover_and_look(world: World) -> dict[str, Any]:
+    """``recover``: what it could not do yet, and how the attachments stand afterwards."""
+    actions = world.recovery.recover(Policy()).actions
+    return {
+        "waits": [action.text for action in actions if not action.done],
+        "states": [record.state.value for record in world.store.list_attachments()],
+    }
 
 
 def _check_waiting(root: Path, judge: Judge, breakage: Breakage | None) -> list[str]:

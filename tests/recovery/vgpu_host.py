@@ -169,7 +169,7 @@ class FrameworkVgpus(FakeVgpus):
         return tuple(
             f"QEMU of {machine.name}"
             for machine in self.hypervisor.machines.values()
-            for given in (machine.live.pci_hostdevs if machine.live else ())
+            for given in (machine.running.pci_hostdevs if machine.running else ())
             if given.source and given.source.pci == device.pci
         )
 

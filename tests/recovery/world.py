@@ -127,6 +127,13 @@ class SavedHypervisor(FakeHypervisor):
     #: lost once the call has had its effect, and for the rest of the process
     cut_late = False
     stays_down = False
+    #: the running machine has got the device, and libvirt that starts anew does not know of it
+    forgets = False
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        super().__init__(machines)
+        #: the calls that gave a running machine a device of the host
+        self.plugged: list[int] = []
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
@@ -158,7 +165,13 @@ class SavedHypervisor(FakeHypervisor):
 
     def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
         self.world.point(f"before attach_device {scope}")
+        if scope is Scope.LIVE and "<hostdev" in xml:
+            self.plugged.append(self.asked)
+        before = self.machines[uuid].live
         super().attach_device(uuid, xml, scope)
+        if self.forgets and self.asked == self.cut_at:
+            machine = self.machines[uuid]
+            machine.unseen, machine.live = machine.live, before
         config = self.machines[uuid].config
         needs = scope is Scope.CONFIG and "<channel" in xml and config is not None
         if needs and config is not None and not config.has_serial_controller:
@@ -386,6 +399,7 @@ class World:
                     m.config and render(m.config)[0],
                     m.live and render(m.live)[0],
                     write_notes(m.notes),
+                    m.unseen and render(m.unseen)[0],
                 )
                 for m in self.hypervisor.machines.values()
             },
@@ -408,8 +422,9 @@ class World:
                 config and parse_domain(config),
                 live and parse_domain(live),
                 parse_notes(notes) if notes else (),
+                unseen and parse_domain(unseen),
             )
-            for uuid, (name, config, live, notes) in state["machines"].items()
+            for uuid, (name, config, live, notes, unseen) in state["machines"].items()
         }
         self.channels.running = state["running"]
         self.channels.next_memory = state["next_memory"]
@@ -439,7 +454,7 @@ class World:
             self.nvml.gpus[uuid] = replace(gpu, instances=())
         self.channels.running.clear()
         for machine in list(self.hypervisor.machines.values()):
-            machine.live = None
+            machine.live = machine.unseen = None
         self.vgpus.devices.clear()
         self.vgpus.inside.clear()
         self.pci.functions = {f.address: f for f in (*make_functions(), *list_functions())}

@@ -70,6 +70,7 @@ class FakePci:
         self.overrides: dict[PciAddress, str] = {}
         self.users: dict[PciAddress, str] = {}
         self.drivers = set(DRIVERS)
+        self.conventional: set[PciAddress] = set()
         self.fail: dict[str, Exception] = {}
         self.boot_id = "test"
         self.hypervisor: FakeHypervisor | None = None
@@ -89,7 +90,7 @@ class FakePci:
     def _list_users(self, address: PciAddress) -> list[User]:
         users = [User(UserKind.PROCESS, text) for a, text in self.users.items() if a == address]
         for machine in self.hypervisor.machines.values() if self.hypervisor else ():
-            devices = machine.live.pci_hostdevs if machine.live else ()
+            devices = machine.running.pci_hostdevs if machine.running else ()
             if any(d.source and d.source.pci == address for d in devices):
                 users.append(User(UserKind.PROCESS, f"QEMU of {machine.name}"))
         return users
@@ -97,6 +98,9 @@ class FakePci:
     def list_bars(self, address: PciAddress) -> tuple[int, ...]:
         self.read_function(address)
         return (16 << 20,)
+
+    def is_conventional(self, address: PciAddress) -> bool:
+        return address in self.conventional
 
     def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
         return {}
@@ -244,8 +248,9 @@ class FakeVgpus:
 
     def delete(self, spec: VgpuSpec) -> None:
         self._enter("delete")
-        if spec.uuid in self.devices and self.list_holders(self.devices[spec.uuid]):
-            raise VgpuBusyError(f"{spec.uuid} is held")
+        known = self.devices.get(spec.uuid)
+        if known is not None and (held_by := self.list_holders(known)):
+            raise VgpuBusyError(f"{spec.uuid} is held", held_by=held_by)
         self.devices.pop(spec.uuid, None)
 
     def list_holders(self, device: VgpuDevice) -> tuple[str, ...]:
@@ -253,7 +258,7 @@ class FakeVgpus:
         return self.held_by + tuple(
             f"QEMU of {machine.name}"
             for machine in machines
-            if machine.live and any(d.uuid == device.uuid for d in machine.live.mdev_hostdevs)
+            if machine.running and any(d.uuid == device.uuid for d in machine.running.mdev_hostdevs)
         )
 
     def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:

@@ -41,6 +41,13 @@ class Machine:
     config: Domain | None
     live: Domain | None = None
     notes: tuple[AttachmentNote, ...] = ()
+    #: as QEMU runs it, where libvirt knows less: it was killed before it wrote down what QEMU had done
+    unseen: Domain | None = None
+
+    @property
+    def running(self) -> Domain | None:
+        """What QEMU has; None: there is none."""
+        return self.unseen if self.unseen is not None and self.live is not None else self.live
 
 
 class FakeHypervisor:

@@ -24,6 +24,7 @@ from vgpumgr.errors import (
     Exit,
     HelperLateError,
     LibvirtError,
+    LiveUnsupportedError,
     NotAttachedError,
     NvmlMissingError,
     PciWriteError,
@@ -357,6 +358,24 @@ def test_a_full_machine_gets_it_at_its_next_start(tmp_path: Path) -> None:
     assert any("libvirt plugs none" in note for note in done.plan.notes)
 
 
+def test_a_conventional_device_goes_to_no_port_of_a_running_machine(tmp_path: Path) -> None:
+    bench = make(tmp_path, running=True)
+    bench.pci.conventional.add(OTHER_GPU)
+    machine = bench.hypervisor.machines[UUID_Q35]
+    assert machine.live is not None
+    kept = tuple(c for c in machine.live.controllers if c.model != "pcie-to-pci-bridge")
+    machine.live = machine.live.changed(controllers=kept)
+    before = bench.snapshot()
+    with pytest.raises(LiveUnsupportedError) as caught:
+        bench.service.attach(ask(gpu=str(OTHER_GPU), live=True))
+    assert "no PCI Express one" in str(caught.value.why)
+    assert "without --live" in str(caught.value.hint)
+    assert bench.snapshot() == before, "nothing was tried"
+    done = bench.service.attach(ask(gpu=str(OTHER_GPU)))
+    assert (len(devices(bench)), devices(bench, scope="live")) == (1, [])
+    assert any("no PCI Express one" in note for note in done.plan.notes)
+
+
 @pytest.mark.parametrize("profile", STEPS)
 def test_a_guest_that_never_releases_loses_nothing(tmp_path: Path, profile: str) -> None:
     bench = make(tmp_path, running=True)
@@ -431,8 +450,9 @@ def test_undoing_a_live_attach_never_unbinds_what_the_guest_holds(tmp_path: Path
     bench = make(tmp_path, running=True)
     bench.hypervisor.stubborn = {UUID_Q35}
     bench.hypervisor.fail["set_notes config"] = LibvirtError("refused")
-    with pytest.raises(RollbackIncompleteError):
+    with pytest.raises(RollbackIncompleteError) as caught:
         bench.service.attach(ask(gpu=str(OTHER_GPU)))
+    assert caught.value.held_by == ("QEMU of vm02",)
     assert drivers(bench, OTHER_GPU) == [VFIO], "an unbind would hang for as long as the guest runs"
     bench.hypervisor.stubborn = set()
     bench.service.detach("vm02")

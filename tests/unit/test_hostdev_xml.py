@@ -130,6 +130,19 @@ def test_a_running_q35_takes_one_device_for_each_free_port() -> None:
     assert check_hostdevs_config(q35(), 3).fits, "libvirt adds root ports to the definition"
 
 
+def test_a_running_q35_takes_a_conventional_device_on_a_bridge_only() -> None:
+    ports = q35(port(1), port(2))
+    refused = check_hostdevs_live(ports, 0, 1)
+    assert not refused.fits
+    assert "conventional PCI device" in str(refused.why)
+    assert check_hostdevs_config(ports, 0, 1).fits, "libvirt adds a bridge to the definition"
+    bridge = Controller(type="pci", index=3, model="pcie-to-pci-bridge")
+    bridged = q35(port(1), port(2), bridge)
+    assert check_hostdevs_live(bridged, 2, 1).fits
+    assert not check_hostdevs_live(bridged, 3, 1).fits
+    assert check_hostdevs_live(Domain.from_xml(PC), 0, 1).fits
+
+
 def test_an_i440fx_takes_devices_on_its_bus() -> None:
     assert check_hostdevs_live(Domain.from_xml(PC), 3).fits
     assert not check_hostdevs_live(Domain.from_xml(FULL), 1).fits

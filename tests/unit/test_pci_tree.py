@@ -12,7 +12,13 @@ import pytest
 from vgpumgr.errors import SysfsError
 from vgpumgr.host import pci_tree
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.pci_tree import list_bar_sizes, list_pci_entries, read_condition, read_pci_entry
+from vgpumgr.host.pci_tree import (
+    list_bar_sizes,
+    list_pci_entries,
+    read_condition,
+    read_is_express,
+    read_pci_entry,
+)
 from vgpumgr.host.pci_users import list_pci_users
 from vgpumgr.host.vfio_variants import list_variants
 from vgpumgr.model.pci import PciAddress
@@ -80,6 +86,31 @@ def test_an_entry_says_all_of_a_function(tmp_path: Path) -> None:
     gone = PciAddress(0, 0x77, 0, 0)
     assert read_pci_entry(machine, gone) is None
     assert list_bar_sizes(machine, gone) is None
+
+
+@pytest.mark.parametrize(
+    ("space", "express"),
+    [
+        ({0x06: 0x10, 0x34: 0x40, 0x40: 0x05, 0x41: 0x50, 0x50: 0x10}, True),
+        ({0x06: 0x10, 0x34: 0x40, 0x40: 0x05, 0x41: 0x00}, False),
+        ({0x34: 0x40, 0x40: 0x10}, False),
+        # a list that never ends; one that root alone may read; a device that does not answer
+        ({0x06: 0x10, 0x34: 0x40, 0x40: 0x05, 0x41: 0x40}, False),
+        ({0x06: 0x10, 0x34: 0x40, "size": 64}, None),
+        (dict.fromkeys(range(256), 255), None),
+    ],
+)
+def test_whether_a_function_is_pci_express(
+    tmp_path: Path, space: dict[int | str, int], express: bool | None
+) -> None:
+    machine = make_machine(tmp_path, 1, 0)
+    path = tmp_path / "sys/bus/pci/devices" / str(GPU) / "config"
+    assert read_is_express(machine, GPU) is None, "the kernel does not say"
+    size = space.pop("size", 256)
+    path.write_bytes(bytes(space.get(at, 0) for at in range(size)))
+    assert read_is_express(machine, GPU) is express
+    path.write_bytes(bytes(4096))
+    assert read_is_express(machine, GPU) is True, "by its size"
 
 
 def test_a_damaged_attribute_is_an_error_with_its_path(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def describe_vm(
     absent: Mapping[str, str] | None = None,
 ) -> VmDocument:
     """The document of a VM with its attachments, in their order; ``held`` says who keeps those that
-    are being detached, ``absent`` what is missing of those whose device is gone.
+    are half there, ``absent`` what is missing of those whose device is gone.
     """
     usable = [tell_usable(vm, record, status) for record, status in seen]
     attachments = [describe_attachment(seen[i][0], usable[i]) for i in range(len(seen))]

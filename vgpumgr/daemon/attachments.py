@@ -32,7 +32,7 @@ from vgpumgr.daemon.hostdev_observing import (
     list_absent,
     list_held,
     list_instances,
-    list_loose_instances,
+    map_homes,
     observe_host,
     read_gpus_for,
 )
@@ -238,11 +238,11 @@ class AttachmentService:
 
     def _observe(self) -> DetachObserved:
         parts, records = self._parts, self._parts.store.list_attachments()
-        instances = list_loose_instances(parts)
+        homes = map_homes(parts)
         # of no other attachment does NVML know anything
-        matters = any(r.mig_part or any(d.instance for d in r.host_devices) for r in records)
-        gpus = read_gpus_for(parts, records) if matters else ()
-        return DetachObserved(records[0], None, gpus, records, instances)
+        slices = any(r.mig_part or any(d.instance for d in r.host_devices) for r in records)
+        gpus = read_gpus_for(parts, records) if slices or homes else ()
+        return DetachObserved(records[0], None, gpus, records, homes)
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:
         try:

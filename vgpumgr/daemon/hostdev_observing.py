@@ -50,6 +50,7 @@ def observe_host(
         taken=list_taken(vms, records),
         tenants=list_tenants(vms, records),
         bars={f.address: _read_bars(parts, f) for f in matters},
+        conventional={f.address for f in matters if _is_conventional(parts, f)},
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
@@ -124,6 +125,11 @@ def _read_bars(parts: Parts, function: Function) -> tuple[int, ...]:
         return ()
 
 
+def _is_conventional(parts: Parts, function: Function) -> bool:
+    """Virtual functions never are: SR-IOV is of PCI Express."""
+    return function.physical is None and parts.pci.is_conventional(function.address)
+
+
 def list_taken(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict[PciAddress, str]:
     """Whose a function is: by a record of ours, or because a VM's definition names it."""
     taken: dict[PciAddress, str] = {}
@@ -156,10 +162,10 @@ def list_instances(parts: Parts) -> list[VgpuInstance]:
     return [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
 
 
-def list_loose_instances(parts: Parts) -> list[VgpuInstance]:
-    """GPU instances that were made for vGPUs of no attachment."""
+def map_homes(parts: Parts) -> dict[str, VgpuInstance]:
+    """The GPU instances that were made for vGPUs, by the UUID of each that lives in one."""
     found = parts.vgpu_store.list_vgpus()
-    return [r.instance for r in found if r.instance is not None and r.attachment is None]
+    return {r.spec.uuid: r.instance for r in found if r.instance is not None}
 
 
 def read_gpus_for(parts: Parts, records: Sequence[AttachmentRecord]) -> Sequence[Gpu]:
@@ -190,12 +196,10 @@ def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, 
 
 
 def list_held(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, list[str]]:
-    """Who still has devices of attachments that are being detached; those that nobody has are left
-    out.
-    """
+    """Who still has devices of attachments that are half there; those that nobody has are left out."""
     found: dict[str, list[str]] = {}
     for record in records:
-        if record.state is not AttachmentState.DETACHING or not record.host_devices:
+        if record.state is AttachmentState.ATTACHED or not record.host_devices:
             continue
         if holders := list(dict.fromkeys(_list_holders(parts, record))):
             found[record.id] = holders

@@ -15,7 +15,7 @@ from dataclasses import replace
 from vgpumgr.daemon.hostdev_observing import (
     list_absent,
     list_held,
-    list_loose_instances,
+    map_homes,
     read_gpus_for,
 )
 from vgpumgr.daemon.parts import Parts
@@ -199,7 +199,8 @@ class Settler:
             elif way is not Way.CLOSE and record is not None:
                 self._carry_out(journal, found, record, way, settled)
         except VgpumgrError as error:
-            self._tell(found.subject, f"{word} is not settled: {error}", False)
+            held = f", held by {', '.join(error.held_by)}" if error.held_by else ""
+            self._tell(found.subject, f"{word} is not settled: {error}{held}", False)
             self.waits.add(found.subject)
             return False
         return True
@@ -235,7 +236,9 @@ class Settler:
             hint = f"vgpumgr detach {record.vm_name} removes it"
             self._tell(record.vm_name, f"the interrupted attach is kept: {text}; {hint}", False)
             return
-        hurried = way is Way.FINISH and bool(record.host_devices)
+        hurried = bool(record.host_devices) and (
+            way is Way.FINISH or (found.undone and not _shows_live(observed, record))
+        )
         self._run(journal, plan, record, hurried=hurried)
         words = {Way.FORWARD: "completed", Way.BACK: "undone", Way.FINISH: "finished"}
         text = "; ".join((f"the interrupted {found.operation} was {words[way]}", *plan.notes))
@@ -247,8 +250,8 @@ class Settler:
         if way is Way.FORWARD:
             return plan_forward(record)
         vm = observed.find_vm(record.vm_uuid)
-        instances = list_loose_instances(self._parts)
-        seen = DetachObserved(record, vm, observed.gpus, observed.records, instances)
+        homes = map_homes(self._parts)
+        seen = DetachObserved(record, vm, observed.gpus, observed.records, homes)
         if way is Way.FINISH and record.host_devices:
             # whoever runs a command does not wait for a guest that has had its time
             return plan_detach(seen, FINISH_TIMEOUT_S)
@@ -324,6 +327,15 @@ def _make_half(record: AttachmentRecord) -> Interrupted:
     """
     operation = "attach" if record.state is AttachmentState.ATTACHING else "detach"
     return Interrupted("", operation, record.vm_name, record.id, None)
+
+
+def _shows_live(observed: Observed, record: AttachmentRecord) -> bool:
+    """Whether libvirt knows of any of its devices in the running machine: then the guest is asked. One
+    that QEMU has and libvirt does not, because it was killed between the two, goes when the VM stops.
+    """
+    vm = observed.find_vm(record.vm_uuid)
+    aliases = vm.live.own_aliases() if vm is not None and vm.live is not None else ()
+    return any(device.alias in aliases for device in record.host_devices)
 
 
 def _concerns(spare: str | None, found: Interrupted, record: AttachmentRecord | None) -> bool:

@@ -122,16 +122,24 @@ def free_express_ports(domain: Domain) -> tuple[int, ...]:
     return tuple(sorted(bus for bus in buses if not used.get(bus)))
 
 
-def check_hostdevs_live(domain: Domain, count: int) -> SlotCheck:
+def check_hostdevs_live(domain: Domain, count: int, conventional: int = 0) -> SlotCheck:
     """Whether the running domain takes that many host devices now, each in a slot of its own:
-    libvirt plugs function 0 of a slot only.
+    libvirt plugs function 0 of a slot only. ``conventional`` more are no PCI Express devices, and
+    libvirt puts none of these on a root port.
     """
     if not domain.is_q35:
-        free = free_conventional_slots(domain)
-        if free >= count:
+        free, needed = free_conventional_slots(domain), count + conventional
+        if free >= needed:
             return SlotCheck(True)
-        why = f"the running machine has {free} free PCI slots, {count} are needed"
+        why = f"the running machine has {free} free PCI slots, {needed} are needed"
         return SlotCheck(False, why, "remove a device")
+    if conventional and free_conventional_slots(domain) < conventional:
+        return SlotCheck(
+            False,
+            "the device is a conventional PCI device, no PCI Express one: the running q35 machine has no "
+            "free slot on a PCIe-to-PCI bridge, and libvirt plugs no bridge",
+            "without --live: at its next start the VM has a bridge",
+        )
     free = len(free_express_ports(domain))
     if free >= count:
         return SlotCheck(True)
@@ -143,10 +151,14 @@ def check_hostdevs_live(domain: Domain, count: int) -> SlotCheck:
     )
 
 
-def check_hostdevs_config(domain: Domain, count: int) -> SlotCheck:
-    """Whether the definition takes that many host devices, with the root ports that libvirt adds."""
+def check_hostdevs_config(domain: Domain, count: int, conventional: int = 0) -> SlotCheck:
+    """Whether the definition takes that many host devices, with the root ports that libvirt adds, and
+    so many more conventional ones, with the bridges.
+    """
     if not domain.is_q35:
         return check_config(domain)
+    if conventional and not (bridge := check_config(domain, conventional)).fits:
+        return bridge
     used = _used_slots(domain)
     # libvirt puts eight root ports into a slot of the root bus
     room = len(free_express_ports(domain)) + 8 * len(set(_ROOT_SLOTS) - used.get(0, set()))

@@ -23,6 +23,10 @@ _CMDLINE = "/proc/cmdline"
 _SRIOV_MANAGE = "/usr/lib/nvidia/sriov-manage"
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
 _PAGE = 4096
+#: of the configuration space (PCI Local Bus 3.0, 6.1 and 6.7): status with the bit that there are
+#: capabilities, where their list begins; PCI Express has one of its own, and 4 KiB of space
+_CONVENTIONAL_BYTES = 256
+_STATUS, _HAS_CAPABILITIES, _FIRST_CAPABILITY, _EXPRESS = 0x06, 0x10, 0x34, 0x10
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,35 @@ def list_bar_sizes(machine: Machine, address: PciAddress) -> tuple[int, ...] | N
     rows = [[int(word, 16) for word in line.split()] for line in lines]
     sizes = [end - start + 1 for start, end, flags in rows if end > start and flags & 0x200]
     return tuple(sorted(sizes, reverse=True))
+
+
+def read_is_express(machine: Machine, address: PciAddress) -> bool | None:
+    """Whether the function is PCI Express; None where it cannot be told: it is gone, or without root
+    the kernel shows the first 64 bytes only.
+    """
+    path = machine.path(f"{_DEVICES}/{address}/config")
+    try:
+        if path.stat().st_size > _CONVENTIONAL_BYTES:
+            return True
+        return _find_express(path.read_bytes())
+    except OSError:
+        return None
+
+
+def _find_express(space: bytes) -> bool | None:
+    if len(space) <= _FIRST_CAPABILITY:
+        return None
+    if not space[_STATUS] & _HAS_CAPABILITIES:
+        return False
+    at, seen = space[_FIRST_CAPABILITY] & ~3, set[int]()
+    while at and at not in seen:
+        if at + 1 >= len(space) or space[at] == 0xFF:
+            return None  # hidden, or the device does not answer
+        if space[at] == _EXPRESS:
+            return True
+        seen.add(at)
+        at = space[at + 1] & ~3
+    return False
 
 
 def has_driver(machine: Machine, driver: str) -> bool:

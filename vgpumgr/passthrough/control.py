@@ -42,6 +42,9 @@ class PciControl(Protocol):
     def list_bars(self, address: PciAddress) -> tuple[int, ...]:
         """Sizes in bytes of its memory regions, the largest first. Raises PciNotFoundError."""
 
+    def is_conventional(self, address: PciAddress) -> bool:
+        """Whether it is known to be no PCI Express device: root ports of a VM do not take it."""
+
     def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
         """Drivers that know more of a function than ``vfio-pci``, of those that have one."""
 

@@ -30,6 +30,7 @@ from vgpumgr.host.pci_tree import (
     list_bar_sizes,
     list_pci_entries,
     read_condition,
+    read_is_express,
     read_kernel_words,
     read_pci_entry,
 )
@@ -169,6 +170,10 @@ class HostPci:
         if sizes is None:
             raise _gone(address)
         return sizes
+
+    def is_conventional(self, address: PciAddress) -> bool:
+        """See ``PciControl``."""
+        return read_is_express(self._machine, address) is False
 
     def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
         """See ``PciControl``."""

@@ -77,7 +77,7 @@ class Observed:
     busy: frozenset[str] = frozenset()
     #: attachments whose device is not on the host, and what is missing
     absent: Mapping[str, str] = field(default_factory=dict)
-    #: who still has the devices of attachments that are being detached
+    #: who still has the devices of attachments that are half there
     held: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def find_vm(self, uuid: str) -> Vm | None:
@@ -112,9 +112,12 @@ def tell_half(record: AttachmentRecord, held_by: Sequence[str]) -> str:
     if not held_by:
         return f"was interrupted while {record.state}"
     devices = ", ".join(device.place for device in record.host_devices)
+    detaching = record.state is AttachmentState.DETACHING
+    what = "is being detached" if detaching else f"was interrupted while {record.state}"
     return (
-        f"is being detached: {devices} is still held by {', '.join(held_by)}; it is completed as "
-        "soon as that is over, by the daemon or the next command that changes something"
+        f"{what}: {devices} is still held by {', '.join(held_by)}; it is "
+        f"{'completed' if detaching else 'undone'} as soon as that is over, by the daemon or the next "
+        "command that changes something"
     )
 
 

@@ -157,9 +157,14 @@ class Executor(Generic[W]):
             f"cannot {plan.operation} {plan.subject}: {failed.describe()} failed: {error}",
             cause=getattr(error, "cause", None) or str(error),
             why=rest,
-            held_by=getattr(error, "held_by", ()),
+            held_by=_list_holders(error, *(e for _, e in left)),
             hint=plan.repair or f"vgpumgr detach {plan.subject}",
         )
+
+
+def _list_holders(*errors: BaseException) -> tuple[str, ...]:
+    """Whoever the errors name, each once: what cannot be undone is often held by a running machine."""
+    return tuple(dict.fromkeys(name for e in errors for name in getattr(e, "held_by", ())))
 
 
 def _pending(

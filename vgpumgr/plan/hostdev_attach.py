@@ -38,7 +38,9 @@ def plan_hostdev_attaches(
     the domain does not take, before anything is changed.
     """
     vm = observed.vm
-    scopes = choose_scopes(request, vm, sum(len(one.devices) for one in given))
+    conventional = sum(one.conventional for one in given)
+    count = sum(len(one.devices) for one in given) - conventional
+    scopes = choose_scopes(request, vm, count, conventional)
     for one in given:
         _check_display(vm, one)
     slots = len(given) > 1 and any(len(one.devices) > 1 for one in given)
@@ -95,12 +97,15 @@ def _build(
     return record, plan
 
 
-def choose_scopes(request: AttachRequest, vm: Vm, count: int) -> Scopes:
-    """Running machine, definition or both, as asked and as far as they take the devices.
+def choose_scopes(request: AttachRequest, vm: Vm, count: int, conventional: int = 0) -> Scopes:
+    """Running machine, definition or both, as asked and as far as they take the devices; ``count`` are
+    those for ports of PCI Express, where the VM has such.
 
     Raises LiveUnsupportedError, NoFreeSlotError.
     """
-    slot = check_hostdevs_live(vm.live, count) if vm.live else SlotCheck(False, "it is shut off")
+    slot = SlotCheck(False, "it is shut off")
+    if vm.live:
+        slot = check_hostdevs_live(vm.live, count, conventional)
     wants_config = vm.config is not None and (request.config or not request.live)
     wants_live = slot.fits and (request.live or not request.config)
     if (request.live and not slot.fits) or not (wants_config or wants_live):
@@ -111,7 +116,7 @@ def choose_scopes(request: AttachRequest, vm: Vm, count: int) -> Scopes:
             hint=slot.hint or f"virsh start {vm.name}",
         )
     if wants_config and vm.config is not None:
-        room = check_hostdevs_config(vm.config, count)
+        room = check_hostdevs_config(vm.config, count, conventional)
         if not room.fits:
             raise NoFreeSlotError(
                 f"cannot attach to {vm}: it has no free PCI slot", why=room.why, hint=room.hint

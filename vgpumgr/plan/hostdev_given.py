@@ -52,6 +52,8 @@ class Given:
     memory_bytes: int = 0
     facts: DeviceFacts = field(default_factory=DeviceFacts)
     iommufd: bool = False
+    #: how many of the devices are no PCI Express devices
+    conventional: int = 0
     display: Display = Display.OFF
     notes: tuple[str, ...] = ()
 
@@ -126,6 +128,7 @@ def give_whole_gpu(
         memory_bytes=gpu.memory.total_bytes if gpu else 0,
         facts=_describe(host, choice.gpu),
         iommufd=host.iommufd,
+        conventional=sum(f.address in host.conventional for f in choice.functions),
         notes=_tell_companions(choice),
     )
 

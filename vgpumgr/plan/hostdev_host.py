@@ -26,6 +26,8 @@ class HostObserved:
     taken: Mapping[PciAddress, str] = field(default_factory=dict)
     #: sizes of memory BARs, where they are known
     bars: Mapping[PciAddress, tuple[int, ...]] = field(default_factory=dict)
+    #: those that are no PCI Express devices
+    conventional: Collection[PciAddress] = ()
     bindings: Sequence[Binding] = ()
     vf_settings: Sequence[VfSetting] = ()
     #: GPUs that NVML speaks about
