@@ -37,6 +37,16 @@ def list_unexpected_skips(config: pytest.Config) -> list[str]:
     return [f"{where}: {why}" for where, why in reasons if not why.endswith(EXPECTED_SKIPS)]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """In xdist's workers: tests of one group share a machine, and must not be spread. The group stands in their ids,
+    unless this pytest and this xdist do not go together.
+    """
+    if getattr(session.config.option, "loadgroup", False):
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+                raise pytest.UsageError(f"pytest-xdist does not group {item.nodeid}")
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if list_unexpected_skips(session.config) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -5,12 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
+import libvirt
 import pytest
 
 from vgpumgr.domain.deadline import LateCallError, run_with_deadline
-from vgpumgr.domain.hypervisor import Scope
+from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.libvirt import LibvirtHypervisor
+from vgpumgr.domain.metadata import NAMESPACE, AttachmentNote, read_notes
 from vgpumgr.errors import (
     LibvirtDownError,
     LibvirtError,
@@ -33,6 +36,68 @@ def test_test_driver() -> None:
             hypervisor.attach_device(vm.uuid, "<shmem name='x'/>", Scope.LIVE)
         assert "not supported by the connection driver" in str(refused.value.cause)
         assert hypervisor.read_qemu_owner() is None
+
+
+class _Counting:
+    """A domain of the binding that notes which questions are put to libvirt."""
+
+    #: what the binding answers by itself
+    _OWN = ("name", "UUIDString")
+
+    def __init__(self, domain: Any) -> None:
+        self._domain = domain
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._OWN:
+            self.asked.append(name)
+        return getattr(self._domain, name)
+
+
+def _read_counted(hypervisor: LibvirtHypervisor) -> tuple[Vm, list[str]]:
+    counting = _Counting(hypervisor._connection.lookupByName("test"))
+    return hypervisor._read(counting), counting.asked
+
+
+def test_a_vm_is_read_with_few_questions_and_says_all() -> None:
+    """Each question is a round trip, and an attach reads its VM several times."""
+    note = AttachmentNote(id="ab12", profile="mtty-2", vm="v", host_devices='[{"kind": "mdev"}]')
+    with LibvirtHypervisor("test:///default") as hypervisor:
+        vm = hypervisor.read_vm("test")
+        domain = hypervisor._connection.lookupByName("test")
+        for notes in [(note,), (note, AttachmentNote(id="cd34", vm="v", number=1)), ()]:
+            hypervisor.set_notes(vm.uuid, notes, Scope.CONFIG)
+            seen, asked = _read_counted(hypervisor)
+            assert asked == ["state", "XMLDesc", "isPersistent", "XMLDesc"]
+            assert seen.notes == notes
+            assert seen.live is not None
+            if notes:
+                told = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, 2)
+                assert read_notes(told) == notes
+            # written back as read, it stays what it is
+            hypervisor.set_notes(vm.uuid, seen.notes, Scope.CONFIG)
+            assert hypervisor.read_vm("test").notes == notes
+            assert hypervisor.read_vm("test").digest == seen.digest
+        domain.destroy()
+        try:
+            seen, asked = _read_counted(hypervisor)
+            assert asked == ["state", "XMLDesc"]
+            assert (seen.state, seen.live, seen.config) == ("shut off", None, vm.config)
+        finally:
+            domain.create()
+
+
+def test_what_is_kept_of_a_definition_ends_with_its_text() -> None:
+    with LibvirtHypervisor("test:///default") as hypervisor:
+        before = hypervisor.read_vm("test")
+        domain = hypervisor._connection.lookupByName("test")
+        title = libvirt.VIR_DOMAIN_METADATA_TITLE
+        domain.setMetadata(title, "another", None, None, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+        after = hypervisor.read_vm("test")
+        assert after.digest != before.digest
+        assert after.live == before.live
+        assert after.config is not None
+        assert "<title>another</title>" in after.config.to_xml()
 
 
 def test_nobody_listens(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

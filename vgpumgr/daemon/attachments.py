@@ -32,7 +32,7 @@ from vgpumgr.daemon.hostdev_observing import (
     list_absent,
     list_held,
     list_instances,
-    list_loose_instances,
+    map_homes,
     observe_host,
     read_gpus_for,
 )
@@ -50,7 +50,6 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.lock import lock_file
-from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.attach import AttachObserved, AttachRequest
 from vgpumgr.plan.backend import check_request, plan_any_attach
 from vgpumgr.plan.detach import (
@@ -126,10 +125,12 @@ class AttachmentService:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
         attachment_id, *others = (secrets.token_hex(4) for _ in range(request.count))
+        records = parts.store.list_attachments()
+        host = observe_host(parts, request, records)
         observed = AttachObserved(
             vm=vm,
-            gpus=self._read_gpus(request),
-            records=parts.store.list_attachments(),
+            gpus=host.gpus,
+            records=records,
             id=attachment_id,
             paths=parts.channels.paths(attachment_id),
             now_s=parts.clock.wall_s(),
@@ -138,19 +139,15 @@ class AttachmentService:
             stuck=find_stuck_gpus(parts),
             instances=list_instances(parts),
         )
-        host = observe_host(parts, request, observed.gpus, observed.records)
         uuids = [str(uuid.uuid4()) for _ in range(request.count)]
         with explaining(parts, request.gpu, request.profile):
             return plan_any_attach(request, observed, host, uuids)
 
-    def _read_gpus(self, request: AttachRequest) -> Sequence[Gpu]:
-        """NVML's GPUs; without NVML there may be devices to give all the same."""
-        if check_request(request).is_forward:
-            return self._parts.read_inventory().gpus
-        return read_gpus_for(self._parts, ())
-
     def _describe_attached(self, plan: Plan[World], world: World) -> AttachDocument:
-        vm = self._parts.hypervisor.read_vm(world.record.vm_uuid)
+        uuid = world.record.vm_uuid
+        # a channel was waited for since the VM was read back
+        seen = world.take_vm(uuid) if world.record.channel is None else None
+        vm = seen or world.read_vm(uuid)
         attachments = [
             describe_attachment(record, tell_usable(vm, record, status))
             for record, status in self._look_at(world.list_records())
@@ -172,15 +169,16 @@ class AttachmentService:
         """
         if dry_run:
             plans = list(self._plan_detaches(vm, attachment, every, dry_run=True))
-            return self._describe_detached(True, [plan for _, plan in plans], [])
+            return self._describe_detached(True, [plan for _, _, plan in plans], [])
         self._check_permitted("detach")
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
             spared = settler.settle(spare=self._choose_spared(vm, attachment))
             notes, done = _tell(settler), []
             waiting = self._announce(vm, attachment, every)
-            for record, plan in self._plan_detaches(vm, attachment, every):
+            for record, seen, plan in self._plan_detaches(vm, attachment, every):
                 world = self._make_world(record)
+                world.seen_vm = seen
                 waiting.pop(record.id if record else "", None)
                 try:
                     self._run(plan, world)
@@ -219,26 +217,32 @@ class AttachmentService:
 
     def _plan_detaches(
         self, selector: str, attachment: str | None, every: bool, *, dry_run: bool = False
-    ) -> Iterator[tuple[AttachmentRecord | None, Plan[World]]]:
-        """The plans, each made when the one before it is through with (or, in a dry run, as if)."""
+    ) -> Iterator[tuple[AttachmentRecord | None, Vm | None, Plan[World]]]:
+        """The plans with the VM that each was made on, when the one before it is through with (or, in a
+        dry run, as if).
+        """
         chosen = choose_attachments(
             self._parts.store.list_attachments(), selector, attachment, every
         )
         if not chosen:
             # a name that libvirt does not know is an unknown VM; one that it does may have
             # leftovers
-            yield None, plan_cleanup(self._parts.hypervisor.read_vm(selector))
+            found = self._parts.hypervisor.read_vm(selector)
+            yield None, found, plan_cleanup(found)
         observed: DetachObserved | None = None
         for id_ in [record.id for record in chosen]:
             observed = leave_out(observed) if dry_run and observed else self._observe()
             record = next(r for r in observed.records if r.id == id_)
             observed = replace(observed, record=record, vm=self._find_vm(record))
-            yield record, plan_detach(observed)
+            yield record, observed.vm, plan_detach(observed)
 
     def _observe(self) -> DetachObserved:
         parts, records = self._parts, self._parts.store.list_attachments()
-        instances = list_loose_instances(parts)
-        return DetachObserved(records[0], None, read_gpus_for(parts, records), records, instances)
+        homes = map_homes(parts)
+        # of no other attachment does NVML know anything
+        slices = any(r.mig_part or any(d.instance for d in r.host_devices) for r in records)
+        gpus = read_gpus_for(parts, records) if slices or homes else ()
+        return DetachObserved(records[0], None, gpus, records, homes)
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:
         try:

@@ -31,32 +31,71 @@ from vgpumgr.plan.vgpu_steps import list_holders
 
 
 def observe_host(
-    parts: Parts, request: AttachRequest, gpus: Sequence[Gpu], records: Sequence[AttachmentRecord]
+    parts: Parts, request: AttachRequest, records: Sequence[AttachmentRecord]
 ) -> HostObserved:
-    """As much of the host as planning the request asks for; forwarding asks for nothing."""
+    """As much of the host as planning the request asks for; of forwarding, NVML's GPUs alone."""
     wanted = check_request(request)
     if wanted.is_forward:
-        return HostObserved()
+        return HostObserved(gpus=parts.read_inventory().gpus)
+    if wanted.is_vgpu:
+        return _observe_for_vgpu(parts, request, records)
+    gpus = read_gpus(parts)
     functions = parts.pci.list_functions()
     seen = HostObserved(functions=functions, gpus=gpus, bindings=parts.pci.list_bindings())
     matters = _list_interesting(seen, request.gpu)
     vms = parts.hypervisor.list_vms()
     return HostObserved(
         functions=functions,
-        users={} if wanted.is_vgpu else parts.pci.list_users(matters),
+        users=parts.pci.list_users(matters),
         taken=list_taken(vms, records),
         tenants=list_tenants(vms, records),
-        bars={f.address: _read_bars(parts, f) for f in matters if not wanted.is_vgpu},
-        conventional={f.address for f in matters if _is_conventional(parts, f, wanted.is_vgpu)},
+        bars={f.address: _read_bars(parts, f) for f in matters},
+        conventional={f.address for f in matters if _is_conventional(parts, f)},
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
-        iommufd=parts.has_iommufd() and parts.hypervisor.offers_iommufd(),
-        numa_matters=len({f.numa_node for f in functions if f.numa_node is not None}) > 1,
-        vgpus=parts.vgpus.read_host() if wanted.is_vgpu else seen.vgpus,
+        iommufd=_offers_iommufd(parts),
+        numa_matters=_has_nodes(functions),
+        slices=list_slices(records),
+    )
+
+
+def _observe_for_vgpu(
+    parts: Parts, request: AttachRequest, records: Sequence[AttachmentRecord]
+) -> HostObserved:
+    """The driver says what is free: neither the VMs nor who uses functions matters. Where all parents
+    are without hardware, a type of theirs needs no look at the PCI bus and at NVML either.
+    """
+    vgpus = parts.vgpus.read_host()
+    on_bus = any(_is_address(parent.name) for parent in vgpus.parents)
+    is_known = any(request.profile in (t.id, t.name) for b in vgpus.boards for t in b.types)
+    matters = on_bus or not is_known or request.gpu is not None
+    functions = parts.pci.list_functions() if matters else ()
+    return HostObserved(
+        functions=functions,
+        gpus=read_gpus(parts) if matters else (),
+        iommufd=matters and _offers_iommufd(parts),
+        numa_matters=_has_nodes(functions),
+        vgpus=vgpus,
         claims=[r.spec for r in parts.vgpu_store.list_vgpus() if r.takes_room],
         slices=list_slices(records),
     )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        PciAddress.parse(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _offers_iommufd(parts: Parts) -> bool:
+    return parts.has_iommufd() and parts.hypervisor.offers_iommufd()
+
+
+def _has_nodes(functions: Sequence[Function]) -> bool:
+    return len({f.numa_node for f in functions if f.numa_node is not None}) > 1
 
 
 def list_slices(
@@ -86,9 +125,9 @@ def _read_bars(parts: Parts, function: Function) -> tuple[int, ...]:
         return ()
 
 
-def _is_conventional(parts: Parts, function: Function, is_vgpu: bool) -> bool:
+def _is_conventional(parts: Parts, function: Function) -> bool:
     """Virtual functions never are: SR-IOV is of PCI Express."""
-    return not is_vgpu and function.physical is None and parts.pci.is_conventional(function.address)
+    return function.physical is None and parts.pci.is_conventional(function.address)
 
 
 def list_taken(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict[PciAddress, str]:
@@ -123,10 +162,10 @@ def list_instances(parts: Parts) -> list[VgpuInstance]:
     return [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
 
 
-def list_loose_instances(parts: Parts) -> list[VgpuInstance]:
-    """GPU instances that were made for vGPUs of no attachment."""
+def map_homes(parts: Parts) -> dict[str, VgpuInstance]:
+    """The GPU instances that were made for vGPUs, by the UUID of each that lives in one."""
     found = parts.vgpu_store.list_vgpus()
-    return [r.instance for r in found if r.instance is not None and r.attachment is None]
+    return {r.spec.uuid: r.instance for r in found if r.instance is not None}
 
 
 def read_gpus_for(parts: Parts, records: Sequence[AttachmentRecord]) -> Sequence[Gpu]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from vgpumgr.daemon.host_drift import find_host_drift
-from vgpumgr.daemon.hostdev_observing import list_loose_instances
+from vgpumgr.daemon.hostdev_observing import map_homes
 from vgpumgr.daemon.layout_apply import settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_apply import settle_pci
@@ -352,8 +352,8 @@ class _Repair:
     def _release(self, drift: Drift, record: AttachmentRecord) -> str:
         vm = self._observed.find_vm(record.vm_uuid)
         records = list(self._records.values())
-        instances = list_loose_instances(self._parts)
-        seen = DetachObserved(record, vm, self._observed.gpus, records, instances)
+        homes = map_homes(self._parts)
+        seen = DetachObserved(record, vm, self._observed.gpus, records, homes)
         self._execute(plan_detach(seen), record)
         del self._records[record.id]
         return f"freed {record.profile}: {drift.text}"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from vgpumgr.daemon.hostdev_observing import (
     list_absent,
     list_held,
-    list_loose_instances,
+    map_homes,
     read_gpus_for,
 )
 from vgpumgr.daemon.parts import Parts
@@ -250,8 +250,8 @@ class Settler:
         if way is Way.FORWARD:
             return plan_forward(record)
         vm = observed.find_vm(record.vm_uuid)
-        instances = list_loose_instances(self._parts)
-        seen = DetachObserved(record, vm, observed.gpus, observed.records, instances)
+        homes = map_homes(self._parts)
+        seen = DetachObserved(record, vm, observed.gpus, observed.records, homes)
         if way is Way.FINISH and record.host_devices:
             # whoever runs a command does not wait for a guest that has had its time
             return plan_detach(seen, FINISH_TIMEOUT_S)

@@ -14,7 +14,7 @@ from vgpumgr.errors import NvmlMissingError, VgpumgrError
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.journal import Event, Journal
 from vgpumgr.plan.layout_plan import claim_begun, read_layout_step
-from vgpumgr.plan.step import Step
+from vgpumgr.plan.step import NothingDoneError, Step
 from vgpumgr.plan.vgpu_plan import FORWARD, OPERATIONS, read_step
 from vgpumgr.plan.vgpu_record import make_inactive
 from vgpumgr.plan.vgpu_world import VgpuOperation
@@ -74,8 +74,10 @@ def _settle_one(
         world = make_world(parts, read_gpus(parts))
         forward = begin["operation"] in FORWARD
         (_finish if forward else _undo)(world, events)
-    except VgpumgrError as error:
-        held = f" ({', '.join(error.held_by)})" if error.held_by else ""
+    except (VgpumgrError, NothingDoneError) as stopped:
+        error = stopped.error if isinstance(stopped, NothingDoneError) else stopped
+        held_by = getattr(error, "held_by", ())
+        held = f" ({', '.join(held_by)})" if held_by else ""
         return f"{what} is not settled: {error}{held}", False
     journal.append(op, "end", {"outcome": "recovered"})
     return f"{what} was {'finished' if forward else 'undone'}", True

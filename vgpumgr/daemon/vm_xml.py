@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vgpumgr.daemon.attachment_documents import VmXmlDocument
 from vgpumgr.daemon.explaining import explaining
-from vgpumgr.daemon.hostdev_observing import list_instances, observe_host, read_gpus_for
+from vgpumgr.daemon.hostdev_observing import list_instances, observe_host
 from vgpumgr.daemon.parts import Parts, find_stuck_gpus
 from vgpumgr.domain.affinity import find_nodes
 from vgpumgr.domain.attaching import Attachable
@@ -15,7 +15,7 @@ from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.preview import add_devices, render_domain
 from vgpumgr.errors import PreviewImpossibleError
 from vgpumgr.plan.attach import AttachObserved, AttachRequest
-from vgpumgr.plan.backend import check_request, plan_any_attach
+from vgpumgr.plan.backend import plan_any_attach
 from vgpumgr.plan.domain_steps import AttachDevices
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.world import World
@@ -49,10 +49,10 @@ def render_vm_xml(parts: Parts, request: AttachRequest) -> VmXmlDocument:
 
 def _plan(parts: Parts, request: AttachRequest, vm: Vm) -> Plan[World]:
     records = parts.store.list_attachments()
-    forward = check_request(request).is_forward
+    host = observe_host(parts, request, records)
     observed = AttachObserved(
         vm=vm,
-        gpus=parts.read_inventory().gpus if forward else read_gpus_for(parts, ()),
+        gpus=host.gpus,
         records=records,
         id=PREVIEW_ID,
         paths=parts.channels.paths(PREVIEW_ID),
@@ -61,7 +61,6 @@ def _plan(parts: Parts, request: AttachRequest, vm: Vm) -> Plan[World]:
         stuck=find_stuck_gpus(parts),
         instances=list_instances(parts),
     )
-    host = observe_host(parts, request, observed.gpus, records)
     return plan_any_attach(request, observed, host, [PREVIEW_UUID])[1]
 
 

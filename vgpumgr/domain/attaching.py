@@ -40,13 +40,22 @@ def find_device(domain: Domain | None, alias: str) -> Attachable | None:
     return next((device for device in devices if device.alias == alias), None)
 
 
+def look_at_vm(hypervisor: Hypervisor, vm_uuid: str) -> Vm | None:
+    """The VM as it is now; None if it is gone."""
+    try:
+        return hypervisor.read_vm(vm_uuid)
+    except VmNotFoundError:
+        return None
+
+
+def has_device(vm: Vm | None, alias: str, scope: Scope) -> bool:
+    """Whether the VM, as it was read, has the device; one that is gone has none."""
+    return vm is not None and find_device(vm.definition(scope), alias) is not None
+
+
 def observe_device(hypervisor: Hypervisor, vm_uuid: str, alias: str, scope: Scope) -> bool:
     """Whether the domain has the device now; a domain that is gone has none."""
-    try:
-        vm = hypervisor.read_vm(vm_uuid)
-    except VmNotFoundError:
-        return False
-    return find_device(vm.definition(scope), alias) is not None
+    return has_device(look_at_vm(hypervisor, vm_uuid), alias, scope)
 
 
 def check_unchanged(vm: Vm, digest: str) -> None:
@@ -60,44 +69,58 @@ def check_unchanged(vm: Vm, digest: str) -> None:
         )
 
 
-def attach_device(hypervisor: Hypervisor, vm_uuid: str, device: Attachable, scope: Scope) -> None:
-    """Gives the device to the domain and reads it back; one that is there already stays."""
+def attach_device(hypervisor: Hypervisor, vm: Vm, device: Attachable, scope: Scope) -> Vm:
+    """Gives the device to the domain and reads it back; one that is there already stays.
+
+    ``vm`` is the domain as it was read last; answers it as it is read back.
+    """
     assert device.alias is not None
-    if observe_device(hypervisor, vm_uuid, device.alias, scope):
-        return
-    hypervisor.attach_device(vm_uuid, device.to_xml(), scope)
-    if not observe_device(hypervisor, vm_uuid, device.alias, scope):
+    if has_device(vm, device.alias, scope):
+        return vm
+    hypervisor.attach_device(vm.uuid, device.to_xml(), scope)
+    now = look_at_vm(hypervisor, vm.uuid)
+    if now is None or not has_device(now, device.alias, scope):
         raise ReadBackError(
             f"libvirt took {device.alias} ({scope}), but the domain does not have it"
         )
+    return now
 
 
 def detach_device(
-    hypervisor: Hypervisor, vm_uuid: str, alias: str, scope: Scope, wait: Wait, timeout_s: float
-) -> bool:
-    """Takes the device away; False if there was none. A running guest must release it.
+    hypervisor: Hypervisor, vm: Vm, alias: str, scope: Scope, wait: Wait, timeout_s: float
+) -> Vm | None:
+    """Takes the device away, if it is there. A running guest must release it.
+
+    ``vm`` is the domain as it was read last; answers it as it is afterwards, None if it is gone.
 
     Raises:
         DeviceBusyError: the guest has not released it in time.
     """
+    device = find_device(vm.definition(scope), alias)
+    if device is None:
+        return vm
+    now: Vm | None = vm
+
+    def is_gone() -> bool:
+        nonlocal now
+        now = look_at_vm(hypervisor, vm.uuid)
+        return not has_device(now, alias, scope)
+
     try:
-        device = find_device(hypervisor.read_vm(vm_uuid).definition(scope), alias)
-        if device is None:
-            return False
-        hypervisor.detach_device(vm_uuid, device.to_xml(), scope)
+        hypervisor.detach_device(vm.uuid, device.to_xml(), scope)
     except (DeviceMissingError, VmNotFoundError):
-        return False
+        return look_at_vm(hypervisor, vm.uuid)
     except LibvirtError:
         # a domain that stopped meanwhile, or a second request while one is pending: looking decides
-        if observe_device(hypervisor, vm_uuid, alias, scope) and scope is Scope.CONFIG:
+        if not is_gone() and scope is Scope.CONFIG:
             raise
-    if not wait(lambda: not observe_device(hypervisor, vm_uuid, alias, scope), timeout_s):
+    if not wait(is_gone, timeout_s):
         raise DeviceBusyError(
             f"the guest has not released {alias}",
             why=f"no answer to the request to unplug it in {timeout_s:g} s",
             hint="it goes when the guest stops",
         )
-    return True
+    return now
 
 
 def added_controllers(before: Domain | None, after: Domain | None) -> tuple[Controller, ...]:
@@ -109,14 +132,18 @@ def added_controllers(before: Domain | None, after: Domain | None) -> tuple[Cont
 
 
 def remove_unused_controllers(
-    hypervisor: Hypervisor, vm_uuid: str, wanted_gone: tuple[Controller, ...]
-) -> None:
-    """Takes those controllers out of the definition that nothing uses; the others stay."""
+    hypervisor: Hypervisor, vm: Vm, wanted_gone: tuple[Controller, ...]
+) -> Vm:
+    """Takes those controllers out of the definition that nothing uses; the others stay.
+
+    ``vm`` is the domain as it was read last; answers it as it is afterwards.
+    """
     for controller in sorted(wanted_gone, key=lambda c: -_rank(c)):
-        domain = hypervisor.read_vm(vm_uuid).config
-        present = _find_controller(domain, controller)
-        if domain is not None and present is not None and not _is_used(domain, present):
-            hypervisor.detach_device(vm_uuid, present.to_xml(), Scope.CONFIG)
+        present = _find_controller(vm.config, controller)
+        if vm.config is not None and present is not None and not _is_used(vm.config, present):
+            hypervisor.detach_device(vm.uuid, present.to_xml(), Scope.CONFIG)
+            vm = hypervisor.read_vm(vm.uuid)
+    return vm
 
 
 def _rank(controller: Controller) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -17,7 +17,7 @@ from vgpumgr.domain.metadata import (
     NAMESPACE,
     PREFIX,
     AttachmentNote,
-    read_notes,
+    find_notes,
     write_notes,
 )
 from vgpumgr.errors import (
@@ -39,6 +39,23 @@ CALL_TIMEOUT_S = 30.0
 _IOMMUFD_VALUES = "devices/hostdev[@supported='yes']/enum[@name='iommufd']/value"
 _DAC_LABEL = re.compile(r"\+(\d+):\+(\d+)")
 _NO_SLOTS = "No more available PCI slots"
+#: an operation reads the same few definitions again and again, and changes one at a time
+_KEPT_DEFINITIONS = 64
+
+
+@lru_cache(maxsize=_KEPT_DEFINITIONS)
+def _parse_domain(text: str) -> Domain:
+    return Domain.from_xml(text)
+
+
+@lru_cache(maxsize=_KEPT_DEFINITIONS)
+def _make_digest(text: str) -> str:
+    return document_digest(text)
+
+
+@lru_cache(maxsize=_KEPT_DEFINITIONS)
+def _find_notes(text: str) -> tuple[AttachmentNote, ...]:
+    return find_notes(text)
 
 
 class LibvirtHypervisor:
@@ -202,34 +219,36 @@ class LibvirtHypervisor:
         return self._call("read a VM", lambda: self._read_now(domain))
 
     def _read_now(self, domain: Any) -> Vm:
+        """As few questions as it takes: each is a round trip."""
         lib = self._lib
         code, reason = domain.state()
         state = VmState.PAUSED if code == lib.VIR_DOMAIN_PAUSED else VmState.RUNNING
-        if not domain.isActive():
+        if not self._is_active(domain, code):
             state = VmState.SHUT_OFF
         live = domain.XMLDesc(0) if state is not VmState.SHUT_OFF else None
-        config = domain.XMLDesc(lib.VIR_DOMAIN_XML_INACTIVE) if domain.isPersistent() else None
+        config = None
+        # what does not run and is not defined does not exist
+        if live is None or domain.isPersistent():
+            config = domain.XMLDesc(lib.VIR_DOMAIN_XML_INACTIVE)
+        text = config or live
+        assert text is not None
         return Vm(
             name=domain.name(),
             uuid=domain.UUIDString(),
             state=state,
-            live=Domain.from_xml(live) if live else None,
-            config=Domain.from_xml(config) if config else None,
-            digest=document_digest(config or live or domain.XMLDesc(0)),
-            notes=self._read_notes(domain, Scope.CONFIG if config else Scope.LIVE),
+            live=_parse_domain(live) if live else None,
+            config=_parse_domain(config) if config else None,
+            digest=_make_digest(text),
+            notes=_find_notes(text),
             migrated=state is VmState.SHUT_OFF and reason == lib.VIR_DOMAIN_SHUTOFF_MIGRATED,
         )
 
-    def _read_notes(self, domain: Any, scope: Scope) -> tuple[AttachmentNote, ...]:
-        try:
-            text = domain.metadata(
-                self._lib.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, self._flag(scope)
-            )
-        except self._lib.libvirtError as error:
-            if error.get_error_code() == self._lib.VIR_ERR_NO_DOMAIN_METADATA:
-                return ()
-            raise
-        return read_notes(text)
+    def _is_active(self, domain: Any, code: int) -> bool:
+        """Only of a crashed machine, or one without a state, the state does not say whether it is there."""
+        lib = self._lib
+        if code in (lib.VIR_DOMAIN_NOSTATE, lib.VIR_DOMAIN_CRASHED):
+            return bool(domain.isActive())
+        return bool(code != lib.VIR_DOMAIN_SHUTOFF)
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
         try:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from lxml import etree
+
 from vgpumgr.domain.declare import NUMBER, ON_OFF, At, Element, Inside
-from vgpumgr.domain.document import parse_document
+from vgpumgr.domain.document import parse_document, render_element
 
 NAMESPACE = "https://vgpumgr.example/ns/attachment/1"
 PREFIX = "vgpumgr"
@@ -68,6 +70,17 @@ def read_notes(text: str) -> tuple[AttachmentNote, ...]:
     if element.tag == AttachmentNotes.tag:
         return AttachmentNotes.from_element(element).notes
     return (AttachmentNote.from_element(element),)
+
+
+def find_notes(definition: str) -> tuple[AttachmentNote, ...]:
+    """The notes in a domain's whole definition; none where it has none of ours. Raises DocumentError."""
+    for element in parse_document(definition).iterfind(f"metadata/{{{NAMESPACE}}}*"):
+        bare = parse_document(render_element(element))
+        for ours in bare.iter(f"{{{NAMESPACE}}}*"):
+            ours.tag = etree.QName(ours).localname
+        etree.cleanup_namespaces(bare)
+        return read_notes(render_element(bare))
+    return ()
 
 
 def write_notes(notes: Sequence[AttachmentNote]) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from vgpumgr.domain.devices import control_alias, ring_alias
 from vgpumgr.domain.hypervisor import Scope, Vm
@@ -30,8 +30,8 @@ class DetachObserved:
     vm: Vm | None
     gpus: Sequence[Gpu]
     records: Sequence[AttachmentRecord]
-    #: GPU instances that other vGPUs live in
-    instances: Sequence[VgpuInstance] = ()
+    #: GPU instances that were made for vGPUs, by the UUID of each that lives in one
+    homes: Mapping[str, VgpuInstance] = field(default_factory=dict)
 
 
 def find_attachments(
@@ -94,7 +94,7 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
     ]
     if record.channel is not None:
         steps.append(StopChannel(record.id))
-    steps += plan_return(record, observed.records, observed.gpus, observed.instances)
+    steps += plan_return(record, observed.records, observed.gpus, observed.homes)
     gpu = next((g for g in observed.gpus if g.uuid == record.gpu), None)
     if record.mig_part is None:
         pass
@@ -191,7 +191,9 @@ def leave_out(observed: DetachObserved) -> DetachObserved:
             else gpu
             for gpu in observed.gpus
         ]
-    return replace(observed, records=left, gpus=gpus)
+    uuids = {device.vgpu.uuid for device in gone.host_devices if device.vgpu is not None}
+    homes = {uuid: home for uuid, home in observed.homes.items() if uuid not in uuids}
+    return replace(observed, records=left, gpus=gpus, homes=homes)
 
 
 def _mode_steps(observed: DetachObserved, gpu: Gpu) -> tuple[list[Step[World]], list[str]]:

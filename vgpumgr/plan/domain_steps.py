@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +15,13 @@ from vgpumgr.domain.attaching import (
     check_unchanged,
     detach_device,
     find_device,
+    look_at_vm,
     observe_device,
     remove_unused_controllers,
 )
 from vgpumgr.domain.devices import Controller
 from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.hypervisor import Scope
+from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import DeviceBusyError, DomainChangedError, VmNotFoundError
 from vgpumgr.plan.note import describe_record, remove_note, save_note
 from vgpumgr.plan.record import AddedController
@@ -31,12 +33,12 @@ _WORDS = {Scope.LIVE: "the running machine", Scope.CONFIG: "its definition"}
 UNDO_TIMEOUT_S = 10.0
 
 
-def _forget_controllers(world: World) -> None:
+def _forget_controllers(world: World, vm: Vm) -> Vm:
     """Takes the controllers away that came with our devices. Those that other attachments of the VM
     use by now stay, and go with the last of these.
     """
     if world.maybe_record is None:
-        return
+        return vm
     wanted = tuple(
         Controller(type=c.type, index=c.index, model=c.model) for c in world.record.controllers
     )
@@ -44,17 +46,17 @@ def _forget_controllers(world: World) -> None:
     if before is not None:
         # interrupted before what libvirt had added could be written down
         known = {(c.type, c.index) for c in before}
-        config = world.hypervisor.read_vm(world.record.vm_uuid).config
-        now = config.controllers if config else ()
+        now = vm.config.controllers if vm.config else ()
         wanted += tuple(c for c in now if (c.type, c.index or 0) not in known)
-    remove_unused_controllers(world.hypervisor, world.record.vm_uuid, wanted)
-    _hand_over_controllers(world, wanted)
+    vm = remove_unused_controllers(world.hypervisor, vm, wanted)
+    return _hand_over_controllers(world, vm, wanted)
 
 
-def _hand_over_controllers(world: World, controllers: Sequence[Controller]) -> None:
-    config = world.hypervisor.read_vm(world.record.vm_uuid).config
-    there = set(_list_controllers(config))
+def _hand_over_controllers(world: World, vm: Vm, controllers: Sequence[Controller]) -> Vm:
+    there = set(_list_controllers(vm.config))
     left = [c for c in _as_added(controllers) if c in there]
+    if not left:
+        return vm
     others = (
         r
         for r in world.store.list_attachments()
@@ -65,9 +67,9 @@ def _hand_over_controllers(world: World, controllers: Sequence[Controller]) -> N
         merged = tuple(dict.fromkeys((*heir.controllers, *left)))
         heir = replace(heir, controllers=merged)
         world.store.save_attachment(heir)
-        vm = world.hypervisor.read_vm(heir.vm_uuid)
         if vm.find_note(heir.id) is not None:
-            save_note(world.hypervisor, vm, describe_record(heir))
+            return save_note(world.hypervisor, vm, describe_record(heir))
+    return vm
 
 
 def _as_added(controllers: Iterable[Controller]) -> tuple[AddedController, ...]:
@@ -111,41 +113,50 @@ class AttachDevices:
 
     def do(self, world: World) -> None:
         """Attaches one after the other; controllers that libvirt adds are remembered."""
-        before = world.hypervisor.read_vm(self.vm_uuid)
-        if self.digest is not None:
-            try:
-                check_unchanged(before, self.digest)
-            except DomainChangedError as error:
-                raise NothingDoneError(error) from error
+        vm = before = self._find_vm(world)
         if self.scope is Scope.CONFIG:
             world.remember(controllers_before=_list_controllers(before.config))
         try:
             for device in self.devices:
-                attach_device(world.hypervisor, self.vm_uuid, device, self.scope)
-        finally:
+                vm = attach_device(world.hypervisor, vm, device, self.scope)
+        except BaseException:
             if self.scope is Scope.CONFIG:
-                self._remember_controllers(world, before.config)
+                self._remember_controllers(world, before, world.read_vm(self.vm_uuid))
+            raise
+        if self.scope is Scope.CONFIG:
+            self._remember_controllers(world, before, vm)
+        world.seen_vm = vm
 
-    def _remember_controllers(self, world: World, before: Domain | None) -> None:
-        after = world.hypervisor.read_vm(self.vm_uuid).config
-        added = added_controllers(before, after)
+    def _find_vm(self, world: World) -> Vm:
+        """The VM to change: as it is now, where a definition is counted on; the running machine as the
+        step on the definition has read it back.
+        """
+        if self.digest is None and self.scope is Scope.LIVE:
+            return world.take_vm(self.vm_uuid) or world.read_vm(self.vm_uuid)
+        vm = world.read_vm(self.vm_uuid)
+        if self.digest is not None:
+            try:
+                check_unchanged(vm, self.digest)
+            except DomainChangedError as error:
+                raise NothingDoneError(error) from error
+        return vm
+
+    def _remember_controllers(self, world: World, before: Vm, after: Vm) -> None:
+        added = added_controllers(before.config, after.config)
         controllers = (*world.record.controllers, *_as_added(added))
         world.remember(controllers=controllers, controllers_before=None)
 
     def undo(self, world: World) -> None:
         """Takes them away in reverse, and the controllers that came with them."""
+        vm = look_at_vm(world.hypervisor, self.vm_uuid)
         for device in reversed(self.devices):
-            assert device.alias is not None
-            detach_device(
-                world.hypervisor,
-                self.vm_uuid,
-                device.alias,
-                self.scope,
-                world.wait,
-                UNDO_TIMEOUT_S,
-            )
+            if vm is not None:
+                assert device.alias is not None
+                vm = detach_device(
+                    world.hypervisor, vm, device.alias, self.scope, world.wait, UNDO_TIMEOUT_S
+                )
         if self.scope is Scope.CONFIG:
-            _forget_controllers(world)
+            _forget_controllers(world, vm or world.read_vm(self.vm_uuid))
 
     def observe(self, world: World) -> bool:
         """Whether the domain has any of them."""
@@ -184,15 +195,19 @@ class DetachDevices:
         """Takes them away. A guest that does not release one keeps an empty shell of it until it
         stops: it cannot hold the slice back.
         """
+        vm = world.take_vm(self.vm_uuid)
         for alias in self.aliases:
             try:
-                detach_device(
-                    world.hypervisor, self.vm_uuid, alias, self.scope, world.wait, self.timeout_s
-                )
+                vm = vm and self._detach(world, vm, alias)
             except DeviceBusyError as error:
                 world.notes.append(f"{error}: {error.why}; {error.hint}")
-        if self.scope is Scope.CONFIG:
-            _forget_controllers_of_vm(world)
+                vm = world.take_vm(self.vm_uuid)
+        if self.scope is Scope.CONFIG and vm is not None:
+            vm = _forget_controllers_of_vm(world, vm)
+        world.seen_vm = vm
+
+    def _detach(self, world: World, vm: Vm, alias: str) -> Vm | None:
+        return detach_device(world.hypervisor, vm, alias, self.scope, world.wait, self.timeout_s)
 
     def undo(self, world: World) -> None:
         """Nothing: a detach goes on, it is not taken back."""
@@ -206,11 +221,11 @@ class DetachDevices:
         return all(find_device(vm.definition(self.scope), alias) is None for alias in self.aliases)
 
 
-def _forget_controllers_of_vm(world: World) -> None:
+def _forget_controllers_of_vm(world: World, vm: Vm) -> Vm | None:
     try:
-        _forget_controllers(world)
+        return _forget_controllers(world, vm)
     except VmNotFoundError:
-        return
+        return None
 
 
 @dataclass(frozen=True)
@@ -233,8 +248,8 @@ class WriteNote:
 
     def do(self, world: World) -> None:
         """Writes it."""
-        vm = world.hypervisor.read_vm(self.vm_uuid)
-        save_note(world.hypervisor, vm, describe_record(world.record))
+        vm = world.take_vm(self.vm_uuid) or world.read_vm(self.vm_uuid)
+        world.seen_vm = save_note(world.hypervisor, vm, describe_record(world.record))
 
     def undo(self, world: World) -> None:
         """Removes it."""
@@ -265,10 +280,10 @@ class RemoveNote:
 
     def do(self, world: World) -> None:
         """Removes it; a domain that is gone has none."""
-        try:
-            remove_note(world.hypervisor, world.hypervisor.read_vm(self.vm_uuid), self.id)
-        except VmNotFoundError:
-            return
+        vm = world.take_vm(self.vm_uuid)
+        if vm is not None:
+            with contextlib.suppress(VmNotFoundError):
+                world.seen_vm = remove_note(world.hypervisor, vm, self.id)
 
     def undo(self, world: World) -> None:
         """Nothing: a detach goes on, it is not taken back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.model.gpu import Gpu
@@ -40,18 +40,21 @@ def plan_return(
     record: AttachmentRecord,
     records: Sequence[AttachmentRecord],
     gpus: Sequence[Gpu],
-    instances: Sequence[VgpuInstance],
+    homes: Mapping[str, VgpuInstance],
 ) -> list[Step[World]]:
-    """Everything back to what it was before the attach, in reverse. ``instances``: where other vGPUs
-    live.
+    """Everything back to what it was before the attach, in reverse. ``homes``: the GPU instances that
+    were made for vGPUs, by UUID; the last that lives in one takes it along.
     """
-    others = [*instances, *_list_instances(record, records)]
+    own = {device.vgpu.uuid for device in record.host_devices if device.vgpu is not None}
+    others = [home for uuid, home in homes.items() if uuid not in own]
+    others += _list_instances(record, records)
     steps: list[Step[World]] = []
     for device in reversed(record.host_devices):
         if device.vgpu is not None:
             steps += [ReturnVgpu(DeleteVgpu(device.vgpu))] if device.created else []
-            if device.instance is not None:
-                steps += plan_without_instance(device.instance, gpus, others)
+            home = device.instance or homes.get(device.vgpu.uuid)
+            if home is not None and device.created:
+                steps += plan_without_instance(home, gpus, others)
         elif device.address is not None and device.created:
             steps.append(ReturnFunction(ReleaseDriver(_make_binding(device, device.address))))
         if device.made_vfs and device.parent is not None:

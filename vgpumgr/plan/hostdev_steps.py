@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from vgpumgr.domain.attaching import detach_device, observe_device
+from vgpumgr.domain.attaching import observe_device
 from vgpumgr.domain.hypervisor import Scope
 from vgpumgr.errors import (
     DeviceBusyError,
@@ -284,14 +284,14 @@ class UnplugDevices(DetachDevices):
 
     def do(self, world: World) -> None:
         """Asks for all, then waits. Raises ReleasePendingError."""
+        vm = world.take_vm(self.vm_uuid)
         for alias in self.aliases:
             try:
-                detach_device(
-                    world.hypervisor, self.vm_uuid, alias, self.scope, world.wait, self.timeout_s
-                )
+                vm = vm and self._detach(world, vm, alias)
             except DeviceBusyError as error:
                 why = f"{self.vm_name} has not released {alias} in {self.timeout_s:g} s"
                 raise _pending(why, [f'vm "{self.vm_name}"']) from error
+        world.seen_vm = vm
 
 
 @dataclass(frozen=True)

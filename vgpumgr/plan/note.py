@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from vgpumgr.domain.hypervisor import Hypervisor, Vm
 from vgpumgr.domain.metadata import AttachmentNote
@@ -66,18 +67,22 @@ def rebuild_records(vm: Vm) -> tuple[AttachmentRecord, ...]:
     return tuple(found)
 
 
-def save_note(hypervisor: Hypervisor, vm: Vm, note: AttachmentNote) -> None:
-    """Writes one note of the VM, in the place of the one with the same id; others stay."""
+def save_note(hypervisor: Hypervisor, vm: Vm, note: AttachmentNote) -> Vm:
+    """Writes one note of the VM, in the place of the one with the same id; others stay. Answers the
+    VM with its notes as they are now.
+    """
     others = [other for other in vm.notes if other.id != note.id]
     notes = sorted([*others, note], key=lambda n: (n.number or 0, n.id))
     hypervisor.set_notes(vm.uuid, notes, vm.note_scope)
+    return replace(vm, notes=tuple(notes))
 
 
-def remove_note(hypervisor: Hypervisor, vm: Vm, attachment: str | None) -> None:
-    """Removes one note of the VM, or all; absent is no error."""
+def remove_note(hypervisor: Hypervisor, vm: Vm, attachment: str | None) -> Vm:
+    """Removes one note of the VM, or all; absent is no error. Answers the VM with those it still has."""
     left = [note for note in vm.notes if attachment is not None and note.id != attachment]
     if len(left) != len(vm.notes):
         hypervisor.set_notes(vm.uuid, left, vm.note_scope)
+    return replace(vm, notes=tuple(left))
 
 
 def _rebuild(vm: Vm, note: AttachmentNote) -> AttachmentRecord:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vgpumgr.domain.hypervisor import Hypervisor
+from vgpumgr.domain.attaching import look_at_vm
+from vgpumgr.domain.hypervisor import Hypervisor, Vm
 from vgpumgr.host.clock import Clock
 from vgpumgr.mdev.control import NoVgpus, VgpuControl
 from vgpumgr.model.codec import encode
@@ -57,6 +58,22 @@ class World:
     layout: LayoutWorld | None = None
     #: whoever has been waited for before is waited for only shortly
     hurried: bool = False
+    #: a VM as a step has read it back, for the next one; the digest is of an earlier moment
+    seen_vm: Vm | None = None
+
+    def take_vm(self, uuid: str) -> Vm | None:
+        """The VM as the step before has left it behind, else as it is now; None if it is gone.
+
+        It is there once: whoever takes it puts it back as it has read it after its own change. Where a
+        step fails, nothing stays, and the next one looks itself.
+        """
+        vm, self.seen_vm = self.seen_vm, None
+        return vm if vm is not None and vm.uuid == uuid else look_at_vm(self.hypervisor, uuid)
+
+    def read_vm(self, uuid: str) -> Vm:
+        """The VM as it is now, whatever was seen before. Raises VmNotFoundError."""
+        self.seen_vm = None
+        return self.hypervisor.read_vm(uuid)
 
     @property
     def record(self) -> AttachmentRecord:

@@ -200,6 +200,18 @@ static void *hold_words_thread(void *result)
 	return NULL;
 }
 
+/* Until the thread's call has come, there is nothing to release. */
+static int release_held(void)
+{
+	int released = 0, error = 0;
+
+	while (!released && !error) {
+		usleep(1000);
+		error = send_number(ECHO_RELEASE, 0, true, &released, NULL);
+	}
+	return error;
+}
+
 /* The held call is answered after a later one; the thread that waits for it holds nobody up. */
 static int hold_in(void *(*thread_main)(void *))
 {
@@ -208,9 +220,8 @@ static int hold_in(void *(*thread_main)(void *))
 
 	for (unsigned i = 0; i < 50 && !error; i++)
 		error = i % 2 ? echo_once(100, i) : words_once(3, 3, i);
-	usleep(50000);
 	if (!error)
-		error = send_number(ECHO_RELEASE, 0, true, NULL, NULL);
+		error = release_held();
 	pthread_join(thread, NULL);
 	return error ? error : result;
 }

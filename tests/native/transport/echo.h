@@ -13,7 +13,7 @@ enum echo_op {
 	ECHO_BULK_IN,    /* u64 seed: checks the bulk against its pattern */
 	ECHO_BULK_OUT,   /* u64 seed: fills the bulk */
 	ECHO_HOLD,       /* is answered after the next ECHO_RELEASE */
-	ECHO_RELEASE,
+	ECHO_RELEASE,    /* status: whether a call was held */
 	ECHO_BLOCK,      /* is never answered; the call lasts until the lane closes */
 	ECHO_REFUSE,     /* a violation */
 	ECHO_CRASH,      /* the worker dies */

@@ -91,7 +91,7 @@ static int hold(struct session *session, struct vg_lane *lane, const struct vg_c
 		session->holding = true;
 		return 0;
 	}
-	answer(lane, call, 0, NULL, 0, 0);
+	answer(lane, call, session->holding, NULL, 0, 0);
 	if (session->holding)
 		vg_answer(lane, session->held, 7, NULL, 0, 0);
 	session->holding = false;

@@ -1,0 +1,60 @@
+"""What a detach gives back, where several vGPUs live in one GPU instance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.boards import make_gpu
+from vgpumgr.model.slice import Backend
+from vgpumgr.model.vgpu import Framework, VgpuSpec
+from vgpumgr.plan.detach import DetachObserved, leave_out
+from vgpumgr.plan.hostdev_detach import plan_return
+from vgpumgr.plan.record import AttachmentRecord, HostDevice, HostDeviceKind
+from vgpumgr.plan.step import Step
+from vgpumgr.plan.vgpu_record import VgpuInstance
+from vgpumgr.plan.world import World
+
+GPU = make_gpu(layout=[("1g.10gb", 0)])
+HOME = VgpuInstance(GPU.uuid, "1g.10gb", GPU.instances[0].placement)
+
+
+def make_record(number: int, made: VgpuInstance | None) -> AttachmentRecord:
+    """An attachment with one vGPU; ``made``: the GPU instance that its attach made."""
+    uuid = f"00000000-0000-4000-8000-{number:012x}"
+    spec = VgpuSpec(uuid, Framework.VENDOR_VFIO, f"0000:07:00.{number + 4}", "1336", "1-3Q")
+    device = HostDevice(
+        HostDeviceKind.VF, f"ua-vgpumgr-{number}", vgpu=spec, instance=made, created=True
+    )
+    return AttachmentRecord(
+        id=f"a{number}", vm_name=f"vm{number}", vm_uuid=uuid, gpu=GPU.uuid, profile="1-3Q",
+        memory_bytes=0, backend=Backend.MDEV, created_s=0, number=0, host_devices=(device,),
+    )  # fmt: skip
+
+
+FIRST, SECOND = make_record(1, HOME), make_record(2, None)
+HOMES = {d.vgpu.uuid: HOME for r in (FIRST, SECOND) for d in r.host_devices if d.vgpu}
+
+
+def destroys(steps: list[Step[World]]) -> bool:
+    return any(step.kind.startswith(("mig.", "layout.")) for step in steps)
+
+
+def test_the_gpu_instance_stays_while_a_vgpu_that_joined_lives_in_it() -> None:
+    assert not destroys(plan_return(FIRST, [FIRST, SECOND], [GPU], HOMES))
+
+
+def test_the_last_vgpu_takes_the_gpu_instance_along_whoever_made_it() -> None:
+    left = leave_out(DetachObserved(FIRST, None, [GPU], [FIRST, SECOND], HOMES))
+    assert destroys(plan_return(SECOND, left.records, left.gpus, left.homes))
+
+
+def test_a_vgpu_of_no_attachment_keeps_the_gpu_instance_too() -> None:
+    loose = {"00000000-0000-4000-8000-0000000000ff": HOME}
+    assert not destroys(plan_return(FIRST, [FIRST], [GPU], loose))
+
+
+def test_what_somebody_else_made_stays() -> None:
+    device = replace(SECOND.host_devices[0], created=False)
+    assert not destroys(
+        plan_return(replace(SECOND, host_devices=(device,)), [SECOND], [GPU], HOMES)
+    )
