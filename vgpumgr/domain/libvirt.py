@@ -40,7 +40,7 @@ _IOMMUFD_VALUES = "devices/hostdev[@supported='yes']/enum[@name='iommufd']/value
 _DAC_LABEL = re.compile(r"\+(\d+):\+(\d+)")
 _NO_SLOTS = "No more available PCI slots"
 #: an operation reads the same few definitions again and again, and changes one at a time
-_KEPT_DEFINITIONS = 64
+_KEPT_DEFINITIONS = 8
 
 
 @lru_cache(maxsize=_KEPT_DEFINITIONS)
