@@ -56,7 +56,18 @@ def test_the_definition_as_it_would_be(
 
 
 #: what only looks; everything else of these interfaces changes something
-LOOKING = ("list_", "read_", "find_", "has_", "offers_", "boot_id", "hypervisor", "paths", "locate")
+LOOKING = (
+    "is_conventional",
+    "list_",
+    "read_",
+    "find_",
+    "has_",
+    "offers_",
+    "boot_id",
+    "hypervisor",
+    "paths",
+    "locate",
+)
 
 
 class Watch:
