@@ -311,6 +311,8 @@ def guests(scene: GuestLab) -> Iterator[None]:
     try:
         yield
     finally:
+        # the last blow may have been a moment ago
+        scene.libvirtd.wait_ready()
         for name, _, runs in VMS:
             scene.run("detach", name, "--yes")
             if runs:

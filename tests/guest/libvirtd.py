@@ -77,10 +77,14 @@ class PrivateLibvirtd:
             time.sleep(0.1)
 
     def virsh(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run virsh on this libvirtd; output is captured."""
-        return subprocess.run(
-            ["virsh", "-q", "-c", self.uri, *arguments], capture_output=True, text=True, check=check
-        )
+        """Run virsh on this libvirtd; output is captured. Raises CalledProcessError, with what virsh said."""
+        words = ["virsh", "-q", "-c", self.uri, *arguments]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if check and done.returncode:
+            error = subprocess.CalledProcessError(done.returncode, words, done.stdout, done.stderr)
+            error.add_note(done.stderr)
+            raise error
+        return done
 
     def go_down(self) -> None:
         """Kill libvirtd and keep it down; its domains run on. ``come_up`` brings it back."""
