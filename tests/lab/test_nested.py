@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.host import NIC, NVME, LabHost
+from tests.lab.host import EDU, NIC, NVME, LabHost
 from tests.lab.kernels import RealKernel, device, driver
 from tests.lab.nested import MTTY_ID, NIC_ID, VF_ID, NestedGuest, clean_up
 
 BUS = "/sys/bus/mdev/devices"
-PENDING, BUSY = 8, 6
+PENDING, BUSY, UNSUPPORTED = 8, 6, 7
 
 
 @pytest.fixture
@@ -145,3 +145,13 @@ def test_a_device_pulled_out_under_a_guest_holds_up_the_bus_until_it_is_released
     lab_host.wait_until(f"[ -e {device(NIC, 'vendor')} ]")
     lab_host.succeed("vf", "enable", NVME, "--count", "1")
     lab_host.succeed("vf", "disable", NVME)
+
+
+def test_a_conventional_device_is_refused_before_anything_is_changed(
+    guest: NestedGuest, vm: str, lab_host: LabHost, real_kernel: RealKernel
+) -> None:
+    before = guest.dump("--inactive")
+    done = lab_host.vgpumgr("attach", vm, "--profile", "passthrough", "--gpu", EDU, "--live")
+    assert (done.status, "no PCI Express one" in done.stderr) == (UNSUPPORTED, True), done.stderr
+    assert driver(real_kernel, EDU) is None
+    assert guest.dump("--inactive") == before
