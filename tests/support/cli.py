@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.cli.arguments import GlobalOptions, split_global
@@ -16,6 +16,7 @@ from vgpumgr.cli.main import main
 from vgpumgr.cli.session import Backend, Session
 from vgpumgr.cli.streams import Streams
 from vgpumgr.daemon.application import Application
+from vgpumgr.daemon.hints import read_hints
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.slice import SliceOwner
 
@@ -83,7 +84,7 @@ class CheckedBackend(LocalBackend):
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         data = super().call(operation, **params)
         method = getattr(type(self._application), operation)
-        get_type_hints(method)["return"].from_data(data)
+        read_hints(method)["return"].from_data(data)
         return data
 
 
