@@ -64,13 +64,13 @@ def test_any_damage_to_the_state_directory() -> None:
     assert done["damaged"] == 300
 
 
-@pytest.mark.parametrize("first", [1, 101, 201, 301])
+@pytest.mark.parametrize("first", [1, 201, 401, 601])
 def test_simulated_histories(first: int) -> None:
-    seeds = range(first, first + 100)
+    seeds = range(first, first + 200)
     done = simulate(seeds)
     assert done["wrong"] == {}, "replay: python -m tests.recovery.simulate -v --count 1 --seed N"
     for fault in ("crash", "late", "error", "disk", "reboot", "keeper", "meddling"):
-        assert done["faults"][fault] >= 8, fault
+        assert done["faults"][fault] >= 20, fault
 
 
 def test_a_seed_replays() -> None:
