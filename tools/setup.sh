@@ -59,11 +59,12 @@ install_debian() {
 setup_python() { setup_debian; locked venv install_python; }
 install_python() {
 	local key
-	key=$(sha256sum "$root/tools/requirements.txt" | cut -d' ' -f1)
+	key=$(cat "$root/tools/requirements.txt" "$root/tools/constraints.txt" | sha256sum | cut -d' ' -f1)
 	[ "$(cat "$venv/stamp" 2>/dev/null)" != "$key" ] || return 0
 	say "making the virtual environment (tools/requirements.txt)"
 	[ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-	"$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$root/tools/requirements.txt"
+	"$venv/bin/python" -m pip install -q --disable-pip-version-check \
+		-r "$root/tools/requirements.txt" -c "$root/tools/constraints.txt"
 	# a command on the path of this environment; the tree itself is found through a .pth file
 	echo "$root" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vgpumgr-tree.pth"
 	printf '#!%s\nimport sys\nfrom vgpumgr.cli.main import main\nsys.exit(main())\n' "$venv/bin/python" >"$venv/bin/vgpumgr"

@@ -6,6 +6,8 @@ everything else, help and mistakes above all.
 
 from __future__ import annotations
 
+import typing
+from collections.abc import Callable
 from typing import Any
 
 
@@ -26,14 +28,43 @@ class Option:
         self.min = min
         self.max = max
 
-    def for_typer(self) -> Any:
-        """The same as typer declares it."""
+    def for_typer(self, kind: Any) -> Any:
+        """The same as typer declares it; ``kind`` is the parameter's type.
+
+        Numbers are read here: typer's own words for a wrong one change with its versions.
+        """
         import typer
 
-        number = None if self.min is self.max is None else "N"
-        metavar = self.metavar or number
-        known = {"help": self.help, "metavar": metavar, "min": self.min, "max": self.max}
+        number = next((n for n in (int, float) if n in (kind, *typing.get_args(kind))), None)
+        known = {
+            "help": self.help,
+            "metavar": self.metavar or ("N" if number else None),
+            "parser": self._make_parser(number) if number else None,
+        }
         return typer.Option(*self.names, **_leave_out_none(known))
+
+    def _make_parser(self, number: type[int] | type[float]) -> Callable[[str | float], float]:
+        import typer
+
+        def parse(value: str | float) -> float:
+            try:
+                read = number(value)
+            except ValueError:
+                kind = "a whole number" if number is int else "a number"
+                raise typer.BadParameter(f"{value!r} is not {kind}") from None
+            if wrong := self._find_fault(read):
+                raise typer.BadParameter(f"{value} is {wrong}")
+            return read
+
+        return parse
+
+    def _find_fault(self, value: float) -> str | None:
+        low, high = self.min, self.max
+        if low is not None and high is not None:
+            return None if low <= value <= high else f"not from {low} to {high}"
+        if low is not None and not value >= low:
+            return f"less than {low}"
+        return None
 
 
 class Argument:
@@ -43,10 +74,11 @@ class Argument:
         self.help = help
         self.metavar = metavar
 
-    def for_typer(self) -> Any:
-        """The same as typer declares it."""
+    def for_typer(self, kind: Any) -> Any:
+        """The same as typer declares it; ``kind`` is the parameter's type."""
         import typer
 
+        del kind
         return typer.Argument(**_leave_out_none({"help": self.help, "metavar": self.metavar}))
 
 

@@ -124,16 +124,13 @@ def _translate(hint: Any) -> Any:
         return typer.Context
     declared = getattr(hint, "__metadata__", (None,))[0]
     if isinstance(declared, (Option, Argument)):
-        return Annotated[typing.get_args(hint)[0], declared.for_typer()]
+        kind = typing.get_args(hint)[0]
+        return Annotated[kind, declared.for_typer(kind)]
     return hint
 
 
 _WORDS = (
     (r"Value error, ", ""),
-    (r"is not a valid int(eger)?( range)?", "is not a whole number"),
-    (r"is not a valid float( range)?", "is not a number"),
-    (r"is not in the range ([-.\d]+)<=x<=([-.\d]+)", r"is not from \1 to \2"),
-    (r"is not in the range x>=([-.\d]+)", r"is less than \1"),
     (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", r"not expected here: \1"),
 )
 #: what other programs call it
