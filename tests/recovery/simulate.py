@@ -21,7 +21,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -52,9 +52,9 @@ class MemoryStore(SavedStore):
     def list_attachments(self) -> tuple[AttachmentRecord, ...]:
         return tuple(sorted(self.kept.values(), key=lambda r: (r.created_s, r.id)))
 
-    def save_attachment(self, record: AttachmentRecord) -> None:
+    def save_attachments(self, records: Sequence[AttachmentRecord]) -> None:
         self.world.point("before save")
-        self.kept[record.id] = record
+        self.kept.update({record.id: record for record in records})
         self.world.point("after save")
 
     def delete_attachment(self, attachment_id: str) -> None:

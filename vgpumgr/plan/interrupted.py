@@ -88,7 +88,9 @@ class Interrupted:
 
 
 def list_interrupted(contents: Contents) -> list[Interrupted]:
-    """The unfinished operations of a journal, oldest first."""
+    """The unfinished operations of a journal, oldest first: a later one may rest on what an earlier one
+    made (MIG mode, a GPU instance for several), so they are undone in reverse.
+    """
     found = [
         interrupted
         for op, events in contents.unfinished.items()
@@ -102,12 +104,10 @@ def list_interrupted(contents: Contents) -> list[Interrupted]:
 
 
 def _read_all(op: str, events: Sequence[Event], torn: bool) -> list[Interrupted]:
-    """One for each attachment that the operation is about, the last first: one that made a GPU
-    instance for others comes after these.
-    """
+    """One for each attachment that the operation is about, in their order."""
     result = events[0].data.get("result", {})
     ids = result.get("attachments") or [result.get("attachment")]
-    return [_read(op, events, torn, id_, len(ids) > 1) for id_ in reversed(ids)]
+    return [_read(op, events, torn, id_, len(ids) > 1) for id_ in ids]
 
 
 def _read(
