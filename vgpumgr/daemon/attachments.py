@@ -138,6 +138,7 @@ class AttachmentService:
             nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
             stuck=find_stuck_gpus(parts),
             instances=list_instances(parts),
+            boot=parts.boot_id,
         )
         uuids = [str(uuid.uuid4()) for _ in range(request.count)]
         with explaining(parts, request.gpu, request.profile):
@@ -238,10 +239,10 @@ class AttachmentService:
 
     def _observe(self) -> DetachObserved:
         parts, records = self._parts, self._parts.store.list_attachments()
-        homes = map_homes(parts)
+        homes = map_homes(parts, records)
         # of no other attachment does NVML know anything
         slices = any(r.mig_part or any(d.instance for d in r.host_devices) for r in records)
-        gpus = read_gpus_for(parts, records) if slices or homes else ()
+        gpus = read_gpus_for(parts, records) if slices or any(homes.values()) else ()
         return DetachObserved(records[0], None, gpus, records, homes)
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:

@@ -39,6 +39,7 @@ from vgpumgr.plan.interrupted import (
     list_interrupted,
     list_settled,
     plan_back,
+    plan_finish,
     plan_forward,
 )
 from vgpumgr.plan.journal import Contents, Journal
@@ -251,13 +252,16 @@ class Settler:
         if way is Way.FORWARD:
             return plan_forward(record)
         vm = observed.find_vm(record.vm_uuid)
-        homes = map_homes(self._parts)
+        homes = map_homes(self._parts, [*observed.records, record])
         seen = DetachObserved(record, vm, observed.gpus, observed.records, homes)
         if way is Way.FINISH and record.host_devices:
             # whoever runs a command does not wait for a guest that has had its time
             return plan_detach(seen, FINISH_TIMEOUT_S)
+        if found.boot not in ("", self._parts.boot_id):
+            # whatever stands there now has been made by others since
+            found = replace(found, slices_gone=True)
         if way is Way.FINISH:
-            return plan_detach(seen)
+            return plan_finish(seen, found)
         gpu = observed.find_gpu(record)
         if found.intents is None and gpu and find_stranger(gpu, record, found):
             return None

@@ -360,8 +360,9 @@ class VgpuService:
             )
 
     def _instance_steps(self, record: VgpuRecord, picture: VgpuPicture) -> Steps:
+        home = record.find_home(self._parts.boot_id)
         others = [r for r in picture.records if r.takes_room]
-        return list_instance_steps(record, picture.gpus, others)
+        return list_instance_steps(replace(record, instance=home), picture.gpus, others)
 
     def _list_holders(self, entry: VgpuEntry) -> Sequence[str]:
         return list_holders(self._parts.vgpus, entry.record) if entry.record else ()
