@@ -52,8 +52,11 @@ def modes(world: World) -> list[bool]:
     return [gpu.mig.current for gpu in world.nvml.gpus.values()]
 
 
+@pytest.mark.parametrize(
+    "act", [lambda world: world.recovery.recover(Policy()), detach("vm02"), detach("vm01")]
+)
 def test_the_attach_that_turned_mig_mode_on_is_undone_after_those_that_used_it(
-    tmp_path: Path,
+    tmp_path: Path, act: Act
 ) -> None:
     world = World(tmp_path)
     world.make(mig=False, running=False)
@@ -65,6 +68,7 @@ def test_the_attach_that_turned_mig_mode_on_is_undone_after_those_that_used_it(
     world = crash(tmp_path, attach("vm02", **BACKED), "after create_gpu_instance")
     assert modes(world) == [True, False]
     world.finish_late(takes_effect=False)
+    act(world)
     done = world.recovery.recover(Policy())
     assert [a.text for a in done.actions if not a.done] == []
     assert (list_instances(world), modes(world)) == ([], [False, False])

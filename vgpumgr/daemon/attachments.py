@@ -190,7 +190,16 @@ class AttachmentService:
                 done.append(plan)
             gone = {plan.result.get("attachment") for plan in done}
             settler.end_spared([i for i in spared if i.attachment in {None, *gone}])
+            if spared:
+                notes += self._settle_rest()
         return self._describe_detached(False, done, notes)
+
+    def _settle_rest(self) -> list[str]:
+        """After what was asked for is done: what is not settled now is by the next command."""
+        settler = Settler(self._parts)
+        with contextlib.suppress(VgpumgrError):
+            settler.settle()
+        return _tell(settler)
 
     def _announce(
         self, vm: str, attachment: str | None, every: bool

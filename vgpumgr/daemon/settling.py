@@ -67,7 +67,8 @@ class Settler:
 
     def settle(self, spare: str | None = None) -> list[Interrupted]:
         """Settles all that was interrupted but what concerns the VM ``spare`` (name, UUID or
-        attachment), which the caller is about to settle; that is returned.
+        attachment), which the caller is about to settle; that is returned. Then the caller settles
+        once more: what began before it is left until it is through.
 
         Raises:
             JournalFailedError: an fdatasync failed; only ``recover`` goes on from there.
@@ -157,6 +158,8 @@ class Settler:
                 self._check_not_late(interrupted, record, late)
                 spared.append(interrupted)
                 continue
+            if spared:
+                continue  # earlier ones after it: the caller settles once more
             if self._settle_one(journal, interrupted, record, late, list_settled(contents)):
                 open_ops[interrupted.op] -= 1
                 if not open_ops[interrupted.op]:
