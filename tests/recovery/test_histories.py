@@ -187,7 +187,9 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-@pytest.mark.parametrize("at", ["after delete", "after delete_vgpu", "after destroy_compute_instance"])
+@pytest.mark.parametrize(
+    "at", ["after delete", "after delete_vgpu", "after destroy_compute_instance"]
+)
 def test_the_last_vgpu_takes_its_instance_along_though_its_detach_was_killed(
     shared: World, at: str
 ) -> None:

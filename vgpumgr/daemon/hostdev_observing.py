@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from vgpumgr.daemon.documents import GpuListDocument, GpuShowDocument
@@ -162,9 +162,7 @@ def list_instances(parts: Parts) -> list[VgpuInstance]:
     return [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
 
 
-def map_homes(
-    parts: Parts, records: Sequence[AttachmentRecord]
-) -> dict[str, VgpuInstance | None]:
+def map_homes(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, VgpuInstance | None]:
     """The GPU instances that were made for vGPUs, by the UUID of each that lives in one; None for one
     that has none, or whose own ended with an earlier boot: what stands there now may be anybody's.
     """

@@ -148,7 +148,8 @@ class Settler:
         open_ops = Counter(i.op for i in found)
         # in reverse: one that turned MIG mode on goes after those that made instances in it since; and
         # recoveries last: what they were about is settled by then
-        for interrupted in sorted(reversed(found), key=lambda i: i.operation == "recover"):
+        newest_first = found[::-1]
+        for interrupted in sorted(newest_first, key=lambda i: i.operation == "recover"):
             # anew: what was settled before this one may have changed its record
             records = {record.id: record for record in self._parts.store.list_attachments()}
             record = records.get(interrupted.attachment or "") or interrupted.record

@@ -244,7 +244,9 @@ class ReturnVgpu:
     def _note_home(self, world: World) -> None:
         uuid, boot = self.delete.spec.uuid, world.pci.boot_id
         devices = tuple(
-            replace(device, instance=self.home) if device.vgpu and device.vgpu.uuid == uuid else device
+            replace(device, instance=self.home)
+            if device.vgpu and device.vgpu.uuid == uuid
+            else device
             for device in world.record.host_devices
         )
         dated = world.record.instances_boot == boot or self.home is None

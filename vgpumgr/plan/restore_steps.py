@@ -75,9 +75,7 @@ def bind(record: AttachmentRecord, ref: MigInstanceRef) -> AttachmentRecord:
     return record.with_mig(ref=ref, gpu_instance_id=ref.gpu_instance_id)
 
 
-def make_restore_plan(
-    piece: LayoutPlan, records: Sequence[AttachmentRecord]
-) -> Plan[RestoreWorld]:
+def make_restore_plan(piece: LayoutPlan, records: Sequence[AttachmentRecord]) -> Plan[RestoreWorld]:
     """The plan for a piece of a restore; where attachments have their slices there, it ends with theirs."""
     plan = make_plan(piece)
     spec = piece.steps[0]
