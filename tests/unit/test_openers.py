@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_nvml import FakeNvml
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.openers import list_group_holders
 from vgpumgr.host.pci_users import list_pci_users
@@ -14,6 +13,7 @@ from vgpumgr.host.process import read_words
 from vgpumgr.mdev.host_vgpus import HostVgpus
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import Framework, VgpuDevice
+from vgpumgr.nvml.client import NvmlClient
 
 GPU = PciAddress(0, 0x10, 0, 0)
 GROUP = 14
@@ -85,7 +85,7 @@ def test_a_vm_that_the_driver_names_too_is_named_once(machine: Machine) -> None:
     device = VgpuDevice(
         None, str(GPU), Framework.VENDOR_VFIO, "256", "", iommu_group=GROUP, vm_name="vm01"
     )
-    vgpus = HostVgpus(machine, FakeNvml([]))
+    vgpus = HostVgpus(machine, NvmlClient(machine))
     assert vgpus.list_holders(device) == ('vm "vm01"',)
     words = ["qemu", "-name", "guest=vm01"]
     make_process(machine.root, 7, "qemu", words, f"/dev/vfio/{GROUP}")

@@ -115,9 +115,8 @@ class HostVgpus:
 
     def list_holders(self, device: VgpuDevice) -> tuple[str, ...]:
         """See ``VgpuControl``."""
-        group, found = device.iommu_group, ()
-        if group is not None:
-            found = list_group_holders(self._machine, group, device.key)
+        group = device.iommu_group
+        found = () if group is None else list_group_holders(self._machine, group, device.key)
         vm = f'vm "{device.vm_name}"'
         if not device.vm_name or any(text.startswith(vm) for text in found):
             return found
