@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -40,10 +41,11 @@ LINGER_S = 0.5
 WAYS = {"mdev": "mtty-2", "passthrough": "passthrough"}
 #: a device whose guest was asked to release it may still be on its way, and a helper process late: on a slow
 #: machine all takes its time
-SETTLE_TRIES, SETTLE_S = 5, 120
+SETTLE_TRIES, SETTLE_S = 5, 240
 #: the moment in which QEMU opens a device of the host: in the place of a line of the journal
 OPENED = 0
-OPEN_S = 60
+#: an operation that writes nothing has been refused, or the machine is slow beyond bearing
+REACH_S = 180
 _OPEN = "[[ $(readlink /proc/$(</run/libvirt/qemu/{vm}.pid)/fd/*) == */dev/vfio/[0-9]* ]]"
 _ALIASES = '{"execute":"qom-list","arguments":{"path":"/machine/peripheral"}}'
 
@@ -83,6 +85,7 @@ class Kills:
                 found = self._stop_vm(asked, before, unknown)
                 profile, outcome = None, "held, and free once the VM was stopped"
             self.outcomes[f"{verb} {asked}: {status}, then {outcome}"] += 1
+            print(f"{number + 1}: {verb} {asked}: {status}, then {outcome}", file=sys.stderr)
             found += self._list_wrong(profile, before)
             if status == 0 and (profile is None) is not (verb == "detach"):
                 found.append("acknowledged, but it is not so")
@@ -109,21 +112,22 @@ class Kills:
             words += ["--gpu", NIC] if profile == "passthrough" else []
         written = int(self.host.check(f"cat {JOURNAL} 2>/dev/null | grep -ac . || true"))
         operation = self.host.start_vgpumgr(*words)
-        if moment == OPENED:
-            reached = _OPEN.format(vm=self.guest.name)
-            ended = f"[ $(grep -ac . {JOURNAL}) -gt $(({written} + 10)) ]"
-            until = f"{{ {reached} || {ended} || [ $SECONDS -gt {OPEN_S} ]; }}"
-            self.host.run(f"SECONDS=0; until {until}; do :; done")
-        else:
-            reached = f"[ $(grep -ac . {JOURNAL}) -ge {written + moment} ]"
-            self.host.run(f"for _ in {{1..400}}; do {reached} && break; sleep 0.05; done")
-            time.sleep(self.choice.random() * LINGER_S)
-        kill_libvirtd(self.host)
+        kill_libvirtd(self.host, after=self._make_wait(written, moment))
         start_libvirtd(self.host)
         done = self.host.finish_vgpumgr(operation)
         self.evidence["operation"] = f"exit {done.status}\n{done.stdout}{done.stderr}"
         self.interrupted += done.status != 0
         return done.status
+
+    def _make_wait(self, written: int, moment: int) -> str:
+        """What waits in the lab host for the moment, at the longest until the operation ends."""
+        reached, pause = f"[ $(grep -ac . {JOURNAL}) -ge {written + moment} ]", "sleep 0.05"
+        linger = f"sleep {self.choice.random() * LINGER_S:.2f}"
+        if moment == OPENED:
+            reached, pause, linger = _OPEN.format(vm=self.guest.name), ":", ":"
+        ended = f"tail -n +{written + 1} {JOURNAL} | grep -aq '\"event\":\"end\"'"
+        over = f"{reached} || {ended} || [ $SECONDS -gt {REACH_S} ]"
+        return f"SECONDS=0; until {{ {over}; }} 2>/dev/null; do {pause}; done; {linger}"
 
     def _settle(self) -> str | None:
         """The profile that the VM has when everything has come to rest."""

@@ -80,9 +80,9 @@ def start_libvirtd(host: LabHost) -> None:
     host.wait_until("virsh -q uri")
 
 
-def kill_libvirtd(host: LabHost) -> None:
-    """SIGKILL; what it runs lives on."""
-    host.check("kill -KILL $(</run/libvirtd.pid)")
+def kill_libvirtd(host: LabHost, after: str = "true") -> None:
+    """SIGKILL, as soon as a command of the lab host has ended; what it runs lives on."""
+    host.check(f"{after}; kill -KILL $(</run/libvirtd.pid)")
     host.wait_until("! kill -0 $(</run/libvirtd.pid)")
 
 
