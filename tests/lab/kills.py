@@ -168,7 +168,7 @@ class Kills:
             found.append(f"{unknown}: not remembered as the VM's: {shown}")
         if not any(holder in problem for problem in shown["problems"]):
             found.append(f"{unknown}: vm show does not say who holds it: {shown['problems']}")
-        status = self.host.document("status")
+        status = self._read_status()
         if not status["interrupted"] and not status["drift"]:
             found.append(f"{unknown}: nothing is said to be unfinished")
         if self.guest.dump("--inactive") != before:
@@ -184,8 +184,16 @@ class Kills:
         self.guest.start()
         return found
 
+    def _read_status(self) -> dict[str, Any]:
+        """``status``, once everything has answered it: it waits for nobody for long, on a slow machine too."""
+        deadline = time.monotonic() + SETTLE_S
+        while (status := self.host.document("status"))["drift"] is None:
+            assert time.monotonic() < deadline, status
+            time.sleep(1)
+        return dict(status)
+
     def _list_wrong(self, profile: str | None, before: str) -> list[str]:
-        status = self.host.document("status")
+        status = self._read_status()
         found = [f"unfinished: {i}" for i in status["interrupted"]]
         found += [f"differs: {d}" for d in status["drift"]]
         live, config = self.guest.dump(), self.guest.dump("--inactive")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.host import EDU, NIC, NVME, LabHost
-from tests.lab.kernels import RealKernel, device, driver
+from tests.lab.kernels import RealKernel, device, driver, wait_for
 from tests.lab.nested import MTTY_ID, NIC_ID, VF_ID, NestedGuest, clean_up
 
 BUS = "/sys/bus/mdev/devices"
@@ -145,6 +145,31 @@ def test_a_device_pulled_out_under_a_guest_holds_up_the_bus_until_it_is_released
     lab_host.wait_until(f"[ -e {device(NIC, 'vendor')} ]")
     lab_host.succeed("vf", "enable", NVME, "--count", "1")
     lab_host.succeed("vf", "disable", NVME)
+
+
+def test_a_mediated_device_removed_under_a_guest_is_its_until_it_is_detached(
+    guest: NestedGuest, vm: str, lab_host: LabHost, real_kernel: RealKernel
+) -> None:
+    """What ``echo 1 >remove`` or mdevctl does: it sleeps, and the device has left the bus."""
+    before = guest.dump("--inactive")
+    lab_host.succeed("attach", vm, "--profile", "mtty-2")
+    guest.wait_pci(MTTY_ID, present=True)
+    (uuid,) = real_kernel.list(BUS)
+    unloaded = lab_host.run("rmmod mtty")
+    assert (unloaded.status != 0, "in use" in unloaded.output) == (True, True), unloaded
+    remover = real_kernel.begin(f"{BUS}/{uuid}/remove", 1)
+    lab_host.wait_until(f"[ ! -e {BUS}/{uuid} ] && grep -qs '^vfio_' /proc/[0-9]*/wchan")
+    assert not remover.finished()
+    for words in (("mdev", "list"), ("status",), ("vm", "show", vm), ("mdev", "delete", uuid), ("restore",), ("mdev", "types"), ("vf", "enable", NVME, "--count", "1")):
+        print("####", words, lab_host.vgpumgr(*words))
+    assert MTTY_ID in guest.list_pci()
+    print("####", lab_host.vgpumgr("detach", vm))
+    guest.wait_pci(MTTY_ID, present=False)
+    assert wait_for(remover)
+    for words in (("mdev", "list"), ("status",), ("vm", "show", vm), ("recover",)):
+        print("####", words, lab_host.vgpumgr(*words))
+    assert guest.dump("--inactive") == before
+    assert 0
 
 
 def test_a_conventional_device_is_refused_before_anything_is_changed(
