@@ -28,6 +28,7 @@ from tests.lab.nested import (
     NestedGuest,
     kill_libvirtd,
     nested_guest,
+    read_status,
     start_libvirtd,
 )
 
@@ -125,7 +126,7 @@ class Kills:
         linger = f"sleep {self.choice.random() * LINGER_S:.2f}"
         if moment == OPENED:
             reached, pause, linger = _OPEN.format(vm=self.guest.name), ":", ":"
-        ended = f"tail -n +{written + 1} {JOURNAL} | grep -aq '\"event\":\"end\"'"
+        ended = f'tail -n +{written + 1} {JOURNAL} | grep -aq \'"event":"end"\''
         over = f"{reached} || {ended} || [ $SECONDS -gt {REACH_S} ]"
         return f"SECONDS=0; until {{ {over}; }} 2>/dev/null; do {pause}; done; {linger}"
 
@@ -149,10 +150,15 @@ class Kills:
 
     def _list_unknown(self) -> list[str]:
         """Our devices that QEMU has and libvirt does not know."""
-        answer = self._ask_qemu(_ALIASES)
-        own = [one["name"] for one in json.loads(answer)["return"] if "vgpumgr" in one["name"]]
+        own = self._list_own()
         live = self.guest.dump() if own else ""
-        return [name for name in own if f"'{name}'" not in live]
+        unknown = [name for name in own if f"'{name}'" not in live]
+        # one that the guest has released between the two looks is gone from both
+        return [name for name in self._list_own() if name in unknown] if unknown else []
+
+    def _list_own(self) -> list[str]:
+        answer = self._ask_qemu(_ALIASES)
+        return [one["name"] for one in json.loads(answer)["return"] if "vgpumgr" in one["name"]]
 
     def _ask_qemu(self, command: str, options: str = "") -> str:
         return self.host.check(
@@ -162,13 +168,15 @@ class Kills:
     def _stop_vm(self, profile: str, before: str, unknown: Sequence[str]) -> list[str]:
         """What is wrong while QEMU has a device that libvirt does not know, and once it is stopped."""
         holder = f'vm "{self.guest.name}"'
+        if holder not in self._told:
+            self._recover(until=lambda: holder in self._told)
         found = [] if holder in self._told else [f"{unknown}: {holder} is not named: {self._told}"]
-        shown = self.host.document("vm", "show", self.guest.name)["vm"]
+        shown = self._show_vm(until=holder)
         if [WAYS[a["backend"]] for a in shown["attachments"]] != [profile]:
             found.append(f"{unknown}: not remembered as the VM's: {shown}")
         if not any(holder in problem for problem in shown["problems"]):
             found.append(f"{unknown}: vm show does not say who holds it: {shown['problems']}")
-        status = self._read_status()
+        status = read_status(self.host)
         if not status["interrupted"] and not status["drift"]:
             found.append(f"{unknown}: nothing is said to be unfinished")
         if self.guest.dump("--inactive") != before:
@@ -184,16 +192,17 @@ class Kills:
         self.guest.start()
         return found
 
-    def _read_status(self) -> dict[str, Any]:
-        """``status``, once everything has answered it: it waits for nobody for long, on a slow machine too."""
+    def _show_vm(self, until: str) -> dict[str, Any]:
+        """``vm show``, until its problems have those words or some time has passed."""
         deadline = time.monotonic() + SETTLE_S
-        while (status := self.host.document("status"))["drift"] is None:
-            assert time.monotonic() < deadline, status
+        while True:
+            shown = dict(self.host.document("vm", "show", self.guest.name)["vm"])
+            if until in str(shown["problems"]) or time.monotonic() > deadline:
+                return shown
             time.sleep(1)
-        return dict(status)
 
     def _list_wrong(self, profile: str | None, before: str) -> list[str]:
-        status = self._read_status()
+        status = read_status(self.host)
         found = [f"unfinished: {i}" for i in status["interrupted"]]
         found += [f"differs: {d}" for d in status["drift"]]
         live, config = self.guest.dump(), self.guest.dump("--inactive")

@@ -202,7 +202,9 @@ def _tell_gone(parts: Parts, what: str, uuid: str | None) -> str:
     if known is None or known.boot != parts.boot_id:
         return f"{what} is gone"
     held_by = ", ".join(list_holders(parts.vgpus, known))
-    told = f" by somebody else while {held_by} has it open; it cannot be made again before that ends"
+    told = (
+        f" by somebody else while {held_by} has it open; it cannot be made again before that ends"
+    )
     return f"{what} was removed{told}" if held_by else f"{what} is gone"
 
 
