@@ -127,8 +127,10 @@ class Kills:
         if moment == OPENED:
             reached, pause, linger = _OPEN.format(vm=self.guest.name), ":", ":"
         ended = f'tail -n +{written + 1} {JOURNAL} | grep -aq \'"event":"end"\''
-        over = f"{reached} || {ended} || [ $SECONDS -gt {REACH_S} ]"
-        return f"SECONDS=0; until {{ {over}; }} 2>/dev/null; do {pause}; done; {linger}"
+        # once a second: what looks for the end would slow down what looks for the moment
+        over = f"s=$SECONDS; {{ {ended} || [ $s -gt {REACH_S} ]; }} && break"
+        look = f"{pause}; [ $SECONDS = $s ] && continue; {over}"
+        return f"SECONDS=0 s=0; until {reached}; do {look}; done 2>/dev/null; {linger}"
 
     def _settle(self) -> str | None:
         """The profile that the VM has when everything has come to rest."""
