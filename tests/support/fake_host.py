@@ -223,6 +223,8 @@ class FakeVgpus:
         self.hypervisor: FakeHypervisor | None = None
         #: who has every vGPU open beside the running machines
         self.held_by: tuple[str, ...] = ()
+        #: who has the group of one that is removed open
+        self.group_holders: tuple[str, ...] = ()
 
     def read_host(self) -> VgpuHost:
         offers = (VgpuOffer(MTTY, self.room - len(self.devices)),)
@@ -262,7 +264,7 @@ class FakeVgpus:
         )
 
     def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:
-        return ()
+        return self.group_holders
 
     def list_definitions(self) -> tuple[VgpuDefinition, ...]:
         return ()

@@ -199,8 +199,21 @@ def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, 
         if device.address is not None and device.address not in functions:
             absent[attachment] = f"its device {device.address} has left the bus"
         elif device.vgpu is not None and str(device.address or device.vgpu.uuid) not in seen:
-            absent[attachment] = f"its vGPU {device.vgpu.type_name} on {device.place} is gone"
+            what = f"its vGPU {device.vgpu.type_name} on {device.place}"
+            absent[attachment] = _tell_gone(parts, what, device.vgpu.uuid)
     return absent
+
+
+def _tell_gone(parts: Parts, what: str, uuid: str | None) -> str:
+    """A VM goes on with a vGPU that was removed under it, until it lets go."""
+    known = next((r for r in parts.vgpu_store.list_vgpus() if r.spec.uuid == uuid), None)
+    if known is None or known.boot != parts.boot_id:
+        return f"{what} is gone"
+    held_by = ", ".join(list_holders(parts.vgpus, known))
+    told = (
+        f" by somebody else while {held_by} has it open; it cannot be made again before that ends"
+    )
+    return f"{what} was removed{told}" if held_by else f"{what} is gone"
 
 
 def list_held(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, list[str]]:
