@@ -162,6 +162,16 @@ def list_instances(parts: Parts) -> list[VgpuInstance]:
     return [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
 
 
+def name_instances(parts: Parts) -> dict[VgpuInstance, str]:
+    """Those instances, and the vGPUs that each was made for, in words."""
+    found: dict[VgpuInstance, list[str]] = {}
+    for record in parts.vgpu_store.list_vgpus():
+        if record.instance is not None:
+            name = f"vGPU {record.spec.type_name} {record.spec.uuid}"
+            found.setdefault(record.instance, []).append(name)
+    return {instance: " and ".join(names) for instance, names in found.items()}
+
+
 def map_homes(parts: Parts) -> dict[str, VgpuInstance]:
     """The GPU instances that were made for vGPUs, by the UUID of each that lives in one."""
     found = parts.vgpu_store.list_vgpus()
