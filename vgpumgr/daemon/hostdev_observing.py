@@ -44,6 +44,7 @@ def observe_host(
     seen = HostObserved(functions=functions, gpus=gpus, bindings=parts.pci.list_bindings())
     matters = _list_interesting(seen, request.gpu)
     vms = parts.hypervisor.list_vms()
+    variants = parts.pci.list_variants([f.address for f in matters])
     return HostObserved(
         functions=functions,
         users=parts.pci.list_users(matters),
@@ -54,6 +55,8 @@ def observe_host(
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
+        variants=variants,
+        takes_variants=_takes_variants(parts, variants, matters),
         iommufd=_offers_iommufd(parts),
         numa_matters=_has_nodes(functions),
         slices=list_slices(records),
@@ -92,6 +95,14 @@ def _is_address(name: str) -> bool:
 
 def _offers_iommufd(parts: Parts) -> bool:
     return parts.has_iommufd() and parts.hypervisor.offers_iommufd()
+
+
+def _takes_variants(
+    parts: Parts, variants: Mapping[PciAddress, str], functions: Sequence[Function]
+) -> bool:
+    """Asked only where it matters: also of virtual functions that are not there yet."""
+    makes = any(f.vf_total and not f.vfs for f in functions)
+    return not (variants or makes) or parts.hypervisor.takes_variant_drivers()
 
 
 def _has_nodes(functions: Sequence[Function]) -> bool:
