@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -45,6 +45,7 @@ from vgpumgr.errors import (
     ChannelNotFoundError,
     DomainChangedError,
     NotPermittedError,
+    ReleasePendingError,
     StoreError,
     VgpumgrError,
     VmNotFoundError,
@@ -174,7 +175,7 @@ class AttachmentService:
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
             spared = settler.settle(spare=self._choose_spared(vm, attachment))
-            notes, done = _tell(settler), []
+            notes, done, held = _tell(settler), [], dict[str, VgpumgrError]()
             waiting = self._announce(vm, attachment, every)
             for record, seen, plan in self._plan_detaches(vm, attachment, every):
                 world = self._make_world(record)
@@ -182,6 +183,10 @@ class AttachmentService:
                 waiting.pop(record.id if record else "", None)
                 try:
                     self._run(plan, world)
+                except ReleasePendingError as error:
+                    # what it shares an IOMMU group with may be all that holds it, and goes next
+                    held[record.id if record else ""] = error
+                    continue
                 except VgpumgrError:
                     self._parts.store.save_attachments(tuple(waiting.values()))
                     raise
@@ -189,7 +194,24 @@ class AttachmentService:
                 done.append(plan)
             gone = {plan.result.get("attachment") for plan in done}
             settler.end_spared([i for i in spared if i.attachment in {None, *gone}])
+            if held:
+                notes += self._finish_held(held, done)
         return self._describe_detached(False, done, notes)
+
+    def _finish_held(
+        self, held: Mapping[str, VgpumgrError], done: Sequence[Plan[World]]
+    ) -> list[str]:
+        """Looks once more at the attachments that were not released, if others are gone by now. Raises
+        what is said of the first where that has not helped.
+        """
+        settler = Settler(self._parts)
+        if done:
+            settler.settle()
+        left = {record.id for record in self._parts.store.list_attachments()}
+        for attachment, error in held.items():
+            if attachment in left or not done:
+                raise error
+        return _tell(settler)
 
     def _announce(
         self, vm: str, attachment: str | None, every: bool
