@@ -354,6 +354,7 @@ class AttachmentService:
                 hello_serial=False,
                 memory_bytes=0,
                 problem=f"{error.error}: {error.cause}",
+                hidden=isinstance(error, NotPermittedError),
             )
 
     def list_channels(self) -> ChannelListDocument:
