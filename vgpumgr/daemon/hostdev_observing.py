@@ -44,6 +44,7 @@ def observe_host(
     seen = HostObserved(functions=functions, gpus=gpus, bindings=parts.pci.list_bindings())
     matters = _list_interesting(seen, request.gpu)
     vms = parts.hypervisor.list_vms()
+    variants = parts.pci.list_variants([f.address for f in matters])
     return HostObserved(
         functions=functions,
         users=parts.pci.list_users(matters),
@@ -54,6 +55,8 @@ def observe_host(
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
+        variants=variants,
+        takes_variants=_takes_variants(parts, variants, matters),
         iommufd=_offers_iommufd(parts),
         numa_matters=_has_nodes(functions),
         slices=list_slices(records),
@@ -92,6 +95,14 @@ def _is_address(name: str) -> bool:
 
 def _offers_iommufd(parts: Parts) -> bool:
     return parts.has_iommufd() and parts.hypervisor.offers_iommufd()
+
+
+def _takes_variants(
+    parts: Parts, variants: Mapping[PciAddress, str], functions: Sequence[Function]
+) -> bool:
+    """Asked only where it matters: also of virtual functions that are not there yet."""
+    makes = any(f.vf_total and not f.vfs for f in functions)
+    return not (variants or makes) or parts.hypervisor.takes_variant_drivers()
 
 
 def _has_nodes(functions: Sequence[Function]) -> bool:
@@ -160,6 +171,16 @@ def list_tenants(vms: Sequence[Vm], records: Sequence[AttachmentRecord]) -> dict
 def list_instances(parts: Parts) -> list[VgpuInstance]:
     """GPU instances that were made for vGPUs, of attachments or not."""
     return [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
+
+
+def name_instances(parts: Parts) -> dict[VgpuInstance, str]:
+    """Those instances, and the vGPUs that each was made for, in words."""
+    found: dict[VgpuInstance, list[str]] = {}
+    for record in parts.vgpu_store.list_vgpus():
+        if record.instance is not None:
+            name = f"vGPU {record.spec.type_name} {record.spec.uuid}"
+            found.setdefault(record.instance, []).append(name)
+    return {instance: " and ".join(names) for instance, names in found.items()}
 
 
 def map_homes(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, VgpuInstance | None]:
