@@ -27,6 +27,7 @@ from vgpumgr.errors import (
     LiveUnsupportedError,
     NotAttachedError,
     NvmlMissingError,
+    PciStalledError,
     PciWriteError,
     ReleasePendingError,
     RollbackIncompleteError,
@@ -587,3 +588,19 @@ def test_a_host_without_nvml_has_devices_to_give(
     assert bench.snapshot() == before
     with pytest.raises(NvmlMissingError):
         service.attach(ask("1g.10gb"))
+
+
+@pytest.mark.parametrize("profile", ["vf", "vf:2"])
+def test_while_a_removal_waits_no_attach_that_makes_vfs_begins(
+    tmp_path: Path, profile: str
+) -> None:
+    bench = make(tmp_path)
+    bench.pci.stalls = ["process 7 (sh), which removes a device that is in use"]
+    before = bench.snapshot()
+    for dry_run in (True, False):
+        with pytest.raises(PciStalledError) as refused:
+            bench.service.attach(ask(profile, gpu=str(FLEX)), dry_run=dry_run)
+        assert refused.value.held_by == tuple(bench.pci.stalls)
+    assert bench.snapshot() == before
+    assert not bench.service.parts.open_journal().look().events, "no attach has begun"
+    bench.service.attach(ask(gpu=str(GPU)))  # a driver is bound without the bus

@@ -126,13 +126,15 @@ class LateRecords:
         return found
 
     def list_orphans(self) -> list[LateHelper]:
-        """Helpers that still live though whoever started them does not: they may be in a call."""
+        """Helpers that still live though whoever started them does not: they may be in a call. Not
+        those that are known to be late: what these do is known.
+        """
         found = []
         for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
             late = self._load(path)
             if late is None:
                 path.unlink(missing_ok=True)
-            elif not is_alive(_read_owner(path)):
+            elif not self._path(late.process, "json").exists() and not is_alive(_read_owner(path)):
                 found.append(late)
         return found
 

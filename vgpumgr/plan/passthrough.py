@@ -86,6 +86,8 @@ class PciObserved:
     #: a GPU that was taken keeps the index that it had
     indexes: Mapping[PciAddress, int] = field(default_factory=dict)
     boot_id: str = ""
+    #: what holds up the whole bus, in words
+    stalls: Sequence[str] = ()
 
     def find_binding(self, address: PciAddress) -> Binding | None:
         """The binding of this boot."""
