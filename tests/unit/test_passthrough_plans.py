@@ -17,6 +17,7 @@ from vgpumgr.errors import (
     PciBusyError,
     PciNotFoundError,
     StoreError,
+    UsageError,
     VfUnsupportedError,
     VfVendorToolError,
 )
@@ -320,3 +321,33 @@ def test_the_record_survives_and_says_when_it_is_damaged(tmp_path: Path) -> None
         path.write_text(path.read_text().replace("nvidia", "nvidib"))
     with pytest.raises(StoreError, match="functions taken from the host"):
         file.list_bindings()
+
+
+def test_a_group_that_a_vm_has_open_is_in_use_by_it() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, VFIO, 3)
+    audio = Function(PciAddress(0, 1, 0, 1), 0x10DE, 2, 0x040300, VFIO, 3)
+    vm = User(UserKind.PROCESS, 'vm "vm01"')
+    judged = judge_group([gpu, audio], {GPU: (vm,)})
+    assert judged.verdict is Verdict.IN_USE
+    assert [str(blocker) for blocker in judged.blockers] == [f"{gpu}: {vm}"]
+    display = User(UserKind.DISPLAY, "the console is on fb0")
+    assert judge_group([gpu, audio], {GPU: (display,)}).verdict is Verdict.VIABLE
+
+
+@pytest.mark.parametrize("had", ["nvidia", VFIO])
+@pytest.mark.parametrize("asked", ["nvidia", "uio_pci_generic", STUB])
+def test_bind_gives_no_gpu_to_a_driver_that_gives_it_to_no_vm(asked: str, had: str) -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, had, 3)
+    audio = Function(PciAddress(0, 1, 0, 1), 0x10DE, 2, 0x040300, "snd_hda_intel", 3)
+    observed = PciObserved([gpu, audio])
+    with pytest.raises(UsageError) as refused:
+        plan_bind(observed, gpu, BindRequest(driver=asked))
+    assert f"vgpumgr passthrough unbind {GPU}" in (refused.value.hint or "")
+
+
+def test_a_driver_made_for_the_gpu_is_not_forced_on_its_companions() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    audio = Function(PciAddress(0, 1, 0, 1), 0x10DE, 2, 0x040300, "snd_hda_intel", 3)
+    observed = PciObserved([gpu, audio], variants={GPU: "made_for_it"})
+    plan = plan_bind(observed, gpu, BindRequest(driver="made_for_it"))
+    assert [s.target["driver"] for s in plan.steps] == [VFIO, "made_for_it"]

@@ -87,7 +87,7 @@ class PassthroughService:
 
         def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
             addresses = [f.address for f in observed.functions if not f.is_bridge]
-            variants = self._parts.pci.list_variants(addresses) if driver is None else {}
+            variants = self._parts.pci.list_variants(addresses)
             plan = plan_bind(replace(observed, variants=variants), chosen, request)
             plan = replace(plan, notes=(*plan.notes, *self._tell_condition(chosen)))
             if not dry_run and persist is not None:

@@ -14,7 +14,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import PciControl
-from vgpumgr.passthrough.drivers import choose_driver
+from vgpumgr.passthrough.drivers import check_gives, choose_driver
 from vgpumgr.passthrough.groups import (
     ANOTHER_SLOT,
     explain_no_iommu,
@@ -122,18 +122,24 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
 
     Raises:
         NoIommuError: no function of this machine can go to a VM.
+        UsageError: the driver that is asked for gives it to none.
         GroupNotViableError: functions of other devices belong to the host.
         PciBusyError: it has virtual functions or slices, or a disk of it is mounted.
     """
     _check_chosen(observed, chosen)
+    if request.driver is not None:
+        check_gives(chosen, request.driver, observed.variants)
     steps: list[Step[PciWorld]] = []
     notes: list[str] = []
     kept: list[str] = []
     for function in _list_to_bind(observed, chosen, request):
         _check_takeable(observed, function)
         own = function.address == chosen.address
-        stub = not own and request.companions is Companions.STUB
-        wanted = STUB if stub else request.driver
+        wanted = request.driver
+        if not own:
+            # a driver that is made for the GPU knows nothing of its audio function
+            wanted = VFIO if wanted == VFIO else None
+            wanted = STUB if request.companions is Companions.STUB else wanted
         choice = choose_driver(function, observed.variants, wanted=wanted)
         driver = choice.name
         known = observed.find_binding(function.address)
