@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -25,8 +26,10 @@ from vgpumgr.errors import (
     HelperLateError,
     LibvirtError,
     LiveUnsupportedError,
+    NoDeviceError,
     NotAttachedError,
     NvmlMissingError,
+    PciBusyError,
     PciStalledError,
     PciWriteError,
     ReleasePendingError,
@@ -38,7 +41,7 @@ from vgpumgr.errors import (
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend
-from vgpumgr.passthrough.values import VFIO, Binding, Function
+from vgpumgr.passthrough.values import VFIO, Binding, Function, User, UserKind
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.record import AttachmentState
 
@@ -604,3 +607,25 @@ def test_while_a_removal_waits_no_attach_that_makes_vfs_begins(
     assert bench.snapshot() == before
     assert not bench.service.parts.open_journal().look().events, "no attach has begun"
     bench.service.attach(ask(gpu=str(GPU)))  # a driver is bound without the bus
+
+
+def test_a_display_is_taken_by_bind_and_a_process_must_be_stopped(tmp_path: Path) -> None:
+    bench = make(tmp_path)
+    kinds = {UserKind.DISPLAY: f"vgpumgr passthrough bind {GPU}, then repeat"}
+    for kind, hint in (kinds | {UserKind.PROCESS: "stop them, then repeat"}).items():
+        users = {GPU: (User(kind, "somebody"),)}
+        with (
+            mock.patch.object(bench.pci, "list_users", lambda _, users=users: users),
+            pytest.raises(PciBusyError) as refused,
+        ):
+            bench.service.attach(ask(gpu=str(GPU)))
+        assert refused.value.hint == hint
+
+
+def test_a_vf_of_nvidia_is_asked_for_by_its_type(tmp_path: Path) -> None:
+    bench = make(tmp_path)
+    nvidia = replace(bench.pci.functions[FLEX], vendor_id=0x10DE, driver="nvidia")
+    bench.pci.functions[FLEX] = nvidia
+    with pytest.raises(NoDeviceError) as refused:
+        bench.service.attach(ask("vf"))
+    assert "vgpumgr mdev types" in (refused.value.hint or "")
