@@ -79,6 +79,22 @@ def test_a_gpu_goes_with_its_companions_and_comes_back(scene: Scene) -> None:
     assert scene.bindings() == []
 
 
+def test_an_index_that_two_gpus_have_had_names_neither(scene: Scene) -> None:
+    scene.service.bind(selector="0")
+    (gpu,) = scene.nvml.gpus.values()
+    # NVML counts what is left anew
+    with mock.patch.object(
+        scene.nvml, "gpus", {gpu.uuid: replace(gpu, pci=PciAddress.parse(VGPU))}
+    ):
+        for change in (scene.service.bind, scene.service.unbind):
+            with pytest.raises(PciAmbiguousError) as refused:
+                change(selector="0")
+            assert GPU in (refused.value.why or "")
+            assert VGPU in (refused.value.why or "")
+        assert scene.driver(GPU) == "vfio-pci"
+    scene.service.unbind(selector=GPU)
+
+
 def test_companions_may_only_be_kept_away_or_left(scene: Scene) -> None:
     with pytest.raises(GroupNotViableError) as refused:
         scene.service.bind(selector=GPU, companions="keep")

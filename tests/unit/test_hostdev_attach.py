@@ -23,6 +23,7 @@ from vgpumgr.daemon.restore import restore
 from vgpumgr.daemon.vgpus import VgpuService
 from vgpumgr.errors import (
     Exit,
+    GpuNotFoundError,
     HelperLateError,
     LibvirtError,
     LiveUnsupportedError,
@@ -629,3 +630,22 @@ def test_a_vf_of_nvidia_is_asked_for_by_its_type(tmp_path: Path) -> None:
     with pytest.raises(NoDeviceError) as refused:
         bench.service.attach(ask("vf"))
     assert "vgpumgr mdev types" in (refused.value.hint or "")
+
+
+def test_a_gpu_that_was_given_away_is_told_where_it_is_and_who_has_it(bench: Bench) -> None:
+    uuid = str(bench.gpu.uuid)
+    taken = Binding(
+        GPU, VFIO, "nvidia", None, 0x10DE, 0x2330, "test", gpu_uuid=uuid, model="H100", gpu_index=1
+    )
+    bench.pci.save_binding(taken)
+    bench.pci.functions[GPU] = replace(bench.pci.functions[GPU], driver=VFIO)
+    bench.service.attach(ask(gpu=str(GPU)))
+    for profile in ("passthrough", "1g.10gb"):
+        with pytest.raises(GpuNotFoundError) as refused:
+            bench.service.attach(ask(profile, vm="vm01", gpu="1"))
+        assert refused.value.why == f"it was {GPU} (H100), which was given to vfio-pci"
+        assert refused.value.held_by == ('vm "vm02" (passthrough)',)
+        assert f"--gpu {GPU}" in (refused.value.hint or "")
+    with pytest.raises(GpuNotFoundError) as unknown:
+        bench.service.attach(ask("1g.10gb", vm="vm01", gpu="7"))
+    assert "this machine has" in (unknown.value.why or "")

@@ -185,10 +185,12 @@ class PassthroughService:
                 pci.save_binding(replace(binding, persist=persist))
 
     def _select(self, view: PciView, selector: str, *, taken: bool = False) -> Function:
-        """``taken``: what was taken before others: their indexes have changed since."""
+        """``taken``: what was taken goes before others of its name, but for an index: that of one that was
+        taken may be another's now, and either may be meant.
+        """
         functions, gpus = view.observed.functions, view.gpus
         ours = [gpu for gpu in gpus if view.observed.find_binding(gpu.address)]
-        if taken and ours:
+        if taken and ours and not selector.strip().isdigit():
             with contextlib.suppress(PciNotFoundError):
                 return select_function(functions, ours, selector)
         return select_function(functions, gpus, selector)
@@ -357,13 +359,13 @@ def _find_holders(parts: Parts, gpus: Sequence[Gpu]) -> _Holders:
         for address in _list_places(record, by_uuid.get(str(record.gpu))):
             found.add(address, f'vm "{record.vm_name}" ({record.profile})', release)
     for vgpu in parts.vgpu_store.list_vgpus():
-        address = _read_address(vgpu.spec.parent)
+        parent = _read_address(vgpu.spec.parent)
         # a driver without a device, such as mtty, is on no function
-        if vgpu.takes_room and vgpu.boot == parts.boot_id and address is not None:
+        if vgpu.takes_room and vgpu.boot == parts.boot_id and parent is not None:
             found.vgpus.add(vgpu.spec.uuid)
             if vgpu.attachment is None:
                 delete = Release(f"vgpumgr mdev delete {vgpu.spec.uuid}")
-                found.add(address, f"vGPU {vgpu.spec.uuid}", delete)
+                found.add(parent, f"vGPU {vgpu.spec.uuid}", delete)
     return found
 
 
