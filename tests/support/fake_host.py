@@ -39,7 +39,7 @@ from vgpumgr.passthrough.values import (
     VfSetting,
     VfTool,
 )
-from vgpumgr.plan.vgpu_record import VgpuRecord
+from vgpumgr.plan.vgpu_record import VgpuRecord, stamp
 
 GPU, AUDIO = PciAddress(0, 0x3B, 0, 0), PciAddress(0, 0x3B, 0, 1)
 OTHER_GPU = PciAddress(0, 0x5E, 0, 0)
@@ -225,6 +225,8 @@ class FakeVgpus:
         self.hypervisor: FakeHypervisor | None = None
         #: who has every vGPU open beside the running machines
         self.held_by: tuple[str, ...] = ()
+        #: who has the group of one that is removed open
+        self.group_holders: tuple[str, ...] = ()
 
     def read_host(self) -> VgpuHost:
         offers = (VgpuOffer(MTTY, self.room - len(self.devices)),)
@@ -264,7 +266,7 @@ class FakeVgpus:
         )
 
     def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:
-        return ()
+        return self.group_holders
 
     def list_definitions(self) -> tuple[VgpuDefinition, ...]:
         return ()
@@ -283,14 +285,15 @@ class FakeVgpus:
 class FakeVgpuStore:
     """Implements ``plan.vgpu_record.VgpuStore``."""
 
-    def __init__(self) -> None:
+    def __init__(self, boot_id: str = "boot-1") -> None:
+        self.boot_id = boot_id
         self.records: dict[str, VgpuRecord] = {}
 
     def list_vgpus(self) -> Sequence[VgpuRecord]:
         return tuple(self.records.values())
 
     def save_vgpu(self, record: VgpuRecord) -> None:
-        self.records[record.spec.uuid] = record
+        self.records[record.spec.uuid] = stamp(record, self.boot_id)
 
     def delete_vgpu(self, uuid: str) -> None:
         self.records.pop(uuid, None)

@@ -220,7 +220,8 @@ def _list_problems(vm: Vm, seen: Sequence[Seen], held: Mapping[str, Sequence[str
 def _list_problems_of(
     vm: Vm, record: AttachmentRecord, status: ChannelStatus | None, held_by: Sequence[str]
 ) -> Iterator[str]:
-    if record.state is not AttachmentState.ATTACHED:
+    half = record.state is not AttachmentState.ATTACHED
+    if half:
         yield f"{tell_half(record, held_by)}; vgpumgr detach {vm.name}"
     if record.channel is None:
         pass
@@ -231,5 +232,6 @@ def _list_problems_of(
     elif not status.worker_ready:
         yield f"its worker is not ready: {status.problem or 'starting'}"
     gone = not _aliases(vm.config, record.id) and not _aliases(vm.live, record.id)
-    if vm.config is not None and gone:
+    # of one that is half there nobody knows that: QEMU may have them, and libvirt not know
+    if vm.config is not None and gone and not half:
         yield "its devices were removed from the domain"

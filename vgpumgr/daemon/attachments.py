@@ -139,6 +139,7 @@ class AttachmentService:
             nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
             stuck=find_stuck_gpus(parts),
             instances=list_instances(parts),
+            boot=parts.boot_id,
         )
         uuids = [str(uuid.uuid4()) for _ in range(request.count)]
         with explaining(parts, request.gpu, request.profile):
@@ -194,9 +195,18 @@ class AttachmentService:
                 done.append(plan)
             gone = {plan.result.get("attachment") for plan in done}
             settler.end_spared([i for i in spared if i.attachment in {None, *gone}])
+            if spared:
+                notes += self._settle_rest()
             if held:
                 notes += self._finish_held(held, done)
         return self._describe_detached(False, done, notes)
+
+    def _settle_rest(self) -> list[str]:
+        """After what was asked for is done: what is not settled now is by the next command."""
+        settler = Settler(self._parts)
+        with contextlib.suppress(VgpumgrError):
+            settler.settle()
+        return _tell(settler)
 
     def _finish_held(
         self, held: Mapping[str, VgpumgrError], done: Sequence[Plan[World]]
@@ -260,10 +270,10 @@ class AttachmentService:
 
     def _observe(self) -> DetachObserved:
         parts, records = self._parts, self._parts.store.list_attachments()
-        homes = map_homes(parts)
+        homes = map_homes(parts, records)
         # of no other attachment does NVML know anything
         slices = any(r.mig_part or any(d.instance for d in r.host_devices) for r in records)
-        gpus = read_gpus_for(parts, records) if slices or homes else ()
+        gpus = read_gpus_for(parts, records) if slices or any(homes.values()) else ()
         return DetachObserved(records[0], None, gpus, records, homes)
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:

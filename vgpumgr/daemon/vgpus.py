@@ -73,6 +73,9 @@ from vgpumgr.plan.vgpu_world import VgpuOperation
 
 Planner = Callable[[VgpuPicture], Plan[VgpuOperation]]
 
+#: why one of ours is not created again
+_HELD = "it was removed while somebody had it open: until he lets go, its room is taken"
+
 
 class VgpuService:
     """The operations on vGPUs of one machine."""
@@ -204,9 +207,7 @@ class VgpuService:
         if entry.device is not None or record.state is VgpuState.RELEASING or held_by:
             raise VgpuTakenError(
                 f"cannot start {record.spec.uuid}",
-                why="it was removed while somebody had it open: until he lets go, its room is taken"
-                if held_by
-                else f"it is {find_state(entry)}",
+                why=_HELD if held_by else f"it is {find_state(entry)}",
                 held_by=held_by,
                 hint="vgpumgr mdev list",
             )
@@ -258,10 +259,22 @@ class VgpuService:
             device = picture.find(uuid).device
             if device is not None:
                 return plan_start(record, record.spec, None)
+            self._check_let_go(record)
             spec, instance = self.resolve(record, picture)
             return plan_start(record, spec, instance, self._plan_mode(spec, picture))
 
         self.run_locked(plan)
+
+    def _check_let_go(self, record: VgpuRecord) -> None:
+        """The kernel keeps the UUID of one that is removed and still held."""
+        known = record.boot == self._parts.boot_id
+        if held_by := list_holders(self._parts.vgpus, record) if known else ():
+            raise VgpuTakenError(
+                f"cannot create {record.spec.uuid} again",
+                why=_HELD,
+                held_by=held_by,
+                hint="vgpumgr mdev list",
+            )
 
     def run_locked(self, planner: Planner) -> tuple[Plan[VgpuOperation], VgpuPicture]:
         """Looks, plans and carries out; the caller holds the lock and has settled."""
@@ -366,8 +379,9 @@ class VgpuService:
             )
 
     def _instance_steps(self, record: VgpuRecord, picture: VgpuPicture) -> Steps:
+        home = record.find_home(self._parts.boot_id)
         others = [r for r in picture.records if r.takes_room]
-        return list_instance_steps(record, picture.gpus, others)
+        return list_instance_steps(replace(record, instance=home), picture.gpus, others)
 
     def _list_holders(self, entry: VgpuEntry) -> Sequence[str]:
         return list_holders(self._parts.vgpus, entry.record) if entry.record else ()

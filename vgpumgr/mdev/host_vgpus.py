@@ -25,7 +25,7 @@ from vgpumgr.host.clock import Clock, SystemClock
 from vgpumgr.host.helper import HelperFaultError
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.on_demand import HelperOnDemand
-from vgpumgr.host.vgpu_files import list_group_holders
+from vgpumgr.host.openers import list_group_holders
 from vgpumgr.mdev.definitions import DefinitionFiles
 from vgpumgr.mdev.view import NVIDIA, make_device, make_host, make_offers
 from vgpumgr.model.vgpu import (
@@ -115,10 +115,12 @@ class HostVgpus:
 
     def list_holders(self, device: VgpuDevice) -> tuple[str, ...]:
         """See ``VgpuControl``."""
-        vm = (f'vm "{device.vm_name}"',) if device.vm_name else ()
-        if device.iommu_group is None:
-            return vm
-        return vm + list_group_holders(self._machine, device.iommu_group, device.key)
+        group = device.iommu_group
+        found = () if group is None else list_group_holders(self._machine, group, device.key)
+        vm = f'vm "{device.vm_name}"'
+        if not device.vm_name or any(text.startswith(vm) for text in found):
+            return found
+        return vm, *found
 
     def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:
         """See ``VgpuControl``."""

@@ -96,6 +96,8 @@ class AttachObserved:
     stuck: Mapping[str, str] = field(default_factory=dict)
     #: GPU instances that were made for vGPUs, there or gone since a boot
     instances: Sequence[VgpuInstance] = ()
+    #: this boot's name
+    boot: str = ""
 
 
 @dataclass(frozen=True, slots=True)

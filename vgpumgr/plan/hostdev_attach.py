@@ -162,6 +162,7 @@ def _make_record(observed: AttachObserved, given: Given) -> AttachmentRecord:
         created_s=observed.now_s,
         number=lowest_free_number(observed.records, observed.vm.uuid),
         host_devices=given.devices,
+        instances_boot=observed.boot if any(d.instance for d in given.devices) else "",
     )
 
 

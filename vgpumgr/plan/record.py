@@ -155,6 +155,8 @@ class AttachmentRecord:
     mig_part: MigPart | None = None
     channel: ChannelPart | None = None
     host_devices: tuple[HostDevice, ...] = ()
+    #: the boot in which GPU instances were made for its vGPUs
+    instances_boot: str = ""
 
     @property
     def mig(self) -> MigInstanceRef | None:
