@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +36,7 @@ from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend, MigInstanceRef
 from vgpumgr.model.vgpu import Framework, VgpuSpec
+from vgpumgr.plan import journal as journal_module
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.journal import Journal, parse_journal
 from vgpumgr.plan.record import (
@@ -187,6 +189,27 @@ def test_intent_is_on_disk_before_the_step(tmp_path: Path) -> None:
     Executor(World(), Journal(path, "boot")).run(Plan("x", "y", (Look("a"), Look("b"))), "op")
     assert seen == [["begin", "intent"], ["begin", "intent", "done", "intent"]]
     assert Journal(path, "boot").unfinished() == {}
+
+
+def test_a_new_journal_is_safe_in_its_directory(tmp_path: Path) -> None:
+    """Also one that takes the place of another: its name is synced before anything relies on it."""
+    path = tmp_path / "journal"
+
+    def open_anew() -> int:
+        with mock.patch.object(os, "fsync", wraps=os.fsync) as sync:
+            journal = Journal(path, "boot")
+            journal.append("a", "begin", {})
+            journal.close()
+        return sync.call_count
+
+    assert [open_anew(), open_anew()] == [1, 0]
+    path.unlink()
+    assert [open_anew(), open_anew()] == [1, 0]
+    Journal(path, "boot").put_away("failed")
+    assert open_anew() == 1
+    # that another process has made it says nothing
+    journal_module._safe_names.clear()
+    assert open_anew() == 1
 
 
 # ---- executor, on a world that is a list
