@@ -184,9 +184,14 @@ class Database:
             raise self._unusable(error) from error
 
     @contextmanager
-    def _lend(self, opener: Callable[[], sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
+    def _lend(
+        self,
+        opener: Callable[[], sqlite3.Connection],
+        keeper: Callable[[], sqlite3.Connection] | None = None,
+    ) -> Iterator[sqlite3.Connection]:
+        """The connection that is kept, which ``keeper`` opens if there is none; else one of its own."""
         held = self._held
-        connection = self._take_held(held) if held is not None else None
+        connection = self._take_held(held, keeper or self._open) if held is not None else None
         if held is None or connection is None:
             with closing(opener()) as connection:
                 yield connection
@@ -198,7 +203,9 @@ class Database:
             held.close()
             raise
 
-    def _take_held(self, held: _Held) -> sqlite3.Connection | None:
+    def _take_held(
+        self, held: _Held, keeper: Callable[[], sqlite3.Connection]
+    ) -> sqlite3.Connection | None:
         """None where each transaction does better by itself: on another thread, for a user who only
         reads, on a full disk.
         """
@@ -208,7 +215,7 @@ class Database:
             held.close()
         if held.connection is None and self._is_ours():
             with contextlib.suppress(sqlite3.OperationalError), contextlib.ExitStack() as stack:
-                connection = stack.enter_context(closing(self._open()))
+                connection = stack.enter_context(closing(keeper()))
                 connection.execute("PRAGMA schema_version").fetchone()
                 held.connection, held.file = connection, _identify(self.path)
                 stack.pop_all()
@@ -294,7 +301,8 @@ class Database:
         if not self.path.exists():
             return None
         try:
-            with closing(self._connect()) as connection:
+            # not ``_open``, which puts a damaged file away by itself
+            with self._lend(self._connect, self._connect) as connection:
                 answers = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(1)")]
                 # what integrity_check does not look at: that the columns are those of this program
                 connection.execute(f"SELECT {COLUMNS} FROM attachment").fetchall()
