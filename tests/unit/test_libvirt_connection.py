@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,40 @@ def test_a_vm_is_read_with_few_questions_and_says_all() -> None:
             assert (seen.state, seen.live, seen.config) == ("shut off", None, vm.config)
         finally:
             domain.create()
+
+
+class _CountingDomains(LibvirtHypervisor):
+    """Notes which questions are put to libvirt about domains it knows."""
+
+    asked: list[str]
+
+    def _find_known(self, uuid: str) -> Any:
+        known = super()._find_known(uuid)
+        if known is None:
+            return None
+        counting = _Counting(known)
+        self.asked = counting.asked
+        return counting
+
+
+def test_one_definition_is_read_again_with_fewer_questions() -> None:
+    note = AttachmentNote(id="ab12", profile="mtty-2", vm="v")
+    with _CountingDomains("test:///default") as hypervisor, ExitStack() as undo:
+        (uuid,) = (vm.uuid for vm in hypervisor.list_vms())
+        before = hypervisor.read_vm(uuid)
+        undo.callback(hypervisor.set_notes, uuid, (), Scope.CONFIG)
+        hypervisor.set_notes(uuid, (note,), Scope.CONFIG)
+        after = hypervisor.read_vm(uuid)
+        assert hypervisor.read_again(before, Scope.CONFIG) == after != before
+        assert hypervisor.asked == ["XMLDesc"]
+        assert hypervisor.read_again(after, Scope.LIVE) == after
+        assert hypervisor.asked == ["state", "XMLDesc"]
+        # of one that has stopped since, what it shows is its definition
+        domain = hypervisor._connection.lookupByName("test")
+        domain.destroy()
+        undo.callback(domain.create)
+        stopped = hypervisor.read_again(after, Scope.LIVE)
+        assert (stopped.state, stopped.live) == ("shut off", None)
 
 
 def test_what_is_kept_of_a_definition_ends_with_its_text() -> None:
