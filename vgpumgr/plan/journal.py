@@ -11,6 +11,7 @@ fdatasync nobody knows what is on disk: nothing more is journalled until ``put_a
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import zlib
@@ -231,7 +232,9 @@ class Journal:
             os.posix_fallocate(descriptor, 0, size)
             # where zeros have been written, a line is a change of data alone: its sync needs no commit of
             # the file system's own journal
-            os.pwrite(descriptor, bytes(size - self._allocated), self._allocated)
+            zeros = bytes(size - self._allocated)
+            if os.pwritev(descriptor, [zeros], self._allocated) != len(zeros):
+                raise OSError(errno.ENOSPC, "short write")
             self._allocated = size
 
     def _opened(self) -> int:
