@@ -308,7 +308,7 @@ class Element:
 
 #: elements read lately by class and text: of two definitions of a domain, most elements are the same
 _KNOWN: dict[tuple[type[Element], str], Element] = {}
-_MAX_KNOWN = 512
+_MAX_KNOWN = 128
 
 
 def _read_known(cls: type[Element], element: etree._Element) -> Element:
