@@ -11,6 +11,7 @@ fdatasync nobody knows what is on disk: nothing more is journalled until ``put_a
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import zlib
@@ -24,6 +25,8 @@ from vgpumgr.errors import JournalError, JournalFailedError, NotPermittedError
 
 #: some hundred operations
 _ROTATE_BYTES = 1 << 20
+#: the file that this process has seen safe on disk under its name: device and inode; a new one is empty
+_safe_names: dict[Path, tuple[int, int]] = {}
 #: space is allocated in such pieces
 _CHUNK_BYTES = 64 << 10
 
@@ -227,6 +230,11 @@ class Journal:
         if wanted > self._allocated:
             size = -(-wanted // _CHUNK_BYTES) * _CHUNK_BYTES
             os.posix_fallocate(descriptor, 0, size)
+            # where zeros have been written, a line is a change of data alone: its sync needs no commit of
+            # the file system's own journal
+            zeros = bytes(size - self._allocated)
+            if os.pwritev(descriptor, [zeros], self._allocated) != len(zeros):
+                raise OSError(errno.ENOSPC, "short write")
             self._allocated = size
 
     def _opened(self) -> int:
@@ -235,8 +243,12 @@ class Journal:
             self._repair()
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptor = os.open(self.path, flags, 0o600)
-            self._allocated = os.fstat(self._descriptor).st_size
-            _sync_directory(self.path.parent)
+            status = os.fstat(self._descriptor)
+            self._allocated = status.st_size
+            file = status.st_dev, status.st_ino
+            if status.st_size == 0 or _safe_names.get(self.path) != file:
+                _sync_directory(self.path.parent)
+                _safe_names[self.path] = file
         return self._descriptor
 
     def _repair(self) -> None:
