@@ -94,7 +94,7 @@ def _make_binding(device: HostDevice, address: PciAddress) -> Binding:
     """As ``attach`` bound it; what is remembered of the binding itself may be lost."""
     return Binding(
         address=address,
-        driver=VFIO,
+        driver=device.driver or VFIO,
         previous=device.previous_driver,
         override=None,
         vendor_id=0,

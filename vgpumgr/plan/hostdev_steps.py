@@ -182,7 +182,8 @@ class ReturnFunction:
 
         Raises ReleasePendingError.
         """
-        binding = self.release.binding
+        release = self._find_release(world)
+        binding = release.binding
         try:
             now = world.pci.read_function(binding.address)
         except PciNotFoundError:
@@ -192,7 +193,7 @@ class ReturnFunction:
             world.pci.forget_binding(binding.address)
             return
         _await_release(world, binding.address)
-        self._find_release(world).do(world)
+        release.do(world)
 
     def _find_release(self, world: World) -> ReleaseDriver:
         """What is remembered of the binding knows more, driver_override for one."""

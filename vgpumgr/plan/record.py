@@ -122,6 +122,8 @@ class HostDevice:
     display: str = "off"
     #: whether attach took it from the host or made it, so that detach gives it back or removes it
     created: bool = False
+    #: the driver that attach gave it to; None: vfio-pci, or none is known
+    driver: str | None = None
 
     @property
     def place(self) -> str:
