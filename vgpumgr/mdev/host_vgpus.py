@@ -170,14 +170,13 @@ class HostVgpus:
                 call = {"parent": spec.parent, "type_id": spec.type_id, "uuid": spec.uuid}
                 self._change(what, "create_mdev", **call)
                 return
-            if spec.placement_id is not None:
-                self._set_attribute(spec, "nvidia/placement_id", str(spec.placement_id))
             self._change(what, "set_type", name=spec.parent, type_id=spec.type_id)
         except _RefusedError as error:
             raise _explain_create(spec, error) from error
 
     def _set_attributes(self, spec: VgpuSpec) -> None:
-        if spec.placement_id is not None and spec.framework is Framework.MDEV:
+        # of both frameworks: the file has a meaning only while there is a vGPU
+        if spec.placement_id is not None:
             self._set_attribute(spec, "nvidia/placement_id", str(spec.placement_id))
         for name, value in spec.attributes:
             self._set_attribute(spec, name, value)
