@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +33,8 @@ from vgpumgr.sim import lifecycle
 
 ROOT = Path(__file__).parents[2]
 VM = "endurance"
-#: looks at what is held, over all cycles
-SAMPLES = 20
+#: at what is held, over all cycles
+LOOKS = 20
 _DOMAIN = f"""<domain type='qemu'><name>{VM}</name><memory unit='MiB'>64</memory>
   <os><type arch='x86_64' machine='q35'>hvm</type></os>
   <devices><controller type='usb' model='none'/></devices></domain>"""
@@ -156,28 +156,24 @@ class Scene:
     def _count(self) -> dict[str, int]:
         children = _list_children(self.pid)
         return {
-            "descriptors": _count(f"/proc/{self.pid}/fd"),
-            "threads": _count(f"/proc/{self.pid}/task"),
+            "descriptors": count_entries(f"/proc/{self.pid}/fd"),
+            "threads": count_entries(f"/proc/{self.pid}/task"),
             "helpers": len(children),
-            "helpers_descriptors": sum(_count(f"/proc/{child}/fd") for child in children),
+            "helpers_descriptors": sum(count_entries(f"/proc/{child}/fd") for child in children),
         }
 
     def sample(self) -> growth.Sample:
         """What the process holds, and the memory of its helpers."""
         helpers = sum(map(growth.read_rss_bytes, _list_children(self.pid)))
-        return {**self.look(), "helpers_rss_bytes": helpers, **self._measure_files()}
-
-    def _measure_files(self) -> dict[str, int]:
-        """What is bounded by its own rule: it is seen to be."""
-        state = self.directory / "host/state"
         return {
-            "journal_bytes": sum(path.stat().st_size for path in state.glob("journal*")),
-            "database_bytes": sum(path.stat().st_size for path in state.glob("*.sqlite*")),
-            "reports": sum(1 for _ in state.glob("operations/*")),
+            **self.look(),
+            "helpers_rss_bytes": helpers,
+            **growth.measure_state(self.directory / "host/state"),
         }
 
 
-def _count(directory: str) -> int:
+def count_entries(directory: str | Path) -> int:
+    """Files, or what stands for such."""
     return len(os.listdir(directory))  # noqa: PTH208
 
 
@@ -242,11 +238,18 @@ def _serve(machine: str) -> Iterator[Worker]:
     run_dir = find_machine(machine).run_dir
     # beside what is counted
     watch = run_dir.parent.parent / "watch.sock"
-    command = [sys.executable, "-m", "tests.recovery.watched_daemon", str(watch), machine]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    words = ("tests.recovery.watched_daemon", str(watch), machine)
+    with call_daemon(words, run_dir) as (call, pid):
+        yield call, pid, lambda: ask(watch)
+
+
+@contextmanager
+def call_daemon(words: Sequence[str], run_dir: Path) -> Iterator[tuple[Call, int]]:
+    """A daemon that ``python -m`` and these words start; its API, and which process it is."""
+    process = subprocess.Popen([sys.executable, "-m", *words], stdin=subprocess.DEVNULL, cwd=ROOT)
     backend = HttpBackend(lambda: connect_unix(str(run_dir / "vgpumgr.sock")))
     try:
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + 300
         while True:
             with contextlib.suppress(VgpumgrError):
                 backend.request("GET", "/1.0").document()
@@ -254,7 +257,7 @@ def _serve(machine: str) -> Iterator[Worker]:
             assert process.poll() is None, "the daemon has ended"
             assert time.monotonic() < end_s, "the daemon does not answer"
             time.sleep(0.1)
-        yield backend.call, process.pid, lambda: ask(watch)
+        yield backend.call, process.pid
     finally:
         process.terminate()
         try:
@@ -271,7 +274,9 @@ def run(name: str, count: int, warm_up: int, *, daemon: bool) -> dict[str, Any]:
         scene.cycle(backend.asked, warm_up)
         host, before = scene.describe_host(), scene.measure()
         started_s = time.monotonic()
-        cycles, samples = sample(scene, backend.asked, count)
+        series = growth.watch(
+            lambda more: scene.cycle(backend.asked, more), scene.sample, count, LOOKS
+        )
         seconds = round(time.monotonic() - started_s, 1)
         now = scene.describe_host()
         return {
@@ -281,30 +286,16 @@ def run(name: str, count: int, warm_up: int, *, daemon: bool) -> dict[str, Any]:
             "seconds": seconds,
             "before": before,
             "after": scene.measure(),
-            "growth": growth.describe(cycles, samples),
-            "largest": growth.find_largest(samples),
+            "growth": series.describe(),
+            "largest": series.find_largest(),
             "changed": {key: [host[key], now[key]] for key in host if host[key] != now[key]},
         }
 
 
-def sample(
-    scene: Scene, asked: dict[str, Any], count: int
-) -> tuple[list[int], list[growth.Sample]]:
-    """So many cycles, and what is held before, between and after them."""
-    step = max(1, count // SAMPLES)
-    cycles, samples = [0], [scene.sample()]
-    while cycles[-1] < count:
-        more = min(step, count - cycles[-1])
-        scene.cycle(asked, more)
-        cycles.append(cycles[-1] + more)
-        samples.append(scene.sample())
-        print(cycles[-1], samples[-1], file=sys.stderr, flush=True)
-    return cycles, samples
-
-
 def judge(answer: dict[str, Any]) -> list[str]:
     """What has leaked."""
-    wrong = [f"{key} of the host differ: {seen}" for key, seen in answer["changed"].items()]
+    changed = answer.get("changed", {})
+    wrong = [f"{key} of the host differ: {seen}" for key, seen in changed.items()]
     if any(answer["after"][key] > count for key, count in answer["before"].items()):
         wrong.append(f"it holds {answer['after']}, before {answer['before']}")
     return wrong + growth.judge(answer["growth"], answer["largest"])
