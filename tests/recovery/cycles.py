@@ -76,8 +76,8 @@ def run_daemon(
     with open_directory() as directory:
         watch = directory / "watch.sock"
         home = directory / "home"
-        words = ("tests.recovery.watched_daemon", str(watch), "--fakes", str(home))
-        words += ("--leak", leak) if leak else ()
+        words = ["tests.recovery.watched_daemon", str(watch), "--fakes", str(home)]
+        words += ["--leak", leak] if leak else []
         with call_daemon(words, home / "run") as (call, pid):
             cycle(call, backends, warm_up)
             before = measure_process(pid)
