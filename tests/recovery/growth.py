@@ -24,6 +24,8 @@ from typing import Any
 BOUNDS = {"objects": 0.001, "malloc_bytes": 0.03, "rss_bytes": 0.02, "helpers_rss_bytes": 0.02}
 #: pages come one by one and tables double now and then: so much in half a run says nothing
 SLACK_BYTES = 256 << 10
+#: in fewer cycles only what is large says anything
+MIN_CYCLES = 20
 #: what has a rule of its own, and goes up and down below it: journals, the state file, reports of operations
 LIMITS = {"journal_bytes": 512 << 10, "database_bytes": 1 << 20, "reports": 201}
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -163,15 +165,16 @@ def watch(
     return series
 
 
-def judge(described: dict[str, Any], largest: dict[str, int]) -> list[str]:
+def judge(described: dict[str, Any], largest: dict[str, int], cycles: int) -> list[str]:
     """What still grows, and what is larger than it may be."""
     large = [
         f"{name}: {n}, at most {LIMITS[name]}" for name, n in largest.items() if n > LIMITS[name]
     ]
+    told = {n: g for n, g in described.items() if cycles >= MIN_CYCLES or n == "malloc_bytes"}
     return large + [
         f"{name} grow by {found['per_cycle_second_half']} in each cycle of the second half,"
         f" {found['share_per_1000_cycles']:.2%} of their size in 1,000; bound {found['bound']:.2%}"
-        for name, found in described.items()
+        for name, found in told.items()
         if found["share_per_1000_cycles"] > found["bound"]
         and (name == "objects" or found["second_half"] > SLACK_BYTES)
     ]

@@ -36,6 +36,7 @@ from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend, MigInstanceRef
 from vgpumgr.model.vgpu import Framework, VgpuSpec
 from vgpumgr.plan.executor import Executor
+from vgpumgr.plan import journal as journals
 from vgpumgr.plan.journal import Journal, parse_journal
 from vgpumgr.plan.record import (
     AddedController,
@@ -157,6 +158,23 @@ def test_a_large_journal_is_put_away_once_all_is_finished(
     journal.close()
     assert (tmp_path / "journal.old").exists() == rotated
     assert [e.seq for e in Journal(path, "boot").read()][-1] == 3, "numbers go on"
+
+
+def test_what_was_read_of_a_journal_is_not_parsed_again(tmp_path: Path) -> None:
+    """All its lines are kept, however many operations it has seen; and it does not grow without end."""
+    path = tmp_path / "journal"
+    for number in range(1000):
+        journal = Journal(path, "c0ffee00-0000-4000-8000-000000000000")
+        journal.append(f"operation-{number}", "begin", {"vm": "vm01", "steps": [{"name": "x"}] * 4})
+        journal.append(f"operation-{number}", "end", {})
+        journal.close()
+        if number % 100 == 0:
+            assert path.stat().st_size <= journals._ROTATE_BYTES + journals._CHUNK_BYTES
+            journal.look()
+            before = journals._decode.cache_info().misses
+            journal.look()
+            assert journals._decode.cache_info().misses == before
+    assert (tmp_path / "journal.old").exists()
 
 
 def test_nothing_is_done_that_cannot_be_journalled(
