@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper
-from itertools import combinations
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ class Growth:
 
 
 def find_growth(cycles: Sequence[int], sizes: Sequence[int]) -> Growth:
-    """The slopes of both halves (Theil-Sen: the median of all pairs, which no single sample bends)."""
+    """The slopes of both halves."""
     points = list(zip(cycles, sizes, strict=True))
     half = (cycles[-1] - cycles[0]) / 2
     middle = cycles[0] + half
@@ -112,8 +112,19 @@ def find_growth(cycles: Sequence[int], sizes: Sequence[int]) -> Growth:
 
 
 def _find_slope(points: Sequence[tuple[int, int]]) -> float:
-    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2)]
+    """For each cycle (Theil-Sen: the median of all pairs, which no single sample bends)."""
+    level = _without_largest_step(points)
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(level, 2)]
     return statistics.median(slopes)
+
+
+def _without_largest_step(points: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
+    """A table that doubles is one step, and no growth in each cycle: the largest counts as the usual one."""
+    steps: list[float] = [y2 - y1 for (_, y1), (_, y2) in pairwise(points)]
+    largest = steps.index(max(steps))
+    steps[largest] = statistics.median(steps)
+    level = accumulate(steps, initial=float(points[0][1]))
+    return [(x, y) for (x, _), y in zip(points, level, strict=True)]
 
 
 class Series:

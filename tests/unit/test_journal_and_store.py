@@ -35,8 +35,8 @@ from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend, MigInstanceRef
 from vgpumgr.model.vgpu import Framework, VgpuSpec
-from vgpumgr.plan.executor import Executor
 from vgpumgr.plan import journal as journals
+from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.journal import Journal, parse_journal
 from vgpumgr.plan.record import (
     AddedController,
