@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -14,17 +15,25 @@ import pytest
 
 from tests.api.conftest import ROOT, Daemon
 from vgpumgr.daemon.audit import verify_audit
+from vgpumgr.daemon.lanes import MAX_WAITING
 from vgpumgr.errors import (
     AlreadyAttachedError,
+    DaemonBusyError,
+    NoRoomError,
     NotAttachedError,
     NotCancellableError,
     OperationCancelledError,
     PreconditionError,
     RolledBackError,
     RouteNotFoundError,
+    SeveralAttachmentsError,
     UsageError,
+    VgpuNotFoundError,
     VmNotFoundError,
 )
+from vgpumgr.model.slice import Backend
+from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from vgpumgr.store.attachments import SqliteAttachments
 
 ASK = {"vm": "vm01", "profile": "1g.10gb", "hello_timeout_s": 0}
 
@@ -55,6 +64,57 @@ def test_attach_and_detach_as_operations(daemon: Daemon) -> None:
     assert [e["event"] for e in mine] == ["operation", "end"]
     assert mine[0]["params"]["profile"] == "1g.10gb"
     assert verify_audit(log) is None
+
+
+def test_several_at_once_all_or_none(daemon: Daemon) -> None:
+    asked = {key: value for key, value in ASK.items() if key != "vm"}
+    with pytest.raises(UsageError):
+        daemon.client.call("attach", vm="vm01", count=0, **asked)
+    with pytest.raises(NoRoomError):
+        daemon.client.call("attach", vm="vm01", count=8, **asked)
+    assert daemon.get("/1.0/vms/vm01")["vm"]["attachments"] == []
+    planned = daemon.post("/1.0/attachments", ASK | {"count": 3, "dry_run": True}).document()
+    assert len(planned["plan"]["result"]["seats"]) == 3
+    done = daemon.client.call("attach", vm="vm01", count=3, **asked)
+    ids = [attachment["id"] for attachment in done["attachments"]]
+    vm = daemon.get("/1.0/vms/vm01")["vm"]
+    assert [attachment["id"] for attachment in vm["attachments"]] == ids
+    assert len(vm["channels"]) == len({a["placement"]["start"] for a in vm["attachments"]}) == 3
+    assert daemon.get("/1.0/status")["attachments"] == 3
+    with pytest.raises(SeveralAttachmentsError) as refused:
+        daemon.client.call("detach", vm="vm01")
+    assert len(refused.value.held_by) == 3
+    daemon.client.call("detach", vm="vm01", attachment=ids[1])
+    left = daemon.get("/1.0/vms/vm01")["vm"]["attachments"]
+    assert [attachment["id"] for attachment in left] == [ids[0], ids[2]]
+    daemon.client.call("detach", vm="vm01", every=True)
+    assert daemon.get("/1.0/vms/vm01")["vm"]["attachments"] == []
+
+
+def test_recovery_finishes_what_is_half_there(daemon: Daemon) -> None:
+    """As a crash leaves it: recorded, and nothing of it is there."""
+    assert daemon.client.call("recover") == {"schema": "vgpumgr/v1", "actions": [], "drift": []}
+    store = SqliteAttachments(daemon.directory / "state.sqlite")
+    vm = daemon.get("/1.0/vms/vm02")["vm"]
+    half = AttachmentRecord(
+        id="a1b2c3d4", vm_name="vm02", vm_uuid=vm["uuid"], gpu=None, profile="passthrough",
+        memory_bytes=0, backend=Backend.PASSTHROUGH, created_s=1.0,
+        state=AttachmentState.DETACHING,
+    )  # fmt: skip
+    store.save_attachment(half)
+    (drift,) = daemon.get("/1.0/diff")["drift"]
+    assert (drift["subject"], drift["attachment"]) == ("vm02", half.id)
+    with pytest.raises(UsageError):
+        daemon.post("/1.0/recover", {"colour": "red"}).document()
+    started = daemon.post("/1.0/recover", {"release": True}).document()["operation"]
+    ended = daemon.client.wait_operation(started["id"])
+    assert ended["status"] == "succeeded"
+    (action,) = ended["result"]["actions"]
+    assert (action["subject"], action["done"]) == ("vm02", True)
+    assert ended["result"]["drift"] == []
+    assert store.list_attachments() == ()
+    assert daemon.get("/1.0/diff")["drift"] == []
+    assert daemon.get("/1.0/vms/vm02")["vm"]["attachments"] == []
 
 
 def test_a_dry_run_is_a_read(daemon: Daemon) -> None:
@@ -160,6 +220,28 @@ def test_reads_answer_while_a_long_operation_runs_and_it_can_be_cancelled(
     assert slow_daemon.get("/1.0/gpus") == before
     with pytest.raises(NotCancellableError):
         slow_daemon.client.request("DELETE", path).document()
+
+
+def test_a_daemon_with_too_much_to_do_says_when_to_come_back(slow_daemon: Daemon) -> None:
+    """In our document, as every error; and it is none of the operation's."""
+    slow = [
+        slow_daemon.post(path, body).document()["operation"]["id"]
+        for _ in range(8)
+        for path, body in (("/1.0/attachments", ASK), ("/1.0/attachments/vm01/detach", {}))
+    ]
+    answers = [slow_daemon.post("/1.0/vgpus/none/start", {}) for _ in range(MAX_WAITING + 8)]
+    for id_ in slow:
+        with contextlib.suppress(NotCancellableError):
+            slow_daemon.client.request("DELETE", f"/1.0/operations/{id_}").document()
+    assert {answer.status for answer in answers} == {202, 503}
+    busy = next(answer for answer in answers if answer.status == 503)
+    assert busy.headers["retry-after"] == "1"
+    with pytest.raises(DaemonBusyError, match="too many requests wait"):
+        busy.document()
+    last = next(answer for answer in reversed(answers) if answer.status == 202)
+    ended = slow_daemon.client.wait_operation(last.document()["operation"]["id"])
+    assert ended["error"]["id"] == VgpuNotFoundError.id
+    assert slow_daemon.post("/1.0/vgpus/none/start", {}).status == 202
 
 
 def test_a_killed_daemon_leaves_a_report_for_the_next(slow_daemon: Daemon) -> None:

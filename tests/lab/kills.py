@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from tests.lab.nested import (
     NestedGuest,
     kill_libvirtd,
     nested_guest,
+    read_status,
     start_libvirtd,
 )
 
@@ -40,10 +42,11 @@ LINGER_S = 0.5
 WAYS = {"mdev": "mtty-2", "passthrough": "passthrough"}
 #: a device whose guest was asked to release it may still be on its way, and a helper process late: on a slow
 #: machine all takes its time
-SETTLE_TRIES, SETTLE_S = 5, 120
+SETTLE_TRIES, SETTLE_S = 5, 240
 #: the moment in which QEMU opens a device of the host: in the place of a line of the journal
 OPENED = 0
-OPEN_S = 60
+#: an operation that writes nothing has been refused, or the machine is slow beyond bearing
+REACH_S = 180
 _OPEN = "[[ $(readlink /proc/$(</run/libvirt/qemu/{vm}.pid)/fd/*) == */dev/vfio/[0-9]* ]]"
 _ALIASES = '{"execute":"qom-list","arguments":{"path":"/machine/peripheral"}}'
 
@@ -83,6 +86,7 @@ class Kills:
                 found = self._stop_vm(asked, before, unknown)
                 profile, outcome = None, "held, and free once the VM was stopped"
             self.outcomes[f"{verb} {asked}: {status}, then {outcome}"] += 1
+            print(f"{number + 1}: {verb} {asked}: {status}, then {outcome}", file=sys.stderr)
             found += self._list_wrong(profile, before)
             if status == 0 and (profile is None) is not (verb == "detach"):
                 found.append("acknowledged, but it is not so")
@@ -109,21 +113,24 @@ class Kills:
             words += ["--gpu", NIC] if profile == "passthrough" else []
         written = int(self.host.check(f"cat {JOURNAL} 2>/dev/null | grep -ac . || true"))
         operation = self.host.start_vgpumgr(*words)
-        if moment == OPENED:
-            reached = _OPEN.format(vm=self.guest.name)
-            ended = f"[ $(grep -ac . {JOURNAL}) -gt $(({written} + 10)) ]"
-            until = f"{{ {reached} || {ended} || [ $SECONDS -gt {OPEN_S} ]; }}"
-            self.host.run(f"SECONDS=0; until {until}; do :; done")
-        else:
-            reached = f"[ $(grep -ac . {JOURNAL}) -ge {written + moment} ]"
-            self.host.run(f"for _ in {{1..400}}; do {reached} && break; sleep 0.05; done")
-            time.sleep(self.choice.random() * LINGER_S)
-        kill_libvirtd(self.host)
+        kill_libvirtd(self.host, after=self._make_wait(written, moment))
         start_libvirtd(self.host)
         done = self.host.finish_vgpumgr(operation)
         self.evidence["operation"] = f"exit {done.status}\n{done.stdout}{done.stderr}"
         self.interrupted += done.status != 0
         return done.status
+
+    def _make_wait(self, written: int, moment: int) -> str:
+        """What waits in the lab host for the moment, at the longest until the operation ends."""
+        reached, pause = f"[ $(grep -ac . {JOURNAL}) -ge {written + moment} ]", "sleep 0.05"
+        linger = f"sleep {self.choice.random() * LINGER_S:.2f}"
+        if moment == OPENED:
+            reached, pause, linger = _OPEN.format(vm=self.guest.name), ":", ":"
+        ended = f'tail -n +{written + 1} {JOURNAL} | grep -aq \'"event":"end"\''
+        # once a second: what looks for the end would slow down what looks for the moment
+        over = f"s=$SECONDS; {{ {ended} || [ $s -gt {REACH_S} ]; }} && break"
+        look = f"{pause}; [ $SECONDS = $s ] && continue; {over}"
+        return f"SECONDS=0 s=0; until {reached}; do {look}; done 2>/dev/null; {linger}"
 
     def _settle(self) -> str | None:
         """The profile that the VM has when everything has come to rest."""
@@ -145,10 +152,15 @@ class Kills:
 
     def _list_unknown(self) -> list[str]:
         """Our devices that QEMU has and libvirt does not know."""
-        answer = self._ask_qemu(_ALIASES)
-        own = [one["name"] for one in json.loads(answer)["return"] if "vgpumgr" in one["name"]]
+        own = self._list_own()
         live = self.guest.dump() if own else ""
-        return [name for name in own if f"'{name}'" not in live]
+        unknown = [name for name in own if f"'{name}'" not in live]
+        # one that the guest has released between the two looks is gone from both
+        return [name for name in self._list_own() if name in unknown] if unknown else []
+
+    def _list_own(self) -> list[str]:
+        answer = self._ask_qemu(_ALIASES)
+        return [one["name"] for one in json.loads(answer)["return"] if "vgpumgr" in one["name"]]
 
     def _ask_qemu(self, command: str, options: str = "") -> str:
         return self.host.check(
@@ -158,13 +170,15 @@ class Kills:
     def _stop_vm(self, profile: str, before: str, unknown: Sequence[str]) -> list[str]:
         """What is wrong while QEMU has a device that libvirt does not know, and once it is stopped."""
         holder = f'vm "{self.guest.name}"'
+        if holder not in self._told:
+            self._recover(until=lambda: holder in self._told)
         found = [] if holder in self._told else [f"{unknown}: {holder} is not named: {self._told}"]
-        shown = self.host.document("vm", "show", self.guest.name)["vm"]
+        shown = self._show_vm(until=holder)
         if [WAYS[a["backend"]] for a in shown["attachments"]] != [profile]:
             found.append(f"{unknown}: not remembered as the VM's: {shown}")
         if not any(holder in problem for problem in shown["problems"]):
             found.append(f"{unknown}: vm show does not say who holds it: {shown['problems']}")
-        status = self.host.document("status")
+        status = read_status(self.host)
         if not status["interrupted"] and not status["drift"]:
             found.append(f"{unknown}: nothing is said to be unfinished")
         if self.guest.dump("--inactive") != before:
@@ -180,8 +194,17 @@ class Kills:
         self.guest.start()
         return found
 
+    def _show_vm(self, until: str) -> dict[str, Any]:
+        """``vm show``, until its problems have those words or some time has passed."""
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            shown = dict(self.host.document("vm", "show", self.guest.name)["vm"])
+            if until in str(shown["problems"]) or time.monotonic() > deadline:
+                return shown
+            time.sleep(1)
+
     def _list_wrong(self, profile: str | None, before: str) -> list[str]:
-        status = self.host.document("status")
+        status = read_status(self.host)
         found = [f"unfinished: {i}" for i in status["interrupted"]]
         found += [f"differs: {d}" for d in status["drift"]]
         live, config = self.guest.dump(), self.guest.dump("--inactive")

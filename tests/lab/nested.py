@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from tests.guest import image
@@ -80,10 +81,19 @@ def start_libvirtd(host: LabHost) -> None:
     host.wait_until("virsh -q uri")
 
 
-def kill_libvirtd(host: LabHost) -> None:
-    """SIGKILL; what it runs lives on."""
-    host.check("kill -KILL $(</run/libvirtd.pid)")
+def kill_libvirtd(host: LabHost, after: str = "true") -> None:
+    """SIGKILL, as soon as a command of the lab host has ended; what it runs lives on."""
+    host.check(f"{after}; kill -KILL $(</run/libvirtd.pid)")
     host.wait_until("! kill -0 $(</run/libvirtd.pid)")
+
+
+def read_status(host: LabHost) -> dict[str, Any]:
+    """``status``, once everything has answered it: it waits for nobody for long, on a slow machine too."""
+    deadline = time.monotonic() + BOOT_S
+    while (status := host.document("status"))["drift"] is None:
+        assert time.monotonic() < deadline, status
+        time.sleep(1)
+    return dict(status)
 
 
 def make_xml(name: str) -> str:

@@ -36,6 +36,28 @@ class Counter:
         if self.count == self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def is_next(self) -> bool:
+        """Whether it is the next point that matters."""
+        return self.kill_at == self.count + 1
+
+
+@dataclass
+class Copier(Counter):
+    """Keeps what a kill at each of the points would leave: a copy of the machine as it is then."""
+
+    root: Path = Path()
+    to: Path = Path()
+    wanted: frozenset[int] = frozenset()
+
+    def __call__(self, name: str) -> None:
+        super().__call__(name)
+        if self.count in self.wanted:
+            shutil.copytree(self.root, self.to / str(self.count))
+
+    def is_next(self) -> bool:
+        """Whether the next point is kept."""
+        return self.count + 1 in self.wanted
+
 
 def hook_journal(point: Counter) -> None:
     """Points before, in the middle of and after every write of the journal, and after its sync."""
@@ -43,7 +65,7 @@ def hook_journal(point: Counter) -> None:
 
     def write(descriptor: int, data: bytes, offset: int) -> int:
         point("before journal")
-        if point.kill_at == point.count + 1:
+        if point.is_next():
             pwrite(descriptor, data[: len(data) // 2], offset)
         point("half of a line")
         written = pwrite(descriptor, data, offset)
@@ -77,11 +99,31 @@ def run_child(
     root: Path, act: Callable[[World], Any], kill_at: int | None, breakage: Breakage | None = None
 ) -> Outcome:
     """Does ``act`` on the machine in ``root`` in a process of its own."""
+    return fork_child(root, act, Counter(kill_at), breakage)
+
+
+def run_and_copy(
+    root: Path,
+    act: Callable[[World], Any],
+    wanted: frozenset[int],
+    to: Path,
+    breakage: Breakage | None = None,
+) -> Outcome:
+    """Does ``act`` once, undisturbed; the machine as it is at each wanted point is left in ``to``, under
+    the point's number.
+    """
+    return fork_child(root, act, Copier(None, root=root, to=to, wanted=wanted), breakage)
+
+
+def fork_child(
+    root: Path, act: Callable[[World], Any], counter: Counter, breakage: Breakage | None
+) -> Outcome:
+    """A process of its own, whose points ``counter`` gets."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _work(root, act, kill_at, breakage, writer)
+        _work(root, act, counter, breakage, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         text = stream.read()
@@ -95,13 +137,12 @@ def run_child(
 def _work(
     root: Path,
     act: Callable[[World], Any],
-    kill_at: int | None,
+    counter: Counter,
     breakage: Breakage | None,
     writer: int,
 ) -> None:
     result: dict[str, Any] = {}
     try:
-        counter = Counter(kill_at)
         hook_journal(counter)
         if breakage is not None:
             breakage()

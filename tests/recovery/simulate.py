@@ -21,7 +21,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -52,9 +52,9 @@ class MemoryStore(SavedStore):
     def list_attachments(self) -> tuple[AttachmentRecord, ...]:
         return tuple(sorted(self.kept.values(), key=lambda r: (r.created_s, r.id)))
 
-    def save_attachment(self, record: AttachmentRecord) -> None:
+    def save_attachments(self, records: Sequence[AttachmentRecord]) -> None:
         self.world.point("before save")
-        self.kept[record.id] = record
+        self.kept.update({record.id: record for record in records})
         self.world.point("after save")
 
     def delete_attachment(self, attachment_id: str) -> None:
@@ -248,12 +248,7 @@ class Simulation:
         if not gpu.mig.current or self.world.pending is not None:
             return
         place = Placement(self.choice.randrange(7), 1)
-        # where a vGPU's instance was before a boot nothing tells it from another one: see docs/recovery.md, Limits
-        made = [d.instance for r in self.kept.values() for d in r.host_devices if d.instance]
-        made += [r.instance for r in self.world.vgpu_store.list_vgpus() if r.instance]
-        taken = [i.placement for i in gpu.instances]
-        taken += [one.placement for one in made if one.gpu == uuid]
-        if any(other.overlaps(place) for other in taken):
+        if any(i.placement.overlaps(place) for i in gpu.instances):
             return
         create = super(type(self.world.nvml), self.world.nvml).create_gpu_instance
         instance = create(uuid, 19, place)

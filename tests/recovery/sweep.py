@@ -1,6 +1,8 @@
 """The exhaustive sweep: ``python -m tests.recovery.sweep [--nested N] [--late|--libvirt] [NAME...]``.
 
 Each scenario is killed at each of its points; then recovery is, at each of its own (or every N-th).
+With ``--really N`` only each N-th of the points is a kill: for the others the scenario runs once, and what is on
+disk at each of them is what its kill would leave, which the kills show.
 With ``--libvirt`` the connection to libvirt is lost at each call instead, before or after its effect, once or for
 the rest of the command. With ``--late`` each of its writes to the kernel or the driver does not return in time: it
 comes back after the command has ended or was killed and recovery has looked at it, with its effect or without.
@@ -21,7 +23,16 @@ from typing import Any
 
 from tests.recovery.breakages import BREAKAGES
 from tests.recovery.invariants import list_violations
-from tests.recovery.killing import Breakage, Judge, copied, do_recover, prepare, run_child
+from tests.recovery.killing import (
+    Breakage,
+    Judge,
+    copied,
+    do_recover,
+    list_differences,
+    prepare,
+    run_and_copy,
+    run_child,
+)
 from tests.recovery.scenarios import SCENARIOS, Scenario
 from tests.recovery.world import World
 from vgpumgr.daemon.recovery import Policy
@@ -35,16 +46,42 @@ def sweep(
     nested_step: int,
     breakage: Breakage | None = None,
     every: int = 1,
+    really: int = 1,
 ) -> Iterator[tuple[str, bool, list[str]]]:
-    """Yields (case, whether all planned kills happened, what is wrong)."""
+    """Yields (case, whether all planned kills happened, what is wrong). Each ``really``-th is a kill of a
+    process; the others are copies of the machine at that point of a single run, which a kill is
+    compared with.
+    """
     template, root, again = directory / "template", directory / "root", directory / "again"
+    copies = directory / "points"
     judge, undisturbed = prepare(scenario, template, directory / "scratch")
-    for number in range(1 + len(scenario.name) % every, undisturbed.points + 1, every):
+    numbers = range(1 + len(scenario.name) % every, undisturbed.points + 1, every)
+    if really > 1:
+        with copied(template, root):
+            run_and_copy(root, scenario.run, frozenset(numbers), copies, breakage)
+    for number in numbers:
+        case, copy = f"{scenario.name} @{number}", copies / str(number)
+        if really > 1 and numbers.index(number) % really:
+            there = copy.is_dir()
+            yield case, there, judge.judge(copy, breakage) if there else []
+            continue
         with copied(template, root):
             killed = run_child(root, scenario.run, number, breakage).killed
+            differs = list_copy_differences(root, copy) if really > 1 else []
             if nested_step and number // every % nested_step == 0:
                 yield from _nested(scenario, number, root, again, judge, breakage)
-            yield f"{scenario.name} @{number}", killed, judge.judge(root, breakage)
+            yield case, killed, differs + judge.judge(root, breakage)
+
+
+def list_copy_differences(killed: Path, copy: Path) -> list[str]:
+    """What a kill leaves that a copy at the same point has not; names of operations are random."""
+    found, other = World(killed), World(copy)
+    differs = list(list_differences(found.summary(), other.summary()))
+    journals = [world.parts.open_journal().look() for world in (found, other)]
+    events, copied_events = ([(e.event, e.data.get("kind")) for e in j.events] for j in journals)
+    if events != copied_events or journals[0].torn != journals[1].torn:
+        differs.append(f"journal: {events[-2:]} was {copied_events[-2:]}")
+    return [f"a copy is not what a kill leaves: {text}" for text in differs]
 
 
 def _nested(
@@ -217,6 +254,9 @@ def main() -> int:
     parser.add_argument("--late", action="store_true", help="writes do not return in time")
     parser.add_argument("--libvirt", action="store_true", help="the connection is lost")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of the points")
+    parser.add_argument(
+        "--really", type=int, default=1, metavar="N", help="each N-th is killed, others are copies"
+    )
     parser.add_argument("--break", dest="breakage", choices=sorted(BREAKAGES))
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
@@ -231,7 +271,9 @@ def main() -> int:
                 instead = sweep_late if options.late else sweep_libvirt
                 cases = instead(scenario, where, breakage, options.every)
             else:
-                cases = sweep(scenario, where, options.nested, breakage, options.every)
+                cases = sweep(
+                    scenario, where, options.nested, breakage, options.every, options.really
+                )
             for case, killed, problems in cases:
                 planned, happened = planned + 1, happened + killed
                 if problems:

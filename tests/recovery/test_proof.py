@@ -20,10 +20,10 @@ NESTED = ("attach turns MIG mode on", "detach turns MIG mode off", "attach that 
 
 @pytest.mark.parametrize("part", range(3))
 def test_killed_at_every_step_and_journal_write(part: int) -> None:
-    """Every kind of operation, at every fifth point, from a first that differs by kind."""
-    done = run("sweep", "--nested", "0", "--every", "5", *NAMES[part::3])
+    """Every kind of operation, at every third point, from a first that differs by kind."""
+    done = run("sweep", "--nested", "0", "--every", "3", "--really", "8", *NAMES[part::3])
     assert done["wrong"] == {}
-    assert done["planned"] == done["happened"] >= 300
+    assert done["planned"] == done["happened"] >= 500
     assert done["code"] == 0
 
 
@@ -63,13 +63,13 @@ def test_any_damage_to_the_state_directory() -> None:
     assert done["damaged"] == 300
 
 
-@pytest.mark.parametrize("first", [1, 201, 401, 601])
+@pytest.mark.parametrize("first", [1, 501, 1001, 1501])
 def test_simulated_histories(first: int) -> None:
-    seeds = range(first, first + 200)
+    seeds = range(first, first + 500)
     done = simulate(seeds)
     assert done["wrong"] == {}, "replay: python -m tests.recovery.simulate -v --count 1 --seed N"
     for fault in ("crash", "late", "error", "disk", "reboot", "keeper", "meddling"):
-        assert done["faults"][fault] >= 20, fault
+        assert done["faults"][fault] >= 50, fault
 
 
 def test_a_seed_replays() -> None:
@@ -88,7 +88,7 @@ def test_nothing_grows(on: str, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "words", "at_least"),
-    [("disk", ("--most", "24", "--step", "3"), 3), ("descriptors", ("--most", "7"), 3)],
+    [("disk", ("--step", "3"), 3), ("descriptors", ("--most", "10"), 3)],
 )
 def test_the_host_runs_out(kind: str, words: tuple[str, ...], at_least: int) -> None:
     """A full disk, no more open files: each call is refused or done, and no state file is given up."""

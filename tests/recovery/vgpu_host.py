@@ -6,6 +6,7 @@ GPU 0 has mediated devices, GPU 1 vendor-VFIO; ``mtty`` needs no GPU.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -109,10 +110,11 @@ class FrameworkVgpus(FakeVgpus):
         return not gpu.mig.current
 
     def _find_instance(self, gpu: Gpu) -> int | None:
-        """A GPU instance that nobody is in."""
-        taken = set(self.inside.values())
+        """A GPU instance that has room."""
+        taken = Counter(self.inside.values())
+        (each,) = [t.max_per_gpu_instance or 1 for t in TYPES[gpu.pci] if t.is_mig_backed]
         for instance in gpu.instances:
-            free = (gpu.uuid, instance.id) not in taken
+            free = taken[gpu.uuid, instance.id] < each
             if instance.profile_id == _PROFILE and instance.compute_instances and free:
                 return instance.id
         return None

@@ -267,9 +267,9 @@ class SavedStore(SqliteAttachments):
 
     world: World
 
-    def save_attachment(self, record: AttachmentRecord) -> None:
+    def save_attachments(self, records: Sequence[AttachmentRecord]) -> None:
         self.world.point("before save")
-        super().save_attachment(record)
+        super().save_attachments(records)
         self.world.point("after save")
 
     def delete_attachment(self, attachment_id: str) -> None:

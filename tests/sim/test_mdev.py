@@ -18,6 +18,7 @@ from vgpumgr.errors import (
     RolledBackError,
     UsageError,
     VgpuAmbiguousError,
+    VgpuAttributeError,
     VgpuBusyError,
     VgpuDefinedError,
     VgpuForeignError,
@@ -464,9 +465,51 @@ def test_mixed_sizes_go_on_with_the_first_and_again_after_a_boot(l40s: VgpuMachi
     assert sizes == ["NVIDIA L40S-12C", "NVIDIA L40S-24C"]
 
 
+def test_a_place_is_only_taken_by_a_gpu_of_several_sizes(l40s: VgpuMachine) -> None:
+    """Planning says so, with what would do; the driver says EPERM after the vGPU was made."""
+    with pytest.raises(VgpuAttributeError, match="cannot place NVIDIA L40S-12C at 24") as refused:
+        l40s.call("create_vgpu", type="L40S-12C", placement=24)
+    advice, otherwise = str(refused.value.hint).split(", or ")
+    words = advice.split()
+    assert words[:4] == ["vgpumgr", "mdev", "create", "L40S-12C"]
+    assert words[-1] == "--mixed-sizes"
+    assert otherwise == "without --placement"
+    asked = {"gpu": words[words.index("--gpu") + 1], "placement": 24}
+    made = l40s.call("create_vgpu", type="L40S-12C", mixed_sizes=True, auto=True, **asked)
+    assert made.vgpu.placement == 24
+    with pytest.raises(VgpuTakenError, match="at 24") as taken:
+        l40s.call("create_vgpu", type="L40S-24C", placement=24)
+    assert taken.value.held_by == (f"vGPU NVIDIA L40S-12C {made.vgpu.parent}",)
+    other = l40s.call("create_vgpu", type="L40S-24C", placement=0, auto=True).vgpu
+    assert (other.parent[:10], other.placement) == (made.vgpu.parent[:10], 0)
+    l40s.call("delete_vgpu", vgpu=made.vgpu.uuid)
+    l40s.reboot()
+    l40s.enable_functions(FIRST["vgpu-l40s"])
+    assert l40s.call("restore").problems == []
+    assert [(v.type, v.placement) for v in l40s.call("list_vgpus").vgpus] == [
+        ("NVIDIA L40S-24C", 0)
+    ]
+
+
+def test_sizes_are_mixed_on_the_gpu_that_can(l40s: VgpuMachine) -> None:
+    """Not on the fullest, whose mode cannot change any more."""
+    l40s.call("create_vgpu", type="L40S-12C", gpu="0")
+    with pytest.raises(VgpuAttributeError, match="cannot place") as refused:
+        l40s.call("create_vgpu", type="L40S-12C", placement=24)
+    assert str(refused.value.hint).startswith("once no vGPU is left there: vgpumgr mdev create")
+    assert len(refused.value.held_by) == 1
+    l40s.enable_functions("0000:b1:00.0")
+    made = l40s.call("create_vgpu", type="L40S-12C", mixed_sizes=True).vgpu
+    assert made.parent.startswith("0000:b1:")
+
+
 def test_sizes_are_not_mixed_where_the_mode_cannot_be(t4: VgpuMachine) -> None:
     with pytest.raises(VgpuNotSupportedError, match="several sizes"):
         t4.call("create_vgpu", type="T4-2A", mixed_sizes=True)
+    with pytest.raises(VgpuAttributeError, match="cannot place") as refused:
+        t4.call("create_vgpu", type="T4-2A", placement=0)
+    assert "no mode" in str(refused.value.why)
+    assert refused.value.hint == "without --placement"
     assert t4.list_uuids() == []
 
 

@@ -14,7 +14,7 @@ from vgpumgr.daemon.vgpu_settle import settle_vgpus
 from vgpumgr.errors import OutcomePendingError, VgpuReleasingError, VgpuTakenError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.vgpu_files import list_group_holders
+from vgpumgr.host.openers import list_group_holders
 from vgpumgr.mdev.host_vgpus import HostVgpus
 from vgpumgr.model.vgpu import Framework, VgpuSpec
 from vgpumgr.plan import journal as journals

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,8 +18,14 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
 from tests.support.layout_rig import LayoutRig, layout_rig, make_parts, shape
+from vgpumgr.daemon.attachments import AttachmentService
+from vgpumgr.daemon.managing import ManagingApplication
+from vgpumgr.daemon.metrics import MetricsService
 from vgpumgr.daemon.restore import restore
+from vgpumgr.daemon.services import GivenServices
 from vgpumgr.domain.domain import Domain
+from vgpumgr.errors import NoRoomError
+from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.target import TargetInstance
 from vgpumgr.model.identity import MigUuid
 from vgpumgr.model.mig import Placement
@@ -162,6 +168,36 @@ def test_an_attachment_whose_place_is_taken_keeps_its_record(rig: LayoutRig) -> 
     assert any("vm01" in text for text in document.problems)
     assert after.parts.store.list_attachments() == (record,)
     assert shape(after.gpus[0])[0][0] == "3g.40gb"
+
+
+def test_a_lost_place_is_known_to_whoever_asks_for_room(rig: LayoutRig) -> None:
+    """Until the slice is back, ``why``, ``mig defrag`` and ``attach`` know whose the place is."""
+    rig.nvml.set_mig_mode(rig.gpus[0].uuid, True)
+    record_attachment(rig, "3g.40gb", Placement(0, 4))
+    after = reboot(rig)
+    after.nvml.set_mig_mode(after.gpus[0].uuid, True)
+    machine = Machine(None, rig.directory, after.parts.state_dir, after.parts.run_dir, "test:///")
+    definition = Domain.from_xml(PC).changed(name="vm02")
+    definition = definition.changed(uuid="22222222-2222-4222-8222-222222222222")
+    assert definition.uuid is not None
+    other = FakeVm("vm02", definition.uuid, definition, None)
+    parts = dataclasses.replace(after.parts, hypervisor=FakeHypervisor([other]))
+    services = GivenServices(AttachmentService(parts), cast(MetricsService, None))
+    application = ManagingApplication(machine, after.nvml, services)
+    holder = 'vm "vm01", attachment a1b2c3d4'
+    (row,) = application.why("7g.80gb", "0").gpus
+    assert not row.fits
+    assert [kept.holders for kept in row.kept] == [[holder]]
+    (row,) = application.why("3g.40gb", "0").gpus
+    assert [place.start for place in row.places] == [4]
+    for ask in (
+        lambda: application.plan_defrag("7g.80gb", "0"),
+        lambda: application.attach(vm="vm02", profile="7g.80gb", gpu="0"),
+    ):
+        with pytest.raises(NoRoomError) as refused:
+            ask()
+        assert f"{holder}: 3g.40gb at 0:4" in refused.value.held_by
+        assert "vgpumgr restore" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize("boot", [True, False])

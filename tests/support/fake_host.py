@@ -39,13 +39,14 @@ from vgpumgr.passthrough.values import (
     VfSetting,
     VfTool,
 )
-from vgpumgr.plan.vgpu_record import VgpuRecord
+from vgpumgr.plan.vgpu_record import VgpuRecord, stamp
 
 GPU, AUDIO = PciAddress(0, 0x3B, 0, 0), PciAddress(0, 0x3B, 0, 1)
 OTHER_GPU = PciAddress(0, 0x5E, 0, 0)
 FLEX = PciAddress(0, 3, 0, 0)
 DISK = PciAddress(0, 1, 0, 0)
-DRIVERS = {VFIO, "pci-stub", "nvidia", "i915", "snd_hda_intel", "nvme"}
+VARIANT = "nvgrace_gpu_vfio_pci"
+DRIVERS = {VFIO, VARIANT, "pci-stub", "nvidia", "i915", "snd_hda_intel", "nvme"}
 MTTY = VgpuType("mtty-2", "Dual port serial", Framework.MDEV, max_instances=None)
 
 
@@ -71,6 +72,7 @@ class FakePci:
         self.users: dict[PciAddress, str] = {}
         self.drivers = set(DRIVERS)
         self.conventional: set[PciAddress] = set()
+        self.variants: dict[PciAddress, str] = {}
         self.fail: dict[str, Exception] = {}
         self.boot_id = "test"
         self.hypervisor: FakeHypervisor | None = None
@@ -103,7 +105,7 @@ class FakePci:
         return address in self.conventional
 
     def list_variants(self, addresses: Sequence[PciAddress]) -> Mapping[PciAddress, str]:
-        return {}
+        return {a: self.variants[a] for a in addresses if a in self.variants}
 
     def read_condition(self, address: PciAddress) -> Condition:
         return Condition(("flr",), "D0")
@@ -223,6 +225,8 @@ class FakeVgpus:
         self.hypervisor: FakeHypervisor | None = None
         #: who has every vGPU open beside the running machines
         self.held_by: tuple[str, ...] = ()
+        #: who has the group of one that is removed open
+        self.group_holders: tuple[str, ...] = ()
 
     def read_host(self) -> VgpuHost:
         offers = (VgpuOffer(MTTY, self.room - len(self.devices)),)
@@ -262,7 +266,7 @@ class FakeVgpus:
         )
 
     def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:
-        return ()
+        return self.group_holders
 
     def list_definitions(self) -> tuple[VgpuDefinition, ...]:
         return ()
@@ -281,14 +285,15 @@ class FakeVgpus:
 class FakeVgpuStore:
     """Implements ``plan.vgpu_record.VgpuStore``."""
 
-    def __init__(self) -> None:
+    def __init__(self, boot_id: str = "boot-1") -> None:
+        self.boot_id = boot_id
         self.records: dict[str, VgpuRecord] = {}
 
     def list_vgpus(self) -> Sequence[VgpuRecord]:
         return tuple(self.records.values())
 
     def save_vgpu(self, record: VgpuRecord) -> None:
-        self.records[record.spec.uuid] = record
+        self.records[record.spec.uuid] = stamp(record, self.boot_id)
 
     def delete_vgpu(self, uuid: str) -> None:
         self.records.pop(uuid, None)

@@ -60,6 +60,7 @@ class FakeHypervisor:
         #: UUIDs of VMs whose guest releases nothing
         self.stubborn: set[str] = set()
         self.iommufd = False
+        self.variant_drivers = True
 
     def list_vms(self) -> tuple[Vm, ...]:
         self._enter("list_vms")
@@ -97,6 +98,9 @@ class FakeHypervisor:
 
     def offers_iommufd(self) -> bool:
         return self.iommufd
+
+    def takes_variant_drivers(self) -> bool:
+        return self.variant_drivers
 
     def snapshot(self) -> object:
         """All that a roll-back must restore."""

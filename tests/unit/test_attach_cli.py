@@ -17,6 +17,7 @@ from vgpumgr.cli.arguments import GlobalOptions
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import Session
 from vgpumgr.cli.streams import Streams
+from vgpumgr.errors import NotPermittedError
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.record import Transport
 from vgpumgr.virtio.channel import ChannelStatus, Lane
@@ -71,6 +72,37 @@ def use(cli: Cli, vm_id: str) -> None:
     status: ChannelStatus = cli.bench.channels.running[vm_id]
     cli.bench.channels.running[vm_id] = replace(
         status, hello_serial=True, lanes=(lane,), calls=1000, bytes_in=1 << 20, bytes_out=2048
+    )
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_who_may_not_look_at_a_channel_is_told_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    """Neither that it is not ready, nor that it is: and what to try."""
+    cli = Cli(make_bench(tmp_path, running=running), [])
+    cli.run("attach", "vm01", "--profile", "1g.10gb", "--config")
+
+    def refuse(_channel_id: str) -> None:
+        raise NotPermittedError("cannot look as this user", cause="Permission denied (EACCES)")
+
+    assert "no keeper" not in cli.run("virtio", "list")
+    assert cli.err == ""
+    monkeypatch.setattr(cli.bench.channels, "read_status", refuse)
+    for verb, word in (("virtio list", "not permitted"), ("vm list", "is not known to this user")):
+        assert word in cli.run(*verb.split())
+        assert "not ready" not in cli.out
+        assert cli.err.startswith("note: one channel answers only to the user who attached it:")
+        assert f"sudo vgpumgr {verb};" in cli.err
+        assert "vgpumgr-ro" in cli.err
+        assert cli.code == 0
+    shown = cli.run("virtio", "show", "vm01")
+    assert "worker        not permitted, pid -" in shown
+    (channel,) = json.loads(cli.run("virtio", "list", "-o", "json"))["channels"]
+    assert (channel["hidden"], channel["keeper_pid"], channel["worker_ready"]) == (
+        True,
+        None,
+        False,
     )
 
 

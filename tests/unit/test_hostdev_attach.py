@@ -428,6 +428,8 @@ def test_a_vgpu_that_is_held_is_taken_back_when_it_is_released(bench: Bench) -> 
     assert clock.monotonic_s() - started_s < 5, "it has been waited for before"
     assert [(a.subject, a.done) for a in told.actions] == [("vm02", False)]
     assert "is still held by process 7 (qemu)" in told.drift[0].text
+    (problem,) = bench.service.show_vm("vm02").vm.problems
+    assert "is still held by process 7 (qemu)" in problem, "and not: somebody else removed it"
     bench.vgpus.held_by = ()
     told = Recovery(bench.service.parts).recover(Policy())
     assert ([a.done for a in told.actions], told.drift) == ([True], [])

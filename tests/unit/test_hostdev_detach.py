@@ -1,10 +1,14 @@
-"""What a detach gives back, where several vGPUs live in one GPU instance."""
+"""What a detach gives back, where several vGPUs live in one GPU instance; a vGPU taken from under its VM."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from tests.support.boards import make_gpu
+from tests.support.hostdev_rig import ask, make
+from vgpumgr.daemon.recovery import Recovery
+from vgpumgr.daemon.restore import restore
 from vgpumgr.model.slice import Backend
 from vgpumgr.model.vgpu import Framework, VgpuSpec
 from vgpumgr.plan.detach import DetachObserved, leave_out
@@ -58,3 +62,38 @@ def test_what_somebody_else_made_stays() -> None:
     assert not destroys(
         plan_return(replace(SECOND, host_devices=(device,)), [SECOND], [GPU], HOMES)
     )
+
+
+def test_a_vgpu_removed_under_its_vm_is_the_vms_until_it_lets_go(tmp_path: Path) -> None:
+    bench = make(tmp_path, running=True)
+    parts = bench.service.parts
+    bench.service.attach(ask("mtty-2"))
+    (uuid,) = bench.vgpus.devices
+    parts.vgpu_store.save_vgpu(replace(parts.vgpu_store.list_vgpus()[0], boot=parts.boot_id))
+    bench.vgpus.devices.clear()
+    who = 'vm "vm02", process 7 (qemu), which has /dev/vfio/50 open'
+    bench.vgpus.group_holders = (who,)
+    (drift,) = Recovery(parts).status().drift
+    assert f"was removed by somebody else while {who}" in drift.text
+    (problem,) = restore(parts).problems
+    assert problem.endswith(f"until he lets go, its room is taken; {who}")
+    assert bench.vgpus.devices == {}, "nothing is tried"
+    bench.vgpus.group_holders = ()
+    (drift,) = Recovery(parts).status().drift
+    assert (drift.text.endswith(" is gone"), drift.hint) == (True, "vgpumgr restore")
+    assert restore(parts).problems == []
+    assert list(bench.vgpus.devices) == [uuid]
+
+
+def test_whoever_has_a_group_of_this_boot_has_nothing_of_an_earlier_one(tmp_path: Path) -> None:
+    """The number of an IOMMU group means another device after a boot."""
+    bench = make(tmp_path, running=True)
+    parts = bench.service.parts
+    bench.service.attach(ask("mtty-2"))
+    parts.vgpu_store.save_vgpu(replace(parts.vgpu_store.list_vgpus()[0], boot="earlier"))
+    bench.vgpus.devices.clear()
+    bench.vgpus.group_holders = ('vm "other"',)
+    (drift,) = Recovery(parts).status().drift
+    assert drift.text.endswith(" is gone")
+    assert restore(parts).problems == []
+    assert len(bench.vgpus.devices) == 1

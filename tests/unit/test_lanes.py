@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import subprocess
 import sys
 import threading
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from vgpumgr.daemon.lanes import MAX_WAITING, Lane, Lanes
-from vgpumgr.errors import DaemonBusyError
+from vgpumgr.errors import DaemonBusyError, HostResourceError, explain_unexpected
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -83,6 +85,67 @@ def test_too_many_are_refused_and_what_waits_is_dropped_at_the_end() -> None:
     assert running.result(PATIENCE_S) == "ended"
     lane.close()
     assert lane.read_longest_s() == 0
+
+
+def test_who_waits_for_a_lane_that_ends_is_told_that_the_daemon_stops() -> None:
+    async def ask() -> None:
+        lane = Lane("x", 1, Opened().open)
+        started, go = threading.Event(), threading.Event()
+
+        def hold(_: Any) -> None:
+            started.set()
+            go.wait(PATIENCE_S)
+
+        running = lane.submit(hold)
+        waiting = asyncio.create_task(lane.run(lambda _: 0))
+        while not started.is_set() or lane._waiting < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(lane.close, 0.01)
+        with pytest.raises(DaemonBusyError, match="stopping"):
+            await waiting
+        go.set()
+        running.result(PATIENCE_S)
+
+    asyncio.run(ask())
+
+
+def test_a_host_without_threads_loses_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Lane("x", 2, Opened().open)
+    start = threading.Thread.start
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(HostResourceError, match="lacks") as refused:
+        lane.submit(lambda _: 7)
+    assert refused.value.http_status == 503
+    monkeypatch.setattr(threading.Thread, "start", start)
+    started, go = threading.Event(), threading.Event()
+    held = lane.submit(lambda _: (started.set(), go.wait(PATIENCE_S)))
+    assert started.wait(PATIENCE_S)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    second = lane.submit(lambda _: 7)
+    go.set()
+    held.result(PATIENCE_S)
+    assert second.result(PATIENCE_S) == 7, "by the thread that there is"
+    monkeypatch.setattr(threading.Thread, "start", start)
+    lane.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (TimeoutError("timed out"), 504),
+        (subprocess.TimeoutExpired(["sriov-manage"], 5), 504),
+        (OSError(errno.ETIMEDOUT, "Connection timed out"), 504),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), 503),
+        (MemoryError(), 503),
+        (ZeroDivisionError("ours"), 500),
+    ],
+)
+def test_what_is_late_is_no_bug_of_ours(error: Exception, status: int) -> None:
+    assert explain_unexpected(error, "the daemon").http_status == status
 
 
 #: a read that never comes back must neither hold the process nor run clean-up while the interpreter ends

@@ -31,13 +31,14 @@ from vgpumgr.daemon.application import Application
 from vgpumgr.daemon.documents import Document, make_adapter
 from vgpumgr.daemon.room import describe_defrag, describe_why
 from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
-from vgpumgr.errors import NotPermittedError
+from vgpumgr.errors import NoRoomError, NotPermittedError
 from vgpumgr.mig.layout.defrag import plan_defrag
-from vgpumgr.mig.layout.room import explain_profile
+from vgpumgr.mig.layout.room import Answer, explain_profile
 from vgpumgr.mig.layout.target import Pinned
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.slice import SliceOwner
+from vgpumgr.plan.reserved import LostSlice, keep_places, list_kept_pins
 
 boards = st.sampled_from(BOARDS)
 
@@ -128,6 +129,45 @@ def test_defrag_agrees_with_the_graph(data: st.DataObject, board: str) -> None:
         assert stays or (cell[0], moved[cell].start) in paper.layout, "no VM loses its slice"
     assert {m.vms for m in option.moves if m.vms} <= {("rests",)}
     assert option.answer.fits == (not option.moves and not option.removed)
+
+
+@given(st.data(), boards)
+@settings(max_examples=100, deadline=None)
+def test_places_that_are_kept_are_nobody_elses(data: st.DataObject, board: str) -> None:
+    """As if their slices were there and ran: for the answers, and for every step of a plan."""
+    oracle = make_oracle(board)
+    whole = data.draw(st.sampled_from(oracle.layouts))
+    gone = data.draw(st.sampled_from(list_subsets(whole)))
+    name = MigProfileName.parse(data.draw(st.sampled_from(sorted(oracle.rows))))
+    gpu = make_gpu(board, whole - gone)
+    lost = [lose(gpu, cell) for cell in sorted(gone)]
+    gpus = keep_places([gpu], lost)
+    kept = list_kept_pins(gpus, lost)
+    full = make_gpu(board, whole)
+    (seen,) = explain_profile(gpus, name, (), kept)
+    (expected,) = explain_profile([full], name, pin(full, gone, 'vm "a", attachment x1'))
+    assert (seen.places, seen.rules) == (expected.places, expected.rules)
+    assert {(str(o.instance.profile), o.instance.placement.start) for o in seen.kept} == gone
+    # which of several equally good ones is told depends on their order
+    assert weigh(seen) == weigh(expected)
+    (option,) = plan_defrag(gpus, name, (), (), kept)
+    if option.plan is None:
+        return
+    paper = Paper(gpu, oracle.children)
+    paper.run(option.plan.steps)
+    assert not paper.layout & gone
+    assert paper.layout | gone in oracle.layouts, "all of them can still come back"
+
+
+def weigh(answer: Answer) -> tuple[int, int, int]:
+    held = sum(bool(o.holders) for o in answer.remove)
+    return held, len(answer.remove), sum(o.instance.slices for o in answer.remove)
+
+
+def lose(gpu: Gpu, cell: Cell) -> LostSlice:
+    profile = next(p for p in gpu.profiles if str(p.name) == cell[0])
+    place = next(p for p in profile.placements if p.start == cell[1])
+    return LostSlice(gpu.uuid, profile, place, 'vm "a", attachment x1', "x1")
 
 
 def cell_of(profile: object, start: int) -> Cell:
@@ -274,6 +314,29 @@ def test_all_of_rtx_media_rules_are_told() -> None:
         "together with what is there, 1g.24gb+me.all has all media engines, "
         "so 1g.24gb cannot be beside it",
     )
+
+
+def test_why_names_whom_a_place_is_kept_for() -> None:
+    """The VM's old number is another instance's by now, which is not held by it."""
+    gpu = make_gpu(A100, [("3g.20gb", 0)])
+    lost = [lose(gpu, ("3g.20gb", 4))]
+    (stale,) = (SliceOwner(gpu.uuid, i.id, 0, "a", "x1") for i in gpu.instances)
+    (row,) = describe_why([gpu], "3g.20gb", [stale], (), lost).gpus
+    assert row.sentence == (
+        "does not fit: together with what is there, 9 compute slices are needed, the GPU has 7, and "
+        "the GPU allows 2 of 3g.20gb, not 3; its places are taken: 0:4 by 3g.20gb at 0:4, 4:4 by "
+        '3g.20gb at 4:4; not there, but kept until vgpumgr restore: 3g.20gb at 4:4 (vm "a", attachment x1); '
+        "room would come from removing 3g.20gb at 0:4 (nobody uses it)"
+    )
+    assert [(k.instance, k.holders) for k in row.kept] == [(None, ['vm "a", attachment x1'])]
+    (row,) = describe_why([make_gpu(A100, [])], "7g.40gb", (), (), lost).gpus
+    assert row.sentence.endswith('giving up 3g.20gb at 4:4 (vm "a", attachment x1)')
+    (row,) = describe_why([gpu], "1g.5gb", (), (), ()).gpus
+    assert row.fits
+    with pytest.raises(NoRoomError) as refused:
+        describe_defrag([make_gpu(A100, [])], "7g.40gb", (), (), lost)
+    assert refused.value.held_by[-1] == 'vm "a", attachment x1: 3g.20gb at 4:4'
+    assert "vgpumgr restore" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize("describe", [describe_why, describe_defrag])

@@ -15,6 +15,7 @@ from vgpumgr.errors import (
     LayoutBusyError,
     LayoutFileError,
     LayoutImpossibleError,
+    VgpuAttributeError,
     VgpuDefinitionError,
     VgpuNoRoomError,
 )
@@ -42,6 +43,7 @@ from vgpumgr.model.vgpu import (
 )
 from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu
 from vgpumgr.plan.vgpu_layout import VgpuTarget, VgpuView, list_vgpu_differences, plan_vgpus
+from vgpumgr.plan.vgpu_placing import Placing, keep_placeable
 from vgpumgr.plan.vgpu_plan import read_step
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
 from vgpumgr.plan.vgpu_steps import CreateVgpu, DeleteVgpu
@@ -213,6 +215,33 @@ def test_packed_or_spread() -> None:
     assert choose_vgpu(observed, "1", "08:00.3").parent.name == "0000:08:00.3"
     with pytest.raises(VgpuNoRoomError, match="cannot create"):
         choose_vgpu(observed, "2", "0000:07:00.0")
+
+
+def test_places_are_told_to_gpus_of_several_sizes_only() -> None:
+    host = put(make_board(), (1, SMALL))
+    one = VgpuObserved(host)
+    assert keep_placeable(one, "t-101", None, Placing()) is one
+    with pytest.raises(VgpuAttributeError, match=f"at 8 on {BOARD}") as refused:
+        keep_placeable(one, "t-101", None, Placing(8))
+    assert refused.value.hint == "without --placement", "its driver has no such mode"
+    board = replace(host.boards[0], mixed_sizes=False)
+    off = VgpuObserved(replace(host, boards=(board,)))
+    with pytest.raises(VgpuAttributeError) as refused:
+        keep_placeable(off, "t-101", None, Placing(8))
+    assert refused.value.held_by == ("vGPU NVIDIA T-101 0000:07:00.1",)
+    # the change of mode says better what is in its way
+    assert keep_placeable(off, "t-101", None, Placing(8, True)) is off
+    empty = replace(board, name="0000:08:00.0")
+    both = VgpuObserved(replace(host, boards=(board, empty)))
+    assert keep_placeable(both, "t-101", None, Placing(8, True)).host.boards == (empty,)
+    mixed = replace(board, equal_sizes=False, mixed_sizes=True)
+    on = VgpuObserved(replace(host, boards=(empty, mixed)))
+    assert keep_placeable(on, "t-101", None, Placing(8)).host.boards == (mixed,)
+    backed = replace(SMALL, gpu_instance_profile_id=9)
+    mig = VgpuObserved(replace(host, boards=(replace(mixed, types=(backed,)),)))
+    with pytest.raises(VgpuAttributeError) as refused:
+        keep_placeable(mig, "t-101", None, Placing(8, True))
+    assert refused.value.why == "the driver places it inside its GPU instance"
 
 
 @given(

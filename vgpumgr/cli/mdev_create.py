@@ -21,7 +21,7 @@ def command(
     ] = None,
     attr: Attributes = None,
     placement: Annotated[
-        int | None, Option("--placement", min=0, help="Where on the GPU, with mixed sizes.")
+        int | None, Option("--placement", min=0, help="Where on a GPU of several sizes.")
     ] = None,
     mixed_sizes: Annotated[
         bool, Option("--mixed-sizes", help="Switch the GPU to vGPUs of several sizes first.")

@@ -7,7 +7,7 @@ from vgpumgr.cli.gpu_text import or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
-from vgpumgr.cli.vm_text import tell_lane_users, tell_worker
+from vgpumgr.cli.vm_text import note_hidden, tell_lane_users, tell_worker
 from vgpumgr.model.sizes import format_size
 
 
@@ -54,3 +54,4 @@ def run(session: Session, layout: Layout) -> None:
     document = session.call("list_channels")
     rows = document["channels"]
     print_list(session.streams, document, rows, COLUMNS, layout, name=lambda c: str(c["vm"]))
+    note_hidden(session.streams, rows, "virtio list")

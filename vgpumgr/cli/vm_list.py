@@ -10,7 +10,7 @@ from vgpumgr.cli.gpu_text import ABSENT, or_absent
 from vgpumgr.cli.options import Columns, NoHeader, Output
 from vgpumgr.cli.output import Column, Layout, print_list
 from vgpumgr.cli.session import Session, get_session
-from vgpumgr.cli.vm_text import tell_lane_users, tell_usable
+from vgpumgr.cli.vm_text import note_hidden, tell_lane_users, tell_usable
 
 
 def _of_attachments(row: dict[str, Any], key: str) -> str:
@@ -69,3 +69,4 @@ def run(session: Session, layout: Layout) -> None:
     document = session.call("list_vms")
     rows = document["vms"]
     print_list(session.streams, document, rows, COLUMNS, layout, name=lambda r: str(r["name"]))
+    note_hidden(session.streams, [c for row in rows for c in row["channels"]], "vm list")

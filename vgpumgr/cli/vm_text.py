@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vgpumgr.cli.gpu_text import ABSENT, or_absent, tell_placement
+from vgpumgr.cli.streams import Streams
 from vgpumgr.model.sizes import format_size
 
 _SIGNS = {"create": "+", "start": "+", "attach": "+", "enable": "+", "record": "+", "note": "+"}
@@ -39,11 +40,25 @@ def tell_lane_users(channel: dict[str, Any] | None) -> str:
 
 def tell_worker(channel: dict[str, Any]) -> str:
     """The worker's state in a word or two."""
+    if channel.get("hidden"):
+        return "not permitted"
     if not channel["running"]:
         return "no keeper"
     if not channel["worker_ready"]:
         return "not ready"
     return "ready" if channel["hello"] else "waiting for the guest"
+
+
+def note_hidden(streams: Streams, channels: Sequence[dict[str, Any]], verb: str) -> None:
+    """Says, once, that channels are there that this user may not look at, and what to try."""
+    count = sum(bool(channel.get("hidden")) for channel in channels)
+    if count:
+        some = "one channel answers" if count == 1 else f"{count} channels answer"
+        advice = f"sudo vgpumgr {verb}"
+        streams.note(
+            f"note: {some} only to the user who attached it: {streams.address(advice)}; or by the "
+            "daemon, which tells members of the groups vgpumgr and vgpumgr-ro"
+        )
 
 
 def render_channel(channel: dict[str, Any]) -> Iterator[str]:

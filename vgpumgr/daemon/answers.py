@@ -9,7 +9,10 @@ from fastapi import Response
 from fastapi.exceptions import RequestValidationError
 
 from vgpumgr.daemon.documents import SCHEMA, Document
-from vgpumgr.errors import UsageError, VgpumgrError
+from vgpumgr.errors import DaemonBusyError, UsageError, VgpumgrError
+
+#: seconds; what waits in a daemon that is busy is done in about as many
+RETRY_S = "1"
 
 
 def answer_document(
@@ -27,7 +30,13 @@ def encode_error(error: VgpumgrError) -> bytes:
 
 def answer_error(error: VgpumgrError) -> Response:
     """An error with its HTTP status."""
-    return Response(encode_error(error), error.http_status, media_type="application/json")
+    headers = dict(list_headers(error))
+    return Response(encode_error(error), error.http_status, headers, "application/json")
+
+
+def list_headers(error: VgpumgrError) -> list[tuple[str, str]]:
+    """What an error says besides itself: when to ask a busy daemon again."""
+    return [("Retry-After", RETRY_S)] if isinstance(error, DaemonBusyError) else []
 
 
 def explain_invalid(error: RequestValidationError) -> UsageError:

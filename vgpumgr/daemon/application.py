@@ -6,6 +6,7 @@ the same methods.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vgpumgr.daemon.documents import (
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     )
     from vgpumgr.daemon.layouts import CheckPlaces, LayoutService, OpenVgpus, RunLayout
     from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
+    from vgpumgr.plan.reserved import LostSlice
+
+    #: the slices of some GPUs that are gone and are to come back
+    ListLost = Callable[[Sequence[Gpu]], Sequence[LostSlice]]
 
 
 class Application:
@@ -48,6 +53,7 @@ class Application:
         run_layout: RunLayout | None = None,
         open_vgpus: OpenVgpus | None = None,
         check_places: CheckPlaces | None = None,
+        list_lost: ListLost | None = None,
     ) -> None:
         self.machine = machine
         self.nvml = nvml
@@ -55,6 +61,7 @@ class Application:
         self._run_layout = run_layout
         self._open_vgpus = open_vgpus
         self._check_places = check_places
+        self._list_lost = list_lost
 
     def read_inventory(self) -> Inventory:
         """All GPUs as models, observed now."""
@@ -177,18 +184,24 @@ class Application:
         from vgpumgr.daemon.room import describe_why
 
         gpus, owners = self._select(selector), self._owners.list_owners()
-        return describe_why(gpus, profile, owners, self.list_stopped_vms())
+        lost = self._read_lost(gpus)
+        return describe_why(gpus, profile, owners, self.list_stopped_vms(), lost)
 
     def plan_defrag(self, profile: str, selector: str | None = None) -> DefragDocument:
         """See ``room.describe_defrag``."""
         from vgpumgr.daemon.room import describe_defrag
 
         gpus, owners = self._select(selector), self._owners.list_owners()
-        return describe_defrag(gpus, profile, owners, self.list_stopped_vms())
+        lost = self._read_lost(gpus)
+        return describe_defrag(gpus, profile, owners, self.list_stopped_vms(), lost)
 
     def list_stopped_vms(self) -> frozenset[str]:
         """Names of the VMs that are known to be shut off; none where nobody knows VMs."""
         return frozenset()
+
+    def _read_lost(self, gpus: Sequence[Gpu]) -> Sequence[LostSlice]:
+        """Slices that are gone and are to come back; none where nobody remembers any."""
+        return self._list_lost(gpus) if self._list_lost is not None else ()
 
     def write_guest_package(self, target: str) -> GuestPackageDocument:
         """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""

@@ -89,6 +89,9 @@ class ChannelDocument(Document):
     transport: Literal["ring", "serial"] | None = Field(description="what the guest uses")
     ring_bytes: int
     problem: str | None
+    hidden: bool = Field(
+        default=False, description="this user may not look; the rest is not known, not absent"
+    )
     lanes: list[LaneDocument]
     calls: int
     bytes_in: int

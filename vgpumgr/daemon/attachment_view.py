@@ -25,6 +25,8 @@ from vgpumgr.plan.world import World
 from vgpumgr.virtio.channel import ChannelStatus, Lane
 
 Usable = Literal["now", "next-start"] | None
+#: what helps whoever may not look at a channel
+HIDDEN = "sudo vgpumgr vm list, or ask the daemon as a member of vgpumgr or vgpumgr-ro"
 #: an attachment and its channel as it is now
 Seen = tuple[AttachmentRecord, ChannelStatus | None]
 
@@ -90,7 +92,7 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         profile=record.profile,
         device=str(record.mig.uuid) if record.mig else None,
         running=status is not None,
-        keeper_pid=status.keeper_pid if status else None,
+        keeper_pid=status.keeper_pid or None if status else None,
         worker_pid=status.worker_pid if status else None,
         worker_ready=status is not None and status.worker_ready,
         worker_restarts=status.worker_restarts if status else 0,
@@ -98,6 +100,7 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         transport=_transport(status),
         ring_bytes=status.memory_bytes if status else 0,
         problem=status.problem if status else "its keeper does not run",
+        hidden=status is not None and status.hidden,
         lanes=lanes,
         calls=status.calls if status else 0,
         bytes_in=status.bytes_in if status else 0,
@@ -185,6 +188,8 @@ def tell_usable(vm: Vm, record: AttachmentRecord, status: ChannelStatus | None) 
         return None
     live, config = _aliases(vm.live, record.id), _aliases(vm.config, record.id)
     answers = record.channel is None or (status is not None and status.hello)
+    if vm.is_active and live and status is not None and status.hidden:
+        return None  # nobody who may not look can tell
     if vm.is_active and answers and live:
         return "now"
     return "next-start" if config or live else None
@@ -215,14 +220,18 @@ def _list_problems(vm: Vm, seen: Sequence[Seen], held: Mapping[str, Sequence[str
 def _list_problems_of(
     vm: Vm, record: AttachmentRecord, status: ChannelStatus | None, held_by: Sequence[str]
 ) -> Iterator[str]:
-    if record.state is not AttachmentState.ATTACHED:
+    half = record.state is not AttachmentState.ATTACHED
+    if half:
         yield f"{tell_half(record, held_by)}; vgpumgr detach {vm.name}"
     if record.channel is None:
         pass
     elif status is None:
         yield "its keeper does not run: the guest has no GPU, and the VM does not start"
+    elif status.hidden:
+        yield f"whether its worker is ready is not known to this user: {HIDDEN}"
     elif not status.worker_ready:
         yield f"its worker is not ready: {status.problem or 'starting'}"
     gone = not _aliases(vm.config, record.id) and not _aliases(vm.live, record.id)
-    if vm.config is not None and gone:
+    # of one that is half there nobody knows that: QEMU may have them, and libvirt not know
+    if vm.config is not None and gone and not half:
         yield "its devices were removed from the domain"

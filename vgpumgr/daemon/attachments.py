@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -45,6 +45,7 @@ from vgpumgr.errors import (
     ChannelNotFoundError,
     DomainChangedError,
     NotPermittedError,
+    ReleasePendingError,
     StoreError,
     VgpumgrError,
     VmNotFoundError,
@@ -138,6 +139,7 @@ class AttachmentService:
             nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
             stuck=find_stuck_gpus(parts),
             instances=list_instances(parts),
+            boot=parts.boot_id,
         )
         uuids = [str(uuid.uuid4()) for _ in range(request.count)]
         with explaining(parts, request.gpu, request.profile):
@@ -174,7 +176,7 @@ class AttachmentService:
         with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
             settler = Settler(self._parts)
             spared = settler.settle(spare=self._choose_spared(vm, attachment))
-            notes, done = _tell(settler), []
+            notes, done, held = _tell(settler), [], dict[str, VgpumgrError]()
             waiting = self._announce(vm, attachment, every)
             for record, seen, plan in self._plan_detaches(vm, attachment, every):
                 world = self._make_world(record)
@@ -182,6 +184,10 @@ class AttachmentService:
                 waiting.pop(record.id if record else "", None)
                 try:
                     self._run(plan, world)
+                except ReleasePendingError as error:
+                    # what it shares an IOMMU group with may be all that holds it, and goes next
+                    held[record.id if record else ""] = error
+                    continue
                 except VgpumgrError:
                     self._parts.store.save_attachments(tuple(waiting.values()))
                     raise
@@ -189,7 +195,33 @@ class AttachmentService:
                 done.append(plan)
             gone = {plan.result.get("attachment") for plan in done}
             settler.end_spared([i for i in spared if i.attachment in {None, *gone}])
+            if spared:
+                notes += self._settle_rest()
+            if held:
+                notes += self._finish_held(held, done)
         return self._describe_detached(False, done, notes)
+
+    def _settle_rest(self) -> list[str]:
+        """After what was asked for is done: what is not settled now is by the next command."""
+        settler = Settler(self._parts)
+        with contextlib.suppress(VgpumgrError):
+            settler.settle()
+        return _tell(settler)
+
+    def _finish_held(
+        self, held: Mapping[str, VgpumgrError], done: Sequence[Plan[World]]
+    ) -> list[str]:
+        """Looks once more at the attachments that were not released, if others are gone by now. Raises
+        what is said of the first where that has not helped.
+        """
+        settler = Settler(self._parts)
+        if done:
+            settler.settle()
+        left = {record.id for record in self._parts.store.list_attachments()}
+        for attachment, error in held.items():
+            if attachment in left or not done:
+                raise error
+        return _tell(settler)
 
     def _announce(
         self, vm: str, attachment: str | None, every: bool
@@ -238,10 +270,10 @@ class AttachmentService:
 
     def _observe(self) -> DetachObserved:
         parts, records = self._parts, self._parts.store.list_attachments()
-        homes = map_homes(parts)
+        homes = map_homes(parts, records)
         # of no other attachment does NVML know anything
         slices = any(r.mig_part or any(d.instance for d in r.host_devices) for r in records)
-        gpus = read_gpus_for(parts, records) if slices or homes else ()
+        gpus = read_gpus_for(parts, records) if slices or any(homes.values()) else ()
         return DetachObserved(records[0], None, gpus, records, homes)
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:
@@ -332,6 +364,7 @@ class AttachmentService:
                 hello_serial=False,
                 memory_bytes=0,
                 problem=f"{error.error}: {error.cause}",
+                hidden=isinstance(error, NotPermittedError),
             )
 
     def list_channels(self) -> ChannelListDocument:

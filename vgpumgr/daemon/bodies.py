@@ -100,9 +100,10 @@ class RestoreBody(Body):
     boot: bool = False
 
 
-#: names of drivers and modules
+#: a quota as drivers call it, and the words that one of them takes
 QuotaName = Annotated[str, StringConstraints(max_length=64, pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)?$")]
 QuotaWord = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,16}$")]
+#: names of drivers and modules
 DriverName = Annotated[
     str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")
 ]

@@ -35,7 +35,7 @@ class PeerProtocol(H11Protocol):
         """Reads the peer's credentials once for each connection."""
         super().connection_made(transport)
         self.peer = read_peer(transport.get_extra_info("socket"))
-        self.app_state = {**self.app_state, "peer": self.peer}
+        self.app_state = {**self.app_state, "peer": self.peer, "is_crowded": self._is_crowded}
         if self._is_one_too_many():
             transport.abort()
             return
@@ -46,6 +46,10 @@ class PeerProtocol(H11Protocol):
         if self._silence is not None:
             self._silence.cancel()
         super().connection_lost(exc)
+
+    def _is_crowded(self) -> bool:
+        """The gate answers then: uvicorn's own limit would say so in no document of ours."""
+        return len(self.connections) >= MAX_CONNECTIONS
 
     def _is_one_too_many(self) -> bool:
         # between the two numbers a request is answered with 503

@@ -9,9 +9,9 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-from vgpumgr.daemon.answers import encode_error
+from vgpumgr.daemon.answers import encode_error, list_headers
 from vgpumgr.daemon.context import Context
-from vgpumgr.errors import AccessDeniedError, RequestTooLargeError, VgpumgrError
+from vgpumgr.errors import AccessDeniedError, DaemonBusyError, RequestTooLargeError, VgpumgrError
 from vgpumgr.host.peer import Peer
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES, Role, Route
 
@@ -49,6 +49,7 @@ class Gate:
         if scope["type"] != "http":
             return
         try:
+            _check_crowd(scope)
             route = self._find(scope["method"], scope["path"])
             peer: Peer | None = scope["state"].get("peer")
             needed = route.role if route else Role.VIEWER
@@ -59,7 +60,7 @@ class Gate:
         except AccessDeniedError as error:
             self._note_refusal(scope)
             await _send_error(send, error)
-        except RequestTooLargeError as error:
+        except (RequestTooLargeError, DaemonBusyError) as error:
             await _send_error(send, error)
 
     def _find(self, method: str, path: str) -> Route | None:
@@ -116,6 +117,12 @@ class Gate:
             return  # refused it is, with or without a log
 
 
+def _check_crowd(scope: Message) -> None:
+    is_crowded: Callable[[], bool] | None = scope["state"].get("is_crowded")
+    if is_crowded is not None and is_crowded():
+        raise DaemonBusyError("the daemon has too many connections already", hint="try again later")
+
+
 def _limit(receive: Receive) -> Receive:
     """Counts what a body without a length brings."""
     received = 0
@@ -145,6 +152,7 @@ async def _send_error(send: Send, error: VgpumgrError) -> None:
         (b"content-length", b"%d" % len(body)),
         # what is left of the body is not read
         (b"connection", b"close"),
+        *((name.lower().encode(), value.encode()) for name, value in list_headers(error)),
     ]
     await send({"type": "http.response.start", "status": error.http_status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -7,29 +7,24 @@ does not define the hundred others. So who reads the annotations brings the name
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, get_type_hints
 
-from vgpumgr.daemon import (
-    attachment_documents,
-    documents,
-    layout_documents,
-    operation_documents,
-    pci_documents,
-    recovery_documents,
-    room_documents,
-    vgpu_documents,
-)
+from vgpumgr.daemon import documents
 
-_MODULES = (
-    attachment_documents,
-    documents,
-    layout_documents,
-    operation_documents,
-    pci_documents,
-    recovery_documents,
-    room_documents,
-    vgpu_documents,
-)
+_MODULES = [
+    import_module(f"vgpumgr.daemon.{name}")
+    for name in (
+        "attachment_documents",
+        "documents",
+        "layout_documents",
+        "operation_documents",
+        "pci_documents",
+        "recovery_documents",
+        "room_documents",
+        "vgpu_documents",
+    )
+]
 _DOCUMENTS = {
     name: kind
     for module in _MODULES

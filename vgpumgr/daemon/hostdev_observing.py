@@ -44,6 +44,7 @@ def observe_host(
     seen = HostObserved(functions=functions, gpus=gpus, bindings=parts.pci.list_bindings())
     matters = _list_interesting(seen, request.gpu)
     vms = parts.hypervisor.list_vms()
+    variants = parts.pci.list_variants([f.address for f in matters])
     return HostObserved(
         functions=functions,
         users=parts.pci.list_users(matters),
@@ -54,6 +55,8 @@ def observe_host(
         bindings=seen.bindings,
         vf_settings=parts.pci.list_vf_settings(),
         gpus=gpus,
+        variants=variants,
+        takes_variants=_takes_variants(parts, variants, matters),
         iommufd=_offers_iommufd(parts),
         numa_matters=_has_nodes(functions),
         slices=list_slices(records),
@@ -92,6 +95,14 @@ def _is_address(name: str) -> bool:
 
 def _offers_iommufd(parts: Parts) -> bool:
     return parts.has_iommufd() and parts.hypervisor.offers_iommufd()
+
+
+def _takes_variants(
+    parts: Parts, variants: Mapping[PciAddress, str], functions: Sequence[Function]
+) -> bool:
+    """Asked only where it matters: also of virtual functions that are not there yet."""
+    makes = any(f.vf_total and not f.vfs for f in functions)
+    return not (variants or makes) or parts.hypervisor.takes_variant_drivers()
 
 
 def _has_nodes(functions: Sequence[Function]) -> bool:
@@ -162,10 +173,28 @@ def list_instances(parts: Parts) -> list[VgpuInstance]:
     return [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
 
 
-def map_homes(parts: Parts) -> dict[str, VgpuInstance]:
-    """The GPU instances that were made for vGPUs, by the UUID of each that lives in one."""
-    found = parts.vgpu_store.list_vgpus()
-    return {r.spec.uuid: r.instance for r in found if r.instance is not None}
+def name_instances(parts: Parts) -> dict[VgpuInstance, str]:
+    """Those instances, and the vGPUs that each was made for, in words."""
+    found: dict[VgpuInstance, list[str]] = {}
+    for record in parts.vgpu_store.list_vgpus():
+        if record.instance is not None:
+            name = f"vGPU {record.spec.type_name} {record.spec.uuid}"
+            found.setdefault(record.instance, []).append(name)
+    return {instance: " and ".join(names) for instance, names in found.items()}
+
+
+def map_homes(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, VgpuInstance | None]:
+    """The GPU instances that were made for vGPUs, by the UUID of each that lives in one; None for one
+    that has none, or whose own ended with an earlier boot: what stands there now may be anybody's.
+    """
+    homes = {
+        device.vgpu.uuid: device.instance if record.instances_boot == parts.boot_id else None
+        for record in records
+        for device in record.host_devices
+        if device.vgpu is not None
+    }
+    known = [r for r in parts.vgpu_store.list_vgpus() if r.takes_room]
+    return homes | {r.spec.uuid: r.find_home(parts.boot_id) for r in known}
 
 
 def read_gpus_for(parts: Parts, records: Sequence[AttachmentRecord]) -> Sequence[Gpu]:
@@ -191,8 +220,21 @@ def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, 
         if device.address is not None and device.address not in functions:
             absent[attachment] = f"its device {device.address} has left the bus"
         elif device.vgpu is not None and str(device.address or device.vgpu.uuid) not in seen:
-            absent[attachment] = f"its vGPU {device.vgpu.type_name} on {device.place} is gone"
+            what = f"its vGPU {device.vgpu.type_name} on {device.place}"
+            absent[attachment] = _tell_gone(parts, what, device.vgpu.uuid)
     return absent
+
+
+def _tell_gone(parts: Parts, what: str, uuid: str | None) -> str:
+    """A VM goes on with a vGPU that was removed under it, until it lets go."""
+    known = next((r for r in parts.vgpu_store.list_vgpus() if r.spec.uuid == uuid), None)
+    if known is None or known.boot != parts.boot_id:
+        return f"{what} is gone"
+    held_by = ", ".join(list_holders(parts.vgpus, known))
+    told = (
+        f" by somebody else while {held_by} has it open; it cannot be made again before that ends"
+    )
+    return f"{what} was removed{told}" if held_by else f"{what} is gone"
 
 
 def list_held(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, list[str]]:
@@ -225,16 +267,24 @@ def follow_vgpus(parts: Parts) -> None:
     """
     known = {record.spec.uuid: record for record in parts.vgpu_store.list_vgpus()}
     for record in parts.store.list_attachments():
-        devices = tuple(_follow(device, known) for device in record.host_devices)
-        if devices != record.host_devices:
-            parts.store.save_attachment(replace(record, host_devices=devices))
+        now = [known.get(d.vgpu.uuid) if d.vgpu else None for d in record.host_devices]
+        is_back = any(n is not None and n.takes_room and n.boot == parts.boot_id for n in now)
+        followed = replace(
+            record,
+            host_devices=tuple(
+                _follow(d, n, is_back) for d, n in zip(record.host_devices, now, strict=True)
+            ),
+            instances_boot=parts.boot_id if is_back else record.instances_boot,
+        )
+        if followed != record:
+            parts.store.save_attachment(followed)
 
 
-def _follow(device: HostDevice, known: Mapping[str, VgpuRecord]) -> HostDevice:
-    now = known.get(device.vgpu.uuid) if device.vgpu else None
+def _follow(device: HostDevice, now: VgpuRecord | None, is_back: bool) -> HostDevice:
+    """Until it is back its old place is kept for it."""
     if now is None:
         return device
-    return replace(device, vgpu=now.spec, instance=now.instance or device.instance)
+    return replace(device, vgpu=now.spec, instance=now.instance if is_back else device.instance)
 
 
 def name_holders(document: GpuListDocument, records: Sequence[AttachmentRecord]) -> GpuListDocument:

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeVar
 
 from vgpumgr.daemon.application import Application
-from vgpumgr.errors import DaemonBusyError
+from vgpumgr.errors import DaemonBusyError, HostResourceError
 from vgpumgr.host.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -50,18 +50,24 @@ class Lane:
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
-                raise DaemonBusyError("the daemon is stopping", hint="try again when it is back")
+                raise _stopping()
             if self._waiting >= MAX_WAITING:
                 raise DaemonBusyError("too many requests wait already", hint="try again later")
+            if len(self._threads) < min(self._limit, self._waiting + 1):
+                self._start_thread()
             self._waiting += 1
             self._queue.put(_Job(call, future))
-            if len(self._threads) < min(self._limit, self._waiting):
-                self._start_thread()
         return future
 
     async def run(self, call: Callable[[Application], T]) -> T:
-        """The same, awaited."""
-        return await asyncio.wrap_future(self.submit(call))
+        """The same, awaited. Raises DaemonBusyError, too, where the lane ends before its turn."""
+        future = self.submit(call)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if self._closed and future.cancelled():
+                raise _stopping() from None
+            raise
 
     def read_longest_s(self) -> float:
         """How long the call that has run longest runs already; 0 while none does."""
@@ -87,10 +93,18 @@ class Lane:
             thread.join(None if end_s is None else max(0.0, end_s - self._clock.monotonic_s()))
 
     def _start_thread(self) -> None:
+        """One more; where the host has no more of them, those that are there do the work."""
         name = f"vgpumgr-{self._name}-{len(self._threads)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._threads:
+                raise HostResourceError(
+                    "the daemon lacks what it needs of the host", cause=str(error)
+                ) from error
+            return
         self._threads.append(thread)
-        thread.start()
 
     def _work(self) -> None:
         with ExitStack() as stack:
@@ -107,6 +121,10 @@ class Lane:
                     del self._began_s[threading.get_ident()]
                     with self._lock:
                         self._waiting -= 1
+
+
+def _stopping() -> DaemonBusyError:
+    return DaemonBusyError("the daemon is stopping", hint="try again when it is back")
 
 
 class _Job:

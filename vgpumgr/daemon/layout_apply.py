@@ -33,6 +33,8 @@ from vgpumgr.plan.layout_plan import (
 )
 from vgpumgr.plan.layout_record import LayoutStore, make_desired
 from vgpumgr.plan.layout_world import LayoutWorld
+from vgpumgr.plan.restore_steps import is_complete
+from vgpumgr.plan.step import Plan, W
 from vgpumgr.store.layouts import LayoutFile
 
 LAYOUTS_FILE = "layouts.json"
@@ -112,14 +114,17 @@ def run_steps(
     plan: LayoutPlan, parts: Parts, gpus: Sequence[Gpu], progress: Progress | None = None
 ) -> None:
     """Runs a plan's steps in the journal; the caller holds the lock."""
-    if not plan.steps:
-        return
-    world = LayoutWorld(parts.nvml, parts.clock, gpus)
+    if plan.steps:
+        run_plan(make_plan(plan), LayoutWorld(parts.nvml, parts.clock, gpus), parts, progress)
+
+
+def run_plan(plan: Plan[W], world: W, parts: Parts, progress: Progress | None = None) -> None:
+    """Runs any plan on the MIG layout in its world."""
     extra = {} if progress is None else {"progress": progress}
     with closing(parts.open_journal()) as journal:
         executor = Executor(world, journal, list_late=parts.list_late, **extra)
         try:
-            executor.run(make_plan(plan), secrets.token_hex(8))
+            executor.run(plan, secrets.token_hex(8))
         except RolledBackError as error:
             if isinstance(error.__cause__, MigModePendingError):
                 raise _tell_pending(error.__cause__) from error
@@ -172,6 +177,9 @@ def _settle_one(parts: Parts, journal: Journal, op: str, events: Sequence[Event]
     if events[0].boot != parts.boot_id:
         journal.append(op, "end", {"outcome": "rebooted"})
         return "an interrupted change of layout ended with the boot it was made in"
+    if is_complete(events):
+        journal.append(op, "end", {"outcome": "done"})
+        return "an interrupted restore of slices was complete"
     if late := parts.list_late():
         raise OutcomePendingError(
             "an interrupted change of layout waits for a helper process",

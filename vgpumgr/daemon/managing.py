@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from vgpumgr.mig.layout.change import LayoutPlan
     from vgpumgr.model.gpu import Gpu
     from vgpumgr.plan.drift import Observed
+    from vgpumgr.plan.reserved import LostSlice
 
 
 class ManagingApplication(Application):
@@ -70,6 +71,7 @@ class ManagingApplication(Application):
             self._apply_layout,
             self._open_vgpu_layouts,
             self._check_kept,
+            self._find_lost,
         )
         self._services = services
 
@@ -101,11 +103,19 @@ class ManagingApplication(Application):
         return VgpuLayouts(self._service.parts)
 
     def _check_kept(self, plan: LayoutPlan, gpus: Sequence[Gpu]) -> None:
-        records, instances = self._services.read_slices()
-        if records or instances:
-            from vgpumgr.plan.reserved import check_places, list_lost
+        if lost := self._find_lost(gpus):
+            from vgpumgr.plan.reserved import check_places
 
-            check_places(plan, gpus, list_lost(gpus, records, instances))
+            check_places(plan, gpus, lost)
+
+    def _find_lost(self, gpus: Sequence[Gpu]) -> Sequence[LostSlice]:
+        """By what is recorded of attachments and vGPUs."""
+        records, named = self._services.read_slices()
+        if not records and not named:
+            return ()
+        from vgpumgr.plan.reserved import list_lost
+
+        return list_lost(gpus, records, tuple(named), names=named)
 
     def _apply_layout(self, plan: LayoutPlan) -> Sequence[str]:
         from vgpumgr.daemon.layout_apply import apply_layout

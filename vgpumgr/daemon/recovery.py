@@ -352,7 +352,7 @@ class _Repair:
     def _release(self, drift: Drift, record: AttachmentRecord) -> str:
         vm = self._observed.find_vm(record.vm_uuid)
         records = list(self._records.values())
-        homes = map_homes(self._parts)
+        homes = map_homes(self._parts, records)
         seen = DetachObserved(record, vm, self._observed.gpus, records, homes)
         self._execute(plan_detach(seen), record)
         del self._records[record.id]

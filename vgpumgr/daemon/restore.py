@@ -14,7 +14,7 @@ from contextlib import closing
 from functools import partial
 
 from vgpumgr.daemon.hostdev_observing import follow_vgpus
-from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_steps, settle_layouts
+from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_plan, settle_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_restore import restore_pci
 from vgpumgr.daemon.recovery_documents import RestoreDocument
@@ -29,6 +29,7 @@ from vgpumgr.plan.layout_plan import make_step
 from vgpumgr.plan.layout_record import DesiredLayout
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.plan.restore import RestorePlan, list_records, plan_instances, plan_modes, rebind
+from vgpumgr.plan.restore_steps import RestoreWorld, bind, make_restore_plan
 from vgpumgr.plan.step import OnFailure, Plan
 from vgpumgr.plan.world import World, wait_until
 from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
@@ -97,7 +98,10 @@ class Restorer:
             self._try(what, partial(self._carry_out, piece))
 
     def _carry_out(self, piece: LayoutPlan) -> None:
-        run_steps(piece, self._parts, self._parts.read_inventory().gpus)
+        parts = self._parts
+        store, gpus = parts.store, parts.read_inventory().gpus
+        plan = make_restore_plan(piece, store.list_attachments())
+        run_plan(plan, RestoreWorld(parts.nvml, parts.clock, gpus, store=store), parts)
 
     def _try(self, what: str, action: Callable[[], object]) -> bool:
         if self._parts.clock.monotonic_s() >= self._end_s:
@@ -124,7 +128,7 @@ class Restorer:
                 self.problems.append(f"{what}: no slice of that size stands at {record.placement}")
                 continue
             changed = ref != record.mig
-            bound = record.with_mig(ref=ref, gpu_instance_id=ref.gpu_instance_id)
+            bound = bind(record, ref)
             if changed:
                 self._parts.store.save_attachment(bound)
                 self._rebound.append(bound)

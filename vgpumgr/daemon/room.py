@@ -23,33 +23,59 @@ from vgpumgr.mig.selection import check_visible
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.slice import SliceOwner
+from vgpumgr.plan.reserved import (
+    LostSlice,
+    explain_kept,
+    is_reserved,
+    keep_places,
+    list_kept_pins,
+)
 
 
 def describe_why(
-    gpus: Sequence[Gpu], profile: str, owners: Sequence[SliceOwner], stopped: Collection[str]
+    gpus: Sequence[Gpu],
+    profile: str,
+    owners: Sequence[SliceOwner],
+    stopped: Collection[str],
+    lost: Sequence[LostSlice] = (),
 ) -> WhyDocument:
-    """``stopped`` are the names of VMs that are shut off. Raises UsageError, and
-    ProfileNotFoundError or MigNotSupportedError where no GPU offers the profile, NotPermittedError
-    where the driver hides what there is.
+    """``stopped`` are the names of VMs that are shut off, ``lost`` slices whose places are kept.
+    Raises UsageError, and ProfileNotFoundError or MigNotSupportedError where no GPU offers the
+    profile, NotPermittedError where the driver hides what there is.
     """
     check_visible(gpus)
     name = _read_name(gpus, profile)
-    options = {o.gpu.uuid: o for o in plan_defrag(gpus, name, *_split(owners, stopped))}
-    answers = explain_profile(gpus, name, list_owner_pins(owners))
+    gpus, owners = keep_places(gpus, lost), _list_present(owners, lost)
+    kept = list_kept_pins(gpus, lost)
+    options = {o.gpu.uuid: o for o in plan_defrag(gpus, name, *_split(owners, stopped), kept)}
+    answers = explain_profile(gpus, name, list_owner_pins(owners), kept)
     rows = [_describe_answer(answer, options[answer.gpu.uuid]) for answer in answers]
     return WhyDocument(profile=str(name), fits=any(row.fits for row in rows), gpus=rows)
 
 
 def describe_defrag(
-    gpus: Sequence[Gpu], profile: str, owners: Sequence[SliceOwner], stopped: Collection[str]
+    gpus: Sequence[Gpu],
+    profile: str,
+    owners: Sequence[SliceOwner],
+    stopped: Collection[str],
+    lost: Sequence[LostSlice] = (),
 ) -> DefragDocument:
-    """Raises as ``describe_why``, and NoRoomError where no GPU can get room."""
+    """As ``describe_why``; raises NoRoomError, too, where no GPU can get room."""
     check_visible(gpus)
     name = _read_name(gpus, profile)
-    options = plan_defrag(gpus, name, *_split(owners, stopped))
+    gpus, owners = keep_places(gpus, lost), _list_present(owners, lost)
+    options = plan_defrag(gpus, name, *_split(owners, stopped), list_kept_pins(gpus, lost))
     if all(option.plan is None for option in options):
-        raise explain_refusal(gpus, name, owners)
+        error = explain_refusal(gpus, name, owners)
+        explain_kept(error, lost)
+        raise error
     return DefragDocument(profile=str(name), options=[_describe_option(o) for o in options])
+
+
+def _list_present(owners: Sequence[SliceOwner], lost: Sequence[LostSlice]) -> list[SliceOwner]:
+    """Without those whose slice is gone: its number may be another instance's by now."""
+    gone = {one.attachment for one in lost}
+    return [owner for owner in owners if owner.attachment_id not in gone]
 
 
 def _split(
@@ -84,6 +110,7 @@ def _describe_answer(answer: Answer, option: Option) -> WhyRow:
         places=[_place(p) for p in answer.places],
         rules=list(answer.rules),
         remove=[_describe_obstacle(o) for o in answer.remove],
+        kept=[_describe_obstacle(o) for o in answer.kept],
         sentence=answer.sentence,
         moving=option.sentence if moves else None,
     )
@@ -116,7 +143,7 @@ def _describe_move(move: Move) -> MoveDocument:
 
 def _describe_obstacle(obstacle: Obstacle) -> ObstacleDocument:
     return ObstacleDocument(
-        instance=obstacle.instance.id,
+        instance=None if is_reserved(obstacle.instance) else obstacle.instance.id,
         profile=str(obstacle.instance.profile),
         placement=_place(obstacle.instance.placement),
         holders=list(obstacle.holders),

@@ -10,7 +10,7 @@ from vgpumgr.daemon.documents import SCHEMA, Document, Field, PlacementDocument
 class ObstacleDocument(Document):
     """An instance in the way, and who holds it."""
 
-    instance: int
+    instance: int | None = Field(description="null: not there, its place is only kept")
     profile: str
     placement: PlacementDocument
     holders: list[str] = Field(description="VMs and processes; empty: nobody uses it")
@@ -25,6 +25,9 @@ class WhyRow(Document):
     places: list[PlacementDocument]
     rules: list[str] = Field(description="which rules forbid it, in words")
     remove: list[ObstacleDocument] = Field(description="the fewest whose removal makes room")
+    kept: list[ObstacleDocument] = Field(
+        description="slices that are gone since a boot and are to come back: places of theirs"
+    )
     sentence: str
     moving: str | None = Field(description="which moves alone make room, where some do")
 

@@ -19,7 +19,6 @@ from vgpumgr.daemon.access import Access, read_access
 from vgpumgr.daemon.audit import AuditLog
 from vgpumgr.daemon.cache import AnswerCache
 from vgpumgr.daemon.connections import (
-    MAX_CONNECTIONS,
     PeerProtocol,
     QuietLoop,
     raise_descriptor_limit,
@@ -129,7 +128,6 @@ def _configure(context: Context) -> uvicorn.Config:
         log_level="error",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         backlog=256,
         timeout_graceful_shutdown=30,

@@ -6,7 +6,7 @@ longer to load than most commands take.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,8 +36,10 @@ class Services(Protocol):
     def list_attachments(self) -> Sequence[AttachmentRecord]:
         """What is recorded of attachments; opens nothing else."""
 
-    def read_slices(self) -> tuple[Sequence[AttachmentRecord], Sequence[VgpuInstance]]:
-        """Attachments, and GPU instances that were made for vGPUs; there or gone."""
+    def read_slices(self) -> tuple[Sequence[AttachmentRecord], Mapping[VgpuInstance, str]]:
+        """Attachments, and GPU instances that were made for vGPUs with the names of these; there or
+        gone.
+        """
 
     @property
     def attachments(self) -> AttachmentService:
@@ -66,12 +68,12 @@ class GivenServices:
         """See ``Services``."""
         return self.attachments.parts.store.list_attachments()
 
-    def read_slices(self) -> tuple[Sequence[AttachmentRecord], Sequence[VgpuInstance]]:
+    def read_slices(self) -> tuple[Sequence[AttachmentRecord], Mapping[VgpuInstance, str]]:
         """See ``Services``."""
-        from vgpumgr.daemon.hostdev_observing import list_instances
+        from vgpumgr.daemon.hostdev_observing import name_instances
 
         parts = self.attachments.parts
-        return self.list_attachments(), list_instances(parts)
+        return self.list_attachments(), name_instances(parts)
 
 
 class LazyServices:
@@ -101,14 +103,14 @@ class LazyServices:
         """See ``Services``."""
         return SqliteAttachments(self._machine.state_dir / STATE_FILE).list_attachments()
 
-    def read_slices(self) -> tuple[Sequence[AttachmentRecord], Sequence[VgpuInstance]]:
+    def read_slices(self) -> tuple[Sequence[AttachmentRecord], Mapping[VgpuInstance, str]]:
         """See ``Services``; what is about vGPUs is loaded where there are any of ours."""
         records = self.list_attachments()
         if not (self._machine.state_dir / VGPUS_FILE).exists():
-            return records, ()
-        from vgpumgr.daemon.hostdev_observing import list_instances
+            return records, {}
+        from vgpumgr.daemon.hostdev_observing import name_instances
 
-        return records, list_instances(self.attachments.parts)
+        return records, name_instances(self.attachments.parts)
 
     @cached_property
     def attachments(self) -> AttachmentService:

@@ -39,6 +39,7 @@ from vgpumgr.plan.interrupted import (
     list_interrupted,
     list_settled,
     plan_back,
+    plan_finish,
     plan_forward,
 )
 from vgpumgr.plan.journal import Contents, Journal
@@ -66,7 +67,8 @@ class Settler:
 
     def settle(self, spare: str | None = None) -> list[Interrupted]:
         """Settles all that was interrupted but what concerns the VM ``spare`` (name, UUID or
-        attachment), which the caller is about to settle; that is returned.
+        attachment), which the caller is about to settle; that is returned. Then the caller settles
+        once more: what began before it is left until it is through.
 
         Raises:
             JournalFailedError: an fdatasync failed; only ``recover`` goes on from there.
@@ -144,8 +146,10 @@ class Settler:
         spared: list[Interrupted] = []
         #: operations on several attachments end when all of these are settled
         open_ops = Counter(i.op for i in found)
+        # in reverse: one that turned MIG mode on goes after those that made instances in it since; and
         # recoveries last: what they were about is settled by then
-        for interrupted in sorted(found, key=lambda i: i.operation == "recover"):
+        newest_first = found[::-1]
+        for interrupted in sorted(newest_first, key=lambda i: i.operation == "recover"):
             # anew: what was settled before this one may have changed its record
             records = {record.id: record for record in self._parts.store.list_attachments()}
             record = records.get(interrupted.attachment or "") or interrupted.record
@@ -155,6 +159,8 @@ class Settler:
                 self._check_not_late(interrupted, record, late)
                 spared.append(interrupted)
                 continue
+            if spared:
+                continue  # earlier ones after it: the caller settles once more
             if self._settle_one(journal, interrupted, record, late, list_settled(contents)):
                 open_ops[interrupted.op] -= 1
                 if not open_ops[interrupted.op]:
@@ -250,13 +256,16 @@ class Settler:
         if way is Way.FORWARD:
             return plan_forward(record)
         vm = observed.find_vm(record.vm_uuid)
-        homes = map_homes(self._parts)
+        homes = map_homes(self._parts, [*observed.records, record])
         seen = DetachObserved(record, vm, observed.gpus, observed.records, homes)
         if way is Way.FINISH and record.host_devices:
             # whoever runs a command does not wait for a guest that has had its time
             return plan_detach(seen, FINISH_TIMEOUT_S)
+        if found.boot not in ("", self._parts.boot_id):
+            # whatever stands there now has been made by others since
+            found = replace(found, slices_gone=True)
         if way is Way.FINISH:
-            return plan_detach(seen)
+            return plan_finish(seen, found)
         gpu = observed.find_gpu(record)
         if found.intents is None and gpu and find_stranger(gpu, record, found):
             return None

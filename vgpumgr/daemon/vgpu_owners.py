@@ -47,7 +47,7 @@ def _list_seen(host: VgpuHost, records: Sequence[VgpuRecord]) -> Iterator[SliceO
 def _list_made(parts: Parts, records: Sequence[VgpuRecord]) -> Iterator[SliceOwner]:
     """Mediated devices do not say it, but we know what was made for them."""
     for record in records:
-        made = record.instance
+        made = record.find_home(parts.boot_id)
         if made is None or record.gpu_instance_id is not None:
             continue
         for instance in parts.nvml.list_gpu_instances(made.gpu):

@@ -22,6 +22,8 @@ from vgpumgr.plan.world import wait_until
 
 #: a helper whose command was killed ends by itself when its call is done
 _ORPHAN_WAIT_S = 5.0
+#: steps on GPU and compute instances
+_INSTANCE_KINDS = ("mig.gi.create", "mig.gi.destroy", "mig.ci.create", "mig.ci.destroy")
 
 
 def make_world(parts: Parts, gpus: Sequence[Gpu]) -> VgpuOperation:
@@ -73,7 +75,9 @@ def _settle_one(
     try:
         world = make_world(parts, read_gpus(parts))
         forward = begin["operation"] in FORWARD
-        (_finish if forward else _undo)(world, events)
+        # instances end with their boot: what stands in their places now is not of this operation
+        kept = events[0].boot != parts.boot_id
+        (_finish if forward else _undo)(world, events, _INSTANCE_KINDS if kept else ())
     except (VgpumgrError, NothingDoneError) as stopped:
         error = stopped.error if isinstance(stopped, NothingDoneError) else stopped
         held_by = getattr(error, "held_by", ())
@@ -88,16 +92,20 @@ def _read_steps(events: Sequence[Event]) -> list[Step[VgpuOperation]]:
     return [read_step(str(row["kind"]), row["target"]) for row in rows]
 
 
-def _finish(world: VgpuOperation, events: Sequence[Event]) -> None:
+def _finish(world: VgpuOperation, events: Sequence[Event], kept: Sequence[str]) -> None:
     done = {int(e.data["step"]) for e in events if e.event == "done"}
     for number, step in enumerate(_read_steps(events)):
-        if number not in done and not step.observe(world):
+        if number not in done and step.kind not in kept and not step.observe(world):
             step.do(world)
 
 
-def _undo(world: VgpuOperation, events: Sequence[Event]) -> None:
+def _undo(world: VgpuOperation, events: Sequence[Event], kept: Sequence[str]) -> None:
     begun = {int(e.data["step"]) for e in events if e.event == "intent"}
-    steps = [step for number, step in enumerate(_read_steps(events)) if number in begun]
+    steps = [
+        step
+        for number, step in enumerate(_read_steps(events))
+        if number in begun and step.kind not in kept
+    ]
     claim_begun(world, [read_layout_step(s.target) for s in steps if s.kind.startswith("mig.")])
     for step in reversed(steps):
         step.undo(world)  # also what may be half done: undoing is restartable

@@ -51,6 +51,7 @@ from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu, list_rooms
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu
 from vgpumgr.plan.vgpu_instance import NewInstance
 from vgpumgr.plan.vgpu_many import make_spec
+from vgpumgr.plan.vgpu_placing import Placing, check_place, keep_placeable
 from vgpumgr.plan.vgpu_plan import (
     START,
     STOP,
@@ -71,6 +72,9 @@ from vgpumgr.plan.vgpu_steps import list_holders
 from vgpumgr.plan.vgpu_world import VgpuOperation
 
 Planner = Callable[[VgpuPicture], Plan[VgpuOperation]]
+
+#: why one of ours is not created again
+_HELD = "it was removed while somebody had it open: until he lets go, its room is taken"
 
 
 class VgpuService:
@@ -112,13 +116,18 @@ class VgpuService:
         """A new vGPU of a type; with ``define`` or ``auto`` it comes back."""
         definition = Definition(define or auto, auto)
         parsed = parse_attributes(attributes)
+        placing = Placing(placement, mixed_sizes)
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             name = _choose_uuid(picture, uuid)
             with explaining(self._parts, gpu, type):
-                choice = choose_vgpu(self._observe(picture), type, gpu, spread=spread)
-            spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed_sizes)
+                observed = keep_placeable(self._observe(picture), type, gpu, placing)
+                choice = choose_vgpu(observed, type, gpu, spread=spread)
+            # what has a place needs the mode again after a boot
+            mixed = mixed_sizes or placement is not None
+            spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed)
             mode = self._plan_mode(spec, picture)
+            check_place(spec, picture.host)
             return plan_create(spec, choice, definition, mode=mode)
 
         return self._change(plan, dry_run)
@@ -198,9 +207,7 @@ class VgpuService:
         if entry.device is not None or record.state is VgpuState.RELEASING or held_by:
             raise VgpuTakenError(
                 f"cannot start {record.spec.uuid}",
-                why="it was removed while somebody had it open: until he lets go, its room is taken"
-                if held_by
-                else f"it is {find_state(entry)}",
+                why=_HELD if held_by else f"it is {find_state(entry)}",
                 held_by=held_by,
                 hint="vgpumgr mdev list",
             )
@@ -252,10 +259,22 @@ class VgpuService:
             device = picture.find(uuid).device
             if device is not None:
                 return plan_start(record, record.spec, None)
+            self._check_let_go(record)
             spec, instance = self.resolve(record, picture)
             return plan_start(record, spec, instance, self._plan_mode(spec, picture))
 
         self.run_locked(plan)
+
+    def _check_let_go(self, record: VgpuRecord) -> None:
+        """The kernel keeps the UUID of one that is removed and still held."""
+        known = record.boot == self._parts.boot_id
+        if held_by := list_holders(self._parts.vgpus, record) if known else ():
+            raise VgpuTakenError(
+                f"cannot create {record.spec.uuid} again",
+                why=_HELD,
+                held_by=held_by,
+                hint="vgpumgr mdev list",
+            )
 
     def run_locked(self, planner: Planner) -> tuple[Plan[VgpuOperation], VgpuPicture]:
         """Looks, plans and carries out; the caller holds the lock and has settled."""
@@ -360,8 +379,9 @@ class VgpuService:
             )
 
     def _instance_steps(self, record: VgpuRecord, picture: VgpuPicture) -> Steps:
+        home = record.find_home(self._parts.boot_id)
         others = [r for r in picture.records if r.takes_room]
-        return list_instance_steps(record, picture.gpus, others)
+        return list_instance_steps(replace(record, instance=home), picture.gpus, others)
 
     def _list_holders(self, entry: VgpuEntry) -> Sequence[str]:
         return list_holders(self._parts.vgpus, entry.record) if entry.record else ()

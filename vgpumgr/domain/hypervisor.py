@@ -96,3 +96,6 @@ class Hypervisor(Protocol):
         """Whether PCI devices can be given by /dev/iommu, as libvirt's domain capabilities say; False
         where they say nothing.
         """
+
+    def takes_variant_drivers(self) -> bool:
+        """Whether an unmanaged PCI device may have another driver of VFIO's than vfio-pci."""

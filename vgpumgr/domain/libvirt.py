@@ -37,6 +37,8 @@ T = TypeVar("T")
 CALL_TIMEOUT_S = 30.0
 #: https://libvirt.org/formatdomaincaps.html, "Host device assignment"
 _IOMMUFD_VALUES = "devices/hostdev[@supported='yes']/enum[@name='iommufd']/value"
+#: 10.0.0
+_VARIANT_DRIVERS = 10_000_000
 _DAC_LABEL = re.compile(r"\+(\d+):\+(\d+)")
 _NO_SLOTS = "No more available PCI slots"
 #: an operation reads the same few definitions again and again, and changes one at a time
@@ -158,6 +160,13 @@ class LibvirtHypervisor:
             return False  # a driver that has none
         values = parse_document(text).iterfind(_IOMMUFD_VALUES)
         return any(value.text == "yes" for value in values)
+
+    def takes_variant_drivers(self) -> bool:
+        """By libvirt's version, as nothing else tells: its NEWS of 10.0.0 have them."""
+        version = self._ask(
+            lambda: self._call("read its version", lambda: self._connected().getLibVersion())
+        )
+        return bool(version >= _VARIANT_DRIVERS)
 
     def _flag(self, scope: Scope) -> int:
         lib = self._lib

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from vgpumgr.errors.base import VgpumgrError
-from vgpumgr.errors.hardware import HostResourceError, InternalError
+from vgpumgr.errors.hardware import HelperLateError, HostResourceError, InternalError
 
 _LACKS = {
     errno.EMFILE: "more open files than this process may have; the daemon's limit is LimitNOFILE=",
@@ -15,6 +15,7 @@ _LACKS = {
     errno.EROFS: "the file system is read-only",
     errno.ENOMEM: "not enough memory",
     errno.EIO: "the disk fails",
+    errno.EAGAIN: "no more processes or threads for this user, or none for the moment",
 }
 
 
@@ -27,6 +28,19 @@ def explain_unexpected(error: BaseException, what: str) -> VgpumgrError:
             f"{what} lacks what it needs of the host",
             cause=str(error)[:500],
             why=_LACKS[error.errno],
+        )
+    from subprocess import TimeoutExpired  # a bug, or this, is rare: most commands need neither
+
+    if isinstance(error, MemoryError):
+        return HostResourceError(
+            f"{what} lacks what it needs of the host", why=_LACKS[errno.ENOMEM]
+        )
+    if isinstance(error, TimeoutError | TimeoutExpired):
+        return HelperLateError(
+            f"{what} waits for something that is late",
+            cause=f"{type(error).__name__}: {error}"[:500],
+            why="a busy host, or a driver that does not answer",
+            hint="vgpumgr status",
         )
     return InternalError(
         f"{what} has a bug",

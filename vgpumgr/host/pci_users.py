@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.nvml_monitors import is_own_monitor
-from vgpumgr.host.process import Holder, list_holders, read_name, read_words
+from vgpumgr.host.openers import list_openers, list_procs
+from vgpumgr.host.process import read_name
 from vgpumgr.model.pci import PciAddress
 
 _DEVICES = "/sys/bus/pci/devices"
@@ -26,7 +26,6 @@ _CONSOLES = "/sys/class/vtconsole"
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _IFF_UP = 1
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_GUEST = re.compile(r"(?:^|,)guest=([^,]+)")
 
 
 @dataclass
@@ -51,13 +50,10 @@ def list_pci_users(
     found = {address: PciUsers() for address in asked}
     nodes = {a: set(_list_nodes(machine, a, group)) for a, group in asked.items()}
     wanted = {name for names in nodes.values() for name in names}
-    for proc in _list_procs(machine) if wanted else ():
-        for holder in list_holders(lambda path: _strip_root(machine, path) in wanted, proc):
-            if is_own_monitor(read_words(holder.pid, proc)):
-                continue
-            for address, names in nodes.items():
-                if _strip_root(machine, holder.path) in names:
-                    found[address].processes.append((holder.pid, _tell(machine, holder, proc)))
+    for holder, text in list_openers(machine, wanted):
+        for address, names in nodes.items():
+            if holder.path in names:
+                found[address].processes.append((holder.pid, text))
     blocks, networks = _index_class(machine, _BLOCK), _index_class(machine, _NET)
     mdevs = _index_class(machine, _MDEV)
     mounted = _list_mounts(machine) if blocks else {}
@@ -104,45 +100,6 @@ def _read_nvidia_minor(machine: Machine, address: PciAddress) -> int | None:
         return None
     match = re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE)
     return int(match[1]) if match else None
-
-
-def _list_procs(machine: Machine) -> list[Path]:
-    """Where processes are: on a simulated machine there are some of its own besides."""
-    real = Path("/proc")
-    return [real, machine.path("/proc")] if machine.is_simulated else [real]
-
-
-def _strip_root(machine: Machine, path: str) -> str:
-    root = str(machine.root).rstrip("/")
-    return path.removeprefix(root) if root else path
-
-
-def _tell(machine: Machine, holder: Holder, proc: Path) -> str:
-    """A process; of QEMU, the VM that it runs (``-name guest=NAME``)."""
-    path = _strip_root(machine, holder.path)
-    name = f"process {holder.pid} ({holder.name or 'unknown'}), which has {path} open"
-    guest = _read_guest(holder.pid, proc)
-    if guest:
-        return f'vm "{guest}", {name}'
-    service = _read_service(holder.pid, proc)
-    return f"{name} ({service})" if service else name
-
-
-def _read_service(pid: int, proc: Path) -> str | None:
-    """The systemd service of a process: what to stop."""
-    for line in (_text(proc / str(pid) / "cgroup") or "").splitlines():
-        name = line.rpartition("/")[2]
-        if name.endswith(".service") and not name.startswith("user@"):
-            return name
-    return None
-
-
-def _read_guest(pid: int, proc: Path) -> str | None:
-    words = read_words(pid, proc)
-    if "-name" not in words[:-1]:
-        return None
-    match = _GUEST.search(words[words.index("-name") + 1])
-    return match[1] if match else None
 
 
 def _index_class(machine: Machine, class_: str) -> dict[str, list[str]]:
@@ -267,7 +224,7 @@ def list_removals(machine: Machine, known: Iterable[int] = ()) -> list[str]:
     return [
         f"process {name} ({read_name(int(name), proc) or 'unknown'}),"
         " which removes a device that is in use"
-        for proc in _list_procs(machine)
+        for proc in list_procs(machine)
         for name in _names(proc)
         if name.isdigit() and name not in spared and _waits_for_user(proc / name)
     ]

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from vgpumgr.host.helper import HelperFaultError
-from vgpumgr.host.machine import Machine
-from vgpumgr.host.process import list_holders
 
 _MDEV_PARENTS = "sys/class/mdev_bus"
 _MDEV_DEVICES = "sys/bus/mdev/devices"
@@ -28,20 +26,6 @@ _TYPES = "mdev_supported_types"
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
 #: attributes of vendor-VFIO functions that are ours to read back
 _VENDOR = "nvidia"
-
-
-def list_group_holders(
-    machine: Machine, iommu_group: int, device: str | None = None
-) -> tuple[str, ...]:
-    """Processes that have the group's VFIO device open, or the one of ``device`` (a UUID or a
-    function's address) alone, as /dev/iommu has it; in words. Needs no helper.
-    """
-    nodes = [f"/dev/vfio/{iommu_group}"]
-    for directory in (_MDEV_DEVICES, _PCI_DEVICES) if device else ():
-        names = _list(machine.path(f"/{directory}/{device}/vfio-dev"))
-        nodes += [f"/dev/vfio/devices/{name}" for name in names]
-    wanted = {*nodes, *(str(machine.path(node)) for node in nodes)}
-    return tuple(str(holder) for holder in list_holders(wanted.__contains__))
 
 
 class VgpuFiles:

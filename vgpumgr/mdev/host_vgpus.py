@@ -25,7 +25,7 @@ from vgpumgr.host.clock import Clock, SystemClock
 from vgpumgr.host.helper import HelperFaultError
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.on_demand import HelperOnDemand
-from vgpumgr.host.vgpu_files import list_group_holders
+from vgpumgr.host.openers import list_group_holders
 from vgpumgr.mdev.definitions import DefinitionFiles
 from vgpumgr.mdev.view import NVIDIA, make_device, make_host, make_offers
 from vgpumgr.model.vgpu import (
@@ -115,10 +115,12 @@ class HostVgpus:
 
     def list_holders(self, device: VgpuDevice) -> tuple[str, ...]:
         """See ``VgpuControl``."""
-        vm = (f'vm "{device.vm_name}"',) if device.vm_name else ()
-        if device.iommu_group is None:
-            return vm
-        return vm + list_group_holders(self._machine, device.iommu_group, device.key)
+        group = device.iommu_group
+        found = () if group is None else list_group_holders(self._machine, group, device.key)
+        vm = f'vm "{device.vm_name}"'
+        if not device.vm_name or any(text.startswith(vm) for text in found):
+            return found
+        return vm, *found
 
     def list_group_holders(self, iommu_group: int) -> tuple[str, ...]:
         """See ``VgpuControl``."""
@@ -168,14 +170,13 @@ class HostVgpus:
                 call = {"parent": spec.parent, "type_id": spec.type_id, "uuid": spec.uuid}
                 self._change(what, "create_mdev", **call)
                 return
-            if spec.placement_id is not None:
-                self._set_attribute(spec, "nvidia/placement_id", str(spec.placement_id))
             self._change(what, "set_type", name=spec.parent, type_id=spec.type_id)
         except _RefusedError as error:
             raise _explain_create(spec, error) from error
 
     def _set_attributes(self, spec: VgpuSpec) -> None:
-        if spec.placement_id is not None and spec.framework is Framework.MDEV:
+        # of both frameworks: the file has a meaning only while there is a vGPU
+        if spec.placement_id is not None:
             self._set_attribute(spec, "nvidia/placement_id", str(spec.placement_id))
         for name, value in spec.attributes:
             self._set_attribute(spec, name, value)

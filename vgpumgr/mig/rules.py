@@ -11,8 +11,8 @@ Where NVML states a remaining capacity, zero is believed as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, Placement, Variant
@@ -57,6 +57,8 @@ class Occupancy:
     compute_slices: int
     profiles: tuple[MigProfile, ...]
     occupants: tuple[Occupant, ...] = ()
+    #: the media engines that limit layouts: found once, however many instances are tried
+    engines: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, gpu: Gpu) -> Occupancy:
@@ -77,7 +79,8 @@ class Occupancy:
                 placements=(instance.placement,),
             )
             occupants.append(Occupant(instance.id, profile, instance.placement))
-        return cls(gpu.compute_slices, gpu.profiles, tuple(occupants))
+        engines = find_engine_totals(gpu.profiles)
+        return cls(gpu.compute_slices, gpu.profiles, tuple(occupants), engines)
 
     @property
     def free_compute_slices(self) -> int:
@@ -87,13 +90,13 @@ class Occupancy:
     def with_instance(self, profile: MigProfile, placement: Placement) -> Occupancy:
         """The same GPU with one planned instance more."""
         added = Occupant(None, profile, placement)
-        return Occupancy(self.compute_slices, self.profiles, (*self.occupants, added))
+        return replace(self, occupants=(*self.occupants, added))
 
     def without(self, occupants: Iterable[Occupant]) -> Occupancy:
         """The same GPU with these instances gone."""
         gone = tuple(occupants)
         kept = tuple(o for o in self.occupants if o not in gone)
-        return Occupancy(self.compute_slices, self.profiles, kept)
+        return replace(self, occupants=kept)
 
     def fits(self, profile: MigProfile, placement: Placement) -> bool:
         """Whether all rules allow one more instance of ``profile`` there."""
@@ -134,9 +137,10 @@ class Occupancy:
     def _lacking(self, profile: MigProfile) -> list[str]:
         """Kinds of media engines of which too few are left."""
         present = [profile, *(o.profile for o in self.occupants)]
+        totals = find_engine_totals(self.profiles) if self.engines is None else self.engines
         return [
             engine
-            for engine, total in find_engine_totals(self.profiles).items()
+            for engine, total in totals.items()
             if sum(getattr(p, engine) for p in present) > total
         ]
 

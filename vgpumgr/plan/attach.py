@@ -17,6 +17,7 @@ from vgpumgr.errors import (
     GpuStuckError,
     LiveUnsupportedError,
     NoFreeSlotError,
+    NoRoomError,
     UsageError,
     VgpumgrError,
 )
@@ -39,7 +40,7 @@ from vgpumgr.plan.record import (
     lowest_free_number,
 )
 from vgpumgr.plan.record_steps import MarkAttachment, RecordAttachment
-from vgpumgr.plan.reserved import reserve
+from vgpumgr.plan.reserved import explain_kept, keep_places, list_lost
 from vgpumgr.plan.step import Plan, Step
 from vgpumgr.plan.vgpu_record import VgpuInstance
 from vgpumgr.plan.world import World
@@ -95,6 +96,8 @@ class AttachObserved:
     stuck: Mapping[str, str] = field(default_factory=dict)
     #: GPU instances that were made for vGPUs, there or gone since a boot
     instances: Sequence[VgpuInstance] = ()
+    #: this boot's name
+    boot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +230,17 @@ def choose_for(
     }
     wishes = Wishes(request.spread, _near(request, observed).nodes)
     there = {gpu.uuid: gpu for gpu in gpus}
+    lost = list_lost(gpus, observed.records, observed.instances)
     try:
-        free = reserve(gpus, observed.records, observed.instances)
-        seats = choose_seats(free, name, request.count, owners, joinable, wishes)
+        seats = choose_seats(keep_places(gpus, lost), name, request.count, owners, joinable, wishes)
         return tuple(
             replace(s, choice=replace(s.choice, gpu=there[s.choice.gpu.uuid])) for s in seats
         )
     except VgpumgrError as error:
         error.error = f"cannot attach {request.profile} to {observed.vm}: {error.error}"
         error.held_by = (*error.held_by, *held)
+        if isinstance(error, NoRoomError):
+            explain_kept(error, lost)
         raise
 
 

@@ -11,7 +11,7 @@ from vgpumgr.errors import NotAttachedError, SeveralAttachmentsError
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.channel_steps import StopChannel
 from vgpumgr.plan.domain_steps import DetachDevices, RemoveNote
-from vgpumgr.plan.hostdev_detach import plan_return, plan_unplug
+from vgpumgr.plan.hostdev_detach import plan_return, plan_unplug, tell_kept
 from vgpumgr.plan.mig_steps import DestroyComputeInstance, DestroyGpuInstance, DisableMigMode
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, list_sharers
 from vgpumgr.plan.record_steps import ForgetAttachment, HandOverMigMode, MarkAttachment
@@ -30,8 +30,8 @@ class DetachObserved:
     vm: Vm | None
     gpus: Sequence[Gpu]
     records: Sequence[AttachmentRecord]
-    #: GPU instances that were made for vGPUs, by the UUID of each that lives in one
-    homes: Mapping[str, VgpuInstance] = field(default_factory=dict)
+    #: GPU instances that were made for vGPUs, by the UUID of each that lives in one; None: it has none
+    homes: Mapping[str, VgpuInstance | None] = field(default_factory=dict)
 
 
 def find_attachments(
@@ -95,6 +95,7 @@ def plan_detach(observed: DetachObserved, timeout_s: float = RELEASE_TIMEOUT_S) 
     if record.channel is not None:
         steps.append(StopChannel(record.id))
     steps += plan_return(record, observed.records, observed.gpus, observed.homes)
+    notes += tell_kept(record, observed.gpus, observed.homes)
     gpu = next((g for g in observed.gpus if g.uuid == record.gpu), None)
     if record.mig_part is None:
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vgpumgr.domain.hostdev import Display, Hostdev
 from vgpumgr.domain.hostdev_advice import advise
@@ -12,10 +12,10 @@ from vgpumgr.domain.preview import add_devices
 from vgpumgr.domain.slots import SlotCheck, check_hostdevs_config, check_hostdevs_live
 from vgpumgr.errors import DisplayImpossibleError, LiveUnsupportedError, NoFreeSlotError
 from vgpumgr.plan.attach import AttachObserved, AttachRequest
-from vgpumgr.plan.attach_many import plan_each
+from vgpumgr.plan.attach_many import ForAttachment, plan_each
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.hostdev_given import Given
-from vgpumgr.plan.hostdev_steps import RecordHostdevs
+from vgpumgr.plan.hostdev_steps import RecordHostdevs, TakeFunction
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, lowest_free_number
 from vgpumgr.plan.record_steps import MarkAttachment
 from vgpumgr.plan.step import Plan, Step
@@ -54,7 +54,20 @@ def plan_hostdev_attaches(
             planned = add_devices(planned, devices)
         return _build(request, seen, one, scopes, devices)
 
-    return plan_each(observed, given, build)
+    records, plan = plan_each(observed, given, build)
+    return records, replace(plan, steps=_take_first(plan.steps)) if len(records) > 1 else plan
+
+
+def _take_first(steps: Sequence[Step[World]]) -> tuple[Step[World], ...]:
+    """After the records all functions are taken from the host, and only then the domain gets any: one
+    of a group cannot be plugged while the host's driver has another.
+    """
+
+    def rank(step: Step[World]) -> int:
+        bare = step.step if isinstance(step, ForAttachment) else step
+        return 0 if isinstance(bare, RecordHostdevs) else 1 if isinstance(bare, TakeFunction) else 2
+
+    return tuple(sorted(steps, key=rank))
 
 
 def _build(
@@ -149,6 +162,7 @@ def _make_record(observed: AttachObserved, given: Given) -> AttachmentRecord:
         created_s=observed.now_s,
         number=lowest_free_number(observed.records, observed.vm.uuid),
         host_devices=given.devices,
+        instances_boot=observed.boot if any(d.instance for d in given.devices) else "",
     )
 
 

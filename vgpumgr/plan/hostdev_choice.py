@@ -22,6 +22,14 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.values import NVIDIA, Function
 from vgpumgr.plan.hostdev_host import HostObserved
+from vgpumgr.plan.hostdev_together import (
+    advise,
+    fill,
+    find_bundle,
+    list_blockers,
+    list_given,
+    name_all,
+)
 from vgpumgr.plan.vfs import check_vf_driver
 
 
@@ -65,15 +73,19 @@ def choose_whole_gpus(
     NoRoomError where they are on other NUMA nodes than the VM must have.
     """
     if selector is not None:
-        return (_take_named_gpu(host, selector, count),)
+        return _take_named_gpus(host, selector, count)
+    start = host
     found: list[WholeGpu] = []
+    bundles: list[tuple[Function, ...]] = []
     reasons: list[str] = []
-    gpus = _list_near(host, _list_gpus(host))
-    for function in gpus:
+    for function in _list_near(host, _list_gpus(host)):
         try:
             check_whole_gpu(host, function)
         except VgpumgrError as error:
             reasons.append(_tell(error))
+            bundle = find_bundle(start, function)
+            if len(bundle) > 1 and not any(function in known for known in bundles):
+                bundles += _list_possible(start, bundle, reasons)
             continue
         near = host.near.tell(function.numa_node)
         found.append(_make_whole(host, function, f"nobody has or uses it{near}"))
@@ -81,26 +93,63 @@ def choose_whole_gpus(
             return tuple(found)
         # what goes with one is not there for the next
         host = host.give(found[-1].functions)
+    filled = fill(found, [_make_bundle(start, bundle) for bundle in bundles], count)
+    if filled is not None:
+        return tuple(filled)
     what = "no GPU can go to a VM as a whole"
     if found:
         what = f"only {len(found)} of {count} GPUs can go to a VM as a whole"
-    raise _no_device(what, reasons, "vgpumgr passthrough list")
+    hint = "vgpumgr passthrough list"
+    raise _no_device(what, reasons, advise(bundles[0]) if bundles else hint)
 
 
-def _take_named_gpu(host: HostObserved, selector: str, count: int) -> WholeGpu:
+def _list_possible(
+    host: HostObserved, bundle: tuple[Function, ...], reasons: list[str]
+) -> list[tuple[Function, ...]]:
+    """The bundle, unless one of its GPUs cannot go for another reason."""
+    try:
+        _check_bundle(host, bundle)
+    except VgpumgrError as error:
+        reasons.append(_tell(error))
+        return []
+    return [bundle]
+
+
+def _check_bundle(host: HostObserved, bundle: Sequence[Function]) -> None:
+    _list_near(host, bundle)
+    for function in bundle:
+        check_whole_gpu(host, function, bundle)
+
+
+def _make_bundle(host: HostObserved, bundle: Sequence[Function]) -> list[WholeGpu]:
+    made = []
+    for gpu in bundle:
+        others = name_all([other for other in bundle if other is not gpu])
+        why = f"together with {others}, of which the IOMMU cannot tell it apart"
+        made.append(_make_whole(host, gpu, why))
+    return made
+
+
+def _take_named_gpus(host: HostObserved, selector: str, count: int) -> tuple[WholeGpu, ...]:
+    """The one that is named; several only where it goes with just so many others."""
     function = find_selected(host, selector)
+    bundle = find_bundle(host, function)
+    if count > 1 and count == len(bundle):
+        _check_bundle(host, bundle)
+        return tuple(_make_bundle(host, bundle))
     if count > 1:
         raise NoDeviceError(
             f"{function.address} cannot go to a VM {count} times",
-            why="--gpu names one device, and it goes as a whole",
-            hint="leave --gpu out, or --count",
+            why="--gpu names one device, and it goes as a whole"
+            + (f", together with {len(bundle) - 1} others" if len(bundle) > 1 else ""),
+            hint=advise(bundle) if len(bundle) > 1 else "leave --gpu out, or --count",
         )
     _list_near(host, [function])
     check_whole_gpu(host, function)
     what = "asked for by name"
     if not function.is_gpu:
         what += f", though no GPU ({function.kind})"
-    return _make_whole(host, function, what)
+    return (_make_whole(host, function, what),)
 
 
 def _list_near(host: HostObserved, functions: Sequence[Function]) -> list[Function]:
@@ -183,8 +232,12 @@ def find_selected(host: HostObserved, selector: str) -> Function:
     return function
 
 
-def check_whole_gpu(host: HostObserved, function: Function) -> None:
-    """Raises what stands in the way of giving the function away, with those of its card."""
+def check_whole_gpu(
+    host: HostObserved, function: Function, bundle: Sequence[Function] = ()
+) -> None:
+    """Raises what stands in the way of giving the function away, with those of its card; ``bundle``
+    are GPUs that are given together.
+    """
     if function.is_bridge:
         raise BackendUnsupportedError(
             f"{function.address} is a bridge", why="bridges stay with the host"
@@ -211,7 +264,7 @@ def check_whole_gpu(host: HostObserved, function: Function) -> None:
             hint="vgpumgr restore; or vgpumgr detach whom they belong to",
         )
     given = (function, *host.list_companions(function))
-    _check_group(host, function, given)
+    _check_group(host, function, list_given(host, (function, *bundle)))
     for one in given:
         check_free(host, one)
 
@@ -219,8 +272,12 @@ def check_whole_gpu(host: HostObserved, function: Function) -> None:
 def check_free(host: HostObserved, function: Function) -> None:
     """Raises DeviceTakenError or PciBusyError if somebody has or uses the function."""
     if owner := host.taken.get(function.address):
+        mine = host.vm_uuid is not None and host.tenants.get(function.address) == host.vm_uuid
         raise DeviceTakenError(
-            f"{function.address} is taken", held_by=[owner], hint="vgpumgr vm list"
+            f"{function.address} is taken",
+            why="the VM has it already; the functions of a card go together" if mine else None,
+            held_by=[owner],
+            hint="vgpumgr vm list",
         )
     if users := host.users.get(function.address):
         raise PciBusyError(
@@ -240,17 +297,18 @@ def _check_group(host: HostObserved, function: Function, given: Sequence[Functio
         )
     groups = {f.group for f in given}
     known = {f.address for f in given}
-    blockers = [
-        f for f in host.functions if f.group in groups and f.address not in known and not f.is_free
-    ]
+    blockers = list_blockers(host, given)
     members = [f for f in host.functions if f.group in groups and f.address not in known]
     _check_tenants(host, function, members)
     if blockers:
+        bundle = find_bundle(host, function) if function.physical is None else (function,)
         raise GroupNotViableError(
             f"the IOMMU group {function.group} of {function.address} is not viable",
             why="other functions in it belong to the host's drivers",
             held_by=[str(blocker) for blocker in blockers],
-            hint=f"vgpumgr passthrough bind {blockers[0].address}",
+            hint=advise(bundle)
+            if len(bundle) > 1
+            else f"vgpumgr passthrough bind {blockers[0].address}",
         )
 
 

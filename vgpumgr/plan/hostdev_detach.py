@@ -40,19 +40,19 @@ def plan_return(
     record: AttachmentRecord,
     records: Sequence[AttachmentRecord],
     gpus: Sequence[Gpu],
-    homes: Mapping[str, VgpuInstance],
+    homes: Mapping[str, VgpuInstance | None],
 ) -> list[Step[World]]:
     """Everything back to what it was before the attach, in reverse. ``homes``: the GPU instances that
     were made for vGPUs, by UUID; the last that lives in one takes it along.
     """
     own = {device.vgpu.uuid for device in record.host_devices if device.vgpu is not None}
-    others = [home for uuid, home in homes.items() if uuid not in own]
-    others += _list_instances(record, records)
+    others = [home for uuid, home in homes.items() if uuid not in own and home is not None]
+    others += [h for r in records if r.id != record.id for h in list_homes(r, homes)]
     steps: list[Step[World]] = []
     for device in reversed(record.host_devices):
         if device.vgpu is not None:
-            steps += [ReturnVgpu(DeleteVgpu(device.vgpu))] if device.created else []
-            home = device.instance or homes.get(device.vgpu.uuid)
+            home = homes.get(device.vgpu.uuid, device.instance)
+            steps += [ReturnVgpu(DeleteVgpu(device.vgpu), home)] if device.created else []
             if home is not None and device.created:
                 steps += plan_without_instance(home, gpus, others)
         elif device.address is not None and device.created:
@@ -62,15 +62,31 @@ def plan_return(
     return steps
 
 
-def _list_instances(
-    record: AttachmentRecord, records: Sequence[AttachmentRecord]
+def list_homes(
+    record: AttachmentRecord, homes: Mapping[str, VgpuInstance | None]
 ) -> list[VgpuInstance]:
+    """The GPU instances that were made for its vGPUs, and are there for all that is known."""
+    found = [homes.get(d.vgpu.uuid, d.instance) for d in record.host_devices if d.vgpu]
+    return [home for home in found if home is not None]
+
+
+def tell_kept(
+    record: AttachmentRecord,
+    gpus: Sequence[Gpu],
+    homes: Mapping[str, VgpuInstance | None],
+) -> list[str]:
+    """What stands where a GPU instance of its vGPUs was before a boot: it may be anybody's, and stays."""
+    own = list_homes(record, homes)
     return [
-        device.instance
-        for other in records
-        if other.id != record.id
-        for device in other.host_devices
-        if device.instance is not None
+        f"{there.profile} at {there.placement} on {gpu} stays: the one that was made for "
+        f"{device.vgpu.type_name} ended with an earlier boot, this one may be somebody else's; "
+        f"vgpumgr mig list shows what is in it"
+        for device in record.host_devices
+        if device.vgpu is not None and device.instance is not None and not own
+        for gpu in gpus
+        if gpu.uuid == device.instance.gpu
+        for there in gpu.instances
+        if there.placement == device.instance.placement
     ]
 
 
@@ -78,7 +94,7 @@ def _make_binding(device: HostDevice, address: PciAddress) -> Binding:
     """As ``attach`` bound it; what is remembered of the binding itself may be lost."""
     return Binding(
         address=address,
-        driver=VFIO,
+        driver=device.driver or VFIO,
         previous=device.previous_driver,
         override=None,
         vendor_id=0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vgpumgr.domain.devices import GuestPciAddress
@@ -23,7 +23,8 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend
 from vgpumgr.model.vgpu import VgpuSpec
-from vgpumgr.passthrough.values import Function
+from vgpumgr.passthrough.drivers import DriverChoice, choose_driver
+from vgpumgr.passthrough.values import VFIO, Function
 from vgpumgr.plan.hostdev_choice import OneVf, WholeGpu
 from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.hostdev_steps import TakeFunction, TakeVf
@@ -96,9 +97,11 @@ def give_whole_gpu(
     """
     gpu = host.find_gpu(choice.gpu.address)
     uuid = str(choice.uuid) if choice.uuid else None
+    drivers = _choose_drivers(host, [f for f in choice.functions if not f.is_ready])
     binds = [
         BindDriver(
             f.address,
+            drivers[f.address].name,
             previous=f.driver,
             persist=persist,
             gpu_uuid=uuid if f is choice.gpu else None,
@@ -120,6 +123,7 @@ def give_whole_gpu(
                 previous_driver=f.driver if f.address in taken else None,
                 rom=_draws(f),
                 created=f.address in taken,
+                driver=_name_variant(drivers.get(f.address)),
             )
             for number, f in enumerate(choice.functions)
         ),
@@ -129,8 +133,24 @@ def give_whole_gpu(
         facts=_describe(host, choice.gpu),
         iommufd=host.iommufd,
         conventional=sum(f.address in host.conventional for f in choice.functions),
-        notes=_tell_companions(choice),
+        notes=(*_tell_companions(choice), *_tell_drivers(drivers)),
     )
+
+
+def _choose_drivers(
+    host: HostObserved, functions: Sequence[Function]
+) -> dict[PciAddress, DriverChoice]:
+    takes = host.takes_variants
+    return {f.address: choose_driver(f, host.variants, takes_variants=takes) for f in functions}
+
+
+def _name_variant(choice: DriverChoice | None) -> str | None:
+    """As the record has it: only what is not the usual one."""
+    return None if choice is None or choice.name == VFIO else choice.name
+
+
+def _tell_drivers(drivers: Mapping[PciAddress, DriverChoice]) -> tuple[str, ...]:
+    return tuple(choice.why for choice in drivers.values() if choice.why is not None)
 
 
 def _draws(function: Function) -> bool:
@@ -157,11 +177,15 @@ def give_vf(
         )
     physical, there = choice.physical, choice.function
     bound = there is not None and there.is_ready
+    drivers = _choose_drivers(host, [there]) if there is not None and not bound else {}
     steps: list[Step[World]] = []
     if choice.make is not None:
         steps.append(CreateVfs(physical.address, choice.make, persist=persist))
     if not bound:
-        steps.append(TakeVf(PrepareVf(physical.address, choice.index), address, persist))
+        # of one that is still to be made the kernel tells no more than that it will be there
+        later = None if host.takes_variants else VFIO
+        driver = drivers[address].name if address in drivers else later
+        steps.append(TakeVf(PrepareVf(physical.address, choice.index, driver), address, persist))
     device = HostDevice(
         kind=HostDeviceKind.VF,
         alias=pci_alias(attachment, 0),
@@ -171,6 +195,7 @@ def give_vf(
         index=choice.index,
         made_vfs=choice.make or 0,
         created=not bound,
+        driver=_name_variant(drivers.get(address)),
     )
     return Given(
         backend=Backend.VF,
@@ -180,6 +205,7 @@ def give_vf(
         steps=tuple(steps),
         facts=_describe(host, there or physical, own_bars=there is not None),
         iommufd=host.iommufd,
+        notes=_tell_drivers(drivers),
     )
 
 

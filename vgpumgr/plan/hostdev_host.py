@@ -35,6 +35,9 @@ class HostObserved:
     vgpus: VgpuHost = field(default_factory=VgpuHost)
     #: vGPUs that take room as far as is recorded
     claims: Sequence[VgpuSpec] = ()
+    #: drivers that know more of a function than vfio-pci, and whether libvirt takes such
+    variants: Mapping[PciAddress, str] = field(default_factory=dict)
+    takes_variants: bool = True
     #: whether devices are given by /dev/iommu: libvirt and the kernel have it
     iommufd: bool = False
     #: whether there is more than one NUMA node

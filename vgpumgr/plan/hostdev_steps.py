@@ -28,6 +28,7 @@ from vgpumgr.plan.pci_steps import BindDriver, PrepareVf, ReleaseDriver, RemoveV
 from vgpumgr.plan.record import AttachmentRecord, HostDevice
 from vgpumgr.plan.record_steps import RecordAttachment
 from vgpumgr.plan.step import NothingDoneError
+from vgpumgr.plan.vgpu_record import VgpuInstance
 from vgpumgr.plan.vgpu_steps import DeleteVgpu, describe_place
 from vgpumgr.plan.world import World
 
@@ -181,7 +182,8 @@ class ReturnFunction:
 
         Raises ReleasePendingError.
         """
-        binding = self.release.binding
+        release = self._find_release(world)
+        binding = release.binding
         try:
             now = world.pci.read_function(binding.address)
         except PciNotFoundError:
@@ -191,7 +193,7 @@ class ReturnFunction:
             world.pci.forget_binding(binding.address)
             return
         _await_release(world, binding.address)
-        self._find_release(world).do(world)
+        release.do(world)
 
     def _find_release(self, world: World) -> ReleaseDriver:
         """What is remembered of the binding knows more, driver_override for one."""
@@ -213,6 +215,8 @@ class ReturnVgpu:
     """Removes the vGPU that was made for a VM, once nobody has it open."""
 
     delete: DeleteVgpu
+    #: the GPU instance that it lives in, if that was made for it or for one that it joined
+    home: VgpuInstance | None = None
     kind: ClassVar[str] = DeleteVgpu.kind
 
     @property
@@ -225,7 +229,10 @@ class ReturnVgpu:
         return self.delete.describe()
 
     def do(self, world: World) -> None:
-        """Removes it. Raises ReleasePendingError."""
+        """Removes it. Raises ReleasePendingError. What is remembered of it may go with it: where it
+        lived is written down before, for whoever goes on after a crash.
+        """
+        self._note_home(world)
         try:
             self.delete.do(world)
         except NothingDoneError as error:
@@ -234,6 +241,18 @@ class ReturnVgpu:
             spec = self.delete.spec
             what = f"vGPU {spec.type_name} {describe_place(spec)} is not free yet"
             raise NothingDoneError(_pending(what, tuple(error.error.held_by))) from error
+
+    def _note_home(self, world: World) -> None:
+        uuid, boot = self.delete.spec.uuid, world.pci.boot_id
+        devices = tuple(
+            replace(device, instance=self.home)
+            if device.vgpu and device.vgpu.uuid == uuid
+            else device
+            for device in world.record.host_devices
+        )
+        dated = world.record.instances_boot == boot or self.home is None
+        if devices != world.record.host_devices or not dated:
+            world.remember(host_devices=devices, instances_boot=boot)
 
     def undo(self, world: World) -> None:
         """Nothing: a detach goes on, it is not taken back."""

@@ -15,10 +15,12 @@ from typing import Any
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance
 from vgpumgr.plan.detach import DetachObserved, plan_detach
+from vgpumgr.plan.hostdev_detach import tell_kept
 from vgpumgr.plan.journal import Contents, Event
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, decode_record
 from vgpumgr.plan.record_steps import MarkAttachment
 from vgpumgr.plan.step import OnFailure, Plan, Step
+from vgpumgr.plan.vgpu_record import VgpuInstance
 from vgpumgr.plan.world import World
 
 #: a guest is waited for only shortly: what it keeps is an empty shell
@@ -48,6 +50,10 @@ _UNDONE_BY = {
     "attachment.vfs.handover": ("vf.enable",),
     "mdev.delete": ("mdev.create",),
 }
+
+
+#: what destroys a slice
+_SLICE_KINDS = ("mig.ci.destroy", "mig.gi.destroy")
 
 
 class Way(StrEnum):
@@ -81,6 +87,10 @@ class Interrupted:
     #: its record as it was planned, should the state file be lost
     record: AttachmentRecord | None = None
     vm_uuid: str | None = None
+    #: in which it began; empty where the journal is lost
+    boot: str = ""
+    #: that is an earlier one: its slices of MIG ended with it
+    slices_gone: bool = False
 
     def may_have(self, kind: str) -> bool:
         """Whether a step of that kind may have happened."""
@@ -88,7 +98,9 @@ class Interrupted:
 
 
 def list_interrupted(contents: Contents) -> list[Interrupted]:
-    """The unfinished operations of a journal, oldest first."""
+    """The unfinished operations of a journal, oldest first: a later one may rest on what an earlier one
+    made (MIG mode, a GPU instance for several), so they are undone in reverse.
+    """
     found = [
         interrupted
         for op, events in contents.unfinished.items()
@@ -102,12 +114,10 @@ def list_interrupted(contents: Contents) -> list[Interrupted]:
 
 
 def _read_all(op: str, events: Sequence[Event], torn: bool) -> list[Interrupted]:
-    """One for each attachment that the operation is about, the last first: one that made a GPU
-    instance for others comes after these.
-    """
+    """One for each attachment that the operation is about, in their order."""
     result = events[0].data.get("result", {})
     ids = result.get("attachments") or [result.get("attachment")]
-    return [_read(op, events, torn, id_, len(ids) > 1) for id_ in reversed(ids)]
+    return [_read(op, events, torn, id_, len(ids) > 1) for id_ in ids]
 
 
 def _read(
@@ -136,6 +146,7 @@ def _read(
         undone=bool(undos),
         late=events[-1].event == "late",
         record=None if forgotten else _read_record(events, attachment),
+        boot=events[0].boot,
     )
 
 
@@ -205,6 +216,15 @@ def plan_forward(record: AttachmentRecord) -> Plan[World]:
     return _plan(record, (step,), ("only its last step was missing",))
 
 
+def plan_finish(observed: DetachObserved, found: Interrupted) -> Plan[World]:
+    """Goes on with a detach of a slice of MIG."""
+    plan = plan_detach(observed)
+    if found.slices_gone:
+        steps = tuple(s for s in plan.steps if s.kind not in _SLICE_KINDS)
+        plan = replace(plan, steps=steps)
+    return plan
+
+
 def plan_back(observed: DetachObserved, found: Interrupted) -> Plan[World]:
     """Undoes what an interrupted attach did, and nothing that it did not do."""
     record = observed.record
@@ -216,6 +236,8 @@ def plan_back(observed: DetachObserved, found: Interrupted) -> Plan[World]:
         more = {"mig.mode.enable", "mig.gi.create"}
         found = replace(found, intents=(found.intents or frozenset()) | more)
     planned = found.record
+    if found.intents is not None and planned and _has_joined(planned, observed.homes):
+        found = replace(found, intents=found.intents | {"mig.gi.create"})
     if record.mig_mode_enabled and planned is not None and not planned.mig_mode_enabled:
         # handed over meanwhile by the attachment that had turned the mode on
         found = replace(found, intents=(found.intents or frozenset()) | {"mig.mode.enable"})
@@ -227,8 +249,17 @@ def plan_back(observed: DetachObserved, found: Interrupted) -> Plan[World]:
         # it may have made its part of an instance that is not its own; the step finds that by its place
         or (is_part and step.kind == "mig.ci.destroy" and found.may_have("mig.ci.create"))
     ]
-    notes = (f"the instance at {record.placement} is not its own and stays",) if stranger else ()
-    return _plan(record, tuple(steps), notes)
+    notes = [f"the instance at {record.placement} is not its own and stays"] if stranger else []
+    notes += tell_kept(record, observed.gpus, observed.homes)
+    return _plan(record, tuple(steps), tuple(notes))
+
+
+def _has_joined(planned: AttachmentRecord, homes: Mapping[str, VgpuInstance | None]) -> bool:
+    """Whether its vGPU was put into a GPU instance that had been made for another one of ours."""
+    return any(
+        device.vgpu is not None and device.instance is None and homes.get(device.vgpu.uuid)
+        for device in planned.host_devices
+    )
 
 
 def _plan(
@@ -243,6 +274,8 @@ def find_stranger(gpu: Gpu, record: AttachmentRecord, found: Interrupted) -> Gpu
     for instance in gpu.instances:
         if instance.placement != record.placement:
             continue
+        if found.slices_gone:
+            return instance
         known = record.gpu_instance_id
         if known is not None:
             return None if instance.id == known else instance
@@ -259,6 +292,6 @@ def find_stranger(gpu: Gpu, record: AttachmentRecord, found: Interrupted) -> Gpu
 def _is_its_own(kind: str, found: Interrupted, stranger: bool) -> bool:
     if kind == "attachment.mark":
         return False  # it stays "attaching" until it is gone, whoever interrupts this
-    if kind in ("mig.ci.destroy", "mig.gi.destroy"):
+    if kind in _SLICE_KINDS:
         return not stranger and found.may_have("mig.gi.create")
     return kind not in _UNDONE_BY or any(map(found.may_have, _UNDONE_BY[kind]))

@@ -18,6 +18,8 @@ from vgpumgr.plan.step import Plan, Step
 OPERATION = "apply"
 #: the subject of every operation on layouts, in the journal and in messages
 SUBJECT = "the MIG layout"
+#: the step of a restore that no layout has, see ``restore_steps``
+BIND = "attachment.bind"
 
 
 def make_plan(plan: LayoutPlan) -> Plan[LayoutWorld]:
@@ -94,10 +96,13 @@ def _list_users(spec: MigStepSpec, gpu: Gpu, owners: Sequence[SliceOwner]) -> li
 
 
 def list_begun(events: Sequence[Event]) -> list[Step[LayoutWorld]]:
-    """The steps of an interrupted operation that may have happened, in order."""
+    """The steps of an interrupted operation that may have happened, in order; of those on the MIG
+    layout, whatever a restore has written down with them.
+    """
     rows = events[0].data.get("steps", ())
     begun = sorted({int(e.data["step"]) for e in events if e.event == "intent"})
-    return [make_step(_read_spec(rows[number]["target"])) for number in begun]
+    chosen = [rows[number] for number in begun]
+    return [make_step(_read_spec(row["target"])) for row in chosen if row["kind"] != BIND]
 
 
 def claim_begun(world: LayoutWorld, steps: Sequence[Step[LayoutWorld]]) -> None:

@@ -14,6 +14,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import PciControl
+from vgpumgr.passthrough.drivers import choose_driver
 from vgpumgr.passthrough.groups import (
     ANOTHER_SLOT,
     explain_no_iommu,
@@ -124,15 +125,19 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
     """
     _check_chosen(observed, chosen)
     steps: list[Step[PciWorld]] = []
+    notes: list[str] = []
     kept: list[str] = []
     for function in _list_to_bind(observed, chosen, request):
         _check_takeable(observed, function)
         own = function.address == chosen.address
         stub = not own and request.companions is Companions.STUB
-        driver = STUB if stub else _choose_driver(observed, function, request)
+        wanted = STUB if stub else request.driver
+        choice = choose_driver(function, observed.variants, wanted=wanted)
+        driver = choice.name
         known = observed.find_binding(function.address)
         if function.driver != driver or (known is None and request.persist):
             steps.append(_bind(observed, function, driver, request))
+            notes += [choice.why] if choice.why else []
         elif known is not None and request.persist not in (None, known.persist):
             kept.append(str(function.address))
     concerns = list_concerns(observed, [s.address for s in steps if isinstance(s, BindDriver)])
@@ -142,19 +147,10 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
         BIND,
         str(chosen.address),
         tuple(steps),
-        notes=() if steps else (f"{chosen.address} has {request.driver} already",),
+        notes=tuple(notes) if steps else (f"{chosen.address} has {chosen.driver} already",),
         result={"function": str(chosen.address), "concerns": concerns, "kept": kept},
         repair=f"vgpumgr passthrough unbind {chosen.address}",
     )
-
-
-def _choose_driver(observed: PciObserved, function: Function, request: BindRequest) -> str:
-    """As asked for, else the one that it has, if it gives it to VMs, else the one for its device."""
-    if request.driver is not None:
-        return request.driver
-    if function.is_ready and function.driver is not None:
-        return function.driver
-    return observed.variants.get(function.address, VFIO)
 
 
 def _bind(

@@ -23,6 +23,7 @@ from vgpumgr.errors import (
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import PciControl
+from vgpumgr.passthrough.drivers import choose_driver
 from vgpumgr.passthrough.values import VFIO, Binding, Function, Quota, VfSetting
 from vgpumgr.plan.step import NothingDoneError, Step
 
@@ -396,7 +397,8 @@ class PrepareVf:
 
     physical: PciAddress
     index: int
-    driver: str = VFIO
+    #: None: the one that the kernel has for it, once it is there, else vfio-pci
+    driver: str | None = VFIO
     quotas: tuple[Quota, ...] = ()
     kind: ClassVar[str] = "vf.prepare"
 
@@ -407,14 +409,18 @@ class PrepareVf:
 
     def describe(self) -> str:
         """For people."""
-        return f"give virtual function {self.index} of {self.physical} to {self.driver}"
+        driver = self.driver or f"{VFIO}, or to what the kernel has for it"
+        return f"give virtual function {self.index} of {self.physical} to {driver}"
 
     def do(self, world: PciWorld) -> None:
         """Sets the quotas, then binds."""
         vf = self._look(world)
         if self.quotas:
             world.pci.write_quotas(self.physical, [self.index], self.quotas)
-        self._make_bind(vf).do(world)
+        driver = self.driver
+        if driver is None:
+            driver = choose_driver(vf, world.pci.list_variants([vf.address])).name
+        BindDriver(vf.address, driver, vf.driver).do(world)
 
     def undo(self, world: PciWorld) -> None:
         """Gives it back to whom it had before."""
@@ -432,7 +438,8 @@ class PrepareVf:
         return self._look(world).address
 
     def _make_bind(self, vf: Function) -> BindDriver:
-        return BindDriver(vf.address, self.driver, vf.driver)
+        """What was bound is remembered, so that its driver does not matter."""
+        return BindDriver(vf.address, self.driver or VFIO, vf.driver)
 
     def _find(self, world: PciWorld) -> Function | None:
         physical = _find(world, self.physical)

@@ -122,6 +122,8 @@ class HostDevice:
     display: str = "off"
     #: whether attach took it from the host or made it, so that detach gives it back or removes it
     created: bool = False
+    #: the driver that attach gave it to; None: vfio-pci, or none is known
+    driver: str | None = None
 
     @property
     def place(self) -> str:
@@ -153,6 +155,8 @@ class AttachmentRecord:
     mig_part: MigPart | None = None
     channel: ChannelPart | None = None
     host_devices: tuple[HostDevice, ...] = ()
+    #: the boot in which GPU instances were made for its vGPUs
+    instances_boot: str = ""
 
     @property
     def mig(self) -> MigInstanceRef | None:

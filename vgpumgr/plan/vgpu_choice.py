@@ -148,6 +148,13 @@ def list_rooms(observed: VgpuObserved, selector: str | None = None) -> list[Type
     ]
 
 
+def list_boards(observed: VgpuObserved, selector: str | None = None) -> Sequence[VgpuBoard]:
+    """The GPU that ``selector`` names or that has the parent of that name, else all. Raises as
+    ``choose_vgpu``.
+    """
+    return _select_place(observed, selector).boards
+
+
 def select_type(boards: Sequence[VgpuBoard], wanted: str) -> VgpuType:
     """The type of that id, name or unique part of a name, in any case of letters.
 

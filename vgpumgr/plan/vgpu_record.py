@@ -51,6 +51,8 @@ class VgpuRecord:
     #: the GPU instance that the driver put it in; void after a boot
     gpu_instance_id: int | None = None
     instance: VgpuInstance | None = None
+    #: the boot in which ``instance`` was made: in another one something else may stand in its place
+    instance_boot: str = ""
     #: a boot took it away, and it has not been there since
     lost: bool = False
 
@@ -58,6 +60,10 @@ class VgpuRecord:
     def takes_room(self) -> bool:
         """Whether its parent is not to be used for another."""
         return self.state is not VgpuState.INACTIVE
+
+    def find_home(self, boot: str) -> VgpuInstance | None:
+        """The GPU instance that was made for it, if that was in this boot."""
+        return self.instance if self.instance_boot == boot else None
 
 
 class VgpuStore(Protocol):
@@ -83,8 +89,15 @@ def make_inactive(record: VgpuRecord, *, lost: bool = False) -> VgpuRecord:
         iommu_group=None,
         gpu_instance_id=None,
         instance=None,
+        instance_boot="",
         lost=lost,
     )
+
+
+def stamp(record: VgpuRecord, boot: str) -> VgpuRecord:
+    """The record as it is written in a boot: what an earlier one made for it is gone."""
+    made = record.instance if record.instance_boot in ("", boot) else None
+    return replace(record, boot=boot, instance=made, instance_boot=boot if made else "")
 
 
 class NoVgpuStore:

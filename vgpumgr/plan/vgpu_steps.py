@@ -87,9 +87,13 @@ class CreateVgpu:
             state=VgpuState.CREATING,
             attachment=self.attachment or base.attachment,
             instance=self.instance or base.instance,
+            instance_boot="" if self.instance else base.instance_boot,
             lost=False,
         )
         world.vgpu_store.save_vgpu(record)
+        if self.instance is None and base.instance is not None:
+            # of an earlier boot it is none of ours any more
+            record = find_record(world.vgpu_store, self.spec.uuid) or record
         try:
             device = world.vgpus.create(self.spec)
         except CERTAIN as error:

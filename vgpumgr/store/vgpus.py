@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vgpumgr.errors import StoreError
 from vgpumgr.model.codec import decode, encode
-from vgpumgr.plan.vgpu_record import VgpuRecord
+from vgpumgr.plan.vgpu_record import VgpuRecord, stamp
 from vgpumgr.store.files import DAMAGE, pack_rows, read_either, replace_file, unpack_rows
 
 _FORMAT = 1
@@ -27,13 +27,13 @@ class VgpuFile:
             found = read_either(self.path, _parse) or ()
         except DAMAGE as error:
             raise self._unusable(error) from error
-        return tuple(r if r.boot == self._boot_id else _forget_numbers(r) for r in found)
+        known = map(_date_instance, found)
+        return tuple(r if r.boot == self._boot_id else _forget_numbers(r) for r in known)
 
     def save_vgpu(self, record: VgpuRecord) -> None:
         """Writes one with the present boot, in the place of the one with the same UUID."""
-        stamped = replace(record, boot=self._boot_id)
         known = {known.spec.uuid: known for known in self.list_vgpus()}
-        known[record.spec.uuid] = stamped
+        known[record.spec.uuid] = stamp(record, self._boot_id)
         self._write(tuple(known.values()))
 
     def delete_vgpu(self, uuid: str) -> None:
@@ -55,6 +55,13 @@ class VgpuFile:
             cause=f"{self.path}: {error}",
             hint=f"look at it, move it and its copy away, then vgpumgr mdev adopt each vGPU: {self.path}",
         )
+
+
+def _date_instance(record: VgpuRecord) -> VgpuRecord:
+    """Earlier versions did not note it: it is from no later boot than the record."""
+    if record.instance is None or record.instance_boot:
+        return record
+    return replace(record, instance_boot=record.boot)
 
 
 def _forget_numbers(record: VgpuRecord) -> VgpuRecord:

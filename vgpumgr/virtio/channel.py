@@ -60,7 +60,8 @@ class Lane:
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
     """A channel as it is now. ``problem`` says why the worker is not ready, in its own words;
-    ``worker_failed``: it ended so often that the keeper starts it no more.
+    ``worker_failed``: it ended so often that the keeper starts it no more. ``hidden``: this user may
+    not look, and nothing of it is known but that it is there.
     """
 
     id: str
@@ -80,6 +81,7 @@ class ChannelStatus:
     bytes_out: int = 0
     #: sessions that were ended because the guest broke the protocol
     protocol_errors: int = 0
+    hidden: bool = False
 
     @property
     def hello(self) -> bool:

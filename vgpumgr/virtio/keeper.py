@@ -33,6 +33,7 @@ class KeeperError(VgpumgrError):
 
     id: ClassVar[str] = "VG071"
     exit_code: ClassVar[Exit] = Exit.ERROR
+    http_status: ClassVar[int] = 503
 
 
 class _Report(BaseModel):

@@ -76,10 +76,14 @@ def plan_defrag(
     name: MigProfileName,
     running: Sequence[Pinned] = (),
     stopped: Sequence[Pinned] = (),
+    kept: Sequence[Pinned] = (),
 ) -> list[Option]:
-    """The options, GPU by GPU, the cheapest first; GPUs that cannot are last."""
-    answers = explain_profile(gpus, name, [*running, *stopped])
-    return sorted((_plan_gpu(answer, name, running, stopped) for answer in answers), key=_rank)
+    """The options, GPU by GPU, the cheapest first; GPUs that cannot are last. ``kept`` as
+    ``explain_profile`` has it: such a place is nobody else's, and what it is kept for moves nowhere.
+    """
+    answers = explain_profile(gpus, name, [*running, *stopped], kept)
+    fixed = [*running, *kept]
+    return sorted((_plan_gpu(answer, name, fixed, stopped) for answer in answers), key=_rank)
 
 
 def _rank(option: Option) -> tuple[bool, int, int, int]:

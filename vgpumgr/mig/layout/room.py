@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from vgpumgr.mig.layout.board import Board, iterate_bits, make_board
@@ -33,7 +33,8 @@ class Answer:
     """Whether one GPU can have one more instance of a profile now, and if not, why not.
 
     ``places`` are where it fits; ``rules`` which rules forbid it; ``remove`` the fewest instances
-    whose removal would make room, unused ones first.
+    whose removal would make room, unused ones first. ``kept`` are instances that are not there, but
+    whose places are kept for their holders.
     """
 
     gpu: Gpu
@@ -41,6 +42,7 @@ class Answer:
     rules: tuple[str, ...] = ()
     remove: tuple[Obstacle, ...] = ()
     needs_mig_mode: bool = False
+    kept: tuple[Obstacle, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -54,17 +56,44 @@ class Answer:
             mode = " once MIG mode is on, which attaching does" if self.needs_mig_mode else ""
             return f"fits at {', '.join(map(str, self.places))}{mode}"
         text = "does not fit: " + "; ".join(self.rules)
-        if self.remove:
-            text += f"; room would come from removing {', '.join(map(str, self.remove))}"
-        return text
+        if self.kept:
+            text += f"; not there, but kept until vgpumgr restore: {', '.join(map(str, self.kept))}"
+        ways = [
+            f"{word} {', '.join(map(str, some))}"
+            for word, some in (("removing", self.removed), ("giving up", self.given_up))
+            if some
+        ]
+        return f"{text}; room would come from {' and '.join(ways)}" if ways else text
+
+    @property
+    def removed(self) -> tuple[Obstacle, ...]:
+        """Those of ``remove`` that are there."""
+        return tuple(one for one in self.remove if one not in self.kept)
+
+    @property
+    def given_up(self) -> tuple[Obstacle, ...]:
+        """Those of ``remove`` whose places are only kept."""
+        return tuple(one for one in self.remove if one in self.kept)
 
 
 def explain_profile(
-    gpus: Sequence[Gpu], name: MigProfileName, pinned: Sequence[Pinned] = ()
+    gpus: Sequence[Gpu],
+    name: MigProfileName,
+    pinned: Sequence[Pinned] = (),
+    kept: Sequence[Pinned] = (),
 ) -> list[Answer]:
-    """Why, GPU by GPU; those where it fits first."""
-    answers = [_explain_gpu(gpu, name, pinned) for gpu in gpus]
+    """Why, GPU by GPU; those where it fits first. ``kept``: who has the places that are kept, where
+    ``gpus`` have them as if the instances were there.
+    """
+    answers = [_with_kept(_explain_gpu(gpu, name, [*pinned, *kept]), kept) for gpu in gpus]
     return sorted(answers, key=lambda answer: not answer.fits)
+
+
+def _with_kept(answer: Answer, kept: Sequence[Pinned]) -> Answer:
+    pins = merge_pins(answer.gpu, kept)
+    ids = {pin.instance_id for pin in pins}
+    found = [Obstacle(i, _list_holders(i, pins)) for i in answer.gpu.instances if i.id in ids]
+    return replace(answer, kept=tuple(found)) if found else answer
 
 
 def read_layout(gpu: Gpu, board: Board) -> int:

@@ -1,0 +1,45 @@
+"""Which driver a function gets that is to go to a VM: pure, the same for ``bind`` and ``attach``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.values import VFIO, Function
+
+
+@dataclass(frozen=True, slots=True)
+class DriverChoice:
+    """A driver, and why this one; nothing needs to be said where it is the usual one."""
+
+    name: str
+    why: str | None = None
+
+
+def choose_driver(
+    function: Function,
+    variants: Mapping[PciAddress, str],
+    *,
+    wanted: str | None = None,
+    takes_variants: bool = True,
+) -> DriverChoice:
+    """As asked for; else the one that it has, if that gives it to VMs; else the one that the kernel
+    has for its device (``variants``); else vfio-pci. ``takes_variants``: whether the libvirt that
+    is to have it takes other drivers than vfio-pci.
+    """
+    if wanted is not None:
+        return DriverChoice(wanted)
+    if function.is_ready and function.driver is not None:
+        return DriverChoice(function.driver)
+    variant = variants.get(function.address)
+    if variant is None:
+        return DriverChoice(VFIO)
+    if takes_variants:
+        why = f"{function.address} goes to {variant}: the kernel has it for this device"
+        return DriverChoice(variant, f"{why} (modules.alias)")
+    return DriverChoice(
+        VFIO,
+        f"{function.address} goes to {VFIO}: the kernel has {variant} for this device, but this "
+        "libvirt takes no other driver than vfio-pci (10.0 and later do)",
+    )
