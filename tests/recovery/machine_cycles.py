@@ -263,7 +263,7 @@ def call_daemon(words: Sequence[str], run_dir: Path) -> Iterator[tuple[Call, int
     finally:
         process.terminate()
         try:
-            process.wait(60)
+            process.wait(300)
         finally:
             process.kill()
             process.wait()
