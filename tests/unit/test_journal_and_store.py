@@ -161,6 +161,23 @@ def test_a_large_journal_is_put_away_once_all_is_finished(
     assert [e.seq for e in Journal(path, "boot").read()][-1] == 3, "numbers go on"
 
 
+def test_what_was_read_of_a_journal_is_not_parsed_again(tmp_path: Path) -> None:
+    """All its lines are kept, however many operations it has seen; and it does not grow without end."""
+    path = tmp_path / "journal"
+    for number in range(1000):
+        journal = Journal(path, "c0ffee00-0000-4000-8000-000000000000")
+        journal.append(f"operation-{number}", "begin", {"vm": "vm01", "steps": [{"name": "x"}] * 4})
+        journal.append(f"operation-{number}", "end", {})
+        journal.close()
+        if number % 100 == 0:
+            assert path.stat().st_size <= journal_module._ROTATE_BYTES + journal_module._CHUNK_BYTES
+            journal.look()
+            before = journal_module._decode.cache_info().misses
+            journal.look()
+            assert journal_module._decode.cache_info().misses == before
+    assert (tmp_path / "journal.old").exists()
+
+
 def test_nothing_is_done_that_cannot_be_journalled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

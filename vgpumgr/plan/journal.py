@@ -23,8 +23,10 @@ from typing import Any
 
 from vgpumgr.errors import JournalError, JournalFailedError, NotPermittedError
 
-#: some hundred operations
-_ROTATE_BYTES = 1 << 20
+#: some dozen operations: whoever reads the journal reads all of it, and keeps its lines parsed (``_KEPT_LINES``)
+_ROTATE_BYTES = 128 << 10
+#: all lines of a journal that is not put away yet: of fewer, reading it again would find none
+_KEPT_LINES = 1024
 #: the file that this process has seen safe on disk under its name: device and inode; a new one is empty
 _safe_names: dict[Path, tuple[int, int]] = {}
 #: space is allocated in such pieces
@@ -62,7 +64,7 @@ def _encode(event: Event) -> bytes:
     return f"{crc:08x} {text}\n".encode()
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_KEPT_LINES)
 def _decode(line: bytes) -> Event:
     """The event of a line; raises ValueError for a line that is not whole. Kept: a journal is read
     several times in each operation, and grows by a line at a time.
