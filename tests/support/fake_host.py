@@ -289,7 +289,7 @@ class FakeVgpus:
 class FakeVgpuStore:
     """Implements ``plan.vgpu_record.VgpuStore``."""
 
-    def __init__(self, boot_id: str = "boot-1") -> None:
+    def __init__(self, boot_id: str = "test") -> None:
         self.boot_id = boot_id
         self.records: dict[str, VgpuRecord] = {}
 
@@ -297,7 +297,8 @@ class FakeVgpuStore:
         return tuple(self.records.values())
 
     def save_vgpu(self, record: VgpuRecord) -> None:
-        self.records[record.spec.uuid] = stamp(record, self.boot_id)
+        # as the file does, but for the boot of the record: tests say that themselves
+        self.records[record.spec.uuid] = replace(stamp(record, self.boot_id), boot=record.boot)
 
     def delete_vgpu(self, uuid: str) -> None:
         self.records.pop(uuid, None)

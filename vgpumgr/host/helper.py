@@ -83,6 +83,7 @@ class LateRecords:
             late = self._load(path)
             if late is None:
                 path.unlink(missing_ok=True)
+                path.with_suffix(".run").unlink(missing_ok=True)
             else:
                 found.append(late)
         return sorted(found, key=lambda late: late.since_s)
@@ -130,11 +131,15 @@ class LateRecords:
         those that are known to be late: what these do is known.
         """
         found = []
+        own = read_identity(os.getpid())
         for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
+            owner = _read_owner(path)
+            if owner == own:
+                continue  # whoever asks lives, and forgets its helpers itself
             late = self._load(path)
             if late is None:
                 path.unlink(missing_ok=True)
-            elif not self._path(late.process, "json").exists() and not is_alive(_read_owner(path)):
+            elif not self._path(late.process, "json").exists() and not is_alive(owner):
                 found.append(late)
         return found
 
