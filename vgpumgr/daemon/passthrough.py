@@ -26,7 +26,7 @@ from vgpumgr.errors import NvmlMissingError, PciBusyError, PciNotFoundError, Vgp
 from vgpumgr.host.pci_names import name_pci_device
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.selection import KnownGpu, select_function
+from vgpumgr.passthrough.selection import KnownGpu, is_index, select_function
 from vgpumgr.passthrough.values import Binding, Function, User, UserKind
 from vgpumgr.plan.passthrough import (
     BindRequest,
@@ -190,7 +190,7 @@ class PassthroughService:
         """
         functions, gpus = view.observed.functions, view.gpus
         ours = [gpu for gpu in gpus if view.observed.find_binding(gpu.address)]
-        if taken and ours and not selector.strip().isdigit():
+        if taken and ours and not is_index(selector):
             with contextlib.suppress(PciNotFoundError):
                 return select_function(functions, ours, selector)
         return select_function(functions, gpus, selector)
