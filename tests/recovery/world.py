@@ -24,7 +24,7 @@ from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.fake_nvml import FakeNvml
 from tests.support.service import FakeClock
 from vgpumgr.daemon.attachments import AttachmentService
-from vgpumgr.daemon.layout_apply import LAYOUTS_FILE
+from vgpumgr.daemon.layout_store import LAYOUTS_FILE
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.recovery import Recovery
 from vgpumgr.domain.devices import Controller

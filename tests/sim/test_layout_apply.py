@@ -15,7 +15,8 @@ import pytest
 from tests.sim.nvml_support import TOOL, Client, build_simstate
 from tests.support.inprocess_nvml import InProcessNvml
 from tests.support.layout_rig import LayoutRig, layout_rig
-from vgpumgr.daemon.layout_apply import apply_layout, open_layouts, settle_layouts
+from vgpumgr.daemon.layout_apply import apply_layout, settle_layouts
+from vgpumgr.daemon.layout_store import open_layouts
 from vgpumgr.daemon.opening import list_late_processes
 from vgpumgr.errors import (
     Exit,

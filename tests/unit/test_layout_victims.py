@@ -145,7 +145,9 @@ def test_a_layout_takes_no_place_that_a_restore_needs(bench: Bench, instances: l
     for call in (application.plan_layout, application.apply_layout):
         with pytest.raises(LayoutBusyError) as refused:
             call(**asked)
-        assert refused.value.held_by == (f'vm "vm01": {PROFILE} at {record.placement}',)
+        assert refused.value.held_by == (
+            f'vm "vm01", attachment {record.id}: {PROFILE} at {record.placement}',
+        )
         assert str(refused.value.hint).startswith("vgpumgr restore")
     with pytest.raises(LayoutBusyError, match="turn MIG off"):
         application.set_mig_mode(gpu="0", enabled=False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vgpumgr.daemon.layout_store import open_layouts, plan_remembering
 from vgpumgr.daemon.layout_victims import Victims
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.vgpu_owners import list_vgpu_owners
@@ -31,13 +32,10 @@ from vgpumgr.plan.layout_plan import (
     list_begun,
     make_plan,
 )
-from vgpumgr.plan.layout_record import LayoutStore, make_desired
 from vgpumgr.plan.layout_world import LayoutWorld
+from vgpumgr.plan.remember_step import RememberLayouts, find_begun
 from vgpumgr.plan.restore_steps import is_complete
 from vgpumgr.plan.step import Plan, W
-from vgpumgr.store.layouts import LayoutFile
-
-LAYOUTS_FILE = "layouts.json"
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,6 @@ class LayoutOutcome:
     plan: LayoutPlan
     gpus: tuple[Gpu, ...]
     notes: tuple[str, ...] = ()
-
-
-def open_layouts(parts: Parts) -> LayoutFile:
-    """The remembered layouts of the machine."""
-    return LayoutFile(parts.state_dir / LAYOUTS_FILE)
 
 
 def apply_layout(
@@ -80,7 +73,8 @@ def apply_layout(
         victims = Victims(parts, plan)
         victims.stop()
         try:
-            run_steps(plan, parts, gpus, progress)
+            last = plan_remembering(parts, plan, gpus) if remember else ()
+            run_steps(plan, parts, gpus, progress, last)
         except OutcomePendingError:
             raise  # until then nobody knows which slices there are: recover does the rest
         except VgpumgrError as error:
@@ -89,8 +83,11 @@ def apply_layout(
             raise
         notes += victims.settle()
         after = parts.read_inventory().gpus
-        if remember:
-            remember_layouts(parts, open_layouts(parts), plan, after)
+        if remember and victims.records:
+            # by now it is known which slices are theirs
+            world = make_layout_world(parts, after)
+            for step in plan_remembering(parts, plan, after):
+                step.do(world)
     return LayoutOutcome(plan, after, tuple(notes))
 
 
@@ -110,12 +107,28 @@ def list_owners(parts: Parts) -> list[SliceOwner]:
     return slices + list_vgpu_owners(parts)
 
 
+def make_layout_world(parts: Parts, gpus: Sequence[Gpu]) -> LayoutWorld:
+    """The world of one operation on layouts."""
+    return LayoutWorld(parts.nvml, parts.clock, gpus, layouts=open_layouts(parts))
+
+
 def run_steps(
-    plan: LayoutPlan, parts: Parts, gpus: Sequence[Gpu], progress: Progress | None = None
+    plan: LayoutPlan,
+    parts: Parts,
+    gpus: Sequence[Gpu],
+    progress: Progress | None = None,
+    last: Sequence[RememberLayouts] = (),
 ) -> None:
-    """Runs a plan's steps in the journal; the caller holds the lock."""
+    """Runs a plan's steps in the journal, and at the end what is to be remembered of them; the caller
+    holds the lock.
+    """
+    world = make_layout_world(parts, gpus)
     if plan.steps:
-        run_plan(make_plan(plan), LayoutWorld(parts.nvml, parts.clock, gpus), parts, progress)
+        whole = make_plan(plan)
+        run_plan(replace(whole, steps=(*whole.steps, *last)), world, parts, progress)
+        return
+    for step in last:
+        step.do(world)
 
 
 def run_plan(plan: Plan[W], world: W, parts: Parts, progress: Progress | None = None) -> None:
@@ -140,22 +153,6 @@ def _tell_pending(error: MigModePendingError) -> MigModePendingError:
         held_by=error.held_by,
         hint=error.hint,
     )
-
-
-def remember_layouts(
-    parts: Parts, layouts: LayoutStore, plan: LayoutPlan, gpus: Sequence[Gpu]
-) -> None:
-    """Writes down what the GPUs of a plan look like now, without what belongs to attachments."""
-    asked = {uuid for uuid, _ in plan.explanations} | {step.gpu_uuid for step in plan.steps}
-    records = parts.store.list_attachments()
-    now_s = parts.clock.wall_s()
-    found = [
-        make_desired(gpu.uuid, gpu.mig.current, gpu.instances, records, now_s)
-        for gpu in gpus
-        if str(gpu.uuid) in asked and gpu.mig.supported
-    ]
-    if found:
-        layouts.save_layouts(found)
 
 
 def settle_layouts(parts: Parts) -> list[str]:
@@ -187,10 +184,11 @@ def _settle_one(parts: Parts, journal: Journal, op: str, events: Sequence[Event]
             held_by=late,
             hint="vgpumgr status",
         )
-    world = LayoutWorld(parts.nvml, parts.clock, parts.read_inventory().gpus)
+    world = make_layout_world(parts, parts.read_inventory().gpus)
     steps = list_begun(events)
     claim_begun(world, steps)
-    for step in reversed(steps):
+    remembering = find_begun(events)
+    for step in (*((remembering,) if remembering else ()), *reversed(steps)):
         try:
             step.undo(world)
         except VgpumgrError as error:

@@ -14,7 +14,8 @@ from contextlib import closing
 from functools import partial
 
 from vgpumgr.daemon.hostdev_observing import follow_vgpus
-from vgpumgr.daemon.layout_apply import check_permitted, open_layouts, run_plan, settle_layouts
+from vgpumgr.daemon.layout_apply import check_permitted, run_plan, settle_layouts
+from vgpumgr.daemon.layout_store import open_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_restore import restore_pci
 from vgpumgr.daemon.recovery_documents import RestoreDocument

@@ -13,10 +13,9 @@ from typing import Any
 from vgpumgr.daemon.layout_apply import (
     check_permitted,
     list_owners,
-    open_layouts,
-    remember_layouts,
     settle_layouts,
 )
+from vgpumgr.daemon.layout_store import plan_remembering
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.sleeping import explain_sleeping, list_sleeping
 from vgpumgr.daemon.vgpu_settle import make_world, settle_vgpus
@@ -97,8 +96,6 @@ class VgpuLayouts:
                     hint="repeat the command: it plans anew",
                 )
             self._carry_out(plan, changes, gpus)
-            after = parts.read_inventory().gpus
-            remember_layouts(parts, open_layouts(parts), plan, after)
         return notes
 
     def _carry_out(
@@ -106,13 +103,16 @@ class VgpuLayouts:
     ) -> None:
         gone, new = make_steps(changes)
         steps = (*gone, *(make_step(spec) for spec in plan.steps), *new)
+        last = plan_remembering(self._parts, plan, gpus)
+        world = make_world(self._parts, gpus)
         if not steps:
+            for step in last:
+                step.do(world)
             return
         whole: Plan[VgpuOperation] = Plan(
-            LAYOUT, "the GPUs", steps, repair="vgpumgr mdev list, vgpumgr mig list"
+            LAYOUT, "the GPUs", (*steps, *last), repair="vgpumgr mdev list, vgpumgr mig list"
         )
         with closing(self._parts.open_journal()) as journal:
-            world = make_world(self._parts, gpus)
             executor = Executor(world, journal, list_late=self._parts.list_late)
             executor.run(whole, secrets.token_hex(8))
 

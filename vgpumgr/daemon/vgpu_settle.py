@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
+from vgpumgr.daemon.layout_store import open_layouts
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.errors import NvmlMissingError, VgpumgrError
 from vgpumgr.model.gpu import Gpu
@@ -29,7 +30,12 @@ _INSTANCE_KINDS = ("mig.gi.create", "mig.gi.destroy", "mig.ci.create", "mig.ci.d
 def make_world(parts: Parts, gpus: Sequence[Gpu]) -> VgpuOperation:
     """The world of one operation on vGPUs."""
     return VgpuOperation(
-        parts.nvml, parts.clock, gpus, vgpus=parts.vgpus, vgpu_store=parts.vgpu_store
+        parts.nvml,
+        parts.clock,
+        gpus,
+        layouts=open_layouts(parts),
+        vgpus=parts.vgpus,
+        vgpu_store=parts.vgpu_store,
     )
 
 

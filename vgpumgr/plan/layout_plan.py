@@ -20,6 +20,8 @@ OPERATION = "apply"
 SUBJECT = "the MIG layout"
 #: the step of a restore that no layout has, see ``restore_steps``
 BIND = "attachment.bind"
+#: with this the kinds of all steps on MIG begin
+MIG = "mig."
 
 
 def make_plan(plan: LayoutPlan) -> Plan[LayoutWorld]:
@@ -96,13 +98,13 @@ def _list_users(spec: MigStepSpec, gpu: Gpu, owners: Sequence[SliceOwner]) -> li
 
 
 def list_begun(events: Sequence[Event]) -> list[Step[LayoutWorld]]:
-    """The steps of an interrupted operation that may have happened, in order; of those on the MIG
-    layout, whatever a restore has written down with them.
+    """The steps of an interrupted operation that may have happened, in order: those on MIG, not what
+    was written down with them.
     """
     rows = events[0].data.get("steps", ())
     begun = sorted({int(e.data["step"]) for e in events if e.event == "intent"})
     chosen = [rows[number] for number in begun]
-    return [make_step(_read_spec(row["target"])) for row in chosen if row["kind"] != BIND]
+    return [make_step(_read_spec(row["target"])) for row in chosen if row["kind"].startswith(MIG)]
 
 
 def claim_begun(world: LayoutWorld, steps: Sequence[Step[LayoutWorld]]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance, Placement
-from vgpumgr.plan.record import AttachmentRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +35,39 @@ class LayoutStore(Protocol):
     def read_layouts(self) -> Mapping[str, DesiredLayout]:
         """All, by the GPU's UUID."""
 
-    def save_layouts(self, layouts: Sequence[DesiredLayout]) -> None:
-        """Writes some, each in the place of that of the same GPU; all of them or none."""
+    def save_layouts(
+        self, layouts: Sequence[DesiredLayout], forgotten: Collection[GpuUuid] = ()
+    ) -> None:
+        """Writes some, each in the place of that of the same GPU, and forgets those of other GPUs; all of
+        it or nothing.
+        """
+
+
+class NoLayouts:
+    """Remembers nothing: for operations that no boot repeats."""
+
+    def read_layouts(self) -> Mapping[str, DesiredLayout]:
+        """None."""
+        return {}
+
+    def save_layouts(
+        self, layouts: Sequence[DesiredLayout], forgotten: Collection[GpuUuid] = ()
+    ) -> None:
+        """Cannot."""
+        raise TypeError(f"nobody remembers {len(layouts)} layouts, or forgets {len(forgotten)}")
 
 
 def make_desired(
     gpu: GpuUuid,
     mig_enabled: bool,
     instances: Sequence[GpuInstance],
-    records: Sequence[AttachmentRecord],
+    spared: Collection[Placement],
     now_s: float,
 ) -> DesiredLayout:
-    """The layout to remember of a GPU as it is now."""
-    own = {r.placement for r in records if r.gpu == gpu}
+    """The layout to remember of a GPU as it is now, without what is at places that are spared."""
     found = []
     for instance in instances:
-        if instance.placement in own:
+        if instance.placement in spared:
             continue
         places = tuple(
             _place(instance, number) for number in range(len(instance.compute_instances))

@@ -16,6 +16,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, Placement
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.plan.layout_record import LayoutStore, NoLayouts
 from vgpumgr.plan.world import wait_until
 
 Instances = tuple[GpuInstance, ...]
@@ -33,6 +34,8 @@ class LayoutWorld:
     #: ids of the GPU instances, and UUIDs of the compute instances, that this operation made
     made: set[tuple[GpuUuid, int]] = field(default_factory=set)
     made_compute: set[tuple[GpuUuid, int, int, str]] = field(default_factory=set)
+    #: what comes back after a boot
+    layouts: LayoutStore = field(default_factory=NoLayouts)
 
     def __post_init__(self) -> None:
         for gpu in self.gpus:

@@ -13,6 +13,7 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance
 from vgpumgr.model.vgpu import Attributes, VgpuBoard, VgpuSpec, read_spec
 from vgpumgr.plan.layout_plan import make_step, read_layout_step
+from vgpumgr.plan.remember_step import RememberLayouts, read_remembering
 from vgpumgr.plan.step import OnFailure, Plan, Step
 from vgpumgr.plan.vgpu_choice import VgpuChoice
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu, DefineVgpu, ForgetVgpu, UndefineVgpu
@@ -185,6 +186,8 @@ def read_step(kind: str, target: Mapping[str, Any]) -> Step[VgpuOperation]:
     """A step as the journal has it. Raises KeyError, ValueError, TypeError."""
     if kind.startswith("mig."):
         return read_layout_step(target)
+    if kind == RememberLayouts.kind:
+        return read_remembering(target)
     if kind == SetMixedSizes.kind:
         return SetMixedSizes(GpuUuid(str(target["gpu"])))
     spec = read_spec(target)

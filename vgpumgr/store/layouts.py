@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from vgpumgr.errors import StoreError
 from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.identity import GpuUuid
 from vgpumgr.plan.layout_record import DesiredLayout
 from vgpumgr.store.files import DAMAGE, pack_rows, read_either, replace_file, unpack_rows
 
@@ -26,10 +27,14 @@ class LayoutFile:
         except DAMAGE as error:
             raise self._unusable(error) from error
 
-    def save_layouts(self, layouts: Sequence[DesiredLayout]) -> None:
-        """Writes some, each in the place of that of the same GPU. Raises StoreError."""
+    def save_layouts(
+        self, layouts: Sequence[DesiredLayout], forgotten: Collection[GpuUuid] = ()
+    ) -> None:
+        """Writes some, each in the place of that of the same GPU, and forgets those of other GPUs. Raises
+        StoreError.
+        """
         known = dict(self.read_layouts()) | {str(layout.gpu): layout for layout in layouts}
-        rows = encode([known[gpu] for gpu in sorted(known)])
+        rows = encode([known[gpu] for gpu in sorted(known) if gpu not in forgotten])
         try:
             replace_file(self.path, pack_rows("layouts", _FORMAT, rows))
         except OSError as error:
