@@ -191,13 +191,18 @@ class HostPci:
             for helper in self._list_late()
             if helper.what.startswith(_GLOBAL_CALLS)
         ]
-        return (*ours, *self.list_removals())
+        removals = self._list_removers()
+        return (*ours, *removals, *(self._list_leaving() if removals else ()))
 
     def list_removals(self) -> tuple[str, ...]:
         """See ``PciControl``."""
-        known = [helper.process.pid for helper in self._list_late()]
-        removals = list_removals(self._machine, known)
-        return (*removals, *(self._list_leaving() if removals else ()))
+        removals = self._list_removers()
+        leaving = tuple(self._list_leaving()) if removals else ()
+        # without one they wait for something else of VFIO's: a mediated device
+        return (*removals, *leaving) if leaving else ()
+
+    def _list_removers(self) -> list[str]:
+        return list_removals(self._machine, [h.process.pid for h in self._list_late()])
 
     def _list_late(self) -> tuple[LateHelper, ...]:
         return (*self._records.list_late(), *self._records.list_orphans())
