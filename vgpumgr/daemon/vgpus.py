@@ -67,6 +67,7 @@ from vgpumgr.plan.vgpu_plan import (
     plan_start,
     plan_stop,
 )
+from vgpumgr.plan.vgpu_promises import list_promises
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState, find_record
 from vgpumgr.plan.vgpu_steps import list_holders
 from vgpumgr.plan.vgpu_world import VgpuOperation
@@ -122,7 +123,9 @@ class VgpuService:
             name = _choose_uuid(picture, uuid)
             with explaining(self._parts, gpu, type):
                 observed = keep_placeable(self._observe(picture), type, gpu, placing)
-                choice = choose_vgpu(observed, type, gpu, spread=spread)
+                choice = choose_vgpu(
+                    observed, type, gpu, spread=spread, define=definition.wanted
+                )
             # what has a place needs the mode again after a boot
             mixed = mixed_sizes or placement is not None
             spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed)
@@ -151,7 +154,7 @@ class VgpuService:
             if type is not None:
                 name = _choose_uuid(picture, vgpu)
                 with explaining(self._parts, gpu, type):
-                    choice = choose_vgpu(self._observe(picture), type, gpu)
+                    choice = choose_vgpu(self._observe(picture), type, gpu, define=True)
                 spec = make_spec(choice, name, parsed or ())
                 return plan_create(spec, choice, Definition(True, auto), start=False)
             record = self._find_own(picture, str(vgpu))
@@ -337,7 +340,10 @@ class VgpuService:
         own = next((r.instance for r in picture.records if r.spec.uuid == without), None)
         kept = reserve(picture.gpus, picture.attachments, list_instances(self._parts), own)
         slices = list_slices(picture.attachments)
-        return VgpuObserved(picture.host, picture.gpus, claims, kept, slices=slices)
+        promises = list_promises(picture.records, picture.definitions, picture.host, without)
+        return VgpuObserved(
+            picture.host, picture.gpus, claims, kept, slices=slices, promises=promises
+        )
 
     def _find_own(self, picture: VgpuPicture, selector: str) -> VgpuRecord:
         """Raises VgpuForeignError for what somebody else made: that is never touched."""

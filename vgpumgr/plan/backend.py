@@ -201,7 +201,9 @@ def _give_vgpus(
     uuids: Sequence[str],
 ) -> list[Given]:
     vgpus = _only(host.vgpus, wanted.ways)
-    seen = VgpuObserved(vgpus, host.gpus, host.claims, host.reserved, host.near, host.slices)
+    seen = VgpuObserved(
+        vgpus, host.gpus, host.claims, host.reserved, host.near, host.slices, host.promises
+    )
     types = [request.profile]
     if isinstance(wanted.profile, MigRequest):
         types = _list_backed_types(seen, wanted.profile.name)
@@ -230,7 +232,7 @@ def _give_vgpu(
         host,
         spec,
         tuple(steps),
-        f"{choice.type.name} is {form} here; {choice.why}",
+        "; ".join([f"{choice.type.name} is {form} here", choice.why, *choice.notes]),
         attachment,
         display,
         gpu.uuid if gpu else None,

@@ -16,6 +16,7 @@ from vgpumgr.model.vgpu import VgpuBoard, VgpuDevice, VgpuParent, VgpuSpec, Vgpu
 from vgpumgr.plan.vgpu_choice import VgpuObserved, select_type
 from vgpumgr.plan.vgpu_definition_steps import DefineVgpu, UndefineVgpu
 from vgpumgr.plan.vgpu_plan import Steps
+from vgpumgr.plan.vgpu_promises import list_promised
 from vgpumgr.plan.vgpu_record import VgpuRecord
 from vgpumgr.plan.vgpu_steps import CreateVgpu, DeleteVgpu
 
@@ -180,10 +181,17 @@ def _check_removable(
 
 
 def _list_places(view: VgpuView, board: VgpuBoard, freed: set[str]) -> Iterator[VgpuParent]:
-    """Parents for new ones: the GPU itself again and again, or one free function after another."""
+    """Parents for new ones: the GPU itself again and again, or one free function after another;
+    those where something is defined come last, and where that starts at boot at the very end.
+    """
     taken = {device.parent for device in view.observed.host.devices}
     taken |= {claim.parent for claim in view.observed.claims}
-    for parent in view.observed.host.list_parents(board.name):
+
+    def rank(parent: VgpuParent) -> tuple[bool, bool]:
+        there = list_promised(view.observed.promises, parent)
+        return any(promise.auto for promise in there), bool(there)
+
+    for parent in sorted(view.observed.host.list_parents(board.name), key=rank):
         while not parent.is_virtual_function:
             yield parent
         if parent.name not in taken - freed:

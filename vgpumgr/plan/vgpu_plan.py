@@ -75,7 +75,7 @@ def plan_create(
     if definition.wanted:
         steps.append(DefineVgpu(spec, definition.auto))
     operation = CREATE if start else DEFINE
-    return _plan(operation, spec, tuple(steps), OnFailure.UNDO, (choice.why,))
+    return _plan(operation, spec, tuple(steps), OnFailure.UNDO, (choice.why, *choice.notes))
 
 
 def plan_instance_steps(instance: NewInstance | None) -> Steps:
