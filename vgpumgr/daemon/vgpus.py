@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import uuid as uuids
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -35,6 +35,7 @@ from vgpumgr.errors import (
     VgpuBusyError,
     VgpuDefinedError,
     VgpuForeignError,
+    VgpuNoRoomError,
     VgpuNotFoundError,
     VgpuParentGoneError,
     VgpuReleasingError,
@@ -53,6 +54,7 @@ from vgpumgr.plan.vgpu_instance import NewInstance
 from vgpumgr.plan.vgpu_many import make_spec
 from vgpumgr.plan.vgpu_placing import Placing, check_place, keep_placeable
 from vgpumgr.plan.vgpu_plan import (
+    ADOPT,
     START,
     STOP,
     Definition,
@@ -67,7 +69,7 @@ from vgpumgr.plan.vgpu_plan import (
     plan_start,
     plan_stop,
 )
-from vgpumgr.plan.vgpu_promises import list_promises
+from vgpumgr.plan.vgpu_promises import list_promises, tell_shared
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState, find_record
 from vgpumgr.plan.vgpu_steps import list_holders
 from vgpumgr.plan.vgpu_world import VgpuOperation
@@ -120,12 +122,10 @@ class VgpuService:
         placing = Placing(placement, mixed_sizes)
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
-            name = _choose_uuid(picture, uuid)
-            with explaining(self._parts, gpu, type):
+            name = self._choose_uuid(picture, uuid)
+            with explaining(self._parts, gpu, type), self._naming_holders(picture):
                 observed = keep_placeable(self._observe(picture), type, gpu, placing)
-                choice = choose_vgpu(
-                    observed, type, gpu, spread=spread, define=definition.wanted
-                )
+                choice = choose_vgpu(observed, type, gpu, spread=spread, define=definition.wanted)
             # what has a place needs the mode again after a boot
             mixed = mixed_sizes or placement is not None
             spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed)
@@ -142,24 +142,28 @@ class VgpuService:
         type: str | None = None,
         gpu: str | None = None,
         attributes: Sequence[str] | None = None,
-        auto: bool = False,
+        auto: bool | None = None,
         dry_run: bool = False,
     ) -> VgpuChangeDocument:
-        """A definition for a vGPU of ours, or with ``type`` for one that is to be started later."""
+        """A definition for a vGPU of ours, or with ``type`` for one that is to be started later; of
+        one that there is, None leaves what it says.
+        """
         parsed = None if attributes is None else parse_attributes(attributes)
         if vgpu is None and type is None:
             raise UsageError("define needs a vGPU, or --type for a new one")
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             if type is not None:
-                name = _choose_uuid(picture, vgpu)
-                with explaining(self._parts, gpu, type):
+                name = self._choose_uuid(picture, vgpu)
+                with explaining(self._parts, gpu, type), self._naming_holders(picture):
                     choice = choose_vgpu(self._observe(picture), type, gpu, define=True)
                 spec = make_spec(choice, name, parsed or ())
-                return plan_create(spec, choice, Definition(True, auto), start=False)
+                return plan_create(spec, choice, Definition(True, bool(auto)), start=False)
             record = self._find_own(picture, str(vgpu))
             _check_definable(record, picture)
-            return plan_define(record, auto=auto, attributes=parsed)
+            notes = _tell_other_definitions(record, picture)
+            written = picture.definitions
+            return plan_define(record, auto=auto, attributes=parsed, written=written, notes=notes)
 
         return self._change(plan, dry_run)
 
@@ -221,7 +225,7 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             entry = picture.find(vgpu)
             if entry.record is not None:
-                raise VgpuTakenError(f"{entry.name} is ours already", hint="vgpumgr mdev list")
+                return plan_nothing(ADOPT, entry.record, "it is ours already")
             return plan_adopt(_make_adoption(entry, picture.host))
 
         return self._change(plan, dry_run)
@@ -240,7 +244,8 @@ class VgpuService:
                 hint="vgpumgr mdev types",
             )
         observed = self._observe(picture, without=record.spec.uuid)
-        choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
+        with self._naming_holders(picture):
+            choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
         old = record.spec
         spec = make_spec(
             choice, old.uuid, old.attributes, old.placement_id, mixed_sizes=old.mixed_sizes
@@ -392,6 +397,35 @@ class VgpuService:
     def _list_holders(self, entry: VgpuEntry) -> Sequence[str]:
         return list_holders(self._parts.vgpus, entry.record) if entry.record else ()
 
+    @contextlib.contextmanager
+    def _naming_holders(self, picture: VgpuPicture) -> Iterator[None]:
+        """A refusal for want of room names who keeps the room of vGPUs that were removed."""
+        try:
+            yield
+        except VgpuNoRoomError as error:
+            away = [e for e in picture.list_entries() if e.record and e.device is None]
+            held_by = [holder for entry in away for holder in self._list_holders(entry)]
+            error.held_by = tuple(dict.fromkeys((*error.held_by, *held_by)))
+            raise
+
+    def _choose_uuid(self, picture: VgpuPicture, wanted: str | None) -> str:
+        """The one that is asked for, if it is free; else a new one. None is ever used twice."""
+        if wanted is None:
+            return str(uuids.uuid4())
+        text = wanted.strip().lower()
+        if not is_uuid(text):
+            raise UsageError(f'not a UUID: "{wanted}"', hint="uuidgen, or leave it out")
+        for entry in picture.list_entries():
+            if text in entry.names:
+                error = VgpuTakenError if entry.record else VgpuForeignError
+                state = describe_entry(entry, picture, self._list_holders).state
+                raise error(
+                    f"UUID {text} is in use",
+                    why=f"it is {state}, " + ("ours" if entry.record else "not ours"),
+                    hint="vgpumgr mdev list" if entry.record else f"vgpumgr mdev adopt {text}",
+                )
+        return text
+
 
 def parse_attributes(texts: Sequence[str]) -> Attributes:
     """``NAME=VALUE`` each, in order. Raises UsageError."""
@@ -407,22 +441,13 @@ def parse_attributes(texts: Sequence[str]) -> Attributes:
     return tuple(found)
 
 
-def _choose_uuid(picture: VgpuPicture, wanted: str | None) -> str:
-    """The one that is asked for, if it is free; else a new one. None is ever used twice."""
-    if wanted is None:
-        return str(uuids.uuid4())
-    text = wanted.strip().lower()
-    if not is_uuid(text):
-        raise UsageError(f'not a UUID: "{wanted}"', hint="uuidgen, or leave it out")
-    for entry in picture.list_entries():
-        if text in entry.names:
-            error = VgpuTakenError if entry.record else VgpuForeignError
-            raise error(
-                f"UUID {text} is in use",
-                why=f"it is {find_state(entry)}, " + ("ours" if entry.record else "not ours"),
-                hint="vgpumgr mdev list" if entry.record else f"vgpumgr mdev adopt {text}",
-            )
-    return text
+def _tell_other_definitions(record: VgpuRecord, picture: VgpuPicture) -> tuple[str, ...]:
+    """What else is defined on the function of one that gets a definition."""
+    parent = picture.host.find_parent(record.spec.parent)
+    if parent is None or record.defined:
+        return ()
+    others = list_promises(picture.records, picture.definitions, picture.host, record.spec.uuid)
+    return tell_shared(others, parent)
 
 
 def _check_definable(record: VgpuRecord, picture: VgpuPicture) -> None:

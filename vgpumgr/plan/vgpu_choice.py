@@ -20,6 +20,7 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import MigProfile, Placement
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.sizes import tell_count
 from vgpumgr.model.vgpu import (
     VgpuBoard,
     VgpuDevice,
@@ -141,7 +142,7 @@ def choose_vgpu(
     count = len(observed.host.list_on(best.board.name))
     gpu = observed.find_gpu(best.board) or best.board.name
     near = observed.near.tell(observed.find_node(best.board))
-    why = f"{gpu}: {count} vGPUs so far, room for {best.room.free} more of this type{near}"
+    why = f"{gpu}: {tell_count(count, 'vGPU')} so far, room for {best.room.free} more of this type{near}"
     notes = tell_shared(observed.promises, parent)
     return VgpuChoice(best.board, best.type, parent, why, best.instance, notes)
 
@@ -162,11 +163,7 @@ def _list_near(
 def list_rooms(observed: VgpuObserved, selector: str | None = None) -> list[TypeRoom]:
     """Every type of every board, with its room."""
     place = _select_place(observed, selector, missing_ok=True)
-    return [
-        _look(observed, board, type_, place)
-        for board in place.boards
-        for type_ in board.types
-    ]
+    return [_look(observed, board, type_, place) for board in place.boards for type_ in board.types]
 
 
 def list_boards(observed: VgpuObserved, selector: str | None = None) -> Sequence[VgpuBoard]:

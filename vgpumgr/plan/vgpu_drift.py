@@ -33,8 +33,7 @@ def find_vgpu_drift(
 
 def _find_since_boot(record: VgpuRecord) -> Iterator[Drift]:
     """Only what is to start by itself is missing; anything else ended with the boot it was made in."""
-    wanted = record.lost or record.takes_room
-    if wanted and record.defined and record.auto:
+    if record.defined and record.auto:
         text = f"vGPU {record.spec.type_name} on {record.spec.parent} was not created again after the boot"
         yield Drift(DriftKind.NOT_RESTORED, record.spec.uuid, text, hint="vgpumgr restore")
 

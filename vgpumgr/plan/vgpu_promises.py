@@ -86,7 +86,9 @@ def tell_kept(kept: Sequence[Promise]) -> str:
     """Why the functions that are left are not used."""
     names = "; ".join(f"{promise.parent} for {promise}" for promise in kept[:4])
     more = f" and {len(kept) - 4} more" if len(kept) > 4 else ""
-    return f"its free virtual functions are kept: {names}{more}; --gpu FUNCTION takes one all the same"
+    return (
+        f"its free virtual functions are kept: {names}{more}; --gpu FUNCTION takes one all the same"
+    )
 
 
 def tell_shared(promises: Sequence[Promise], parent: VgpuParent) -> tuple[str, ...]:
