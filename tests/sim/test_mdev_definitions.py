@@ -40,11 +40,14 @@ def test_each_definition_has_a_function_of_its_own_and_comes_back(a100: VgpuMach
     home = a100.directory / "host/etc/mdevctl.d" / functions[0]
     home.mkdir(parents=True)
     (home / UUID.format(1)).write_text(json.dumps({"mdev_type": "nvidia-471", "start": "auto"}))
-    made = [
-        a100.call("define_vgpu", type=TYPE, gpu="0", auto=True).vgpu,
-        a100.call("create_vgpu", type=TYPE, gpu="0", auto=True).vgpu,
-        a100.call("define_vgpu", type=TYPE, gpu="0").vgpu,
+    told = [
+        a100.call("define_vgpu", type=TYPE, gpu="0", auto=True),
+        a100.call("create_vgpu", type=TYPE, gpu="0", auto=True),
+        a100.call("define_vgpu", type=TYPE, gpu="0"),
     ]
+    advised = ["vf enable 0 --persist" in " ".join(one.plan.notes) for one in told]
+    assert advised == [True, True, False], "where it matters at a boot"
+    made = [one.vgpu for one in told]
     assert [v.parent for v in made] == functions[1:4], "the first is kept for mdevctl's"
     a100.call("stop_vgpu", vgpu=made[1].uuid)
     # what is only created goes to none of them, until it is named
@@ -56,15 +59,25 @@ def test_each_definition_has_a_function_of_its_own_and_comes_back(a100: VgpuMach
     assert a100.call("delete_vgpu", vgpu=functions[3]).plan.result["vgpu"] == named.vgpu.uuid
     assert a100.call("delete_vgpu", vgpu=functions[3]).plan.result["vgpu"] == made[2].uuid
     a100.reboot()
-    a100.enable_functions(A100)
-    assert {d.subject for d in a100.call("status").drift} == {v.uuid for v in made[:2]}
+    command = f"vgpumgr vf enable {A100} --persist"
+    drift = a100.call("status").drift
+    assert {d.subject for d in drift} == {v.uuid for v in made[:2]}
+    assert {d.hint for d in drift} == {command}
+    restored = a100.call("restore")
+    assert [command in problem for problem in restored.problems] == [True, True]
+    assert restored.done == [], "what ended with the boot is no gain"
+    assert [other.uuid in note for note in restored.notes] == [True]
+    a100.call("enable_vfs", selector=A100, persist=True)
+    assert {d.hint for d in a100.call("status").drift} == {"vgpumgr restore"}
     assert a100.call("restore").problems == []
+    more = a100.call("create_vgpu", type=TYPE, gpu="0", auto=True, dry_run=True)
+    assert "--persist" not in " ".join(more.plan.notes)
     states = {v.uuid: (v.state, v.parent) for v in a100.call("list_vgpus").vgpus if v.ours}
     assert states == {v.uuid: ("active", v.parent) for v in made[:2]}
     assert not a100.call("status").drift
     # what others have on a function is found by its address, and left alone
     vf = a100.call("create_vgpu", type=TYPE, gpu="0", dry_run=True).plan.result["parent"]
-    create = f"sys/class/mdev_bus/{vf}/mdev_supported_types/nvidia-471/create"
+    create = f"sys/class/mdev_bus/{vf}/mdev_supported_types/{made[0].type_id}/create"
     a100.write(create, UUID.format(2))
     with pytest.raises(VgpuForeignError):
         a100.call("delete_vgpu", vgpu=vf)

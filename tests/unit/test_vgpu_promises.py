@@ -20,9 +20,10 @@ from vgpumgr.model.vgpu import (
     VgpuSpec,
     VgpuType,
 )
+from vgpumgr.passthrough.values import VfSetting
 from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu, list_rooms
 from vgpumgr.plan.vgpu_many import choose_vgpus
-from vgpumgr.plan.vgpu_promises import Promise, list_promises
+from vgpumgr.plan.vgpu_promises import Promise, list_promises, tell_fleeting
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
 
 UUID = "11111111-2222-3333-4444-5555555555{:02}"
@@ -108,6 +109,16 @@ def test_promises_are_ours_that_are_not_there_and_all_of_others() -> None:
     host = make_observed(4).host
     found = list_promises(records, definitions, host, without=UUID.format(3))
     assert found == [promise(1, auto=True), promise(4, auto=True, ours=False)]
+
+
+def test_the_functions_that_do_not_come_back_are_told() -> None:
+    parent = make_observed(1).host.parents[0]
+    (note,) = tell_fleeting((), parent, None)
+    assert f"vgpumgr vf enable {GPU} --persist" in note
+    kept = VfSetting(GPU, 4, 0x10DE, 0x2230, "boot", persist=True)
+    assert tell_fleeting([kept], parent, None) == ()
+    assert tell_fleeting([replace(kept, persist=False)], parent, None) == (note,)
+    assert tell_fleeting((), replace(parent, pci=GPU), None) == (), "it is the GPU itself"
 
 
 def test_a_parent_that_holds_many_is_free_for_all() -> None:

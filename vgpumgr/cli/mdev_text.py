@@ -41,7 +41,8 @@ def change(
     check_single(f"mdev {operation.partition('_')[0]}", output, named=True)
     document = session.call(operation, dry_run=dry_run, **asked)
     result = document["plan"]["result"]
-    print_single(session.streams, document, output, render(document), lambda: result["vgpu"])
+    lines = (session.streams.address(line) for line in render(document))
+    print_single(session.streams, document, output, lines, lambda: result["vgpu"])
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:

@@ -85,6 +85,7 @@ def _observe_for_vgpu(
         vgpus=vgpus,
         claims=[record.spec for record in known if record.takes_room],
         promises=list_promises(known, definitions, vgpus) if on_bus else (),
+        vf_settings=parts.pci.list_vf_settings() if on_bus else (),
         slices=list_slices(records),
     )
 

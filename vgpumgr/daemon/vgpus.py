@@ -19,6 +19,7 @@ from vgpumgr.daemon.vgpu_documents import (
     VgpuPlanDocument,
     VgpuTypesDocument,
 )
+from vgpumgr.daemon.vgpu_functions import find_enabling
 from vgpumgr.daemon.vgpu_settle import make_world, read_gpus, settle_vgpus
 from vgpumgr.daemon.vgpu_view import (
     VgpuEntry,
@@ -48,7 +49,7 @@ from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.reserved import reserve
 from vgpumgr.plan.step import Plan
-from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu, list_rooms
+from vgpumgr.plan.vgpu_choice import VgpuChoice, VgpuObserved, choose_vgpu, list_rooms
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu
 from vgpumgr.plan.vgpu_instance import NewInstance
 from vgpumgr.plan.vgpu_many import make_spec
@@ -69,7 +70,7 @@ from vgpumgr.plan.vgpu_plan import (
     plan_start,
     plan_stop,
 )
-from vgpumgr.plan.vgpu_promises import list_promises, tell_shared
+from vgpumgr.plan.vgpu_promises import list_promises, tell_fleeting, tell_shared
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState, find_record
 from vgpumgr.plan.vgpu_steps import list_holders
 from vgpumgr.plan.vgpu_world import VgpuOperation
@@ -131,6 +132,7 @@ class VgpuService:
             spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed)
             mode = self._plan_mode(spec, picture)
             check_place(spec, picture.host)
+            choice = self._note_fleeting(choice, picture, auto)
             return plan_create(spec, choice, definition, mode=mode)
 
         return self._change(plan, dry_run)
@@ -158,10 +160,13 @@ class VgpuService:
                 with explaining(self._parts, gpu, type), self._naming_holders(picture):
                     choice = choose_vgpu(self._observe(picture), type, gpu, define=True)
                 spec = make_spec(choice, name, parsed or ())
+                choice = self._note_fleeting(choice, picture, auto)
                 return plan_create(spec, choice, Definition(True, bool(auto)), start=False)
             record = self._find_own(picture, str(vgpu))
             _check_definable(record, picture)
             notes = _tell_other_definitions(record, picture)
+            if auto:
+                notes += self._tell_fleeting(record.spec.parent, picture)
             written = picture.definitions
             return plan_define(record, auto=auto, attributes=parsed, written=written, notes=notes)
 
@@ -237,11 +242,12 @@ class VgpuService:
         changed with the driver, on its old parent; and the GPU instance that it needs.
         """
         if picture.host.find_parent(record.spec.parent) is None:
+            command = find_enabling(self._parts, record.spec.parent)
+            first = f": the virtual functions come first, {command}" if command else ""
             raise VgpuParentGoneError(
                 f"cannot create {record.spec.type_name} on {record.spec.parent}",
-                why=f"{record.spec.parent} is gone, or offers no vGPUs: on SR-IOV GPUs the virtual "
-                "functions come first (vgpumgr vf enable GPU --persist)",
-                hint="vgpumgr mdev types",
+                why=f"{record.spec.parent} is gone, or offers no vGPUs{first}",
+                hint=command or "vgpumgr mdev types",
             )
         observed = self._observe(picture, without=record.spec.uuid)
         with self._naming_holders(picture):
@@ -251,6 +257,20 @@ class VgpuService:
             choice, old.uuid, old.attributes, old.placement_id, mixed_sizes=old.mixed_sizes
         )
         return spec, choice.instance
+
+    def _note_fleeting(
+        self, choice: VgpuChoice, picture: VgpuPicture, auto: bool | None
+    ) -> VgpuChoice:
+        notes = self._tell_fleeting(choice.parent.name, picture) if auto else ()
+        return replace(choice, notes=(*choice.notes, *notes))
+
+    def _tell_fleeting(self, name: str, picture: VgpuPicture) -> tuple[str, ...]:
+        """Whether what starts at boot finds its function there."""
+        parent = picture.host.find_parent(name)
+        if parent is None:
+            return ()
+        gpu = next((gpu for gpu in picture.gpus if str(gpu.pci) == parent.board), None)
+        return tell_fleeting(self._parts.pci.list_vf_settings(), parent, gpu)
 
     def _plan_mode(self, spec: VgpuSpec, picture: VgpuPicture) -> Steps:
         parent = picture.host.find_parent(spec.parent)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import VgpuDefinition, VgpuHost, VgpuParent
+from vgpumgr.passthrough.values import VfSetting
 from vgpumgr.plan.vgpu_record import VgpuRecord
 
 
@@ -97,3 +99,16 @@ def tell_shared(promises: Sequence[Promise], parent: VgpuParent) -> tuple[str, .
         f"{parent.name} is also where {promise} is defined: only one of them can be there at a time"
         for promise in list_promised(promises, parent)
     )
+
+
+def tell_fleeting(
+    settings: Iterable[VfSetting], parent: VgpuParent, gpu: Gpu | None
+) -> tuple[str, ...]:
+    """The note on what is to come back on a function that itself does not, as far as is recorded."""
+    if not parent.is_virtual_function:
+        return ()
+    if any(setting.physical == parent.physical and setting.persist for setting in settings):
+        return ()
+    name = parent.board if gpu is None else gpu.index
+    command = f"vgpumgr vf enable {name} --persist"
+    return (f"after a boot {parent.name} is there only if something enables it: {command}",)
