@@ -40,7 +40,9 @@ def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Ite
         raise error from error.__cause__
     except VgpuNoRoomError as error:
         if profile is not None and (found := list_sleeping(parts, profile, gpu)):
-            error.hint = f"{found[0].commands} would make room; {error.hint}"
+            told = f"{error.why}; " if error.why else ""
+            error.why = f"{told}{found[0].gpu} would have room with its virtual functions"
+            error.hint = found[0].commands
         raise
     except (UsageError, VgpuNotSupportedError, VgpuTypeNotFoundError) as error:
         if profile is not None and (found := list_sleeping(parts, profile, gpu)):

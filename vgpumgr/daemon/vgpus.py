@@ -19,7 +19,7 @@ from vgpumgr.daemon.vgpu_documents import (
     VgpuPlanDocument,
     VgpuTypesDocument,
 )
-from vgpumgr.daemon.vgpu_functions import find_enabling
+from vgpumgr.daemon.vgpu_functions import find_enabling, tell_no_types
 from vgpumgr.daemon.vgpu_settle import make_world, read_gpus, settle_vgpus
 from vgpumgr.daemon.vgpu_view import (
     VgpuEntry,
@@ -91,7 +91,8 @@ class VgpuService:
         """Every type of every GPU, or of the one that is named, with its true remaining capacity."""
         observed = self._observe(self._look())
         rooms = list_rooms(observed, selector)
-        return VgpuTypesDocument(types=list(describe_types(rooms, observed.gpus)))
+        types = list(describe_types(rooms, observed.gpus))
+        return VgpuTypesDocument(types=types, note=None if types else tell_no_types(self._parts))
 
     def list_vgpus(self) -> VgpuListDocument:
         """Every vGPU, ours and others', there or only defined."""
@@ -193,8 +194,9 @@ class VgpuService:
             if not record.defined:
                 raise VgpuDefinedError(
                     f"cannot stop {record.spec.uuid}",
-                    why="it has no definition, so it could not be started again",
-                    hint=f"vgpumgr mdev define {record.spec.uuid}, or mdev delete",
+                    why="it has no definition, so it could not be started again; mdev delete removes "
+                    "it for good",
+                    hint=f"vgpumgr mdev define {record.spec.uuid}",
                 )
             return plan_stop(record, self._instance_steps(record, picture))
 
@@ -477,7 +479,7 @@ def _check_definable(record: VgpuRecord, picture: VgpuPicture) -> None:
             f"cannot define {record.spec.uuid}",
             why=f"it belongs to attachment {record.attachment}, and comes back with that",
             held_by=[f'vm "{vm}"'],
-            hint=f"vgpumgr detach {vm}, then vgpumgr mdev create",
+            hint=f"vgpumgr detach {vm}",
         )
 
 
