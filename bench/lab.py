@@ -4,8 +4,8 @@ Everything runs in the lab host (real kernel, real libvirtd, a guest under KVM; 
 seconds). Times are taken there, from before the first program starts until the last one has ended, in turn:
 
 - floor: ``mdevctl start``, then ``virsh attach-device --live --config``, as a shell runs them;
-- daemon: ``vgpumgr daemon`` runs; ``curl`` asks its API for the attach and waits for the operation, as a shell runs it.
-  No Python starts. Planning, journal, record, note and reading everything back are in it;
+- daemon: ``vgpumgr daemon`` runs; ``curl`` asks its API for the attach and gets its end (``Prefer: wait``), as a
+  shell runs it. No Python starts. Planning, journal, record, note and reading everything back are in it;
 - command: ``vgpumgr attach`` without a daemon, in a process whose modules were loaded before. Opening libvirt and
   starting the helper processes (a Python each) are in it, starting Python for the command itself is not.
 
@@ -107,24 +107,21 @@ def start_daemon(host: LabHost) -> None:
 
 
 def measure_daemon(guest: NestedGuest) -> float:
-    """Two requests: the attach, and waiting for its end."""
+    """One request, answered when the attach is over."""
     host = guest.host
     body = json.dumps({"vm": guest.name, "profile": TYPE})
-    post = f"{_API} -H 'Content-Type: application/json' -d '{body}'"
-    took_s = time_script(host, ask(f"{post} http://localhost/1.0/attachments"))
+    attachments = "http://localhost/1.0/attachments"
+    took_s = time_script(host, ask(body, attachments))
     guest.wait_pci(MTTY_ID, present=True)
-    time_script(
-        host,
-        ask(f"{post} http://localhost/1.0/attachments/{guest.name}/detach").replace(body, "{}"),
-    )
+    time_script(host, ask("{}", f"{attachments}/{guest.name}/detach"))
     guest.wait_pci(MTTY_ID, present=False)
     return took_s
 
 
-def ask(request: str) -> str:
-    """A script that asks for an operation, waits for its end, and fails if it failed."""
-    wait = f'{_API} "http://localhost/1.0/operations/$id/wait?timeout_s=60"'
+def ask(body: str, url: str) -> str:
+    """A script that asks for an operation, gets its end, and fails if it failed."""
+    headers = "-H 'Content-Type: application/json' -H 'Prefer: wait=60'"
     return (
-        f"""r=$({request}) && id=${{r#*'"id":"'}} && id=${{id%%'"'*}} && r=$({wait}) && """
+        f"""r=$({_API} {headers} -d '{body}' {url}) && """
         """{ [[ $r == *'"status":"succeeded"'* ]] || { echo "$r"; false; }; }"""
     )

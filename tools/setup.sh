@@ -10,7 +10,7 @@ export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 debian_packages=(
 	gcc g++ make cmake libc6-dev python3-venv python3-dev pkg-config libvirt-dev libzstd-dev liblz4-dev
 	qemu-system-x86 libvirt-daemon-system libvirt-clients busybox-static kmod cpio xz-utils zstd
-	fuse3 libfuse3-3 procps util-linux shellcheck mdevctl udev pciutils curl e2fsprogs systemd
+	fuse3 libfuse3-3 procps util-linux shellcheck mdevctl udev pciutils curl e2fsprogs systemd zsh fish
 )
 # Pinned: what the native part is compiled against, and what the tests compile CUDA programs with.
 wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 
 import pytest
@@ -46,6 +47,22 @@ def test_silence_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             assert await read(client) == b""
 
     asyncio.run(scene())
+
+
+def test_a_connection_that_is_over_is_held_by_nothing() -> None:
+    """Not by the timer of its silence either, which has long not rung: there may be many in that time."""
+
+    async def scene() -> int:
+        state = ServerState()
+        for _ in range(20):
+            (await connect(state)).close()
+        while state.connections:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        gc.collect()
+        return sum(type(thing) is PeerProtocol for thing in gc.get_objects())
+
+    assert asyncio.run(scene()) == 0
 
 
 @pytest.mark.parametrize(("uid", "all_stay"), [(1000, False), (0, True)])

@@ -16,6 +16,7 @@ import pytest
 from tests.api.conftest import ROOT, Daemon
 from vgpumgr.daemon.audit import verify_audit
 from vgpumgr.daemon.lanes import MAX_WAITING
+from vgpumgr.daemon.preferences import read_wait_s
 from vgpumgr.errors import (
     AlreadyAttachedError,
     DaemonBusyError,
@@ -64,6 +65,31 @@ def test_attach_and_detach_as_operations(daemon: Daemon) -> None:
     assert [e["event"] for e in mine] == ["operation", "end"]
     assert mine[0]["params"]["profile"] == "1g.10gb"
     assert verify_audit(log) is None
+
+
+def test_who_prefers_to_wait_gets_the_end_at_once(daemon: Daemon) -> None:
+    prefer = {"Prefer": "respond-async, wait=60"}
+    answer = daemon.post("/1.0/attachments", ASK, **prefer)
+    assert answer.status == 202
+    assert answer.headers["preference-applied"] == "wait=60"
+    ended = answer.document()["operation"]
+    assert (ended["status"], ended["result"]["attachment"]["vm"]) == ("succeeded", "vm01")
+    again = daemon.post("/1.0/attachments", ASK, **prefer).document()["operation"]
+    assert (again["status"], again["error"]["id"]) == ("failed", AlreadyAttachedError.id)
+    # no time at all: as it is when it begins
+    begun = daemon.post("/1.0/attachments/vm01/detach", {}, Prefer="wait=0").document()
+    assert daemon.client.wait_operation(begun["operation"]["id"])["status"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["wait=5"], 5), (["return=minimal; wait = 7"], 7), (['x', 'Wait="9"'], 9), (["wait=999999"], 60),
+        ([], None), (["await=5"], None), (["wait=-1"], None), (["wait=1e9"], None), (["wait="], None),
+    ],
+)  # fmt: skip
+def test_preferences_are_read_or_ignored(words: list[str], expected: float | None) -> None:
+    assert read_wait_s(words) == expected
 
 
 def test_several_at_once_all_or_none(daemon: Daemon) -> None:

@@ -1,31 +1,29 @@
 """Endurance on a simulated machine, with a genuine libvirtd: see ``cycles``.
 
-Everything but the hardware is real: helpers, files, journal, libvirt, and where asked for the daemon. Memory is
-counted twice: what Python holds (tracemalloc, in this process only) and what the kernel says of the process (RSS).
+Everything but the hardware is real: helpers, files, journal, libvirt, and where asked for the daemon. What the
+process and its helpers hold is looked at again and again: ``growth`` says whether it still grows at the end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
+from tests.recovery import growth
+from tests.recovery.watched_daemon import ask
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.daemon.local import open_application
 from vgpumgr.errors import NvmlMissingError, VgpumgrError
@@ -35,10 +33,10 @@ from vgpumgr.sim import lifecycle
 
 ROOT = Path(__file__).parents[2]
 VM = "endurance"
-#: what a process that lives for weeks may hold more after 1,000 cycles
-MAX_RSS_GROWTH_KIB = 8 << 10
-#: what Python may hold more for each cycle; history that has its bound is full after the warm-up
-MAX_GROWTH_PER_CYCLE = 256
+#: a daemon remembers the last 200 operations: before so many cycles it grows, as it may
+HISTORY = 100
+#: at what is held, over all cycles
+LOOKS = 20
 _DOMAIN = f"""<domain type='qemu'><name>{VM}</name><memory unit='MiB'>64</memory>
   <os><type arch='x86_64' machine='q35'>hvm</type></os>
   <devices><controller type='usb' model='none'/></devices></domain>"""
@@ -79,6 +77,8 @@ class Scene:
     directory: Path
     call: Call
     pid: int
+    #: what the process holds
+    look: Callable[[], growth.Sample]
     libvirtd: PrivateLibvirtd
 
     def cycle(self, asked: dict[str, Any], count: int) -> None:
@@ -158,20 +158,24 @@ class Scene:
     def _count(self) -> dict[str, int]:
         children = _list_children(self.pid)
         return {
-            "descriptors": _count(f"/proc/{self.pid}/fd"),
-            "threads": _count(f"/proc/{self.pid}/task"),
+            "descriptors": count_entries(f"/proc/{self.pid}/fd"),
+            "threads": count_entries(f"/proc/{self.pid}/task"),
             "helpers": len(children),
-            "helpers_descriptors": sum(_count(f"/proc/{child}/fd") for child in children),
+            "helpers_descriptors": sum(count_entries(f"/proc/{child}/fd") for child in children),
         }
 
-    def read_rss_kib(self) -> dict[str, int]:
-        """Resident memory of the process and of its helpers."""
-        forget_caches()
-        helpers = sum(map(_read_rss_kib, _list_children(self.pid)))
-        return {"process": _read_rss_kib(self.pid), "helpers": helpers}
+    def sample(self) -> growth.Sample:
+        """What the process holds, and the memory of its helpers."""
+        helpers = sum(map(growth.read_rss_bytes, _list_children(self.pid)))
+        return {
+            **self.look(),
+            "helpers_rss_bytes": helpers,
+            **growth.measure_state(self.directory / "host/state"),
+        }
 
 
-def _count(directory: str) -> int:
+def count_entries(directory: str | Path) -> int:
+    """Files, or what stands for such."""
     return len(os.listdir(directory))  # noqa: PTH208
 
 
@@ -187,41 +191,17 @@ def _is_ours(pid: int) -> bool:
     """Helpers alone: a libvirtd or a daemon that this process started is none."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return b"vgpumgr" in words and b"daemon" not in words.split(b"\0")
+        ours = b"vgpumgr" in words
+        return ours and not any(word.endswith(b"daemon") for word in words.split(b"\0"))
     return False
-
-
-def _read_rss_kib(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1])
-    return 0
-
-
-def forget_caches() -> None:
-    """Caches have their bounds, and need not be full yet; what is still held then has none."""
-    for module in [m for name, m in sys.modules.items() if name.startswith("vgpumgr.")]:
-        for value in vars(module).values():
-            if isinstance(value, _lru_cache_wrapper):
-                value.cache_clear()
-    gc.collect()
-
-
-def count_held_bytes() -> int:
-    """What Python holds. Paths intern their parts: the table of all such strings, which doubles now and then and
-    grows by no cycle, counts for nobody.
-    """
-    paths = tracemalloc.Filter(False, pathlib.__file__)
-    found = tracemalloc.take_snapshot().filter_traces([paths])
-    return sum(trace.size for trace in found.traces)
 
 
 @contextmanager
 def open_scene(backend: Backend, *, daemon: bool) -> Iterator[Scene]:
     """The machine with a libvirtd and one shut off VM; everything ends with it."""
-    # short: the paths of sockets are limited
-    directory = Path(tempfile.mkdtemp(prefix="vgend.", dir="/tmp"))
+    # short: the paths of sockets are limited; in memory: no cycle waits for a disk
+    scratch = "/dev/shm" if Path("/dev/shm").is_dir() else "/tmp"
+    directory = Path(tempfile.mkdtemp(prefix="vgend.", dir=scratch))
     with (
         private_libvirtd() as libvirtd,
         mock.patch.dict(os.environ, VGPUMGR_SIM_ROOT=str(directory), PYTHONPATH=str(ROOT)),
@@ -233,32 +213,45 @@ def open_scene(backend: Backend, *, daemon: bool) -> Iterator[Scene]:
         try:
             assert without_fuse is None, without_fuse
             serve = _serve if daemon else _work_here
-            with serve(backend.machine) as (call, pid):
+            with serve(backend.machine) as (call, pid, look):
                 for operation, asked in backend.before:
                     call(operation, **asked)
-                yield Scene(home, call, pid, libvirtd)
+                yield Scene(home, call, pid, look, libvirtd)
         finally:
             lifecycle.stop(backend.machine)
             shutil.rmtree(directory, ignore_errors=True)
 
 
+Worker = tuple[Call, int, Callable[[], growth.Sample]]
+
+
 @contextmanager
-def _work_here(machine: str) -> Iterator[tuple[Call, int]]:
+def _work_here(machine: str) -> Iterator[Worker]:
     with open_application(machine) as application:
         yield (
             lambda operation, **asked: getattr(application, operation)(**asked).as_data(),
             os.getpid(),
+            growth.read_own,
         )
 
 
 @contextmanager
-def _serve(machine: str) -> Iterator[tuple[Call, int]]:
-    command = [sys.executable, "-m", "vgpumgr", "--machine", machine, "daemon"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    socket = find_machine(machine).run_dir / "vgpumgr.sock"
-    backend = HttpBackend(lambda: connect_unix(str(socket)))
+def _serve(machine: str) -> Iterator[Worker]:
+    run_dir = find_machine(machine).run_dir
+    # beside what is counted
+    watch = run_dir.parent.parent / "watch.sock"
+    words = ("tests.recovery.watched_daemon", str(watch), machine)
+    with call_daemon(words, run_dir) as (call, pid):
+        yield call, pid, lambda: ask(watch)
+
+
+@contextmanager
+def call_daemon(words: Sequence[str], run_dir: Path) -> Iterator[tuple[Call, int]]:
+    """A daemon that ``python -m`` and these words start; its API, and which process it is."""
+    process = subprocess.Popen([sys.executable, "-m", *words], stdin=subprocess.DEVNULL, cwd=ROOT)
+    backend = HttpBackend(lambda: connect_unix(str(run_dir / "vgpumgr.sock")))
     try:
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + 300
         while True:
             with contextlib.suppress(VgpumgrError):
                 backend.request("GET", "/1.0").document()
@@ -270,7 +263,7 @@ def _serve(machine: str) -> Iterator[tuple[Call, int]]:
     finally:
         process.terminate()
         try:
-            process.wait(60)
+            process.wait(300)
         finally:
             process.kill()
             process.wait()
@@ -281,47 +274,32 @@ def run(name: str, count: int, warm_up: int, *, daemon: bool) -> dict[str, Any]:
     backend = BACKENDS[name]
     with open_scene(backend, daemon=daemon) as scene:
         scene.cycle(backend.asked, warm_up)
-        host, before, rss = scene.describe_host(), scene.measure(), scene.read_rss_kib()
-        if not daemon:
-            tracemalloc.start()
-            scene.cycle(backend.asked, 2)
-            forget_caches()
-        held = 0 if daemon else count_held_bytes()
+        host, before = scene.describe_host(), scene.measure()
         started_s = time.monotonic()
-        scene.cycle(backend.asked, count)
+        series = growth.watch(
+            lambda more: scene.cycle(backend.asked, more), scene.sample, count, LOOKS
+        )
         seconds = round(time.monotonic() - started_s, 1)
-        forget_caches()
-        answer: dict[str, Any] = {
+        now = scene.describe_host()
+        return {
             "backend": name,
             "through": "daemon" if daemon else "this process",
             "cycles": count,
+            "is_full": not daemon or warm_up + count / 2 >= HISTORY,
             "seconds": seconds,
             "before": before,
             "after": scene.measure(),
-            "rss_kib_before": rss,
-            "rss_kib_after": scene.read_rss_kib(),
+            "growth": series.describe(),
+            "largest": series.find_largest(),
+            "changed": {key: [host[key], now[key]] for key in host if host[key] != now[key]},
         }
-        if not daemon:
-            answer["grown_bytes"] = count_held_bytes() - held
-            tracemalloc.stop()
-        now = scene.describe_host()
-        answer["changed"] = {key: [host[key], now[key]] for key in host if host[key] != now[key]}
-        answer["journal_bytes"] = (scene.directory / "host/state/journal").stat().st_size
-    return answer
 
 
 def judge(answer: dict[str, Any]) -> list[str]:
     """What has leaked."""
-    wrong = [f"{key} of the host differ: {seen}" for key, seen in answer["changed"].items()]
+    changed = answer.get("changed", {})
+    wrong = [f"{key} of the host differ: {seen}" for key, seen in changed.items()]
     if any(answer["after"][key] > count for key, count in answer["before"].items()):
         wrong.append(f"it holds {answer['after']}, before {answer['before']}")
-    grown = answer.get("grown_bytes", 0)
-    if grown > MAX_GROWTH_PER_CYCLE * answer["cycles"] + (128 << 10):
-        wrong.append(f"Python holds {grown} bytes more")
-    # tracing takes memory of its own: in this process that is what counts
-    watched = ("helpers",) if "grown_bytes" in answer else ("process", "helpers")
-    for who in watched:
-        kib = answer["rss_kib_after"][who]
-        if kib - answer["rss_kib_before"][who] > MAX_RSS_GROWTH_KIB:
-            wrong.append(f"{who} has grown by {kib - answer['rss_kib_before'][who]} KiB")
-    return wrong
+    described = answer["growth"] if answer.get("is_full", True) else {}
+    return wrong + growth.judge(described, answer["largest"], answer["cycles"])

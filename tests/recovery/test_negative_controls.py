@@ -42,6 +42,14 @@ def test_undone_in_the_wrong_order() -> None:
     assert run("sweep", *words, "attach that fails late")["wrong"], "the harness is blind"
 
 
+@pytest.mark.parametrize("backend", ["mdev", "passthrough"])
+def test_an_object_that_stays(backend: str) -> None:
+    words = ("--backend", backend, "--leak", backend, "--count", "20", "--warm-up", "5")
+    done = run("cycles", *words)
+    assert [wrong for wrong in done["wrong"] if "objects grow by 1.0 in" in wrong]
+    assert done["code"] == 1
+
+
 def test_every_fault_in_the_documentation_has_its_test() -> None:
     root = Path(__file__).parents[2]
     text = (root / "docs/recovery.md").read_text()

@@ -114,7 +114,7 @@ class SavedNvml(FakeNvml):
 
 
 #: everything that libvirt is asked for
-LIBVIRT_CALLS = {"list_vms", "read_vm", "attach_device", "detach_device", "set_notes"}
+LIBVIRT_CALLS = {"list_vms", "read_vm", "read_again", "attach_device", "detach_device", "set_notes"}
 
 
 class SavedHypervisor(FakeHypervisor):

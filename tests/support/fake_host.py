@@ -285,7 +285,7 @@ class FakeVgpus:
 class FakeVgpuStore:
     """Implements ``plan.vgpu_record.VgpuStore``."""
 
-    def __init__(self, boot_id: str = "boot-1") -> None:
+    def __init__(self, boot_id: str = "test") -> None:
         self.boot_id = boot_id
         self.records: dict[str, VgpuRecord] = {}
 

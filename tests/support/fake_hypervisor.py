@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lxml import etree
 
@@ -72,6 +72,15 @@ class FakeHypervisor:
             if selector in (machine.uuid, machine.name):
                 return self._vm(machine)
         raise VmNotFoundError(f'no VM "{selector}"')
+
+    def read_again(self, vm: Vm, scope: Scope) -> Vm:
+        self._enter("read_vm")
+        if vm.uuid not in self.machines:
+            raise VmNotFoundError(f'no VM "{vm.uuid}"')
+        now = self._vm(self.machines[vm.uuid])
+        if scope is Scope.CONFIG:
+            return replace(vm, config=now.config, digest=now.digest, notes=now.notes)
+        return replace(now, config=vm.config, digest=vm.digest) if vm.config else now
 
     def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
         self._enter(f"attach_device {scope}")

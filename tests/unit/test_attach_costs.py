@@ -5,6 +5,8 @@ Each question to libvirt is several round trips, each look at all GPUs a call to
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ _ASKED = {
     "hypervisor": (
         "list_vms",
         "read_vm",
+        "read_again",
         "attach_device",
         "detach_device",
         "set_notes",
@@ -64,11 +67,40 @@ def counted(tmp_path: Path) -> Counted:
 def test_a_vgpu_without_hardware(counted: Counted) -> None:
     counted.bench.service.attach(ask("mtty-2"))
     # planned on; before the definition is changed; read back there, and in the running machine
-    expected = {"read_vm": 4, "attach_device": 2, "set_notes": 1, "read_host": 1, "create": 1}
-    assert counted.take() == expected
+    reads = {"read_vm": 2, "read_again": 2, "read_host": 1}
+    assert counted.take() == {**reads, "attach_device": 2, "set_notes": 1, "create": 1}
     counted.bench.service.detach("vm02")
     # planned on; gone from the definition; gone from the running machine
     assert counted.take() == {"read_vm": 3, "detach_device": 2, "set_notes": 1, "delete": 1}
+
+
+def test_the_state_file_and_the_disk(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection for each operation, and as many syncs as there is to be safe before the next step."""
+    counts: Counter[str] = Counter()
+
+    def count(module: object, name: str) -> None:
+        call = getattr(module, name)
+
+        def counting(*arguments: Any, **named: Any) -> Any:
+            counts[name] += 1
+            return call(*arguments, **named)
+
+        monkeypatch.setattr(module, name, counting)
+
+    def take() -> dict[str, int]:
+        taken = dict(counts)
+        counts.clear()
+        return taken
+
+    counted.bench.service.attach(ask("mtty-2"))
+    counted.bench.service.detach("vm02")
+    for module, name in ((sqlite3, "connect"), (os, "fdatasync"), (os, "fsync")):
+        count(module, name)
+    counted.bench.service.attach(ask("mtty-2"))
+    # begin, two for each of six steps, end
+    assert take() == {"connect": 1, "fdatasync": 14}
+    counted.bench.service.detach("vm02")
+    assert take() == {"connect": 1, "fdatasync": 14}
 
 
 def test_the_bus_and_nvml_are_asked_where_they_matter(counted: Counted) -> None:

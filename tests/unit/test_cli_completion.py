@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from tests.support.cli import Cli
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.cli.commands import GROUPS, TOP_LEVEL
 from vgpumgr.cli.output import Format
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -81,3 +85,57 @@ printf '%s\n' "${COMPREPLY[@]}"
     )
     done = subprocess.run([bash], input=script, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["47:00.0", "4e:00.0"]
+
+
+#: a terminal with a zsh in it that finds the script in its fpath, as after the line of the help
+_ZSH_TAB = r"""
+zmodload zsh/zpty
+zpty inner zsh -f -i
+zpty -w inner 'PS1= fpath=($PWD $fpath); autoload -Uz compinit; compinit -D -u
+compadd() { local -a got; builtin compadd -O got "$@"; print -r -- ">>$got<""<"; }
+print RE""ADY'
+zpty -r inner seen '*READY*'
+zpty -w -n inner "$1"$'\t'
+zpty -r inner seen '*>>*<<*'
+print -r -- ${${seen##*>>}%%<<*}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's directory with a file in it, and the genuine program on his path."""
+    program = tmp_path / "bin/vgpumgr"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m vgpumgr "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "mine.yaml").write_text("")
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+def run_shell(home: Path, *words: str) -> list[str]:
+    done = subprocess.run(
+        words, cwd=home, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
+        timeout=120,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("vgpumgr at", ["attach"]), ("vgpumgr mig layout apply mi", ["mine.yaml"])],
+)
+def test_fish_completes(cli: Cli, home: Path, line: str, expected: list[str]) -> None:
+    (home / "vgpumgr.fish").write_text(cli.run("completion", "fish").out)
+    script = f"source vgpumgr.fish; complete -C '{line}'"
+    assert run_shell(home, "fish", "--no-config", "-c", script) == expected
+
+
+def test_zsh_completes_at_the_first_tab(cli: Cli, home: Path) -> None:
+    (home / "_vgpumgr").write_text(cli.run("completion", "zsh").out)
+    (home / "tab.zsh").write_text(_ZSH_TAB)
+    assert run_shell(home, "zsh", "-f", "tab.zsh", "vgpumgr at") == ["attach"]

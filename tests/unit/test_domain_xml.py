@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,36 @@ def put_into_domain(device: Element) -> etree._Element:
     assert devices is not None
     devices.append(device.to_element())
     return root
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_was_only_read_is_rendered_as_it_stood(name: str) -> None:
+    """Without looking at each value again; and a copy with other values writes these."""
+    root = parse_document(SAMPLES[name])
+    domain = Domain.from_element(root)
+    with mock.patch.object(declare, "_write") as write:
+        assert domain.to_xml() == render_element(root)
+        write.assert_not_called()
+    changed = domain.changed(name="another")
+    assert parse_document(changed.to_xml()).findtext("name") == "another"
+    assert Domain.from_xml(changed.to_xml()) == changed != domain
+
+
+def test_what_an_element_lacks_and_its_class_has_is_written() -> None:
+    """A default that the text does not say: so it was before it was read, too."""
+    address = GuestPciAddress.from_element(parse_document("<address type='pci' bus='0x02'/>"))
+    assert (address.bus, address.slot) == (2, 0)
+    assert 'slot="0x00"' in address.to_xml()
+
+
+def test_equal_elements_are_read_once_and_not_kept_for_ever() -> None:
+    first, again = Domain.from_xml(Q35), Domain.from_xml(Q35.replace("<name>", "<name>other-"))
+    assert first.name != again.name
+    assert all(a is b for a, b in zip(first.controllers, again.controllers, strict=True))
+    for number in range(3 * declare._MAX_KNOWN):
+        xml = f"<domain><name>x</name><devices><controller type='usb' index='{number}'/></devices></domain>"
+        assert Domain.from_xml(xml).controllers[0].index == number
+        assert len(declare._KNOWN) <= declare._MAX_KNOWN
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -69,7 +69,6 @@ def test_a_vgpu_removed_under_its_vm_is_the_vms_until_it_lets_go(tmp_path: Path)
     parts = bench.service.parts
     bench.service.attach(ask("mtty-2"))
     (uuid,) = bench.vgpus.devices
-    parts.vgpu_store.save_vgpu(replace(parts.vgpu_store.list_vgpus()[0], boot=parts.boot_id))
     bench.vgpus.devices.clear()
     who = 'vm "vm02", process 7 (qemu), which has /dev/vfio/50 open'
     bench.vgpus.group_holders = (who,)
@@ -90,7 +89,9 @@ def test_whoever_has_a_group_of_this_boot_has_nothing_of_an_earlier_one(tmp_path
     bench = make(tmp_path, running=True)
     parts = bench.service.parts
     bench.service.attach(ask("mtty-2"))
-    parts.vgpu_store.save_vgpu(replace(parts.vgpu_store.list_vgpus()[0], boot="earlier"))
+    bench.vgpu_store.boot_id = "earlier"
+    bench.vgpu_store.save_vgpu(bench.vgpu_store.list_vgpus()[0])
+    bench.vgpu_store.boot_id = parts.boot_id
     bench.vgpus.devices.clear()
     bench.vgpus.group_holders = ('vm "other"',)
     (drift,) = Recovery(parts).status().drift

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +36,7 @@ from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import Backend, MigInstanceRef
 from vgpumgr.model.vgpu import Framework, VgpuSpec
+from vgpumgr.plan import journal as journal_module
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.journal import Journal, parse_journal
 from vgpumgr.plan.record import (
@@ -159,6 +161,23 @@ def test_a_large_journal_is_put_away_once_all_is_finished(
     assert [e.seq for e in Journal(path, "boot").read()][-1] == 3, "numbers go on"
 
 
+def test_what_was_read_of_a_journal_is_not_parsed_again(tmp_path: Path) -> None:
+    """All its lines are kept, however many operations it has seen; and it does not grow without end."""
+    path = tmp_path / "journal"
+    for number in range(1000):
+        journal = Journal(path, "c0ffee00-0000-4000-8000-000000000000")
+        journal.append(f"operation-{number}", "begin", {"vm": "vm01", "steps": [{"name": "x"}] * 4})
+        journal.append(f"operation-{number}", "end", {})
+        journal.close()
+        if number % 100 == 0:
+            assert path.stat().st_size <= journal_module._ROTATE_BYTES + journal_module._CHUNK_BYTES
+            journal.look()
+            before = journal_module._decode.cache_info().misses
+            journal.look()
+            assert journal_module._decode.cache_info().misses == before
+    assert (tmp_path / "journal.old").exists()
+
+
 def test_nothing_is_done_that_cannot_be_journalled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +206,27 @@ def test_intent_is_on_disk_before_the_step(tmp_path: Path) -> None:
     Executor(World(), Journal(path, "boot")).run(Plan("x", "y", (Look("a"), Look("b"))), "op")
     assert seen == [["begin", "intent"], ["begin", "intent", "done", "intent"]]
     assert Journal(path, "boot").unfinished() == {}
+
+
+def test_a_new_journal_is_safe_in_its_directory(tmp_path: Path) -> None:
+    """Also one that takes the place of another: its name is synced before anything relies on it."""
+    path = tmp_path / "journal"
+
+    def open_anew() -> int:
+        with mock.patch.object(os, "fsync", wraps=os.fsync) as sync:
+            journal = Journal(path, "boot")
+            journal.append("a", "begin", {})
+            journal.close()
+        return sync.call_count
+
+    assert [open_anew(), open_anew()] == [1, 0]
+    path.unlink()
+    assert [open_anew(), open_anew()] == [1, 0]
+    Journal(path, "boot").put_away("failed")
+    assert open_anew() == 1
+    # that another process has made it says nothing
+    journal_module._safe_names.clear()
+    assert open_anew() == 1
 
 
 # ---- executor, on a world that is a list
@@ -291,6 +331,79 @@ def test_a_plan_that_stops_leaves_what_was_done(tmp_path: Path) -> None:
 
 
 # ---- store
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
+    """Every connection that is opened."""
+    connect, found = sqlite3.connect, list[sqlite3.Connection]()
+
+    def note(*arguments: Any, **named: Any) -> sqlite3.Connection:
+        found.append(connect(*arguments, **named))
+        return found[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", note)
+    return found
+
+
+def test_held_open_the_transactions_share_a_connection(
+    tmp_path: Path, opened: list[sqlite3.Connection]
+) -> None:
+    path = tmp_path / "state.sqlite"
+    store = SqliteAttachments(path)
+    store.save_attachment(RECORD)
+    opened.clear()
+    with store.held_open():
+        assert store.find_damage() is None
+        store.save_attachment(FULL)
+        # as if it were closed: what is committed stands in the file, not in its log
+        assert path.with_name("state.sqlite-wal").stat().st_size == 0
+        with store.held_open():
+            assert store.list_attachments() == (FULL,)
+        assert len(opened) == 1
+        others: list[tuple[AttachmentRecord, ...]] = []
+        thread = threading.Thread(target=lambda: others.append(store.list_attachments()))
+        thread.start()
+        thread.join()
+        assert others == [(FULL,)]
+        assert len(opened) == 2, "another thread has its own"
+    with pytest.raises(sqlite3.ProgrammingError):
+        opened[0].execute("SELECT 1")
+    assert store.list_attachments() == (FULL,)
+
+
+def test_held_open_an_error_and_another_file_end_the_connection(
+    tmp_path: Path, opened: list[sqlite3.Connection]
+) -> None:
+    path = tmp_path / "state.sqlite"
+    store = SqliteAttachments(path)
+    with store.held_open():
+        store.save_attachment(RECORD)
+        assert store.list_attachments() == (RECORD,)
+        opened.clear()
+        with pytest.raises(AlreadyAttachedError):
+            store.save_attachment(replace(RECORD, id="other"))
+        assert store.list_attachments() == (RECORD,)
+        assert len(opened) == 1
+        # somebody puts another file in its place
+        other = SqliteAttachments(tmp_path / "other.sqlite")
+        other.save_attachment(FULL)
+        (tmp_path / "other.sqlite").replace(path)
+        assert store.list_attachments() == (FULL,)
+        store.put_away()
+        assert store.list_attachments() == ()
+        store.save_attachment(RECORD)
+        assert store.list_attachments() == (RECORD,)
+    assert SqliteAttachments(path).list_attachments() == (RECORD,)
+
+
+def test_held_open_a_damaged_file_is_told_and_not_put_away(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    path.write_bytes(b"no database at all, but as long as one" * 200)
+    store = SqliteAttachments(path)
+    with store.held_open():
+        assert "not a database" in str(store.find_damage())
+        assert [p.name for p in tmp_path.glob("*corrupt*")] == []
 
 
 def test_store_keeps_every_field(tmp_path: Path) -> None:

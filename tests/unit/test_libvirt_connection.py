@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +90,40 @@ def test_a_vm_is_read_with_few_questions_and_says_all() -> None:
             domain.create()
 
 
+class _CountingDomains(LibvirtHypervisor):
+    """Notes which questions are put to libvirt about domains it knows."""
+
+    asked: list[str]
+
+    def _find_known(self, uuid: str) -> Any:
+        known = super()._find_known(uuid)
+        if known is None:
+            return None
+        counting = _Counting(known)
+        self.asked = counting.asked
+        return counting
+
+
+def test_one_definition_is_read_again_with_fewer_questions() -> None:
+    note = AttachmentNote(id="ab12", profile="mtty-2", vm="v")
+    with _CountingDomains("test:///default") as hypervisor, ExitStack() as undo:
+        (uuid,) = (vm.uuid for vm in hypervisor.list_vms())
+        before = hypervisor.read_vm(uuid)
+        undo.callback(hypervisor.set_notes, uuid, (), Scope.CONFIG)
+        hypervisor.set_notes(uuid, (note,), Scope.CONFIG)
+        after = hypervisor.read_vm(uuid)
+        assert hypervisor.read_again(before, Scope.CONFIG) == after != before
+        assert hypervisor.asked == ["XMLDesc"]
+        assert hypervisor.read_again(after, Scope.LIVE) == after
+        assert hypervisor.asked == ["state", "XMLDesc"]
+        # of one that has stopped since, what it shows is its definition
+        domain = hypervisor._connection.lookupByName("test")
+        domain.destroy()
+        undo.callback(domain.create)
+        stopped = hypervisor.read_again(after, Scope.LIVE)
+        assert (stopped.state, stopped.live) == ("shut off", None)
+
+
 def test_what_is_kept_of_a_definition_ends_with_its_text() -> None:
     with LibvirtHypervisor("test:///default") as hypervisor:
         before = hypervisor.read_vm("test")
@@ -98,6 +135,72 @@ def test_what_is_kept_of_a_definition_ends_with_its_text() -> None:
         assert after.live == before.live
         assert after.config is not None
         assert "<title>another</title>" in after.config.to_xml()
+
+
+class _CountingConnection:
+    """A connection that counts how often a domain is looked up."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.lookups = 0
+        self.alive = 1
+
+    def isAlive(self) -> int:  # noqa: N802  # libvirt's name
+        return self.alive
+
+    def __getattr__(self, name: str) -> Any:
+        self.lookups += name.startswith("lookupBy")
+        return getattr(self.connection, name)
+
+
+@pytest.fixture
+def looking() -> Iterator[tuple[LibvirtHypervisor, _CountingConnection]]:
+    with LibvirtHypervisor("test:///default") as hypervisor:
+        hypervisor.list_vms()
+        counting = _CountingConnection(hypervisor._connection)
+        hypervisor._connection = counting
+        yield hypervisor, counting
+
+
+def test_a_vm_is_looked_up_once(looking: tuple[LibvirtHypervisor, _CountingConnection]) -> None:
+    """Its name may be another's by the next read, its UUID may not."""
+    hypervisor, counting = looking
+    vm = hypervisor.read_vm("test")
+    assert counting.lookups == 1
+    hypervisor.set_notes(vm.uuid, (), Scope.CONFIG)
+    assert hypervisor.read_vm(vm.uuid).name == "test"
+    assert counting.lookups == 1
+    assert hypervisor.read_vm("test").uuid == vm.uuid
+    assert counting.lookups == 2
+    # a connection that has ended is not asked: the lookup opens the next one
+    counting.alive = 0
+    hypervisor.set_notes(vm.uuid, (), Scope.CONFIG)
+    assert counting.lookups == 3
+
+
+def test_a_vm_that_was_read_may_go_and_come_back_by_another_name(
+    looking: tuple[LibvirtHypervisor, _CountingConnection],
+) -> None:
+    hypervisor, counting = looking
+    vm = hypervisor.read_vm("test")
+    domain = counting.connection.lookupByName("test")
+    xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    domain.destroy()
+    domain.undefine()
+    try:
+        with pytest.raises(VmNotFoundError):
+            hypervisor.read_vm(vm.uuid)
+        with pytest.raises(VmNotFoundError):
+            hypervisor.set_notes(vm.uuid, (), Scope.CONFIG)
+        counting.connection.defineXML(xml.replace("<name>test<", "<name>again<"))
+        assert hypervisor.read_vm(vm.uuid).name == "again"
+        counting.connection.lookupByName("again").undefine()
+        counting.connection.defineXML(xml.replace("<name>test<", "<name>more<"))
+        assert hypervisor.read_vm(vm.uuid).name == "more"
+    finally:
+        counting.connection.lookupByUUIDString(vm.uuid).undefine()
+        counting.connection.createXML(xml)
+        counting.connection.defineXML(xml)
 
 
 def test_nobody_listens(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -137,6 +240,40 @@ def test_deadline() -> None:
     with pytest.raises(LateCallError):
         run_with_deadline(forever.wait, 0.05)
     forever.set()
+
+
+def test_calls_share_a_thread_until_one_is_late() -> None:
+    first = run_with_deadline(threading.get_ident, 5)
+    assert first != threading.get_ident()
+    assert run_with_deadline(threading.get_ident, 5) == first
+    with pytest.raises(ZeroDivisionError):
+        run_with_deadline(lambda: 1 // 0, 5)
+    assert run_with_deadline(threading.get_ident, 5) == first
+    forever = threading.Event()
+    begun: list[threading.Thread] = []
+
+    def hang() -> None:
+        begun.append(threading.current_thread())
+        forever.wait()
+
+    with pytest.raises(LateCallError):
+        run_with_deadline(hang, 0.05)
+    assert run_with_deadline(threading.current_thread, 5) is not begun[0]
+    forever.set()
+    # it has been given up: once its call has come back, it ends
+    begun[0].join(30)
+    assert not begun[0].is_alive()
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    assert run_with_deadline(lambda: 1, 5) == 1
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(run_with_deadline(lambda: 7, 20))
+        except BaseException:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
 class _Capable:

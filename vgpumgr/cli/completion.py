@@ -29,17 +29,24 @@ _BASH = r"""_vgpumgr() {
     fi
 }
 complete -o default -F _vgpumgr vgpumgr"""
+# From fpath zsh runs the file itself at the first TAB, and the function only from the second one on.
 _ZSH = r"""#compdef vgpumgr
 _vgpumgr() {
     local -a found
     found=(${(f)"$(vgpumgr completion --line "${(j: :)words[1,CURRENT]}" 2>/dev/null)"})
     if (( $#found )); then compadd -a found; else _files; fi
 }
-compdef _vgpumgr vgpumgr"""
+if [[ $funcstack[1] == _vgpumgr ]]; then _vgpumgr "$@"; else compdef _vgpumgr vgpumgr; fi"""
+# Files are offered where there is nothing better, as in the other shells.
 _FISH = r"""function __vgpumgr_complete
-    vgpumgr completion --line (commandline -cp | string collect) 2>/dev/null
+    set -l found (vgpumgr completion --line (commandline -cp | string collect) 2>/dev/null)
+    if set -q found[1]
+        printf '%s\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
-complete -c vgpumgr -a '(__vgpumgr_complete)'"""
+complete -c vgpumgr -f -a '(__vgpumgr_complete)'"""
 _SCRIPTS = {Shell.BASH: _BASH, Shell.ZSH: _ZSH, Shell.FISH: _FISH}
 
 

@@ -99,11 +99,17 @@ class AttachmentService:
                 dry_run=True, plan=document, attachment=None, attachments=[], usable=None, notes=[]
             )
         self._check_permitted("attach")
-        with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
+        with self._locked():
             notes = self._settle()
             plan, world = self._attach_locked(request)
             world.notes[:0] = notes
         return self._describe_attached(plan, world)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        parts = self._parts
+        with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock), parts.store.held_open():
+            yield
 
     def _attach_locked(self, request: AttachRequest) -> tuple[Plan[World], World]:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -173,7 +179,7 @@ class AttachmentService:
             plans = list(self._plan_detaches(vm, attachment, every, dry_run=True))
             return self._describe_detached(True, [plan for _, _, plan in plans], [])
         self._check_permitted("detach")
-        with lock_file(self._parts.run_dir / "vgpumgr.lock", clock=self._parts.clock):
+        with self._locked():
             settler = Settler(self._parts)
             spared = settler.settle(spare=self._choose_spared(vm, attachment))
             notes, done, held = _tell(settler), [], dict[str, VgpumgrError]()

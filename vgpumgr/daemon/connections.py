@@ -29,6 +29,7 @@ class PeerProtocol(H11Protocol):
     """HTTP/1.1 that knows who connected; the kernel said so, the request cannot."""
 
     peer: Peer | None = None
+    _silence: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Reads the peer's credentials once for each connection."""
@@ -38,7 +39,13 @@ class PeerProtocol(H11Protocol):
         if self._is_one_too_many():
             transport.abort()
             return
-        self.loop.call_later(SILENCE_S, self._end_silence)
+        self._silence = self.loop.call_later(SILENCE_S, self._end_silence)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The timer would hold the connection, and all that it was asked, until it rings."""
+        if self._silence is not None:
+            self._silence.cancel()
+        super().connection_lost(exc)
 
     def _is_crowded(self) -> bool:
         """The gate answers then: uvicorn's own limit would say so in no document of ours."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
@@ -22,6 +24,7 @@ from vgpumgr.daemon.etags import check_if_match, make_etag
 from vgpumgr.daemon.hints import read_hints
 from vgpumgr.daemon.managing import ManagingApplication
 from vgpumgr.daemon.operation_documents import ErrorDocument, OperationShowDocument
+from vgpumgr.daemon.preferences import read_wait_s
 from vgpumgr.daemon.system_routes import add_system_routes
 from vgpumgr.errors import (
     MethodNotAllowedError,
@@ -171,10 +174,15 @@ async def _start(
             lambda application: check_if_match(if_match, route.guard, application, params)
         )
     operation = context.operations.start(route, params, request.state.peer, work)
+    headers = {"Location": f"{OPERATIONS}/{operation.document.id}"}
+    wait_s = read_wait_s(request.headers.getlist("prefer"))
     if route.kind is Kind.CHANGE:
         await operation.over.wait()
+    elif wait_s is not None:
+        headers["Preference-Applied"] = f"wait={wait_s:g}"
+        with contextlib.suppress(TimeoutError):  # the caller sees that it runs on
+            await asyncio.wait_for(operation.over.wait(), wait_s)
     document = OperationShowDocument(operation=operation.document)
-    headers = {"Location": f"{OPERATIONS}/{operation.document.id}"}
     return answer_document(document, 202, headers)
 
 

@@ -19,6 +19,7 @@ from vgpumgr.daemon.operation_documents import (
     OperationShowDocument,
     ServerDocument,
 )
+from vgpumgr.daemon.preferences import MAX_WAIT_S
 from vgpumgr.errors import DaemonBusyError
 from vgpumgr.model.routes import SYSTEM_ROUTES, Role
 
@@ -34,8 +35,8 @@ EXTENSIONS = (
     "passthrough",
     "several-attachments",
     "vendor-vfs",
+    "prefer-wait",
 )
-MAX_WAIT_S = 60.0
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
 Endpoint = Callable[..., Awaitable[Response]]

@@ -72,13 +72,17 @@ def check_unchanged(vm: Vm, digest: str) -> None:
 def attach_device(hypervisor: Hypervisor, vm: Vm, device: Attachable, scope: Scope) -> Vm:
     """Gives the device to the domain and reads it back; one that is there already stays.
 
-    ``vm`` is the domain as it was read last; answers it as it is read back.
+    ``vm`` is the domain as it was read last; answers it with the changed definition as it is read
+    back.
     """
     assert device.alias is not None
     if has_device(vm, device.alias, scope):
         return vm
     hypervisor.attach_device(vm.uuid, device.to_xml(), scope)
-    now = look_at_vm(hypervisor, vm.uuid)
+    try:
+        now = hypervisor.read_again(vm, scope)
+    except VmNotFoundError:
+        now = None
     if now is None or not has_device(now, device.alias, scope):
         raise ReadBackError(
             f"libvirt took {device.alias} ({scope}), but the domain does not have it"

@@ -14,7 +14,7 @@ validates: rendering decides nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import (
@@ -179,7 +179,7 @@ class Inside:
 
     def read(self, element: etree._Element, cls: type[Element]) -> Any:
         """The value (None if absent), or a tuple of all."""
-        found = [cls.from_element(e) for e in self.elements(element)]
+        found = [_read_known(cls, e) for e in self.elements(element)]
         if self.many:
             return tuple(found)
         return found[0] if found else None
@@ -252,8 +252,17 @@ class Element:
             else d.place.read(element, _class(d))
             for d in declarations_of(cls)
         }
+        return cls._make_read(values, render_element(element))
+
+    @classmethod
+    def _make_read(cls, values: Mapping[str, Any], origin: str) -> Self:
+        """Remembers the element, and whether the value says anything that stands not in it: what is
+        absent takes the field's default.
+        """
         value = cls(**{k: v for k, v in values.items() if v is not None})
-        object.__setattr__(value, "_origin", render_element(element))
+        says_more = any(v is None and getattr(value, k) is not None for k, v in values.items())
+        object.__setattr__(value, "_origin", origin)
+        object.__setattr__(value, "_is_as_read", not says_more)
         return value
 
     @classmethod
@@ -273,8 +282,9 @@ class Element:
         for key, text in self.fixed:
             if element.get(key) != text:
                 element.set(key, text)
-        for declaration in declarations_of(type(self)):
-            _write(declaration, element, getattr(self, declaration.name))
+        if not getattr(self, "_is_as_read", False):
+            for declaration in declarations_of(type(self)):
+                _write(declaration, element, getattr(self, declaration.name))
         return element
 
     def to_xml(self) -> str:
@@ -294,6 +304,23 @@ class Element:
         if origin is not None:
             object.__setattr__(copy, "_origin", origin)
         return copy
+
+
+#: elements read lately by class and text: of two definitions of a domain, most elements are the same
+_KNOWN: dict[tuple[type[Element], str], Element] = {}
+_MAX_KNOWN = 128
+
+
+def _read_known(cls: type[Element], element: etree._Element) -> Element:
+    """``from_element``, once for equal texts: values are frozen, and the text is all they are made of."""
+    key = (cls, render_element(element))
+    value = _KNOWN.get(key)
+    if value is None:
+        value = cls.from_element(element)
+        if len(_KNOWN) >= _MAX_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = value
+    return value
 
 
 def _class(declaration: Declaration) -> type[Element]:

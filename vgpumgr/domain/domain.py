@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 from vgpumgr.domain.declare import At, Element, Inside
@@ -60,5 +61,9 @@ class Domain(Element):
 
     def pci_addresses(self) -> tuple[GuestPciAddress, ...]:
         """Addresses of all PCI devices, whatever they are."""
+        return self._pci_addresses
+
+    @cached_property
+    def _pci_addresses(self) -> tuple[GuestPciAddress, ...]:
         found = self.to_element().findall("devices/*/address[@type='pci']")
         return tuple(GuestPciAddress.from_element(e) for e in found)

@@ -78,6 +78,11 @@ class Hypervisor(Protocol):
     def read_vm(self, selector: str) -> Vm:
         """The VM of that name or UUID. Raises VmNotFoundError, with near names."""
 
+    def read_again(self, vm: Vm, scope: Scope) -> Vm:
+        """The VM with that definition as it is now; the other one stays as ``vm`` shows it. Raises
+        VmNotFoundError.
+        """
+
     def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
         """Adds one device. Raises NoFreeSlotError."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -43,6 +44,7 @@ _DAC_LABEL = re.compile(r"\+(\d+):\+(\d+)")
 _NO_SLOTS = "No more available PCI slots"
 #: an operation reads the same few definitions again and again, and changes one at a time
 _KEPT_DEFINITIONS = 8
+_KEPT_DOMAINS = 64
 
 
 @lru_cache(maxsize=_KEPT_DEFINITIONS)
@@ -67,6 +69,9 @@ class LibvirtHypervisor:
         self.uri = uri
         self._timeout_s = call_timeout_s
         self._connection: Any = None
+        #: the connection's domains that were read lately, by UUID: what libvirt is asked about them it
+        #: finds by that, so that none is looked up for each question
+        self._domains: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +94,8 @@ class LibvirtHypervisor:
 
     def close(self) -> None:
         """Closes the connection; without one nothing happens. A late libvirt is not waited for."""
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._hang_up()
         if connection is not None:
             try:
                 run_with_deadline(connection.close, self._timeout_s)
@@ -111,7 +117,41 @@ class LibvirtHypervisor:
 
     def read_vm(self, selector: str) -> Vm:
         """The VM of that name or UUID."""
-        return self._ask(lambda: self._read(self._find_now(selector)))
+        return self._ask(lambda: self._read_selected(selector))
+
+    def _read_selected(self, selector: str) -> Vm:
+        known = self._find_known(selector)
+        if known is not None:
+            try:
+                return self._read(known)
+            except VmNotFoundError:
+                del self._domains[selector]  # it may be another's name
+        domain = self._find_now(selector)
+        vm = self._read(domain)
+        if len(self._domains) >= _KEPT_DOMAINS:
+            self._domains.clear()
+        self._domains[vm.uuid] = domain
+        return vm
+
+    def _find_known(self, uuid: str) -> Any:
+        """The domain of the connection that there is; None where that may have ended meanwhile: a lookup
+        opens the next one, which a change must not.
+        """
+        known = self._domains.get(uuid)
+        return known if known is not None and self._connection.isAlive() == 1 else None
+
+    def _hang_up(self) -> None:
+        """Without the connection; its domains would keep it open."""
+        self._connection = None
+        self._domains.clear()
+
+    def read_again(self, vm: Vm, scope: Scope) -> Vm:
+        """The VM with that definition as it is now: fewer questions than all of it takes."""
+        return self._ask(lambda: self._read_again(vm, scope))
+
+    def _read_again(self, vm: Vm, scope: Scope) -> Vm:
+        domain = self._find_known(vm.uuid) or self._find_now(vm.uuid)
+        return self._call("read a VM", lambda: self._read_definition(domain, vm, scope))
 
     def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
         """Adds one device."""
@@ -191,8 +231,9 @@ class LibvirtHypervisor:
                 raise
             return read()
 
-    def _find(self, selector: str) -> Any:
-        return self._ask(lambda: self._find_now(selector))
+    def _find(self, uuid: str) -> Any:
+        known = self._find_known(uuid)
+        return known if known is not None else self._ask(lambda: self._find_now(uuid))
 
     def _find_now(self, selector: str) -> Any:
         lookups = [partial(self._lookup, "lookupByName", selector)]
@@ -242,7 +283,7 @@ class LibvirtHypervisor:
         text = config or live
         assert text is not None
         return Vm(
-            name=domain.name(),
+            name=_parse_domain(text).name,  # what is kept of a domain has the name it had
             uuid=domain.UUIDString(),
             state=state,
             live=_parse_domain(live) if live else None,
@@ -251,6 +292,17 @@ class LibvirtHypervisor:
             notes=_find_notes(text),
             migrated=state is VmState.SHUT_OFF and reason == lib.VIR_DOMAIN_SHUTOFF_MIGRATED,
         )
+
+    def _read_definition(self, domain: Any, vm: Vm, scope: Scope) -> Vm:
+        if scope is Scope.CONFIG:
+            text = domain.XMLDesc(self._lib.VIR_DOMAIN_XML_INACTIVE)
+            return replace(
+                vm, config=_parse_domain(text), digest=_make_digest(text), notes=_find_notes(text)
+            )
+        if vm.config is None or not self._is_active(domain, domain.state()[0]):
+            # it may have stopped, and what it shows then is its definition
+            return self._read_now(domain)
+        return replace(vm, live=_parse_domain(domain.XMLDesc(0)))
 
     def _is_active(self, domain: Any, code: int) -> bool:
         """Only of a crashed machine, or one without a state, the state does not say whether it is there."""
@@ -263,7 +315,7 @@ class LibvirtHypervisor:
         try:
             return run_with_deadline(call, self._timeout_s)
         except LateCallError:
-            self._connection = None
+            self._hang_up()
             raise LibvirtLateError(
                 f"cannot {what}: libvirt does not answer",
                 cause=f"{self.uri}: no answer in {self._timeout_s:g} s",
@@ -289,7 +341,7 @@ class LibvirtHypervisor:
         if _NO_SLOTS in str(error):
             return NoFreeSlotError(f"cannot {what}: no free PCI slot", cause=cause)
         if self._is_down(error):
-            self._connection = None
+            self._hang_up()
             return self._down(cause)
         return LibvirtError(f"cannot {what}", cause=cause)
 

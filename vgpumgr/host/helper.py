@@ -83,6 +83,7 @@ class LateRecords:
             late = self._load(path)
             if late is None:
                 path.unlink(missing_ok=True)
+                path.with_suffix(".run").unlink(missing_ok=True)
             else:
                 found.append(late)
         return sorted(found, key=lambda late: late.since_s)
@@ -128,11 +129,15 @@ class LateRecords:
     def list_orphans(self) -> list[LateHelper]:
         """Helpers that still live though whoever started them does not: they may be in a call."""
         found = []
+        own = read_identity(os.getpid())
         for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
+            owner = _read_owner(path)
+            if owner == own:
+                continue  # whoever asks lives, and forgets its helpers itself
             late = self._load(path)
             if late is None:
                 path.unlink(missing_ok=True)
-            elif not is_alive(_read_owner(path)):
+            elif not is_alive(owner):
                 found.append(late)
         return found
 

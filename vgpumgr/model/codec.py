@@ -20,10 +20,13 @@ from vgpumgr.model.pci import PciAddress
 
 T = TypeVar("T")
 Decoder = Callable[[Any], Any]
+_PLAIN = frozenset({str, int, float, bool, types.NoneType})
 
 
 def encode(value: object) -> Any:
     """The JSON-able form of a model value."""
+    if type(value) in _PLAIN:
+        return value  # most are
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, PciAddress):

@@ -11,6 +11,7 @@ fdatasync nobody knows what is on disk: nothing more is journalled until ``put_a
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import zlib
@@ -22,8 +23,12 @@ from typing import Any
 
 from vgpumgr.errors import JournalError, JournalFailedError, NotPermittedError
 
-#: some hundred operations
-_ROTATE_BYTES = 1 << 20
+#: some dozen operations: whoever reads the journal reads all of it, and keeps its lines parsed (``_KEPT_LINES``)
+_ROTATE_BYTES = 128 << 10
+#: all lines of a journal that is not put away yet: of fewer, reading it again would find none
+_KEPT_LINES = 1024
+#: the file that this process has seen safe on disk under its name: device and inode; a new one is empty
+_safe_names: dict[Path, tuple[int, int]] = {}
 #: space is allocated in such pieces
 _CHUNK_BYTES = 64 << 10
 
@@ -59,7 +64,7 @@ def _encode(event: Event) -> bytes:
     return f"{crc:08x} {text}\n".encode()
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_KEPT_LINES)
 def _decode(line: bytes) -> Event:
     """The event of a line; raises ValueError for a line that is not whole. Kept: a journal is read
     several times in each operation, and grows by a line at a time.
@@ -227,6 +232,11 @@ class Journal:
         if wanted > self._allocated:
             size = -(-wanted // _CHUNK_BYTES) * _CHUNK_BYTES
             os.posix_fallocate(descriptor, 0, size)
+            # where zeros have been written, a line is a change of data alone: its sync needs no commit of
+            # the file system's own journal
+            zeros = bytes(size - self._allocated)
+            if os.pwritev(descriptor, [zeros], self._allocated) != len(zeros):
+                raise OSError(errno.ENOSPC, "short write")
             self._allocated = size
 
     def _opened(self) -> int:
@@ -235,8 +245,12 @@ class Journal:
             self._repair()
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptor = os.open(self.path, flags, 0o600)
-            self._allocated = os.fstat(self._descriptor).st_size
-            _sync_directory(self.path.parent)
+            status = os.fstat(self._descriptor)
+            self._allocated = status.st_size
+            file = status.st_dev, status.st_ino
+            if status.st_size == 0 or _safe_names.get(self.path) != file:
+                _sync_directory(self.path.parent)
+                _safe_names[self.path] = file
         return self._descriptor
 
     def _repair(self) -> None:

@@ -7,6 +7,7 @@ of their own: a slice of MIG, a channel, devices of the host that the VM is give
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -282,6 +283,9 @@ def list_sharers(
 
 class AttachmentStore(Protocol):
     """Remembers attachments. May raise StoreError."""
+
+    def held_open(self) -> AbstractContextManager[None]:
+        """A time in which much is read and written: what that takes stays open until its end."""
 
     def list_attachments(self) -> Sequence[AttachmentRecord]:
         """All, oldest first."""

@@ -60,6 +60,8 @@ class World:
     hurried: bool = False
     #: a VM as a step has read it back, for the next one; the digest is of an earlier moment
     seen_vm: Vm | None = None
+    #: the record that ``facts`` told last, and as what
+    _encoded: tuple[AttachmentRecord, object] | None = None
 
     def take_vm(self, uuid: str) -> Vm | None:
         """The VM as the step before has left it behind, else as it is now; None if it is gone.
@@ -86,8 +88,14 @@ class World:
         if self.maybe_record is None:
             return {}
         if not self.others:
-            return {"record": encode(self.maybe_record)}
+            return {"record": self._encode(self.maybe_record)}
         return {"records": {record.id: encode(record) for record in self.list_records()}}
+
+    def _encode(self, record: AttachmentRecord) -> object:
+        """Anew only when it has changed: most steps change no record."""
+        if self._encoded is None or self._encoded[0] is not record:
+            self._encoded = record, encode(record)
+        return self._encoded[1]
 
     def list_records(self) -> list[AttachmentRecord]:
         """All attachments of the operation, by number."""

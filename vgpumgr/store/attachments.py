@@ -7,7 +7,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 from vgpumgr.errors import AlreadyAttachedError, StoreError
@@ -22,6 +22,10 @@ class SqliteAttachments:
 
     def __init__(self, path: Path) -> None:
         self._database = Database(path)
+
+    def held_open(self) -> AbstractContextManager[None]:
+        """See ``Database.held_open``."""
+        return self._database.held_open()
 
     def list_attachments(self) -> tuple[AttachmentRecord, ...]:
         """All, oldest first."""

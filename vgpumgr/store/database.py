@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -78,6 +80,15 @@ _OF_THE_HOST = frozenset(
 _OF_THE_FILE = frozenset({sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ})
 
 
+def _identify(path: Path) -> tuple[int, int] | None:
+    """Which file has the name now."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def is_damage(error: BaseException) -> bool:
     """Whether an error says that the file itself is bad; then looking at the machine makes a new one.
     A full disk, too, makes SQLite fail, and must never cost the file.
@@ -88,11 +99,50 @@ def is_damage(error: BaseException) -> bool:
     return code is None or code in _OF_THE_FILE or code & 0xFF not in _OF_THE_HOST
 
 
+@dataclass
+class _Held:
+    """A connection that one thread keeps for a while, to the file that had the name then."""
+
+    thread: int
+    connection: sqlite3.Connection | None = None
+    file: tuple[int, int] | None = None
+
+    def empty_log(self) -> None:
+        """Moves what was committed into the file, as closing does: a damaged log is taken for a shorter
+        one, and nobody would notice what it held.
+        """
+        if self.connection is not None:
+            with contextlib.suppress(sqlite3.Error):  # committed it is
+                self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def close(self) -> None:
+        """Closes it; the next transaction opens another."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+
 class Database:
     """A state file; made at the first write, readable before that as if empty."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._held: _Held | None = None
+
+    @contextmanager
+    def held_open(self) -> Iterator[None]:
+        """Until the end, the transactions of this thread share one connection: opening one takes longer
+        than a transaction. A commit is on disk, and in the file itself, when it returns, as ever.
+        """
+        if self._held is not None:
+            yield
+            return
+        held = self._held = _Held(threading.get_ident())
+        try:
+            yield
+        finally:
+            self._held = None
+            held.close()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -129,16 +179,57 @@ class Database:
         """A connection in a transaction, committed at the end. Raises StoreError."""
         with self._transaction(self._open) as connection:
             yield connection
+        held = self._held
+        if held is not None and held.thread == threading.get_ident():
+            held.empty_log()
 
     @contextmanager
     def _transaction(
         self, opener: Callable[[], sqlite3.Connection]
     ) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(opener()) as connection, connection:
+            with self._lend(opener) as connection, connection:
                 yield connection
         except DAMAGE as error:
             raise self._unusable(error) from error
+
+    @contextmanager
+    def _lend(
+        self,
+        opener: Callable[[], sqlite3.Connection],
+        keeper: Callable[[], sqlite3.Connection] | None = None,
+    ) -> Iterator[sqlite3.Connection]:
+        """The connection that is kept, which ``keeper`` opens if there is none; else one of its own."""
+        held = self._held
+        connection = self._take_held(held, keeper or self._open) if held is not None else None
+        if held is None or connection is None:
+            with closing(opener()) as connection:
+                yield connection
+            return
+        try:
+            yield connection
+        except BaseException:
+            # what has failed once is not used again
+            held.close()
+            raise
+
+    def _take_held(
+        self, held: _Held, keeper: Callable[[], sqlite3.Connection]
+    ) -> sqlite3.Connection | None:
+        """None where each transaction does better by itself: on another thread, for a user who only
+        reads, on a full disk.
+        """
+        if held.thread != threading.get_ident():
+            return None
+        if held.connection is not None and held.file != _identify(self.path):
+            held.close()
+        if held.connection is None and self._is_ours():
+            with contextlib.suppress(sqlite3.OperationalError), contextlib.ExitStack() as stack:
+                connection = stack.enter_context(closing(keeper()))
+                connection.execute("PRAGMA schema_version").fetchone()
+                held.connection, held.file = connection, _identify(self.path)
+                stack.pop_all()
+        return held.connection
 
     def _unusable(self, error: Exception) -> StoreError:
         return StoreError(
@@ -220,7 +311,8 @@ class Database:
         if not self.path.exists():
             return None
         try:
-            with closing(self._connect()) as connection:
+            # not ``_open``, which puts a damaged file away by itself
+            with self._lend(self._connect, self._connect) as connection:
                 answers = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(1)")]
                 # what integrity_check does not look at: that the columns are those of this program
                 connection.execute(f"SELECT {COLUMNS} FROM attachment").fetchall()
@@ -247,6 +339,9 @@ class Database:
 
     def move_aside(self) -> None:
         """Puts the file away, where it is kept; the next write makes a new one."""
+        if self._held is not None:
+            # closed later, it would take away the log of the new one
+            self._held.close()
         aside = self.path.with_suffix(f".corrupt-{self.path.stat().st_mtime_ns}")
         self.path.rename(aside)
         for suffix in ("-wal", "-shm"):

@@ -21,8 +21,16 @@ DAMAGE = (OSError, ValueError, KeyError, TypeError)
 def replace_file(path: Path, text: str) -> None:
     """The new text or the old one, never half of either. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _replace_one(path, text)
-    _replace_one(_copy_of(path), text)
+    files = (path, _copy_of(path))
+    # both are whole on disk before the first has its name
+    written = [_write_beside(file, text) for file in files]
+    for temporary, file in zip(written, files, strict=True):
+        temporary.replace(file)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def read_either(path: Path, parse: Callable[[str], T]) -> T | None:
@@ -47,18 +55,13 @@ def _copy_of(path: Path) -> Path:
     return path.with_suffix(".copy")
 
 
-def _replace_one(path: Path, text: str) -> None:
+def _write_beside(path: Path, text: str) -> Path:
     temporary = path.with_name(f"{path.name}.new")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    return temporary
 
 
 def pack_rows(name: str, format_: int, rows: Any) -> str:
