@@ -306,15 +306,15 @@ def _look_for_instance(
     each = type_.max_per_gpu_instance or 1
     planned = [p for p in unused if has_planned(gpu, profile)]
     there = _count_inside(observed, board, type_, gpu) if offering or planned else 0
-    kept = observed.find_reserved(gpu)
-    new = count_seats(kept, profile.name)
+    reserved = observed.find_reserved(gpu)
+    new = count_seats(reserved, profile.name)
     free = min(len(unused), there + new * each)
     if there:
         return TypeRoom(board, type_, Room(free), None, offering or planned)
     if not new:
         reason = f"it lives in a {profile.name}, and there is no room for another one on {gpu}"
         return TypeRoom(board, type_, Room(0, reason))
-    made = replace(place_instance(kept, profile), gpu=gpu)
+    made = replace(place_instance(reserved, profile), gpu=gpu)
     return TypeRoom(board, type_, Room(free), made, unused)
 
 
