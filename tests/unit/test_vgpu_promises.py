@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.support.hostdev_rig import ask, make
 from vgpumgr.errors import VgpuNoRoomError
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import (
@@ -130,3 +132,23 @@ def test_a_parent_that_holds_many_is_free_for_all() -> None:
     observed = VgpuObserved(host, promises=[Promise("mtty", UUID.format(1), "t", auto=True)])
     assert choose_vgpu(observed, "X-4C", define=True).notes == ()
     assert list_rooms(observed)[0].room.free == 4
+
+
+def test_attach_takes_neither_ours_nor_mdevctls_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make(tmp_path)
+    spec = VgpuSpec(UUID.format(1), Framework.MDEV, vf(1), TYPE.id, TYPE.name)
+    record = VgpuRecord(spec, VgpuState.INACTIVE, defined=True, auto=True)
+    bench.vgpu_store.records[spec.uuid] = record
+    theirs = VgpuDefinition(UUID.format(2), vf(2), TYPE.id, auto=True)
+    monkeypatch.setattr(bench.vgpus, "read_host", lambda: make_observed(3).host)
+    monkeypatch.setattr(bench.vgpus, "list_definitions", lambda: (theirs,))
+    plan = bench.service.attach(ask("X-4C"), dry_run=True).plan
+    places = [step.target["parent"] for step in plan.steps if step.kind == "mdev.create"]
+    assert places == [vf(3)]
+    assert "vgpumgr vf enable 0 --persist" in " ".join(plan.notes)
+    with pytest.raises(VgpuNoRoomError, match="1 fit"):
+        bench.service.attach(ask("X-4C", count=2), dry_run=True)
+    named = bench.service.attach(ask("X-4C", gpu=vf(2)), dry_run=True).plan
+    assert UUID.format(2) in " ".join(named.notes)

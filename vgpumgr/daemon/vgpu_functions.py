@@ -31,7 +31,7 @@ def tell_no_types(parts: Parts) -> str:
     nothing.
     """
     if (gpu := _find_sleeping(parts)) is not None:
-        return f"no GPU offers vGPU types before it has virtual functions: vgpumgr vf enable {gpu}"
+        return f"no GPU offers vGPU types before it has virtual functions: vgpumgr vf enable {gpu} --persist"
     try:
         vendors = {f.vendor_id for f in parts.pci.list_functions() if f.is_gpu}
     except VgpumgrError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import uuid as uuids
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -36,7 +36,6 @@ from vgpumgr.errors import (
     VgpuBusyError,
     VgpuDefinedError,
     VgpuForeignError,
-    VgpuNoRoomError,
     VgpuNotFoundError,
     VgpuParentGoneError,
     VgpuReleasingError,
@@ -125,7 +124,7 @@ class VgpuService:
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             name = self._choose_uuid(picture, uuid)
-            with explaining(self._parts, gpu, type), self._naming_holders(picture):
+            with explaining(self._parts, gpu, type):
                 observed = keep_placeable(self._observe(picture), type, gpu, placing)
                 choice = choose_vgpu(observed, type, gpu, spread=spread, define=definition.wanted)
             # what has a place needs the mode again after a boot
@@ -158,7 +157,7 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             if type is not None:
                 name = self._choose_uuid(picture, vgpu)
-                with explaining(self._parts, gpu, type), self._naming_holders(picture):
+                with explaining(self._parts, gpu, type):
                     choice = choose_vgpu(self._observe(picture), type, gpu, define=True)
                 spec = make_spec(choice, name, parsed or ())
                 choice = self._note_fleeting(choice, picture, auto)
@@ -252,7 +251,7 @@ class VgpuService:
                 hint=command or "vgpumgr mdev types",
             )
         observed = self._observe(picture, without=record.spec.uuid)
-        with self._naming_holders(picture):
+        with explaining(self._parts, None):
             choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
         old = record.spec
         spec = make_spec(
@@ -418,17 +417,6 @@ class VgpuService:
 
     def _list_holders(self, entry: VgpuEntry) -> Sequence[str]:
         return list_holders(self._parts.vgpus, entry.record) if entry.record else ()
-
-    @contextlib.contextmanager
-    def _naming_holders(self, picture: VgpuPicture) -> Iterator[None]:
-        """A refusal for want of room names who keeps the room of vGPUs that were removed."""
-        try:
-            yield
-        except VgpuNoRoomError as error:
-            away = [e for e in picture.list_entries() if e.record and e.device is None]
-            held_by = [holder for entry in away for holder in self._list_holders(entry)]
-            error.held_by = tuple(dict.fromkeys((*error.held_by, *held_by)))
-            raise
 
     def _choose_uuid(self, picture: VgpuPicture, wanted: str | None) -> str:
         """The one that is asked for, if it is free; else a new one. None is ever used twice."""
