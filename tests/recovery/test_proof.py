@@ -20,10 +20,10 @@ NESTED = ("attach turns MIG mode on", "detach turns MIG mode off", "attach that 
 
 @pytest.mark.parametrize("part", range(3))
 def test_killed_at_every_step_and_journal_write(part: int) -> None:
-    """Every kind of operation, at every third point, from a first that differs by kind."""
-    done = run("sweep", "--nested", "0", "--every", "3", "--really", "8", *NAMES[part::3])
+    """Every kind of operation, at every fifth point, from a first that differs by kind."""
+    done = run("sweep", "--nested", "0", "--every", "5", "--really", "8", *NAMES[part::3])
     assert done["wrong"] == {}
-    assert done["planned"] == done["happened"] >= 600
+    assert done["planned"] == done["happened"] >= 400
     assert done["code"] == 0
 
 

@@ -293,7 +293,8 @@ class FakeVgpuStore:
         return tuple(self.records.values())
 
     def save_vgpu(self, record: VgpuRecord) -> None:
-        self.records[record.spec.uuid] = stamp(record, self.boot_id)
+        # as the file does, but for the boot of the record: tests say that themselves
+        self.records[record.spec.uuid] = replace(stamp(record, self.boot_id), boot=record.boot)
 
     def delete_vgpu(self, uuid: str) -> None:
         self.records.pop(uuid, None)
