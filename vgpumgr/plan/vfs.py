@@ -11,6 +11,7 @@ from vgpumgr.errors import (
     VfUnsupportedError,
     VfVendorToolError,
 )
+from vgpumgr.model.sizes import tell_count
 from vgpumgr.passthrough.values import GIM, NVIDIA, Function, Quota, VfSetting, VfTool
 from vgpumgr.plan.passthrough import DISABLE, ENABLE, PciObserved, list_configured
 from vgpumgr.plan.pci_steps import ChangeVfs, CreateVfs, PciWorld, RememberVfs, RemoveVfs
@@ -61,7 +62,9 @@ def plan_vfs(
         ENABLE,
         str(physical.address),
         tuple(steps),
-        notes=() if steps else (f"{physical.address} has {count} virtual functions already",),
+        notes=()
+        if steps
+        else (f"{physical.address} has {tell_count(count, 'virtual function')} already",),
         result={
             "function": str(physical.address),
             "count": count,
