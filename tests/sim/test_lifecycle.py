@@ -85,10 +85,14 @@ def test_what_a_machine_is_told_wrongly_is_refused(run: Run) -> None:
         (["fly"], "understands"),
         (["../x", "y"], "understands"),
         (["hold"], "words"),
+        (["fly", "-vfio-pci"], "understands"),
     ):
         told = run("sim", "tell", "a30-pair", *words)
         assert told.returncode == 2, told.stderr
         assert said in told.stderr
+        assert "usage:" not in told.stderr
+    unloaded = run("sim", "tell", "a30-pair", "driver", "-vfio-pci")
+    assert unloaded.returncode == 0, unloaded.stderr
 
 
 def test_env_lets_an_ordinary_nvml_program_see_the_machine(run: Run) -> None:

@@ -155,11 +155,13 @@ def test_an_index_does_not_wander_on_to_the_next_gpu(scene: Scene) -> None:
     # the driver's library forgets the first GPU and counts anew
     del scene.nvml.gpus[gpu.uuid]
     scene.nvml.gpus[other.uuid] = replace(other, index=0)
-    with pytest.raises(PciAmbiguousError) as refused:
-        scene.service.bind(selector="0")
-    assert GPU in (refused.value.why or "")
-    assert scene.driver(VGPU) == "nvidia"
-    scene.service.unbind(selector="0")
+    for change in (scene.service.bind, scene.service.unbind):
+        with pytest.raises(PciAmbiguousError) as refused:
+            change(selector="0")
+        assert GPU in (refused.value.why or "")
+        assert VGPU in (refused.value.why or "")
+    assert (scene.driver(GPU), scene.driver(VGPU)) == ("vfio-pci", "nvidia")
+    scene.service.unbind(selector=GPU)
     assert scene.driver(GPU) == "nvidia"
 
 
@@ -343,12 +345,35 @@ def test_while_a_removal_waits_nothing_global_is_begun(scene: Scene) -> None:
         await_stall(scene)
         with pytest.raises(PciStalledError) as refused:
             scene.service.enable_vfs(selector=OTHER_INTEL, count=2)
-        assert f"process {remover.pid} " in refused.value.held_by[0]
+        remover_told, holder_told = refused.value.held_by
+        assert f"process {remover.pid} " in remover_told
+        assert holder_told.startswith(f"{INTEL} is held by ")
+        assert 'vm "vm01"' in holder_told
+        found = {d.kind: d for d in find_drift_of_pci(scene.parts)}
+        stalled, leaving = found[DriftKind.PCI_STALLED], found[DriftKind.DRIVER_CHANGED]
+        assert remover_told in stalled.text
+        assert holder_told in stalled.text
+        assert "is being taken from vfio-pci, which waits for" in leaving.text
+        assert leaving.hint is None, "binding it would wait as well"
         scene.service.bind(selector=GPU)  # this is not global
         assert scene.service.list_vfs().physicals, "looking goes on"
         end_guest()
         remover.wait(timeout=60)
     scene.service.enable_vfs(selector=OTHER_INTEL, count=2)
+
+
+def test_a_removal_of_what_nobody_here_has_taken_is_told_too(scene: Scene) -> None:
+    scene.service.bind(selector=INTEL)
+    scene.parts.pci.forget_binding(PciAddress.parse(INTEL))
+    assert find_drift_of_pci(scene.parts) == ()
+    with scene.guest("vm01", INTEL) as end_guest:
+        remove = scene.root / "sys/bus/pci/devices" / INTEL / "remove"
+        remover = subprocess.Popen(["sh", "-c", f"echo 1 >{remove}"])
+        await_stall(scene)
+        assert [d.kind for d in find_drift_of_pci(scene.parts)] == [DriftKind.PCI_STALLED]
+        end_guest()
+        remover.wait(timeout=60)
+    assert find_drift_of_pci(scene.parts) == ()
 
 
 def await_stall(scene: Scene) -> None:

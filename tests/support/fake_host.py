@@ -74,6 +74,7 @@ class FakePci:
         self.conventional: set[PciAddress] = set()
         self.variants: dict[PciAddress, str] = {}
         self.fail: dict[str, Exception] = {}
+        self.stalls: list[str] = []
         self.boot_id = "test"
         self.hypervisor: FakeHypervisor | None = None
 
@@ -111,7 +112,10 @@ class FakePci:
         return Condition(("flr",), "D0")
 
     def list_stalls(self) -> tuple[str, ...]:
-        return ()
+        return tuple(self.stalls)
+
+    def list_removals(self) -> tuple[str, ...]:
+        return tuple(self.stalls)
 
     def list_kernel_parameters(self) -> tuple[str, ...]:
         return ()

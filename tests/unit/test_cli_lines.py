@@ -17,7 +17,8 @@ from vgpumgr.cli.arguments import split_global
 from vgpumgr.cli.commands import GROUPS, TOP_LEVEL, Group, Verb, find_verb, load
 from vgpumgr.cli.declarations import Option
 from vgpumgr.cli.plain_line import NotPlainError, list_parameters, read_plain
-from vgpumgr.cli.typer_app import declare
+from vgpumgr.cli.typer_app import declare, make_settings
+from vgpumgr.sim.__main__ import build_parser
 
 
 def _list_verbs(groups: tuple[Group, ...] = GROUPS) -> Iterator[Verb]:
@@ -42,7 +43,7 @@ class Reader:
         record.__signature__ = inspect.signature(declared)  # type: ignore[attr-defined]
         record.__annotations__ = declared.__annotations__
         self._app = typer.Typer(add_completion=False)
-        self._app.command()(record)
+        self._app.command(context_settings=make_settings(function))(record)
 
     def read(self, words: list[str]) -> dict[str, Any]:
         """Raises typer's errors."""
@@ -113,9 +114,22 @@ def test_what_is_read_without_typer_is_what_typer_reads(drawn: tuple[Verb, list[
     assert values == make_reader(verb).read(words)
 
 
+@pytest.mark.parametrize("said", ["driver -vfio-pci", "driver -snd_hda_intel", "sriov -e ALL"])
+def test_words_for_the_simulator_are_passed_on_with_their_dashes(said: str) -> None:
+    verb, words = find_verb(["sim", "tell", "intel-flex", *said.split()])
+    assert verb is not None
+    values = read_plain(load(verb), words)
+    assert [values["what"], *values["words"]] == said.split()
+    options = build_parser().parse_args(["tell", "intel-flex", *said.split()])
+    assert [options.what, *options.words] == said.split(), (
+        "nor does the simulator take them for its own"
+    )
+
+
 @pytest.mark.parametrize(
     "line",
     [
+        "sim tell intel-flex driver --help",
         "gpu list --help",
         "gpu list extra",
         "gpu show",

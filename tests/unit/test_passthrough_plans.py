@@ -17,6 +17,7 @@ from vgpumgr.errors import (
     PciBusyError,
     PciNotFoundError,
     StoreError,
+    UsageError,
     VfUnsupportedError,
     VfVendorToolError,
 )
@@ -40,6 +41,7 @@ from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
     PciObserved,
+    Release,
     plan_bind,
     plan_unbind,
 )
@@ -246,9 +248,42 @@ def test_a_gpu_with_attached_slices_is_not_taken() -> None:
         plan_bind(observed, gpu, BindRequest(confirmed=True))
     assert refused.value.held_by == ('vm "a" (1g.10gb)',)
     assert "vgpumgr detach" in str(refused.value.hint)
+
+
+def test_who_must_let_go_is_told_once_with_commands_that_can_be_pasted() -> None:
+    vf = PciAddress(0, 1, 0, 4)
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3, vf_total=16, vfs=(vf,))
+    several = [Release(f"vgpumgr detach vm02 --attachment {i}", "vm02", 2) for i in "ab"]
+    one_of_two = Release("vgpumgr detach vm03 --attachment c", "vm03", 2)
+    free = Release("vgpumgr mdev delete 6f1c")
+    observed = PciObserved(
+        [gpu],
+        holders={
+            GPU: ('vm "vm02" (A16-1Q)',),
+            vf: ('vm "vm02" (A16-1Q)', 'vm "vm03" (x)', "vGPU 6f1c"),
+        },
+        users={
+            vf: (
+                User(UserKind.MDEV, "mediated device 6f1c is on it"),
+                User(UserKind.MDEV, "mediated device 0123 is on it"),
+                User(UserKind.PROCESS, 'vm "vm02"'),
+            )
+        },
+        releases={GPU: several, vf: [*several, one_of_two, free]},
+        ours={"6f1c"},
+    )
     with pytest.raises(PciBusyError) as refused:
-        plan_bind(PciObserved([gpu], holders={GPU: ("vGPU 6f1c",)}), gpu, BindRequest())
-    assert "vgpumgr mdev delete 6f1c" in str(refused.value.hint), "it is attached to nobody"
+        plan_no_vfs(observed, gpu, VfTool("sriov-manage"))
+    assert refused.value.held_by == (
+        "mediated device 0123 is on it",
+        'vm "vm02" (A16-1Q)',
+        'vm "vm03" (x)',
+        "vGPU 6f1c",
+    )
+    assert refused.value.hint == (
+        "vgpumgr detach vm02 --all; vgpumgr detach vm03 --attachment c; vgpumgr mdev delete 6f1c, then"
+        " repeat"
+    )
 
 
 def test_functions_that_vms_are_configured_with_are_asked_about() -> None:
@@ -320,3 +355,33 @@ def test_the_record_survives_and_says_when_it_is_damaged(tmp_path: Path) -> None
         path.write_text(path.read_text().replace("nvidia", "nvidib"))
     with pytest.raises(StoreError, match="functions taken from the host"):
         file.list_bindings()
+
+
+def test_a_group_that_a_vm_has_open_is_in_use_by_it() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, VFIO, 3)
+    audio = Function(PciAddress(0, 1, 0, 1), 0x10DE, 2, 0x040300, VFIO, 3)
+    vm = User(UserKind.PROCESS, 'vm "vm01"')
+    judged = judge_group([gpu, audio], {GPU: (vm,)})
+    assert judged.verdict is Verdict.IN_USE
+    assert [str(blocker) for blocker in judged.blockers] == [f"{gpu}: {vm}"]
+    display = User(UserKind.DISPLAY, "the console is on fb0")
+    assert judge_group([gpu, audio], {GPU: (display,)}).verdict is Verdict.VIABLE
+
+
+@pytest.mark.parametrize("had", ["nvidia", VFIO])
+@pytest.mark.parametrize("asked", ["nvidia", "uio_pci_generic", STUB])
+def test_bind_gives_no_gpu_to_a_driver_that_gives_it_to_no_vm(asked: str, had: str) -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, had, 3)
+    audio = Function(PciAddress(0, 1, 0, 1), 0x10DE, 2, 0x040300, "snd_hda_intel", 3)
+    observed = PciObserved([gpu, audio])
+    with pytest.raises(UsageError) as refused:
+        plan_bind(observed, gpu, BindRequest(driver=asked))
+    assert f"vgpumgr passthrough unbind {GPU}" in (refused.value.hint or "")
+
+
+def test_a_driver_made_for_the_gpu_is_not_forced_on_its_companions() -> None:
+    gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
+    audio = Function(PciAddress(0, 1, 0, 1), 0x10DE, 2, 0x040300, "snd_hda_intel", 3)
+    observed = PciObserved([gpu, audio], variants={GPU: "made_for_it"})
+    plan = plan_bind(observed, gpu, BindRequest(driver="made_for_it"))
+    assert [s.target["driver"] for s in plan.steps] == [VFIO, "made_for_it"]

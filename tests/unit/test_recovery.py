@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.support.boards import make_gpu
 from tests.support.domains import UUID_PC, UUID_Q35
 from tests.support.service import Bench, make_bench
 from vgpumgr.daemon.attachments import AttachmentService
+from vgpumgr.daemon.opening import list_late_processes
 from vgpumgr.daemon.recovery import Policy, Recovery
 from vgpumgr.errors import (
     Exit,
@@ -26,12 +28,15 @@ from vgpumgr.errors import (
     RollbackIncompleteError,
 )
 from vgpumgr.host.helper import LateRecords
+from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import ProcessId, read_identity
 from vgpumgr.model.mig import Placement
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.plan.attach import AttachRequest
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentState
+from vgpumgr.plan.step import Plan
+from vgpumgr.plan.world import World
 
 
 @pytest.fixture
@@ -339,6 +344,36 @@ def test_a_helper_whose_command_was_killed_is_found(tmp_path: Path) -> None:
         process.kill()
     assert records.list_orphans() == []
     records.note_end(ProcessId(1, 1))
+
+
+def test_a_late_helper_whose_command_has_ended_is_told_once_by_what_it_does(tmp_path: Path) -> None:
+    machine = Machine("m", tmp_path, tmp_path, tmp_path, "test:///default")
+    records = LateRecords(tmp_path)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        identity = read_identity(process.pid)
+        mine = read_identity(os.getpid())
+        assert identity is not None
+        assert mine is not None
+        records.note_start(identity)
+        (path,) = (tmp_path / "late").glob("*.run")
+        path.write_text(path.read_text().replace(str(mine.start_ticks), "1"))
+        records.record(identity, "give 0000:01:00.0 back to nvidia")
+        told = f"process {process.pid} (give 0000:01:00.0 back to nvidia)"
+        assert list_late_processes(machine) == [told]
+        process.kill()
+    assert list_late_processes(machine) == []
+
+
+def test_status_says_that_an_operation_waits_only_while_its_helper_lives(bench: Bench) -> None:
+    late = ["process 7 (create it)"]
+    parts = replace(bench.service.parts, list_late=lambda: late)
+    with closing(parts.open_journal()) as journal:
+        begin = Plan[World]("attach", "vm01", (), result={"attachment": "a1"}).as_dict()
+        journal.append("op", "begin", begin)
+        journal.append("op", "late", {"step": 0, "kind": "mig.gi.create"})
+    assert [i.waits for i in Recovery(parts).status().interrupted] == [True]
+    late.clear()
+    assert [i.waits for i in Recovery(parts).status().interrupted] == [False]
 
 
 def test_interrupted_operations_count_as_placed(bench: Bench) -> None:

@@ -68,11 +68,14 @@ class Option:
 
 
 class Argument:
-    """A word that is known by its place."""
+    """A word that is known by its place. ``verbatim``: it and all after it are another's words, also those
+    with a dash; only help is still ours.
+    """
 
-    def __init__(self, *, help: str, metavar: str | None = None) -> None:
+    def __init__(self, *, help: str, metavar: str | None = None, verbatim: bool = False) -> None:
         self.help = help
         self.metavar = metavar
+        self.verbatim = verbatim
 
     def for_typer(self, kind: Any) -> Any:
         """The same as typer declares it; ``kind`` is the parameter's type."""

@@ -16,5 +16,7 @@ def render_drift(found: list[dict[str, Any]]) -> Iterator[str]:
 def render_interrupted(found: list[dict[str, Any]]) -> Iterator[str]:
     """Operations that a crash interrupted."""
     for operation in found:
-        what = "waits for a helper process" if operation["waits"] else "was interrupted"
-        yield f"  ! {operation['subject']}: {operation['operation']} {what}  (try: vgpumgr recover)"
+        what = "was interrupted  (try: vgpumgr recover)"
+        if operation["waits"]:
+            what = "waits for a helper process; the next command after its end settles it"
+        yield f"  ! {operation['subject']}: {operation['operation']} {what}"

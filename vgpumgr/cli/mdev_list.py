@@ -30,13 +30,13 @@ def _users(row: dict[str, Any]) -> str:
 
 
 COLUMNS = (
-    Column("vgpu", lambda r: str(r["uuid"] or r["parent"])),
+    Column("vgpu", lambda r: str(r["uuid"] or r["parent"]), short=True),
     Column("type", lambda r: str(r["type"])),
     Column("id", lambda r: str(r["type_id"]), wide=True),
     Column("parent", lambda r: str(r["parent"])),
     Column("gpu", lambda r: or_absent(r["gpu"]), wide=True),
     Column("framework", lambda r: str(r["framework"]), wide=True),
-    Column("state", _state),
+    Column("state", _state, wraps=True),
     Column("start", _start),
     Column("group", lambda r: or_absent(r["iommu_group"]), wide=True, right=True),
     Column("attributes", _attributes, wide=True, wraps=True),
@@ -54,6 +54,7 @@ def command(
 
     State releasing: removed while somebody had it open; its room is free once he lets go. Ghost: the
     same, but it was not vgpumgr that removed it. Missing: ours, removed without us, and free.
+    A narrow terminal gets unique beginnings of the UUIDs, which every command takes.
 
     \b
     Examples:

@@ -34,16 +34,16 @@ COLUMNS = (
     Column("id", lambda r: str(r["id"])),
     Column("name", lambda r: str(r["name"])),
     Column("memory", _size, lambda r: r["framebuffer_bytes"], right=True),
+    Column("mig", lambda r: or_absent(r["mig_profile"]), lambda r: r["mig_profile"], spare=True),
     Column("heads", lambda r: or_absent(r["heads"]), lambda r: r["heads"], right=True, spare=True),
     Column("resolution", _pixels, spare=True),
     Column(
         "fps", lambda r: or_absent(r["frame_rate_limit"]), lambda r: r["frame_rate_limit"],
         right=True, wide=True,
     ),
-    Column("mig", lambda r: or_absent(r["mig_profile"]), lambda r: r["mig_profile"], spare=True),
     Column("max", lambda r: or_absent(r["max_instances"]), lambda r: r["max_instances"], right=True),
     Column("free", lambda r: str(r["free"]), right=True),
-    Column("why", lambda r: r["reason"] or "", wide=True, wraps=True),
+    Column("why", lambda r: r["reason"] or "", wide=True, wraps=True, below=True),
 )  # fmt: skip
 
 
@@ -75,5 +75,11 @@ def run(session: Session, selector: str | None, layout: Layout) -> None:
     if not document["types"]:
         session.streams.note(session.streams.address(f"note: {document['note']}"))
     print_list(
-        session.streams, document, document["types"], COLUMNS, layout, name=lambda row: row["name"]
+        session.streams,
+        document,
+        document["types"],
+        COLUMNS,
+        layout,
+        name=lambda row: row["name"],
+        where=lambda row: f"GPU {_gpu(row)}",
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +15,11 @@ Row = dict[str, Any]
 _GAP = 2
 # what a column that wraps is content with
 _WRAPPED = 20
+# characters of a UUID, and of the shortest beginning that is shown of one
+_UUID = 36
+_SHORTEST = 8
+# stands in a cell without a value
+_NOTHING = "-"
 
 
 class Format(StrEnum):
@@ -37,8 +42,10 @@ DOCUMENTS = (Format.JSON, Format.YAML)
 class Column:
     """A column: ``text`` for people, ``raw`` for csv (bytes, ratios); wide ones come with ``-o wide``.
 
-    Where the terminal is too narrow, cells that ``wrap`` take several lines, and ``spare`` columns
-    are left out.
+    Where the terminal is too narrow, ``spare`` columns are left out, UUIDs in a ``short`` one are given
+    by their beginnings, as far as these are unique (commands take them), and cells that ``wrap`` take
+    several lines. What is ``below`` is no column of a table that nobody has asked it for: it stands in
+    lines under it.
     """
 
     name: str
@@ -48,6 +55,8 @@ class Column:
     right: bool = False
     wraps: bool = False
     spare: bool = False
+    short: bool = False
+    below: bool = False
 
     def csv_value(self, row: Row) -> str:
         """The value without units; empty where there is none."""
@@ -121,8 +130,11 @@ def print_list(
     columns: Sequence[Column],
     layout: Layout,
     name: Callable[[Row], str],
+    where: Callable[[Row], str] | None = None,
 ) -> None:
-    """A list in any format. ``name`` is what ``-o name`` prints: what other commands accept."""
+    """A list in any format. ``name`` is what ``-o name`` prints: what other commands accept.
+    ``where`` tells rows of one name apart in lines under a table.
+    """
     chosen = layout.format or Format.TABLE
     if rows and "host" in rows[0]:
         columns = (HOST, *columns)
@@ -136,8 +148,31 @@ def print_list(
         if rows and "host" in rows[0] and HOST not in shown:
             shown = [HOST, *shown]
         # who asks for a table gets one, even in a pipe
-        tabular = streams.is_terminal or layout.format is Format.TABLE
+        tabular = chosen in (Format.TABLE, Format.WIDE) and (
+            streams.is_terminal or layout.format is Format.TABLE
+        )
+        below = [c for c in shown if c.below and tabular and layout.columns is None]
+        shown = [c for c in shown if c not in below]
         _print_rows(streams, rows, shown, chosen, header=not layout.no_header, tabular=tabular)
+        for line in _tell_below(rows, below, name, where):
+            streams.note(line)
+
+
+def _tell_below(
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    name: Callable[[Row], str],
+    where: Callable[[Row], str] | None,
+) -> Iterator[str]:
+    """Whose text is the same stand in one line."""
+    for column in columns:
+        told: dict[tuple[str, str], list[str]] = {}
+        for row in rows:
+            host = f"{row['host']}: " if "host" in row else ""
+            place = f" on {where(row)}" if where else ""
+            if (text := column.text(row)) not in ("", _NOTHING):
+                told.setdefault((place, text), []).append(f"{host}{name(row)}")
+        yield from (f"{', '.join(names)}{place}: {text}" for (place, text), names in told.items())
 
 
 def choose_columns(
@@ -176,6 +211,8 @@ def _print_rows(
     elif tabular:
         if format_ is Format.TABLE:
             columns = _drop_spare(columns, rows, streams.width)
+            if not _is_within(columns, rows, streams.width):
+                columns = [_shorten(c, rows) if c.short else c for c in columns]
         _print_table(streams, rows, columns, header=header)
     else:
         for row in rows:
@@ -186,9 +223,28 @@ def _drop_spare(columns: Sequence[Column], rows: Sequence[Row], width: int) -> S
     """Leaves out spare columns, the last first, until the rest fits."""
     kept = list(columns)
     for column in reversed(columns):
-        if column.spare and sum(_width(c, rows) + _GAP for c in kept) > width:
+        if column.spare and not _is_within(kept, rows, width):
             kept.remove(column)
     return kept
+
+
+def _is_within(columns: Sequence[Column], rows: Sequence[Row], width: int) -> bool:
+    return sum(_width(c, rows) + _GAP for c in columns) <= width
+
+
+def _shorten(column: Column, rows: Sequence[Row]) -> Column:
+    """With the shortest beginnings of its UUIDs that tell them apart from each other and from the rest."""
+    values = {column.text(row) for row in rows}
+    length = next(
+        (n for n in range(_SHORTEST, _UUID) if len({v[:n] for v in values}) == len(values)), _UUID
+    )
+    full = column.text
+
+    def shorten(row: Row) -> str:
+        text = full(row)
+        return text[:length].rstrip("-") if len(text) == _UUID else text
+
+    return replace(column, text=shorten)
 
 
 def _width(column: Column, rows: Sequence[Row]) -> int:

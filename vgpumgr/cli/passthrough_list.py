@@ -13,8 +13,23 @@ from vgpumgr.cli.session import get_session
 
 def _in_the_way(row: dict[str, Any]) -> str:
     if row["verdict"] in ("viable", "bindable"):
-        return "; ".join(row["users"]) or ABSENT
-    return "; ".join(row["blockers"]) or row["why"] or ABSENT
+        return _tell_all(row, row["users"]) or ABSENT
+    return _tell_all(row, row["blockers"]) or row["why"] or ABSENT
+
+
+def _tell_all(row: dict[str, Any], texts: list[str]) -> str:
+    """Each once; the row's own function needs no name."""
+    own = str(row["address"])
+    parts = [part for text in texts for part in _strip(own, text).split("; ")]
+    return "; ".join(dict.fromkeys(parts))
+
+
+def _strip(own: str, blocker: str) -> str:
+    if blocker.startswith(f"{own} ("):
+        _, _, blocker = blocker.partition("): ")
+        if not blocker:
+            return "its driver is the host's"
+    return blocker.replace(f"{own} is ", "it is ")
 
 
 def _taken(row: dict[str, Any]) -> str:
@@ -47,7 +62,7 @@ COLUMNS = (
     Column("companions", lambda r: " ".join(r["companions"]) or ABSENT, wide=True),
     Column("taken_from", _taken, spare=True),
     Column("vm", lambda r: str(r["verdict"])),
-    Column("in_the_way", _in_the_way, wraps=True),
+    Column("in_the_way", _in_the_way, wraps=True, below=True),
 )
 
 

@@ -2,8 +2,8 @@
 
 Only what can be read in one way is read here: a verb, its declared options each at most once with
 a value that fits, its arguments. Help, mistakes and rare spellings (``--``, joined switches, values
-that begin with a dash) are left to typer, which reads the same declarations; a test holds the two
-against each other.
+that begin with a dash, unless they are another's) are left to typer, which reads the same
+declarations; a test holds the two against each other.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _read(parameters: Sequence[Parameter], words: list[str]) -> dict[str, Any]:
     while words:
         word = words.pop(0)
         value: str | bool = word
-        if word.startswith("-"):
+        if word.startswith("-") and not _is_verbatim(places, word):
             parameter, value = _read_option(options, word, words)
         elif places:
             # a list takes all that are left
@@ -110,6 +110,14 @@ def _read(parameters: Sequence[Parameter], words: list[str]) -> dict[str, Any]:
             raise NotPlainError(f"twice: {word}")
         _keep(values, parameter, value)
     return values
+
+
+def _is_verbatim(places: Sequence[Parameter], word: str) -> bool:
+    """Whether the words from here on are not ours."""
+    if not places or word in ("--", "-h", "--help"):
+        return False
+    declared = places[0].declared
+    return isinstance(declared, Argument) and declared.verbatim
 
 
 def _read_option(

@@ -16,7 +16,8 @@ def command(
         str, Argument(metavar="WHAT", help="hold, release, sriov, gone, driver or fault.")
     ],
     words: Annotated[
-        list[str] | None, Argument(metavar="[WORD]...", help="What WHAT needs.")
+        list[str] | None,
+        Argument(metavar="[WORD]...", help="What WHAT needs, also with a dash.", verbatim=True),
     ] = None,
 ) -> None:
     """Let something happen to a simulated machine: a VM takes a device, a device falls off the bus,
@@ -26,6 +27,7 @@ def command(
     Examples:
       vgpumgr sim tell vgpu-l40s hold 0000:3a:00.4 vm1
       vgpumgr sim tell vgpu-l40s release 0000:3a:00.4
+      vgpumgr sim tell intel-flex driver -vfio-pci
       vgpumgr sim tell vgpu-l40s fault ignore '*/current_vgpu_type'
       vgpumgr sim tell vgpu-l40s fault clear
     """

@@ -21,6 +21,7 @@ from vgpumgr.cli.commands import (
     load,
 )
 from vgpumgr.cli.declarations import Argument, Context, Option
+from vgpumgr.cli.plain_line import list_parameters
 from vgpumgr.cli.session import Session
 from vgpumgr.errors import UsageError
 
@@ -93,14 +94,21 @@ def _make_typer(help_text: str) -> typer.Typer:
 
 
 def _add_verb(app: typer.Typer, verb: Verb, *, chosen: bool) -> None:
-    function = declare(load(verb)) if chosen else _nothing
+    function = load(verb) if chosen else _nothing
     help_text = None if chosen else verb.help
     app.command(
         verb.name,
         help=help_text,
         short_help=verb.help,
-        context_settings=_CONTEXT,
-    )(function)
+        context_settings=make_settings(function) if chosen else _CONTEXT,
+    )(declare(function) if chosen else function)
+
+
+def make_settings(function: Callable[..., Any]) -> dict[str, Any]:
+    """How a verb's line is read; where words of another's are in it, options that we do not know are such."""
+    declared = (parameter.declared for parameter in list_parameters(function))
+    verbatim = any(isinstance(d, Argument) and d.verbatim for d in declared)
+    return {**_CONTEXT, "ignore_unknown_options": verbatim}
 
 
 def _nothing() -> None:

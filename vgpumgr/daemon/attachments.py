@@ -63,6 +63,7 @@ from vgpumgr.plan.detach import (
     plan_detach,
 )
 from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.hostdev_attach import check_not_stalled
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.world import World
@@ -149,7 +150,9 @@ class AttachmentService:
         )
         uuids = [str(uuid.uuid4()) for _ in range(request.count)]
         with explaining(parts, request.gpu, request.profile):
-            return plan_any_attach(request, observed, host, uuids)
+            found, plan = plan_any_attach(request, observed, host, uuids)
+            check_not_stalled(plan, parts.pci)
+            return found, plan
 
     def _describe_attached(self, plan: Plan[World], world: World) -> AttachDocument:
         uuid = world.record.vm_uuid

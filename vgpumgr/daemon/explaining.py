@@ -39,6 +39,8 @@ def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Ite
         if gpu is not None and inventory is not None and inventory.lost:
             with contextlib.suppress(GpuNotFoundError):
                 select_gpu(inventory.gpus, gpu, inventory.lost)
+        if gpu is not None:
+            _tell_taken(parts, gpu, error)
         raise error from error.__cause__
     except VgpuNoRoomError as error:
         error.held_by = tuple(dict.fromkeys((*error.held_by, *_list_room_holders(parts))))
@@ -65,6 +67,22 @@ def _list_room_holders(parts: Parts) -> list[str]:
             if record.takes_room and parts.vgpus.find_device(record.spec) is None:
                 found += list_holders(parts.vgpus, record)
     return found
+
+
+def _tell_taken(parts: Parts, name: str, error: VgpumgrError) -> None:
+    """Says of a GPU that was taken from NVML where it is now, and who has it."""
+    text = name.strip().lower()
+    for binding in parts.pci.list_bindings():
+        names = {str(binding.gpu_index), (binding.gpu_uuid or "").lower()}
+        if binding.boot_id != parts.pci.boot_id or text not in names or not text:
+            continue
+        model = f" ({binding.model})" if binding.model else ""
+        error.why = f"it was {binding.address}{model}, which was given to {binding.driver}"
+        devices = ((r, d) for r in parts.store.list_attachments() for d in r.host_devices)
+        error.held_by = tuple(
+            f'vm "{r.vm_name}" ({r.profile})' for r, d in devices if d.address == binding.address
+        )
+        error.hint = f"--gpu {binding.address}; or vgpumgr passthrough unbind {binding.address}"
 
 
 def _list_near(parts: Parts, profile: str) -> list[str]:

@@ -301,6 +301,24 @@ def name_holders(document: GpuListDocument, records: Sequence[AttachmentRecord])
     )
 
 
+def name_models(parts: Parts, document: GpuListDocument) -> GpuListDocument:
+    """With the names that NVML had for GPUs before they were taken from it."""
+    if not document.others:
+        return document
+    known = _read_models(parts)
+    others = [gpu.replace(model=known.get(gpu.pci, gpu.model)) for gpu in document.others]
+    return document.replace(others=others)
+
+
+def _read_models(parts: Parts) -> dict[str, str]:
+    try:
+        bindings = parts.pci.list_bindings()
+    except VgpumgrError:
+        return {}
+    found = {str(b.address): b.model for b in bindings if b.boot_id == parts.pci.boot_id}
+    return {address: model for address, model in found.items() if model}
+
+
 def name_holders_of(parts: Parts, document: GpuShowDocument) -> GpuShowDocument:
     """With the VMs that have the GPU or a part of it as a device, and with whoever has a device file
     of it open; what cannot be looked at now is left out.
@@ -310,7 +328,8 @@ def name_holders_of(parts: Parts, document: GpuShowDocument) -> GpuShowDocument:
     if gpu is not None:
         document = document.replace(gpu=gpu.replace(vms=find(gpu.uuid, gpu.pci)))
     if other is not None:
-        document = document.replace(other=other.replace(vms=find(other.pci)))
+        model = _read_models(parts).get(other.pci, other.model)
+        document = document.replace(other=other.replace(vms=find(other.pci), model=model))
     address = gpu.pci if gpu is not None else other.pci if other is not None else None
     if address is None:
         return document

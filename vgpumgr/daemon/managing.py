@@ -125,11 +125,11 @@ class ManagingApplication(Application):
     def list_gpus(self) -> GpuListDocument:
         """As without attachments, and who has devices of each."""
         document, records = super().list_gpus(), self._services.list_attachments()
-        if not any(record.host_devices for record in records):
+        if not document.others and not any(record.host_devices for record in records):
             return document
-        from vgpumgr.daemon.hostdev_observing import name_holders
+        from vgpumgr.daemon.hostdev_observing import name_holders, name_models
 
-        return name_holders(document, records)
+        return name_holders(name_models(self._service.parts, document), records)
 
     def show_gpu(self, selector: str) -> GpuShowDocument:
         """As without attachments, and who has devices of it, or its device files open."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,17 +26,18 @@ from vgpumgr.errors import NvmlMissingError, PciBusyError, PciNotFoundError, Vgp
 from vgpumgr.host.pci_names import name_pci_device
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.selection import KnownGpu, select_function
+from vgpumgr.passthrough.selection import KnownGpu, is_index, select_function
 from vgpumgr.passthrough.values import Binding, Function, User, UserKind
 from vgpumgr.plan.passthrough import (
     BindRequest,
     Companions,
     PciObserved,
+    Release,
     plan_bind,
     plan_unbind,
 )
 from vgpumgr.plan.pci_steps import PciWorld
-from vgpumgr.plan.record import HostDeviceKind
+from vgpumgr.plan.record import AttachmentRecord, HostDeviceKind
 from vgpumgr.plan.step import Plan
 from vgpumgr.plan.vfs import VfRequest, plan_no_vfs, plan_vfs
 
@@ -87,7 +90,7 @@ class PassthroughService:
 
         def make(observed: PciObserved, chosen: Function) -> Plan[PciWorld]:
             addresses = [f.address for f in observed.functions if not f.is_bridge]
-            variants = self._parts.pci.list_variants(addresses) if driver is None else {}
+            variants = self._parts.pci.list_variants(addresses)
             plan = plan_bind(replace(observed, variants=variants), chosen, request)
             plan = replace(plan, notes=(*plan.notes, *self._tell_condition(chosen)))
             if not dry_run and persist is not None:
@@ -182,10 +185,12 @@ class PassthroughService:
                 pci.save_binding(replace(binding, persist=persist))
 
     def _select(self, view: PciView, selector: str, *, taken: bool = False) -> Function:
-        """``taken``: what was taken before others: their indexes have changed since."""
+        """``taken``: what was taken goes before others of its name, but for an index: that of one that was
+        taken may be another's now, and either may be meant.
+        """
         functions, gpus = view.observed.functions, view.gpus
         ours = [gpu for gpu in gpus if view.observed.find_binding(gpu.address)]
-        if taken and ours:
+        if taken and ours and not is_index(selector):
             with contextlib.suppress(PciNotFoundError):
                 return select_function(functions, ours, selector)
         return select_function(functions, gpus, selector)
@@ -214,12 +219,15 @@ class PassthroughService:
             known = {user.pid for user in users.get(gpu.pci, ())}
             more = [p for p in gpu.processes if p.pid not in known]
             _add(users, gpu.pci, [User(UserKind.PROCESS, str(p), p.pid) for p in more])
+        holders = _find_holders(parts, gpus)
         observed = PciObserved(
             functions=functions,
             bindings=bindings,
             vf_settings=pci.list_vf_settings(),
             users=users,
-            holders=self._list_holders(gpus),
+            holders=holders.texts,
+            releases=holders.releases,
+            ours=holders.vgpus,
             kernel_words=pci.list_kernel_parameters(),
             instances={gpu.pci: len(gpu.instances) for gpu in gpus if gpu.instances},
             configured=configured,
@@ -229,25 +237,6 @@ class PassthroughService:
             boot_id=pci.boot_id,
         )
         return PciView(observed, _list_known(observed), notes)
-
-    def _list_holders(self, gpus: Sequence[Gpu]) -> dict[PciAddress, tuple[str, ...]]:
-        by_uuid = {str(gpu.uuid): gpu.pci for gpu in gpus}
-        found: dict[PciAddress, tuple[str, ...]] = {}
-        for record in self._parts.store.list_attachments():
-            held = f'vm "{record.vm_name}" ({record.profile})'
-            devices = record.host_devices
-            functions = [d.address for d in devices if d.kind is not HostDeviceKind.MDEV]
-            gpu = by_uuid.get(str(record.gpu))
-            for address in {gpu} if gpu and not functions else set(functions):
-                if address is not None:
-                    found[address] = (*found.get(address, ()), held)
-        for vgpu in self._parts.vgpu_store.list_vgpus():
-            if vgpu.takes_room and vgpu.boot == self._parts.boot_id:
-                address = _read_address(vgpu.spec.parent)
-                if address is None:  # a driver without a device, such as mtty
-                    continue
-                found[address] = (*found.get(address, ()), f"vGPU {vgpu.spec.uuid}")
-        return found
 
     def _list_vm_functions(
         self, notes: list[str]
@@ -341,3 +330,48 @@ def _read_address(text: str) -> PciAddress | None:
         return PciAddress.parse(text)
     except ValueError:
         return None
+
+
+class _Holders:
+    """Attachments and vGPUs by the functions that they are on, and what removes them."""
+
+    def __init__(self) -> None:
+        self.texts: dict[PciAddress, tuple[str, ...]] = {}
+        self.releases: dict[PciAddress, tuple[Release, ...]] = {}
+        self.vgpus: set[str] = set()
+
+    def add(self, address: PciAddress, text: str, release: Release) -> None:
+        """Each text once: a VM may have several of a kind."""
+        self.texts[address] = tuple(dict.fromkeys([*self.texts.get(address, ()), text]))
+        self.releases[address] = (*self.releases.get(address, ()), release)
+
+
+def _find_holders(parts: Parts, gpus: Sequence[Gpu]) -> _Holders:
+    found = _Holders()
+    by_uuid = {str(gpu.uuid): gpu.pci for gpu in gpus}
+    records = parts.store.list_attachments()
+    counts = Counter(record.vm_uuid for record in records)
+    for record in records:
+        count, vm = counts[record.vm_uuid], shlex.quote(record.vm_name)
+        one = f" --attachment {record.id}" if count > 1 else ""
+        release = Release(f"vgpumgr detach {vm}{one}", record.vm_name, count)
+        found.vgpus |= {d.vgpu.uuid for d in record.host_devices if d.vgpu and d.vgpu.uuid}
+        for address in _list_places(record, by_uuid.get(str(record.gpu))):
+            found.add(address, f'vm "{record.vm_name}" ({record.profile})', release)
+    for vgpu in parts.vgpu_store.list_vgpus():
+        parent = _read_address(vgpu.spec.parent)
+        # a driver without a device, such as mtty, is on no function
+        if vgpu.takes_room and vgpu.boot == parts.boot_id and parent is not None:
+            found.vgpus.add(vgpu.spec.uuid)
+            if vgpu.attachment is None:
+                delete = Release(f"vgpumgr mdev delete {vgpu.spec.uuid}")
+                found.add(parent, f"vGPU {vgpu.spec.uuid}", delete)
+    return found
+
+
+def _list_places(record: AttachmentRecord, gpu: PciAddress | None) -> set[PciAddress]:
+    """The functions that it has; of a slice or a mediated device the GPU, and what it is made on."""
+    devices = record.host_devices
+    functions = {d.address for d in devices if d.kind is not HostDeviceKind.MDEV and d.address}
+    parents = {_read_address(d.vgpu.parent) for d in devices if d.vgpu is not None}
+    return functions or {address for address in {gpu, *parents} if address is not None}

@@ -62,12 +62,25 @@ def restore_pci(parts: Parts, try_one: Try, *, early: bool = False) -> list[str]
 
 
 def find_drift_of_pci(parts: Parts) -> Sequence[Drift]:
-    """What differs from the record; none where nothing was ever taken. Raises StoreError."""
+    """What differs from the record, and what holds up the whole bus. Where nothing was ever taken
+    functions are not looked at. Raises StoreError.
+    """
     pci = parts.pci
     bindings, settings = pci.list_bindings(), pci.list_vf_settings()
+    stalls = pci.list_removals()
     if not bindings and not settings:
-        return ()
-    observed = PciObserved(pci.list_functions(), bindings, settings, boot_id=pci.boot_id)
+        return find_pci_drift(PciObserved((), stalls=stalls))
+    functions = pci.list_functions()
+    taken = {binding.address for binding in bindings}
+    leaving = [f for f in functions if f.address in taken and f.driver is None]
+    observed = PciObserved(
+        functions,
+        bindings,
+        settings,
+        pci.list_users(leaving) if leaving else {},
+        boot_id=pci.boot_id,
+        stalls=stalls,
+    )
     return find_pci_drift(observed, list_busy(parts))
 
 

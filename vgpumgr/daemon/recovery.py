@@ -222,9 +222,14 @@ class Recovery:
         return "failed" if self._parts.open_journal().has_failed else "ok"
 
     def _describe_interrupted(self, contents: Contents) -> list[InterruptedDocument]:
+        found = list_interrupted(contents)
+        # one that was late may have come back since
+        waits = any(i.late for i in found) and bool(self._parts.list_late())
         return [
-            InterruptedDocument(op=i.op, operation=i.operation, subject=i.subject, waits=i.late)
-            for i in list_interrupted(contents)
+            InterruptedDocument(
+                op=i.op, operation=i.operation, subject=i.subject, waits=i.late and waits
+            )
+            for i in found
         ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import uuid as uuids
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -135,8 +136,24 @@ class VgpuLayouts:
         host = self._parts.vgpus.read_host()
         promises = list_promises(records, self._parts.vgpus.list_definitions(), host)
         observed = VgpuObserved(host, gpus, claims, promises=promises)
-        return VgpuView(observed, records, self._list_users, lambda: str(uuids.uuid4()))
+        return VgpuView(
+            observed, records, self._list_users, lambda: str(uuids.uuid4()), self._tell_release
+        )
 
     def _list_users(self, record: VgpuRecord) -> Sequence[str]:
-        owner = () if record.attachment is None else (f"attachment {record.attachment}",)
-        return (*owner, *list_holders(self._parts.vgpus, record))
+        owner = self._name_vm(record.attachment) if record.attachment else None
+        users = list_holders(self._parts.vgpus, record)
+        # who has it open is most often that VM
+        return users if owner is None else (owner, *(u for u in users if not owner.startswith(u)))
+
+    def _name_vm(self, attachment: str) -> str:
+        vm = self._find_vm(attachment)
+        return f'vm "{vm}" (attachment {attachment})' if vm else f"attachment {attachment}"
+
+    def _find_vm(self, attachment: str) -> str | None:
+        records = self._parts.store.list_attachments()
+        return next((r.vm_name for r in records if r.id == attachment), None)
+
+    def _tell_release(self, record: VgpuRecord) -> str | None:
+        vm = self._find_vm(record.attachment) if record.attachment else None
+        return f"vgpumgr detach {shlex.quote(vm)} --attachment {record.attachment}" if vm else None

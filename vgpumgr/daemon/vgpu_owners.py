@@ -41,7 +41,8 @@ def _list_seen(host: VgpuHost, records: Sequence[VgpuRecord]) -> Iterator[SliceO
             record = _find(records, device)
             name = device.vm_name or f"vGPU {device.type_name} {device.key}"
             owner = (record.attachment or record.spec.uuid) if record else device.key
-            yield SliceOwner(board.gpu, device.gpu_instance_id, None, name, owner)
+            is_vm = bool(device.vm_name)
+            yield SliceOwner(board.gpu, device.gpu_instance_id, None, name, owner, is_vm)
 
 
 def _list_made(parts: Parts, records: Sequence[VgpuRecord]) -> Iterator[SliceOwner]:
@@ -54,7 +55,7 @@ def _list_made(parts: Parts, records: Sequence[VgpuRecord]) -> Iterator[SliceOwn
             if instance.placement == made.placement:
                 name = f"vGPU {record.spec.type_name} {record.spec.uuid}"
                 owner = record.attachment or record.spec.uuid
-                yield SliceOwner(made.gpu, instance.id, None, name, owner)
+                yield SliceOwner(made.gpu, instance.id, None, name, owner, is_vm=False)
 
 
 def _find(records: Sequence[VgpuRecord], device: VgpuDevice) -> VgpuRecord | None:

@@ -127,7 +127,9 @@ class LateRecords:
         return found
 
     def list_orphans(self) -> list[LateHelper]:
-        """Helpers that still live though whoever started them does not: they may be in a call."""
+        """Helpers that still live though whoever started them does not: they may be in a call. Not
+        those that are known to be late: what these do is known.
+        """
         found = []
         own = read_identity(os.getpid())
         for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
@@ -137,7 +139,7 @@ class LateRecords:
             late = self._load(path)
             if late is None:
                 path.unlink(missing_ok=True)
-            elif not is_alive(owner):
+            elif not self._path(late.process, "json").exists() and not is_alive(owner):
                 found.append(late)
         return found
 

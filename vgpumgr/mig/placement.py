@@ -222,11 +222,11 @@ def _explain_unknown(error: str, gpus: Sequence[Gpu], name: MigProfileName) -> P
 
 
 def _list_holders(refusal: Refusal, owners: Sequence[SliceOwner]) -> list[str]:
-    names = {(o.gpu, o.gpu_instance_id): o.vm_name for o in owners}
+    names = {(o.gpu, o.gpu_instance_id): o.holder for o in owners}
     holders = []
     for occupant in refusal.in_the_way:
-        vm = names.get((refusal.gpu.uuid, occupant.id if occupant.id is not None else -1))
-        holders.append(f'vm "{vm}" ({occupant})' if vm else f"{occupant} on {refusal.gpu}")
+        whose = names.get((refusal.gpu.uuid, occupant.id if occupant.id is not None else -1))
+        holders.append(f"{whose} ({occupant})" if whose else f"{occupant} on {refusal.gpu}")
     if not refusal.in_the_way and refusal.distance == _PROCESSES:
         holders = [str(process) for process in refusal.gpu.processes]
     return holders

@@ -81,10 +81,18 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class SliceOwner:
-    """Who a MIG instance belongs to: the VM of an attachment."""
+    """Who a MIG instance belongs to: the VM of an attachment, or a vGPU, whose name is then in its
+    place.
+    """
 
     gpu: GpuUuid
     gpu_instance_id: int
     compute_instance_id: int | None
     vm_name: str
     attachment_id: str
+    is_vm: bool = True
+
+    @property
+    def holder(self) -> str:
+        """For people."""
+        return f'vm "{self.vm_name}"' if self.is_vm else self.vm_name

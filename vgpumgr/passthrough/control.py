@@ -56,6 +56,11 @@ class PciControl(Protocol):
         the whole bus (rescan, number of virtual functions) would wait behind them.
         """
 
+    def list_removals(self) -> tuple[str, ...]:
+        """Of those: functions that somebody takes off the bus while they are in use, and who has them
+        open. Late helpers of ours are left out.
+        """
+
     def list_kernel_parameters(self) -> tuple[str, ...]:
         """The words of the kernel's command line."""
 

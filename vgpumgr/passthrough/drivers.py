@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vgpumgr.errors import UsageError
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.values import VFIO, Function
+from vgpumgr.passthrough.values import STUB, VFIO, Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +43,25 @@ def choose_driver(
         VFIO,
         f"{function.address} goes to {VFIO}: the kernel has {variant} for this device, but this "
         "libvirt takes no other driver than vfio-pci (10.0 and later do)",
+    )
+
+
+def check_gives(function: Function, wanted: str, variants: Mapping[PciAddress, str]) -> None:
+    """Raises UsageError for a driver of the host: it is no way to a VM, and giving that back is another
+    command.
+    """
+    asked = replace(function, driver=wanted, has_vfio=False)
+    if asked.is_ready or variants.get(function.address) == wanted:
+        return
+    if wanted == STUB and not function.is_gpu:
+        return
+    if wanted == function.driver and function.is_away:
+        return
+    address = function.address
+    raise UsageError(
+        f"{wanted} gives {address} to no VM",
+        why="bind takes a function from the host: by vfio-pci, or by a driver that the kernel has for"
+        " its device",
+        hint=f"vgpumgr passthrough bind {address}; the host's driver comes back by vgpumgr passthrough"
+        f" unbind {address}",
     )

@@ -93,7 +93,7 @@ def judge_group(
         return Judgement(Verdict.NO_IOMMU)
     blocking = [f for f in members if not f.is_free]
     if not blocking:
-        return Judgement(Verdict.VIABLE)
+        return _judge_open(members, users)
     blockers = tuple(Blocker(f, (*users.get(f.address, ()), *_list_vfs(f))) for f in blocking)
     hint = f"vgpumgr passthrough bind {_choose_head(members).address}"
     if strangers := list_strangers(members):
@@ -105,6 +105,19 @@ def judge_group(
     if any(blocker.users for blocker in blockers):
         return Judgement(Verdict.IN_USE, blockers, "the host uses it", hint)
     return Judgement(Verdict.BINDABLE, blockers, "drivers of the host have it", hint)
+
+
+def _judge_open(
+    members: Sequence[Function], users: Mapping[PciAddress, tuple[User, ...]]
+) -> Judgement:
+    """A group that no driver of the host has: a VM may."""
+    opened = {
+        f: tuple(u for u in users.get(f.address, ()) if u.kind is UserKind.PROCESS) for f in members
+    }
+    blockers = tuple(Blocker(f, found) for f, found in opened.items() if found)
+    if not blockers:
+        return Judgement(Verdict.VIABLE)
+    return Judgement(Verdict.IN_USE, blockers, "somebody has it already", "vgpumgr vm list")
 
 
 def has_disks(functions: Sequence[Function], users: Mapping[PciAddress, tuple[User, ...]]) -> bool:

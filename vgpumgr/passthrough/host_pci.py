@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol, Self
 
@@ -20,7 +20,7 @@ from vgpumgr.errors import (
 from vgpumgr.host.amdsmi import SET_VFS, AmdSmi
 from vgpumgr.host.boot import read_boot_id
 from vgpumgr.host.clock import Clock
-from vgpumgr.host.helper import LateRecords
+from vgpumgr.host.helper import LateHelper, LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_changes import BIND_TIMEOUT_S, PciChanges
 from vgpumgr.host.pci_tree import (
@@ -186,14 +186,29 @@ class HostPci:
 
     def list_stalls(self) -> tuple[str, ...]:
         """See ``PciControl``."""
-        late = [*self._records.list_late(), *self._records.list_orphans()]
         ours = [
             f"process {helper.process.pid} ({helper.what})"
-            for helper in late
+            for helper in self._list_late()
             if helper.what.startswith(_GLOBAL_CALLS)
         ]
-        known = [helper.process.pid for helper in late]
-        return (*ours, *list_removals(self._machine, known))
+        return (*ours, *self.list_removals())
+
+    def list_removals(self) -> tuple[str, ...]:
+        """See ``PciControl``."""
+        known = [helper.process.pid for helper in self._list_late()]
+        removals = list_removals(self._machine, known)
+        return (*removals, *(self._list_leaving() if removals else ()))
+
+    def _list_late(self) -> tuple[LateHelper, ...]:
+        return (*self._records.list_late(), *self._records.list_orphans())
+
+    def _list_leaving(self) -> Iterator[str]:
+        """Functions whose driver is gone already while somebody still has them open."""
+        bare = [f for f in self.list_functions() if f.driver is None and not f.is_bridge]
+        for address, users in self.list_users(bare).items():
+            held = "; ".join(str(u) for u in users if u.kind is UserKind.PROCESS)
+            if held:
+                yield f"{address} is held by {held}"
 
     def list_kernel_parameters(self) -> tuple[str, ...]:
         """See ``PciControl``."""

@@ -44,6 +44,12 @@ def select_function(
     raise _explain(functions, gpus, text, present)
 
 
+def is_index(selector: str) -> bool:
+    """Whether it can only be the index of a GPU; more digits are part of a model's name."""
+    text = selector.strip()
+    return text.isascii() and text.isdigit() and len(text) <= _SHORTEST_PART
+
+
 def _parse(text: str) -> PciAddress | None:
     try:
         return PciAddress.parse(text)
@@ -52,7 +58,7 @@ def _parse(text: str) -> PciAddress | None:
 
 
 def _match(gpus: Sequence[KnownGpu], text: str) -> list[KnownGpu]:
-    if text.isascii() and text.isdigit() and len(text) <= _SHORTEST_PART:
+    if is_index(text):
         return [gpu for gpu in gpus if gpu.index == int(text)]
     word = text.lower()
     if len(word.removeprefix("gpu-")) < _SHORTEST_PART:

@@ -34,6 +34,7 @@ class DriftKind(StrEnum):
     DRIVER_CHANGED = "driver-changed"
     VFS_CHANGED = "vfs-changed"
     NOT_RESTORED = "not-restored"
+    PCI_STALLED = "pci-stalled"
     VGPU_GONE = "vgpu-gone"
     VGPU_HELD = "vgpu-held"
 

@@ -11,11 +11,13 @@ from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.preview import add_devices
 from vgpumgr.domain.slots import SlotCheck, check_hostdevs_config, check_hostdevs_live
 from vgpumgr.errors import DisplayImpossibleError, LiveUnsupportedError, NoFreeSlotError
+from vgpumgr.passthrough.control import PciControl
 from vgpumgr.plan.attach import AttachObserved, AttachRequest
 from vgpumgr.plan.attach_many import ForAttachment, plan_each
 from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
 from vgpumgr.plan.hostdev_given import Given
 from vgpumgr.plan.hostdev_steps import RecordHostdevs, TakeFunction
+from vgpumgr.plan.pci_steps import CreateVfs, find_stall
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, lowest_free_number
 from vgpumgr.plan.record_steps import MarkAttachment
 from vgpumgr.plan.step import Plan, Step
@@ -108,6 +110,14 @@ def _build(
         },
     )
     return record, plan
+
+
+def check_not_stalled(plan: Plan[World], pci: PciControl) -> None:
+    """Raises PciStalledError where a step would wait for the whole PCI core: before the plan begins."""
+    for step in plan.steps:
+        bare = step.step if isinstance(step, ForAttachment) else step
+        if isinstance(bare, CreateVfs) and (error := find_stall(pci, bare.describe())):
+            raise error
 
 
 def choose_scopes(request: AttachRequest, vm: Vm, count: int, conventional: int = 0) -> Scopes:

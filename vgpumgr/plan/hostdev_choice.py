@@ -21,7 +21,7 @@ from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.sizes import tell_count
-from vgpumgr.passthrough.values import NVIDIA, Function
+from vgpumgr.passthrough.values import NVIDIA, Function, User, UserKind
 from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.hostdev_together import (
     advise,
@@ -32,6 +32,10 @@ from vgpumgr.plan.hostdev_together import (
     name_all,
 )
 from vgpumgr.plan.vfs import check_vf_driver
+
+_NAME_A_TYPE = "name a type as the profile: vgpumgr mdev types"
+#: uses that end when the driver does
+_ASKED = (UserKind.DISPLAY, UserKind.NETWORK, UserKind.USB, UserKind.IDLE_DISK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +198,23 @@ def choose_vfs(
             chosen += _choose_of(host, function, cut, count - len(chosen))
         except VgpumgrError as error:
             reasons.append(_tell(error))
-    return _check_enough(chosen, count, reasons)
+    typed = bool(able) and all(function.vendor_id == NVIDIA for function in able)
+    return _check_enough(chosen, count, reasons, _NAME_A_TYPE if typed else "vgpumgr vf list")
 
 
 def _is_far(host: HostObserved, function: Function) -> bool:
     return host.near.is_far(function.numa_node)
 
 
-def _check_enough(found: Sequence[OneVf], count: int, reasons: Sequence[str]) -> tuple[OneVf, ...]:
+def _check_enough(
+    found: Sequence[OneVf], count: int, reasons: Sequence[str], hint: str = "vgpumgr vf list"
+) -> tuple[OneVf, ...]:
     if len(found) == count:
         return tuple(found)
     what = "no virtual function is free"
     if found:
         what = f"only {len(found)} of {count} virtual functions are free"
-    raise _no_device(what, reasons, "vgpumgr vf list")
+    raise _no_device(what, reasons, hint)
 
 
 def find_selected(host: HostObserved, selector: str) -> Function:
@@ -284,8 +291,15 @@ def check_free(host: HostObserved, function: Function) -> None:
         raise PciBusyError(
             f"{function.address} is in use",
             held_by=[str(user) for user in users],
-            hint="stop them, then repeat",
+            hint=_tell_free(function, users),
         )
+
+
+def _tell_free(function: Function, users: Sequence[User]) -> str:
+    """What is there though nobody has it open goes when the function is taken, which asks first."""
+    if all(user.kind in _ASKED for user in users):
+        return f"vgpumgr passthrough bind {function.address}, then repeat"
+    return "stop them, then repeat"
 
 
 def _check_group(host: HostObserved, function: Function, given: Sequence[Function]) -> None:
@@ -385,7 +399,7 @@ def _check_physical(physical: Function) -> None:
         raise BackendUnsupportedError(
             f"a virtual function of {physical.address} alone is of no use",
             why="NVIDIA's driver gives it a size by a vGPU type",
-            hint="name a type as the profile: vgpumgr mdev types",
+            hint=_NAME_A_TYPE,
         )
 
 

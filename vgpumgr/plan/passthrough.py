@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -15,7 +17,7 @@ from vgpumgr.errors import (
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.sizes import tell_count
 from vgpumgr.passthrough.control import PciControl
-from vgpumgr.passthrough.drivers import choose_driver
+from vgpumgr.passthrough.drivers import check_gives, choose_driver
 from vgpumgr.passthrough.groups import (
     ANOTHER_SLOT,
     explain_no_iommu,
@@ -65,15 +67,30 @@ class PciChange:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The command that frees a function from one holder: an attachment of a VM, which has ``of`` in all,
+    or a vGPU.
+    """
+
+    command: str
+    vm: str | None = None
+    of: int = 1
+
+
 @dataclass(frozen=True)
 class PciObserved:
-    """All that planning looks at. ``holders``: attachments by the address of their GPU."""
+    """All that planning looks at. ``holders``: attachments and vGPUs by the address of their GPU."""
 
     functions: Sequence[Function]
     bindings: Sequence[Binding] = ()
     vf_settings: Sequence[VfSetting] = ()
     users: Mapping[PciAddress, tuple[User, ...]] = field(default_factory=dict)
     holders: Mapping[PciAddress, tuple[str, ...]] = field(default_factory=dict)
+    #: what frees it from them
+    releases: Mapping[PciAddress, Sequence[Release]] = field(default_factory=dict)
+    #: UUIDs of mediated devices that these holders stand for
+    ours: Collection[str] = ()
     kernel_words: Sequence[str] = ()
     #: how many MIG instances a GPU has: they do not outlive its driver
     instances: Mapping[PciAddress, int] = field(default_factory=dict)
@@ -87,6 +104,8 @@ class PciObserved:
     #: a GPU that was taken keeps the index that it had
     indexes: Mapping[PciAddress, int] = field(default_factory=dict)
     boot_id: str = ""
+    #: what holds up the whole bus, in words
+    stalls: Sequence[str] = ()
 
     def find_binding(self, address: PciAddress) -> Binding | None:
         """The binding of this boot."""
@@ -121,18 +140,24 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
 
     Raises:
         NoIommuError: no function of this machine can go to a VM.
+        UsageError: the driver that is asked for gives it to none.
         GroupNotViableError: functions of other devices belong to the host.
         PciBusyError: it has virtual functions or slices, or a disk of it is mounted.
     """
     _check_chosen(observed, chosen)
+    if request.driver is not None:
+        check_gives(chosen, request.driver, observed.variants)
     steps: list[Step[PciWorld]] = []
     notes: list[str] = []
     kept: list[str] = []
     for function in _list_to_bind(observed, chosen, request):
         _check_takeable(observed, function)
         own = function.address == chosen.address
-        stub = not own and request.companions is Companions.STUB
-        wanted = STUB if stub else request.driver
+        wanted = request.driver
+        if not own:
+            # a driver that is made for the GPU knows nothing of its audio function
+            wanted = VFIO if wanted == VFIO else None
+            wanted = STUB if request.companions is Companions.STUB else wanted
         choice = choose_driver(function, observed.variants, wanted=wanted)
         driver = choice.name
         known = observed.find_binding(function.address)
@@ -209,16 +234,36 @@ def _check_not_attached(observed: PciObserved, address: PciAddress) -> None:
         raise PciBusyError(
             f"{address}, or a slice of it, is attached",
             held_by=held,
-            hint=_tell_release(held),
+            hint=f"{tell_releases(observed, [address]) or 'vgpumgr detach'}, then repeat",
         )
 
 
-def _tell_release(held: Sequence[str]) -> str:
-    """What frees the function from its holders."""
-    ours = [words.removeprefix("vGPU ") for words in held if words.startswith("vGPU ")]
-    if len(ours) == len(held):
-        return f"vgpumgr mdev delete {ours[0]}, then repeat"
-    return "vgpumgr detach, then repeat"
+def list_held(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+    """Who has or uses one of the functions, each once: a VM that has it by us is there for its process,
+    and for its mediated device.
+    """
+    holders = [text for a in addresses for text in observed.holders.get(a, ())]
+    users = [
+        str(user)
+        for a in addresses
+        for user in observed.users.get(a, ())
+        if not (user.kind is UserKind.MDEV and any(uuid in user.text for uuid in observed.ours))
+        and not any(text.startswith(user.text) for text in holders)
+    ]
+    return list(dict.fromkeys([*users, *holders]))
+
+
+def tell_releases(observed: PciObserved, addresses: Sequence[PciAddress]) -> str | None:
+    """The commands that free the functions from their holders; all of a VM go by one."""
+    found = list(dict.fromkeys(r for a in addresses for r in observed.releases.get(a, ())))
+    counts = Counter(release.vm for release in found)
+    commands = dict.fromkeys(
+        f"vgpumgr detach {shlex.quote(r.vm)} --all"
+        if r.vm and counts[r.vm] == r.of > 1
+        else r.command
+        for r in found
+    )
+    return "; ".join(commands) or None
 
 
 def _list_to_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> list[Function]:

@@ -12,6 +12,9 @@ from vgpumgr.plan.passthrough import PciObserved
 def find_pci_drift(observed: PciObserved, busy: Collection[str] = ()) -> tuple[Drift, ...]:
     """Every difference; ``busy`` are addresses that an unfinished operation accounts for."""
     found: list[Drift] = []
+    if observed.stalls:
+        text = f"virtual functions are neither made nor removed now: {'; '.join(observed.stalls)}"
+        found.append(Drift(DriftKind.PCI_STALLED, "PCI", text))
     for binding in observed.bindings:
         if str(binding.address) not in busy:
             found += _find_of_binding(observed, binding)
@@ -33,6 +36,9 @@ def _find_of_binding(observed: PciObserved, binding: Binding) -> Iterator[Drift]
         text = f"was given to {binding.driver}, and has left the bus"
         hint = f"vgpumgr passthrough unbind {subject}"
         yield Drift(DriftKind.FUNCTION_GONE, subject, text, hint=hint)
+    elif now.driver is None and (held := observed.users.get(binding.address)):
+        text = f"is being taken from {binding.driver}, which waits for {'; '.join(map(str, held))}"
+        yield Drift(DriftKind.DRIVER_CHANGED, subject, text)
     elif now.driver != binding.driver:
         text = f"was given to {binding.driver}, and has {now.driver or 'no driver'} now"
         hint = f"vgpumgr passthrough bind {subject}, or unbind"

@@ -490,15 +490,21 @@ def check_unused(world: PciWorld, functions: Sequence[Function]) -> None:
 
 def check_not_stalled(world: PciWorld, what: str) -> None:
     """Raises PciStalledError while a removal holds up the whole PCI core."""
-    if stalls := world.pci.list_stalls():
-        raise NothingDoneError(
-            PciStalledError(
-                f"cannot {what} now",
-                why="a device is being removed while somebody uses it, and this would wait for it",
-                held_by=stalls,
-                hint="end who uses the removed device; vgpumgr status",
-            )
-        )
+    if (error := find_stall(world.pci, what)) is not None:
+        raise NothingDoneError(error)
+
+
+def find_stall(pci: PciControl, what: str) -> PciStalledError | None:
+    """Why what needs the whole PCI core cannot be done now."""
+    stalls = pci.list_stalls()
+    if not stalls:
+        return None
+    return PciStalledError(
+        f"cannot {what} now",
+        why="a device is being removed while somebody uses it, and this would wait for it",
+        held_by=stalls,
+        hint="end who uses the removed device; vgpumgr status",
+    )
 
 
 def _encode(step: object) -> Mapping[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vgpumgr.errors import (
@@ -11,9 +12,17 @@ from vgpumgr.errors import (
     VfUnsupportedError,
     VfVendorToolError,
 )
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.sizes import tell_count
 from vgpumgr.passthrough.values import GIM, NVIDIA, Function, Quota, VfSetting, VfTool
-from vgpumgr.plan.passthrough import DISABLE, ENABLE, PciObserved, list_configured
+from vgpumgr.plan.passthrough import (
+    DISABLE,
+    ENABLE,
+    PciObserved,
+    list_configured,
+    list_held,
+    tell_releases,
+)
 from vgpumgr.plan.pci_steps import ChangeVfs, CreateVfs, PciWorld, RememberVfs, RemoveVfs
 from vgpumgr.plan.step import Plan, Step
 
@@ -222,32 +231,35 @@ def _check_count(physical: Function, count: int, tool: VfTool | None) -> None:
 
 
 def _check_vfs_unused(observed: PciObserved, physical: Function, what: str) -> None:
-    held = [
-        f"{address}: {user}"
-        for address in physical.vfs
-        for user in (*observed.users.get(address, ()), *observed.holders.get(address, ()))
-    ]
+    held = [f"{vf}: {user}" for vf in physical.vfs for user in list_held(observed, [vf])]
     if held:
         raise PciBusyError(
             f"cannot {what}",
             why="virtual functions go all at once, and some are in use",
             held_by=held,
-            hint="stop them, then repeat",
+            hint=_tell_release(observed, physical.vfs),
         )
+
+
+def _tell_release(observed: PciObserved, addresses: Sequence[PciAddress]) -> str:
+    return f"{tell_releases(observed, addresses) or 'stop them'}, then repeat"
 
 
 def _check_tool_may_run(observed: PciObserved, physical: Function) -> None:
     """sriov-manage takes the GPU from its driver for a moment, and its instances with it."""
     address = physical.address
-    held = [*map(str, observed.users.get(address, ())), *observed.holders.get(address, ())]
+    places = (address, *physical.vfs)
+    held = list_held(observed, places)
+    hint = _tell_release(observed, places)
     if count := observed.instances.get(address):
         held.append(f"{count} MIG instances, which would be gone")
+        hint += "; instances are made after the virtual functions"
     if held:
         raise PciBusyError(
             f"{address} is in use",
             why="sriov-manage takes the GPU from its driver for a moment",
             held_by=held,
-            hint="stop them, then repeat; instances are made after the virtual functions",
+            hint=hint,
         )
 
 

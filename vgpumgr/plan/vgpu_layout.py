@@ -57,12 +57,15 @@ class VgpuChange:
 
 @dataclass(frozen=True, slots=True)
 class VgpuView:
-    """What the planner looks at. ``holders``: who has a vGPU, by its UUID."""
+    """What the planner looks at. ``holders``: who has a vGPU; ``release``: the command that makes them
+    let go, where there is one.
+    """
 
     observed: VgpuObserved
     records: Sequence[VgpuRecord]
     holders: Callable[[VgpuRecord], Sequence[str]]
     new_uuid: Callable[[], str]
+    release: Callable[[VgpuRecord], str | None] = lambda _: None
 
     def find_board(self, target: VgpuTarget) -> tuple[Gpu, VgpuBoard]:
         """Raises VgpuNotSupportedError."""
@@ -176,9 +179,15 @@ def _check_removable(
             f"{_prefix(target)}cannot take vGPU {device.type_name} from {gpu}",
             why=f"the layout has no room for {device.key}",
             held_by=users,
-            hint="shut its VM down, or vgpumgr mdev adopt what is not ours",
+            hint=_tell_release(view, device, record),
         )
     return record
+
+
+def _tell_release(view: VgpuView, device: VgpuDevice, record: VgpuRecord | None) -> str:
+    if record is None:
+        return f"vgpumgr mdev adopt {device.key}"
+    return view.release(record) or "shut its VM down"
 
 
 def _list_places(view: VgpuView, board: VgpuBoard, freed: set[str]) -> Iterator[VgpuParent]:

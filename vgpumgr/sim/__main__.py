@@ -8,9 +8,10 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from vgpumgr.cli.report import format_error
-from vgpumgr.errors import Exit, VgpumgrError, explain_unexpected
+from vgpumgr.errors import Exit, UsageError, VgpumgrError, explain_unexpected
 from vgpumgr.sim import lifecycle, machine
 from vgpumgr.sim.generate import machine_text
 
@@ -91,9 +92,17 @@ def serve(options: argparse.Namespace) -> None:
     lifecycle.serve(options.name)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a line in the form of every error."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError(message, hint=f"{self.prog} --help")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The program's own arguments; people meet those of ``vgpumgr sim``."""
-    parser = argparse.ArgumentParser(prog="vgpumgr sim")
+    parser = _Parser(prog="vgpumgr sim")
     parser.add_argument("--debug", action="store_true")
     parser.add_argument("--quiet", action="store_true")
     verbs = parser.add_subparsers(required=True)
@@ -114,7 +123,7 @@ def build_parser() -> argparse.ArgumentParser:
     telling = verbs.add_parser("tell")
     telling.add_argument("name")
     telling.add_argument("what")
-    telling.add_argument("words", nargs="*")
+    telling.add_argument("words", nargs=argparse.REMAINDER)
     telling.set_defaults(run=tell)
     generating = verbs.add_parser("generate")
     generating.add_argument("--gpus", type=int, default=16)
@@ -139,7 +148,10 @@ def report(error: VgpumgrError, output: str | None) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one verb."""
-    options = build_parser().parse_args(arguments)
+    try:
+        options = build_parser().parse_args(arguments)
+    except UsageError as error:
+        return report(error, None)
     try:
         options.run(options)
         sys.stdout.flush()

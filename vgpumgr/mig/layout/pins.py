@@ -21,7 +21,7 @@ def list_process_pins(gpu: Gpu) -> tuple[Pinned, ...]:
 def list_owner_pins(owners: Sequence[SliceOwner], free: Collection[str] = ()) -> tuple[Pinned, ...]:
     """One for each slice that belongs to a VM; not for VMs whose names are in ``free``."""
     return tuple(
-        Pinned(o.gpu, o.gpu_instance_id, f'vm "{o.vm_name}"', o.compute_instance_id)
+        Pinned(o.gpu, o.gpu_instance_id, o.holder, o.compute_instance_id)
         for o in owners
         if o.vm_name not in free
     )

@@ -1,0 +1,103 @@
+"""Who keeps a function or a slice, in words, and the command that frees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.support.boards import make_gpu
+from tests.support.fake_host import FLEX
+from tests.support.hostdev_rig import ask, make
+from tests.support.service import Bench
+from vgpumgr.daemon.passthrough import PassthroughService
+from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
+from vgpumgr.errors import PciBusyError
+from vgpumgr.mig.layout.pins import list_owner_pins
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.slice import SliceOwner
+from vgpumgr.model.vgpu import Framework, VgpuSpec
+from vgpumgr.passthrough.values import User, UserKind, VfTool
+from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
+
+OURS, THEIRS = ("6f1c0000-0000-4000-8000-00000000000" + n for n in "12")
+
+
+def make_record(uuid: str, parent: PciAddress, attachment: str | None = None) -> VgpuRecord:
+    spec = VgpuSpec(uuid, Framework.MDEV, str(parent), "nvidia-35", "NVIDIA A16-1Q")
+    return VgpuRecord(spec, VgpuState.ACTIVE, boot="test", attachment=attachment)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """A GPU of NVIDIA's with virtual functions."""
+    bench = make(tmp_path)
+    vf = PciAddress(0, 3, 0, 4)
+    gpu = replace(bench.pci.functions[FLEX], vendor_id=0x10DE, driver="nvidia", vfs=(vf,))
+    bench.pci.functions[FLEX] = gpu
+    bench.pci.functions[vf] = replace(gpu, address=vf, physical=FLEX, vfs=(), vf_total=0)
+    return bench
+
+
+def refuse_no_vfs(bench: Bench) -> PciBusyError:
+    """Why virtual functions are not removed."""
+    tool = VfTool("sriov-manage")
+    with (
+        mock.patch.object(bench.pci, "find_vf_tool", return_value=tool),
+        pytest.raises(PciBusyError) as refused,
+    ):
+        PassthroughService(bench.service.parts).disable_vfs(selector=str(FLEX), confirmed=True)
+    return refused.value
+
+
+def test_a_vgpu_on_a_virtual_function_that_no_vm_has_is_told_once(bench: Bench) -> None:
+    vf = PciAddress(0, 3, 0, 4)
+    bench.vgpu_store.save_vgpu(make_record(OURS, vf))
+    users = {vf: (User(UserKind.MDEV, f"mediated device {OURS} is on it"),)}
+    with mock.patch.object(bench.pci, "list_users", return_value=users):
+        refused = refuse_no_vfs(bench)
+    assert refused.held_by == (f"vGPU {OURS}",)
+    assert refused.hint == f"vgpumgr mdev delete {OURS}, then repeat"
+
+
+def test_a_vm_with_several_attachments_is_told_once(bench: Bench) -> None:
+    vf = PciAddress(0, 3, 0, 4)
+    made = [bench.service.attach(ask("mtty-2", add=True)).attachment for _ in range(2)]
+    for record, uuid, one in zip(bench.store.list_attachments(), (OURS, THEIRS), made, strict=True):
+        assert one is not None
+        (device,) = record.host_devices
+        vgpu = make_record(uuid, vf, record.id)
+        bench.store.save_attachment(
+            replace(record, host_devices=(replace(device, vgpu=vgpu.spec),))
+        )
+        bench.vgpu_store.save_vgpu(vgpu)
+    refused = refuse_no_vfs(bench)
+    assert refused.held_by == ('vm "vm02" (Dual port serial)',)
+    assert refused.hint == "vgpumgr detach vm02 --all, then repeat"
+    bench.service.attach(ask("mtty-2", add=True))
+    hint = refuse_no_vfs(bench).hint or ""
+    assert hint.count("vgpumgr detach vm02 --attachment ") == 2, "the third is elsewhere"
+    assert "--all" not in hint
+
+
+def test_a_layout_names_the_vm_of_a_vgpu_that_it_must_take(bench: Bench) -> None:
+    done = bench.service.attach(ask("mtty-2")).attachment
+    assert done is not None
+    (record,) = [r for r in bench.vgpu_store.list_vgpus() if r.attachment == done.id]
+    view = VgpuLayouts(bench.service.parts)._look(())
+    assert view.holders(record)[0] == f'vm "vm02" (attachment {done.id})'
+    assert view.release(record) == f"vgpumgr detach vm02 --attachment {done.id}"
+
+
+def test_a_vgpu_is_no_vm() -> None:
+    gpu = make_gpu()
+    owners = [
+        SliceOwner(gpu.uuid, 1, None, "vGPU NVIDIA A100-1-5C ef4a", "ef4a", is_vm=False),
+        SliceOwner(gpu.uuid, 2, 0, "vm01", "a1"),
+    ]
+    assert [p.holder for p in list_owner_pins(owners)] == [
+        "vGPU NVIDIA A100-1-5C ef4a",
+        'vm "vm01"',
+    ]
