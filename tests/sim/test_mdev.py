@@ -238,8 +238,7 @@ def test_what_is_not_ours_is_left_alone_until_adopted(t4: VgpuMachine) -> None:
     assert t4.list_uuids() == [theirs]
     t4.call("adopt_vgpu", vgpu=theirs)
     t4.call("adopt_vgpu", vgpu=defined)
-    with pytest.raises(VgpuTakenError):
-        t4.call("adopt_vgpu", vgpu=defined)
+    assert t4.call("adopt_vgpu", vgpu=defined).plan.steps == []
     t4.call("define_vgpu", vgpu=defined, auto=True)
     assert t4.list_definitions()[f"0000:af:00.0/{defined}"] == {**document, "start": "auto"}
     t4.call("start_vgpu", vgpu=defined)
@@ -317,7 +316,7 @@ def test_without_functions_the_command_that_enables_them_is_named(tmp_path: Path
             machine.call("create_vgpu", type="A100-10C")
         with pytest.raises(VgpuNoRoomError) as full:
             machine.call("create_vgpu", type="A100-10C")
-        assert str(full.value.hint).startswith("vgpumgr vf enable 1 --persist would make room")
+        assert full.value.hint == "vgpumgr vf enable 1 --persist"
 
 
 def test_mig_mode_comes_before_functions(tmp_path: Path) -> None:

@@ -308,6 +308,22 @@ def test_reading_a_large_host_takes_few_calls_for_each_function(
     assert measure_room(host, host.boards[0], host.boards[0].types[0]).free == 32
 
 
+def test_a_function_that_offers_nothing_does_not_speak_for_the_others(tmp_path: Path) -> None:
+    """A vGPU that was removed and is still held is in no list, and its function looks free."""
+    make_tree(tmp_path, gpus=1, functions=12, types=3)
+    for number in (4, 5):
+        name = tmp_path / f"sys/bus/pci/devices/0000:00:00.{number}/mdev_supported_types"
+        name.unlink()
+        for kind in range(3):
+            (name / f"nvidia-{kind}").mkdir(parents=True)
+            (name / f"nvidia-{kind}/available_instances").write_text("0\n")
+    host = make_host(VgpuFiles(tmp_path).read_host(), ())
+    board = host.boards[0]
+    assert [len(parent.offers) for parent in host.parents] == [0, 0, *[3] * 10]
+    assert measure_room(host, board, board.types[0]).free == 10
+    assert choose_vgpu(VgpuObserved(host), board.types[0].id).parent.name == "0000:00:00.6"
+
+
 LAYOUT = """schema: vgpumgr/mig-layout/v1
 layouts:
   web:

@@ -22,15 +22,18 @@ def command(
     gpu: Where = None,
     attr: Attributes = None,
     auto: Annotated[
-        bool, Option("--auto/--manual", help="At boot, or only by mdev start.")
-    ] = False,
+        bool | None,
+        Option(
+            "--auto/--manual", help="At boot, or only by mdev start; the default for a new one."
+        ),
+    ] = None,
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
     """Let a vGPU come back: at boot, or when it is started.
 
     Mediated devices are defined where mdevctl looks for them (/etc/mdevctl.d), so that both programs
-    see the same. Repeat it to change a definition.
+    see the same. Repeat it to change a definition: what is not named stays as it is.
 
     \b
     Examples:

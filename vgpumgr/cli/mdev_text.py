@@ -14,7 +14,7 @@ from vgpumgr.cli.vm_text import render_plan
 __all__ = ["Attributes", "DryRun", "VgpuName", "Where", "change"]
 
 VgpuName = Annotated[
-    str, Argument(metavar="VGPU", help="UUID or unique prefix, or the function's address.")
+    str, Argument(metavar="VGPU", help="UUID or unique prefix, or its function's address.")
 ]
 Where = Annotated[
     str | None,
@@ -41,7 +41,8 @@ def change(
     check_single(f"mdev {operation.partition('_')[0]}", output, named=True)
     document = session.call(operation, dry_run=dry_run, **asked)
     result = document["plan"]["result"]
-    print_single(session.streams, document, output, render(document), lambda: result["vgpu"])
+    lines = (session.streams.address(line) for line in render(document))
+    print_single(session.streams, document, output, lines, lambda: result["vgpu"])
 
 
 def render(document: dict[str, Any]) -> Iterator[str]:
@@ -50,7 +51,7 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     name, result = plan["operation"], plan["result"]
     word = f"would {name.partition(' ')[0]}" if document["dry_run"] else _DONE[name]
     if not plan["steps"]:
-        word = f"already {_DONE[name]}"
+        word = "already ours:" if name == "adopt vGPU" else f"already {_DONE[name]}"
     yield f"{word} {result['type']} on {result['parent']}: {result['vgpu']}"
     yield from render_plan(plan)
     yield from (f"  note: {note}" for note in document["notes"])

@@ -47,12 +47,6 @@ COLUMNS = (
 )  # fmt: skip
 
 
-_NONE = (
-    "no GPU here offers vGPU types now; it takes the vGPU driver and, on SR-IOV GPUs, virtual functions:"
-    " vgpumgr vf enable GPU"
-)
-
-
 def command(
     context: Context,
     gpu: Where = None,
@@ -79,7 +73,7 @@ def run(session: Session, selector: str | None, layout: Layout) -> None:
     """Asks for the types and prints them."""
     document = session.call("list_vgpu_types", selector=selector)
     if not document["types"]:
-        session.streams.note(session.streams.address(f"note: {_NONE}"))
+        session.streams.note(session.streams.address(f"note: {document['note']}"))
     print_list(
         session.streams,
         document,

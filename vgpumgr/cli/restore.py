@@ -42,6 +42,7 @@ def command(
     check_single("restore", output)
     document = session.call("restore", timeout_s=timeout, early=early, boot=boot)
     lines = [f"  + {text}" for text in document["done"]]
-    lines += [f"  ! {text}" for text in document["problems"]]
+    lines += [f"  ! {session.streams.address(text)}" for text in document["problems"]]
+    lines += [f"  note: {text}" for text in document["notes"]]
     print_single(session.streams, document, output, lines or ["nothing is missing"])
     return int(Exit.DIFFERENT if document["problems"] else Exit.OK)

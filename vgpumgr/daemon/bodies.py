@@ -158,13 +158,15 @@ class CreateVgpuBody(Body):
 
 
 class DefineVgpuBody(Body):
-    """``define_vgpu``: a vGPU of ours, or with ``type`` a new one that is started later."""
+    """``define_vgpu``: a vGPU of ours, or with ``type`` a new one that is started later. Null leaves
+    what a definition says already; a new one starts when asked for.
+    """
 
     vgpu: Text | None = None
     type: Text | None = None
     gpu: Text | None = None
     attributes: Annotated[list[Text], Field(max_length=64)] | None = None
-    auto: bool = False
+    auto: bool | None = None
     dry_run: bool = False
 
 

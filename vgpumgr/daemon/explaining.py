@@ -19,6 +19,7 @@ from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.model.near import list_near
 from vgpumgr.model.request import VgpuRequest, parse_profile_request
+from vgpumgr.plan.vgpu_steps import list_holders
 
 #: profiles that every machine knows
 _WORDS = ("passthrough", "vf")
@@ -28,7 +29,8 @@ _WORDS = ("passthrough", "vf")
 def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Iterator[None]:
     """Around planning: a GPU that has fallen off is called lost, not unknown; a profile that nobody
     knows gets the names that look like it, and a vGPU type that waits for virtual functions the
-    command that enables these. Nothing is asked unless something is refused.
+    command that enables these. Who keeps the room of vGPUs that were removed is named. Nothing is
+    asked unless something is refused.
     """
     try:
         yield
@@ -41,8 +43,11 @@ def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Ite
             _tell_taken(parts, gpu, error)
         raise error from error.__cause__
     except VgpuNoRoomError as error:
+        error.held_by = tuple(dict.fromkeys((*error.held_by, *_list_room_holders(parts))))
         if profile is not None and (found := list_sleeping(parts, profile, gpu)):
-            error.hint = f"{found[0].commands} would make room; {error.hint}"
+            told = f"{error.why}; " if error.why else ""
+            error.why = f"{told}{found[0].gpu} would have room with its virtual functions"
+            error.hint = found[0].commands
         raise
     except (UsageError, VgpuNotSupportedError, VgpuTypeNotFoundError) as error:
         if profile is not None and (found := list_sleeping(parts, profile, gpu)):
@@ -52,6 +57,16 @@ def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Ite
             told = f"{error.why}; " if error.why else ""
             error.why = f"{told}did you mean {' or '.join(near)}?"
         raise
+
+
+def _list_room_holders(parts: Parts) -> list[str]:
+    """Who has vGPUs of ours open that the kernel does not show any more."""
+    found: list[str] = []
+    with contextlib.suppress(VgpumgrError):
+        for record in parts.vgpu_store.list_vgpus():
+            if record.takes_room and parts.vgpus.find_device(record.spec) is None:
+                found += list_holders(parts.vgpus, record)
+    return found
 
 
 def _tell_taken(parts: Parts, name: str, error: VgpumgrError) -> None:

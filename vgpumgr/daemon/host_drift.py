@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from vgpumgr.daemon.parts import Parts
 from vgpumgr.daemon.pci_restore import find_drift_of_pci
+from vgpumgr.daemon.vgpu_functions import find_enabling
 from vgpumgr.plan.drift import Drift
 from vgpumgr.plan.vgpu_drift import find_vgpu_drift
 from vgpumgr.plan.vgpu_plan import OPERATIONS
@@ -29,7 +30,13 @@ def find_drift_of_vgpus(parts: Parts) -> Sequence[Drift]:
     present = {r.spec.uuid for r in looked_at if parts.vgpus.find_device(r.spec) is not None}
     gone = [r for r in looked_at if r.spec.uuid not in present]
     holders = {r.spec.uuid: list_holders(parts.vgpus, r) for r in gone if r.boot == parts.boot_id}
-    return tuple(find_vgpu_drift(gone, parts.boot_id, present, holders, _list_busy(parts)))
+    # those of an earlier boot: what brings back the function that they were on
+    first = {
+        r.spec.uuid: command
+        for r in gone
+        if r.spec.uuid not in holders and (command := find_enabling(parts, r.spec.parent))
+    }
+    return tuple(find_vgpu_drift(gone, parts.boot_id, present, holders, _list_busy(parts), first))
 
 
 def _is_expected(parts: Parts, record: VgpuRecord) -> bool:

@@ -26,6 +26,7 @@ from vgpumgr.plan.backend import check_request
 from vgpumgr.plan.hostdev_choice import find_selected
 from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.record import AttachmentRecord, AttachmentState, HostDevice
+from vgpumgr.plan.vgpu_promises import list_promises
 from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord
 from vgpumgr.plan.vgpu_steps import list_holders
 
@@ -74,13 +75,17 @@ def _observe_for_vgpu(
     is_known = any(request.profile in (t.id, t.name) for b in vgpus.boards for t in b.types)
     matters = on_bus or not is_known or request.gpu is not None
     functions = parts.pci.list_functions() if matters else ()
+    known = parts.vgpu_store.list_vgpus()
+    definitions = parts.vgpus.list_definitions() if on_bus else ()
     return HostObserved(
         functions=functions,
         gpus=read_gpus(parts) if matters else (),
         iommufd=matters and _offers_iommufd(parts),
         numa_matters=_has_nodes(functions),
         vgpus=vgpus,
-        claims=[r.spec for r in parts.vgpu_store.list_vgpus() if r.takes_room],
+        claims=[record.spec for record in known if record.takes_room],
+        promises=list_promises(known, definitions, vgpus) if on_bus else (),
+        vf_settings=parts.pci.list_vf_settings() if on_bus else (),
         slices=list_slices(records),
     )
 

@@ -72,3 +72,4 @@ class RestoreDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     done: list[str] = Field(description="what was missing and is back, in words")
     problems: list[str] = Field(description="what could not be brought back, and why")
+    notes: list[str] = Field(description="what else: vGPUs that ended with the boot, ...")

@@ -47,6 +47,7 @@ class Restorer:
         self._timeout_s = timeout_s
         self.done: list[str] = []
         self.problems: list[str] = []
+        self.notes: list[str] = []
         self._rebound: list[AttachmentRecord] = []
 
     def restore(self, *, early: bool = False, boot: bool = False) -> RestoreDocument:
@@ -59,7 +60,7 @@ class Restorer:
         with lock_file(parts.run_dir / "vgpumgr.lock", clock=parts.clock):
             if early:
                 self.done += restore_pci(parts, self._try, early=True)
-                return RestoreDocument(done=self.done, problems=self.problems)
+                return RestoreDocument(done=self.done, problems=self.problems, notes=[])
             layouts = open_layouts(parts).read_layouts()
             records = parts.store.list_attachments()
             # a host without MIG slices needs no NVML
@@ -70,7 +71,7 @@ class Restorer:
             self.done += restore_pci(parts, self._try)
             if cut:
                 self._restore(dict(layouts), list(records))
-            self.done += restore_vgpus(parts, self._try)
+            self.notes += restore_vgpus(parts, self._try)
             follow_vgpus(parts)
             if not boot:
                 self._write_notes()
@@ -79,7 +80,7 @@ class Restorer:
                 f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover"
                 for r in halves
             ]
-        return RestoreDocument(done=self.done, problems=self.problems)
+        return RestoreDocument(done=self.done, problems=self.problems, notes=self.notes)
 
     def _restore_modes(
         self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from vgpumgr.daemon.documents import PlacementDocument
@@ -93,12 +94,18 @@ def _read_name(gpus: Sequence[Gpu], text: str) -> MigProfileName:
         raise UsageError(
             str(error),
             why="for vGPU types and whole GPUs the lists say it: mdev types -o wide, passthrough list",
-            hint="vgpumgr mig profiles",
+            hint=_advise(text),
         ) from error
     if not any(find_profile(gpu, name) for gpu in gpus):
         refusal: VgpumgrError = explain_refusal(gpus, name)
         raise refusal
     return name
+
+
+def _advise(text: str) -> str:
+    """Where the kind of thing that was named is listed."""
+    is_vgpu = re.search(r"-\d+[abcq]?$", text.strip(), re.IGNORECASE) is not None
+    return "vgpumgr mdev types -o wide" if is_vgpu else "vgpumgr mig profiles"
 
 
 def _describe_answer(answer: Answer, option: Option) -> WhyRow:

@@ -42,6 +42,7 @@ class VgpuTypesDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     types: list[VgpuTypeDocument]
+    note: str | None = Field(description="where there are none: what it takes")
 
 
 class AttributeDocument(Document):

@@ -36,6 +36,7 @@ from vgpumgr.plan.vgpu_layout import (
     plan_vgpus,
 )
 from vgpumgr.plan.vgpu_plan import LAYOUT
+from vgpumgr.plan.vgpu_promises import list_promises
 from vgpumgr.plan.vgpu_record import VgpuRecord
 from vgpumgr.plan.vgpu_steps import list_holders
 from vgpumgr.plan.vgpu_world import VgpuOperation
@@ -132,7 +133,9 @@ class VgpuLayouts:
     def _look(self, gpus: Sequence[Gpu]) -> VgpuView:
         records = self._parts.vgpu_store.list_vgpus()
         claims = [record.spec for record in records if record.takes_room]
-        observed = VgpuObserved(self._parts.vgpus.read_host(), gpus, claims)
+        host = self._parts.vgpus.read_host()
+        promises = list_promises(records, self._parts.vgpus.list_definitions(), host)
+        observed = VgpuObserved(host, gpus, claims, promises=promises)
         return VgpuView(
             observed, records, self._list_users, lambda: str(uuids.uuid4()), self._tell_release
         )

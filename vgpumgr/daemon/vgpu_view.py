@@ -16,7 +16,7 @@ from vgpumgr.errors import VgpuAmbiguousError, VgpuNotFoundError
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuDevice, VgpuHost, VgpuSpec
+from vgpumgr.model.vgpu import VgpuDefinition, VgpuDevice, VgpuHost, VgpuSpec
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.vgpu_choice import TypeRoom
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
@@ -40,6 +40,12 @@ class VgpuEntry:
     def spec(self) -> VgpuSpec | None:
         """What is recorded; None for what is not ours."""
         return self.record.spec if self.record else None
+
+    @property
+    def parent(self) -> str:
+        """Where it is, or is to be."""
+        one = self.device or self.spec or self.definition
+        return one.parent if one else ""
 
     @property
     def names(self) -> list[str]:
@@ -87,24 +93,36 @@ class VgpuPicture:
         return VgpuEntry(device, record, definition)
 
     def find(self, selector: str) -> VgpuEntry:
-        """The one that a UUID, a unique prefix of one, or a function's address names.
+        """The one that a UUID, a unique prefix of one, or the address of a function names that has
+        exactly one: what is there goes before what is only defined.
 
         Raises VgpuNotFoundError, VgpuAmbiguousError.
         """
         text = _full_name(selector)
         entries = self.list_entries()
         found = [e for e in entries if text in e.names]
-        if not found:  # a function that is gone, by its address
-            found = [e for e in entries if e.spec and _is_on_function(e.spec, text)]
+        if not found and self._is_function(text):
+            there = [e for e in entries if e.parent == text]
+            found = [e for e in there if e.device] or there
         if not found and len(text) >= _SHORTEST_PREFIX:
             found = [e for e in entries if any(name.startswith(text) for name in e.names)]
         if len(found) == 1:
             return found[0]
         raise _explain(selector, entries, found)
 
+    def _is_function(self, text: str) -> bool:
+        """Whether it is the address of a virtual function, or of something that is gone."""
+        parent = self.host.find_parent(text)
+        return is_address(text) and (parent is None or parent.is_virtual_function)
 
-def _is_on_function(spec: VgpuSpec, address: str) -> bool:
-    return spec.framework is Framework.VENDOR_VFIO and spec.parent == address
+
+def is_address(text: str) -> bool:
+    """Whether it is a PCI address."""
+    try:
+        PciAddress.parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_its_record(record: VgpuRecord, device: VgpuDevice) -> bool:
@@ -240,7 +258,7 @@ def _explain(
         return VgpuAmbiguousError(
             f'"{selector}" is not one vGPU',
             why="it fits " + ", ".join(entry.name for entry in found[:8]),
-            hint="write more of the UUID",
+            hint="vgpumgr mdev list" if is_address(selector) else "write more of the UUID",
         )
     near = list_near(selector, [n for e in entries for n in e.names], n=2)
     why = f"did you mean {' or '.join(near)}?" if near else f"there are {len(entries)} vGPUs"

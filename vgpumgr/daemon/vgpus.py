@@ -19,6 +19,7 @@ from vgpumgr.daemon.vgpu_documents import (
     VgpuPlanDocument,
     VgpuTypesDocument,
 )
+from vgpumgr.daemon.vgpu_functions import find_enabling, tell_no_types
 from vgpumgr.daemon.vgpu_settle import make_world, read_gpus, settle_vgpus
 from vgpumgr.daemon.vgpu_view import (
     VgpuEntry,
@@ -47,12 +48,13 @@ from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.reserved import reserve
 from vgpumgr.plan.step import Plan
-from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu, list_rooms
+from vgpumgr.plan.vgpu_choice import VgpuChoice, VgpuObserved, choose_vgpu, list_rooms
 from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu
 from vgpumgr.plan.vgpu_instance import NewInstance
 from vgpumgr.plan.vgpu_many import make_spec
 from vgpumgr.plan.vgpu_placing import Placing, check_place, keep_placeable
 from vgpumgr.plan.vgpu_plan import (
+    ADOPT,
     START,
     STOP,
     Definition,
@@ -67,6 +69,7 @@ from vgpumgr.plan.vgpu_plan import (
     plan_start,
     plan_stop,
 )
+from vgpumgr.plan.vgpu_promises import list_promises, tell_fleeting, tell_shared
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState, find_record
 from vgpumgr.plan.vgpu_steps import list_holders
 from vgpumgr.plan.vgpu_world import VgpuOperation
@@ -87,7 +90,8 @@ class VgpuService:
         """Every type of every GPU, or of the one that is named, with its true remaining capacity."""
         observed = self._observe(self._look())
         rooms = list_rooms(observed, selector)
-        return VgpuTypesDocument(types=list(describe_types(rooms, observed.gpus)))
+        types = list(describe_types(rooms, observed.gpus))
+        return VgpuTypesDocument(types=types, note=None if types else tell_no_types(self._parts))
 
     def list_vgpus(self) -> VgpuListDocument:
         """Every vGPU, ours and others', there or only defined."""
@@ -119,15 +123,16 @@ class VgpuService:
         placing = Placing(placement, mixed_sizes)
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
-            name = _choose_uuid(picture, uuid)
+            name = self._choose_uuid(picture, uuid)
             with explaining(self._parts, gpu, type):
                 observed = keep_placeable(self._observe(picture), type, gpu, placing)
-                choice = choose_vgpu(observed, type, gpu, spread=spread)
+                choice = choose_vgpu(observed, type, gpu, spread=spread, define=definition.wanted)
             # what has a place needs the mode again after a boot
             mixed = mixed_sizes or placement is not None
             spec = make_spec(choice, name, parsed, placement, mixed_sizes=mixed)
             mode = self._plan_mode(spec, picture)
             check_place(spec, picture.host)
+            choice = self._note_fleeting(choice, picture, auto)
             return plan_create(spec, choice, definition, mode=mode)
 
         return self._change(plan, dry_run)
@@ -139,24 +144,31 @@ class VgpuService:
         type: str | None = None,
         gpu: str | None = None,
         attributes: Sequence[str] | None = None,
-        auto: bool = False,
+        auto: bool | None = None,
         dry_run: bool = False,
     ) -> VgpuChangeDocument:
-        """A definition for a vGPU of ours, or with ``type`` for one that is to be started later."""
+        """A definition for a vGPU of ours, or with ``type`` for one that is to be started later; of
+        one that there is, None leaves what it says.
+        """
         parsed = None if attributes is None else parse_attributes(attributes)
         if vgpu is None and type is None:
             raise UsageError("define needs a vGPU, or --type for a new one")
 
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             if type is not None:
-                name = _choose_uuid(picture, vgpu)
+                name = self._choose_uuid(picture, vgpu)
                 with explaining(self._parts, gpu, type):
-                    choice = choose_vgpu(self._observe(picture), type, gpu)
+                    choice = choose_vgpu(self._observe(picture), type, gpu, define=True)
                 spec = make_spec(choice, name, parsed or ())
-                return plan_create(spec, choice, Definition(True, auto), start=False)
+                choice = self._note_fleeting(choice, picture, auto)
+                return plan_create(spec, choice, Definition(True, bool(auto)), start=False)
             record = self._find_own(picture, str(vgpu))
             _check_definable(record, picture)
-            return plan_define(record, auto=auto, attributes=parsed)
+            notes = _tell_other_definitions(record, picture)
+            if auto:
+                notes += self._tell_fleeting(record.spec.parent, picture)
+            written = picture.definitions
+            return plan_define(record, auto=auto, attributes=parsed, written=written, notes=notes)
 
         return self._change(plan, dry_run)
 
@@ -181,8 +193,9 @@ class VgpuService:
             if not record.defined:
                 raise VgpuDefinedError(
                     f"cannot stop {record.spec.uuid}",
-                    why="it has no definition, so it could not be started again",
-                    hint=f"vgpumgr mdev define {record.spec.uuid}, or mdev delete",
+                    why="it has no definition, so it could not be started again; mdev delete removes "
+                    "it for good",
+                    hint=f"vgpumgr mdev define {record.spec.uuid}",
                 )
             return plan_stop(record, self._instance_steps(record, picture))
 
@@ -218,7 +231,7 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan[VgpuOperation]:
             entry = picture.find(vgpu)
             if entry.record is not None:
-                raise VgpuTakenError(f"{entry.name} is ours already", hint="vgpumgr mdev list")
+                return plan_nothing(ADOPT, entry.record, "it is ours already")
             return plan_adopt(_make_adoption(entry, picture.host))
 
         return self._change(plan, dry_run)
@@ -230,19 +243,35 @@ class VgpuService:
         changed with the driver, on its old parent; and the GPU instance that it needs.
         """
         if picture.host.find_parent(record.spec.parent) is None:
+            command = find_enabling(self._parts, record.spec.parent)
+            first = f": the virtual functions come first, {command}" if command else ""
             raise VgpuParentGoneError(
                 f"cannot create {record.spec.type_name} on {record.spec.parent}",
-                why=f"{record.spec.parent} is gone, or offers no vGPUs: on SR-IOV GPUs the virtual "
-                "functions come first (vgpumgr vf enable GPU --persist)",
-                hint="vgpumgr mdev types",
+                why=f"{record.spec.parent} is gone, or offers no vGPUs{first}",
+                hint=command or "vgpumgr mdev types",
             )
         observed = self._observe(picture, without=record.spec.uuid)
-        choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
+        with explaining(self._parts, None):
+            choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
         old = record.spec
         spec = make_spec(
             choice, old.uuid, old.attributes, old.placement_id, mixed_sizes=old.mixed_sizes
         )
         return spec, choice.instance
+
+    def _note_fleeting(
+        self, choice: VgpuChoice, picture: VgpuPicture, auto: bool | None
+    ) -> VgpuChoice:
+        notes = self._tell_fleeting(choice.parent.name, picture) if auto else ()
+        return replace(choice, notes=(*choice.notes, *notes))
+
+    def _tell_fleeting(self, name: str, picture: VgpuPicture) -> tuple[str, ...]:
+        """Whether what starts at boot finds its function there."""
+        parent = picture.host.find_parent(name)
+        if parent is None:
+            return ()
+        gpu = next((gpu for gpu in picture.gpus if str(gpu.pci) == parent.board), None)
+        return tell_fleeting(self._parts.pci.list_vf_settings(), parent, gpu)
 
     def _plan_mode(self, spec: VgpuSpec, picture: VgpuPicture) -> Steps:
         parent = picture.host.find_parent(spec.parent)
@@ -337,7 +366,10 @@ class VgpuService:
         own = next((r.instance for r in picture.records if r.spec.uuid == without), None)
         kept = reserve(picture.gpus, picture.attachments, list_instances(self._parts), own)
         slices = list_slices(picture.attachments)
-        return VgpuObserved(picture.host, picture.gpus, claims, kept, slices=slices)
+        promises = list_promises(picture.records, picture.definitions, picture.host, without)
+        return VgpuObserved(
+            picture.host, picture.gpus, claims, kept, slices=slices, promises=promises
+        )
 
     def _find_own(self, picture: VgpuPicture, selector: str) -> VgpuRecord:
         """Raises VgpuForeignError for what somebody else made: that is never touched."""
@@ -386,6 +418,24 @@ class VgpuService:
     def _list_holders(self, entry: VgpuEntry) -> Sequence[str]:
         return list_holders(self._parts.vgpus, entry.record) if entry.record else ()
 
+    def _choose_uuid(self, picture: VgpuPicture, wanted: str | None) -> str:
+        """The one that is asked for, if it is free; else a new one. None is ever used twice."""
+        if wanted is None:
+            return str(uuids.uuid4())
+        text = wanted.strip().lower()
+        if not is_uuid(text):
+            raise UsageError(f'not a UUID: "{wanted}"', hint="uuidgen, or leave it out")
+        for entry in picture.list_entries():
+            if text in entry.names:
+                error = VgpuTakenError if entry.record else VgpuForeignError
+                state = describe_entry(entry, picture, self._list_holders).state
+                raise error(
+                    f"UUID {text} is in use",
+                    why=f"it is {state}, " + ("ours" if entry.record else "not ours"),
+                    hint="vgpumgr mdev list" if entry.record else f"vgpumgr mdev adopt {text}",
+                )
+        return text
+
 
 def parse_attributes(texts: Sequence[str]) -> Attributes:
     """``NAME=VALUE`` each, in order. Raises UsageError."""
@@ -401,22 +451,13 @@ def parse_attributes(texts: Sequence[str]) -> Attributes:
     return tuple(found)
 
 
-def _choose_uuid(picture: VgpuPicture, wanted: str | None) -> str:
-    """The one that is asked for, if it is free; else a new one. None is ever used twice."""
-    if wanted is None:
-        return str(uuids.uuid4())
-    text = wanted.strip().lower()
-    if not is_uuid(text):
-        raise UsageError(f'not a UUID: "{wanted}"', hint="uuidgen, or leave it out")
-    for entry in picture.list_entries():
-        if text in entry.names:
-            error = VgpuTakenError if entry.record else VgpuForeignError
-            raise error(
-                f"UUID {text} is in use",
-                why=f"it is {find_state(entry)}, " + ("ours" if entry.record else "not ours"),
-                hint="vgpumgr mdev list" if entry.record else f"vgpumgr mdev adopt {text}",
-            )
-    return text
+def _tell_other_definitions(record: VgpuRecord, picture: VgpuPicture) -> tuple[str, ...]:
+    """What else is defined on the function of one that gets a definition."""
+    parent = picture.host.find_parent(record.spec.parent)
+    if parent is None or record.defined:
+        return ()
+    others = list_promises(picture.records, picture.definitions, picture.host, record.spec.uuid)
+    return tell_shared(others, parent)
 
 
 def _check_definable(record: VgpuRecord, picture: VgpuPicture) -> None:
@@ -426,7 +467,7 @@ def _check_definable(record: VgpuRecord, picture: VgpuPicture) -> None:
             f"cannot define {record.spec.uuid}",
             why=f"it belongs to attachment {record.attachment}, and comes back with that",
             held_by=[f'vm "{vm}"'],
-            hint=f"vgpumgr detach {vm}, then vgpumgr mdev create",
+            hint=f"vgpumgr detach {vm}",
         )
 
 

@@ -5,13 +5,15 @@ Facts go out as they stand in the files; what they mean is for ``mdev``. Reading
 no other process of ours does that.
 
 All free virtual functions of one GPU offer the same, so only one of them is read in full: a host with
-500 functions and 60 types each has 30,000 directories of types.
+500 functions and 60 types each has 30,000 directories of types. A function whose vGPU was removed while
+somebody has it open looks free and offers nothing, so one that offers nothing is not believed alone.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ _MDEV_DEVICES = "sys/bus/mdev/devices"
 _PCI_DEVICES = "sys/bus/pci/devices"
 _TYPES = "mdev_supported_types"
 #: what ends in the answer "there is no such thing"
+#: functions of a GPU that are asked as long as each offers nothing: where it is full, all do
+_MOST_SILENT = 8
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
 #: attributes of vendor-VFIO functions that are ours to read back
 _VENDOR = "nvidia"
@@ -99,20 +103,26 @@ class VgpuFiles:
     def _list_parents(
         self, names: list[tuple[str, str]], taken: set[str]
     ) -> Iterator[dict[str, Any]]:
-        """What functions of one GPU share is read from one of them."""
+        """What functions of one GPU share is read from one of them: the first that offers something.
+
+        Types None: not asked. Those that were asked before it say for themselves what they offer.
+        """
         shared: dict[tuple[str, str], dict[str, Any]] = {}
-        read: set[tuple[str, str]] = set()
+        asked: Counter[tuple[str, str]] = Counter()
         for name, framework in names:
             directory = self._parent_dir(name, framework)
             physical = _link_name(directory / "physfn")
             group = (framework, physical or name)
             # a function in use offers nothing; a GPU of its own always counts for itself
-            wanted = physical is None or (name not in taken and group not in read)
-            if wanted:
-                read.add(group)
+            wanted = physical is None or (name not in taken and asked[group] < _MOST_SILENT)
             if group not in shared:
                 shared[group] = _read_shared(directory)
-            types = self._list_offers(framework, directory) if wanted else None
+            types: list[dict[str, Any]] | None = None
+            if wanted:
+                known_silent = asked[group] > 0 and not _offers_some(framework, directory)
+                types = [] if known_silent else self._list_offers(framework, directory)
+                told = any(row["available"] != "0" for row in types)
+                asked[group] += _MOST_SILENT if told else 1
             head = {"name": name, "framework": framework, "physical": physical}
             yield {**head, **shared[group], "types": types}
 
@@ -187,6 +197,16 @@ def _read_shared(directory: Path) -> dict[str, Any]:
         "numa_node": _read(directory / "numa_node"),
         "driver": _link_name(directory / "driver"),
     }
+
+
+def _offers_some(framework: str, directory: Path) -> bool:
+    """Whether there is anything to read in full."""
+    if framework != "mdev":
+        return bool(_list_creatable(directory))
+    types = directory / _TYPES
+    return any(
+        _read(types / id_ / "available_instances") not in (None, "0") for id_ in _list(types)
+    )
 
 
 def _list_types(directory: Path) -> list[dict[str, Any]]:

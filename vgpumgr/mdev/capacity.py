@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from vgpumgr.model.sizes import tell_count
 from vgpumgr.model.vgpu import VgpuBoard, VgpuHost, VgpuParent, VgpuSpec, VgpuType
 
 
@@ -136,8 +137,8 @@ def _tell_full(host: VgpuHost, board: VgpuBoard, tenants: Sequence[_Tenant]) -> 
     if parents and all(p.is_virtual_function for p in parents):
         taken = {tenant.parent for tenant in tenants}
         if all(parent.name in taken for parent in parents):
-            return f"each of its {len(parents)} virtual functions has a vGPU"
+            return f"each of its {tell_count(len(parents), 'virtual function')} has a vGPU"
     if not tenants:
         return "the driver offers none of it now"
     names = ", ".join(sorted({tenant.name for tenant in tenants}))
-    return f"no room beside {len(tenants)} vGPUs: {names}"
+    return f"no room beside {tell_count(len(tenants), 'vGPU')}: {names}"

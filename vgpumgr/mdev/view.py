@@ -27,7 +27,9 @@ Raw = Mapping[str, Any]
 
 
 def make_host(raw: Raw, nvml: Sequence[GpuVgpus]) -> VgpuHost:
-    """Everything, as values. Free functions of a GPU share the types of the one that was read."""
+    """Everything, as values. Free functions of a GPU share the types of the one that was read and
+    that offers something; those that were asked before it, and offered nothing, keep their word.
+    """
     by_pci = {str(gpu.pci): gpu for gpu in nvml}
     boards: dict[str, VgpuBoard] = {}
     offers: dict[tuple[str, str], tuple[VgpuOffer, ...]] = {}
@@ -36,7 +38,9 @@ def make_host(raw: Raw, nvml: Sequence[GpuVgpus]) -> VgpuHost:
         board = _board_of(row)
         if row["types"] is not None:
             found = make_offers(row, by_pci.get(board))
-            offers.setdefault((row["framework"], board), found)
+            known = offers.setdefault((row["framework"], board), found)
+            if not _is_open(known) and _is_open(found):
+                offers[row["framework"], board] = found
     for board, group in _group(rows).items():
         shared = [offer for (_, name), found in offers.items() if name == board for offer in found]
         boards[board] = _make_board(board, group, shared, by_pci.get(board))
@@ -55,6 +59,10 @@ def make_offers(row: Raw, nvml: GpuVgpus | None) -> tuple[VgpuOffer, ...]:
         VgpuOffer(_make_type(type_row, framework, known), _count(type_row["available"]))
         for type_row in row["types"] or ()
     )
+
+
+def _is_open(offers: Sequence[VgpuOffer]) -> bool:
+    return any(offer.available for offer in offers)
 
 
 def make_device(row: Raw) -> VgpuDevice:
@@ -137,7 +145,7 @@ def _make_parent(
 ) -> VgpuParent:
     pci = _address(row["name"])
     found = offers.get((row["framework"], board.name), ())
-    if row["physical"] is not None and row["name"] in taken:
+    if row["physical"] is not None and (row["name"] in taken or _is_silent(row)):
         found = ()
     return VgpuParent(
         name=row["name"],
@@ -168,6 +176,12 @@ def _make_device(row: Raw, boards: Mapping[str, VgpuBoard]) -> VgpuDevice:
         gpu_instance_id=row["gpu_instance"],
         vm_name=row["vm_name"] or None,
     )
+
+
+def _is_silent(row: Raw) -> bool:
+    """Whether it was asked and offers nothing."""
+    types = row["types"]
+    return types is not None and not any(_count(type_["available"]) for type_ in types)
 
 
 def _address(text: str | None) -> PciAddress | None:

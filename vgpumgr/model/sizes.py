@@ -32,3 +32,8 @@ def parse_size(text: str) -> int:
         raise ValueError(f"{text!r} is ambiguous: write {number}{prefix.upper()}iB")
     power = "KMGTP".index(prefix.upper()) + 1 if prefix else 0
     return int(float(number) * 1024**power)
+
+
+def tell_count(number: int, noun: str) -> str:
+    """``1 vGPU``, ``2 vGPUs``: for nouns that take an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

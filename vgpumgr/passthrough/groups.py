@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.sizes import tell_count
 from vgpumgr.passthrough.values import Function, User, UserKind
 
 #: a patch that some kernels have: it parts groups by assuming isolation that nothing enforces
@@ -129,7 +130,7 @@ def _list_vfs(function: Function) -> tuple[User, ...]:
     """Its virtual functions, which would go with its driver."""
     if not function.vfs:
         return ()
-    return (User(UserKind.VFS, f"it has {len(function.vfs)} virtual functions"),)
+    return (User(UserKind.VFS, f"it has {tell_count(len(function.vfs), 'virtual function')}"),)
 
 
 def list_strangers(members: Sequence[Function]) -> list[Function]:

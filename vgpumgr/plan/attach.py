@@ -129,18 +129,19 @@ def check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentRecor
     if own and not request.add:
         raise AlreadyAttachedError(
             f"{vm} has {' and '.join(record.profile for record in own)} already",
-            why="; ".join(f"attachment {record.id} is {record.state}" for record in own),
+            why="; ".join(f"attachment {record.id} is {record.state}" for record in own)
+            + "; one more takes --add, and detach gives back what it has",
             held_by=[f"attachment {r.id} ({r.profile} on {r.gpu})" for r in own],
-            hint=f"vgpumgr attach {vm.name} --profile {request.profile} --add, or vgpumgr detach {vm.name}",
+            hint=f"vgpumgr attach {vm.name} --profile {request.profile} --add",
         )
     known = {record.id for record in own}
     strays = sorted(a for a in _list_aliases(vm.config) if attachment_of(a) not in known)
     if strays:
         raise AlreadyAttachedError(
             f"{vm} has devices of an attachment that is not recorded here",
-            why=f"its definition has {', '.join(strays)}",
+            why=f"its definition has {', '.join(strays)}; recover records it again, detach removes it",
             held_by=strays,
-            hint=f"vgpumgr recover, or vgpumgr detach {vm.name}",
+            hint="vgpumgr recover",
         )
 
 

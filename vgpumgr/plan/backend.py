@@ -40,6 +40,7 @@ from vgpumgr.plan.step import Plan, Step
 from vgpumgr.plan.vgpu_choice import VgpuChoice, VgpuObserved
 from vgpumgr.plan.vgpu_many import choose_vgpus
 from vgpumgr.plan.vgpu_plan import describe_instance
+from vgpumgr.plan.vgpu_promises import tell_fleeting
 from vgpumgr.plan.vgpu_steps import CreateVgpu
 from vgpumgr.plan.world import World
 
@@ -201,7 +202,9 @@ def _give_vgpus(
     uuids: Sequence[str],
 ) -> list[Given]:
     vgpus = _only(host.vgpus, wanted.ways)
-    seen = VgpuObserved(vgpus, host.gpus, host.claims, host.reserved, host.near, host.slices)
+    seen = VgpuObserved(
+        vgpus, host.gpus, host.claims, host.reserved, host.near, host.slices, host.promises
+    )
     types = [request.profile]
     if isinstance(wanted.profile, MigRequest):
         types = _list_backed_types(seen, wanted.profile.name)
@@ -225,12 +228,13 @@ def _give_vgpu(
     steps.append(CreateVgpu(spec, attachment, made))
     gpu = seen.find_gpu(choice.board)
     backend = _FRAMEWORKS[choice.parent.framework]
+    fleeting = tell_fleeting(host.vf_settings, choice.parent, gpu)
     form = "a mediated device" if backend is Backend.MDEV else "a vGPU on a virtual function"
     given = give_vgpu(
         host,
         spec,
         tuple(steps),
-        f"{choice.type.name} is {form} here; {choice.why}",
+        "; ".join([f"{choice.type.name} is {form} here", choice.why, *choice.notes, *fleeting]),
         attachment,
         display,
         gpu.uuid if gpu else None,

@@ -71,7 +71,7 @@ def choose_attachments(
             f'vm "{name}" has {len(found)} attachments that could be meant',
             why="detach takes one of them, or with --all every one",
             held_by=[f"attachment {_tell(record)}" for record in found],
-            hint=f"vgpumgr detach {name} --attachment {found[-1].id}, or --all",
+            hint=f"vgpumgr detach {name} --attachment {found[-1].id}",
         )
     return found
 

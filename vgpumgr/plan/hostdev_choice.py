@@ -20,6 +20,7 @@ from vgpumgr.errors import (
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.sizes import tell_count
 from vgpumgr.passthrough.values import NVIDIA, Function, User, UserKind
 from vgpumgr.plan.hostdev_host import HostObserved
 from vgpumgr.plan.hostdev_together import (
@@ -251,7 +252,7 @@ def check_whole_gpu(
         )
     if function.vfs:
         raise PciBusyError(
-            f"{function.address} has {len(function.vfs)} virtual functions",
+            f"{function.address} has {tell_count(len(function.vfs), 'virtual function')}",
             why="they would go away with it",
             held_by=[host.taken[vf] for vf in function.vfs if vf in host.taken],
             hint=f"vgpumgr vf disable {function.address}",

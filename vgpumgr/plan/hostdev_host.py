@@ -13,6 +13,7 @@ from vgpumgr.model.vgpu import VgpuHost, VgpuSpec
 from vgpumgr.passthrough.values import Binding, Function, User, VfSetting, find_function
 from vgpumgr.plan.nearness import Nearness
 from vgpumgr.plan.reserved import is_reserved
+from vgpumgr.plan.vgpu_promises import Promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class HostObserved:
     vgpus: VgpuHost = field(default_factory=VgpuHost)
     #: vGPUs that take room as far as is recorded
     claims: Sequence[VgpuSpec] = ()
+    #: definitions of vGPUs that are not there
+    promises: Sequence[Promise] = ()
     #: drivers that know more of a function than vfio-pci, and whether libvirt takes such
     variants: Mapping[PciAddress, str] = field(default_factory=dict)
     takes_variants: bool = True

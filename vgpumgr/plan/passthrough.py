@@ -15,6 +15,7 @@ from vgpumgr.errors import (
     PciBusyError,
 )
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.sizes import tell_count
 from vgpumgr.passthrough.control import PciControl
 from vgpumgr.passthrough.drivers import check_gives, choose_driver
 from vgpumgr.passthrough.groups import (
@@ -213,7 +214,7 @@ def _check_takeable(observed: PciObserved, function: Function) -> None:
     address = function.address
     if function.vfs:
         raise PciBusyError(
-            f"{address} has {len(function.vfs)} virtual functions",
+            f"{address} has {tell_count(len(function.vfs), 'virtual function')}",
             why="they would go with its driver",
             hint=f"vgpumgr vf disable {address}",
         )

@@ -13,6 +13,7 @@ from vgpumgr.errors import (
     VfVendorToolError,
 )
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.sizes import tell_count
 from vgpumgr.passthrough.values import GIM, NVIDIA, Function, Quota, VfSetting, VfTool
 from vgpumgr.plan.passthrough import (
     DISABLE,
@@ -70,7 +71,9 @@ def plan_vfs(
         ENABLE,
         str(physical.address),
         tuple(steps),
-        notes=() if steps else (f"{physical.address} has {count} virtual functions already",),
+        notes=()
+        if steps
+        else (f"{physical.address} has {tell_count(count, 'virtual function')} already",),
         result={
             "function": str(physical.address),
             "count": count,

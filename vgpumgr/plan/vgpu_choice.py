@@ -20,6 +20,7 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import MigProfile, Placement
 from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.sizes import tell_count
 from vgpumgr.model.vgpu import (
     VgpuBoard,
     VgpuDevice,
@@ -30,6 +31,13 @@ from vgpumgr.model.vgpu import (
 )
 from vgpumgr.plan.nearness import Nearness
 from vgpumgr.plan.vgpu_instance import NewInstance, has_planned, place_instance
+from vgpumgr.plan.vgpu_promises import (
+    Promise,
+    keep_unpromised,
+    list_promised,
+    tell_kept,
+    tell_shared,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,8 @@ class VgpuObserved:
     near: Nearness = field(default_factory=Nearness)
     #: GPU instances that VMs have as slices, by GPU and place
     slices: Collection[tuple[GpuUuid | None, Placement | None]] = ()
+    #: definitions whose vGPUs are not there
+    promises: Sequence[Promise] = ()
 
     def find_gpu(self, board: VgpuBoard) -> Gpu | None:
         """NVML's side of a board."""
@@ -69,14 +79,16 @@ class VgpuChoice:
     parent: VgpuParent
     why: str
     instance: NewInstance | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What ``--gpu`` says: a board, or one parent on it."""
+    """What ``--gpu`` says: a board, or one parent on it. ``define``: it is to come back there."""
 
     boards: Sequence[VgpuBoard]
     parent: str | None = None
+    define: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +100,29 @@ class TypeRoom:
     room: Room
     instance: NewInstance | None = None
     parents: list[VgpuParent] = field(default_factory=list)
+    #: definitions that keep functions which are free otherwise
+    kept: Sequence[Promise] = ()
 
 
 def choose_vgpu(
-    observed: VgpuObserved, wanted: str, selector: str | None = None, *, spread: bool = False
+    observed: VgpuObserved,
+    wanted: str,
+    selector: str | None = None,
+    *,
+    spread: bool = False,
+    define: bool = False,
 ) -> VgpuChoice:
     """The place for one more vGPU of the type that ``wanted`` names, on the GPU or parent that
-    ``selector`` names, else on the fullest GPU that has room (``spread``: the emptiest).
+    ``selector`` names, else on the fullest GPU that has room (``spread``: the emptiest). A function
+    with a definition of another comes last, or not at all (``keep_unpromised``), unless it is named.
 
     Raises VgpuNotSupportedError, VgpuTypeNotFoundError, VgpuTypeAmbiguousError, VgpuNoRoomError,
     VgpuParentGoneError, GpuNotFoundError, GpuAmbiguousError.
     """
-    place = _select_place(observed, selector)
+    place = replace(_select_place(observed, selector), define=define)
     kind = select_type(place.boards, wanted)
     rooms = [
-        _look(observed, board, type_, place.parent)
+        _look(observed, board, type_, place)
         for board in _list_near(observed, place.boards, kind)
         for type_ in board.types
         if (type_.id, type_.name) == (kind.id, kind.name)
@@ -111,18 +131,20 @@ def choose_vgpu(
     if not open_:
         raise _explain_full(kind, rooms, place)
 
-    def rank(room: TypeRoom) -> tuple[bool, bool, int, str]:
+    def rank(room: TypeRoom) -> tuple[bool, bool, bool, int, str]:
         used = len(observed.host.list_on(room.board.name))
         far = observed.near.is_far(observed.find_node(room.board))
-        return (far, room.instance is not None, used if spread else -used, room.board.name)
+        shared = bool(list_promised(observed.promises, room.parents[0]))
+        return (far, shared, room.instance is not None, used if spread else -used, room.board.name)
 
     best = min(open_, key=rank)
     parent = best.parents[0]
     count = len(observed.host.list_on(best.board.name))
     gpu = observed.find_gpu(best.board) or best.board.name
     near = observed.near.tell(observed.find_node(best.board))
-    why = f"{gpu}: {count} vGPUs so far, room for {best.room.free} more of this type{near}"
-    return VgpuChoice(best.board, best.type, parent, why, best.instance)
+    why = f"{gpu}: {tell_count(count, 'vGPU')} so far, room for {best.room.free} more of this type{near}"
+    notes = tell_shared(observed.promises, parent)
+    return VgpuChoice(best.board, best.type, parent, why, best.instance, notes)
 
 
 def _list_near(
@@ -141,11 +163,7 @@ def _list_near(
 def list_rooms(observed: VgpuObserved, selector: str | None = None) -> list[TypeRoom]:
     """Every type of every board, with its room."""
     place = _select_place(observed, selector, missing_ok=True)
-    return [
-        _look(observed, board, type_, place.parent)
-        for board in place.boards
-        for type_ in board.types
-    ]
+    return [_look(observed, board, type_, place) for board in place.boards for type_ in board.types]
 
 
 def list_boards(observed: VgpuObserved, selector: str | None = None) -> Sequence[VgpuBoard]:
@@ -232,21 +250,29 @@ def _full_address(selector: str) -> str:
         return selector.strip()
 
 
-def _look(
-    observed: VgpuObserved, board: VgpuBoard, type_: VgpuType, parent: str | None
-) -> TypeRoom:
+def _look(observed: VgpuObserved, board: VgpuBoard, type_: VgpuType, place: _Place) -> TypeRoom:
     gpu = observed.find_gpu(board)
-    parents = list_free_parents(observed.host, board, type_, observed.claims)
-    if parent is not None:
-        parents = [p for p in parents if p.name == parent]
     if gpu is not None and (refusal := _refuse_mode(gpu, type_)):
         return TypeRoom(board, type_, Room(0, refusal))
+    offering = list_free_parents(observed.host, board, type_, observed.claims)
+    parents, kept = _keep(observed, offering, place)
     if type_.is_mig_backed and gpu is not None:
-        return _look_for_instance(observed, board, type_, gpu, parents, parent)
+        return _look_for_instance(observed, board, type_, gpu, parents, place)
     room = measure_room(observed.host, board, type_, observed.claims)
-    if parent is not None and not parents and room.free:
-        room = Room(0, f"{parent} has a vGPU already, or offers none of it")
-    return TypeRoom(board, type_, room, None, parents)
+    if kept and room.free:
+        room = Room(min(room.free, len(parents)), None if parents else tell_kept(kept))
+    if place.parent is not None and not parents and room.free:
+        room = Room(0, f"{place.parent} has a vGPU already, or offers none of it")
+    return TypeRoom(board, type_, room, None, parents, kept)
+
+
+def _keep(
+    observed: VgpuObserved, parents: Sequence[VgpuParent], place: _Place
+) -> tuple[list[VgpuParent], Sequence[Promise]]:
+    """The one that is named, whatever is defined there; else those that a new one may have."""
+    if place.parent is not None:
+        return [parent for parent in parents if parent.name == place.parent], ()
+    return keep_unpromised(observed.promises, parents, define=place.define)
 
 
 def _refuse_mode(gpu: Gpu, type_: VgpuType) -> str | None:
@@ -264,30 +290,31 @@ def _look_for_instance(
     type_: VgpuType,
     gpu: Gpu,
     offering: list[VgpuParent],
-    parent: str | None,
+    place: _Place,
 ) -> TypeRoom:
     """In a GPU instance that is there, else in one that can be made."""
-    unused = [p for p in _list_unused(observed, board) if parent in (None, p.name)]
+    unused, kept = _keep(observed, _list_unused(observed, board), place)
     profile = next((p for p in gpu.profiles if p.id == type_.gpu_instance_profile_id), None)
     if profile is None:
         return TypeRoom(board, type_, Room(0, f"{gpu} has no GPU-instance profile for it"))
     if not unused:
-        return TypeRoom(board, type_, Room(0, "each of its virtual functions has a vGPU"))
+        reason = tell_kept(kept) if kept else "each of its virtual functions has a vGPU"
+        return TypeRoom(board, type_, Room(0, reason), kept=kept)
     if places := _list_slices(observed, gpu, profile):
         reason = f"the driver chooses its GPU instance, and could take {places[0]}, a VM's slice"
         return TypeRoom(board, type_, Room(0, reason))
     each = type_.max_per_gpu_instance or 1
     planned = [p for p in unused if has_planned(gpu, profile)]
     there = _count_inside(observed, board, type_, gpu) if offering or planned else 0
-    kept = observed.find_reserved(gpu)
-    new = count_seats(kept, profile.name)
+    reserved = observed.find_reserved(gpu)
+    new = count_seats(reserved, profile.name)
     free = min(len(unused), there + new * each)
     if there:
         return TypeRoom(board, type_, Room(free), None, offering or planned)
     if not new:
         reason = f"it lives in a {profile.name}, and there is no room for another one on {gpu}"
         return TypeRoom(board, type_, Room(0, reason))
-    made = replace(place_instance(kept, profile), gpu=gpu)
+    made = replace(place_instance(reserved, profile), gpu=gpu)
     return TypeRoom(board, type_, Room(free), made, unused)
 
 
@@ -338,5 +365,13 @@ def _explain_full(kind: VgpuType, rooms: Sequence[TypeRoom], place: _Place) -> V
     return VgpuNoRoomError(
         f"cannot create {kind.name} on {where}",
         why="; ".join(dict.fromkeys(reasons)) or "no parent has room for it",
-        hint="vgpumgr mdev types, vgpumgr mdev list",
+        hint=_advise(rooms, place),
     )
+
+
+def _advise(rooms: Sequence[TypeRoom], place: _Place) -> str:
+    """What would make room, where that is a definition alone."""
+    keeping = [promise for room in rooms for promise in room.kept if promise.auto and promise.ours]
+    if keeping and not place.define:
+        return f"vgpumgr mdev define {keeping[0].uuid} --manual"
+    return "vgpumgr mdev types -o wide"

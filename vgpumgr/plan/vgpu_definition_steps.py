@@ -43,7 +43,9 @@ class DefineVgpu:
     def describe(self) -> str:
         """For people."""
         when = "at boot" if self.auto else "when asked for"
-        return f"define vGPU {self.spec.type_name} {describe_place(self.spec)}, started {when}"
+        what = f"define vGPU {self.spec.type_name} {describe_place(self.spec)}, started {when}"
+        said = ", ".join(f"{name}={value}" for name, value in self.spec.attributes)
+        return f"{what}, with {said}" if said else what
 
     def do(self, world: VgpuWorld) -> None:
         """Writes the definition, and reads it back."""
@@ -63,7 +65,10 @@ class DefineVgpu:
     def observe(self, world: VgpuWorld) -> bool:
         """Whether it is defined so."""
         record = find_record(world.vgpu_store, self.spec.uuid)
-        return record is not None and record.defined and record.auto == self.auto
+        if record is None or not record.defined:
+            return False
+        same = record.spec.attributes == self.spec.attributes
+        return same and record.auto == self.auto
 
 
 @dataclass(frozen=True)

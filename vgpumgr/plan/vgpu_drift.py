@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from vgpumgr.plan.drift import Drift, DriftKind
 from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
 
+RESTORE = "vgpumgr restore"
+
 
 def find_vgpu_drift(
     records: Sequence[VgpuRecord],
@@ -17,26 +19,29 @@ def find_vgpu_drift(
     present: Collection[str],
     holders: Mapping[str, Sequence[str]],
     busy: Collection[str] = (),
+    first: Mapping[str, str] | None = None,
 ) -> Iterator[Drift]:
     """Every difference. ``present``: UUIDs of records whose vGPU is there; ``holders``: who has one
-    open that is not, by UUID; ``busy``: those that an unfinished operation accounts for.
+    open that is not, by UUID; ``busy``: those that an unfinished operation accounts for; ``first``:
+    the command without which nothing can bring one back, by UUID.
     """
     for record in records:
         uuid = record.spec.uuid
         if record.attachment is not None or uuid in busy or uuid in present:
             continue
         if record.boot != boot_id or record.lost:
-            yield from _find_since_boot(record)
+            yield from _find_since_boot(record, (first or {}).get(uuid))
         elif record.state is VgpuState.ACTIVE:
             yield _tell_gone(record, holders.get(uuid, ()))
 
 
-def _find_since_boot(record: VgpuRecord) -> Iterator[Drift]:
+def _find_since_boot(record: VgpuRecord, first: str | None) -> Iterator[Drift]:
     """Only what is to start by itself is missing; anything else ended with the boot it was made in."""
-    wanted = record.lost or record.takes_room
-    if wanted and record.defined and record.auto:
+    if record.defined and record.auto:
         text = f"vGPU {record.spec.type_name} on {record.spec.parent} was not created again after the boot"
-        yield Drift(DriftKind.NOT_RESTORED, record.spec.uuid, text, hint="vgpumgr restore")
+        if first is not None:
+            text += f", which took the function: once it is there again, {RESTORE} brings it back"
+        yield Drift(DriftKind.NOT_RESTORED, record.spec.uuid, text, hint=first or RESTORE)
 
 
 def _tell_gone(record: VgpuRecord, held_by: Sequence[str]) -> Drift:

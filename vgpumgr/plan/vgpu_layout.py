@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from vgpumgr.errors import LayoutBusyError, LayoutImpossibleError, VgpuNotSupportedError
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.sizes import tell_count
 from vgpumgr.model.vgpu import VgpuBoard, VgpuDevice, VgpuParent, VgpuSpec, VgpuType
 from vgpumgr.plan.vgpu_choice import VgpuObserved, select_type
 from vgpumgr.plan.vgpu_definition_steps import DefineVgpu, UndefineVgpu
 from vgpumgr.plan.vgpu_plan import Steps
+from vgpumgr.plan.vgpu_promises import list_promised
 from vgpumgr.plan.vgpu_record import VgpuRecord
 from vgpumgr.plan.vgpu_steps import CreateVgpu, DeleteVgpu
 
@@ -47,7 +49,7 @@ class VgpuChange:
         """A sentence."""
         gone = Counter(record.spec.type_name for record in self.deletes)
         new = Counter(spec.type_name for spec in self.creates)
-        parts = [f"keeps {self.kept} vGPUs"] if self.kept else []
+        parts = [f"keeps {tell_count(self.kept, 'vGPU')}"] if self.kept else []
         parts += [f"deletes {n} x {name}" for name, n in sorted(gone.items())]
         parts += [f"creates {n} x {name}" for name, n in sorted(new.items())]
         return f"{self.gpu}: {'; '.join(parts) or 'no vGPUs, as asked'}"
@@ -189,10 +191,17 @@ def _tell_release(view: VgpuView, device: VgpuDevice, record: VgpuRecord | None)
 
 
 def _list_places(view: VgpuView, board: VgpuBoard, freed: set[str]) -> Iterator[VgpuParent]:
-    """Parents for new ones: the GPU itself again and again, or one free function after another."""
+    """Parents for new ones: the GPU itself again and again, or one free function after another;
+    those where something is defined come last, and where that starts at boot at the very end.
+    """
     taken = {device.parent for device in view.observed.host.devices}
     taken |= {claim.parent for claim in view.observed.claims}
-    for parent in view.observed.host.list_parents(board.name):
+
+    def rank(parent: VgpuParent) -> tuple[bool, bool]:
+        there = list_promised(view.observed.promises, parent)
+        return any(promise.auto for promise in there), bool(there)
+
+    for parent in sorted(view.observed.host.list_parents(board.name), key=rank):
         while not parent.is_virtual_function:
             yield parent
         if parent.name not in taken - freed:
@@ -248,7 +257,7 @@ def _find_lack(
 ) -> str | None:
     parents = view.observed.host.list_parents(board.name)
     if all(p.is_virtual_function for p in parents) and wanted.total() > len(parents):
-        return f"it has {len(parents)} virtual functions, and each takes one"
+        return f"it has {tell_count(len(parents), 'virtual function')}, and each takes one"
     sliced = [t for t in types.values() if not t.is_mig_backed and t.max_instances]
     if sum(wanted[t.id] / (t.max_instances or 1) for t in sliced) > 1 + 1e-9:
         rooms = ", ".join(f"{t.max_instances} x {t.name}" for t in sliced)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +11,25 @@ from vgpumgr.mig.layout.steps import list_create_steps, list_destroy_steps
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance
-from vgpumgr.model.vgpu import Attributes, VgpuBoard, VgpuSpec, read_spec
+from vgpumgr.model.vgpu import (
+    Attributes,
+    Framework,
+    VgpuBoard,
+    VgpuDefinition,
+    VgpuSpec,
+    read_spec,
+)
 from vgpumgr.plan.layout_plan import make_step, read_layout_step
 from vgpumgr.plan.remember_step import RememberLayouts, read_remembering
 from vgpumgr.plan.step import OnFailure, Plan, Step
 from vgpumgr.plan.vgpu_choice import VgpuChoice
-from vgpumgr.plan.vgpu_definition_steps import AdoptVgpu, DefineVgpu, ForgetVgpu, UndefineVgpu
+from vgpumgr.plan.vgpu_definition_steps import (
+    AdoptVgpu,
+    DefineVgpu,
+    ForgetVgpu,
+    UndefineVgpu,
+    make_definition,
+)
 from vgpumgr.plan.vgpu_instance import NewInstance
 from vgpumgr.plan.vgpu_mode_steps import SetMixedSizes
 from vgpumgr.plan.vgpu_record import VgpuInstance, VgpuRecord, VgpuState
@@ -76,7 +89,7 @@ def plan_create(
     if definition.wanted:
         steps.append(DefineVgpu(spec, definition.auto))
     operation = CREATE if start else DEFINE
-    return _plan(operation, spec, tuple(steps), OnFailure.UNDO, (choice.why,))
+    return _plan(operation, spec, tuple(steps), OnFailure.UNDO, (choice.why, *choice.notes))
 
 
 def plan_instance_steps(instance: NewInstance | None) -> Steps:
@@ -151,12 +164,24 @@ def _find(gpu: Gpu, made: VgpuInstance) -> tuple[Gpu, GpuInstance] | None:
 
 
 def plan_define(
-    record: VgpuRecord, *, auto: bool, attributes: Attributes | None
+    record: VgpuRecord,
+    *,
+    auto: bool | None,
+    attributes: Attributes | None,
+    written: Collection[VgpuDefinition] = (),
+    notes: Sequence[str] = (),
 ) -> Plan[VgpuOperation]:
-    """A vGPU of ours gets a definition, or its definition is changed."""
+    """A vGPU of ours gets a definition, or its definition is changed; None leaves what there is.
+    ``written``: mdevctl's definitions, which somebody else may have changed.
+    """
     spec = record.spec if attributes is None else replace(record.spec, attributes=attributes)
+    starts = (record.defined and record.auto) if auto is None else auto
     before = record.spec if record.defined else None
-    return _plan(DEFINE, spec, (DefineVgpu(spec, auto, before, record.auto),))
+    is_there = spec.framework is not Framework.MDEV or make_definition(spec, starts) in written
+    if before == spec and record.auto == starts and is_there:
+        return plan_nothing(DEFINE, record, "it is defined so already")
+    step = DefineVgpu(spec, starts, before, record.auto)
+    return _plan(DEFINE, spec, (step,), notes=notes)
 
 
 def plan_adopt(step: AdoptVgpu) -> Plan[VgpuOperation]:
