@@ -7,11 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.host import EDU, NIC, NVME, LabHost
-from tests.lab.kernels import RealKernel, device, driver
+from tests.lab.kernels import RealKernel, device, driver, wait_for
+from tests.lab.kills import OPENED, play
 from tests.lab.nested import MTTY_ID, NIC_ID, VF_ID, NestedGuest, clean_up, read_status
 
 BUS = "/sys/bus/mdev/devices"
 PENDING, BUSY, UNSUPPORTED = 8, 6, 7
+#: python -m tests.lab kills --states 40 for more
+KILLS = 3
 
 
 @pytest.fixture
@@ -147,6 +150,35 @@ def test_a_device_pulled_out_under_a_guest_holds_up_the_bus_until_it_is_released
     lab_host.succeed("vf", "disable", NVME)
 
 
+def test_a_mediated_device_removed_under_a_guest_is_its_until_it_is_detached(
+    guest: NestedGuest, vm: str, lab_host: LabHost, real_kernel: RealKernel
+) -> None:
+    """By mdevctl, or by hand: the kernel waits for the guest, and the device has left the bus."""
+    before = guest.dump("--inactive")
+    lab_host.succeed("attach", vm, "--profile", "mtty-2")
+    guest.wait_pci(MTTY_ID, present=True)
+    (uuid,) = real_kernel.list(BUS)
+    assert "in use" in lab_host.run("rmmod mtty").output
+    remover = real_kernel.begin(f"{BUS}/{uuid}/remove", 1)
+    lab_host.wait_until(f"[ ! -e {BUS}/{uuid} ] && grep -qs '^vfio_' /proc/[0-9]*/wchan")
+    holder = f'vm "{vm}", process '
+    (row,) = lab_host.document("mdev", "list")["vgpus"]
+    assert (row["state"], holder in str(row["held_by"])) == ("ghost", True), row
+    (drift,) = read_status(lab_host)["drift"]
+    assert f"was removed by somebody else while {holder}" in drift["text"]
+    refused = lab_host.vgpumgr("restore")
+    assert (refused.status != 0, holder in refused.stdout) == (True, True), refused
+    assert not remover.finished(), "nothing is taken from under a guest"
+    assert MTTY_ID in guest.list_pci()
+    lab_host.succeed("detach", vm)
+    guest.wait_pci(MTTY_ID, present=False)
+    assert wait_for(remover)
+    assert real_kernel.list(BUS) == lab_host.document("mdev", "list")["vgpus"] == []
+    assert guest.dump("--inactive") == before
+    status = read_status(lab_host)
+    assert (status["interrupted"], status["drift"]) == ([], [])
+
+
 def test_a_conventional_device_is_refused_before_anything_is_changed(
     guest: NestedGuest, vm: str, lab_host: LabHost, real_kernel: RealKernel
 ) -> None:
@@ -155,3 +187,14 @@ def test_a_conventional_device_is_refused_before_anything_is_changed(
     assert (done.status, "no PCI Express one" in done.stderr) == (UNSUPPORTED, True), done.stderr
     assert driver(real_kernel, EDU) is None
     assert guest.dump("--inactive") == before
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.usefixtures("vm")
+def test_libvirtd_killed_in_the_middle_leaves_a_device_whole_or_given_back(
+    guest: NestedGuest, real_kernel: RealKernel
+) -> None:
+    """Or the VM's until it stops, where QEMU has got it and libvirt has not heard of that."""
+    done = play(guest, real_kernel, KILLS, moments=[OPENED])
+    assert done["wrong"] == [], done
+    assert done["kills"] == KILLS
