@@ -14,9 +14,9 @@ validates: rendering decides nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from typing import (
     Annotated,
     Any,
@@ -24,6 +24,7 @@ from typing import (
     Generic,
     Self,
     TypeVar,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -306,21 +307,19 @@ class Element:
         return copy
 
 
-#: elements read lately by class and text: of two definitions of a domain, most elements are the same
-_KNOWN: dict[tuple[type[Element], str], Element] = {}
+#: a few definitions' worth: of two definitions of a domain, most elements are the same
 _MAX_KNOWN = 128
 
 
 def _read_known(cls: type[Element], element: etree._Element) -> Element:
     """``from_element``, once for equal texts: values are frozen, and the text is all they are made of."""
-    key = (cls, render_element(element))
-    value = _KNOWN.get(key)
-    if value is None:
-        value = cls.from_element(element)
-        if len(_KNOWN) >= _MAX_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[key] = value
-    return value
+    # a class is hashable, whatever mypy thinks of one whose objects are, too
+    return _read_text(cast(Hashable, cls), render_element(element))
+
+
+@lru_cache(maxsize=_MAX_KNOWN)
+def _read_text(cls: type[Element], text: str) -> Element:
+    return cls.from_element(parse_document(text))
 
 
 def _class(declaration: Declaration) -> type[Element]:
