@@ -29,6 +29,7 @@ _ASKED = {
     ),
     "pci": ("list_functions", "read_function", "list_users", "list_bars"),
     "vgpus": ("read_host", "create", "delete", "list_group_holders"),
+    "store": ("save_attachment",),
 }
 
 
@@ -68,10 +69,13 @@ def test_a_vgpu_without_hardware(counted: Counted) -> None:
     counted.bench.service.attach(ask("mtty-2"))
     # planned on; before the definition is changed; read back there, and in the running machine
     reads = {"read_vm": 2, "read_again": 2, "read_host": 1}
+    # that it begins, and that it is attached
+    reads["save_attachment"] = 2
     assert counted.take() == {**reads, "attach_device": 2, "set_notes": 1, "create": 1}
     counted.bench.service.detach("vm02")
     # planned on; gone from the definition; gone from the running machine
-    assert counted.take() == {"read_vm": 3, "detach_device": 2, "set_notes": 1, "delete": 1}
+    reads = {"read_vm": 3, "save_attachment": 1}
+    assert counted.take() == {**reads, "detach_device": 2, "set_notes": 1, "delete": 1}
 
 
 def test_the_state_file_and_the_disk(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.detach import DetachObserved, plan_cleanup, plan_detach
+from vgpumgr.plan.domain_steps import list_controllers
 from vgpumgr.plan.drift import Observed, is_whole, list_rebuildable
 from vgpumgr.plan.executor import Executor
 from vgpumgr.plan.interrupted import (
@@ -236,6 +237,8 @@ class Settler:
             way = Way.FORWARD if whole and settled.get(record.id) is not False else Way.BACK
         elif way is Way.FORWARD and not whole:
             way = Way.BACK
+        if way is Way.FORWARD:
+            record = self._settle_controllers(record, observed)
         plan = self._plan(found, record, way, observed)
         if plan is None:
             text = f"an instance stands at {record.placement} that may be somebody else's"
@@ -249,6 +252,19 @@ class Settler:
         words = {Way.FORWARD: "completed", Way.BACK: "undone", Way.FINISH: "finished"}
         text = "; ".join((f"the interrupted {found.operation} was {words[way]}", *plan.notes))
         self._tell(record.vm_name, text, True)
+
+    def _settle_controllers(self, record: AttachmentRecord, observed: Observed) -> AttachmentRecord:
+        """What libvirt added with its devices is the attachment's from now on, and what others add is not."""
+        vm = observed.find_vm(record.vm_uuid)
+        if record.controllers_before is None or vm is None:
+            return record
+        there = list_controllers(vm.config)
+        added = tuple(
+            c for c in there if c not in (*record.controllers_before, *record.controllers)
+        )
+        record = replace(record, controllers=(*record.controllers, *added), controllers_before=None)
+        self._parts.store.save_attachment(record)
+        return record
 
     def _plan(
         self, found: Interrupted, record: AttachmentRecord, way: Way, observed: Observed

@@ -27,7 +27,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.slice import Backend
 from vgpumgr.plan.channel_steps import AwaitHello, ResizeChannel, StartChannel
-from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
+from vgpumgr.plan.domain_steps import AttachDevices, WriteNote, list_controllers
 from vgpumgr.plan.drift import has_slice
 from vgpumgr.plan.mig_steps import CreateComputeInstance, CreateGpuInstance, EnableMigMode
 from vgpumgr.plan.nearness import Nearness
@@ -279,6 +279,8 @@ def build_attach(
     """Record and plan of one attachment in its seat."""
     choice = seat.choice
     vm, record = observed.vm, _new_record(request, observed, name, seat)
+    if _wants_config(request, vm) and not observed.more:
+        record = replace(record, controllers_before=list_controllers(vm.config))
     wants_live = _wants_live(request, vm, live)
     small = wants_live and live.ring and vm.live is not None and vm.live.is_q35
     memory = LIVE_RING_BYTES if small else RING_BYTES

@@ -53,7 +53,7 @@ def _forget_controllers(world: World, vm: Vm) -> Vm:
 
 
 def _hand_over_controllers(world: World, vm: Vm, controllers: Sequence[Controller]) -> Vm:
-    there = set(_list_controllers(vm.config))
+    there = set(list_controllers(vm.config))
     left = [c for c in _as_added(controllers) if c in there]
     if not left:
         return vm
@@ -76,7 +76,7 @@ def _as_added(controllers: Iterable[Controller]) -> tuple[AddedController, ...]:
     return tuple(AddedController(c.type, c.index or 0, c.model) for c in controllers)
 
 
-def _list_controllers(domain: Domain | None) -> tuple[AddedController, ...]:
+def list_controllers(domain: Domain | None) -> tuple[AddedController, ...]:
     return _as_added(domain.controllers if domain else ())
 
 
@@ -114,17 +114,20 @@ class AttachDevices:
     def do(self, world: World) -> None:
         """Attaches one after the other; controllers that libvirt adds are remembered."""
         vm = before = self._find_vm(world)
-        if self.scope is Scope.CONFIG:
-            world.remember(controllers_before=_list_controllers(before.config))
+        now = list_controllers(before.config)
+        # an attach has recorded it at its beginning
+        known = world.record.controllers_before == now
+        if self.scope is Scope.CONFIG and not known:
+            world.remember(controllers_before=now)
         try:
             for device in self.devices:
                 vm = attach_device(world.hypervisor, vm, device, self.scope)
         except BaseException:
             if self.scope is Scope.CONFIG:
-                self._remember_controllers(world, before, world.read_vm(self.vm_uuid))
+                self._remember_controllers(world, before, world.read_vm(self.vm_uuid), known)
             raise
         if self.scope is Scope.CONFIG:
-            self._remember_controllers(world, before, vm)
+            self._remember_controllers(world, before, vm, known)
         world.seen_vm = vm
 
     def _find_vm(self, world: World) -> Vm:
@@ -141,8 +144,12 @@ class AttachDevices:
                 raise NothingDoneError(error) from error
         return vm
 
-    def _remember_controllers(self, world: World, before: Vm, after: Vm) -> None:
+    def _remember_controllers(self, world: World, before: Vm, after: Vm, known: bool) -> None:
         added = added_controllers(before.config, after.config)
+        if known and not added:
+            # until the attach's end is recorded, both say the same
+            world.note(controllers_before=None)
+            return
         controllers = (*world.record.controllers, *_as_added(added))
         world.remember(controllers=controllers, controllers_before=None)
 

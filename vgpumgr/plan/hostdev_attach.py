@@ -14,7 +14,7 @@ from vgpumgr.errors import DisplayImpossibleError, LiveUnsupportedError, NoFreeS
 from vgpumgr.passthrough.control import PciControl
 from vgpumgr.plan.attach import AttachObserved, AttachRequest
 from vgpumgr.plan.attach_many import ForAttachment, plan_each
-from vgpumgr.plan.domain_steps import AttachDevices, WriteNote
+from vgpumgr.plan.domain_steps import AttachDevices, WriteNote, list_controllers
 from vgpumgr.plan.hostdev_given import Given
 from vgpumgr.plan.hostdev_steps import RecordHostdevs, TakeFunction
 from vgpumgr.plan.pci_steps import CreateVfs, find_stall
@@ -81,6 +81,8 @@ def _build(
 ) -> tuple[AttachmentRecord, Plan[World]]:
     """``devices`` are as the definition gets them."""
     vm, record = observed.vm, _make_record(observed, given)
+    if scopes.config and not observed.more:
+        record = replace(record, controllers_before=list_controllers(vm.config))
     steps: list[Step[World]] = [RecordHostdevs(record), *given.steps]
     steps += _domain_steps(observed, given, scopes, devices)
     steps.append(MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING))

@@ -151,7 +151,7 @@ class AttachmentRecord:
     number: int = 0
     state: AttachmentState = AttachmentState.ATTACHING
     controllers: tuple[AddedController, ...] = ()
-    #: those that were there before, while our devices are being given to the definition
+    #: those that were there before, until the attach is over or what libvirt has added is known
     controllers_before: tuple[AddedController, ...] | None = None
     mig_part: MigPart | None = None
     channel: ChannelPart | None = None

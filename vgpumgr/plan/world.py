@@ -124,6 +124,10 @@ class World:
         """Changes the attachment's record, in memory and on disk."""
         self._save(replace(self.record, **changes))
 
+    def note(self, **changes: Any) -> None:
+        """Changes the attachment's record in memory: the next change of it is written with this one."""
+        self.maybe_record = replace(self.record, **changes)
+
     def _save(self, record: AttachmentRecord) -> None:
         self.maybe_record = record
         self.store.save_attachment(record)
