@@ -33,6 +33,7 @@ from vgpumgr.host.process import ProcessId, read_identity
 from vgpumgr.model.mig import Placement
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.plan.domain_steps import list_controllers
 from vgpumgr.plan.journal import Journal
 from vgpumgr.plan.record import AttachmentState
 from vgpumgr.plan.step import Plan
@@ -267,6 +268,22 @@ def test_without_journal_what_may_be_anybodys_is_kept_and_said(bench: Bench) -> 
     assert bench.store.list_attachments()[0].id == id_
     bench.service.detach("vm01")
     assert bench.gpu.instances == ()
+
+
+def test_a_completed_attach_knows_the_controllers_that_came_with_it(bench: Bench) -> None:
+    """And counts none that others add from then on."""
+    attach(bench)
+    (record,) = bench.store.list_attachments()
+    there = list_controllers(bench.hypervisor.read_vm("vm01").config)
+    (bench.state_dir / "journal").unlink()
+    bench.store.save_attachment(
+        replace(record, state=AttachmentState.ATTACHING, controllers_before=there[:1])
+    )
+    done = recovery(bench).recover(Policy())
+    assert "the interrupted attach was completed" in done.actions[0].text
+    (after,) = bench.store.list_attachments()
+    assert (after.state, after.controllers) == (AttachmentState.ATTACHED, there[1:])
+    assert after.controllers_before is None
 
 
 def test_the_next_command_settles_and_says_so(

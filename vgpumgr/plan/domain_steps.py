@@ -77,6 +77,7 @@ def _as_added(controllers: Iterable[Controller]) -> tuple[AddedController, ...]:
 
 
 def list_controllers(domain: Domain | None) -> tuple[AddedController, ...]:
+    """The controllers of a definition as records have them."""
     return _as_added(domain.controllers if domain else ())
 
 
