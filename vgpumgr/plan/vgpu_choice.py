@@ -227,6 +227,12 @@ def _select_place(
         return _Place((board,))
     if (parent := observed.host.find_parent(text)) is not None:
         return _Place([b for b in boards if b.name == parent.board], parent.name)
+    if not observed.gpus and not boards:
+        raise VgpuNotSupportedError(
+            f'no vGPU host is "{selector}"',
+            why="no device offers mediated devices, and no virtual function takes a vGPU type",
+            hint=f"vgpumgr vf enable {selector}",
+        )
     if not observed.gpus:
         names = ", ".join(board.name for board in boards)
         raise VgpuParentGoneError(
@@ -238,7 +244,7 @@ def _select_place(
         raise VgpuNotSupportedError(
             f"{gpu} is no vGPU host",
             why="its driver offers no vGPU types, or its virtual functions are not enabled",
-            hint="vgpumgr mdev types",
+            hint=f"vgpumgr vf enable {gpu.index}",
         )
     return _Place(found)
 
