@@ -77,7 +77,7 @@ def test_a_seed_replays() -> None:
     assert first == again
 
 
-@pytest.mark.parametrize(("on", "count"), [("fakes", 40), ("fakes-daemon", 40)])
+@pytest.mark.parametrize(("on", "count"), [("fakes", 40), ("fakes-daemon", 80)])
 def test_nothing_grows(on: str, count: int) -> None:
     """Every backend in each cycle: hundreds of attaches and detaches, and not one object that stays."""
     done = run("cycles", "--on", on, "--backend", "all", "--count", str(count))

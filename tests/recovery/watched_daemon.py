@@ -12,6 +12,7 @@ import heapq
 import json
 import socket
 import threading
+from array import array
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from tests.recovery.growth import Sample, read_own
 from vgpumgr.daemon.access import Access
 from vgpumgr.daemon.server import _listen, _only_daemon, run_daemon, serve
 
-#: the last connection is over by then
+#: the last connection is over by then, on a machine that has nothing else to do
 _QUIET_S = 0.2
+_MOST_LOOKS = 25
 
 
 class _Loops(asyncio.DefaultEventLoopPolicy):
@@ -39,10 +41,19 @@ class _Loops(asyncio.DefaultEventLoopPolicy):
 
 
 async def look() -> Sample:
-    """On the daemon's loop, between two of its turns."""
-    await asyncio.sleep(_QUIET_S)
-    _forget_cancelled(asyncio.get_running_loop())
-    return read_own()
+    """On the daemon's loop, between two of its turns, once nothing is under way: two looks show the same."""
+    level = array("q", [0])
+    for _ in range(_MOST_LOOKS):
+        await asyncio.sleep(_QUIET_S)
+        _forget_cancelled(asyncio.get_running_loop())
+        held = read_own()
+        if held["objects"] == level[0]:
+            break
+        level[0] = held["objects"]
+        del held  # the next look must not count it
+    else:
+        held = read_own()
+    return held
 
 
 def _forget_cancelled(loop: Any) -> None:

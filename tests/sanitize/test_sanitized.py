@@ -6,6 +6,7 @@ are (a sanitized library needs a sanitized program around it); the worker's simu
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -69,13 +70,16 @@ def build(sanitizer: str) -> Path:
     """A directory like vgpumgr/_lib with the sanitized programs in it."""
     store = Path(os.environ.get("VGPUMGR_CACHE", ROOT / ".cache")) / "sanitize"
     target = store / f"{sanitizer.replace(',', '-')}-{hash_sources()}"
-    if not (target / "done").exists():
-        shutil.rmtree(target, ignore_errors=True)
-        store.mkdir(parents=True, exist_ok=True)
-        for old in sorted(store.glob(f"{sanitizer.replace(',', '-')}-*"))[:-2]:
-            shutil.rmtree(old, ignore_errors=True)
-        compile_programs(sanitizer, target)
-        (target / "done").touch()
+    store.mkdir(parents=True, exist_ok=True)
+    # two tests of one run may want the same at once
+    with (store / f"{sanitizer}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / "done").exists():
+            shutil.rmtree(target, ignore_errors=True)
+            for old in sorted(store.glob(f"{sanitizer.replace(',', '-')}-*"))[:-2]:
+                shutil.rmtree(old, ignore_errors=True)
+            compile_programs(sanitizer, target)
+            (target / "done").touch()
     # what is not sanitized is this tree's
     library = target / "lib"
     for name in ("bin/null", "guest", "sim", "test"):
