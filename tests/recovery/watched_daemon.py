@@ -53,7 +53,7 @@ async def look() -> Sample:
         del held  # the next look must not count it
     else:
         held = read_own()
-    return held
+    return {"daemon_objects" if name == "objects" else name: n for name, n in held.items()}
 
 
 def _forget_cancelled(loop: Any) -> None:
