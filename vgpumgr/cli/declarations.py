@@ -52,19 +52,21 @@ class Option:
             except ValueError:
                 kind = "a whole number" if number is int else "a number"
                 raise typer.BadParameter(f"{value!r} is not {kind}") from None
-            if wrong := self._find_fault(read):
+            if wrong := self.find_fault(read):
                 raise typer.BadParameter(f"{value} is {wrong}")
             return read
 
         return parse
 
-    def _find_fault(self, value: float) -> str | None:
+    def find_fault(self, value: float) -> str | None:
+        """What is wrong with a number, if anything is."""
         low, high = self.min, self.max
+        # so that nan is outside, too
+        below = low is not None and not value >= low
+        above = high is not None and not value <= high
         if low is not None and high is not None:
-            return None if low <= value <= high else f"not from {low} to {high}"
-        if low is not None and not value >= low:
-            return f"less than {low}"
-        return None
+            return f"not from {low} to {high}" if below or above else None
+        return f"less than {low}" if below else f"more than {high}" if above else None
 
 
 class Argument:
@@ -77,11 +79,10 @@ class Argument:
         self.metavar = metavar
         self.verbatim = verbatim
 
-    def for_typer(self, kind: Any) -> Any:
-        """The same as typer declares it; ``kind`` is the parameter's type."""
+    def for_typer(self) -> Any:
+        """The same as typer declares it."""
         import typer
 
-        del kind
         return typer.Argument(**_leave_out_none({"help": self.help, "metavar": self.metavar}))
 
 

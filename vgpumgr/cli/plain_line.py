@@ -171,7 +171,4 @@ def _convert(parameter: Parameter, text: str) -> Any:
 
 
 def _is_in_range(declared: Option | Argument, number: float) -> bool:
-    if isinstance(declared, Argument):
-        return True
-    least, most = declared.min, declared.max
-    return (least is None or number >= least) and (most is None or number <= most)
+    return isinstance(declared, Argument) or declared.find_fault(number) is None

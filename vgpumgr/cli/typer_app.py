@@ -131,9 +131,11 @@ def _translate(hint: Any) -> Any:
     if hint is Context:
         return typer.Context
     declared = getattr(hint, "__metadata__", (None,))[0]
-    if isinstance(declared, (Option, Argument)):
-        kind = typing.get_args(hint)[0]
+    kind = typing.get_args(hint)[0] if declared is not None else None
+    if isinstance(declared, Option):
         return Annotated[kind, declared.for_typer(kind)]
+    if isinstance(declared, Argument):
+        return Annotated[kind, declared.for_typer()]
     return hint
 
 

@@ -40,7 +40,8 @@ def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Ite
             with contextlib.suppress(GpuNotFoundError):
                 select_gpu(inventory.gpus, gpu, inventory.lost)
         if gpu is not None:
-            _tell_taken(parts, gpu, error)
+            with contextlib.suppress(VgpumgrError):  # it only explains
+                _tell_taken(parts, gpu, error)
         raise error from error.__cause__
     except VgpuNoRoomError as error:
         error.held_by = tuple(dict.fromkeys((*error.held_by, *_list_room_holders(parts))))

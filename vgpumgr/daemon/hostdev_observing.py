@@ -71,7 +71,7 @@ def _observe_for_vgpu(
     are without hardware, a type of theirs needs no look at the PCI bus and at NVML either.
     """
     vgpus = parts.vgpus.read_host()
-    on_bus = any(_is_address(parent.name) for parent in vgpus.parents)
+    on_bus = any(PciAddress.read(parent.name) for parent in vgpus.parents)
     is_known = any(request.profile in (t.id, t.name) for b in vgpus.boards for t in b.types)
     matters = on_bus or not is_known or request.gpu is not None
     functions = parts.pci.list_functions() if matters else ()
@@ -88,14 +88,6 @@ def _observe_for_vgpu(
         vf_settings=parts.pci.list_vf_settings() if on_bus else (),
         slices=list_slices(records),
     )
-
-
-def _is_address(name: str) -> bool:
-    try:
-        PciAddress.parse(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _offers_iommufd(parts: Parts) -> bool:

@@ -33,7 +33,7 @@ from vgpumgr.plan.layout_plan import (
     make_plan,
 )
 from vgpumgr.plan.layout_world import LayoutWorld
-from vgpumgr.plan.remember_step import RememberLayouts, find_begun
+from vgpumgr.plan.remember_step import RememberLayouts, find_begun, is_through
 from vgpumgr.plan.restore_steps import is_complete
 from vgpumgr.plan.step import Plan, W
 
@@ -177,6 +177,9 @@ def _settle_one(parts: Parts, journal: Journal, op: str, events: Sequence[Event]
     if is_complete(events):
         journal.append(op, "end", {"outcome": "done"})
         return "an interrupted restore of slices was complete"
+    if is_through(events, open_layouts(parts)):
+        journal.append(op, "end", {"outcome": "done"})
+        return "an interrupted change of layout was complete"
     if late := parts.list_late():
         raise OutcomePendingError(
             "an interrupted change of layout waits for a helper process",

@@ -325,13 +325,6 @@ def _list_known(observed: PciObserved) -> list[KnownGpu]:
     ]
 
 
-def _read_address(text: str) -> PciAddress | None:
-    try:
-        return PciAddress.parse(text)
-    except ValueError:
-        return None
-
-
 class _Holders:
     """Attachments and vGPUs by the functions that they are on, and what removes them."""
 
@@ -359,7 +352,7 @@ def _find_holders(parts: Parts, gpus: Sequence[Gpu]) -> _Holders:
         for address in _list_places(record, by_uuid.get(str(record.gpu))):
             found.add(address, f'vm "{record.vm_name}" ({record.profile})', release)
     for vgpu in parts.vgpu_store.list_vgpus():
-        parent = _read_address(vgpu.spec.parent)
+        parent = PciAddress.read(vgpu.spec.parent)
         # a driver without a device, such as mtty, is on no function
         if vgpu.takes_room and vgpu.boot == parts.boot_id and parent is not None:
             found.vgpus.add(vgpu.spec.uuid)
@@ -373,5 +366,5 @@ def _list_places(record: AttachmentRecord, gpu: PciAddress | None) -> set[PciAdd
     """The functions that it has; of a slice or a mediated device the GPU, and what it is made on."""
     devices = record.host_devices
     functions = {d.address for d in devices if d.kind is not HostDeviceKind.MDEV and d.address}
-    parents = {_read_address(d.vgpu.parent) for d in devices if d.vgpu is not None}
+    parents = {PciAddress.read(d.vgpu.parent) for d in devices if d.vgpu is not None}
     return functions or {address for address in {gpu, *parents} if address is not None}

@@ -14,7 +14,8 @@ from vgpumgr.daemon.parts import Parts
 from vgpumgr.errors import NvmlMissingError, VgpumgrError
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.plan.journal import Event, Journal
-from vgpumgr.plan.layout_plan import claim_begun, read_layout_step
+from vgpumgr.plan.layout_plan import MIG, claim_begun, read_layout_step
+from vgpumgr.plan.remember_step import is_through
 from vgpumgr.plan.step import NothingDoneError, Step
 from vgpumgr.plan.vgpu_plan import FORWARD, OPERATIONS, read_step
 from vgpumgr.plan.vgpu_record import make_inactive
@@ -71,6 +72,9 @@ def _settle_one(
 ) -> tuple[str, bool]:
     begin = events[0].data
     what = f"the interrupted operation to {begin['operation']} {begin['subject']}"
+    if is_through(events, open_layouts(parts)):
+        journal.append(op, "end", {"outcome": "done"})
+        return f"{what} was complete", True
     late: list[str] = []
     if events[0].boot == parts.boot_id:
         patience_s = 0.0 if events[-1].event == "late" else _ORPHAN_WAIT_S
@@ -112,7 +116,7 @@ def _undo(world: VgpuOperation, events: Sequence[Event], kept: Sequence[str]) ->
         for number, step in enumerate(_read_steps(events))
         if number in begun and step.kind not in kept
     ]
-    claim_begun(world, [read_layout_step(s.target) for s in steps if s.kind.startswith("mig.")])
+    claim_begun(world, [read_layout_step(s.target) for s in steps if s.kind.startswith(MIG)])
     for step in reversed(steps):
         step.undo(world)  # also what may be half done: undoing is restartable
 

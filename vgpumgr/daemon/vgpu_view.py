@@ -113,16 +113,7 @@ class VgpuPicture:
     def _is_function(self, text: str) -> bool:
         """Whether it is the address of a virtual function, or of something that is gone."""
         parent = self.host.find_parent(text)
-        return is_address(text) and (parent is None or parent.is_virtual_function)
-
-
-def is_address(text: str) -> bool:
-    """Whether it is a PCI address."""
-    try:
-        PciAddress.parse(text)
-    except ValueError:
-        return False
-    return True
+        return bool(PciAddress.read(text)) and (parent is None or parent.is_virtual_function)
 
 
 def is_its_record(record: VgpuRecord, device: VgpuDevice) -> bool:
@@ -245,10 +236,7 @@ def _find_profile(gpu: Gpu | None, profile_id: int | None) -> str | None:
 
 
 def _full_name(selector: str) -> str:
-    try:
-        return str(PciAddress.parse(selector))
-    except ValueError:
-        return selector.strip().lower()
+    return str(PciAddress.read(selector) or selector.strip().lower())
 
 
 def _explain(
@@ -258,7 +246,7 @@ def _explain(
         return VgpuAmbiguousError(
             f'"{selector}" is not one vGPU',
             why="it fits " + ", ".join(entry.name for entry in found[:8]),
-            hint="vgpumgr mdev list" if is_address(selector) else "write more of the UUID",
+            hint="vgpumgr mdev list" if PciAddress.read(selector) else "write more of the UUID",
         )
     near = list_near(selector, [n for e in entries for n in e.names], n=2)
     why = f"did you mean {' or '.join(near)}?" if near else f"there are {len(entries)} vGPUs"

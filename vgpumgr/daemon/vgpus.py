@@ -45,6 +45,7 @@ from vgpumgr.host.lock import lock_file
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import Attributes, Framework, VgpuHost, VgpuSpec, is_uuid
 from vgpumgr.plan.executor import Executor
+from vgpumgr.plan.layout_plan import MIG
 from vgpumgr.plan.record import AttachmentRecord
 from vgpumgr.plan.reserved import reserve
 from vgpumgr.plan.step import Plan
@@ -312,7 +313,7 @@ class VgpuService:
         if plan.steps:
             with closing(self._parts.open_journal()) as journal:
                 # without MIG steps nobody asks NVML anything
-                gpus = picture.gpus if any(s.kind.startswith("mig.") for s in plan.steps) else ()
+                gpus = picture.gpus if any(s.kind.startswith(MIG) for s in plan.steps) else ()
                 world = make_world(self._parts, gpus)
                 executor = Executor(world, journal, list_late=self._parts.list_late)
                 executor.run(plan, secrets.token_hex(8))

@@ -14,7 +14,7 @@ validates: rendering decides nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from typing import (
@@ -253,16 +253,10 @@ class Element:
             else d.place.read(element, _class(d))
             for d in declarations_of(cls)
         }
-        return cls._make_read(values, render_element(element))
-
-    @classmethod
-    def _make_read(cls, values: Mapping[str, Any], origin: str) -> Self:
-        """Remembers the element, and whether the value says anything that stands not in it: what is
-        absent takes the field's default.
-        """
         value = cls(**{k: v for k, v in values.items() if v is not None})
+        # what is absent takes the field's default, which then does not stand in the element
         says_more = any(v is None and getattr(value, k) is not None for k, v in values.items())
-        object.__setattr__(value, "_origin", origin)
+        object.__setattr__(value, "_origin", render_element(element))
         object.__setattr__(value, "_is_as_read", not says_more)
         return value
 

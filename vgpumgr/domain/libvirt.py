@@ -125,7 +125,7 @@ class LibvirtHypervisor:
             try:
                 return self._read(known)
             except VmNotFoundError:
-                del self._domains[selector]  # it may be another's name
+                self._domains.pop(selector, None)  # it may be another's name
         domain = self._find_now(selector)
         vm = self._read(domain)
         if len(self._domains) >= _KEPT_DOMAINS:

@@ -38,6 +38,14 @@ class PciAddress:
         parts = (match["domain"] or "0", match["bus"], match["device"], match["function"])
         return cls(*(int(part, 16) for part in parts))
 
+    @classmethod
+    def read(cls, text: str) -> PciAddress | None:
+        """As ``parse``; None for what is no address."""
+        try:
+            return cls.parse(text)
+        except ValueError:
+            return None
+
     @property
     def short(self) -> str:
         """Bus, device and function without the domain."""

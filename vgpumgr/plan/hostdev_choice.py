@@ -222,7 +222,7 @@ def find_selected(host: HostObserved, selector: str) -> Function:
     one that NVML does not see any more because it was bound away. Raises GpuNotFoundError,
     GpuAmbiguousError.
     """
-    address = _read_address(selector)
+    address = PciAddress.read(selector)
     if address is None:
         text = selector.strip().lower()
         away = [b for b in host.bindings if b.gpu_uuid and b.gpu_uuid.lower().startswith(text)]
@@ -469,13 +469,6 @@ def _take_named(host: HostObserved, function: Function, count: int) -> OneVf:
 def _check_vf(host: HostObserved, function: Function) -> None:
     _check_group(host, function, [function])
     check_free(host, function)
-
-
-def _read_address(selector: str) -> PciAddress | None:
-    try:
-        return PciAddress.parse(selector)
-    except ValueError:
-        return None
 
 
 def _tell(error: VgpumgrError) -> str:

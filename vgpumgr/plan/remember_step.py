@@ -11,7 +11,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.plan.journal import Event
-from vgpumgr.plan.layout_record import DesiredLayout, make_desired
+from vgpumgr.plan.layout_record import DesiredLayout, LayoutStore, make_desired
 from vgpumgr.plan.layout_world import LayoutWorld
 from vgpumgr.plan.record import AttachmentRecord
 
@@ -26,8 +26,8 @@ class Spared:
 
 @dataclass(frozen=True)
 class RememberLayouts:
-    """Writes down what some GPUs look like by then. An operation that is interrupted before has neither
-    changed them nor what comes back after a boot.
+    """Writes down what some GPUs look like by then. It is the last step: an operation that has done it is
+    complete, and one that has not is undone.
     """
 
     gpus: tuple[GpuUuid, ...]
@@ -66,7 +66,11 @@ class RememberLayouts:
 
     def observe(self, world: LayoutWorld) -> bool:
         """Whether anything else is remembered than before."""
-        now = world.layouts.read_layouts()
+        return self.is_remembered(world.layouts)
+
+    def is_remembered(self, layouts: LayoutStore) -> bool:
+        """As ``observe``; another save of the same is told by its time."""
+        now = layouts.read_layouts()
         found = [now[gpu] for gpu in sorted(self.gpus) if gpu in now]
         return found != sorted(self.earlier, key=lambda layout: layout.gpu)
 
@@ -87,8 +91,15 @@ def read_remembering(target: Mapping[str, Any]) -> RememberLayouts:
 def find_begun(events: Sequence[Event]) -> RememberLayouts | None:
     """That step of an interrupted operation, if it may have happened."""
     rows = events[0].data.get("steps", ())
-    begun = {int(e.data["step"]) for e in events if e.event == "intent"}
-    for number, row in enumerate(rows):
-        if row["kind"] == RememberLayouts.kind and number in begun:
-            return read_remembering(row["target"])
-    return None
+    begun = sorted({int(e.data["step"]) for e in events if e.event == "intent"})
+    targets = (rows[n]["target"] for n in begun if rows[n]["kind"] == RememberLayouts.kind)
+    return next(map(read_remembering, targets), None)
+
+
+def is_through(events: Sequence[Event], layouts: LayoutStore) -> bool:
+    """Whether an interrupted operation has remembered its layout, and nothing is being undone: only its
+    end is missing.
+    """
+    step = find_begun(events)
+    undone = any(e.event == "undo" for e in events)
+    return step is not None and not undone and step.is_remembered(layouts)

@@ -250,10 +250,7 @@ def _select_place(
 
 
 def _full_address(selector: str) -> str:
-    try:
-        return str(PciAddress.parse(selector))
-    except ValueError:
-        return selector.strip()
+    return str(PciAddress.read(selector) or selector.strip())
 
 
 def _look(observed: VgpuObserved, board: VgpuBoard, type_: VgpuType, place: _Place) -> TypeRoom:

@@ -19,7 +19,7 @@ from vgpumgr.model.vgpu import (
     VgpuSpec,
     read_spec,
 )
-from vgpumgr.plan.layout_plan import make_step, read_layout_step
+from vgpumgr.plan.layout_plan import MIG, make_step, read_layout_step
 from vgpumgr.plan.remember_step import RememberLayouts, read_remembering
 from vgpumgr.plan.step import OnFailure, Plan, Step
 from vgpumgr.plan.vgpu_choice import VgpuChoice
@@ -209,7 +209,7 @@ def _plan(
 
 def read_step(kind: str, target: Mapping[str, Any]) -> Step[VgpuOperation]:
     """A step as the journal has it. Raises KeyError, ValueError, TypeError."""
-    if kind.startswith("mig."):
+    if kind.startswith(MIG):
         return read_layout_step(target)
     if kind == RememberLayouts.kind:
         return read_remembering(target)
