@@ -1,0 +1,43 @@
+"""When an interrupted change of layout is complete: once it is remembered, and nothing is being undone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import Placement
+from vgpumgr.plan.journal import Journal
+from vgpumgr.plan.layout_record import DesiredLayout
+from vgpumgr.plan.remember_step import RememberLayouts, Spared, find_begun, is_through
+from vgpumgr.store.layouts import LayoutFile
+
+GPU = GpuUuid("GPU-00000000-0000-4000-8000-000000000000")
+OLD = DesiredLayout(GPU, False, (), 1.0)
+NEW = replace(OLD, mig_enabled=True, saved_s=2.0)
+
+
+@pytest.mark.parametrize("earlier", [(), (OLD,)])
+def test_what_is_remembered_tells_whether_it_is_complete(
+    tmp_path: Path, earlier: tuple[DesiredLayout, ...]
+) -> None:
+    layouts = LayoutFile(tmp_path / "layouts.json")
+    layouts.save_layouts(earlier)
+    step = RememberLayouts((GPU,), earlier, (Spared(GPU, Placement(0, 4)),))
+    journal = Journal(tmp_path / "journal", "boot")
+    rows = [{"kind": "mig.mode.enable", "target": {}}, {"kind": step.kind, "target": step.target}]
+
+    def is_complete() -> bool:
+        return is_through(journal.look().unfinished["op"], layouts)
+
+    journal.append("op", "begin", {"operation": "apply", "steps": rows})
+    journal.append("op", "intent", {"step": 0, "kind": "mig.mode.enable"})
+    assert (find_begun(journal.look().unfinished["op"]), is_complete()) == (None, False)
+    journal.append("op", "intent", {"step": 1, "kind": step.kind})
+    assert (find_begun(journal.look().unfinished["op"]), is_complete()) == (step, False)
+    layouts.save_layouts([NEW])
+    assert is_complete()
+    journal.append("op", "undo", {"kind": step.kind})
+    assert not is_complete(), "what is being undone is undone to its end"
