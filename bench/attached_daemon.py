@@ -16,21 +16,22 @@ from pathlib import Path
 from tests.support.domains import PC
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as Vm
-from vgpumgr.daemon.attachments import AttachmentService, Parts
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.metrics import MetricsService, open_statistics
-from vgpumgr.daemon.metrics_cache import MetricsCache
-from vgpumgr.daemon.metrics_source import MetricsSource
-from vgpumgr.daemon.opening import list_late_processes
-from vgpumgr.daemon.server import _listen, _only_daemon, serve
-from vgpumgr.daemon.services import GivenServices
+from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.metrics.samples import MetricsCache
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.metrics.source import MetricsSource
+from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.operations.attachments import AttachmentService, Parts
+from vgpumgr.app.services import GivenServices
 from vgpumgr.domain.domain import Domain
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.host.statistics import open_statistics
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.nvml.inventory import read_machine_inventory
-from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.server.server import _listen, _only_daemon, serve
+from vgpumgr.state.store import Store
 from vgpumgr.virtio.keeper_channels import KeeperChannels
 
 PROFILE = "1g.10gb"
@@ -46,7 +47,7 @@ def make_vms(count: int) -> list[Vm]:
 @contextmanager
 def open_application(machine: Machine, hypervisor: FakeHypervisor) -> Iterator[ManagingApplication]:
     """The application, with everything real but libvirt."""
-    store = SqliteAttachments(machine.state_dir / "state.sqlite")
+    store = Store(machine.state_dir / "state.sqlite")
     clock = SystemClock()
     with NvmlClient(machine) as nvml:
         parts = Parts(

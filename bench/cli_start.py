@@ -1,62 +1,77 @@
-"""How long the command line takes to say anything."""
+"""How long the command line takes to say anything, and to change one GPU without a daemon."""
 
 from __future__ import annotations
 
-import sys
+import shutil
+import statistics
+import subprocess
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import ExitStack
+from unittest import mock
 
+from bench.commands import (
+    HELP,
+    LIST,
+    ON_MACHINE,
+    PLAN,
+    VGPUMGR,
+    compare,
+    layout_file,
+)
+from bench.daemon import running_daemon
 from bench.machine import NAME, simulated
-from bench.registry import Figure, at_most, seconds
+from bench.registry import Figure, make_goal, seconds
 
-VGPUMGR = [sys.executable, "-m", "vgpumgr"]
-HELP = [*VGPUMGR, "--help"]
-LIST = [*VGPUMGR, "--machine", NAME, "gpu", "list"]
-#: exits 3: there is something to do
-PLAN = [*VGPUMGR, "--machine", NAME, "mig", "layout", "plan"]
-_LAYOUT = """
+SIMULATED = "simulated driver"
+#: two layouts of one GPU; each command changes one into the other
+ONE_GPU = ('{"3g.40gb": 1}', '{"1g.10gb": 2}')
+_ONE_GPU_LAYOUT = """
 version: v1
 mig-configs:
-  all-1g.10gb:
-    - devices: all
+  one:
+    - devices: [0]
       mig-enabled: true
-      mig-devices:
-        "1g.10gb": 7
+      mig-devices: %s
 """
+PARTED = "nvidia-mig-parted"
 
 
 def run(small: bool = False) -> Iterable[Figure]:
-    """``--help`` against a bare interpreter; commands without a daemon against ``--help``."""
+    """``--help``, completion and a listing against their budgets; commands without a daemon."""
     runs = 1 if small else 15
-    ours, floor = seconds(HELP, [sys.executable, "-c", "pass"], runs=runs)
-    goal, met = at_most(8, ours, floor)
-    yield Figure(
-        "vgpumgr --help",
-        ours,
-        floor,
-        "s",
-        "python3 -c pass",
-        f"{goal}, 0.15 s",
-        met and ours <= 0.15,
-    )
+    complete = [*VGPUMGR, "completion", "--line", "vgpumgr attach vm01 --pro"]
+    yield make_goal("vgpumgr --help", seconds(HELP, runs=runs)[0], 0.2, "host")
+    yield make_goal("completion of an option", seconds(complete, runs=runs)[0], 0.15, "host")
+    with running_daemon():
+        # the values that the daemon is asked for
+        complete = [*ON_MACHINE, "completion", "--line", f"vgpumgr --machine {NAME} gpu show "]
+        listed, completed = seconds(LIST, complete, runs=runs)
+        yield make_goal("gpu list through the daemon", listed, 0.2, SIMULATED)
+        yield make_goal("completion of a GPU through the daemon", completed, 0.15, SIMULATED)
     with simulated(), layout_file() as layout:
         yield compare("gpu list, no daemon", LIST, 5, runs)
-        yield compare("mig layout plan, no daemon", [*PLAN, layout], 2, runs)
+        yield compare("mig layout plan, no daemon", [*PLAN, layout], 2.5, runs)
+    yield from _apply(runs)
 
 
-@contextmanager
-def layout_file() -> Iterator[str]:
-    """A layout that every GPU of the machine has to be changed for."""
-    with TemporaryDirectory(prefix="vgb") as directory:
-        path = Path(directory, "layout.yaml")
-        path.write_text(_LAYOUT)
-        yield str(path)
-
-
-def compare(name: str, command: list[str], limit: float, runs: int) -> Figure:
-    """A command against ``--help``."""
-    ours, floor = seconds(command, HELP, runs=runs, accepted=(0, 3))
-    goal, met = at_most(limit, ours, floor)
-    return Figure(name, ours, floor, "s", "vgpumgr --help", goal, met, "simulated driver")
+def _apply(runs: int) -> Iterator[Figure]:
+    """``mig layout apply`` of one GPU; beside nvidia-mig-parted where this machine has it."""
+    with ExitStack() as stack:
+        machine = stack.enter_context(simulated())
+        files = [stack.enter_context(layout_file(_ONE_GPU_LAYOUT % text)) for text in ONE_GPU]
+        ours = [[*ON_MACHINE, "mig", "layout", "apply", file, "--yes"] for file in files]
+        # the first one turns MIG mode on
+        seconds(ours[1], runs=1)
+        taken = statistics.mean(seconds(*ours, runs=runs))
+        yield make_goal("mig layout apply of one GPU, no daemon", taken, 0.5, SIMULATED)
+        if shutil.which(PARTED) is None:
+            return
+        stack.enter_context(mock.patch.dict("os.environ", machine.variables))
+        theirs = [[PARTED, "apply", "-f", file, "-c", "one"] for file in files]
+        # it may want the kernel driver's own files, which this machine has not
+        if subprocess.run(theirs[1], check=False, capture_output=True).returncode == 0:
+            floor = statistics.mean(seconds(*theirs, runs=runs))
+            yield Figure(
+                "mig layout apply of one GPU, no daemon", taken, floor, "s", PARTED, "none",
+                True, SIMULATED,
+            )  # fmt: skip

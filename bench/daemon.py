@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.cli_start import LIST, PLAN, VGPUMGR, compare, layout_file
+from bench.commands import LIST, PLAN, VGPUMGR, compare, layout_file
 from bench.machine import NAME, simulated
 from bench.registry import ROOT, Figure
 
@@ -21,7 +21,7 @@ _CPU = Path("/proc")
 def run(small: bool = False) -> Iterable[Figure]:
     """Commands against ``--help``, and list requests for each second of one core."""
     runs, requests = (1, 20) if small else (15, 5000)
-    with _daemon() as (pid, path), layout_file() as layout:
+    with running_daemon() as (pid, path), layout_file() as layout:
         yield compare("gpu list through the daemon", LIST, 1.5, runs)
         yield compare("mig layout plan through the daemon", [*PLAN, layout], 2, runs)
         rate = _rate(pid, path, requests)
@@ -61,7 +61,7 @@ def _cpu_s(pid: int) -> float:
 
 
 @contextmanager
-def _daemon() -> Iterator[tuple[int, str]]:
+def running_daemon() -> Iterator[tuple[int, str]]:
     """A daemon on a simulated machine of its own."""
     with simulated() as machine:
         daemon = subprocess.Popen([*VGPUMGR, "-q", "--machine", NAME, "daemon"], cwd=ROOT)

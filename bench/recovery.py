@@ -20,21 +20,21 @@ from pathlib import Path
 from bench.attached_daemon import PROFILE, make_vms
 from bench.daemon import ask, wait_answer
 from bench.machine import NAME, simulated
-from bench.registry import ROOT, Figure, at_most
+from bench.registry import ROOT, Figure, make_goal
 from tests.support.boards import make_gpu, make_uuid
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.daemon.attachments import AttachmentService, Parts
-from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.app.operations.attachments import AttachmentService, Parts
+from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.errors import HelperLateError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import Helper, LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.state.store import Store
 from vgpumgr.virtio.keeper_channels import KeeperChannels
 
 WORKERS = 16
@@ -48,11 +48,6 @@ def run(small: bool = False) -> Iterable[Figure]:
     yield from _restart(1 if small else WORKERS, 2 if small else 5)
     yield from _reconcile(*((2, 4) if small else (GPUS, ATTACHMENTS)))
     yield from _status(10 if small else QUESTIONS)
-
-
-def _make_goal(name: str, ours: float, goal_s: float, backend: str) -> Figure:
-    goal, met = at_most(1, ours, goal_s)
-    return Figure(name, ours, goal_s, "s", f"{goal_s:g} s", goal, met, backend)
 
 
 def _restart(workers: int, runs: int) -> Iterator[Figure]:
@@ -72,8 +67,8 @@ def _restart(workers: int, runs: int) -> Iterator[Figure]:
                 channels.stop(channel)
     backend = "simulated driver, libvirt in memory"
     name = f"daemon restart over {workers} workers"
-    yield _make_goal(name, statistics.median(t[0] for t in times), 1.0, backend)
-    yield _make_goal(f"{name} (CPU)", statistics.median(t[1] for t in times), 1.0, backend)
+    yield make_goal(name, statistics.median(t[0] for t in times), 1.0, backend)
+    yield make_goal(f"{name} (CPU)", statistics.median(t[1] for t in times), 1.0, backend)
 
 
 def _list_processes(channels: KeeperChannels) -> list[tuple[int, int | None]]:
@@ -103,7 +98,7 @@ def _reconcile(gpus: int, attachments: int) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="vgb") as name:
         directory = Path(name)
         nvml = FakeNvml([_make_gpu(index) for index in range(gpus)])
-        store = SqliteAttachments(directory / "state.sqlite")
+        store = Store(directory / "state.sqlite")
         vms = make_vms(attachments)
         parts = Parts(
             nvml=nvml,
@@ -123,12 +118,12 @@ def _reconcile(gpus: int, attachments: int) -> Iterator[Figure]:
             service.attach(AttachRequest(vm=vm.name, profile=PROFILE, gpu=gpu))
         what, backend = f"{gpus} GPUs, {attachments} attachments", "all in memory"
         seconds = _time(lambda: _recover(parts, 0))
-        yield _make_goal(f"reconcile {what}", seconds, 2.0, backend)
+        yield make_goal(f"reconcile {what}", seconds, 2.0, backend)
         (directory / "state.sqlite").unlink()
         for part in ("-wal", "-shm"):
             (directory / f"state.sqlite{part}").unlink(missing_ok=True)
-        seconds = _time(lambda: _recover(parts, attachments), runs=1)
-        yield _make_goal(f"rebuild the records of {what}", seconds, 2.0, backend)
+        seconds = _time(lambda: _recover(parts, attachments + 1), runs=1)
+        yield make_goal(f"rebuild the records of {what}", seconds, 2.0, backend)
 
 
 def _make_gpu(index: int) -> Gpu:
@@ -171,7 +166,7 @@ def _status(questions: int) -> Iterator[Figure]:
     backend = "simulated driver"
     for name, at in (("p50", 0.5), ("p99", 0.99)):
         value = times[min(len(times) - 1, int(len(times) * at))]
-        yield _make_goal(f"status with {STUCK} helpers stuck, {name}", value, 0.25, backend)
+        yield make_goal(f"status with {STUCK} helpers stuck, {name}", value, 0.25, backend)
 
 
 def _time_question(path: str) -> float:

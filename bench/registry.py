@@ -46,6 +46,12 @@ def at_least(limit: float, ours: float, floor: float) -> tuple[str, bool]:
     return f"at least {limit:g}x", ours / floor >= limit
 
 
+def make_goal(name: str, ours: float, goal_s: float, backend: str) -> Figure:
+    """A time against a budget of its own."""
+    goal, met = at_most(1, ours, goal_s)
+    return Figure(name, ours, goal_s, "s", f"{goal_s:g} s", goal, met, backend)
+
+
 def seconds(*commands: list[str], runs: int = 15, accepted: tuple[int, ...] = (0,)) -> list[float]:
     """Median wall time of each whole command. They are run in turn, so that others on the machine
     slow down all alike.

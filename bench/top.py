@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 
 from bench.machine import NAME, simulated
 from bench.registry import Figure
+from vgpumgr.app.local import open_application
 from vgpumgr.cli.backend import LocalBackend
-from vgpumgr.daemon.local import open_application
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.tui.frame import draw
 from vgpumgr.tui.sample import take_sample

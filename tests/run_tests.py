@@ -1,4 +1,6 @@
-"""What ``./run test`` runs: all of pytest, two at a time. ``--fast`` leaves out what boots a guest or the lab host."""
+"""What ``./run test`` runs: all of pytest, two at a time. ``--fast`` leaves out what boots a guest or the lab
+host, and what sets the project up on a fresh system.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ def main(arguments: list[str]) -> int:
     options = ["-n", str(min(2, os.cpu_count() or 1)), "--dist", "loadgroup", "--durations", "15"]
     if "--fast" in arguments:
         arguments = [a for a in arguments if a != "--fast"]
-        options += ["-m", "not guest and not lab"]
+        options += ["-m", "not guest and not lab and not fresh"]
     return int(pytest.main([*options, *arguments]))
 
 

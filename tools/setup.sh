@@ -6,12 +6,17 @@ cuda=$cache/cuda
 build=$root/build
 export VGPUMGR_CACHE=$cache
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+# without compiled modules every start of a command takes twice the time
+unset PYTHONDONTWRITEBYTECODE
 
+# what vgpumgr, its native part, its simulated machines and the demo's guests need
 debian_packages=(
 	gcc g++ make cmake libc6-dev python3-venv python3-dev pkg-config libvirt-dev libzstd-dev liblz4-dev
 	qemu-system-x86 libvirt-daemon-system libvirt-clients busybox-static kmod cpio xz-utils zstd
-	fuse3 libfuse3-3 procps util-linux shellcheck mdevctl udev pciutils curl e2fsprogs systemd zsh fish
+	fuse3 procps util-linux udev pciutils
 )
+# what tests and benchmarks need beyond that
+debian_packages_tests=(shellcheck mdevctl curl e2fsprogs systemd zsh fish git debootstrap)
 # Pinned: what the native part is compiled against, and what the tests compile CUDA programs with.
 wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)
 wheels_cuda12=(nvidia-cuda-runtime-cu12==12.9.79)
@@ -41,35 +46,55 @@ locked() {
 }
 
 setup_debian() { locked debian install_debian; }
-install_debian() {
-	local p missing=()
-	local key
-	key=$(printf '%s\n' "${debian_packages[@]}" | sha256sum)
-	[ "$(cat "$cache/debian.stamp" 2>/dev/null)" != "$key" ] || return 0
-	for p in "${debian_packages[@]}"; do
+install_debian() { install_debian_set run "${debian_packages[@]}"; }
+setup_debian_tests() { setup_debian; locked debian install_debian_tests; }
+install_debian_tests() { install_debian_set tests "${debian_packages_tests[@]}"; }
+
+# install_debian_set NAME PACKAGE...
+install_debian_set() {
+	local key p stamp=$cache/debian-$1.stamp missing=()
+	shift
+	key=$(printf '%s\n' "$@" | sha256sum)
+	[ "$(cat "$stamp" 2>/dev/null)" != "$key" ] || return 0
+	for p; do
 		[ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
 	done
 	if [ ${#missing[@]} != 0 ]; then
 		say "installing Debian packages: ${missing[*]}"
 		apt_get install -y "${missing[@]}" >"$cache/apt.log" 2>&1 || { tail -n 20 "$cache/apt.log" >&2; return 1; }
 	fi
-	printf '%s\n' "$key" >"$cache/debian.stamp"
+	printf '%s\n' "$key" >"$stamp"
 }
 
+# One virtual environment: what runs vgpumgr is installed first, what tests it only when that is asked for.
 setup_python() { setup_debian; locked venv install_python; }
 install_python() {
-	local key
-	key=$(cat "$root/tools/requirements.txt" "$root/tools/constraints.txt" | sha256sum | cut -d' ' -f1)
-	[ "$(cat "$venv/stamp" 2>/dev/null)" != "$key" ] || return 0
-	say "making the virtual environment (tools/requirements.txt)"
-	[ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-	"$venv/bin/python" -m pip install -q --disable-pip-version-check \
-		-r "$root/tools/requirements.txt" -c "$root/tools/constraints.txt"
+	install_requirements run -r requirements.txt -c constraints.txt
+	[ ! -x "$venv/bin/vgpumgr" ] || return 0
 	# a command on the path of this environment; the tree itself is found through a .pth file
 	echo "$root" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vgpumgr-tree.pth"
 	printf '#!%s\nimport sys\nfrom vgpumgr.cli.main import main\nsys.exit(main())\n' "$venv/bin/python" >"$venv/bin/vgpumgr"
 	chmod +x "$venv/bin/vgpumgr"
-	printf '%s\n' "$key" >"$venv/stamp"
+}
+setup_python_tests() { setup_python; locked venv install_python_tests; }
+install_python_tests() {
+	install_requirements tests -r requirements.txt -r requirements-tests.txt -c constraints.txt -c constraints-tests.txt
+}
+
+# install_requirements NAME OPTION...: the options of install_python.py, with files of tools/
+install_requirements() {
+	local name=$1 key word files=()
+	shift
+	for word; do case $word in -*) ;; *) files+=("$root/tools/$word") ;; esac; done
+	key=$(cat "${files[@]}" | sha256sum | cut -d' ' -f1)
+	if [ ! -x "$venv/bin/python" ]; then
+		say "making the virtual environment"
+		python3 -m venv --clear "$venv"
+	fi
+	[ "$(cat "$venv/$name.stamp" 2>/dev/null)" != "$key" ] || return 0
+	say "installing Python packages: ${files[*]#"$root/"}"
+	(cd "$root/tools" && "$venv/bin/python" install_python.py "$@")
+	printf '%s\n' "$key" >"$venv/$name.stamp"
 }
 
 # unpack_wheels DIRECTORY WHEEL...: NVIDIA's redistributable wheels, side by side in one tree
@@ -138,7 +163,7 @@ build_native() {
 }
 
 # promtool, never installed: what the tests check alert rules and the exposition with.
-setup_promtool() { setup_debian; locked promtool install_promtool; export VGPUMGR_PROMTOOL=$cache/promtool; }
+setup_promtool() { setup_debian_tests; locked promtool install_promtool; export VGPUMGR_PROMTOOL=$cache/promtool; }
 install_promtool() {
 	[ ! -x "$cache/promtool" ] || return 0
 	local tmp
@@ -153,4 +178,6 @@ install_promtool() {
 	rm -rf "$tmp"
 }
 
-setup_all() { setup_native; setup_nvcc; setup_lab; setup_promtool; }
+# what tests need that boot neither a guest nor the lab host
+setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_nvcc; setup_promtool; }
+setup_all() { setup_fast; setup_lab; }

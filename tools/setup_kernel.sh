@@ -54,6 +54,8 @@ unpack_kernel() {
 	mkdir "$work"
 	(cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "linux-image-$version") || return 1
 	dpkg-deb -x "$work"/linux-image-*.deb "$work" || return 1
+	# from Debian 13 on
+	[ -e "$work/lib" ] || ln -s usr/lib "$work/lib"
 	depmod -b "$work" "$version" || return 1
 	# QEMU starts an uncompressed kernel directly: under TCG that saves seconds of decompression
 	at=$(LC_ALL=C grep -abo $'\xfd7zXZ' "$work/boot/vmlinuz-$version" | cut -d: -f1 | head -n 1)
@@ -61,12 +63,21 @@ unpack_kernel() {
 	mkdir "$dir/guest-modules"
 	local n=10 m
 	list_modules "$work" "$version" "${guest_modules[@]}" |
-		while read -r m; do cp "$m" "$dir/guest-modules/$((n++))-${m##*/}"; done
+		while read -r m; do copy_module "$m" "$dir/guest-modules/$((n++))-${m##*/}"; done
 	list_modules "$work" "$version" "${lab_modules[@]}" |
-		while read -r m; do install -D -m 644 "$m" "$dir/${m#"$work/"}"; done
+		while read -r m; do copy_module "$m" "$dir/lib/modules/${m#*/lib/modules/}"; done
 	cp "$work/lib/modules/$version"/modules.{order,builtin,builtin.modinfo} "$dir/lib/modules/$version/"
 	depmod -b "$dir" "$version"
 	rm -rf "$work"
+}
+
+# copy_module FILE TARGET: uncompressed, as busybox loads it
+copy_module() {
+	mkdir -p "${2%/*}"
+	case $1 in
+	*.xz) xz -dc "$1" >"${2%.xz}" ;;
+	*) cp "$1" "$2" ;;
+	esac
 }
 
 # list_modules ROOT VERSION MODULE...: the files of the modules and of what they need, in loading order
@@ -79,7 +90,7 @@ list_modules() {
 
 # compile_samples VERSION DIRECTORY: the kernel's own sample drivers of mediated devices, in DIRECTORY/samples/vfio-mdev
 compile_samples() {
-	local version=$1 dir=$2 source=linux-source-${1%.*-*-*} sample=$2/samples/vfio-mdev
+	local version=$1 dir=$2 source=linux-source-$(cut -d. -f1,2 <<<"$1") sample=$2/samples/vfio-mdev
 	apt_get install -y "linux-headers-$version" || return 1
 	(cd "$dir" && apt-get -qq -o APT::Sandbox::User=root download "$source") || return 1
 	dpkg-deb --fsys-tarfile "$dir/$source"_*.deb | tar -xO "./usr/src/$source.tar.xz" |

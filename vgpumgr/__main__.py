@@ -11,7 +11,25 @@ def main() -> int:
         from vgpumgr.cli.main import main as run
     except KeyboardInterrupt:
         return 130  # nothing is begun yet
+    except (ImportError, MemoryError, OSError, SystemError) as error:
+        return _explain(error)
     return run()
+
+
+def _explain(error: BaseException) -> int:
+    """What kept the program from being loaded; may itself have no memory to load more."""
+    try:
+        from vgpumgr.errors.unexpected import find_lack
+
+        lack = find_lack(error)
+    except (ImportError, MemoryError, OSError, SystemError):
+        lack = "not enough memory"
+    if lack is None:
+        raise error
+    sys.stderr.write(
+        f"error:   vgpumgr lacks what it needs of the host\nwhy:     {lack}        (VG192, exit 1)\n"
+    )
+    return 1
 
 
 if __name__ == "__main__":

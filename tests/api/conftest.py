@@ -71,9 +71,10 @@ class Daemon:
         return self.client.request("POST", path, json.dumps(body).encode(), **headers)
 
 
-def make_daemon(slow_s: float = 0) -> Iterator[Daemon]:
+def make_daemon(slow_s: float = 0, settings: str = "") -> Iterator[Daemon]:
     directory = Path(tempfile.mkdtemp(prefix="vgapi.", dir="/tmp"))
     directory.chmod(0o755)
+    (directory / "vgpumgr.toml").write_text(settings)
     daemon = Daemon(directory, slow_s)
     try:
         daemon.start()

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from starlette.routing import Route as ServedRoute
 
 from tests.api.conftest import Daemon, needs_root
 from tests.support.api_daemon import ADMIN_GID, VIEWER_GID
-from vgpumgr.daemon.audit import verify_audit
-from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES, Kind, Role, Route
+from vgpumgr.errors import AccessDeniedError
+from vgpumgr.host.machine import Machine
+from vgpumgr.host.peer import Peer
+from vgpumgr.model.routes import BY_OPERATION, ROUTES, SYSTEM_ROUTES, Kind, Role, Route
+from vgpumgr.server import routes as rest
+from vgpumgr.server.access import Access
+from vgpumgr.server.audit import verify_audit
+from vgpumgr.server.connections import Limits
+from vgpumgr.server.routes import build_api
+from vgpumgr.server.server import build_context
+from vgpumgr.server.settings import LimitSettings
+from vgpumgr.server.workers import Lanes
 
 ALL = (*ROUTES, *SYSTEM_ROUTES)
 
@@ -51,9 +67,8 @@ for method, target in requests:
 
 
 def target(route: Route) -> str:
-    return (
-        route.path.replace("{id}", "0123").replace("{selector}", "nobody").replace("{vm}", "none")
-    )
+    path = route.path.replace("{id}", "0123").replace("{selector}", "nobody")
+    return path.replace("{vm}", "none").replace("{vgpu}", "none")
 
 
 def ask_all(daemon: Daemon, caller: Caller) -> list[int]:
@@ -86,6 +101,82 @@ def test_every_route_that_is_served_has_a_role(daemon: Daemon) -> None:
     # a POST that only asks (a layout file is too long for a query) is a viewer's, as a GET is
     asking = {r for r in ALL if r.kind is Kind.READ and r.method in ("GET", "POST")}
     assert all(route.role is Role.ADMIN for route in ALL if route not in asking)
+
+
+def test_the_framework_serves_the_table_and_nothing_else() -> None:
+    """Covers routes that the description omits: documentation pages, redirects, HEAD."""
+    context: Any = None
+    served = [
+        (m, r.path)
+        for r in build_api(context).routes
+        if isinstance(r, ServedRoute)
+        for m in r.methods or ()
+    ]
+    assert sorted(served) == sorted((route.method, route.path) for route in ALL)
+
+
+async def call_without_gate(api: Any, route: Route, peer: Peer | None) -> int:
+    """The status of a request that bypasses the gate."""
+    statuses: list[int] = []
+    messages = [
+        {"type": "http.request", "body": b'{"gpu": "0", "enabled": true}', "more_body": False}
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        statuses.extend([message["status"]] if "status" in message else [])
+
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": route.method, "scheme": "http",
+        "path": target(route), "raw_path": target(route).encode(), "root_path": "", "query_string": b"", "headers": [],
+        "state": {"peer": peer, "role": Role.ADMIN},
+    }  # fmt: skip
+    await api(scope, receive, send)
+    return statuses[0]
+
+
+def test_the_role_is_checked_where_the_operation_runs(tmp_path: Path) -> None:
+    """A request that bypasses the gate is refused, and the audit log has it."""
+    machine = Machine("fakes", tmp_path, tmp_path, tmp_path, "test:///default")
+    opened: list[str] = []
+
+    async def scene() -> None:
+        limits = Limits(LimitSettings(), Access(frozenset({0}), ADMIN_GID, VIEWER_GID))
+        metrics: Any = None
+        lanes = Lanes(lambda: nullcontext(cast(Any, opened.append("opened"))))
+        api = build_api(context := build_context(machine, lanes, limits, metrics))
+        for route in ALL:
+            assert await call_without_gate(api, route, None) == 403, route
+            if route.role is Role.ADMIN:
+                viewer = Peer(1, 61040, frozenset({VIEWER_GID}))
+                assert await call_without_gate(api, route, viewer) == 403, route
+        context.refusals.close()
+        lanes.close()
+
+    asyncio.run(scene())
+    assert not opened
+    assert "61040" in (tmp_path / "audit.jsonl").read_text()
+
+
+def test_the_call_of_an_operation_checks_the_role() -> None:
+    """Independent of the gate and the framework's routes. An operation without a row is refused to root too."""
+    context: Any = SimpleNamespace(access=Access(frozenset({0}), ADMIN_GID, VIEWER_GID))
+    calls: list[str] = []
+    application: Any = SimpleNamespace(
+        recover=lambda: calls.append("recover"), reboot=lambda: calls.append("reboot")
+    )
+    recover = BY_OPERATION["recover"]
+    for peer in (None, Peer(1, 61041, frozenset({VIEWER_GID})), Peer(1, 61041, frozenset({100}))):
+        with pytest.raises(AccessDeniedError):
+            rest._call(context, application, recover, peer, {})
+    undeclared = Route("POST", "/1.0/reboot", "reboot", Kind.LONG, Role.VIEWER, "Not in the table.")
+    with pytest.raises(AccessDeniedError, match="no role is declared for reboot"):
+        rest._call(context, application, undeclared, Peer(1, 0, frozenset()), {})
+    assert not calls
+    rest._call(context, application, recover, Peer(1, 0, frozenset()), {})
+    assert calls == ["recover"]
 
 
 @needs_root

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import one_of
 
 from tests.api.conftest import Daemon
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.server import describe_api
-from vgpumgr.daemon.system_routes import EXTENSIONS
+from vgpumgr.app.managing import ManagingApplication
 from vgpumgr.errors import DaemonBusyError
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES
+from vgpumgr.server.routes import EXTENSIONS
+from vgpumgr.server.server import describe_api
 
 ROOT = Path(__file__).parents[2]
 CASES = 250

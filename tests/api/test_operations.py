@@ -14,9 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.api.conftest import ROOT, Daemon
-from vgpumgr.daemon.audit import verify_audit
-from vgpumgr.daemon.lanes import MAX_WAITING
-from vgpumgr.daemon.preferences import read_wait_s
 from vgpumgr.errors import (
     AlreadyAttachedError,
     DaemonBusyError,
@@ -32,9 +29,12 @@ from vgpumgr.errors import (
     VgpuNotFoundError,
     VmNotFoundError,
 )
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.slice import Backend
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState
-from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.server.audit import verify_audit
+from vgpumgr.server.requests import read_wait_s
+from vgpumgr.server.workers import MAX_WAITING
+from vgpumgr.state.store import Store
 
 ASK = {"vm": "vm01", "profile": "1g.10gb", "hello_timeout_s": 0}
 
@@ -120,7 +120,7 @@ def test_several_at_once_all_or_none(daemon: Daemon) -> None:
 def test_recovery_finishes_what_is_half_there(daemon: Daemon) -> None:
     """As a crash leaves it: recorded, and nothing of it is there."""
     assert daemon.client.call("recover") == {"schema": "vgpumgr/v1", "actions": [], "drift": []}
-    store = SqliteAttachments(daemon.directory / "state.sqlite")
+    store = Store(daemon.directory / "state.sqlite")
     vm = daemon.get("/1.0/vms/vm02")["vm"]
     half = AttachmentRecord(
         id="a1b2c3d4", vm_name="vm02", vm_uuid=vm["uuid"], gpu=None, profile="passthrough",

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from vgpumgr.app.operations.restore import TIMEOUT_S
 from vgpumgr.cli.http import HttpBackend, connect_unix
-from vgpumgr.daemon.restore import TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "templates/systemd"

@@ -24,11 +24,11 @@ from typing import Any
 from vgpumgr.errors import LayoutFileError, VgpumgrError
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_helper import Changes
-from vgpumgr.host.pci_tree import read_pci_entry
+from vgpumgr.host.pci_tree import read_function
 from vgpumgr.host.uevents import parse_uevent
 from vgpumgr.host.vgpu_files import VgpuFiles
 from vgpumgr.mdev.definitions import DefinitionFiles, read_definition
-from vgpumgr.mdev.description import parse_description
+from vgpumgr.mdev.view import parse_description
 from vgpumgr.mig.layout.formats.files import read_layout_file
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import VgpuDefinition
@@ -119,7 +119,7 @@ def parse_attributes(directory: Path, data: bytes) -> None:
     override = Changes(directory).read_override(ADDRESS)
     assert override is None or override.strip() == override
     machine = Machine(None, directory, directory, directory, "test:///default")
-    read_pci_entry(machine, PciAddress.parse(ADDRESS))
+    read_function(machine, PciAddress.parse(ADDRESS))
 
 
 def parse_uevents(_directory: Path, data: bytes) -> None:

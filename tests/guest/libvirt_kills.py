@@ -32,14 +32,14 @@ from lxml import etree
 
 from tests.guest.lab import GuestLab, lab
 from vgpumgr.cli.http import HttpBackend, connect_unix
-from vgpumgr.domain.document import parse_document
+from vgpumgr.domain.declare import parse_document
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.process import read_state
-from vgpumgr.plan.note import describe_record
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState
-from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.state.domain_metadata import describe_record
+from vgpumgr.state.store import Store
 
 #: name, machine type, whether it runs
 VMS = (("runs-pc", "pc", True), ("runs-q35", "q35", True), ("off-q35", "q35", False))
@@ -126,7 +126,7 @@ class Attack:
         self._daemon = daemon
         self._random = random.Random(seed)
         self._libvirt = LibvirtHypervisor(scene.libvirtd.uri)
-        self._store = SqliteAttachments(daemon.state / "state.sqlite")
+        self._store = Store(daemon.state / "state.sqlite")
         self._before = {name: self._describe(name) for name, _, _ in VMS}
         self._takes_s = {"attach": 3.0, "detach": 3.0}
         self.tally = Tally(planned)

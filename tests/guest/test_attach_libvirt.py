@@ -15,10 +15,10 @@ from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
 from tests.support.boards import make_gpu
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.daemon.attachments import AttachmentService, Parts
-from vgpumgr.daemon.recovery import Recovery
+from vgpumgr.app.operations.attachments import AttachmentService, Parts
+from vgpumgr.app.operations.recovery import Recovery
+from vgpumgr.domain.declare import document_digest
 from vgpumgr.domain.devices import control_alias, ring_alias
-from vgpumgr.domain.document import document_digest
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.errors import (
     AlreadyAttachedError,
@@ -30,10 +30,9 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.clock import SystemClock
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.note import rebuild_records
-from vgpumgr.plan.record import Transport
-from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.model.request import AttachRequest, Transport
+from vgpumgr.state.domain_metadata import rebuild_records
+from vgpumgr.state.store import Store
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="a private libvirtd needs root"),
@@ -66,7 +65,7 @@ class Scene:
     nvml: FakeNvml
     channels: FakeChannels
     hypervisor: LibvirtHypervisor
-    store: SqliteAttachments
+    store: Store
     service: AttachmentService
 
     def define(self, name: str, os_part: str, devices: str = "", *, start: bool = False) -> str:
@@ -92,7 +91,7 @@ def scene(libvirtd: PrivateLibvirtd, tmp_path: Path) -> Iterator[Scene]:
     directory.mkdir()
     nvml = FakeNvml([make_gpu(layout=None)])
     channels = FakeChannels(directory, serve=True)
-    store = SqliteAttachments(directory / "state.sqlite")
+    store = Store(directory / "state.sqlite")
     with LibvirtHypervisor(libvirtd.uri) as hypervisor:
         parts = Parts(
             nvml=nvml,

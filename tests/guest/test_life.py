@@ -19,16 +19,15 @@ from tests.support.boards import make_gpu
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_nvml import FakeNvml
 from tests.support.watched import Watched, watched
-from vgpumgr.daemon.attachments import AttachmentService
-from vgpumgr.daemon.parts import Parts
-from vgpumgr.daemon.settings import ReconcileSettings, ReleaseSettings, RepairSettings, Settings
-from vgpumgr.daemon.watching import Sources
+from vgpumgr.app.operations.attachments import AttachmentService
+from vgpumgr.app.parts import Parts
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.process import find_qemu
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.record import Transport
-from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.model.request import AttachRequest, Transport
+from vgpumgr.server.settings import ReconcileSettings, ReleaseSettings, RepairSettings, Settings
+from vgpumgr.server.watching import Sources
+from vgpumgr.state.store import Store
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="a private libvirtd needs root"),
@@ -53,7 +52,7 @@ class Host:
         self.directory = directory
         self.nvml = FakeNvml([make_gpu(layout=None)])
         self.channels = FakeChannels(directory, serve=True)
-        self.store = SqliteAttachments(directory / "state.sqlite")
+        self.store = Store(directory / "state.sqlite")
         self.parts = Parts(
             nvml=self.nvml,
             read_inventory=self.nvml.read_inventory,

@@ -23,7 +23,7 @@ import vgpumgr
 
 #: slow to load, for few commands; all others are loaded at once
 LEFT_OUT = (
-    "vgpumgr.cli.fleet", "vgpumgr.cli.remote", "vgpumgr.cli.top", "vgpumgr.tui", "vgpumgr.sim",
+    "vgpumgr.cli.remote", "vgpumgr.cli.top", "vgpumgr.tui", "vgpumgr.sim",
     "vgpumgr.virtio.codegen", "vgpumgr.virtio.spec", "vgpumgr.__main__",
 )  # fmt: skip
 MARK = b"\x1e"

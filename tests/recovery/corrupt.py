@@ -2,8 +2,8 @@
 
 The machine has two attachments and one that was being made when the process was killed. A bit of any
 byte of our files is flipped, or a file is cut off anywhere. Every time the program must start and
-recover: both attachments are there, nothing is lost, and what cannot be told from somebody else's is
-kept and said - until ``detach`` removes it.
+recover: both attachments are there, nothing is lost (neither a layout nor a defined vGPU, which only our
+files know), and what cannot be told from somebody else's is kept and said - until ``detach`` removes it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,30 @@ import tempfile
 from pathlib import Path
 
 from tests.recovery.invariants import list_violations
-from tests.recovery.killing import do_recover, run_child
+from tests.recovery.killing import copy_machine, do_recover, run_child
 from tests.recovery.scenarios import attach, name_ids
 from tests.recovery.world import World
-from vgpumgr.plan.record import AttachmentState
+from vgpumgr.model.attachment import AttachmentState
+from vgpumgr.model.desired_layout import DesiredLayout
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.vgpu import Framework, VgpuSpec
+from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
 
 #: in the middle of the attach that is interrupted, and after it
 KILL_AT = (0, 31, 47, 60, 75)
+LAYOUT = DesiredLayout(GpuUuid("GPU-00000000-0000-4000-8000-0000000000ff"), True, (), 2.0)
+VGPU = VgpuRecord(
+    VgpuSpec(
+        "6f1c2a2e-58d1-4c0e-9a55-3d4f0f6f8b11",
+        Framework.MDEV,
+        "0000:3b:00.0",
+        "nvidia-226",
+        "T4-2A",
+    ),
+    VgpuState.INACTIVE,
+    boot="boot-1",
+    defined=True,
+)
 
 
 def make_templates(directory: Path) -> list[Path]:
@@ -34,10 +51,13 @@ def make_templates(directory: Path) -> list[Path]:
     world.make(mig=False, running=False)
     attach("vm01")(world)
     attach("vm02")(world)
+    with world.store.transaction():
+        world.store.save_layouts([LAYOUT])
+        world.store.save_vgpu(VGPU)
     found = []
     for point in KILL_AT:
         root = directory / f"at-{point}"
-        shutil.copytree(base, root)
+        copy_machine(base, root)
         if point:
             assert run_child(root, lambda w: attach("vm03")(w) and None, point).killed
         found.append(root)
@@ -66,11 +86,16 @@ def check(root: Path) -> list[str]:
         world = World(root)
         second = do_recover(world)
         records = world.store.list_attachments()
+        kept = (world.store.read_layouts(), world.store.list_vgpus())
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]
     wrong = []
     if not second["unchanged"]:
         wrong.append(f"a second recovery does something: {second}")
+    if kept != ({str(LAYOUT.gpu): LAYOUT}, (VGPU,)):
+        wrong.append(f"lost what only the store knows: {kept}")
+    if left := world.store.list_damage():
+        wrong.append(f"damage is left: {left}")
     there = {r.vm_name for r in records if r.state is AttachmentState.ATTACHED}
     if not {"vm01", "vm02"} <= there:
         wrong.append(f"lost an attachment: {sorted(there)}")
@@ -91,7 +116,7 @@ def corrupt_many(directory: Path, seed: int, count: int) -> dict[str, list[str]]
     for number in range(count):
         template = templates[number % len(templates)]
         root = directory / "damaged"
-        shutil.copytree(template, root)
+        copy_machine(template, root)
         what = f"{template.name}: {damage(root, choice)}"
         if problems := check(root):
             wrong[what] = problems

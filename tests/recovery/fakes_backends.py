@@ -9,11 +9,12 @@ from typing import Any
 
 from tests.recovery import world as worlds
 from tests.recovery.world import World
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.metric_samples import Collected
-from vgpumgr.daemon.metrics import MetricsService, open_statistics
-from vgpumgr.daemon.services import GivenServices
+from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.metrics.samples import Collected
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.services import GivenServices
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.statistics import open_statistics
 
 #: attach's parameters, by the backend's name
 ASKED: dict[str, dict[str, Any]] = {

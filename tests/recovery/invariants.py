@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.recovery.world import World
-from vgpumgr.plan.record import AttachmentRecord, AttachmentState
+from tests.recovery.world import World, read_layouts
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 
 #: the instance that a stranger made before anything else
 STRANGER = 1
@@ -76,3 +76,142 @@ def _list_leaks(world: World, records: tuple[AttachmentRecord, ...]) -> Iterator
     for uuid, gpu in world.nvml.gpus.items():
         if gpu.mig.current and not gpu.instances and uuid not in enabled:
             yield f"MIG mode of {uuid} was left on"
+
+
+def describe_machine(world: World) -> list[str]:
+    """The machine and what is recorded of it, without ids: what two ways to the same state have in common."""
+    index = {str(gpu.uuid): gpu.index for gpu in world.nvml.gpus.values()}
+    vms = {record.id: record.vm_name for record in world.store.list_attachments()}
+    return sorted(
+        [
+            *_describe_gpus(world),
+            *_describe_vms(world),
+            *_describe_records(world, index),
+            *(f"channel of {vms.get(id_)}" for id_ in world.channels.running),
+            *_describe_functions(world),
+            *_describe_vgpus(world, index),
+            *(
+                f"layout of GPU {index[uuid]}: MIG {kept.mig_enabled}, {sorted(map(str, kept.instances))}"
+                for uuid, kept in read_layouts(world.root).items()
+            ),
+        ]
+    )
+
+
+def _describe_gpus(world: World) -> Iterator[str]:
+    for gpu in world.nvml.gpus.values():
+        yield f"GPU {gpu.index} MIG {gpu.mig.current}"
+        for i in gpu.instances:
+            inside = sorted(str(c.placement) for c in i.compute_instances)
+            yield f"GPU {gpu.index} has {i.profile} at {i.placement} with {inside}"
+
+
+def _describe_vms(world: World) -> Iterator[str]:
+    for machine in world.hypervisor.machines.values():
+        for scope in ("config", "live"):
+            domain = getattr(machine, scope)
+            if domain is not None:
+                aliases = sorted(a.split("-", 3)[-1] for a in domain.own_aliases())
+                devices = len(domain.pci_hostdevs), len(domain.mdev_hostdevs)
+                more = len(domain.controllers), len(machine.notes)
+                yield f"{machine.name} {scope}: {aliases}, {devices} hostdevs, {more} controllers and notes"
+
+
+def _describe_records(world: World, index: dict[str, int]) -> Iterator[str]:
+    for record in world.store.list_attachments():
+        devices = [
+            (
+                str(d.kind),
+                str(d.address),
+                d.vgpu and d.vgpu.type_name,
+                d.instance and str(d.instance.placement),
+            )
+            for d in record.host_devices
+        ]
+        yield (
+            f"attachment of {record.vm_name}: {record.profile} on GPU {index.get(str(record.gpu))} at "
+            f"{record.placement}, {record.state}, mode {record.mig_mode_enabled}, {devices}"
+        )
+
+
+def _describe_functions(world: World) -> Iterator[str]:
+    pci = world.pci
+    for function in pci.functions.values():
+        yield f"function {function.address}: {function.driver}, {len(function.vfs)} VFs"
+    for binding in pci.bindings.values():
+        yield f"binding {binding.address} to {binding.driver}, {binding.previous}, {binding.persist}"
+    for setting in pci.settings.values():
+        yield f"setting of {setting.physical}: {setting.count}, {setting.persist}"
+    for address, driver in pci.overrides.items():
+        yield f"override of {address}: {driver}"
+
+
+def _describe_vgpus(world: World, index: dict[str, int]) -> Iterator[str]:
+    vgpus = world.vgpus
+    for device in vgpus.devices.values():
+        yield f"vGPU {device.type_name} on {device.parent}"
+    for key in vgpus.inside:
+        gpu, _ = vgpus.inside[key]
+        yield f"a vGPU in an instance of GPU {index[str(gpu)]}"
+    for definition in vgpus.definitions.values():
+        yield f"definition of {definition.type_id} on {definition.parent}, {definition.auto}"
+    for record in world.vgpu_store.list_vgpus():
+        place = record.instance and (
+            index[str(record.instance.gpu)],
+            str(record.instance.placement),
+        )
+        yield (
+            f"vGPU record: {record.spec.type_name} on {record.spec.parent}, {record.state}, {record.defined}, "
+            f"{record.auto}, {record.attachment is not None}, {place}, {record.boot}, {record.lost}"
+        )
+
+
+def list_broken_links(world: World) -> list[str]:
+    """What names something that is not there, and what is there and named by nothing; nothing is unfinished."""
+    records = {record.id: record for record in world.store.list_attachments()}
+    found = [text for record in records.values() for text in _list_broken(world, record)]
+    for machine in world.hypervisor.machines.values():
+        aliases = {
+            alias
+            for domain in (machine.config, machine.live)
+            for alias in (domain.own_aliases() if domain else ())
+        }
+        named = {alias.split("-")[2] for alias in aliases} | {note.id for note in machine.notes}
+        found += [
+            f"{machine.name} knows {id_}, which nobody records" for id_ in named - set(records)
+        ]
+    found += [
+        f"channel {id_} belongs to nobody" for id_ in set(world.channels.running) - set(records)
+    ]
+    vgpus = {record.spec.uuid: record for record in world.vgpu_store.list_vgpus()}
+    for vgpu in vgpus.values():
+        if vgpu.attachment is not None and vgpu.attachment not in records:
+            found.append(f"vGPU {vgpu.spec.uuid} is of {vgpu.attachment}, which nobody records")
+    if world.parts.open_journal().unfinished():
+        found.append("the journal has unfinished operations")
+    return found
+
+
+def _list_broken(world: World, record: AttachmentRecord) -> Iterator[str]:
+    machine = world.hypervisor.machines[record.vm_uuid]
+    if record.state is not AttachmentState.ATTACHED:
+        yield f"{record.id} is {record.state}"
+    if record.id not in [note.id for note in machine.notes]:
+        yield f"{record.vm_name} lacks its note"
+    if record.channel is not None and record.id not in world.channels.running:
+        yield f"{record.id} has no keeper"
+    if record.mig is not None and record.gpu is not None:
+        found = next(
+            (
+                i
+                for i in world.nvml.gpus[record.gpu].instances
+                if i.id == record.mig.gpu_instance_id
+            ),
+            None,
+        )
+        inside = {c.uuid for c in found.compute_instances} if found else set()
+        if record.mig.uuid not in inside or (found and found.placement != record.placement):
+            yield f"{record.id} has no slice at {record.placement}"
+    for device in record.host_devices:
+        if device.vgpu is not None and world.vgpus.find_device(device.vgpu) is None:
+            yield f"{record.id} has no vGPU"

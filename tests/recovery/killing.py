@@ -52,7 +52,7 @@ class Copier(Counter):
     def __call__(self, name: str) -> None:
         super().__call__(name)
         if self.count in self.wanted:
-            shutil.copytree(self.root, self.to / str(self.count))
+            copy_machine(self.root, self.to / str(self.count))
 
     def is_next(self) -> bool:
         """Whether the next point is kept."""
@@ -156,10 +156,15 @@ def _work(
     os._exit(0)
 
 
+def copy_machine(template: Path, to: Path) -> None:
+    """A copy of all files; not of places in a lock's queue, which are FIFOs of processes."""
+    shutil.copytree(template, to, ignore=shutil.ignore_patterns("*.queue"))
+
+
 @contextmanager
 def copied(template: Path, to: Path) -> Iterator[Path]:
     """A fresh copy of the machine."""
-    shutil.copytree(template, to)
+    copy_machine(template, to)
     try:
         yield to
     finally:
@@ -170,7 +175,7 @@ def do_recover(world: World) -> dict[str, Any]:
     """``vgpumgr recover``, and whether it changed anything at all."""
     changes = world.changes
     before = fingerprint(world.root)
-    from vgpumgr.daemon.recovery import Policy
+    from vgpumgr.app.operations.recovery import Policy
 
     document = world.recovery.recover(Policy())
     return {
@@ -185,12 +190,12 @@ def recover_twice(world: World) -> list[dict[str, Any]]:
     return [do_recover(world), do_recover(World(world.root))]
 
 
-def fingerprint(root: Path) -> tuple[bytes, bytes]:
+def fingerprint(root: Path) -> tuple[bytes, ...]:
     """Our own state on disk."""
     state = root / "state"
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         path.read_bytes() if path.exists() else b""
-        for path in (state / "state.sqlite", state / "journal")
+        for path in (state / "state.sqlite", state / "state.copy", state / "journal")
     )
 
 

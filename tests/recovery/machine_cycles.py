@@ -7,7 +7,6 @@ process and its helpers hold is looked at again and again: ``growth`` says wheth
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -24,12 +23,13 @@ from unittest import mock
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
 from tests.recovery import growth
 from tests.recovery.watched_daemon import ask
+from vgpumgr.app.local import open_application
 from vgpumgr.cli.http import HttpBackend, connect_unix
-from vgpumgr.daemon.local import open_application
+from vgpumgr.engine.journal import Journal
 from vgpumgr.errors import NvmlMissingError, VgpumgrError
 from vgpumgr.host.machine import find_machine
-from vgpumgr.plan.journal import Journal
 from vgpumgr.sim import lifecycle
+from vgpumgr.state.store import Store
 
 ROOT = Path(__file__).parents[2]
 VM = "endurance"
@@ -126,14 +126,12 @@ class Scene:
         return found
 
     def _list_remembered(self) -> dict[str, Any]:
-        state = self.directory / "host/state"
-        found: dict[str, Any] = {}
-        for name in ("vgpus.json", "passthrough.json"):
-            data = json.loads((state / name).read_text()) if (state / name).exists() else {}
-            found[name] = {
-                key: len(rows) for key, rows in data.items() if isinstance(rows, list) and rows
-            }
-        return found
+        store = Store(self.directory / "host/state/state.sqlite")
+        return {
+            "vgpus": len(store.list_vgpus()),
+            "bindings": len(store.list_bindings()),
+            "vf_settings": len(store.list_vf_settings()),
+        }
 
     def _read_journal(self) -> list[str]:
         contents = Journal(self.directory / "host/state/journal", "any").look()

@@ -22,12 +22,12 @@ from pathlib import Path
 
 from tests.recovery.scarce_host import HOST_CALLS, try_host
 from tests.support.service import Bench, make_bench
-from vgpumgr.daemon.audit import AuditLog, verify_all
-from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.clock import SystemClock
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.record import AttachmentState
+from vgpumgr.model.attachment import AttachmentState
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.server.audit import AuditLog, verify_all
 
 _CLONE_NEWNS, _MS_REC_PRIVATE = 0x20000, 0x44000
 _SIZE = 1 << 20
@@ -142,7 +142,9 @@ def mounted(directory: Path, kind: str) -> Iterator[None]:
     if kind != "disk":
         yield
         return
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "none", directory], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=755", "none", directory], check=True
+    )
     try:
         yield
     finally:

@@ -1,7 +1,6 @@
 """Operations on the host's devices while it runs out of something: see ``scarce``.
 
-The hardware is in memory, and needs neither disk nor descriptors; journal, state file and the files of vGPUs, of
-taken functions and of layouts are real.
+The hardware is in memory, and needs neither disk nor descriptors; journal, state file and its copy are real.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from typing import Any
 from tests.recovery.killing import list_differences
 from tests.recovery.scenarios import SCENARIOS, Scenario
 from tests.recovery.world import World
-from vgpumgr.daemon.recovery import Policy
+from vgpumgr.app.operations.recovery import Policy
 from vgpumgr.errors import VgpumgrError
-from vgpumgr.store.pci import PciFile
 
 _NAMES = (
     "mdev create",
@@ -44,19 +42,18 @@ class StillWorld(World):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self.memory = PciFile(root / "state" / "passthrough.json")
         for name in (
             "list_bindings", "save_binding", "forget_binding", "list_vf_settings", "save_vf_setting",
             "forget_vf_setting",
         ):  # fmt: skip
-            setattr(self.pci, name, getattr(self.memory, name))
+            setattr(self.pci, name, getattr(self.store, name))
 
     def save(self) -> None:
         self.changes += 1
 
     def host(self) -> tuple[dict[Any, Any], ...]:
-        bindings = {b.address: b for b in self.memory.list_bindings()}
-        settings = {s.physical: s for s in self.memory.list_vf_settings()}
+        bindings = {b.address: b for b in self.store.list_bindings()}
+        settings = {s.physical: s for s in self.store.list_vf_settings()}
         return (*super().host(), bindings, settings)
 
 

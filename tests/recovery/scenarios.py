@@ -13,20 +13,20 @@ from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU
 from tests.recovery.world import UUID_BARE, World
 from tests.support.domains import UUID_PC, UUID_Q35
 from tests.support.fake_host import FLEX, GPU
-from vgpumgr.daemon.layout_apply import list_owners
-from vgpumgr.daemon.passthrough import PassthroughService
-from vgpumgr.daemon.recovery import Policy
-from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
-from vgpumgr.daemon.vgpus import VgpuService
+from vgpumgr.app.operations.layout_apply import list_owners
+from vgpumgr.app.operations.passthrough import PassthroughService
+from vgpumgr.app.operations.recovery import Policy
+from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
+from vgpumgr.app.operations.vgpus import VgpuService
+from vgpumgr.app.transactions import open_change
 from vgpumgr.domain.devices import Controller
 from vgpumgr.errors import ChannelStartError, VgpuAttributeError, VgpumgrError
 from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.planner import plan_layout
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.record import Transport
-from vgpumgr.plan.vgpu_layout import VgpuTarget
+from vgpumgr.model.request import AttachRequest, Transport
+from vgpumgr.planning.vgpu_layouts import VgpuTarget
 
 Act = Callable[[World], object]
 
@@ -190,12 +190,13 @@ def apply_layout(gpu: PciAddress, vgpus: dict[str, int], *instances: str) -> Act
         chosen = next(g for g in gpus if g.pci == gpu)
         wanted = tuple(TargetInstance(name) for name in instances)
         target = GpuTarget(chosen.uuid, bool(wanted), wanted)
-        plan = plan_layout(gpus, [target], list_owner_pins(list_owners(world.parts)))
         layouts = VgpuLayouts(world.parts)
         targets = [
             VgpuTarget(str(chosen.uuid), tuple(vgpus.items()), instances=Counter(instances) or None)
         ]
-        layouts.run(plan, targets, layouts.plan(targets, gpus))
+        with open_change(world.parts, "change MIG instances") as transaction:
+            plan = plan_layout(gpus, [target], list_owner_pins(list_owners(world.parts)))
+            layouts.run(transaction, plan, layouts.plan(targets, gpus))
 
     return act
 

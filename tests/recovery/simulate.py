@@ -30,11 +30,11 @@ from typing import Any
 from tests.recovery.scenarios import name_ids
 from tests.recovery.simulate_host import ERRORS, PROFILES, HostSide
 from tests.recovery.world import CHANGES, SavedStore, World
-from vgpumgr.daemon.recovery import Policy
+from vgpumgr.app.operations.recovery import Policy
 from vgpumgr.errors import ChannelStartError, LibvirtError, NvmlError, VgpumgrError
+from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.mig import Placement
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.model.request import AttachRequest
 
 VMS = ("vm01", "vm02", "vm03")
 ACTIONS = 10

@@ -10,14 +10,14 @@ from tests.recovery.scenarios import apply_layout
 from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU, list_functions
 from tests.recovery.world import PCI_WRITES, World
 from tests.support.fake_host import FLEX, GPU, MTTY, OTHER_GPU, make_functions
-from vgpumgr.daemon.passthrough import PassthroughService
-from vgpumgr.daemon.recovery import Policy
-from vgpumgr.daemon.restore import restore
-from vgpumgr.daemon.vgpus import VgpuService
+from vgpumgr.app.operations.passthrough import PassthroughService
+from vgpumgr.app.operations.recovery import Policy
+from vgpumgr.app.operations.restore import restore
+from vgpumgr.app.operations.vgpus import VgpuService
 from vgpumgr.errors import PciWriteError, VgpuAttributeError, VgpuNoRoomError
+from vgpumgr.model.functions import Binding, VfSetting
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuDevice
-from vgpumgr.passthrough.values import Binding, VfSetting
 
 TYPES = ("mtty-2", "GRID A100-8C", "GRID A100-1-10C", "NVIDIA A100X-8C", "NVIDIA A100X-1-10C")
 PROFILES = (*TYPES, "passthrough", "vf:2")

@@ -35,9 +35,9 @@ from tests.recovery.killing import (
 )
 from tests.recovery.scenarios import SCENARIOS, Scenario
 from tests.recovery.world import World
-from vgpumgr.daemon.recovery import Policy
+from vgpumgr.app.operations.recovery import Policy
 from vgpumgr.errors import OutcomePendingError
-from vgpumgr.plan.record import AttachmentState
+from vgpumgr.model.attachment import AttachmentState
 
 
 def sweep(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -13,8 +14,9 @@ from tests.recovery.invariants import STRANGER
 from tests.recovery.scenarios import BACKED, VENDOR_BACKED, Act, attach, detach, vgpu
 from tests.recovery.vgpu_host import VENDOR_GPU, VENDOR_TYPES
 from tests.recovery.world import SavedNvml, World
-from vgpumgr.daemon.recovery import Policy
-from vgpumgr.daemon.restore import restore
+from vgpumgr.app.operations.recovery import Policy
+from vgpumgr.app.operations.restore import restore
+from vgpumgr.engine.transaction import Transaction
 from vgpumgr.errors import OutcomePendingError
 from vgpumgr.model.mig import Placement
 
@@ -65,7 +67,11 @@ def test_the_attach_that_turned_mig_mode_on_is_undone_after_those_that_used_it(
     with pytest.raises(OutcomePendingError):
         vgpu("create", type="NVIDIA A100X-8C")(world)
     crash(tmp_path, attach(profile="2g.20gb", gpu="0"), "after set_mig_mode")
-    world = crash(tmp_path, attach("vm02", **BACKED), "after create_gpu_instance")
+    with pytest.raises(OutcomePendingError, match="cannot attach vm02 yet"):
+        attach("vm02", **BACKED)(World(tmp_path))
+    # where both are interrupted all the same, the order decides
+    with mock.patch.object(Transaction, "_check_free"):
+        world = crash(tmp_path, attach("vm02", **BACKED), "after create_gpu_instance")
     assert modes(world) == [True, False]
     world.finish_late(takes_effect=False)
     act(world)

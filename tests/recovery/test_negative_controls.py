@@ -13,7 +13,7 @@ from tests.recovery.commands import run
 
 @pytest.mark.parametrize("name", sorted(IN_ORDER))
 def test_the_sweep_notices(name: str) -> None:
-    words = ("--every", "6", "--nested", "0", "--break", name, "attach turns MIG mode on")
+    words = ("--every", "3", "--nested", "0", "--break", name, "attach turns MIG mode on")
     done = run("sweep", *words)
     assert done["wrong"], "the harness is blind"
     assert done["code"] == 1
@@ -31,7 +31,7 @@ def test_names_that_were_never_synced() -> None:
 
 
 def test_without_breakage_they_are_silent() -> None:
-    words = ("--every", "6", "--nested", "0", "attach turns MIG mode on")
+    words = ("--every", "3", "--nested", "0", "attach turns MIG mode on")
     assert run("sweep", *words)["wrong"] == {}
     assert run("power", "--states", "50")["wrong"] == {}
 

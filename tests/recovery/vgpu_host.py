@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tests.support.fake_host import MTTY, FakeVgpus
 from vgpumgr.errors import VgpuBusyError, VgpuNoRoomError, VgpuTakenError
+from vgpumgr.model.functions import NVIDIA, Function
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
@@ -26,7 +27,6 @@ from vgpumgr.model.vgpu import (
     VgpuSpec,
     VgpuType,
 )
-from vgpumgr.passthrough.values import NVIDIA, Function
 
 GIB = 1 << 30
 #: of make_gpu: where GPU 0 and GPU 1 are

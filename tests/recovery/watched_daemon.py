@@ -19,8 +19,8 @@ from typing import Any
 
 from tests.recovery.fakes_backends import make_application, make_world
 from tests.recovery.growth import Sample, read_own
-from vgpumgr.daemon.access import Access
-from vgpumgr.daemon.server import _listen, _only_daemon, run_daemon, serve
+from vgpumgr.server.access import Access
+from vgpumgr.server.server import _listen, _only_daemon, run_daemon, serve
 
 #: the last connection is over by then, on a machine that has nothing else to do
 _QUIET_S = 0.2

@@ -23,22 +23,19 @@ from tests.support.fake_host import FakePci, make_functions
 from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.fake_nvml import FakeNvml
 from tests.support.service import FakeClock
-from vgpumgr.daemon.attachments import AttachmentService
-from vgpumgr.daemon.layout_store import LAYOUTS_FILE
-from vgpumgr.daemon.parts import Parts
-from vgpumgr.daemon.recovery import Recovery
+from vgpumgr.app.operations.attachments import AttachmentService
+from vgpumgr.app.operations.recovery import Recovery
+from vgpumgr.app.parts import Parts
+from vgpumgr.domain.declare import document_digest
 from vgpumgr.domain.devices import Controller
-from vgpumgr.domain.document import document_digest
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
 from vgpumgr.domain.metadata import AttachmentNote, read_notes, write_notes
 from vgpumgr.errors import HelperLateError, LibvirtDownError, NvmlInUseError, VgpumgrError
+from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.mig import MigModeChange
-from vgpumgr.plan.record import AttachmentRecord
-from vgpumgr.store.attachments import SqliteAttachments
-from vgpumgr.store.layouts import LayoutFile
-from vgpumgr.store.vgpus import VgpuFile
+from vgpumgr.model.mig import ComputeInstance, MigModeChange, Placement
+from vgpumgr.state.store import STATE_FILE, Store
 
 UUID_BARE = "44444444-4444-4444-8444-444444444444"
 #: no virtio-serial controller: libvirt adds one for our device
@@ -99,6 +96,16 @@ class SavedNvml(FakeNvml):
         if self.world.vgpus.is_occupied(gpu):
             raise NvmlInUseError("vGPUs are on it")
         return super().set_mig_mode(gpu, enabled)
+
+    def create_compute_instance(
+        self, gpu: GpuUuid, gpu_instance_id: int, slices: int, placement: Placement | None = None
+    ) -> ComputeInstance:
+        """Where nobody says the place, the driver takes the first that is free."""
+        if placement is None:
+            taken = [c.placement for c in self._get(gpu, gpu_instance_id).compute_instances]
+            places = (Placement(start, slices) for start in range(8))
+            placement = next(p for p in places if not any(t and p.overlaps(t) for t in taken))
+        return super().create_compute_instance(gpu, gpu_instance_id, slices, placement)
 
     def destroy_compute_instance(
         self, gpu: GpuUuid, gpu_instance_id: int, compute_instance_id: int
@@ -221,7 +228,7 @@ class SavedChannels(FakeChannels):
 
 
 #: writes to the kernel, which may not return
-PCI_WRITES = {"bind", "release", "set_vf_count", "set_vendor_vfs"}
+PCI_WRITES = {"bind", "release", "set_vf_count"}
 VGPU_WRITES = {"create", "delete"}
 #: what is remembered beside these
 MEMORIES = {
@@ -258,14 +265,8 @@ class SavedVgpus(_Saved, FrameworkVgpus):
     part, writes = "vgpus", frozenset(VGPU_WRITES)
 
 
-class SavedVgpuFile(_Saved, VgpuFile):
-    """The real file of vGPUs."""
-
-
-class SavedStore(SqliteAttachments):
+class SavedStore(_Saved, Store):
     """The real state file, with points around every write."""
-
-    world: World
 
     def save_attachments(self, records: Sequence[AttachmentRecord]) -> None:
         self.world.point("before save")
@@ -295,13 +296,13 @@ class World:
         self.hypervisor = SavedHypervisor([])
         # only names: nobody listens there
         self.channels = SavedChannels(Path("/run/vgpumgr/channels"))
-        self.store = SavedStore(root / "state" / "state.sqlite")
+        self.store = SavedStore(root / "state" / "state.sqlite", boot_id)
         self.pci, self.vgpus = SavedPci(), SavedVgpus()
         self.pci.boot_id = boot_id
-        self.vgpu_store = SavedVgpuFile(root / "state" / "vgpus.json", boot_id)
+        self.vgpu_store = self.store
         self.pci.hypervisor = self.vgpus.hypervisor = self.hypervisor
         self.vgpus.gpus = self.nvml.gpus
-        host = (self.pci, self.vgpus, self.vgpu_store)
+        host = (self.pci, self.vgpus)
         for part in (self.nvml, self.hypervisor, self.channels, self.store, *host):
             part.world = self  # type: ignore[attr-defined]
         self.clock = FakeClock()
@@ -494,5 +495,5 @@ class World:
 
 def read_layouts(root: Path) -> dict[str, Any]:
     """The remembered layouts, without when they were."""
-    found = LayoutFile(root / "state" / LAYOUTS_FILE).read_layouts()
+    found = Store(root / "state" / STATE_FILE).read_layouts()
     return {uuid: replace(layout, saved_s=0.0) for uuid, layout in found.items()}

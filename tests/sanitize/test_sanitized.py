@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIB = ROOT / "vgpumgr" / "_lib"
-NATIVE = ("vgpumgr/virtio/native", "vgpumgr/sim/native", "tests/native")
+NATIVE = ("vgpumgr/native", "vgpumgr/virtio/native", "vgpumgr/sim/native", "tests/native")
 PROGRAMS = {
     "vgpumgr-keeper": "bin",
     "vgpumgr-worker": "bin",
@@ -65,6 +66,37 @@ def test_the_programs_really_are_sanitized() -> None:
             assert symbol.encode() in program.read_bytes(), program
 
 
+def test_builders_at_the_same_time_never_miss_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules[__name__]
+    monkeypatch.setenv("VGPUMGR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "hash_sources", lambda: "same")
+    monkeypatch.setattr(module, "compile_programs", lambda _, target: target.mkdir())
+    # two checkouts that share a cache
+    places = [tmp_path / name for name in ("one", "other")]
+    for place in places:
+        for name in ("bin/null", "guest", "sim", "test"):
+            (place / name).mkdir(parents=True)
+            (place / name / "program").touch()
+    fork = multiprocessing.get_context("fork")
+    start = fork.Barrier(4)
+
+    def build_often(place: Path) -> None:
+        monkeypatch.setattr(module, "LIB", place)
+        start.wait(30)
+        for _ in range(200):
+            library = build.__wrapped__("thread")
+            assert all((library / name / "program").exists() for name in ("guest", "sim", "test"))
+
+    builders = [fork.Process(target=build_often, args=(places[i % 2],)) for i in range(4)]
+    for builder in builders:
+        builder.start()
+    for builder in builders:
+        builder.join(60)
+    assert [builder.exitcode for builder in builders] == [0] * 4
+
+
 @cache
 def build(sanitizer: str) -> Path:
     """A directory like vgpumgr/_lib with the sanitized programs in it."""
@@ -80,16 +112,23 @@ def build(sanitizer: str) -> Path:
                 shutil.rmtree(old, ignore_errors=True)
             compile_programs(sanitizer, target)
             (target / "done").touch()
-    # what is not sanitized is this tree's
-    library = target / "lib"
+        link_unsanitized(target / "lib")
+    return target / "lib"
+
+
+def link_unsanitized(library: Path) -> None:
+    """What is not sanitized is this tree's. A link is replaced at once: another run may be using it."""
     for name in ("bin/null", "guest", "sim", "test"):
         for source in (LIB / name).iterdir():
             link = library / name / source.name
-            if not link.exists() or link.is_symlink():
+            if link.is_symlink() and link.readlink() == source:
+                continue
+            if link.is_symlink() or not link.exists():
                 link.parent.mkdir(parents=True, exist_ok=True)
-                link.unlink(missing_ok=True)
-                link.symlink_to(source)
-    return library
+                new = link.with_name(f"{link.name}.new")
+                new.unlink(missing_ok=True)
+                new.symlink_to(source)
+                new.rename(link)
 
 
 def hash_sources() -> str:

@@ -64,7 +64,12 @@ def refused(code: int) -> Iterator[None]:
 def build_simstate(directory: Path) -> Path:
     """The state library as a shared object, so that a test can be a client of the machine."""
     library = directory / "libsimstate.so"
-    sources = [NATIVE / "state/state.c", NATIVE / "state/clients.c", NATIVE / "state/faults.c"]
+    sources = [
+        NATIVE / "state/state.c",
+        NATIVE / "state/copy.c",
+        NATIVE / "state/clients.c",
+        NATIVE / "state/faults.c",
+    ]
     subprocess.run(
         ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-pthread", f"-I{NATIVE}"]
         + ["-o", str(library), *map(str, sources)],

@@ -14,9 +14,8 @@ from tests.support.sim_machine import running
 from vgpumgr.sim import machine as machines
 from vgpumgr.sim.hostfiles import build_tree
 from vgpumgr.sim.pcibus import Asleep
-from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, Link, Node
-from vgpumgr.sim.writefaults import WriteFaults
+from vgpumgr.sim.writefaults import Sleepers, WriteFaults
 
 
 class SimFiles:

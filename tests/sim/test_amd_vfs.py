@@ -16,10 +16,11 @@ from tests.sim import nvml_support as support
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.daemon.opening import list_late_processes
-from vgpumgr.daemon.parts import Parts
-from vgpumgr.daemon.passthrough import PassthroughService
-from vgpumgr.daemon.restore import restore
+from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.operations.passthrough import PassthroughService
+from vgpumgr.app.operations.restore import restore
+from vgpumgr.app.parts import Parts
+from vgpumgr.engine.executor import Executor
 from vgpumgr.errors import (
     HelperLateError,
     PciBusyError,
@@ -31,15 +32,13 @@ from vgpumgr.errors import (
     VfUnsupportedError,
     VfVendorToolError,
 )
-from vgpumgr.host.amdsmi import AmdSmi
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import HostPci
-from vgpumgr.plan.executor import Executor
+from vgpumgr.passthrough.sriov.amd import AmdSmi
 from vgpumgr.sim import lifecycle
-from vgpumgr.store.attachments import SqliteAttachments
-from vgpumgr.store.pci import PciFile
+from vgpumgr.state.store import Store
 
 pytestmark = pytest.mark.native
 
@@ -67,14 +66,14 @@ class Host:
 
 def make_host(machine: Machine) -> Host:
     """The operations on a machine, as after a start of the program."""
-    pci = HostPci(machine, PciFile(machine.state_dir / "passthrough.json"))
+    pci = HostPci(machine, Store(machine.state_dir / "state.sqlite"))
     nvml = FakeNvml([])
     parts = Parts(
         nvml=nvml,
         read_inventory=nvml.read_inventory,
         hypervisor=FakeHypervisor([]),
         channels=FakeChannels(machine.run_dir / "channels"),
-        store=SqliteAttachments(machine.state_dir / "state.sqlite"),
+        store=Store(machine.state_dir / "state.sqlite"),
         clock=SystemClock(),
         state_dir=machine.state_dir,
         run_dir=machine.run_dir,
@@ -226,7 +225,7 @@ def crash(*arguments: object) -> None:
 
 def test_a_change_that_a_crash_interrupted_is_undone(host: Host) -> None:
     with (
-        mock.patch.object(HostPci, "_check_vfs", side_effect=Crash),
+        mock.patch("vgpumgr.passthrough.sriov.amd.check_made", side_effect=Crash),
         mock.patch.object(Executor, "_fail", crash),
         pytest.raises(Crash),
     ):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.test_amd_vfs import Host, make_host
-from vgpumgr.daemon.restore import restore
+from vgpumgr.app.operations.restore import restore
 from vgpumgr.errors import RolledBackError, VfQuotaError
 from vgpumgr.host.machine import find_machine
 from vgpumgr.model.pci import PciAddress

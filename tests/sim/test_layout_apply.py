@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,9 +14,9 @@ import pytest
 from tests.sim.nvml_support import TOOL, Client, build_simstate
 from tests.support.inprocess_nvml import InProcessNvml
 from tests.support.layout_rig import LayoutRig, layout_rig
-from vgpumgr.daemon.layout_apply import apply_layout, settle_layouts
-from vgpumgr.daemon.layout_store import open_layouts
-from vgpumgr.daemon.opening import list_late_processes
+from tests.support.recovering import recover_parts
+from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.operations.layout_apply import apply_layout
 from vgpumgr.errors import (
     Exit,
     LayoutBusyError,
@@ -66,7 +65,7 @@ def test_apply_makes_exactly_what_was_asked_and_remembers_it(rig: LayoutRig) -> 
     inside = {name: places for name, _, places in rig.shape()}
     assert [p and p.size for p in inside["3g.40gb"]] == [2, 1]
     assert len(rig.nvml.changes) == len(outcome.plan.steps)
-    layout = open_layouts(rig.parts).read_layouts()[str(rig.gpus[0].uuid)]
+    layout = rig.parts.store.read_layouts()[str(rig.gpus[0].uuid)]
     assert layout.mig_enabled
     assert {(i.profile, i.placement) for i in layout.instances} == {
         (name, place) for name, place, _ in rig.shape()
@@ -235,10 +234,10 @@ def test_killed_at_any_call_is_undone_by_the_next_command(rig: LayoutRig, victim
     if child == 0:
         _die_at(plan, rig, victim)
     assert os.waitpid(child, 0)[1] == 9 << 8
-    notes = settle_layouts(rig.parts)
+    notes = recover_parts(rig.parts)
     assert notes == ["an interrupted change of layout was undone"]
     assert rig.shape() == before
-    assert settle_layouts(rig.parts) == []
+    assert recover_parts(rig.parts) == []
 
 
 def _die_at(plan: Any, rig: LayoutRig, victim: int) -> None:
@@ -261,8 +260,8 @@ def test_what_a_boot_interrupted_is_closed(rig: LayoutRig) -> None:
         _die_at(plan, rig, 1)
     os.waitpid(child, 0)
     later = dataclasses.replace(rig.parts, boot_id="boot-2")
-    assert "ended with the boot" in settle_layouts(later)[0]
-    assert settle_layouts(later) == []
+    assert "ended with the boot" in recover_parts(later)[0]
+    assert recover_parts(later) == []
 
 
 def test_a_call_that_hangs_is_left_until_it_ends(rig: LayoutRig) -> None:
@@ -283,13 +282,15 @@ def test_a_call_that_hangs_is_left_until_it_ends(rig: LayoutRig) -> None:
         with pytest.raises(OutcomePendingError) as caught:
             apply_layout(plan, parts)
         assert caught.value.held_by
-        with pytest.raises(OutcomePendingError):
-            settle_layouts(parts)
+        (text,) = recover_parts(parts)
+        assert "an interrupted change of layout waits for process" in text
+        with pytest.raises(OutcomePendingError, match="cannot apply the MIG layout yet"):
+            apply_layout(rig.plan("4g.40gb"), parts)
         clock = SystemClock()
         end_s = clock.monotonic_s() + 60
         while list_late_processes(machine) and clock.monotonic_s() < end_s:
             clock.sleep(0.1)
-        assert settle_layouts(parts) == ["an interrupted change of layout was undone"]
+        assert recover_parts(parts) == ["an interrupted change of layout was undone"]
     assert rig.shape() == before
 
 
@@ -305,15 +306,14 @@ def test_a_lost_gpu_stops_it_with_what_is_left(rig: LayoutRig) -> None:
 
 def test_the_remembered_layouts_are_refused_when_damaged(rig: LayoutRig) -> None:
     rig.apply("3g.40gb")
-    path = open_layouts(rig.parts).path
-    document = json.loads(path.read_text())
-    document["layouts"][0]["instances"][0]["profile"] = "7g.80gb"
-    good = open_layouts(rig.parts).read_layouts()
-    path.write_text(json.dumps(document))
-    assert open_layouts(rig.parts).read_layouts() == good  # its copy counts
-    path.with_suffix(".copy").write_text(json.dumps(document))
+    path = rig.parts.store.path
+    good = rig.parts.store.read_layouts()
+    path.write_bytes(path.read_bytes().replace(b"3g.40gb", b"7g.80gb"))
+    assert rig.parts.store.read_layouts() == good  # its copy counts
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(copy.read_bytes().replace(b"3g.40gb", b"7g.80gb"))
     with pytest.raises(VgpumgrError, match="remembered MIG layouts"):
-        open_layouts(rig.parts).read_layouts()
+        rig.parts.store.read_layouts()
 
 
 def test_compute_instances_come_at_the_places_that_were_planned(rig: LayoutRig) -> None:

@@ -26,18 +26,19 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.inprocess_nvml import InProcessNvml
 from tests.support.layout_rig import LayoutRig, make_parts
-from vgpumgr.daemon.attachments import AttachmentService
-from vgpumgr.daemon.layout_apply import apply_layout
-from vgpumgr.daemon.restore import restore
+from vgpumgr.app.operations.attachments import AttachmentService
+from vgpumgr.app.operations.layout_apply import apply_layout
+from vgpumgr.app.operations.restore import restore
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.mig.layout.target import TargetInstance
+from vgpumgr.model.attachment import AttachmentState
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.record import AttachmentState
+from vgpumgr.model.request import AttachRequest
 from vgpumgr.sim import machine as machines
 
-pytestmark = pytest.mark.native
+# minutes of steps, more on a busy machine
+pytestmark = [pytest.mark.native, pytest.mark.timeout(1800)]
 
 EXAMPLES, STEPS, LEAST = 230, 50, 10_000
 VMS = ("vm01", "vm02", "vm03", "vm04")

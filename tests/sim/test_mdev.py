@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.mdev.host_vgpus import HostVgpus
+from vgpumgr.state.store import Store
 
 pytestmark = pytest.mark.native
 PARAMS = "nvidia/vgpu_params"
@@ -206,12 +208,11 @@ def test_types_are_kept_by_name(t4: VgpuMachine) -> None:
     """A new driver numbers its types anew; the definition follows the name."""
     uuid = t4.call("create_vgpu", type="T4-2A", define=True).vgpu.uuid
     t4.call("stop_vgpu", vgpu=uuid)
-    path = t4.directory / "host/state/vgpus.json"
-    from vgpumgr.store.files import pack_rows
-
-    rows = json.loads(path.read_text())["vgpus"]
-    rows[0]["spec"]["type_id"] = "nvidia-9"
-    path.write_text(pack_rows("vgpus", 1, rows))
+    path = t4.directory / "host/state/state.sqlite"
+    (record,) = Store(path).list_vgpus()
+    Store(path, record.boot).save_vgpu(
+        replace(record, spec=replace(record.spec, type_id="nvidia-9"))
+    )
     assert t4.call("start_vgpu", vgpu=uuid).vgpu.type_id == "nvidia-226"
     assert t4.list_definitions()[f"0000:3b:00.0/{uuid}"]["mdev_type"] == "nvidia-226"
 
@@ -397,7 +398,7 @@ def test_cycles_leave_nothing_behind(t4: VgpuMachine) -> None:
     assert list((t4.directory / "host/run/late").iterdir()) == []
     ended = [event["event"] for event in t4.read_journal()]
     assert ended.count("begin") == ended.count("end")
-    assert json.loads((t4.directory / "host/state/vgpus.json").read_text())["vgpus"] == []
+    assert Store(t4.directory / "host/state/state.sqlite").list_vgpus() == ()
 
 
 VGPU_LAYOUT = """schema: vgpumgr/mig-layout/v1

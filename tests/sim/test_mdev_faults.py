@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.recovering import recover_parts
 from tests.support.vgpu_machine import MDEVS, VgpuMachine, vgpu_machine
-from vgpumgr.daemon.vgpu_settle import settle_vgpus
+from vgpumgr.engine import journal as journals
 from vgpumgr.errors import OutcomePendingError, VgpuReleasingError, VgpuTakenError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.openers import list_group_holders
 from vgpumgr.mdev.host_vgpus import HostVgpus
 from vgpumgr.model.vgpu import Framework, VgpuSpec
-from vgpumgr.plan import journal as journals
-from vgpumgr.plan.vgpu_steps import DeleteVgpu
+from vgpumgr.steps.vgpu import DeleteVgpu
 
 pytestmark = pytest.mark.native
 T4 = "GRID T4-2A"
@@ -68,12 +68,12 @@ def test_removed_while_held(t4: VgpuMachine, monkeypatch: pytest.MonkeyPatch) ->
     late = [text for text in parts_of(t4).list_late() if f"remove vGPU {made.uuid}" in text]
     assert len(late) == 1
 
-    # released: it goes by itself, and the next look settles the rest
+    # released: it goes by itself, and the next command recovers the rest
     t4.write(".sim/release", made.uuid)
     await_helper(t4)
     parts = parts_of(t4)
-    assert any("was finished" in note for note in settle_vgpus(parts))
-    assert settle_vgpus(parts) == []
+    assert any("was finished" in note for note in recover_parts(parts))
+    assert recover_parts(parts) == []
     assert [v.uuid for v in t4.call("list_vgpus").vgpus] == [other.vgpu.uuid]
     assert t4.list_definitions() == {}
     assert t4.free(T4, "0") == 7
@@ -133,7 +133,7 @@ def test_a_late_release_does_not_take_the_next_ones_vgpu(tmp_path: Path) -> None
         second = machine.call("create_vgpu", type="L40S-12C", gpu="0").vgpu
         assert second.parent == first.parent
         parts = parts_of(machine)
-        world = parts.make_world(None)
+        world = parts.make_context()
         DeleteVgpu(spec_of(first)).do(world)
         place = f"sys/bus/pci/devices/{second.parent}/nvidia/current_vgpu_type"
         assert machine.read(place) == second.type_id
@@ -173,12 +173,12 @@ def crash_at(machine: VgpuMachine, number: int, operation: str, **asked: Any) ->
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
-def test_a_crash_at_any_line_of_the_journal_is_settled(t4: VgpuMachine) -> None:
+def test_a_crash_at_any_line_of_the_journal_is_recovered(t4: VgpuMachine) -> None:
     """A create is undone, a delete is finished; ours, the kernel's and mdevctl's view agree."""
     number = 1
     asked = {"type": T4, "gpu": "0", "auto": True}
     while crash_at(t4, number, "create_vgpu", **asked):
-        settle_vgpus(parts_of(t4))
+        recover_parts(parts_of(t4))
         assert t4.call("list_vgpus").vgpus == [], f"line {number}"
         assert (t4.list_uuids(), t4.list_definitions()) == ([], {}), f"line {number}"
         number += 1
@@ -188,7 +188,7 @@ def test_a_crash_at_any_line_of_the_journal_is_settled(t4: VgpuMachine) -> None:
         uuid = t4.call("list_vgpus").vgpus[0].uuid
         if not crash_at(t4, lines, "delete_vgpu", vgpu=uuid):
             break
-        settle_vgpus(parts_of(t4))
+        recover_parts(parts_of(t4))
         left = [v.state for v in t4.call("list_vgpus").vgpus]
         # before its first line nothing has happened
         assert left == (["active"] if lines == 1 else []), f"line {lines}"

@@ -21,8 +21,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.attached_machine import Attached, attached_machine
+from vgpumgr.app.metrics.service import METRICS as TABLE
 from vgpumgr.cli.http import HttpBackend
-from vgpumgr.daemon.metric_table import METRICS as TABLE
 from vgpumgr.model.routes import METRICS
 
 ROOT = Path(__file__).parents[2]

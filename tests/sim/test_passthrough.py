@@ -30,9 +30,11 @@ from tests.support.pci_scene import (
     mount_scene,
     open_scene,
 )
-from vgpumgr.daemon.parts import Parts
-from vgpumgr.daemon.pci_restore import find_drift_of_pci
-from vgpumgr.daemon.restore import restore
+from vgpumgr.app.operations.pci_restore import find_drift_of_pci
+from vgpumgr.app.operations.restore import restore
+from vgpumgr.app.parts import Parts
+from vgpumgr.engine.executor import Executor
+from vgpumgr.engine.journal import Journal
 from vgpumgr.errors import (
     DriverMissingError,
     GroupNotViableError,
@@ -48,9 +50,7 @@ from vgpumgr.errors import (
     VfVendorToolError,
 )
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.plan.drift import DriftKind
-from vgpumgr.plan.executor import Executor
-from vgpumgr.plan.journal import Journal
+from vgpumgr.planning.drift import DriftKind
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from tests.sim.ptx_runner import ROOT, SOURCES, compile_ptx, nvcc
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 NATIVE = ROOT / "vgpumgr" / "sim" / "native"
+RULES = ROOT / "vgpumgr" / "native" / "cuda_rules"
 SEED = int(os.environ.get("VGPUMGR_FUZZ_SEED", "1"))
 COUNT = int(os.environ.get("VGPUMGR_FUZZ_COUNT", "150"))
 
@@ -25,8 +26,14 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parts = [p for p in sorted((NATIVE / "ptx").glob("*.c")) if p.name != "runner.c"]
     command = ["gcc", "-g", "-O1", "-std=gnu11", "-D_GNU_SOURCE", "-fno-strict-aliasing"]
     command += ["-frounding-math", "-ffp-contract=off", "-fno-math-errno"]
-    command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{NATIVE}"]
+    command += [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        f"-I{NATIVE}",
+        f"-I{RULES}",
+    ]
     command += [*map(str, parts), *map(str, sorted((NATIVE / "fatbin").glob("*.c")))]
+    command += [str(RULES / "image.c")]
     command += [str(SOURCES / "fuzz.c"), "-o", str(out), "-llz4", "-lzstd", "-lm", "-lpthread"]
     subprocess.run(command, check=True, timeout=600)
     return out

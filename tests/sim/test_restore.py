@@ -18,27 +18,22 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
 from tests.support.layout_rig import LayoutRig, layout_rig, make_parts, shape
-from vgpumgr.daemon.attachments import AttachmentService
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.metrics import MetricsService
-from vgpumgr.daemon.restore import restore
-from vgpumgr.daemon.services import GivenServices
+from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.operations.attachments import AttachmentService
+from vgpumgr.app.operations.restore import restore
+from vgpumgr.app.services import GivenServices
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import NoRoomError
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.target import TargetInstance
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ChannelPart, MigPart
 from vgpumgr.model.identity import MigUuid
 from vgpumgr.model.mig import Placement
+from vgpumgr.model.request import Transport
 from vgpumgr.model.slice import Backend, MigInstanceRef
-from vgpumgr.plan.note import describe_record, save_note
-from vgpumgr.plan.record import (
-    AttachmentRecord,
-    AttachmentState,
-    ChannelPart,
-    MigPart,
-    Transport,
-)
 from vgpumgr.sim.machine import boot_state
+from vgpumgr.state.domain_metadata import describe_record, save_note
 
 pytestmark = pytest.mark.native
 ROOT = Path(__file__).parents[2]

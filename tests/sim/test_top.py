@@ -10,11 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.attached_machine import Attached, attached_machine
-from vgpumgr.cli.arguments import GlobalOptions
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.cli.main import main
-from vgpumgr.cli.session import Backend, Session
-from vgpumgr.cli.streams import Streams
+from vgpumgr.cli.session import Backend, GlobalOptions, Session, Streams
 from vgpumgr.errors import LibvirtError
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("attached-machine")]

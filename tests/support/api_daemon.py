@@ -13,14 +13,15 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from tests.support.service import make_bench
-from vgpumgr.daemon.access import Access
-from vgpumgr.daemon.heartbeat import HANG_S
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.metric_samples import Collected
-from vgpumgr.daemon.metrics import MetricsService, open_statistics
-from vgpumgr.daemon.server import _listen, _only_daemon, serve
-from vgpumgr.daemon.services import GivenServices
+from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.metrics.samples import Collected
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.services import GivenServices
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.statistics import open_statistics
+from vgpumgr.server.access import Access
+from vgpumgr.server.heartbeat import HANG_S
+from vgpumgr.server.server import _listen, _only_daemon, serve
 
 ADMIN_GID, VIEWER_GID = 70001, 70002
 
@@ -47,7 +48,14 @@ def make_application(directory: Path, slow_s: float) -> ManagingApplication:
         start(spec)
 
     scene.channels.start = start_slowly  # type: ignore[method-assign]
-    machine = Machine("fakes", directory, directory, directory, "test:///default")
+    machine = Machine(
+        "fakes",
+        directory,
+        directory,
+        directory,
+        "test:///default",
+        config_path=directory / "vgpumgr.toml",
+    )
     metrics = MetricsService(lambda _: Collected(), open_statistics(machine.run_dir))
     return ManagingApplication(machine, scene.nvml, GivenServices(scene.service, metrics))
 

@@ -15,24 +15,25 @@ from unittest import mock
 from tests.support.domains import PC, Q35, UUID_PC, UUID_Q35
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
-from vgpumgr.daemon.attachments import AttachmentService, Parts
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.metrics import MetricsService, open_statistics
-from vgpumgr.daemon.metrics_cache import MetricsCache
-from vgpumgr.daemon.metrics_source import MetricsSource, count_drift
-from vgpumgr.daemon.services import GivenServices
+from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.metrics.samples import MetricsCache
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.metrics.source import MetricsSource, count_drift
+from vgpumgr.app.operations.attachments import AttachmentService, Parts
+from vgpumgr.app.services import GivenServices
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.host.statistics import open_statistics
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.nvml.inventory import read_machine_inventory
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.machine import create_machine, load_machine
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
-from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.state.store import Store
 from vgpumgr.virtio.keeper_channels import KeeperChannels
 
 
@@ -87,7 +88,7 @@ def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
             FakeVm("vm02", UUID_Q35, Domain.from_xml(Q35).changed(mdev_hostdevs=())),
         ]
     )
-    store = SqliteAttachments(Path(machine.state_dir) / "state.sqlite")
+    store = Store(Path(machine.state_dir) / "state.sqlite")
     parts = Parts(
         nvml=nvml,
         read_inventory=lambda: read_machine_inventory(nvml, machine),

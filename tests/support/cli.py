@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.cli.arguments import GlobalOptions, split_global
+from vgpumgr.app.application import Application
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.cli.main import main
-from vgpumgr.cli.session import Backend, Session
-from vgpumgr.cli.streams import Streams
-from vgpumgr.daemon.application import Application
-from vgpumgr.daemon.hints import read_hints
+from vgpumgr.cli.session import Backend, GlobalOptions, Session, Streams
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.slice import SliceOwner
+from vgpumgr.server.requests import read_hints
 
 
 class Terminal(io.StringIO):
@@ -60,11 +58,7 @@ class Cli:
         """One command, as typed."""
         out = Terminal() if terminal else io.StringIO()
         err = io.StringIO()
-        # what main() would find; wrong global options are main()'s to refuse
-        try:
-            options, _ = split_global(words, {})
-        except Exception:
-            options = GlobalOptions()
+        options = GlobalOptions()
         environ = {"NO_COLOR": "1"} if terminal else {}
         streams = FixedWidth(options, out, err, environ)
         streams.columns = self.width

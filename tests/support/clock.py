@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+
 
 class FakeClock:
     """Time that passes only when somebody waits: nothing in a test waits for real."""
@@ -19,3 +21,7 @@ class FakeClock:
 
     def sleep(self, duration_s: float) -> None:
         self.now_s += duration_s
+
+    def wait(self, descriptor: int, timeout_s: float) -> bool:
+        self.sleep(timeout_s)
+        return bool(select.select([descriptor], [], [], 0)[0])

@@ -16,6 +16,17 @@ from vgpumgr.errors import (
     VgpuNoRoomError,
     VgpuTakenError,
 )
+from vgpumgr.model.functions import (
+    VFIO,
+    Binding,
+    Condition,
+    Function,
+    Quota,
+    User,
+    UserKind,
+    VfSetting,
+    VfSupport,
+)
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import (
     Framework,
@@ -28,18 +39,7 @@ from vgpumgr.model.vgpu import (
     VgpuSpec,
     VgpuType,
 )
-from vgpumgr.passthrough.values import (
-    VFIO,
-    Binding,
-    Condition,
-    Function,
-    Quota,
-    User,
-    UserKind,
-    VfSetting,
-    VfTool,
-)
-from vgpumgr.plan.vgpu_record import VgpuRecord, stamp
+from vgpumgr.model.vgpu_record import VgpuRecord, stamp
 
 GPU, AUDIO = PciAddress(0, 0x3B, 0, 0), PciAddress(0, 0x3B, 0, 1)
 OTHER_GPU = PciAddress(0, 0x5E, 0, 0)
@@ -164,11 +164,8 @@ class FakePci:
             )
         self.functions[physical] = replace(now, vfs=made)
 
-    def set_vendor_vfs(self, physical: PciAddress, count: int) -> None:
-        self.set_vf_count(physical, count)
-
-    def find_vf_tool(self, physical: Function) -> VfTool | None:
-        return None
+    def observe_vfs(self, physical: Function) -> VfSupport:
+        return VfSupport(physical.vf_total)
 
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
         return [{} for _ in range(count)]

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from lxml import etree
 
-from vgpumgr.domain.declare import Element
+from vgpumgr.domain.declare import Element, document_digest, parse_document
 from vgpumgr.domain.devices import Channel, Controller, Shmem
-from vgpumgr.domain.document import document_digest, parse_document
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hostdev import MdevHostdev, PciHostdev
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState

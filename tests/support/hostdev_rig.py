@@ -9,7 +9,7 @@ from tests.support.fake_host import FakeVgpus, make_functions
 from tests.support.service import Bench, make_bench
 from vgpumgr.domain.devices import Controller
 from vgpumgr.domain.domain import Domain
-from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.model.request import AttachRequest
 
 VM_OF = {"vm01": UUID_PC, "vm02": UUID_Q35}
 PORT = Controller(type="pci", index=9, model="pcie-root-port")

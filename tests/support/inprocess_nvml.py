@@ -14,7 +14,7 @@ from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import GpuProcess, Inventory
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Placement
-from vgpumgr.nvml import faults
+from vgpumgr.nvml import calls as faults
 from vgpumgr.nvml.adapter import Adapter
 
 LIBRARY = Path(__file__).parents[2] / "vgpumgr/_lib/sim/libnvidia-ml.so.1"

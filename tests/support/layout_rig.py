@@ -16,8 +16,8 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.inprocess_nvml import InProcessNvml
 from tests.support.sim_machine import running
-from vgpumgr.daemon.layout_apply import LayoutOutcome, apply_layout, list_owners
-from vgpumgr.daemon.parts import Parts
+from vgpumgr.app.operations.layout_apply import LayoutOutcome, apply_layout, list_owners
+from vgpumgr.app.parts import Parts
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.planner import plan_layout
@@ -25,7 +25,7 @@ from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import Placement
 from vgpumgr.nvml.protocol import Nvml
-from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.state.store import Store
 
 Shape = tuple[tuple[str, Placement, tuple[Placement | None, ...]], ...]
 
@@ -99,7 +99,7 @@ def make_parts(directory: Path, nvml: Nvml, late: Sequence[str] = ()) -> Parts:
         read_inventory=nvml.read_inventory,
         hypervisor=FakeHypervisor([]),
         channels=FakeChannels(directory),
-        store=SqliteAttachments(directory / "host/state/state.sqlite"),
+        store=Store(directory / "host/state/state.sqlite"),
         clock=FakeClock(),
         state_dir=directory / "host/state",
         run_dir=directory / "host/run",

@@ -22,9 +22,9 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.daemon.opening import list_late_processes
-from vgpumgr.daemon.parts import Parts
-from vgpumgr.daemon.passthrough import PassthroughService
+from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.operations.passthrough import PassthroughService
+from vgpumgr.app.parts import Parts
 from vgpumgr.domain.domain import Domain
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.machine import Machine
@@ -33,12 +33,10 @@ from vgpumgr.passthrough.control import HostPci
 from vgpumgr.sim import fuse
 from vgpumgr.sim.lifecycle import unmount
 from vgpumgr.sim.pcibus import Address, Function, PciBus, Sriov, State
-from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, MachineTree, constant
 from vgpumgr.sim.vfiotree import VfioTree
-from vgpumgr.sim.writefaults import WriteFaults
-from vgpumgr.store.attachments import SqliteAttachments
-from vgpumgr.store.pci import PciFile
+from vgpumgr.sim.writefaults import Sleepers, WriteFaults
+from vgpumgr.state.store import Store
 
 BOOT = "0000:00:02.0"
 GPU, AUDIO, USB, UCSI = (f"0000:01:00.{n}" for n in range(4))
@@ -262,13 +260,13 @@ def make_scene(directory: Path, root: Path, bind_timeout_s: float) -> Scene:
     machine = Machine("scene", root, state, run, "test:///default")
     hypervisor = FakeHypervisor([FakeVm("vm01", UUID_PC, Domain.from_xml(PC))])
     nvml = FakeNvml([replace(make_gpu(layout=None), pci=PciAddress.parse(GPU))])
-    pci = HostPci(machine, PciFile(state / "passthrough.json"), bind_timeout_s=bind_timeout_s)
+    pci = HostPci(machine, Store(state / "state.sqlite"), bind_timeout_s=bind_timeout_s)
     parts = Parts(
         nvml=nvml,
         read_inventory=nvml.read_inventory,
         hypervisor=hypervisor,
         channels=FakeChannels(directory / "channels"),
-        store=SqliteAttachments(state / "state.sqlite"),
+        store=Store(state / "state.sqlite"),
         clock=SystemClock(),
         state_dir=state,
         run_dir=run,

@@ -13,11 +13,11 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_host import FakePci, FakeVgpus, FakeVgpuStore
 from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.daemon.attachments import AttachmentService, Parts
+from vgpumgr.app.operations.attachments import AttachmentService, Parts
 from vgpumgr.domain.domain import Domain
+from vgpumgr.model.functions import Function
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.passthrough.values import Function
-from vgpumgr.store.attachments import SqliteAttachments
+from vgpumgr.state.store import Store
 
 UUID_FULL = "33333333-3333-4333-8333-333333333333"
 
@@ -29,7 +29,7 @@ class Bench:
     nvml: FakeNvml
     channels: FakeChannels
     hypervisor: FakeHypervisor
-    store: SqliteAttachments
+    store: Store
     service: AttachmentService
     state_dir: Path
     pci: FakePci
@@ -78,7 +78,7 @@ def make_bench(
         ]
     )
     channels = FakeChannels(directory / "channels")
-    store = SqliteAttachments(directory / "state.sqlite")
+    store = Store(directory / "state.sqlite")
     pci, vgpus, vgpu_store = FakePci(functions), vgpus or FakeVgpus(room=0), FakeVgpuStore()
     pci.hypervisor = vgpus.hypervisor = hypervisor
     parts = Parts(

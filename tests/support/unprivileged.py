@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,14 +12,16 @@ import pytest
 NOBODY = 65534
 
 
-def as_nobody(work: Callable[[], Any]) -> Any:
-    """What ``work`` returns, or raises, in a child process without privileges. Needs root; skips without."""
+def as_nobody(work: Callable[[], Any], groups: Sequence[int] = ()) -> Any:
+    """What ``work`` returns, or raises, in a child process without privileges but those of ``groups``. Needs root;
+    skips without.
+    """
     if os.geteuid() != 0:
         pytest.skip("needs root: it becomes another user")
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        _work_and_exit(work, writer)
+        _work_and_exit(work, groups, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         answer = stream.read()
@@ -30,9 +32,9 @@ def as_nobody(work: Callable[[], Any]) -> Any:
     return result
 
 
-def _work_and_exit(work: Callable[[], Any], writer: int) -> None:
+def _work_and_exit(work: Callable[[], Any], groups: Sequence[int], writer: int) -> None:
     try:
-        os.setgroups([])
+        os.setgroups(groups)
         os.setgid(NOBODY)
         os.setuid(NOBODY)
         try:

@@ -11,19 +11,21 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from vgpumgr.daemon.access import Access
-from vgpumgr.daemon.attachments import AttachmentService
-from vgpumgr.daemon.lanes import Lanes
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.metric_samples import Collected
-from vgpumgr.daemon.metrics import MetricsService, open_statistics
-from vgpumgr.daemon.parts import Parts
-from vgpumgr.daemon.reconciler import Reconciler
-from vgpumgr.daemon.server import build_context
-from vgpumgr.daemon.services import GivenServices
-from vgpumgr.daemon.settings import Settings
-from vgpumgr.daemon.watching import Sources, watch
+from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.metrics.samples import Collected
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.operations.attachments import AttachmentService
+from vgpumgr.app.parts import Parts
+from vgpumgr.app.services import GivenServices
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.statistics import open_statistics
+from vgpumgr.server.access import Access
+from vgpumgr.server.connections import Limits
+from vgpumgr.server.reconciler import Reconciler
+from vgpumgr.server.server import build_context
+from vgpumgr.server.settings import Settings
+from vgpumgr.server.watching import Sources, watch
+from vgpumgr.server.workers import Lanes
 
 PATIENCE_S = 60
 
@@ -83,7 +85,8 @@ def watched(parts: Parts, settings: Settings, sources: Sources) -> Iterator[Watc
         service = AttachmentService(parts)
         application = ManagingApplication(machine, parts.nvml, GivenServices(service, metrics))  # type: ignore[arg-type]
         lanes = Lanes(lambda: nullcontext(application))
-        context = build_context(machine, lanes, Access(frozenset({0}), None, None), metrics)
+        limits = Limits(settings.limits, Access(frozenset({0}), None, None))
+        context = build_context(machine, lanes, limits, metrics)
         deliver = context.hub._deliver
 
         def keep(event: dict[str, Any]) -> None:

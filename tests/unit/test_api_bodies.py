@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from vgpumgr.daemon.bodies import AttachBody
-from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.server.requests import AttachBody
 
 
 def test_attach_over_http_takes_what_attach_takes() -> None:

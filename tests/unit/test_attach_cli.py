@@ -13,13 +13,10 @@ from typing import Any
 import pytest
 
 from tests.support.service import Bench, make_bench
-from vgpumgr.cli.arguments import GlobalOptions
 from vgpumgr.cli.main import main
-from vgpumgr.cli.session import Session
-from vgpumgr.cli.streams import Streams
+from vgpumgr.cli.session import GlobalOptions, Session, Streams
 from vgpumgr.errors import NotPermittedError
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.record import Transport
+from vgpumgr.model.request import AttachRequest, Transport
 from vgpumgr.virtio.channel import ChannelStatus, Lane
 
 
@@ -175,3 +172,23 @@ def test_every_help_page_has_examples(
     cli.run(*words.split(), "--help")
     assert cli.code == 0
     assert capsys.readouterr().out.count(f"vgpumgr {words}") >= 2
+
+
+def test_programs_are_asked_about_where_only_the_id_says_which(cli: Cli) -> None:
+    """The VM is named as an attachment of another one; its own is named with --attachment."""
+    cli.run("attach", "vm02", "--profile", "1g.10gb", "--config")
+    cli.run("attach", "vm01", "--profile", "1g.10gb", "--config")
+    store = cli.bench.store
+    theirs, ours = sorted(store.list_attachments(), key=lambda r: r.vm_name, reverse=True)
+    cli.bench.hypervisor.machines[ours.vm_uuid].name = theirs.id
+    store.save_attachment(replace(ours, vm_name=theirs.id))
+    use(cli, ours.id)
+    cli.run("detach", theirs.id)
+    assert cli.code == 2
+    assert "can mean 2 things" in cli.err
+    cli.run("detach", theirs.id, "--attachment", ours.id)
+    assert "matmul" in cli.err
+    assert "--yes" in cli.err
+    assert len(store.list_attachments()) == 2
+    cli.run("detach", theirs.id, "--attachment", ours.id, "--yes")
+    assert [r.id for r in store.list_attachments()] == [theirs.id]

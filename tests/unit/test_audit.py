@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.clock import FakeClock
-from vgpumgr.daemon.audit import KEPT, AuditLog, main, verify_all, verify_audit
 from vgpumgr.errors import AuditError
+from vgpumgr.server.audit import KEPT, AuditLog, main, verify_all, verify_audit
 
 
 def open_log(directory: Path, max_bytes: int = 1 << 20) -> AuditLog:

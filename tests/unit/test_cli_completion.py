@@ -13,8 +13,8 @@ import pytest
 from tests.support.boards import make_gpu
 from tests.support.cli import Cli
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.cli.commands import GROUPS, TOP_LEVEL
-from vgpumgr.cli.output import Format
+from vgpumgr.cli.commands import NOUNS, VERBS
+from vgpumgr.cli.options import Format
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ def offered(cli: Cli, line: str) -> list[str]:
 
 
 def test_names_of_commands(cli: Cli) -> None:
-    everything = {one.name for one in (*TOP_LEVEL, *GROUPS)} - {"host"}
+    everything = {one.name for one in (*VERBS, *NOUNS)} - {"host", "help"}
     assert set(offered(cli, "vgpumgr ")) == everything
     assert offered(cli, "sudo /usr/bin/vgpumgr gpu ") == ["list", "show"]
     assert offered(cli, "vgpumgr mig lay") == ["layout"]
@@ -48,6 +48,18 @@ def test_options_and_their_values(cli: Cli) -> None:
     assert offered(cli, "vgpumgr gpu list -o j") == ["json"]
     assert offered(cli, "vgpumgr --color n") == ["never"]
     assert offered(cli, "vgpumgr attach vm01 --backend v") == ["vf"]
+    assert offered(cli, "vgpumgr attach vm01 -o json --numa=strict --display o") == ["off", "on"]
+    assert offered(cli, "vgpumgr mdev define --aut") == ["--auto"]
+    assert offered(cli, "vgpumgr gpu --host= list --no") == []
+
+
+def test_names_of_simulated_machines(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(tmp_path / "sim"))
+    assert offered(cli, "vgpumgr sim start dgx") == ["dgx-a100"]
+    assert offered(cli, "vgpumgr sim stop ") == []
+    assert "serve" not in offered(cli, "vgpumgr sim ")
 
 
 def test_what_the_machine_has(cli: Cli) -> None:

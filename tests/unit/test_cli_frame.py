@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
 import os
+import re
 import socketserver
 import subprocess
 import sys
@@ -20,28 +19,16 @@ import pytest
 from bench.machine import NAME, simulated
 from tests.support.boards import make_gpu
 from tests.support.cli import Cli
+from tests.support.commands import find_command, list_verbs
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr import __version__
-from vgpumgr.cli.arguments import Color, GlobalOptions, split_global, wants_json
-from vgpumgr.cli.commands import GROUPS, TOP_LEVEL, Verb
-from vgpumgr.cli.declarations import Context
-from vgpumgr.cli.output import Format
-from vgpumgr.cli.report import format_error
-from vgpumgr.cli.session import Session
-from vgpumgr.cli.streams import Streams
-from vgpumgr.errors import NvmlInUseError, UsageError
+from vgpumgr.cli.commands import NOUNS, VERBS, Entry
+from vgpumgr.cli.main import format_error, main, wants_json
+from vgpumgr.cli.session import GlobalOptions, Session, Streams
+from vgpumgr.errors import NvmlInUseError
 
 ROOT = Path(__file__).parents[2]
-ALL_VERBS: list[tuple[list[str], Verb]] = [
-    *(([], verb) for verb in TOP_LEVEL),
-    *(([group.name], verb) for group in GROUPS for verb in group.verbs),
-    *(
-        ([group.name, inner.name], verb)
-        for group in GROUPS
-        for inner in group.groups
-        for verb in inner.verbs
-    ),
-]
+PATHS = [path for path, _ in list_verbs()]
 
 
 @pytest.fixture
@@ -56,15 +43,26 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], *[[group.name] for group in GROUPS]])
-def test_help_lists_what_there_is(
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["--machine", "m"], ["help"]])
+def test_help_lists_the_commands(
     cli: Cli, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.run(*words).code == 0
     text = capsys.readouterr().out
-    group = next((g for g in GROUPS if g.name in words), None)
-    for entry in group.verbs if group else (*TOP_LEVEL, *GROUPS):
-        assert entry.name in text
+    for entry in (*VERBS, *NOUNS):
+        line = f"  {entry.name} "
+        assert (line in text) is not entry.hidden
+        assert (entry.help in text) is not entry.hidden
+
+
+@pytest.mark.parametrize("noun", [entry.name for entry in NOUNS])
+def test_a_noun_alone_lists_its_verbs(
+    cli: Cli, capsys: pytest.CaptureFixture[str], noun: str
+) -> None:
+    assert cli.run(noun).code == 0
+    text = capsys.readouterr().out
+    for name, command in find_command([noun])[0].commands.items():
+        assert (f"\n  {name} " in text) is not command.hidden
 
 
 def test_a_noun_below_a_noun_lists_its_verbs(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,57 +71,69 @@ def test_a_noun_below_a_noun_lists_its_verbs(cli: Cli, capsys: pytest.CaptureFix
     assert all(verb in text for verb in ("plan", "apply", "assert", "export"))
 
 
-@pytest.mark.parametrize(("path", "verb"), ALL_VERBS, ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize("path", PATHS)
 def test_every_verb_has_help_with_examples(
-    cli: Cli, capsys: pytest.CaptureFixture[str], path: list[str], verb: Verb
+    cli: Cli, capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
-    name = verb.name
-    assert cli.run(*path, name, "--help").code == 0
+    assert cli.run(*path.split(), "--help").code == 0
     text = capsys.readouterr().out
     assert "Examples:" in text
-    assert f"vgpumgr {' '.join([*path, name])}" in " ".join(text.split())
+    assert f"vgpumgr {path}" in " ".join(text.split())
 
 
-@pytest.mark.parametrize(("path", "verb"), ALL_VERBS, ids=lambda value: getattr(value, "name", ""))
-def test_help_lines_say_what_the_verb_says(path: list[str], verb: Verb) -> None:
-    module = importlib.import_module(verb.module)
-    assert module.command.__doc__, f"{path} has no help"
-    assert len(verb.help) < 70
-    assert verb.help.endswith(".")
+@pytest.mark.parametrize("path", PATHS)
+def test_the_first_sentence_of_a_help_fits_a_line_of_its_nouns_help(path: str) -> None:
+    command, _ = find_command(path.split())
+    (first, *_) = str(command.help).split("\n\n")
+    assert command.get_short_help_str(59) == first
+    assert first.endswith(".")
 
 
-def list_single_verbs() -> list[Verb]:
+PRIVATE = (
+    r"\b(somebody|whoever|nobody|settles?|tells?|look(s|ed)? at|made good|lets go|he|his|him)\b"
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_help_uses_the_words_of_the_field(path: str) -> None:
+    command, _ = find_command(path.split())
+    told = re.sub(r"vgpumgr sim tell", "", str(command.help))
+    texts = [told, *(str(getattr(one, "help", "")) for one in command.params)]
+    assert [text for text in texts if re.search(PRIVATE, text, re.IGNORECASE)] == []
+
+
+@pytest.mark.parametrize("entry", VERBS, ids=lambda entry: entry.name)
+def test_the_list_of_commands_says_what_the_verb_says(entry: Entry) -> None:
+    command, _ = find_command([entry.name])
+    assert command.help.partition("\n")[0] == entry.help
+
+
+def list_single_verbs() -> list[str]:
     """Verbs that answer one thing: they have ``-o``, but no columns."""
-    found = []
-    for _, verb in ALL_VERBS:
-        parameters = inspect.signature(importlib.import_module(verb.module).command).parameters
-        if "output" in parameters and "columns" not in parameters:
-            found.append(verb)
-    return found
+    names = {path: {one.name for one in command.params} for path, command in list_verbs()}
+    return [path for path in PATHS if "output" in names[path] and "columns" not in names[path]]
 
 
-@pytest.mark.parametrize("verb", list_single_verbs(), ids=lambda verb: verb.module)
+@pytest.mark.parametrize("path", list_single_verbs())
 def test_what_answers_one_thing_refuses_the_formats_of_lists_before_it_does_anything(
-    verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ask(*_: object) -> Any:
         raise AssertionError("it asked before it refused")
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").touch()  # a file, for those that want one
-    monkeypatch.setattr(os, "execv", ask)
-    module = importlib.import_module(verb.module)
-    if hasattr(module, "open_daemon"):
-        monkeypatch.setattr(module, "open_daemon", ask)
+    monkeypatch.setattr("vgpumgr.sim.lifecycle.start", ask)
+    command, _ = find_command(path.split())
+    words = path.split()
+    for one in command.params:
+        if one.required:
+            words += ["x"] if one.param_type_name == "argument" else [one.opts[0], "x"]
+    if path.startswith("op "):
+        words[-1] = "3f2a"
     options = GlobalOptions()
-    session = Session(options, Streams(options), ask)
-    needed = {
-        name: "x"
-        for name, parameter in inspect.signature(module.command).parameters.items()
-        if parameter.default is parameter.empty and name != "context"
-    }
-    with pytest.raises(UsageError, match=" no csv output"):
-        module.command(Context(session), **needed, output=Format.CSV)
+    assert main([*words, "-o", "csv"], Session(options, Streams(options), ask)) == 2
+    assert " no csv output" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -153,8 +163,14 @@ def test_what_answers_one_thing_refuses_the_formats_of_lists_before_it_does_anyt
         (["gpu", "show"], "missing argument", None, "vgpumgr gpu show --help"),
         (["gpu", "list", "-o", "jsn"], "'jsn' is not one of", None, "vgpumgr gpu list --help"),
         (["xyzzy"], "no such command 'xyzzy'", None, "vgpumgr --help"),
-        (["--color", "red", "gpu"], "--color takes one of", None, None),
-        (["gpu", "list", "--machine"], "--machine needs a value", None, "vgpumgr --help"),
+        (["--color", "red", "gpu"], "'red' is not one of 'auto'", None, "vgpumgr --help"),
+        (
+            ["gpu", "list", "--machine"],
+            "option '--machine' requires an argument",
+            None,
+            "vgpumgr gpu list --help",
+        ),
+        (["attach", "vm01"], "missing option '--profile'", None, "vgpumgr attach --help"),
     ],
 )
 def test_wrong_words(
@@ -173,28 +189,6 @@ def test_wrong_words_in_json(cli: Cli) -> None:
     document = json.loads(cli.run("gpu", "lst", "-o", "json").err)
     assert document["error"]["id"] == "VG100"
     assert document["error"]["try"] == "vgpumgr gpu --help"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--machine", "m", "gpu", "list"],
-        ["gpu", "--machine=m", "list"],
-        ["gpu", "list", "--machine", "m"],
-    ],
-)
-def test_global_options_stand_anywhere(words: list[str]) -> None:
-    assert split_global(words, {}) == (GlobalOptions(machine="m"), ["gpu", "list"])
-
-
-def test_global_options_in_full() -> None:
-    words = ["-v", "a", "--color=never", "--debug", "--", "--machine", "m"]
-    options, rest = split_global(words, {"VGPUMGR_MACHINE": "env"})
-    assert options == GlobalOptions("env", Color.NEVER, 1, True)
-    assert rest == ["a", "--", "--machine", "m"]
-    assert split_global(["-q"], {})[0].verbosity == -1
-    with pytest.raises(UsageError):
-        split_global(["--machine", "-q"], {})
 
 
 @pytest.mark.parametrize(
@@ -268,8 +262,8 @@ def test_no_color_counts() -> None:
     assert not Streams(GlobalOptions(), terminal, terminal, {"TERM": "dumb"}).has_color(terminal)
 
 
-# pydantic is not among them: typer may load it to parse what is not plain
-HEAVY = ("rich", "yaml", "lxml", "libvirt", "pynvml", "jinja2", "paramiko", "sqlite3")
+HEAVY = ("rich", "pydantic", "yaml", "lxml", "libvirt", "pynvml", "jinja2", "paramiko", "sqlite3")
+NO_GPUS = b'{"schema": "vgpumgr/v1", "machine": {}, "gpus": [], "lost": [], "others": []}'
 TELL_LOADED = (
     "import sys; from vgpumgr.cli.main import main\n"
     "code = main({words!r})\n"
@@ -284,18 +278,16 @@ TELL_LOADED = (
     "words", [["--help"], ["gpu", "--help"], ["gpu", "list", "--help"], ["version"], ["gup"]]
 )
 def test_nothing_heavy_is_imported_for_help(words: list[str]) -> None:
-    heavy = (*HEAVY, "typer", "pydantic") if words == ["version"] else HEAVY
-    layers = ("daemon", "nvml", "mig", "host")
-    code = TELL_LOADED.format(words=words, heavy=heavy, layers=layers)
+    layers = ("daemon", "nvml", "mig", "host", "sim")
+    code = TELL_LOADED.format(words=words, heavy=HEAVY, layers=layers)
     assert run_python("-c", code).stderr.splitlines()[-2:] == ["[]", "[]"]
 
 
 def test_a_client_of_the_daemon_is_thin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a listing costs when a daemon answers is mostly what is loaded for it."""
     monkeypatch.setenv("VGPUMGR_RUN_DIR", str(tmp_path))
-    document = {"schema": "vgpumgr/v1", "machine": {}, "gpus": [], "lost": [], "others": []}
-    with answering(tmp_path / "vgpumgr.sock", json.dumps(document).encode()):
-        heavy = (*HEAVY, "typer", "pydantic", "fastapi", "asyncio")
+    with answering(tmp_path / "vgpumgr.sock", NO_GPUS):
+        heavy = (*HEAVY, "fastapi", "asyncio")
         code = TELL_LOADED.format(
             words=["gpu", "list", "-o", "csv"], heavy=heavy, layers=("daemon", "nvml", "mig")
         )
@@ -323,14 +315,20 @@ def answering(path: Path, body: bytes) -> Iterator[None]:
             server.shutdown()
 
 
-def test_only_the_typed_verb_is_imported() -> None:
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["--help"], set()), (["gpu", "list", "--help"], {"gpu"}), (["version"], {"program"})],
+)
+def test_only_the_named_noun_is_imported(words: list[str], expected: set[str]) -> None:
     code = (
         "import sys; from vgpumgr.cli.main import main\n"
-        "main(['gpu', 'list', '--help'])\n"
-        "print(sorted(m for m in sys.modules if m.startswith('vgpumgr.cli.gpu_')), file=sys.stderr)"
+        f"main({words!r})\n"
+        "print(*(m for m in sys.modules if m.startswith('vgpumgr.cli.')), file=sys.stderr)"
     )
-    loaded = run_python("-c", code).stderr.splitlines()[-1]
-    assert loaded == "['vgpumgr.cli.gpu_list', 'vgpumgr.cli.gpu_text']"
+    loaded = run_python("-c", code).stderr.splitlines()[-1].split()
+    assert {f"vgpumgr.cli.{name}" for name in expected} == {
+        entry.module for entry in (*VERBS, *NOUNS) if entry.module in loaded
+    }
 
 
 @pytest.mark.native
@@ -338,8 +336,8 @@ def test_a_listing_without_a_daemon_opens_nothing_but_nvml_and_the_store() -> No
     code = (
         "import sys; from vgpumgr.cli.main import main\n"
         f"code = main(['--machine', {NAME!r}, 'gpu', 'list'])\n"
-        "heavy = ('pydantic', 'typer', 'libvirt', 'lxml', 'yaml', 'vgpumgr.daemon.attachments',"
-        " 'vgpumgr.daemon.pci_documents', 'vgpumgr.daemon.vgpu_documents')\n"
+        "heavy = ('pydantic', 'libvirt', 'lxml', 'yaml', 'vgpumgr.app.operations.attachments',"
+        " 'vgpumgr.app.documents.functions', 'vgpumgr.app.documents.vgpus')\n"
         "print([m for m in heavy if m in sys.modules], file=sys.stderr)\n"
         "sys.exit(code)"
     )
@@ -350,7 +348,7 @@ def test_a_listing_without_a_daemon_opens_nothing_but_nvml_and_the_store() -> No
 
 def measure_cpu_s(*arguments: str) -> float:
     """Processor time of one run of Python: other people's load makes it wait, not work more."""
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
     child = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, env=env)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
@@ -358,15 +356,31 @@ def measure_cpu_s(*arguments: str) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def test_help_costs_at_most_eight_bare_pythons() -> None:
-    """The budget of ``--help``, as a ratio of the best runs; a loaded machine gets more tries."""
-    bare, help_ = [], []
+def check_cpu(most: float, *words: str) -> None:
+    """A command's budget as a ratio of the best runs; a loaded machine gets more tries."""
+    bare, run = [], []
     for _ in range(40):
         bare.append(measure_cpu_s("-c", "pass"))
-        help_.append(measure_cpu_s("-m", "vgpumgr", "--help"))
-        if len(help_) > 3 and min(help_) <= 8 * min(bare):
+        run.append(measure_cpu_s("-m", "vgpumgr", *words))
+        if len(run) > 3 and min(run) <= most * min(bare):
             return
-    pytest.fail(f"--help takes {min(help_) / min(bare):.1f} times as long as python -c pass")
+    pytest.fail(f"{words} takes {min(run) / min(bare):.1f} times as long as python -c pass")
+
+
+def test_help_costs_at_most_ten_bare_pythons() -> None:
+    check_cpu(10, "--help")
+
+
+def test_completion_costs_at_most_eleven_bare_pythons() -> None:
+    check_cpu(11, "completion", "--line", "vgpumgr attach vm01 --numa s")
+
+
+def test_a_listing_of_a_daemon_costs_at_most_thirteen_bare_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VGPUMGR_RUN_DIR", str(tmp_path))
+    with answering(tmp_path / "vgpumgr.sock", NO_GPUS):
+        check_cpu(13, "gpu", "list")
 
 
 def test_a_closed_pipe_is_no_error() -> None:

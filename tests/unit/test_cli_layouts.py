@@ -6,25 +6,25 @@ import io
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from pydantic import TypeAdapter
 
 from tests.support.boards import A30_NAME, A100, make_gpu, make_uuid
 from tests.support.cli import Cli, Owners
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.cli import layout_text
-from vgpumgr.cli.backend import LocalBackend
-from vgpumgr.daemon.application import Application
-from vgpumgr.daemon.documents import make_adapter
-from vgpumgr.daemon.layout_documents import (
+from vgpumgr.app.application import Application
+from vgpumgr.app.documents.layouts import (
     LayoutAssertDocument,
     LayoutFileDocument,
     LayoutPlanDocument,
 )
+from vgpumgr.cli.backend import LocalBackend
+from vgpumgr.cli.layout import read_file
 from vgpumgr.errors import LayoutFileError
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.change import LayoutPlan
@@ -49,6 +49,18 @@ layouts:
 """
 
 
+@dataclass
+class Recorder:
+    """Keeps the plans in the place of executing them."""
+
+    done: list[LayoutPlan]
+    transaction: Any = None
+
+    def apply(self, plan: LayoutPlan) -> Sequence[str]:
+        self.done.append(plan)
+        return ("what the driver said",)
+
+
 class ChangingCli(Cli):
     """Records the plans that it is asked to carry out."""
 
@@ -57,12 +69,11 @@ class ChangingCli(Cli):
     def open_backend(self, _options: Any) -> Any:
         from contextlib import nullcontext
 
-        def run(plan: LayoutPlan) -> Sequence[str]:
-            self.done.append(plan)
-            return ("what the driver said",)
+        def open_change() -> Any:
+            return nullcontext(Recorder(self.done))
 
         machine = Machine("test", self.root, self.root, self.root, "test:///default")
-        return nullcontext(LocalBackend(Application(machine, self.nvml, self.owners, run)))
+        return nullcontext(LocalBackend(Application(machine, self.nvml, self.owners, open_change)))
 
 
 @pytest.fixture
@@ -253,7 +264,7 @@ def test_a_large_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(50 << 20)
     with pytest.raises(LayoutFileError, match="too large"):
-        layout_text.read_file(str(path))
+        read_file(str(path))
 
 
 def test_standard_input_is_a_file(cli: ChangingCli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,5 +320,5 @@ def test_a_lost_gpu_and_a_board_without_mig(cli: ChangingCli) -> None:
     ids=lambda d: d.__name__,
 )
 def test_schemas(document: Any, golden: Golden) -> None:
-    schema = make_adapter(document).json_schema(mode="serialization")
+    schema = TypeAdapter[Any](document).json_schema(mode="serialization")
     golden(f"schema/{document.__name__}.json", json.dumps(schema, indent=1) + "\n")

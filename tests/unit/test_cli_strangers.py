@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -15,8 +17,8 @@ from tests.support.cli import Cli
 from tests.support.fake_nvml import FakeNvml
 from tests.support.unprivileged import as_nobody
 from vgpumgr.__main__ import main as start
-from vgpumgr.cli.arguments import split_global
-from vgpumgr.errors import UsageError
+from vgpumgr.cli.main import main
+from vgpumgr.cli.session import Color, GlobalOptions, Session, Streams
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +46,7 @@ def cli(tmp_path: Path) -> Cli:
         ("--hosts , gpu list", "--hosts needs a value"),
         ("--machine= gpu list", "--machine needs a value"),
         ("--host a --hosts b gpu list", "contradict each other"),
+        ("--hosts b gpu list --host a", "contradict each other"),
         ("--host gpu1 daemon", "about this host only"),
         ("--host gpu1 sim list", "about this host only"),
         ("--hosts a,b top --once", "top shows one host"),
@@ -65,12 +68,43 @@ def test_what_cannot_be_an_operation_is_not_found(cli: Cli) -> None:
         assert "VG355" in done.err
 
 
-def test_hosts_of_the_line_go_before_the_environment() -> None:
-    options, _ = split_global(["--hosts", "a,b", "gpu", "list"], {"VGPUMGR_HOST": "c"})
-    assert options.hosts == ("a", "b")
-    assert options.host is None
-    with pytest.raises(UsageError):
-        split_global(["--host", "a", "--hosts", "b", "--", "x"], {})
+def read_options(line: str, environ: dict[str, str] | None = None) -> GlobalOptions:
+    """The global options with which the application is opened."""
+    seen: list[GlobalOptions] = []
+
+    def open_backend(options: GlobalOptions) -> NoReturn:
+        seen.append(replace(options))
+        raise KeyboardInterrupt
+
+    options = GlobalOptions.from_environ(environ or {})
+    assert main(line.split(), Session(options, Streams(options), open_backend)) == 130
+    return seen[0]
+
+
+@pytest.mark.parametrize(
+    "line", ["--machine m gpu list", "gpu --machine=m list", "gpu list --machine m"]
+)
+def test_global_options_stand_anywhere(line: str) -> None:
+    assert read_options(line) == GlobalOptions(machine="m")
+
+
+def test_global_options_in_full() -> None:
+    options = read_options("-v --color=never --debug gpu list", {"VGPUMGR_MACHINE": "env"})
+    assert options == GlobalOptions("env", Color.NEVER, 1, debug=True)
+    assert read_options("-q gpu list").verbosity == -1
+    assert read_options("-v gpu list -vv").verbosity == 3
+    assert read_options("gpu list", {"VGPUMGR_DEBUG": "1", "VGPUMGR_HOST": "h"}) == GlobalOptions(
+        debug=True, host="h"
+    )
+    behind = read_options("vf list -- --machine")
+    assert behind.machine is None, "what follows -- is no option"
+
+
+def test_hosts_of_the_line_precede_the_environment() -> None:
+    options = read_options("--hosts a,b gpu list", {"VGPUMGR_HOST": "c"})
+    assert (options.host, options.hosts) == (None, ("a", "b"))
+    options = read_options("gpu list --host d", {"VGPUMGR_HOST": "c"})
+    assert (options.host, options.hosts) == ("d", ())
 
 
 def test_help_is_a_word_too(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,14 +158,12 @@ def test_an_early_interrupt_is_quiet(
 
 
 def test_machines_of_another_user_are_refused_in_words(tmp_path: Path) -> None:
-    from vgpumgr.sim.__main__ import main as sim
-
     tmp_path.chmod(0o755)
     place = tmp_path / "sim"
     place.mkdir(mode=0o755)
 
     def run() -> int:
         os.environ["VGPUMGR_SIM_ROOT"] = str(place)
-        return sim(["start", "a30-pair"])
+        return main(["sim", "start", "a30-pair"])
 
     assert as_nobody(run) == 4

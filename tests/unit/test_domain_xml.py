@@ -14,7 +14,15 @@ from lxml import etree
 
 from tests.support.domains import FULL, PC, Q35
 from vgpumgr.domain import declare
-from vgpumgr.domain.declare import At, Declaration, Element, all_declarations
+from vgpumgr.domain.declare import (
+    At,
+    Declaration,
+    Element,
+    all_declarations,
+    document_digest,
+    parse_document,
+    render_element,
+)
 from vgpumgr.domain.devices import (
     Channel,
     Controller,
@@ -23,7 +31,6 @@ from vgpumgr.domain.devices import (
     control_device,
     ring_device,
 )
-from vgpumgr.domain.document import document_digest, parse_document, render_element
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hostdev import HostPciAddress, MdevHostdev, PciHostdev
 from vgpumgr.domain.metadata import AttachmentNote, AttachmentNotes

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vgpumgr.cli.events import describe
+from vgpumgr.cli.daemon import describe
 from vgpumgr.cli.http import HttpAnswer, HttpBackend
 
 STEP = {"word": "do", "description": "start the worker"}

@@ -14,16 +14,17 @@ import pytest
 
 from vgpumgr.errors import HelperDiedError, HelperLateError, InternalError, TooManyStuckError
 from vgpumgr.host import helper as helpers
+from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import (
     GRACE_S,
     MAX_STUCK,
     Helper,
     HelperFaultError,
+    HelperOnDemand,
     HelperState,
     LateRecords,
 )
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.host.process import ProcessId, is_alive, read_identity
 
 SCRIPT = """
@@ -68,6 +69,9 @@ class FakeClock:
 
     def sleep(self, duration_s: float) -> None:
         time.sleep(duration_s)
+
+    def wait(self, descriptor: int, timeout_s: float) -> bool:
+        return SystemClock().wait(descriptor, timeout_s)
 
 
 @pytest.fixture

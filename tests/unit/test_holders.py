@@ -12,15 +12,15 @@ from tests.support.boards import make_gpu
 from tests.support.fake_host import FLEX
 from tests.support.hostdev_rig import ask, make
 from tests.support.service import Bench
-from vgpumgr.daemon.passthrough import PassthroughService
-from vgpumgr.daemon.vgpu_layouts import VgpuLayouts
+from vgpumgr.app.operations.passthrough import PassthroughService
+from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
 from vgpumgr.errors import PciBusyError
 from vgpumgr.mig.layout.pins import list_owner_pins
+from vgpumgr.model.functions import User, UserKind
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.slice import SliceOwner
 from vgpumgr.model.vgpu import Framework, VgpuSpec
-from vgpumgr.passthrough.values import User, UserKind, VfTool
-from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
 
 OURS, THEIRS = ("6f1c0000-0000-4000-8000-00000000000" + n for n in "12")
 
@@ -43,11 +43,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def refuse_no_vfs(bench: Bench) -> PciBusyError:
     """Why virtual functions are not removed."""
-    tool = VfTool("sriov-manage")
-    with (
-        mock.patch.object(bench.pci, "find_vf_tool", return_value=tool),
-        pytest.raises(PciBusyError) as refused,
-    ):
+    with pytest.raises(PciBusyError) as refused:
         PassthroughService(bench.service.parts).disable_vfs(selector=str(FLEX), confirmed=True)
     return refused.value
 

@@ -17,9 +17,9 @@ from tests.support.fake_host import (
 )
 from tests.support.hostdev_rig import PORT, ask, devices, make
 from tests.support.service import Bench, make_bench
-from vgpumgr.daemon.recovery import Policy, Recovery
-from vgpumgr.daemon.restore import restore
-from vgpumgr.daemon.vgpus import VgpuService
+from vgpumgr.app.operations.recovery import Policy, Recovery
+from vgpumgr.app.operations.restore import restore
+from vgpumgr.app.operations.vgpus import VgpuService
 from vgpumgr.errors import (
     Exit,
     HelperLateError,
@@ -34,12 +34,12 @@ from vgpumgr.errors import (
     VgpuBusyError,
     VgpumgrError,
 )
+from vgpumgr.model.attachment import AttachmentState
+from vgpumgr.model.functions import VFIO, Binding, Function
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.slice import Backend
-from vgpumgr.passthrough.values import VFIO, Binding, Function
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.record import AttachmentState
 
 
 @pytest.fixture

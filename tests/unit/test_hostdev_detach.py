@@ -7,16 +7,14 @@ from pathlib import Path
 
 from tests.support.boards import make_gpu
 from tests.support.hostdev_rig import ask, make
-from vgpumgr.daemon.recovery import Recovery
-from vgpumgr.daemon.restore import restore
+from vgpumgr.app.operations.recovery import Recovery
+from vgpumgr.app.operations.restore import restore
+from vgpumgr.backends.detach import leave_out, plan_detach
+from vgpumgr.model.attachment import AttachmentRecord, HostDevice, HostDeviceKind
 from vgpumgr.model.slice import Backend
 from vgpumgr.model.vgpu import Framework, VgpuSpec
-from vgpumgr.plan.detach import DetachObserved, leave_out
-from vgpumgr.plan.hostdev_detach import plan_return
-from vgpumgr.plan.record import AttachmentRecord, HostDevice, HostDeviceKind
-from vgpumgr.plan.step import Step
-from vgpumgr.plan.vgpu_record import VgpuInstance
-from vgpumgr.plan.world import World
+from vgpumgr.model.vgpu_record import VgpuInstance
+from vgpumgr.planning.snapshot import Snapshot
 
 GPU = make_gpu(layout=[("1g.10gb", 0)])
 HOME = VgpuInstance(GPU.uuid, "1g.10gb", GPU.instances[0].placement)
@@ -39,29 +37,32 @@ FIRST, SECOND = make_record(1, HOME), make_record(2, None)
 HOMES = {d.vgpu.uuid: HOME for r in (FIRST, SECOND) for d in r.host_devices if d.vgpu}
 
 
-def destroys(steps: list[Step[World]]) -> bool:
+def see(*records: AttachmentRecord, homes: dict[str, VgpuInstance] = HOMES) -> Snapshot:
+    return Snapshot(records=records, gpus=[GPU], homes=homes)
+
+
+def destroys(record: AttachmentRecord, snapshot: Snapshot) -> bool:
+    steps = plan_detach(record, None, snapshot).steps
     return any(step.kind.startswith(("mig.", "layout.")) for step in steps)
 
 
 def test_the_gpu_instance_stays_while_a_vgpu_that_joined_lives_in_it() -> None:
-    assert not destroys(plan_return(FIRST, [FIRST, SECOND], [GPU], HOMES))
+    assert not destroys(FIRST, see(FIRST, SECOND))
 
 
 def test_the_last_vgpu_takes_the_gpu_instance_along_whoever_made_it() -> None:
-    left = leave_out(DetachObserved(FIRST, None, [GPU], [FIRST, SECOND], HOMES))
-    assert destroys(plan_return(SECOND, left.records, left.gpus, left.homes))
+    assert destroys(SECOND, leave_out(FIRST, see(FIRST, SECOND)))
 
 
 def test_a_vgpu_of_no_attachment_keeps_the_gpu_instance_too() -> None:
     loose = {"00000000-0000-4000-8000-0000000000ff": HOME}
-    assert not destroys(plan_return(FIRST, [FIRST], [GPU], loose))
+    assert not destroys(FIRST, see(FIRST, homes=loose))
 
 
 def test_what_somebody_else_made_stays() -> None:
     device = replace(SECOND.host_devices[0], created=False)
-    assert not destroys(
-        plan_return(replace(SECOND, host_devices=(device,)), [SECOND], [GPU], HOMES)
-    )
+    second = replace(SECOND, host_devices=(device,))
+    assert not destroys(second, see(second))
 
 
 def test_a_vgpu_removed_under_its_vm_is_the_vms_until_it_lets_go(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from tests.support.domains import UUID_Q35
 from tests.support.fake_host import AUDIO, FLEX, GPU, VARIANT
 from tests.support.hostdev_rig import ask, make
 from tests.support.service import Bench
-from vgpumgr.daemon.passthrough import PassthroughService
-from vgpumgr.daemon.restore import restore
+from vgpumgr.app.operations.passthrough import PassthroughService
+from vgpumgr.app.operations.restore import restore
 from vgpumgr.domain.libvirt import LibvirtHypervisor
+from vgpumgr.model.functions import VFIO
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.values import VFIO
 
 
 @pytest.fixture

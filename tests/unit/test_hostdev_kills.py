@@ -8,9 +8,9 @@ from typing import NoReturn
 import pytest
 
 from tests.support.hostdev_rig import ask, make
-from vgpumgr.daemon.recovery import Policy, Recovery
-from vgpumgr.plan.executor import Executor
-from vgpumgr.plan.journal import Journal
+from vgpumgr.app.operations.recovery import Policy, Recovery
+from vgpumgr.engine.executor import Executor
+from vgpumgr.engine.journal import Journal
 
 
 class Killed(BaseException):

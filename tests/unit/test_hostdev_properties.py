@@ -11,8 +11,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.boards import make_gpu
+from vgpumgr.backends.passthrough import WholeGpu, check_whole_gpu, choose_whole_gpus
+from vgpumgr.backends.vf import choose_vfs
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.mdev.capacity import measure_room
+from vgpumgr.model.functions import VFIO, Function, User, UserKind
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
@@ -26,14 +29,11 @@ from vgpumgr.model.vgpu import (
     VgpuSpec,
     VgpuType,
 )
-from vgpumgr.passthrough.values import VFIO, Function, User, UserKind
-from vgpumgr.plan.hostdev_choice import WholeGpu, check_whole_gpu, choose_vfs, choose_whole_gpus
-from vgpumgr.plan.hostdev_host import HostObserved
-from vgpumgr.plan.nearness import Nearness
-from vgpumgr.plan.reserved import LostSlice, reserve
-from vgpumgr.plan.vgpu_choice import VgpuObserved
-from vgpumgr.plan.vgpu_many import choose_vgpus
-from vgpumgr.plan.vgpu_record import VgpuInstance
+from vgpumgr.model.vgpu_record import VgpuInstance
+from vgpumgr.planning.numa import NumaPolicy
+from vgpumgr.planning.reservations import LostSlice, reserve
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.vgpu_many import choose_vgpus
 
 T = TypeVar("T")
 QUICK = settings(
@@ -54,7 +54,7 @@ def make_uuid(number: int) -> str:
 
 
 @st.composite
-def hosts(draw: st.DrawFn) -> HostObserved:
+def hosts(draw: st.DrawFn) -> Snapshot:
     """Up to four cards of one to three functions, some cut, some in one group, taken or used."""
     functions: list[Function] = []
     for bus in range(1, draw(st.integers(1, 4)) + 1):
@@ -92,11 +92,11 @@ def hosts(draw: st.DrawFn) -> HostObserved:
             place = physical.locate_vf(index)
             if place is not None and draw(st.integers(0, 4)) == 0:
                 taken[place], tenants[place] = 'vm "other"', OTHER
-    near = Nearness(
+    near = NumaPolicy(
         draw(st.sampled_from([frozenset(), frozenset({0}), frozenset({1})])), draw(st.booleans())
     )
-    return HostObserved(
-        functions=functions, users=users, taken=taken, tenants=tenants, vm_uuid=ME, near=near
+    return Snapshot(
+        functions=functions, users=users, taken=taken, tenants=tenants, vm_uuid=ME, numa=near
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def attempt(choose: Callable[[], Sequence[T]]) -> Sequence[T] | VgpumgrError:
         return error
 
 
-def is_legal(host: HostObserved, gpus: Sequence[Function]) -> bool:
+def is_legal(host: Snapshot, gpus: Sequence[Function]) -> bool:
     """By the rules as they are written, not by how the planner goes about it."""
     given_away = {}
     for gpu in gpus:
@@ -133,7 +133,7 @@ def is_legal(host: HostObserved, gpus: Sequence[Function]) -> bool:
         if any(f.address in given_away for f in mine):
             return False
         given_away |= {f.address: f for f in mine}
-        if host.near.strict and host.near.nodes and gpu.numa_node not in host.near.nodes:
+        if host.numa.strict and host.numa.nodes and gpu.numa_node not in host.numa.nodes:
             return False
         if gpu.vfs or gpu.group is None:
             return False
@@ -148,7 +148,7 @@ def is_legal(host: HostObserved, gpus: Sequence[Function]) -> bool:
 
 @QUICK
 @given(hosts(), st.integers(1, 3))
-def test_whole_gpus_are_those_that_a_search_finds(host: HostObserved, count: int) -> None:
+def test_whole_gpus_are_those_that_a_search_finds(host: Snapshot, count: int) -> None:
     gpus = [f for f in host.functions if f.is_gpu and f.physical is None]
     possible = any(is_legal(host, some) for some in combinations(gpus, count))
     found = attempt(lambda: choose_whole_gpus(host, None, count))
@@ -166,16 +166,16 @@ def test_whole_gpus_are_those_that_a_search_finds(host: HostObserved, count: int
     check_nearest(host, gpus, found)
 
 
-def check_nearest(host: HostObserved, gpus: Sequence[Function], found: Sequence[WholeGpu]) -> None:
+def check_nearest(host: Snapshot, gpus: Sequence[Function], found: Sequence[WholeGpu]) -> None:
     """No GPU far away is taken where as many near ones would do."""
-    near = [g for g in gpus if not host.near.is_far(g.numa_node)]
+    near = [g for g in gpus if not host.numa.is_far(g.numa_node)]
     if any(is_legal(host, some) for some in combinations(near, len(found))):
-        assert not any(host.near.is_far(one.gpu.numa_node) for one in found)
+        assert not any(host.numa.is_far(one.gpu.numa_node) for one in found)
 
 
 @QUICK
 @given(hosts())
-def test_a_gpu_that_is_named_is_refused_for_a_reason(host: HostObserved) -> None:
+def test_a_gpu_that_is_named_is_refused_for_a_reason(host: Snapshot) -> None:
     for function in host.functions:
         if not function.is_gpu or function.physical is not None:
             continue
@@ -187,7 +187,7 @@ def test_a_gpu_that_is_named_is_refused_for_a_reason(host: HostObserved) -> None
 
 @QUICK
 @given(hosts(), st.integers(1, 5), st.sampled_from([None, None, 2]))
-def test_virtual_functions_are_all_or_none(host: HostObserved, count: int, cut: int | None) -> None:
+def test_virtual_functions_are_all_or_none(host: Snapshot, count: int, cut: int | None) -> None:
     capacity = sum(
         count_vfs(host, f, cut) for f in host.functions if f.is_gpu and f.physical is None
     )
@@ -212,9 +212,9 @@ def test_virtual_functions_are_all_or_none(host: HostObserved, count: int, cut: 
             assert vf.physical.vfs[vf.index] == vf.address
 
 
-def count_vfs(host: HostObserved, physical: Function, cut: int | None) -> int:
+def count_vfs(host: Snapshot, physical: Function, cut: int | None) -> int:
     """How many of one GPU may be given, by the rules."""
-    near = host.near
+    near = host.numa
     if not physical.vf_total or (near.strict and near.is_far(physical.numa_node)):
         return 0
     if not physical.vfs:
@@ -228,7 +228,7 @@ def count_vfs(host: HostObserved, physical: Function, cut: int | None) -> int:
     return sum(is_vf_free(host, vf) for vf in physical.vfs)
 
 
-def is_vf_free(host: HostObserved, address: PciAddress) -> bool:
+def is_vf_free(host: Snapshot, address: PciAddress) -> bool:
     vf = host.find(address)
     if vf is None or vf.group is None or address in host.taken or address in host.users:
         return False
@@ -320,7 +320,7 @@ def test_vgpus_are_all_created_or_none(
     boards: list[Board], kind: str, count: int, spread: bool
 ) -> None:
     """What is chosen can really be created, one after the other; what is refused cannot."""
-    observed = VgpuObserved(show(boards))
+    observed = Snapshot(vgpus=show(boards))
     capacity = sum(board.count(kind) for board in boards)
     uuids = [make_uuid(n) for n in range(count)]
     found = attempt(lambda: choose_vgpus(observed, kind, None, uuids, spread=spread))
@@ -336,7 +336,7 @@ def test_vgpus_are_all_created_or_none(
         board = by_name[choice.board.name]
         assert board.create(kind), "the driver refuses what was planned"
     parents = [spec.parent for _, spec in found if spec.framework is Framework.VENDOR_VFIO]
-    taken = {device.parent for device in observed.host.devices}
+    taken = {device.parent for device in observed.vgpus.devices}
     assert len(parents) == len(set(parents))
     assert not taken & set(parents)
 
@@ -351,7 +351,7 @@ def test_what_is_removed_but_held_keeps_its_place(
     assume(functions)
     parent = data.draw(st.sampled_from(functions))
     ghost = VgpuSpec(make_uuid(99), Framework.VENDOR_VFIO, parent, kind.lower(), f"T {kind}")
-    observed = VgpuObserved(host, claims=[ghost])
+    observed = Snapshot(vgpus=host, claims=[ghost])
     for board in host.boards:
         found = attempt(
             lambda name=board.name: choose_vgpus(observed, kind, name, [make_uuid(1)])  # type: ignore[misc]
@@ -395,7 +395,7 @@ def test_mig_backed_vgpus_leave_lost_places_alone(data: st.DataObject) -> None:
         VgpuParent(n, Framework.VENDOR_VFIO, (), PciAddress.parse(n), gpu.pci) for n in names
     )  # fmt: skip
     host = VgpuHost(parents, (), (VgpuBoard(str(gpu.pci), (type_,)),))
-    observed = VgpuObserved(host, [gpu], (), kept)
+    observed = Snapshot(vgpus=host, gpus=[gpu], reserved=kept)
     count = data.draw(st.integers(1, 7))
     found = attempt(lambda: choose_vgpus(observed, "7", None, [make_uuid(n) for n in range(count)]))
     best = most_places(wanted.placements, [one.placement for one in lost])
@@ -439,8 +439,8 @@ def test_a_whole_gpu_with_lost_slices_stays() -> None:
     profile = gpu.profiles[0]
     made = VgpuInstance(gpu.uuid, str(profile.name), profile.placements[0])
     function = Function(gpu.pci, 0x10DE, 0x20B2, 0x030200, "nvidia", 1)
-    host = HostObserved([function], gpus=[gpu], reserved=reserve([gpu], (), [made]))
+    host = Snapshot(functions=[function], gpus=[gpu], reserved=reserve([gpu], (), [made]))
     found = attempt(lambda: choose_whole_gpus(host, None))
     assert isinstance(found, VgpumgrError)
     assert "are to come back" in str(found.why)
-    check_whole_gpu(replace(host, reserved=()), function)
+    check_whole_gpu(host.replace(reserved=()), function)

@@ -12,17 +12,17 @@ from tests.support.domains import UUID_Q35
 from tests.support.fake_host import AUDIO, FLEX, GPU, OTHER_GPU
 from tests.support.hostdev_rig import ask, devices, make
 from tests.support.service import Bench
-from vgpumgr.cli.gpu_show import render
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.metrics import MetricsService
-from vgpumgr.daemon.recovery import Policy, Recovery
-from vgpumgr.daemon.services import GivenServices
+from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.operations.recovery import Policy, Recovery
+from vgpumgr.app.services import GivenServices
+from vgpumgr.cli.gpu import render
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import GpuLostError, LibvirtError, PciWriteError, VgpumgrError
 from vgpumgr.host.machine import Machine
+from vgpumgr.model.functions import VFIO, Function
 from vgpumgr.model.gpu import LostGpu
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.values import VFIO, Function
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tests.support.fake_host import AUDIO, DISK, FLEX, GPU, OTHER_GPU
 from tests.support.hostdev_rig import ask, make
 from tests.support.service import Bench
+from vgpumgr.backends.passthrough import choose_whole_gpus
 from vgpumgr.errors import DeviceTakenError, GroupNotViableError, VgpumgrError
+from vgpumgr.model.functions import VFIO, Function, User, UserKind
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.values import VFIO, Function, User, UserKind
-from vgpumgr.plan.hostdev_choice import choose_whole_gpus
-from vgpumgr.plan.hostdev_host import HostObserved
+from vgpumgr.planning.snapshot import Snapshot
 
 BOTH = (OTHER_GPU, FLEX)
 
@@ -132,7 +132,7 @@ def test_whatever_is_chosen_is_viable(
         for number, gpu in enumerate(gpus)
         if number in busy
     }
-    host = HostObserved(gpus, users=users, vm_uuid="a")
+    host = Snapshot(functions=gpus, users=users, vm_uuid="a")
     sizes = [
         groups.count(group)
         for group in set(groups)

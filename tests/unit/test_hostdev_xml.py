@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from tests.support.domains import FULL, PC, Q35
+from vgpumgr.domain.declare import parse_document
 from vgpumgr.domain.devices import Controller, GuestPciAddress
-from vgpumgr.domain.document import parse_document
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hostdev import (
-    Display,
     GivenFunction,
     HostPciAddress,
     MdevHostdev,
@@ -31,6 +30,7 @@ from vgpumgr.domain.slots import (
     free_express_ports,
 )
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.request import Display
 
 GPU = GivenFunction(PciAddress(0, 0x3B, 0, 0))
 AUDIO = GivenFunction(PciAddress(0, 0x3B, 0, 1))

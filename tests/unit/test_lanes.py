@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from vgpumgr.daemon.lanes import MAX_WAITING, Lane, Lanes
 from vgpumgr.errors import DaemonBusyError, HostResourceError, explain_unexpected
+from vgpumgr.server.access import Rank
+from vgpumgr.server.workers import MAX_WAITING, Lane, Lanes
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -87,6 +89,40 @@ def test_too_many_are_refused_and_what_waits_is_dropped_at_the_end() -> None:
     assert lane.read_longest_s() == 0
 
 
+def test_root_runs_first_and_has_slots_of_its_own() -> None:
+    lane = Lane("x", 1, Opened().open, by_rank=True)
+    started, go = threading.Event(), threading.Event()
+    order: list[Rank] = []
+    held = lane.submit(lambda _: (started.set(), go.wait(PATIENCE_S)), Rank.VIEWER)
+    assert started.wait(PATIENCE_S)
+    futures = []
+    for rank, room in ((Rank.VIEWER, 47), (Rank.ADMIN, 8), (Rank.ROOT, 8)):
+        for _ in range(room):
+            futures.append(lane.submit(lambda _, rank=rank: order.append(rank), rank))  # type: ignore[misc]
+        with pytest.raises(DaemonBusyError):
+            lane.submit(lambda _: None, rank)
+    go.set()
+    for future in (held, *futures):
+        future.result(PATIENCE_S)
+    lane.close()
+    assert order == [Rank.ROOT] * 8 + [Rank.ADMIN] * 8 + [Rank.VIEWER] * 47
+
+
+def test_changes_run_in_the_order_of_arrival() -> None:
+    lane = Lane("x", 1, Opened().open)
+    started, go = threading.Event(), threading.Event()
+    order: list[int] = []
+    lane.submit(lambda _: (started.set(), go.wait(PATIENCE_S)))
+    assert started.wait(PATIENCE_S)
+    ranks = (Rank.ADMIN, Rank.ROOT, Rank.ADMIN, Rank.ROOT)
+    futures = [lane.submit(lambda _, n=n: order.append(n), rank) for n, rank in enumerate(ranks)]  # type: ignore[misc]
+    go.set()
+    for future in futures:
+        future.result(PATIENCE_S)
+    lane.close()
+    assert order == [0, 1, 2, 3]
+
+
 def test_who_waits_for_a_lane_that_ends_is_told_that_the_daemon_stops() -> None:
     async def ask() -> None:
         lane = Lane("x", 1, Opened().open)
@@ -141,6 +177,17 @@ def test_a_host_without_threads_loses_no_work(monkeypatch: pytest.MonkeyPatch) -
         (OSError(errno.ETIMEDOUT, "Connection timed out"), 504),
         (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), 503),
         (MemoryError(), 503),
+        (ImportError("libsqlite3.so.0: failed to map segment from shared object"), 503),
+        (ImportError("libz.so.1: cannot open shared object file: Too many open files"), 503),
+        (
+            ImportError("x.so: failed to map segment from shared object: Operation not permitted"),
+            500,
+        ),
+        (ImportError("cannot import name 'x' from 'y'"), 500),
+        (SystemError("error return without exception set"), 503),
+        (RuntimeError("can't start new thread"), 503),
+        (sqlite3.OperationalError("out of memory"), 503),
+        (sqlite3.OperationalError("no such table"), 500),
         (ZeroDivisionError("ours"), 500),
     ],
 )
@@ -152,7 +199,7 @@ def test_what_is_late_is_no_bug_of_ours(error: Exception, status: int) -> None:
 LATE = """
 import threading
 from contextlib import contextmanager
-from vgpumgr.daemon import lanes
+from vgpumgr.server import workers as lanes
 
 @contextmanager
 def opener():
@@ -161,11 +208,13 @@ def opener():
     finally:
         print("closed in", threading.current_thread().name, flush=True)
 
-lanes.READ_PATIENCE_S = 0.05
+lanes.READ_PATIENCE_S = 0.5
 both = lanes.Lanes(opener)
 for lane in (both.read, both.urgent, both.change):
     lane.submit(lambda _: None).result(60)
-both.read.submit(lambda _: threading.Event().wait())
+begun = threading.Event()
+both.read.submit(lambda _: (begun.set(), threading.Event().wait()))
+begun.wait(60)  # what has not begun is dropped
 both.close()
 """
 

@@ -29,10 +29,9 @@ from tests.support.layout_oracle import (
 from tests.support.layout_replay import Paper
 from vgpumgr.mig.layout.board import make_board
 from vgpumgr.mig.layout.change import LayoutPlan, Reason, Refusal
-from vgpumgr.mig.layout.planner import try_layout
+from vgpumgr.mig.layout.planner import read_wanted, try_layout
 from vgpumgr.mig.layout.solver import Held, Problem
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
-from vgpumgr.mig.layout.wanted import read_wanted
 from vgpumgr.model.gpu import Gpu
 
 # Where not all pairs are looked at: one in so many.

@@ -23,7 +23,6 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.mig.layout.change import StepKind
-from vgpumgr.mig.layout.difference import list_differences
 from vgpumgr.mig.layout.formats import tree
 from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint, write_checkpoint
 from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_file
@@ -32,7 +31,7 @@ from vgpumgr.mig.layout.formats.resolve import Resolved, resolve
 from vgpumgr.mig.layout.formats.spec import Dialect
 from vgpumgr.mig.layout.formats.write import write_own, write_parted
 from vgpumgr.mig.layout.planner import plan_layout
-from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
+from vgpumgr.mig.layout.target import GpuTarget, TargetInstance, list_differences
 from vgpumgr.mig.rules import Occupancy
 from vgpumgr.model.gpu import Gpu, Inventory, LostGpu
 from vgpumgr.model.mig import ComputeInstance, MigMode, Placement

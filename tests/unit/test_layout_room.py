@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from tests.support.boards import A100 as A100_80
 from tests.support.boards import make_gpu as make_board_gpu
@@ -27,10 +29,10 @@ from tests.support.layout_oracle import (
     make_oracle,
 )
 from tests.support.layout_replay import Paper, count_room
-from vgpumgr.daemon.application import Application
-from vgpumgr.daemon.documents import Document, make_adapter
-from vgpumgr.daemon.room import describe_defrag, describe_why
-from vgpumgr.daemon.room_documents import DefragDocument, WhyDocument
+from vgpumgr.app.application import Application
+from vgpumgr.app.documents.base import Document
+from vgpumgr.app.documents.capacity import DefragDocument, WhyDocument
+from vgpumgr.app.operations.capacity import describe_defrag, describe_why
 from vgpumgr.errors import NoRoomError, NotPermittedError
 from vgpumgr.mig.layout.defrag import plan_defrag
 from vgpumgr.mig.layout.room import Answer, explain_profile
@@ -38,7 +40,7 @@ from vgpumgr.mig.layout.target import Pinned
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.slice import SliceOwner
-from vgpumgr.plan.reserved import LostSlice, keep_places, list_kept_pins
+from vgpumgr.planning.reservations import LostSlice, keep_places, list_kept_pins
 
 boards = st.sampled_from(BOARDS)
 
@@ -289,7 +291,7 @@ def test_defrag_plans_around_what_runs(cli: Cli, monkeypatch: pytest.MonkeyPatch
 def test_the_contract_changes_only_on_purpose(
     golden: Callable[[str, str], None], kind: type[Document]
 ) -> None:
-    schema = make_adapter(kind).json_schema(mode="serialization")
+    schema = TypeAdapter[Any](kind).json_schema(mode="serialization")
     golden(f"schema/{kind.__name__}.json", json.dumps(schema, indent=1) + "\n")
 
 

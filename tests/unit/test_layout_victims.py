@@ -9,16 +9,16 @@ from typing import cast
 import pytest
 
 from tests.support.service import Bench, make_bench
-from vgpumgr.daemon.layout_apply import apply_layout
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.metrics import MetricsService
-from vgpumgr.daemon.services import GivenServices
+from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.operations.layout_apply import apply_layout
+from vgpumgr.app.services import GivenServices
 from vgpumgr.errors import LayoutBusyError, NvmlError, RolledBackError
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
+from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.mig import Placement
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.record import AttachmentRecord
+from vgpumgr.model.request import AttachRequest
 
 PROFILE = "1g.10gb"
 

@@ -13,9 +13,8 @@ from typing import Any
 import libvirt
 import pytest
 
-from vgpumgr.domain.deadline import LateCallError, run_with_deadline
 from vgpumgr.domain.hypervisor import Scope, Vm
-from vgpumgr.domain.libvirt import LibvirtHypervisor
+from vgpumgr.domain.libvirt import LateCallError, LibvirtHypervisor, run_with_deadline
 from vgpumgr.domain.metadata import NAMESPACE, AttachmentNote, read_notes
 from vgpumgr.errors import (
     LibvirtDownError,

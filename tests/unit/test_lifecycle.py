@@ -13,15 +13,15 @@ from tests.support.clock import FakeClock
 from tests.support.domains import UUID_PC
 from tests.support.service import Bench, make_bench
 from tests.support.watched import watched
-from vgpumgr.daemon.lifecycle import Lifecycle
-from vgpumgr.daemon.managing import ManagingApplication
-from vgpumgr.daemon.recovery import Policy, Recovery
-from vgpumgr.daemon.settings import ReleaseSettings, Settings, read_settings
-from vgpumgr.daemon.settling import Settler
-from vgpumgr.daemon.watching import Sources
+from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.operations.attachment_recovery import observe_attachments
+from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.errors import ChannelStartError, SettingsError
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.drift import Observed
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.server.lifecycle import Lifecycle
+from vgpumgr.server.settings import ReleaseSettings, Settings, read_settings
+from vgpumgr.server.watching import Sources
 
 
 class Scene:
@@ -35,11 +35,11 @@ class Scene:
         chosen = ReleaseSettings.model_validate(settings)
         self.life = Lifecycle(chosen, self.clock, lambda _: self.qemu)
 
-    def observe(self, **vm: object) -> Observed:
+    def observe(self, **vm: object) -> Snapshot:
         """What is, with the VM as it is said to be."""
-        observed = Settler(self.bench.service.parts).observe()
+        observed = observe_attachments(self.bench.service.parts)
         vms = [replace(v, **vm) if v.uuid == UUID_PC else v for v in observed.vms]  # type: ignore[arg-type]
-        return replace(observed, vms=vms)
+        return observed.replace(vms=vms)
 
     def choose(self, **vm: object) -> list[str]:
         return [why for _, why in self.life.choose_releases(self.observe(**vm))]
@@ -144,9 +144,9 @@ def test_what_is_chosen_is_freed_in_its_definition_too(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     recovery = Recovery(scene.bench.service.parts)
 
-    def choose(observed: Observed):  # type: ignore[no-untyped-def]
+    def choose(observed: Snapshot):  # type: ignore[no-untyped-def]
         vms = [replace(vm, migrated=vm.uuid == UUID_PC) for vm in observed.vms]
-        return scene.life.choose_releases(replace(observed, vms=vms))
+        return scene.life.choose_releases(observed.replace(vms=vms))
 
     done = recovery.recover(Policy(), choose)
     assert [a.text for a in done.actions] == ["freed 1g.10gb: the VM runs on another host now"]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.boards import A100, make_gpu
+from vgpumgr.engine.step import decode_step
 from vgpumgr.errors import (
     LayoutBusyError,
     LayoutFileError,
@@ -23,8 +24,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.host.vgpu_files import VgpuFiles
 from vgpumgr.mdev.capacity import list_ghosts, measure_room
 from vgpumgr.mdev.definitions import DefinitionFiles, parse_definition
-from vgpumgr.mdev.description import Described, parse_description
-from vgpumgr.mdev.view import make_host
+from vgpumgr.mdev.view import Described, make_host, parse_description
 from vgpumgr.mig.layout.formats.files import read_layout_file
 from vgpumgr.mig.layout.formats.spec import Dialect
 from vgpumgr.model.mig import MigMode
@@ -39,14 +39,13 @@ from vgpumgr.model.vgpu import (
     VgpuParent,
     VgpuSpec,
     VgpuType,
-    read_spec,
 )
-from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu
-from vgpumgr.plan.vgpu_layout import VgpuTarget, VgpuView, list_vgpu_differences, plan_vgpus
-from vgpumgr.plan.vgpu_placing import Placing, keep_placeable
-from vgpumgr.plan.vgpu_plan import read_step
-from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
-from vgpumgr.plan.vgpu_steps import CreateVgpu, DeleteVgpu
+from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.vgpu_layouts import VgpuTarget, VgpuView, list_vgpu_differences, plan_vgpus
+from vgpumgr.planning.vgpu_placement import Placing, keep_placeable
+from vgpumgr.planning.vgpu_selection import choose_vgpu
+from vgpumgr.steps.vgpu import CreateVgpu, DeleteVgpu
 
 UUID = "11111111-2222-3333-4444-5555555555{:02}"
 BOARD = "0000:07:00.0"
@@ -207,7 +206,7 @@ def test_packed_or_spread() -> None:
     ]
     boards = (*here.boards, replace(there.boards[0], name="0000:08:00.0"))
     host = replace(put(here, (1, SMALL)), parents=(*here.parents, *other), boards=boards)
-    observed = VgpuObserved(host)
+    observed = Snapshot(vgpus=host)
     assert choose_vgpu(observed, "t-101").board.name == BOARD
     assert choose_vgpu(observed, "t-101").parent.name == "0000:07:00.2"
     assert choose_vgpu(observed, "t-101", spread=True).board.name == "0000:08:00.0"
@@ -219,26 +218,26 @@ def test_packed_or_spread() -> None:
 
 def test_places_are_told_to_gpus_of_several_sizes_only() -> None:
     host = put(make_board(), (1, SMALL))
-    one = VgpuObserved(host)
+    one = Snapshot(vgpus=host)
     assert keep_placeable(one, "t-101", None, Placing()) is one
     with pytest.raises(VgpuAttributeError, match=f"at 8 on {BOARD}") as refused:
         keep_placeable(one, "t-101", None, Placing(8))
     assert refused.value.hint == "without --placement", "its driver has no such mode"
     board = replace(host.boards[0], mixed_sizes=False)
-    off = VgpuObserved(replace(host, boards=(board,)))
+    off = Snapshot(vgpus=replace(host, boards=(board,)))
     with pytest.raises(VgpuAttributeError) as refused:
         keep_placeable(off, "t-101", None, Placing(8))
     assert refused.value.held_by == ("vGPU NVIDIA T-101 0000:07:00.1",)
     # the change of mode says better what is in its way
     assert keep_placeable(off, "t-101", None, Placing(8, True)) is off
     empty = replace(board, name="0000:08:00.0")
-    both = VgpuObserved(replace(host, boards=(board, empty)))
-    assert keep_placeable(both, "t-101", None, Placing(8, True)).host.boards == (empty,)
+    both = Snapshot(vgpus=replace(host, boards=(board, empty)))
+    assert keep_placeable(both, "t-101", None, Placing(8, True)).vgpus.boards == (empty,)
     mixed = replace(board, equal_sizes=False, mixed_sizes=True)
-    on = VgpuObserved(replace(host, boards=(empty, mixed)))
-    assert keep_placeable(on, "t-101", None, Placing(8)).host.boards == (mixed,)
+    on = Snapshot(vgpus=replace(host, boards=(empty, mixed)))
+    assert keep_placeable(on, "t-101", None, Placing(8)).vgpus.boards == (mixed,)
     backed = replace(SMALL, gpu_instance_profile_id=9)
-    mig = VgpuObserved(replace(host, boards=(replace(mixed, types=(backed,)),)))
+    mig = Snapshot(vgpus=replace(host, boards=(replace(mixed, types=(backed,)),)))
     with pytest.raises(VgpuAttributeError) as refused:
         keep_placeable(mig, "t-101", None, Placing(8, True))
     assert refused.value.why == "the driver places it inside its GPU instance"
@@ -258,9 +257,7 @@ def test_steps_survive_the_journal(
 ) -> None:
     spec = VgpuSpec(UUID.format(1), framework, BOARD, "5", "T-5", attributes, placement)
     step = kind(spec)
-    written = json.loads(json.dumps(dict(step.target)))
-    assert read_step(step.kind, written) == step
-    assert read_spec(written) == spec
+    assert decode_step(json.loads(json.dumps(step.encode()))) == step
 
 
 def make_tree(root: Path, gpus: int, functions: int, types: int) -> None:
@@ -321,7 +318,7 @@ def test_a_function_that_offers_nothing_does_not_speak_for_the_others(tmp_path: 
     board = host.boards[0]
     assert [len(parent.offers) for parent in host.parents] == [0, 0, *[3] * 10]
     assert measure_room(host, board, board.types[0]).free == 10
-    assert choose_vgpu(VgpuObserved(host), board.types[0].id).parent.name == "0000:00:00.6"
+    assert choose_vgpu(Snapshot(vgpus=host), board.types[0].id).parent.name == "0000:00:00.6"
 
 
 LAYOUT = """schema: vgpumgr/mig-layout/v1
@@ -375,7 +372,7 @@ def test_malformed_files_are_refused(wrong: str) -> None:
 def make_view(host: VgpuHost, records: tuple[VgpuRecord, ...] = (), held: str = "") -> VgpuView:
     gpu = replace(make_gpu(A100, 0, None), pci=PciAddress.parse(BOARD), mig=MigMode(True))
     numbers = iter(range(50, 99))
-    observed = VgpuObserved(host, [gpu], [record.spec for record in records])
+    observed = Snapshot(vgpus=host, gpus=[gpu], claims=[record.spec for record in records])
     holders = lambda record: ('vm "a"',) if record.spec.uuid == held else ()  # noqa: E731
     return VgpuView(observed, records, holders, lambda: UUID.format(next(numbers)))
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,18 +18,25 @@ from tests.support.clock import FakeClock
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_nvml import FakeNvml
 from tests.support.service import make_bench
-from vgpumgr.cli.metrics import run as run_metrics
-from vgpumgr.daemon.metric_samples import Collected, Observation, Sample, list_samples
-from vgpumgr.daemon.metric_table import GPU_LABELS, METRICS
-from vgpumgr.daemon.metrics import MetricsService, format_exposition, open_statistics
-from vgpumgr.daemon.metrics_cache import TTL_S, MetricsCache
-from vgpumgr.daemon.metrics_source import MetricsSource, count_drift
+from vgpumgr.app.metrics.samples import (
+    TTL_S,
+    Collected,
+    MetricsCache,
+    Observation,
+    Sample,
+    list_samples,
+)
+from vgpumgr.app.metrics.service import GPU_LABELS, METRICS, MetricsService, format_exposition
+from vgpumgr.app.metrics.source import MetricsSource, count_drift
+from vgpumgr.cli.main import main
+from vgpumgr.cli.session import GlobalOptions, Session, Streams
 from vgpumgr.errors import FileWriteError, HelperLateError, NvmlError, VgpumgrError
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.process import read_identity
+from vgpumgr.host.statistics import open_statistics
 from vgpumgr.model.gpu import Inventory
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.drift import DriftKind
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.planning.drift import DriftKind
 
 LONG_S = 60.0
 
@@ -268,7 +276,7 @@ def test_hostile_names_stay_in_their_quotes() -> None:
 
 
 class Recorder:
-    """A session that answers one document."""
+    """An application that answers one document."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -278,16 +286,22 @@ class Recorder:
         return {"text": self.text}
 
 
+def run_metrics(text: str, path: Path) -> int:
+    """``vgpumgr metrics --out``; the exit code."""
+    options = GlobalOptions()
+    session = Session(options, Streams(options), lambda _options: nullcontext(Recorder(text)))
+    return main(["metrics", "--out", str(path)], session)
+
+
 def test_the_file_for_the_collector_is_replaced_at_once(tmp_path: Path) -> None:
     path = tmp_path / "vgpumgr.prom"
     path.write_text("old")
     old = path.stat().st_ino
-    run_metrics(Recorder("new\n"), out=path)  # type: ignore[arg-type]
+    assert run_metrics("new\n", path) == 0
     assert path.read_text() == "new\n"
     assert path.stat().st_ino != old
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(FileWriteError):
-        run_metrics(Recorder("x"), out=tmp_path / "no" / "x.prom")  # type: ignore[arg-type]
+    assert run_metrics("x", tmp_path / "no" / "x.prom") == FileWriteError.exit_code
 
 
 def test_help_loads_neither_textual_nor_prometheus() -> None:
@@ -306,7 +320,7 @@ def test_the_page_is_what_the_table_says(golden: Callable[[str, str], None]) -> 
     lines = [
         "# Metrics",
         "",
-        "Generated from `vgpumgr/daemon/metric_table.py` by `pytest --regenerate`.",
+        "Generated from `vgpumgr/app/metrics/service.py` by `pytest --regenerate`.",
         "",
         "`vgpumgr metrics` prints them, and the daemon serves them as `GET /1.0/metrics` on its socket;",
         "`vgpumgr metrics --out FILE` replaces the file that node_exporter's textfile",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.boards import A100, BOARDS, make_gpu, make_uuid
-from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.codec import ShapeError, decode, encode
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.mig import MigProfileName, Placement, Variant
@@ -22,8 +23,8 @@ from vgpumgr.model.request import (
     VgpuRequest,
     parse_profile_request,
 )
-from vgpumgr.model.sizes import format_size, parse_size
 from vgpumgr.model.slice import Attachment, Backend, MigInstanceRef, Slice, SliceKind
+from vgpumgr.model.text import format_size, parse_size
 
 addresses = st.builds(
     PciAddress,
@@ -199,6 +200,56 @@ def test_codec_refuses_what_does_not_fit(change: dict[str, object]) -> None:
 def test_codec_refuses_missing_fields() -> None:
     with pytest.raises(ValueError, match="not a _Sample"):
         decode(_Sample, {"number": 1})
+
+
+@dataclass(frozen=True)
+class _Nested:
+    samples: list[_Sample]
+    mode: Literal["on", "off", 1]
+    sizes: dict[str, int]
+    free: dict[str, Any] | None
+    from_: Annotated[int, "a word of Python's"] = field(default=0, metadata={"alias": "from"})
+
+
+def test_codec_takes_documents_apart() -> None:
+    nested = _Nested(
+        [_Sample(1, 0.5, None, (1, "a"))], "on", {"x": 3}, {"any": [None, {"y": 1.5}]}, 7
+    )
+    data = encode(nested)
+    assert data["from"] == 7
+    assert json.loads(json.dumps(data)) == data
+    assert decode(_Nested, data) == nested
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"mode": "none"}, "mode"), ({"mode": True}, "mode"),
+        ({"sizes": {"x": "3"}}, "sizes.x"), ({"sizes": []}, "sizes"),
+        ({"free": 1}, "free"), ({"from_": 1}, "from_"), ({"samples": {}}, "samples"),
+        ({"samples": [{"number": 1, "ratio": "x", "maybe": None, "pair": [1, "a"]}]}, "samples.0.ratio"),
+        ({"samples": [{"number": 1, "ratio": 1, "maybe": None, "pair": [1, 2]}]}, "samples.0.pair.1"),
+    ],
+)  # fmt: skip
+def test_codec_names_what_does_not_fit(change: dict[str, object], path: str) -> None:
+    good = {"samples": [], "mode": 1, "sizes": {}, "free": None, "from": 1}
+    assert decode(_Nested, good).from_ == 1
+    with pytest.raises(ShapeError) as refused:
+        decode(_Nested, good | change)
+    assert refused.value.path == path
+    assert str(refused.value).startswith(f"{path}: ")
+
+
+@dataclass(frozen=True)
+class _Tolerant:
+    IGNORES_UNKNOWN: ClassVar[bool] = True
+    number: int
+
+
+def test_codec_ignores_unknown_fields_where_a_class_says_so() -> None:
+    assert decode(_Tolerant, {"number": 1, "newer": {"x": []}}) == _Tolerant(1)
+    with pytest.raises(ShapeError):
+        decode(_Tolerant, {"newer": 1})
 
 
 def test_axis_and_slices_come_from_the_profiles() -> None:

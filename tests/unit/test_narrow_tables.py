@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.cli import FixedWidth, Terminal
-from vgpumgr.cli.arguments import GlobalOptions
 from vgpumgr.cli.main import main
-from vgpumgr.cli.session import Session
+from vgpumgr.cli.session import GlobalOptions, Session
 
 UUIDS = [
     "6f1a8a6e-35f0-4bd0-8d4c-0e0000000001",

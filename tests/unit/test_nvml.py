@@ -12,14 +12,13 @@ import pytest
 
 from tests.support.boards import make_uuid
 from vgpumgr import errors
-from vgpumgr.host.helper import Helper, LateRecords
+from vgpumgr.host.helper import Helper, HelperOnDemand, LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.nvml_monitors import end_monitors
-from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.host.process import is_alive
+from vgpumgr.nvml.calls import make_error
 from vgpumgr.nvml.client import NvmlClient
-from vgpumgr.nvml.faults import make_error
-from vgpumgr.nvml.naming import derive_name
+from vgpumgr.nvml.mig_calls import derive_name
 
 MIB = 1 << 20
 ROOT = Path(__file__).parents[2]

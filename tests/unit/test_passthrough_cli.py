@@ -11,9 +11,8 @@ from unittest import mock
 import pytest
 
 from tests.support.cli import FixedWidth, Result, Terminal
-from vgpumgr.cli.arguments import GlobalOptions
 from vgpumgr.cli.main import main
-from vgpumgr.cli.session import Session
+from vgpumgr.cli.session import GlobalOptions, Session
 
 ADDRESS = "0000:01:00.0"
 USER = f"{ADDRESS} is the display that the host boots with"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vgpumgr.daemon.pci_view import PciView
+from vgpumgr.app.documents.function_serializers import PciView
+from vgpumgr.backends.vf import choose_vfs
+from vgpumgr.engine.step import Step, decode_step
 from vgpumgr.errors import (
     GroupNotViableError,
     NoIommuError,
@@ -21,10 +24,7 @@ from vgpumgr.errors import (
     VfUnsupportedError,
     VfVendorToolError,
 )
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.groups import Verdict, explain_no_iommu, index_groups, judge_group
-from vgpumgr.passthrough.selection import KnownGpu, select_function
-from vgpumgr.passthrough.values import (
+from vgpumgr.model.functions import (
     STUB,
     VFIO,
     Binding,
@@ -32,12 +32,13 @@ from vgpumgr.passthrough.values import (
     User,
     UserKind,
     VfSetting,
-    VfTool,
+    VfSupport,
     find_function,
 )
-from vgpumgr.plan.hostdev_choice import choose_vfs
-from vgpumgr.plan.hostdev_host import HostObserved
-from vgpumgr.plan.passthrough import (
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.passthrough.groups import Verdict, explain_no_iommu, index_groups, judge_group
+from vgpumgr.passthrough.selection import KnownGpu, select_function
+from vgpumgr.planning.passthrough import (
     BindRequest,
     Companions,
     PciObserved,
@@ -45,19 +46,11 @@ from vgpumgr.plan.passthrough import (
     plan_bind,
     plan_unbind,
 )
-from vgpumgr.plan.pci_steps import (
-    BindDriver,
-    ChangeVfs,
-    CreateVfs,
-    PciStep,
-    PrepareVf,
-    ReleaseDriver,
-    RememberVfs,
-    RemoveVfs,
-    read_pci_step,
-)
-from vgpumgr.plan.vfs import VfRequest, plan_no_vfs, plan_vfs
-from vgpumgr.store.pci import PciFile
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.vfs import VfRequest, plan_no_vfs, plan_vfs
+from vgpumgr.state.store import Store
+from vgpumgr.steps.pci import BindDriver, ReleaseDriver
+from vgpumgr.steps.vf import ChangeVfs, CreateVfs, PrepareVf, RememberVfs, RemoveVfs
 
 GPU = PciAddress(0, 1, 0, 0)
 
@@ -200,25 +193,25 @@ def test_a_disk_in_the_group_is_no_reason_to_take_the_whole_group() -> None:
 def test_who_makes_no_virtual_functions(driver: str | None, why: str) -> None:
     gpu = Function(GPU, 0x1002, 0x74A1, 0x120000, driver, 3, vf_total=8, vf_offset=1, vf_stride=1)
     with pytest.raises(VfUnsupportedError) as refused:
-        plan_vfs(PciObserved([gpu]), gpu, VfRequest(2))
+        plan_vfs(PciObserved([gpu]), gpu, VfRequest(2), VfSupport(8))
     assert why in (refused.value.why or "")
     with pytest.raises(VfUnsupportedError):
-        choose_vfs(HostObserved(functions=[gpu]), str(GPU), 2, 1)
+        choose_vfs(Snapshot(functions=[gpu]), str(GPU), 2, 1)
 
 
 def test_amds_driver_never_has_none() -> None:
     vfs = (PciAddress(1, 0x3B, 0, 1), PciAddress(1, 0x3B, 0, 2))
     gpu = Function(GPU, 0x1002, 0x74A1, 0x120000, "gim", 3, vf_total=8, vfs=vfs)
-    observed, tool = PciObserved([gpu]), VfTool("libamdsmi.so", supported=4)
-    (step,) = plan_vfs(observed, gpu, VfRequest(), tool).steps
+    observed, support = PciObserved([gpu]), VfSupport(4)
+    (step,) = plan_vfs(observed, gpu, VfRequest(), support).steps
     assert step == ChangeVfs(GPU, 4, 2)
     held = replace(observed, users={vfs[1]: (User(UserKind.PROCESS, "vm"),)})
     with pytest.raises(PciBusyError):
-        plan_vfs(held, gpu, VfRequest(1), tool)
+        plan_vfs(held, gpu, VfRequest(1), support)
     with pytest.raises(VfUnsupportedError, match="all virtual functions"):
-        plan_no_vfs(observed, gpu, tool)
+        plan_no_vfs(observed, gpu, support)
     with pytest.raises(VfVendorToolError) as missing:
-        plan_vfs(observed, gpu, VfRequest(1), VfTool("libamdsmi.so", "not found"))
+        plan_vfs(observed, gpu, VfRequest(1), VfSupport(4, "not found"))
     assert missing.value.cause == "not found"
 
 
@@ -273,7 +266,7 @@ def test_who_must_let_go_is_told_once_with_commands_that_can_be_pasted() -> None
         ours={"6f1c"},
     )
     with pytest.raises(PciBusyError) as refused:
-        plan_no_vfs(observed, gpu, VfTool("sriov-manage"))
+        plan_no_vfs(observed, gpu, VfSupport(16))
     assert refused.value.held_by == (
         "mediated device 0123 is on it",
         'vm "vm02" (A16-1Q)',
@@ -291,11 +284,11 @@ def test_functions_that_vms_are_configured_with_are_asked_about() -> None:
     physical = Function(GPU, 0x8086, 1, 0x038000, "xe", 3, vf_total=7, vfs=(vf,))
     observed = PciObserved([physical], configured={vf: ["db"]})
     for plan in (
-        plan_no_vfs(observed, physical),
-        plan_vfs(observed, physical, VfRequest(4)),
+        plan_no_vfs(observed, physical, VfSupport(7)),
+        plan_vfs(observed, physical, VfRequest(4), VfSupport(7)),
     ):
         assert plan.result["concerns"] == [f'vm "db" is configured with {vf}, and would not start']
-    assert plan_vfs(observed, physical, VfRequest(1)).result["concerns"] == []
+    assert plan_vfs(observed, physical, VfRequest(1), VfSupport(7)).result["concerns"] == []
 
 
 def test_selectors() -> None:
@@ -325,26 +318,26 @@ setting = VfSetting(GPU, 4, 0x8086, 0x56C0, "boot-1", True, (("exec_quantum_ms",
             GPU, VFIO, "nvidia", True, True, "GPU-1", "A100", make_binding(boot_id="boot-0")
         ),
         ReleaseDriver(make_binding(previous=None, override="x"), True),
-        CreateVfs(GPU, 4, True, (("exec_quantum_ms", 20),), False, setting),
+        CreateVfs(GPU, 4, True, (("exec_quantum_ms", 20),), None, setting),
         ChangeVfs(GPU, 4, 1, True, setting),
         RememberVfs(GPU, 4, setting),
-        RemoveVfs(GPU, 4, True, setting),
-        PrepareVf(GPU, 3, VFIO, (("exec_quantum_ms", 20),)),
+        RemoveVfs(GPU, 4, "sriov-manage", setting),
+        PrepareVf(GPU, 3, VFIO, GPU, (("exec_quantum_ms", 20),)),
     ],
     ids=lambda step: step.kind,
 )
-def test_steps_come_back_from_the_journal(step: PciStep) -> None:
-    assert read_pci_step(step.kind, step.target) == step
+def test_steps_come_back_from_the_journal(step: Step) -> None:
+    assert decode_step(json.loads(json.dumps(step.encode()))) == step
 
 
 def test_the_record_survives_and_says_when_it_is_damaged(tmp_path: Path) -> None:
-    file = PciFile(tmp_path / "passthrough.json")
+    file = Store(tmp_path / "state.sqlite")
     assert file.list_bindings() == ()
     other = make_binding(PciAddress(0, 0, 2, 0))
     for binding in (make_binding(), other, make_binding(persist=True)):
         file.save_binding(binding)
     file.save_vf_setting(setting)
-    again = PciFile(file.path)
+    again = Store(file.path)
     assert again.list_bindings() == (other, make_binding(persist=True))
     assert again.list_vf_settings() == (setting,)
     again.forget_binding(GPU)
@@ -352,7 +345,7 @@ def test_the_record_survives_and_says_when_it_is_damaged(tmp_path: Path) -> None
     assert file.list_bindings() == (other,)
     for path in (file.path, file.path.with_suffix(".copy")):
         assert file.list_bindings() == (other,)
-        path.write_text(path.read_text().replace("nvidia", "nvidib"))
+        path.write_bytes(path.read_bytes().replace(b"nvidia", b"nvidib"))
     with pytest.raises(StoreError, match="functions taken from the host"):
         file.list_bindings()
 

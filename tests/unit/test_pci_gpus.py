@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.boards import make_gpu
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.cli import gpu_list, gpu_show, gpu_text
-from vgpumgr.daemon.application import Application
+from vgpumgr.app.application import Application
+from vgpumgr.cli.gpu import COLUMNS, render
+from vgpumgr.cli.text import as_row
 from vgpumgr.errors import GpuNotFoundError, NvmlMissingError
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_gpus import list_pci_gpus
@@ -113,7 +114,7 @@ def test_one_gpu_by_its_address(machine: Machine) -> None:
     for selector in (FLEX, "03:00.0"):
         document = call(machine, NoNvml([]), "show_gpu", selector=selector)
         assert document["gpu"] is None
-        lines = list(gpu_show.render(document))
+        lines = list(render(document))
         assert lines[0] == "GPU Intel Data Center GPU Flex 170"
         assert "  VFs           1 of 31 enabled" in lines
         assert "  display       the host's boot display" in lines
@@ -123,8 +124,8 @@ def test_one_gpu_by_its_address(machine: Machine) -> None:
 
 def test_rows_of_the_table(machine: Machine) -> None:
     document = call(machine, NoNvml([]), "list_gpus")
-    rows = [gpu_text.as_row(other) for other in document["others"]]
-    texts = [{column.name: column.text(row) for column in gpu_list.COLUMNS} for row in rows]
+    rows = [as_row(other) for other in document["others"]]
+    texts = [{column.name: column.text(row) for column in COLUMNS} for row in rows]
     assert [text["index"] for text in texts] == ["-", "-", "-"]
     assert texts[0]["slices"] == "1 of 31 VFs"
     assert texts[2]["driver"] == "vfio-pci"

@@ -14,10 +14,10 @@ from vgpumgr.host import pci_tree
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_tree import (
     list_bar_sizes,
-    list_pci_entries,
+    list_functions,
     read_condition,
+    read_function,
     read_is_express,
-    read_pci_entry,
 )
 from vgpumgr.host.pci_users import list_pci_users
 from vgpumgr.host.vfio_variants import list_variants
@@ -64,7 +64,7 @@ def test_one_pass_reads_everything_once_and_nothing_that_may_block(
     monkeypatch.setattr(pci_tree.os, "open", spy)
     for gpus in (2, 16):
         machine = make_machine(tmp_path / str(gpus), gpus, 32)
-        entries = list_pci_entries(machine)
+        entries = list_functions(machine)
         assert len(entries) == gpus * 33
         assert entries == sorted(entries, key=lambda e: e.address)
     assert not names & LOCKED
@@ -74,17 +74,17 @@ def test_one_pass_reads_everything_once_and_nothing_that_may_block(
 
 def test_an_entry_says_all_of_a_function(tmp_path: Path) -> None:
     machine = make_machine(tmp_path, 1, 12)
-    gpu = read_pci_entry(machine, GPU)
+    gpu = read_function(machine, GPU)
     assert gpu is not None
     assert (gpu.driver, gpu.group, gpu.numa_node, gpu.vf_total) == ("xe", 100, 1, 32)
     assert len(gpu.vfs) == 12
     assert list(gpu.vfs) == sorted(gpu.vfs), "by their number, not as text"
-    vf = read_pci_entry(machine, gpu.vfs[10])
+    vf = read_function(machine, gpu.vfs[10])
     assert vf is not None
     assert vf.physical == GPU
     assert list_bar_sizes(machine, GPU) == (8 << 30, 16 << 20)
     gone = PciAddress(0, 0x77, 0, 0)
-    assert read_pci_entry(machine, gone) is None
+    assert read_function(machine, gone) is None
     assert list_bar_sizes(machine, gone) is None
 
 
@@ -119,12 +119,12 @@ def test_a_damaged_attribute_is_an_error_with_its_path(tmp_path: Path) -> None:
     path.chmod(0o644)
     path.write_text("nonsense\n")
     with pytest.raises(SysfsError, match="numa_node holds no number"):
-        list_pci_entries(machine)
+        list_functions(machine)
 
 
 def test_a_host_without_pci_has_no_functions(tmp_path: Path) -> None:
     machine = Machine(None, tmp_path, tmp_path, tmp_path, "test:///default")
-    assert list_pci_entries(machine) == []
+    assert list_functions(machine) == []
 
 
 def test_disks_that_their_file_system_hides_and_disks_of_nobody(tmp_path: Path) -> None:

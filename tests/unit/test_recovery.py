@@ -15,9 +15,11 @@ import pytest
 from tests.support.boards import make_gpu
 from tests.support.domains import UUID_PC, UUID_Q35
 from tests.support.service import Bench, make_bench
-from vgpumgr.daemon.attachments import AttachmentService
-from vgpumgr.daemon.opening import list_late_processes
-from vgpumgr.daemon.recovery import Policy, Recovery
+from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.operations.attachments import AttachmentService
+from vgpumgr.app.operations.recovery import Policy, Recovery
+from vgpumgr.engine.journal import Journal
+from vgpumgr.engine.step import Plan
 from vgpumgr.errors import (
     Exit,
     HelperLateError,
@@ -30,14 +32,11 @@ from vgpumgr.errors import (
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import ProcessId, read_identity
+from vgpumgr.model.attachment import AttachmentState
 from vgpumgr.model.mig import Placement
+from vgpumgr.model.request import AttachRequest
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.domain_steps import list_controllers
-from vgpumgr.plan.journal import Journal
-from vgpumgr.plan.record import AttachmentState
-from vgpumgr.plan.step import Plan
-from vgpumgr.plan.world import World
+from vgpumgr.steps.domain import list_controllers
 
 
 @pytest.fixture
@@ -140,7 +139,7 @@ def test_the_whole_state_comes_back_from_libvirt_alone(bench: Bench) -> None:
     for vm in ("vm01", "vm02"):
         attach(bench, vm)
     before = bench.store.list_attachments()
-    for path in (*bench.state_dir.parent.glob("state.sqlite*"), bench.state_dir / "journal"):
+    for path in (*bench.state_dir.parent.glob("state.[!l]*"), bench.state_dir / "journal"):
         path.unlink()
     assert kinds(bench) == ["record-gone", "record-gone"]
     done = recovery(bench).recover(Policy())
@@ -239,7 +238,7 @@ def test_somebody_elses_instance_in_the_place_of_an_interrupted_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make_bench(tmp_path, [make_gpu(layout=[])])
-    monkeypatch.setattr("vgpumgr.plan.executor.Executor._fail", lambda *_: exit(1))
+    monkeypatch.setattr("vgpumgr.engine.executor.Executor._fail", lambda *_: exit(1))
     bench.nvml.fail["create_gpu_instance"] = RuntimeError("dies here")
     with pytest.raises(SystemExit):
         attach(bench)
@@ -289,7 +288,7 @@ def test_a_completed_attach_knows_the_controllers_that_came_with_it(bench: Bench
 def test_the_next_command_settles_and_says_so(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vgpumgr.plan.executor.Executor._fail", lambda *_: exit(1))
+    monkeypatch.setattr("vgpumgr.engine.executor.Executor._fail", lambda *_: exit(1))
     bench.hypervisor.fail["set_notes config"] = RuntimeError("dies here")
     with pytest.raises(SystemExit):
         attach(bench)
@@ -385,7 +384,7 @@ def test_status_says_that_an_operation_waits_only_while_its_helper_lives(bench: 
     late = ["process 7 (create it)"]
     parts = replace(bench.service.parts, list_late=lambda: late)
     with closing(parts.open_journal()) as journal:
-        begin = Plan[World]("attach", "vm01", (), result={"attachment": "a1"}).as_dict()
+        begin = Plan("attach", "vm01", (), result={"attachment": "a1"}).encode()
         journal.append("op", "begin", begin)
         journal.append("op", "late", {"step": 0, "kind": "mig.gi.create"})
     assert [i.waits for i in Recovery(parts).status().interrupted] == [True]
@@ -447,5 +446,5 @@ def test_without_libvirt_an_interrupted_attach_waits_and_is_named(
     request.getfixturevalue("without_libvirt")
     told = recovery(bench).recover(Policy())
     assert [a.done for a in told.actions] == [False, False]
-    assert "is not settled: libvirt does not answer" in told.actions[0].text
+    assert "is not recovered: libvirt does not answer" in told.actions[0].text
     assert bench.store.list_attachments()[0].state is AttachmentState.ATTACHING

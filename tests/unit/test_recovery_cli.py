@@ -13,12 +13,10 @@ import pytest
 
 from tests.support.domains import UUID_PC
 from tests.support.service import Bench, make_bench
-from vgpumgr.cli.arguments import GlobalOptions
+from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.cli.main import main
-from vgpumgr.cli.session import Session
-from vgpumgr.cli.streams import Streams
-from vgpumgr.daemon.recovery import Policy, Recovery
-from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.cli.session import GlobalOptions, Session, Streams
+from vgpumgr.model.request import AttachRequest
 
 
 class Backend:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from vgpumgr.engine.journal import Journal
+from vgpumgr.model.desired_layout import DesiredLayout
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.mig import Placement
-from vgpumgr.plan.journal import Journal
-from vgpumgr.plan.layout_record import DesiredLayout
-from vgpumgr.plan.remember_step import RememberLayouts, Spared, find_begun, is_through
-from vgpumgr.store.layouts import LayoutFile
+from vgpumgr.state.store import Store
+from vgpumgr.steps.desired_layout import RememberLayouts, find_begun, is_through
+from vgpumgr.steps.mig import EnableMigMode
 
 GPU = GpuUuid("GPU-00000000-0000-4000-8000-000000000000")
 OLD = DesiredLayout(GPU, False, (), 1.0)
@@ -23,11 +23,11 @@ NEW = replace(OLD, mig_enabled=True, saved_s=2.0)
 def test_what_is_remembered_tells_whether_it_is_complete(
     tmp_path: Path, earlier: tuple[DesiredLayout, ...]
 ) -> None:
-    layouts = LayoutFile(tmp_path / "layouts.json")
+    layouts = Store(tmp_path / "state.sqlite")
     layouts.save_layouts(earlier)
-    step = RememberLayouts((GPU,), earlier, (Spared(GPU, Placement(0, 4)),))
+    step = RememberLayouts((GPU,), earlier)
     journal = Journal(tmp_path / "journal", "boot")
-    rows = [{"kind": "mig.mode.enable", "target": {}}, {"kind": step.kind, "target": step.target}]
+    rows = [EnableMigMode(GPU).encode(), step.encode()]
 
     def is_complete() -> bool:
         return is_through(journal.look().unfinished["op"], layouts)

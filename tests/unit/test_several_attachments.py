@@ -10,9 +10,8 @@ import pytest
 
 from tests.support.domains import UUID_PC, UUID_Q35
 from tests.support.service import Bench, make_bench
-from vgpumgr.daemon.attachment_documents import AttachDocument
-from vgpumgr.domain.affinity import find_nodes
-from vgpumgr.domain.domain import Domain
+from vgpumgr.app.documents.attachments import AttachDocument
+from vgpumgr.domain.domain import Domain, find_nodes
 from vgpumgr.domain.metadata import AttachmentNote, read_notes, write_notes
 from vgpumgr.errors import (
     AlreadyAttachedError,
@@ -27,8 +26,8 @@ from vgpumgr.errors import (
     UsageError,
     VgpumgrError,
 )
-from vgpumgr.plan.attach import AttachRequest
-from vgpumgr.plan.note import rebuild_records
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.state.domain_metadata import rebuild_records
 
 ONE, TWO = "1g.10gb", "2g.20gb"
 

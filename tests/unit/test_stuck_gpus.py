@@ -11,11 +11,11 @@ import pytest
 
 from tests.support.boards import make_gpu
 from tests.support.service import Bench, make_bench
-from vgpumgr.daemon.attachments import AttachmentService
+from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.errors import Exit, GpuStuckError, HelperLateError, NoRoomError, OutcomePendingError
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.process import read_identity
-from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.model.request import AttachRequest
 
 WHO = "process 4711 (create_gpu_instance)"
 

@@ -22,11 +22,11 @@ from tests.support.clock import FakeClock
 from tests.support.fake_nvml import FakeNvml
 from tests.support.screen import read_screen
 from tests.support.service import make_bench
-from vgpumgr.daemon.application import Application
+from vgpumgr.app.application import Application
 from vgpumgr.errors import LibvirtError, NvmlError, VgpumgrError
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.gpu import GpuProcess, LostGpu, ProcessKind, Utilisation
-from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.model.request import AttachRequest
 from vgpumgr.tui.app import TopApp
 from vgpumgr.tui.frame import Tone, draw, draw_once
 from vgpumgr.tui.sample import HISTORY, take_sample

@@ -9,14 +9,15 @@ import pytest
 
 from tests.support.boards import make_gpu
 from tests.support.hostdev_rig import ask, make
-from vgpumgr.daemon.room import describe_why
-from vgpumgr.daemon.vgpu_functions import find_enabling
-from vgpumgr.daemon.vgpus import VgpuService
+from vgpumgr.app.operations.capacity import describe_why
+from vgpumgr.app.operations.vgpus import VgpuService
+from vgpumgr.app.vf_hints import find_enabling
 from vgpumgr.errors import AlreadyAttachedError, UsageError, VgpuNotSupportedError
+from vgpumgr.model.functions import Function, VfSetting
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import VgpuHost
-from vgpumgr.passthrough.values import Function, VfSetting
-from vgpumgr.plan.vgpu_choice import VgpuObserved, list_rooms
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.vgpu_selection import list_rooms
 
 GPU = PciAddress.parse("0000:41:00.0")
 FUNCTION = Function(GPU, 0x10DE, 0x20F1, 0x030200, vf_total=16, vf_offset=4, vf_stride=1)
@@ -50,7 +51,7 @@ def test_gpus_without_vgpus_are_not_told_to_make_functions(tmp_path: Path) -> No
 def test_a_gpu_without_functions_names_what_makes_them() -> None:
     for gpus in ((), (make_gpu(),)):
         with pytest.raises(VgpuNotSupportedError) as refused:
-            list_rooms(VgpuObserved(VgpuHost(), gpus), "0")
+            list_rooms(Snapshot(vgpus=VgpuHost(), gpus=gpus), "0")
         assert refused.value.hint == "vgpumgr vf enable 0"
 
 

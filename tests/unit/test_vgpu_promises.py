@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.hostdev_rig import ask, make
 from vgpumgr.errors import VgpuNoRoomError
+from vgpumgr.model.functions import VfSetting
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import (
     Framework,
@@ -22,11 +23,11 @@ from vgpumgr.model.vgpu import (
     VgpuSpec,
     VgpuType,
 )
-from vgpumgr.passthrough.values import VfSetting
-from vgpumgr.plan.vgpu_choice import VgpuObserved, choose_vgpu, list_rooms
-from vgpumgr.plan.vgpu_many import choose_vgpus
-from vgpumgr.plan.vgpu_promises import Promise, list_promises, tell_fleeting
-from vgpumgr.plan.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.vgpu_many import choose_vgpus
+from vgpumgr.planning.vgpu_reservations import Reservation, describe_fleeting, list_reservations
+from vgpumgr.planning.vgpu_selection import choose_vgpu, list_rooms
 
 UUID = "11111111-2222-3333-4444-5555555555{:02}"
 TYPE = VgpuType("nvidia-1", "NVIDIA X-4C", Framework.MDEV, framebuffer_bytes=4 << 30)
@@ -37,18 +38,18 @@ def vf(number: int) -> str:
     return f"0000:07:00.{number}"
 
 
-def make_observed(functions: int, promises: Sequence[Promise] = ()) -> VgpuObserved:
+def make_observed(functions: int, reservations: Sequence[Reservation] = ()) -> Snapshot:
     offers = (VgpuOffer(TYPE, 1),)
     parents = tuple(
         VgpuParent(vf(n), Framework.MDEV, offers, replace(GPU, function=n), GPU)
         for n in range(1, functions + 1)
     )
     host = VgpuHost(parents, (), (VgpuBoard(str(GPU), (TYPE,), equal_sizes=True),))
-    return VgpuObserved(host, promises=promises)
+    return Snapshot(vgpus=host, reservations=reservations)
 
 
-def promise(number: int, *, auto: bool, ours: bool = True) -> Promise:
-    return Promise(vf(number), UUID.format(number), TYPE.name, auto, ours)
+def promise(number: int, *, auto: bool, ours: bool = True) -> Reservation:
+    return Reservation(vf(number), UUID.format(number), TYPE.name, auto, ours)
 
 
 def test_a_function_without_a_definition_comes_first_and_a_manual_one_last() -> None:
@@ -75,7 +76,7 @@ def test_what_starts_at_boot_keeps_its_function_unless_that_is_named() -> None:
 def test_there_are_no_two_definitions_on_one_function() -> None:
     observed = make_observed(2, [promise(1, auto=False)])
     assert choose_vgpu(observed, "X-4C", define=True).parent.name == vf(2)
-    both = replace(observed, promises=[promise(1, auto=False), promise(2, auto=False)])
+    both = observed.replace(reservations=[promise(1, auto=False), promise(2, auto=False)])
     with pytest.raises(VgpuNoRoomError, match="cannot create"):
         choose_vgpu(both, "X-4C", define=True)
     assert choose_vgpu(both, "X-4C", vf(1), define=True).notes
@@ -88,13 +89,13 @@ def test_a_board_without_definitions_is_taken_before_one_with_them() -> None:
     free = VgpuParent(
         "0000:08:00.1", Framework.MDEV, (VgpuOffer(TYPE, 1),), replace(there, function=1), there
     )
-    host = observed.host
+    host = observed.vgpus
     host = replace(
         host,
         parents=(*host.parents, free),
         boards=(*host.boards, replace(host.boards[0], name=str(there))),
     )
-    assert choose_vgpu(replace(observed, host=host), "X-4C").parent.name == free.name
+    assert choose_vgpu(observed.replace(vgpus=host), "X-4C").parent.name == free.name
 
 
 def test_promises_are_ours_that_are_not_there_and_all_of_others() -> None:
@@ -108,19 +109,19 @@ def test_promises_are_ours_that_are_not_there_and_all_of_others() -> None:
         VgpuDefinition(UUID.format(1), vf(1), TYPE.id, auto=True),
         VgpuDefinition(UUID.format(4), vf(4), TYPE.id, auto=True),
     ]
-    host = make_observed(4).host
-    found = list_promises(records, definitions, host, without=UUID.format(3))
+    host = make_observed(4).vgpus
+    found = list_reservations(records, definitions, host, without=UUID.format(3))
     assert found == [promise(1, auto=True), promise(4, auto=True, ours=False)]
 
 
 def test_the_functions_that_do_not_come_back_are_told() -> None:
-    parent = make_observed(1).host.parents[0]
-    (note,) = tell_fleeting((), parent, None)
+    parent = make_observed(1).vgpus.parents[0]
+    (note,) = describe_fleeting((), parent, None)
     assert f"vgpumgr vf enable {GPU} --persist" in note
     kept = VfSetting(GPU, 4, 0x10DE, 0x2230, "boot", persist=True)
-    assert tell_fleeting([kept], parent, None) == ()
-    assert tell_fleeting([replace(kept, persist=False)], parent, None) == (note,)
-    assert tell_fleeting((), replace(parent, pci=GPU), None) == (), "it is the GPU itself"
+    assert describe_fleeting([kept], parent, None) == ()
+    assert describe_fleeting([replace(kept, persist=False)], parent, None) == (note,)
+    assert describe_fleeting((), replace(parent, pci=GPU), None) == (), "it is the GPU itself"
 
 
 def test_a_parent_that_holds_many_is_free_for_all() -> None:
@@ -129,7 +130,9 @@ def test_a_parent_that_holds_many_is_free_for_all() -> None:
         (VgpuDevice(UUID.format(7), "mtty", Framework.MDEV, TYPE.id, TYPE.name),),
         (VgpuBoard("mtty", (TYPE,)),),
     )
-    observed = VgpuObserved(host, promises=[Promise("mtty", UUID.format(1), "t", auto=True)])
+    observed = Snapshot(
+        vgpus=host, reservations=[Reservation("mtty", UUID.format(1), "t", auto=True)]
+    )
     assert choose_vgpu(observed, "X-4C", define=True).notes == ()
     assert list_rooms(observed)[0].room.free == 4
 
@@ -142,7 +145,7 @@ def test_attach_takes_neither_ours_nor_mdevctls_function(
     record = VgpuRecord(spec, VgpuState.INACTIVE, defined=True, auto=True)
     bench.vgpu_store.records[spec.uuid] = record
     theirs = VgpuDefinition(UUID.format(2), vf(2), TYPE.id, auto=True)
-    monkeypatch.setattr(bench.vgpus, "read_host", lambda: make_observed(3).host)
+    monkeypatch.setattr(bench.vgpus, "read_host", lambda: make_observed(3).vgpus)
     monkeypatch.setattr(bench.vgpus, "list_definitions", lambda: (theirs,))
     plan = bench.service.attach(ask("X-4C"), dry_run=True).plan
     places = [step.target["parent"] for step in plan.steps if step.kind == "mdev.create"]

@@ -15,14 +15,14 @@ from tests.support.domains import UUID_Q35
 from tests.support.fake_host import FLEX, GPU, OTHER_GPU
 from tests.support.hostdev_rig import ask, make
 from tests.support.service import Bench
-from vgpumgr.cli.gpu_text import as_row, tell_users
-from vgpumgr.daemon.documents import GpuListDocument, MachineDocument, PciGpuDocument
-from vgpumgr.daemon.hostdev_observing import name_holders
-from vgpumgr.daemon.vm_xml import render_vm_xml
-from vgpumgr.domain.document import parse_document
+from vgpumgr.app.documents.base import GpuListDocument, MachineDocument, PciGpuDocument
+from vgpumgr.app.host_observation import name_holders
+from vgpumgr.app.operations.vm_xml import render_vm_xml
+from vgpumgr.cli.text import as_row, describe_users
+from vgpumgr.domain.declare import parse_document
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import VgpumgrError
-from vgpumgr.plan.attach import AttachRequest
+from vgpumgr.model.request import AttachRequest
 
 
 @pytest.fixture
@@ -158,4 +158,4 @@ def test_gpus_say_which_vms_have_them(bench: Bench) -> None:
     document = GpuListDocument(machine=machine, gpus=[], others=others, lost=[])
     named = name_holders(document, bench.store.list_attachments())
     assert [gpu.vms for gpu in named.others] == [["vm02"], ["vm01"], []]
-    assert tell_users(as_row(named.others[0].as_data())) == "vm02"
+    assert describe_users(as_row(named.others[0].as_data())) == "vm02"

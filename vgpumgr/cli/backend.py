@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from vgpumgr.cli.arguments import GlobalOptions
-from vgpumgr.cli.session import Backend
+from vgpumgr.cli.session import Backend, GlobalOptions, Streams
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from vgpumgr.app.application import Application
     from vgpumgr.cli.http import HttpBackend
-    from vgpumgr.daemon.application import Application
     from vgpumgr.errors import VgpumgrError
 
 
@@ -34,25 +33,25 @@ class LocalBackend:
         the machine.
         """
         if self._run_dir is not None:
-            self._check_no_daemon(operation, params)
+            self._check_change(operation, params)
         document = getattr(self._application, operation)(**params)
         data: dict[str, Any] = document.as_data()
         return data
 
-    def _check_no_daemon(self, operation: str, params: dict[str, Any]) -> None:
+    def _check_change(self, operation: str, params: dict[str, Any]) -> None:
         from vgpumgr.model.routes import BY_OPERATION, Kind
 
         route = BY_OPERATION.get(operation)
         if route is None or route.kind is Kind.READ or params.get("dry_run"):
             return
-        from vgpumgr.daemon.local import check_no_daemon
+        from vgpumgr.app.local import check_change
 
         assert self._run_dir is not None
-        check_no_daemon(self._run_dir)
+        check_change(self._run_dir)
 
 
 class ChoosingBackend:
-    """The daemon for what it serves; what is only about this process's own files stays here."""
+    """The daemon for what it serves; operations on this process's own files stay here."""
 
     def __init__(self, options: GlobalOptions, remote: HttpBackend) -> None:
         self._options = options
@@ -72,14 +71,16 @@ class ChoosingBackend:
 
 
 @contextmanager
-def open_backend(options: GlobalOptions, tell: Callable[[VgpumgrError], None]) -> Iterator[Backend]:
-    """The application for the machine, the host or the hosts that the options name; ``tell`` hears
-    of those of several that do not answer.
+def open_backend(
+    options: GlobalOptions, report: Callable[[VgpumgrError], None]
+) -> Iterator[Backend]:
+    """The application for the machine, the host or the hosts that the options name; ``report`` gets the
+    errors of those of several that do not answer.
     """
     if options.hosts:
-        from vgpumgr.cli.fleet import FleetBackend
+        from vgpumgr.cli.remote import FleetBackend
 
-        yield FleetBackend(options, open_daemon, tell)
+        yield FleetBackend(options, open_daemon, report)
         return
     daemon = find_daemon(options)
     if daemon is not None:
@@ -92,9 +93,10 @@ def open_backend(options: GlobalOptions, tell: Callable[[VgpumgrError], None]) -
 @contextmanager
 def open_local(options: GlobalOptions) -> Iterator[Backend]:
     """The application in this process."""
-    from vgpumgr.daemon.local import open_application
+    from vgpumgr.app.local import open_application
+    from vgpumgr.host.lock import reporting_waits
 
-    with open_application(options.machine) as application:
+    with open_application(options.machine) as application, reporting_waits(Streams(options).note):
         yield LocalBackend(application, application.machine.run_dir)
 
 
@@ -141,6 +143,6 @@ def open_daemon(options: GlobalOptions) -> HttpBackend:
 
 def run_daemon(options: GlobalOptions) -> None:
     """Serves until it is asked to end. Raises DaemonRunningError."""
-    from vgpumgr.daemon.server import run_daemon as run
+    from vgpumgr.server.server import run_daemon as run
 
     run(options.machine)

@@ -1,17 +1,32 @@
-"""``vgpumgr daemon``."""
+"""``vgpumgr daemon``, and what only a daemon can answer: ``vgpumgr api`` and ``vgpumgr events``."""
 
 from __future__ import annotations
 
-from vgpumgr.cli.backend import run_daemon
-from vgpumgr.cli.declarations import Context
-from vgpumgr.cli.session import check_here, get_session
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Context, Option
+
+from vgpumgr.cli.backend import open_daemon, run_daemon
+from vgpumgr.cli.options import Format, Output, number
+from vgpumgr.cli.reader import App
+from vgpumgr.cli.session import get_session
+from vgpumgr.errors import UsageError
+from vgpumgr.model.routes import EVENTS
+
+app = App()
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-def command(context: Context) -> None:
-    """Serve this machine's API on its unix socket, until SIGTERM.
+@app.command("daemon")
+def serve(context: Context) -> None:
+    """Serve this machine's API.
 
-    The daemon is the only one that changes the machine. It takes systemd's socket where it is
-    started through one.
+    Serves on its unix socket until SIGTERM. The daemon is the only one that changes the machine. It
+    takes systemd's socket if it is started through one.
 
     \b
     Examples:
@@ -19,5 +34,125 @@ def command(context: Context) -> None:
       vgpumgr --machine dgx-a100 daemon
     """
     session = get_session(context)
-    check_here(session, "vgpumgr daemon")
+    session.check_here("vgpumgr daemon")
     run_daemon(session.options)
+
+
+@app.command("api")
+def send_request(
+    context: Context,
+    method: Annotated[str, Argument(help="GET, POST, PUT, PATCH or DELETE.")],
+    path: Annotated[str, Argument(help="Such as /1.0/gpus.")],
+    data: Annotated[
+        str | None, Option("--data", metavar="JSON", help="The body; @FILE reads it from there.")
+    ] = None,
+    if_match: Annotated[
+        str | None, Option("--if-match", metavar="ETAG", help="Only if it is unchanged.")
+    ] = None,
+) -> None:
+    """Send a request to the daemon's API.
+
+    Prints the body of the answer.
+
+    \b
+    Examples:
+      vgpumgr api GET /1.0
+      vgpumgr api GET /1.0/gpus
+      vgpumgr api POST /1.0/attachments --data '{"vm": "vm01", "profile": "1g.10gb"}'
+    """
+    session = get_session(context)
+    verb = method.upper()
+    if verb not in _METHODS or not path.startswith("/") or any(c.isspace() for c in path):
+        raise UsageError(f"no request: {method} {path}", hint="vgpumgr api GET /1.0/gpus")
+    body = None if data is None else _read_body(data)
+    headers = {"If_Match": if_match} if if_match else {}
+    answer = open_daemon(session.options).request(verb, path, body, **headers)
+    if answer.status >= 400:
+        answer.document()
+    session.streams.print(answer.body.decode(errors="replace"))
+
+
+def _read_body(data: str) -> bytes:
+    if not data.startswith("@"):
+        return data.encode()
+    try:
+        return Path(data[1:]).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {data[1:] or 'a file without a name'}", cause=str(error)
+        ) from error
+
+
+@app.command("events")
+def follow_events(
+    context: Context,
+    count: Annotated[
+        int | None,
+        Option("--count", metavar="N", parser=number(int, 1), help="End after so many events."),
+    ] = None,
+    output: Output = None,
+) -> None:
+    """Follow operations, attachments, VMs and devices.
+
+    With -o json each event is a line.
+
+    \b
+    Examples:
+      vgpumgr events
+      vgpumgr events -o json
+    """
+    session = get_session(context)
+    if output not in (None, Format.JSON, Format.TABLE):
+        raise UsageError(f"events has no {output} output", hint="-o json")
+    for place, event in enumerate(open_daemon(session.options).listen(EVENTS), 1):
+        as_json = output is Format.JSON
+        session.streams.print(json.dumps(event) if as_json else describe(event))
+        session.streams.out.flush()
+        if place == count:
+            return
+
+
+def describe(event: dict[str, Any]) -> str:
+    """One line: when, what, to whom."""
+    when = datetime.fromtimestamp(event["time_s"], UTC).astimezone().strftime("%H:%M:%S")
+    describe_event = _DESCRIPTIONS.get(event["type"], _describe_any)
+    return f"{when}  {describe_event(event)}"
+
+
+def _describe_operation(event: dict[str, Any]) -> str:
+    step = event["step"]
+    last = f"  {step['word']}: {step['description']}" if step else ""
+    what = f"{event['name']} {event['subject'] or ''}  {event['status']}{last}"
+    return f"{event['operation']}  {what}"
+
+
+def _describe_vm(event: dict[str, Any]) -> str:
+    device = f" {event['device']}" if event["device"] else ""
+    has = f"  attachments: {', '.join(event['attachments'])}" if event["attachments"] else ""
+    return f"vm {event['vm']}  {event['change']}{device}{has}"
+
+
+def _describe_libvirt(event: dict[str, Any]) -> str:
+    return f"libvirt  {event['state']}" + (f": {event['problem']}" if event["problem"] else "")
+
+
+def _describe_reconcile(event: dict[str, Any]) -> str:
+    if event["error"] is not None:
+        return f"reconcile  failed: {event['error']['error']}"
+    actions = [f"{action['subject']}: {action['text']}" for action in event["actions"]]
+    drift = [f"{found['subject']}: {found['text']}" for found in event["drift"]]
+    parts = (*actions, *(f"differs: {text}" for text in drift))
+    return f"reconcile  {'; '.join(parts) or 'all is as recorded'}"
+
+
+def _describe_any(event: dict[str, Any]) -> str:
+    rest = {k: v for k, v in event.items() if k not in ("id", "type", "time_s") and v is not None}
+    return f"{event['type']}  " + "  ".join(f"{k}={v}" for k, v in rest.items())
+
+
+_DESCRIPTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "operation": _describe_operation,
+    "vm": _describe_vm,
+    "libvirt": _describe_libvirt,
+    "reconcile": _describe_reconcile,
+}

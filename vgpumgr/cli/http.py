@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from urllib.parse import quote, urlencode
 from vgpumgr import __version__
 from vgpumgr.errors import (
     DaemonAnswerError,
+    DaemonBusyError,
     DaemonNotRunningError,
     MethodNotAllowedError,
     RouteNotFoundError,
+    TooManyRequestsError,
     UsageError,
     VgpumgrError,
 )
@@ -24,6 +27,9 @@ from vgpumgr.model.routes import API, BY_OPERATION, METRICS, OPERATIONS, Kind, R
 _WAIT_S = 30
 _OVER = ("succeeded", "failed", "cancelled", "interrupted")
 _MAX_HEAD = 64 << 10
+#: retries, and seconds between them, while a busy daemon refuses to report a running operation
+_MAX_REFUSED = 120
+_BUSY_S = 1.0
 
 
 class Stream(Protocol):
@@ -44,7 +50,7 @@ Connect = Callable[[], Stream]
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -98,7 +104,7 @@ class HttpBackend:
         """One request on a connection of its own."""
         with contextlib.closing(self._connect()) as stream:
             _send(stream, method, path, body, headers)
-            with stream.makefile("rb") as file:
+            with stream.makefile("rb") as file, _explaining_hang_up():
                 status, fields = _read_head(file)
                 return HttpAnswer(status, fields, _read_body(file, fields))
 
@@ -115,7 +121,7 @@ class HttpBackend:
         """Server-sent events, until either side ends."""
         with contextlib.closing(self._connect()) as stream:
             _send(stream, "GET", path, None, {})
-            with stream.makefile("rb") as file:
+            with stream.makefile("rb") as file, _explaining_hang_up():
                 status, fields = _read_head(file)
                 if status != 200:
                     HttpAnswer(status, fields, _read_body(file, fields)).document()
@@ -124,10 +130,19 @@ class HttpBackend:
                         yield json.loads(line[6:])
 
     def wait_operation(self, operation_id: str) -> dict[str, Any]:
-        """The operation when it has ended."""
+        """The operation when it has ended. Asks again if a busy daemon refuses, because the operation runs on."""
         path = f"{OPERATIONS}/{quote(operation_id, safe='')}/wait?timeout_s={_WAIT_S}"
+        refused = 0
         while True:
-            operation: dict[str, Any] = self.request("GET", path).document()["operation"]
+            try:
+                operation: dict[str, Any] = self.request("GET", path).document()["operation"]
+            except (DaemonBusyError, TooManyRequestsError):
+                refused += 1
+                if refused > _MAX_REFUSED:
+                    raise
+                select.select([], [], [], _BUSY_S)
+                continue
+            refused = 0
             if operation["status"] in _OVER:
                 return operation
 
@@ -206,13 +221,26 @@ def _read_head(file: BinaryIO) -> tuple[int, dict[str, str]]:
         lines.append(line)
     words = lines[0].split() if lines else []
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise DaemonAnswerError(
-            "the daemon hung up without an answer",
-            why="what was asked for may have begun; the next daemon settles it",
-            hint="vgpumgr op list, vgpumgr status",
-        )
+        raise _hung_up()
     fields = (line.decode("latin-1").partition(":") for line in lines[1:])
     return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in fields}
+
+
+def _hung_up(cause: str | None = None) -> DaemonAnswerError:
+    return DaemonAnswerError(
+        "the daemon hung up without an answer",
+        cause=cause,
+        why="what was asked for may have begun; the next daemon recovers it",
+        hint="vgpumgr op list, vgpumgr status",
+    )
+
+
+@contextlib.contextmanager
+def _explaining_hang_up() -> Iterator[None]:
+    try:
+        yield
+    except ConnectionError as error:
+        raise _hung_up(str(error)) from error
 
 
 def _read_body(file: BinaryIO, fields: Mapping[str, str]) -> bytes:

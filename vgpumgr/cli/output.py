@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
-from vgpumgr.cli.streams import Streams
-from vgpumgr.errors import UsageError
-from vgpumgr.model.near import list_near
+from vgpumgr.cli.options import DOCUMENTS, Format, get_format, get_layout
+from vgpumgr.cli.session import Streams, get_session
+from vgpumgr.errors import FileWriteError, NotPermittedError, UsageError
+from vgpumgr.model.text import format_size, list_near
 
 Row = dict[str, Any]
 _GAP = 2
@@ -18,24 +19,8 @@ _WRAPPED = 20
 # characters of a UUID, and of the shortest beginning that is shown of one
 _UUID = 36
 _SHORTEST = 8
-# stands in a cell without a value
-_NOTHING = "-"
-
-
-class Format(StrEnum):
-    """``-o``."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    CSV = "csv"
-    MARKDOWN = "markdown"
-    NAME = "name"
-
-
-#: formats that give the whole document to a program
-DOCUMENTS = (Format.JSON, Format.YAML)
+#: stands in a cell without a value
+ABSENT = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +29,7 @@ class Column:
 
     Where the terminal is too narrow, ``spare`` columns are left out, UUIDs in a ``short`` one are given
     by their beginnings, as far as these are unique (commands take them), and cells that ``wrap`` take
-    several lines. What is ``below`` is no column of a table that nobody has asked it for: it stands in
-    lines under it.
+    several lines. A column ``below`` stands in lines under the table unless --columns names it.
     """
 
     name: str
@@ -64,85 +48,105 @@ class Column:
         return "" if value is None else str(value)
 
 
+def or_absent(value: object) -> str:
+    """The value, or a dash where the host does not report it."""
+    return ABSENT if value is None else str(value)
+
+
+def size_or_absent(size: int | None) -> str:
+    """A number of bytes as people read it."""
+    return ABSENT if size is None else format_size(size)
+
+
+def value_column(name: str, key: str | None = None, **settings: bool) -> Column:
+    """A column with a value as it is in the document, by default under the column's name."""
+    at = key or name
+    return Column(name, lambda row: or_absent(row[at]), lambda row: row[at], **settings)
+
+
+def size_column(name: str, key: str, *, right: bool = True, **settings: bool) -> Column:
+    """A column with a number of bytes."""
+    return Column(
+        name, lambda row: size_or_absent(row[key]), lambda row: row[key], right=right, **settings
+    )
+
+
 #: leads where the rows come from several hosts
-HOST = Column("host", lambda row: str(row["host"]))
+HOST = value_column("host")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How to print: the options of a listing verb."""
-
-    format: Format | None = None
-    columns: str | None = None
-    no_header: bool = False
-
-
-def print_document(streams: Streams, document: dict[str, Any], format_: Format | None) -> None:
+def format_document(document: dict[str, Any], format_: Format | None) -> str:
     """The whole document as JSON or YAML."""
     if format_ is Format.YAML:
         import yaml
 
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-        streams.print(text.rstrip("\n"))
-    else:
-        import json
+        return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    import json
 
-        streams.print(json.dumps(document, indent=2, ensure_ascii=False))
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def check_single(
-    verb: str, output: Format | None, *, named: bool = False, hint: str = "-o json"
-) -> None:
-    """Refuses the formats of lists to a verb that answers one thing, ``-o name`` unless it is
-    ``named``. Raises UsageError.
+def write_file(path: Path, text: str) -> None:
+    """Replaces a file: a reader gets the old or the new one, never half of it. Raises FileWriteError,
+    NotPermittedError.
     """
-    lists = (Format.CSV, Format.MARKDOWN) if named else (Format.CSV, Format.MARKDOWN, Format.NAME)
-    if output in lists:
-        raise UsageError(f"{verb} has no {output} output", hint=hint)
+    from vgpumgr.host.files import replace_file
+
+    try:
+        path = path.resolve()
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")  # a terminal or a pipe
+            return
+        replace_file(path, text)
+    except OSError as error:
+        kind = NotPermittedError if isinstance(error, PermissionError) else FileWriteError
+        raise kind(f"cannot write {path}", cause=str(error)) from error
 
 
 def print_single(
-    streams: Streams,
+    context: Any,
     document: dict[str, Any],
-    output: Format | None,
     lines: Iterable[str],
     name: Callable[[], str] | None = None,
 ) -> None:
-    """One thing in any format that ``check_single`` let pass; ``lines`` are for people."""
+    """One thing in the format that the line asks for; ``lines`` are for people."""
+    streams, output = get_session(context).streams, get_format(context)
     if output in DOCUMENTS:
-        print_document(streams, document, output)
+        streams.out.write(format_document(document, output))
     elif output is Format.NAME and name is not None:
         streams.print(name())
     else:
         streams.print("\n".join(lines))
 
 
-def tell_notes(streams: Streams, document: dict[str, Any], output: Format | None) -> None:
+def print_notes(context: Any, document: dict[str, Any]) -> None:
     """A document's notes on standard error, unless they go out with the document itself."""
-    for note in document["notes"] if output not in DOCUMENTS else ():
-        streams.note(f"note: {note}")
+    for note in document["notes"] if get_format(context) not in DOCUMENTS else ():
+        get_session(context).streams.note(f"note: {note}")
 
 
 def print_list(
-    streams: Streams,
+    context: Any,
     document: dict[str, Any],
     rows: Sequence[Row],
     columns: Sequence[Column],
-    layout: Layout,
-    name: Callable[[Row], str],
+    name: str | Callable[[Row], str],
     where: Callable[[Row], str] | None = None,
 ) -> None:
-    """A list in any format. ``name`` is what ``-o name`` prints: what other commands accept.
-    ``where`` tells rows of one name apart in lines under a table.
+    """A list in the format that the line asks for. ``-o name`` prints ``name``, which other commands accept: the
+    row's value of that name, or what the function makes of the row. ``where`` distinguishes rows of one name in
+    lines under a table.
     """
+    streams, layout = get_session(context).streams, get_layout(context)
+    name_row = name if callable(name) else lambda row: str(row[name])
     chosen = layout.format or Format.TABLE
     if rows and "host" in rows[0]:
         columns = (HOST, *columns)
     if chosen in DOCUMENTS:
-        print_document(streams, document, chosen)
+        streams.out.write(format_document(document, chosen))
     elif chosen is Format.NAME:
         for row in rows:
-            streams.print(name(row))
+            streams.print(name_row(row))
     else:
         shown = choose_columns(columns, layout.columns, wide=chosen is Format.WIDE)
         if rows and "host" in rows[0] and HOST not in shown:
@@ -154,11 +158,11 @@ def print_list(
         below = [c for c in shown if c.below and tabular and layout.columns is None]
         shown = [c for c in shown if c not in below]
         _print_rows(streams, rows, shown, chosen, header=not layout.no_header, tabular=tabular)
-        for line in _tell_below(rows, below, name, where):
+        for line in _render_below(rows, below, name_row, where):
             streams.note(line)
 
 
-def _tell_below(
+def _render_below(
     rows: Sequence[Row],
     columns: Sequence[Column],
     name: Callable[[Row], str],
@@ -170,7 +174,7 @@ def _tell_below(
         for row in rows:
             host = f"{row['host']}: " if "host" in row else ""
             place = f" on {where(row)}" if where else ""
-            if (text := column.text(row)) not in ("", _NOTHING):
+            if (text := column.text(row)) not in ("", ABSENT):
                 told.setdefault((place, text), []).append(f"{host}{name(row)}")
         yield from (f"{', '.join(names)}{place}: {text}" for (place, text), names in told.items())
 
@@ -233,7 +237,7 @@ def _is_within(columns: Sequence[Column], rows: Sequence[Row], width: int) -> bo
 
 
 def _shorten(column: Column, rows: Sequence[Row]) -> Column:
-    """With the shortest beginnings of its UUIDs that tell them apart from each other and from the rest."""
+    """With the shortest beginnings of its UUIDs that are unique among all its values."""
     values = {column.text(row) for row in rows}
     length = next(
         (n for n in range(_SHORTEST, _UUID) if len({v[:n] for v in values}) == len(values)), _UUID

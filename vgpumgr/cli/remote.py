@@ -1,20 +1,24 @@
-"""Daemons of other hosts, over ssh: HTTP flows through ``vgpumgr host dial-stdio`` there."""
+"""Daemons of other hosts, one or several, over ssh: HTTP flows through ``vgpumgr host dial-stdio`` there."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from vgpumgr.cli.http import Stream
-from vgpumgr.errors import RemoteHostError, UsageError
+from vgpumgr.cli.session import Backend, GlobalOptions
+from vgpumgr.errors import RemoteHostError, UsageError, VgpumgrError
 
 _TIMEOUT_S = 20.0
+#: hosts that are asked at a time
+_AT_ONCE = 16
 #: what a shell answers with where there is no such command
 _NO_COMMAND = 127
 
@@ -27,7 +31,7 @@ class Target:
     port: int = 0
     user: str | None = None
 
-    def tell(self) -> str:
+    def format(self) -> str:
         """The words of an ssh command for it."""
         port = f"-p {self.port} " if self.port else ""
         return port + (f"{self.user}@{self.host}" if self.user else self.host)
@@ -48,7 +52,7 @@ def parse_target(address: str) -> Target:
 class Remote:
     """One host. One connection serves all requests.
 
-    Names, ports, users and keys are looked up in ~/.ssh/config, as ssh does. The host's key must be
+    Names, ports, users and keys come from ~/.ssh/config, as with ssh. The host's key must be
     in known_hosts. Keys come from the agent and ~/.ssh, never a password.
     """
 
@@ -88,7 +92,7 @@ class Remote:
         import paramiko
 
         cause, why = str(error), None
-        hint = f"ssh {self._target.tell()} true"
+        hint = f"ssh {self._target.format()} true"
         if isinstance(error, paramiko.BadHostKeyException):
             why = "the host's key is not the one in known_hosts: perhaps it is another host"
         elif isinstance(error, paramiko.AuthenticationException) or "No auth" in cause:
@@ -97,7 +101,7 @@ class Remote:
             why = "its key is not in known_hosts, so nothing proves which host it is"
             hint += "    (shows the key and, once you have compared it, adds it)"
         elif errors := getattr(error, "errors", None):
-            # paramiko tells of all addresses of a host together, without the reasons
+            # paramiko's own text lacks the reason of each address
             where = [f"{host} port {port}: {one.strerror}" for (host, port), one in _pairs(errors)]
             cause = "; ".join(where)
         return RemoteHostError(f"cannot reach {self.name}", cause=cause, why=why, hint=hint)
@@ -185,3 +189,71 @@ def _find_cause(said: str) -> str:
         if label == "cause":
             return text.strip()
     return said
+
+
+class FleetBackend:
+    """Asks every host of ``--hosts``; only lists can be merged.
+
+    The errors of hosts that do not answer go to ``report``: the command fails with the first of them, as a
+    list without them would look complete.
+    """
+
+    def __init__(
+        self,
+        options: GlobalOptions,
+        open_daemon: Callable[[GlobalOptions], Backend],
+        report: Callable[[VgpumgrError], None],
+    ) -> None:
+        self._options = options
+        self._open_daemon = open_daemon
+        self._report = report
+
+    def call(self, operation: str, **params: Any) -> dict[str, Any]:
+        """See ``session.Backend``. Raises the first error where no host answers."""
+        if not operation.startswith("list_"):
+            raise UsageError("--hosts goes with lists only", hint="--host NAME")
+        hosts = dict.fromkeys(self._options.hosts)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            asked = {host: pool.submit(self._ask, host, operation, params) for host in hosts}
+        answers = {host: one.result() for host, one in asked.items() if _find_error(one) is None}
+        errors = [error for one in asked.values() if (error := _find_error(one))]
+        if errors and not answers:
+            self._report_all(errors[1:])
+            raise errors[0]
+        self._report_all(errors)
+        return merge(answers)
+
+    def _report_all(self, errors: list[VgpumgrError]) -> None:
+        for error in errors:
+            self._report(error)
+
+    def _ask(self, host: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            daemon = self._open_daemon(replace(self._options, host=host, hosts=()))
+            return daemon.call(operation, **params)
+        except VgpumgrError as error:
+            if host not in error.error:
+                error.error = f"{host}: {error.error}"
+            raise
+
+
+def _find_error(asked: Future[dict[str, Any]]) -> VgpumgrError | None:
+    """Why a host has not answered; what is none of our errors is raised."""
+    error = asked.exception()
+    if error is None or isinstance(error, VgpumgrError):
+        return error
+    raise error
+
+
+def merge(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """One document: lists joined, each entry with ``host``; what is no list, by host."""
+    merged: dict[str, Any] = {}
+    for host, document in documents.items():
+        for key, value in document.items():
+            if isinstance(value, list):
+                merged.setdefault(key, []).extend({"host": host, **row} for row in value)
+            elif key == "schema":
+                merged[key] = value
+            else:
+                merged.setdefault(key, {})[host] = value
+    return merged

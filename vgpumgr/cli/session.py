@@ -1,18 +1,139 @@
-"""What a command is handed: streams, global options and a way to the application. Commands import
-no globals.
+"""What a command is handed: its streams, the global options and a way to the application. Commands
+import no globals.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, TextIO
 
-from vgpumgr.cli.arguments import GlobalOptions
-from vgpumgr.cli.streams import Streams
-from vgpumgr.errors import UsageError
+from vgpumgr.errors import UsageError, VgpumgrError
+
+
+class Color(StrEnum):
+    """``--color``."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(slots=True)
+class GlobalOptions:
+    """The options of every command, as far as the line is read; ``verbosity`` is -1 for --quiet."""
+
+    machine: str | None = None
+    color: Color = Color.AUTO
+    verbosity: int = 0
+    debug: bool = False
+    host: str | None = None
+    hosts: tuple[str, ...] = ()
+    host_is_given: bool = False
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> GlobalOptions:
+        """The options that the environment sets."""
+        return cls(
+            machine=environ.get("VGPUMGR_MACHINE") or None,
+            debug=bool(environ.get("VGPUMGR_DEBUG")),
+            host=environ.get("VGPUMGR_HOST") or None,
+        )
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Adds the options that one level of the line gives. Raises UsageError.
+
+        ``--hosts`` on the line precedes VGPUMGR_HOST; beside ``--host`` it has no meaning.
+        """
+        given = {name: value for name, value in values.items() if value not in (None, False, 0)}
+        for name in ("machine", "host", "hosts"):
+            # an unset variable of a script must not mean "this machine"
+            if name in given and not given[name].strip(","):
+                raise UsageError(
+                    f"--{name} needs a value, and this one is empty", hint="vgpumgr --help"
+                )
+        self.machine = given.get("machine", self.machine)
+        self.host = given.get("host", self.host)
+        self.host_is_given |= "host" in given
+        if "hosts" in given:
+            self.hosts = tuple(host for host in given["hosts"].split(",") if host)
+        if self.hosts and self.host_is_given:
+            raise UsageError("--host and --hosts contradict each other", hint="one of them")
+        if self.hosts:
+            self.host = None
+        self.color = Color(given.get("color", self.color))
+        self.verbosity = -1 if "quiet" in given else self.verbosity + given.get("verbose", 0)
+        self.debug |= "debug" in given
+
+
+def _open_nowhere() -> TextIO:
+    """For a stream that the caller has closed (``>&-``)."""
+    return Path(os.devnull).open("w")
+
+
+class Streams:
+    """Where a command writes. Data goes to ``out``, all else to ``err``. A terminal gets tables and
+    colour, a pipe plain text.
+    """
+
+    def __init__(
+        self,
+        options: GlobalOptions,
+        out: TextIO | None = None,
+        err: TextIO | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.out = out or sys.stdout or _open_nowhere()
+        self.err = err or sys.stderr or _open_nowhere()
+        self._environ = os.environ if environ is None else environ
+        self._options = options
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person reads standard output."""
+        return self.out.isatty()
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        import shutil
+
+        return shutil.get_terminal_size((100, 24)).columns
+
+    def has_color(self, stream: TextIO) -> bool:
+        """Whether to colour a stream: --color, then NO_COLOR, then whether it is a terminal."""
+        if self._options.color is not Color.AUTO:
+            return self._options.color is Color.ALWAYS
+        if self._environ.get("NO_COLOR") or self._environ.get("TERM") == "dumb":
+            return False
+        return stream.isatty()
+
+    def address(self, text: str) -> str:
+        """A hint whose commands name the machine or host, where the line named one."""
+        from vgpumgr.cli.commands import address
+
+        return address(text, "".join(f"{name} {value} " for name, value in self._list_targets()))
+
+    def _list_targets(self) -> Iterator[tuple[str, str]]:
+        """What the environment sets counts for the next command as well."""
+        for name in ("machine", "host"):
+            value = getattr(self._options, name)
+            if value and value != self._environ.get(f"VGPUMGR_{name.upper()}"):
+                yield f"--{name}", value
+
+    def print(self, text: str) -> None:
+        """Data, with a newline."""
+        self.out.write(text + "\n")
+
+    def note(self, text: str) -> None:
+        """A remark on standard error; --quiet leaves it out."""
+        if self._options.verbosity >= 0:
+            self.err.write(text + "\n")
 
 
 class Backend(Protocol):
@@ -35,21 +156,47 @@ class Session:
         with self.open_backend(self.options) as backend:
             return backend.call(operation, **params)
 
-
-def check_here(session: Session, what: str) -> None:
-    """For what is about this host alone. Raises UsageError where the line names others; a host that
-    the environment names is only not meant.
-    """
-    options = session.options
-    if options.hosts or (options.host and options.host != os.environ.get("VGPUMGR_HOST")):
-        raise UsageError(
-            f"{what} is about this host only", hint="the same there, by ssh; or without --host"
-        )
+    def check_here(self, what: str) -> None:
+        """For commands about this host alone. Raises UsageError where the line names other hosts; one
+        that the environment names is ignored.
+        """
+        host = self.options.host
+        if self.options.hosts or (host and host != os.environ.get("VGPUMGR_HOST")):
+            raise UsageError(
+                f"{what} is about this host only", hint="the same there, by ssh; or without --host"
+            )
 
 
 def get_session(context: Any) -> Session:
-    """The session in the context, ours or typer's."""
+    """The session in typer's context."""
     session = context.obj
     if not isinstance(session, Session):
         raise TypeError(f"no session in the context: {session!r}")
     return session
+
+
+def get_streams(context: Any) -> Streams:
+    """The streams of the session in typer's context."""
+    return get_session(context).streams
+
+
+def call(context: Any, operation: str, **params: Any) -> dict[str, Any]:
+    """One operation and its document."""
+    return get_session(context).call(operation, **params)
+
+
+def confirm(
+    streams: Streams, question: str, refusal: VgpumgrError, lines: Iterable[str] = ()
+) -> None:
+    """Asks on standard error. Anything but yes ends the command as Ctrl-C does. Raises ``refusal``
+    without a terminal: the command changes nothing.
+    """
+    import typer
+
+    if not streams.is_terminal:
+        raise refusal
+    streams.err.writelines(f"{line}\n" for line in lines)
+    try:
+        typer.confirm(question, abort=True, err=True)
+    except typer.Abort as error:
+        raise KeyboardInterrupt("not confirmed; nothing was done") from error

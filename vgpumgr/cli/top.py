@@ -7,25 +7,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-from vgpumgr.cli.declarations import Context, Option
+from typer import Context, Option
+
+from vgpumgr.cli.options import number
+from vgpumgr.cli.reader import App
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import Exit, UsageError
 
+app = App()
 _ONCE_WIDTH = 80
 
 
-def command(
+@app.command("top")
+def watch(
     context: Context,
     once: Annotated[bool, Option("--once", help="Print one picture as text, for scripts.")] = False,
     interval: Annotated[
         float,
-        Option("--interval", metavar="SECONDS", min=0.2, help="How often to look at the machine."),
+        Option(
+            "--interval",
+            metavar="SECONDS",
+            parser=number(float, 0.2),
+            help="How often to observe the machine.",
+        ),
     ] = 2.0,
     ascii_only: Annotated[bool, Option("--ascii", help="Draw with ASCII alone.")] = False,
 ) -> int:
-    """Watch GPUs, slices and VMs: who uses what, and how much. ? lists the keys; q quits.
+    """Watch GPUs, slices and VMs.
 
-    It only looks and changes nothing. --once exits 1 if something could not be read.
+    Shows users and utilisation; changes nothing. ? lists the keys; q quits. --once exits 1 if
+    something could not be read.
 
     \b
     Examples:
@@ -34,10 +45,10 @@ def command(
       vgpumgr top --once --ascii
     """
     ascii_only = ascii_only or not _has_unicode()
-    return run(get_session(context), once=once, interval_s=interval, ascii_only=ascii_only)
+    return _run(get_session(context), once=once, interval_s=interval, ascii_only=ascii_only)
 
 
-def run(session: Session, *, once: bool, interval_s: float, ascii_only: bool) -> int:
+def _run(session: Session, *, once: bool, interval_s: float, ascii_only: bool) -> int:
     """Shows the machine once, or until the user quits."""
     from vgpumgr.tui.run import TerminalMissingError, print_once, run_terminal
 

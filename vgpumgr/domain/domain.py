@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
+
+from lxml import etree
 
 from vgpumgr.domain.declare import At, Element, Inside
 from vgpumgr.domain.devices import (
@@ -15,6 +18,7 @@ from vgpumgr.domain.devices import (
     Shmem,
 )
 from vgpumgr.domain.hostdev import MdevHostdev, PciHostdev
+from vgpumgr.model.text import parse_set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,3 +71,31 @@ class Domain(Element):
     def _pci_addresses(self) -> tuple[GuestPciAddress, ...]:
         found = self.to_element().findall("devices/*/address[@type='pci']")
         return tuple(GuestPciAddress.from_element(e) for e in found)
+
+
+def find_nodes(
+    domain: Domain | None, read_cpu_nodes: Callable[[], Mapping[int, int]]
+) -> frozenset[int]:
+    """The nodes that its memory is bound to (``numatune``), or else those of the CPUs that its
+    virtual CPUs or its emulator are pinned to; empty: it is bound to none in particular.
+    """
+    if domain is None:
+        return frozenset()
+    element = domain.to_element()
+    nodes = frozenset(_parse_all(element, ("numatune/memory", "numatune/memnode"), "nodeset"))
+    if nodes:
+        return nodes
+    for paths in (("cputune/vcpupin", "vcpu"), ("cputune/emulatorpin",)):
+        cpus = set(_parse_all(element, paths, "cpuset"))
+        if cpus:
+            known = read_cpu_nodes()
+            bound = frozenset(known[cpu] for cpu in cpus if cpu in known)
+            # pinned to CPUs of every node is bound to none
+            return frozenset() if bound == frozenset(known.values()) else bound
+    return frozenset()
+
+
+def _parse_all(element: etree._Element, paths: tuple[str, ...], attribute: str) -> Iterator[int]:
+    for path in paths:
+        for found in element.findall(path):
+            yield from parse_set(found.get(attribute) or "")

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import Any, Protocol
 
-from vgpumgr.domain.deadline import LateCallError, run_with_deadline
+from vgpumgr.domain.libvirt import LateCallError, run_with_deadline
 
 #: a local socket that is not there costs nothing to try
 RETRY_S = 0.5

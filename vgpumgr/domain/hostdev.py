@@ -7,23 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, ClassVar, Self
 
 from vgpumgr.domain.declare import ON_OFF, YES_NO, At, Element, Inside, hexadecimal
 from vgpumgr.domain.devices import ALIAS_PREFIX, GuestPciAddress
 from vgpumgr.model.pci import PciAddress
-
-
-class Display(StrEnum):
-    """Whether a mediated device draws the guest's screen."""
-
-    #: it computes only
-    OFF = "off"
-    #: its picture is shown once the guest's driver runs
-    ON = "on"
-    #: as ``on``, and firmware draws on it before that (``ramfb``): the guest's first display
-    BOOT = "boot"
+from vgpumgr.model.request import Display
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from lxml import etree
 
 from vgpumgr.domain.domain import Domain
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.sizes import format_size
+from vgpumgr.model.text import format_size
 
 _GIB = 1 << 30
 #: BARs of this size and above do not fit below 4 GiB beside anything else

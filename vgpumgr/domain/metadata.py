@@ -10,8 +10,15 @@ from typing import Annotated, ClassVar
 
 from lxml import etree
 
-from vgpumgr.domain.declare import NUMBER, ON_OFF, At, Element, Inside
-from vgpumgr.domain.document import parse_document, render_element
+from vgpumgr.domain.declare import (
+    NUMBER,
+    ON_OFF,
+    At,
+    Element,
+    Inside,
+    parse_document,
+    render_element,
+)
 
 NAMESPACE = "https://vgpumgr.example/ns/attachment/1"
 PREFIX = "vgpumgr"

@@ -128,3 +128,18 @@ class SettingsError(VgpumgrError):
     id = "VG365"
     exit_code = Exit.USAGE
     http_status = 500
+
+
+class TooManyRequestsError(VgpumgrError):
+    """This user has as many connections, requests or event streams as one user may have."""
+
+    id = "VG366"
+    exit_code = Exit.BUSY
+    http_status = 429
+
+
+class RequestTimeoutError(VgpumgrError):
+    """The request did not arrive in time."""
+
+    id = "VG367"
+    http_status = 408

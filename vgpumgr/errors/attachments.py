@@ -133,7 +133,7 @@ class LiveUnsupportedError(VgpumgrError):
 
 
 class SeveralAttachmentsError(VgpumgrError):
-    """The VM has several attachments, and it is not said which of them is meant."""
+    """The VM has several attachments, or the name means several things; it is not said which."""
 
     id = "VG216"
     exit_code = Exit.USAGE
@@ -188,7 +188,7 @@ class JournalError(VgpumgrError):
 
 
 class JournalFailedError(JournalError):
-    """An fdatasync of the journal failed earlier; nothing is changed until that is settled."""
+    """An fdatasync of the journal failed earlier; nothing is changed until it is recovered."""
 
     id = "VG380"
     http_status = 503

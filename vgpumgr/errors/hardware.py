@@ -197,6 +197,14 @@ class LibraryNotFoundError(VgpumgrError):
     exit_code = Exit.NOT_SUPPORTED
 
 
+class UntrustedPathError(VgpumgrError):
+    """A file or directory of the program belongs to another user, is a link, or others may write there."""
+
+    id = "VG134"
+    exit_code = Exit.NOT_PERMITTED
+    http_status = 403
+
+
 # VG14x: machines
 
 

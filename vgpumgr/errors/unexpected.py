@@ -3,38 +3,75 @@
 from __future__ import annotations
 
 import errno
+import os
 
 from vgpumgr.errors.base import VgpumgrError
 from vgpumgr.errors.hardware import HelperLateError, HostResourceError, InternalError
 
+_NO_MEMORY = "not enough memory"
 _LACKS = {
-    errno.EMFILE: "more open files than this process may have; the daemon's limit is LimitNOFILE=",
+    errno.EMFILE: "more open files than this process may have",
     errno.ENFILE: "more open files than this host may have",
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk's quota is used up",
     errno.EROFS: "the file system is read-only",
-    errno.ENOMEM: "not enough memory",
+    errno.ENOMEM: _NO_MEMORY,
     errno.EIO: "the disk fails",
     errno.EAGAIN: "no more processes or threads for this user, or none for the moment",
 }
+_HINTS = {
+    _LACKS[errno.EMFILE]: "ulimit -n 1024; for the daemon LimitNOFILE= in its unit",
+    _NO_MEMORY: "free -h; ulimit -v; for the daemon MemoryMax= and LimitAS= in its unit",
+}
+#: how loaders and libraries that keep no errno say it
+_WORDS_OF_MEMORY = (
+    "failed to map segment from shared object",
+    "cannot map zero-fill pages",
+    "cannot allocate memory",
+    "out of memory",
+)
+_WITHOUT_EXCEPTION = ("without exception set", "without setting an exception")
+
+
+def find_lack(error: BaseException) -> str | None:
+    """What the host has no more of, None if the error says nothing of that."""
+    if isinstance(error, MemoryError):
+        return _NO_MEMORY
+    if isinstance(error, OSError):
+        return _LACKS.get(error.errno or 0)
+    text = str(error)
+    if isinstance(error, ImportError):
+        for code in (errno.EMFILE, errno.ENFILE, errno.EIO):
+            if os.strerror(code) in text:
+                return _LACKS[code]
+        # with another reason behind it, as on a file system without "exec", it is not for want of memory
+        if text.casefold().endswith(_WORDS_OF_MEMORY):
+            return _NO_MEMORY
+    # what the interpreter makes of a call that had no memory even for its exception
+    if isinstance(error, SystemError) and text.endswith(_WITHOUT_EXCEPTION):
+        return _NO_MEMORY
+    if isinstance(error, RuntimeError) and "can't start new thread" in text:
+        return _LACKS[errno.EAGAIN]
+    if type(error).__module__ in ("sqlite3", "libvirt") and "out of memory" in text.casefold():
+        return _NO_MEMORY
+    # an error that wraps one of these: a module's own code that failed while it was loaded
+    return find_lack(error.__cause__) if error.__cause__ else None
 
 
 def explain_unexpected(error: BaseException, what: str) -> VgpumgrError:
     """``what``: who met it, as in "the daemon"."""
     if isinstance(error, VgpumgrError):
         return error
-    if isinstance(error, OSError) and error.errno in _LACKS:
+    lack = find_lack(error)
+    if lack is not None:
         return HostResourceError(
             f"{what} lacks what it needs of the host",
-            cause=str(error)[:500],
-            why=_LACKS[error.errno],
+            cause=str(error)[:500] or None,
+            why=lack,
+            hint=_HINTS.get(lack),
         )
     from subprocess import TimeoutExpired  # a bug, or this, is rare: most commands need neither
 
-    if isinstance(error, MemoryError):
-        return HostResourceError(
-            f"{what} lacks what it needs of the host", why=_LACKS[errno.ENOMEM]
-        )
     if isinstance(error, TimeoutError | TimeoutExpired):
         return HelperLateError(
             f"{what} waits for something that is late",

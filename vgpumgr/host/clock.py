@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import select
 import time
 from typing import Protocol
 
@@ -18,6 +20,9 @@ class Clock(Protocol):
     def sleep(self, duration_s: float) -> None:
         """Waits."""
 
+    def wait(self, descriptor: int, timeout_s: float) -> bool:
+        """Waits until a descriptor can be read, or its other end is closed; whether that happened."""
+
 
 class SystemClock:
     """The kernel's clocks."""
@@ -33,3 +38,9 @@ class SystemClock:
     def sleep(self, duration_s: float) -> None:
         """Waits by the kernel's timer."""
         time.sleep(duration_s)
+
+    def wait(self, descriptor: int, timeout_s: float) -> bool:
+        """Waits by poll(2)."""
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(math.ceil(timeout_s * 1000)))

@@ -19,15 +19,29 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from vgpumgr.errors import HelperDiedError, HelperLateError, InternalError, TooManyStuckError
+from vgpumgr.errors import (
+    HelperDiedError,
+    HelperLateError,
+    HostResourceError,
+    InternalError,
+    TooManyStuckError,
+    VgpumgrError,
+)
 from vgpumgr.host.clock import Clock, SystemClock
+from vgpumgr.host.files import make_directory, replace_file
+from vgpumgr.host.helper_server import HelperFaultError, serve
+from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import ProcessId, is_alive, read_identity, read_state
+
+__all__ = ["Helper", "HelperFaultError", "HelperState", "LateHelper", "LateRecords", "serve"]
 
 GRACE_S = 10.0
 MAX_STUCK = 32
@@ -148,10 +162,8 @@ class LateRecords:
 
     def _write(self, path: Path, entry: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):
-            self._dir.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(path.suffix + ".tmp")
-            temporary.write_text(json.dumps(entry))
-            temporary.replace(path)
+            make_directory(self._dir)
+            replace_file(path, json.dumps(entry))
 
     def check_room(self) -> None:
         """Raises TooManyStuckError where so many are stuck that one more would only join them."""
@@ -187,15 +199,6 @@ def _read_owner(path: Path) -> ProcessId:
         return ProcessId(int(entry["owner_pid"]), int(entry["owner_start_ticks"]))
     except (OSError, ValueError, KeyError, TypeError):
         return ProcessId(0, 0)
-
-
-class HelperFaultError(Exception):
-    """What a handler in the helper raised on purpose; ``kind`` says how to read ``data``."""
-
-    def __init__(self, kind: str, data: Mapping[str, Any]) -> None:
-        super().__init__(kind)
-        self.kind = kind
-        self.data = data
 
 
 class _InterruptedError(Exception):
@@ -311,6 +314,11 @@ class Helper:
         answer = json.loads(line)
         if "fault" not in answer:
             return answer["result"]
+        if answer["fault"] == "lack":
+            data = answer["data"]
+            raise HostResourceError(
+                f"{method} failed", cause=data["cause"] or None, why=data["why"]
+            )
         if answer["fault"] == "bug":
             raise InternalError(f"{method} failed", cause=answer["data"]["traceback"])
         raise HelperFaultError(answer["fault"], answer["data"])
@@ -355,29 +363,49 @@ def _spawn(
     return ours, process
 
 
-def serve(fd: int, handlers: object) -> None:
-    """The helper's side: answers calls by the public methods of ``handlers`` until the other hangs
-    up.
-
-    Ends the process without clean-up: what a driver library would do at exit may itself hang.
+class HelperOnDemand:
+    """Calls of ``python -m module ARGUMENTS``, one process for all of them. A late or dead one is hung
+    up, and the next call gets another; a late one then ends by itself when its call has come back.
     """
-    with socket.socket(fileno=fd) as connection, connection.makefile("rwb") as stream:
-        for line in stream:
-            request = json.loads(line)
-            answer = _answer(handlers, request["method"], request["params"])
-            stream.write(json.dumps(answer).encode() + b"\n")
-            stream.flush()
-    os._exit(0)
 
+    def __init__(
+        self, machine: Machine, module: str, *arguments: str, clock: Clock | None = None
+    ) -> None:
+        self._machine = machine
+        self._words = (module, *arguments)
+        self._clock = clock
+        self._helper: Helper | None = None
+        #: the machine's late helpers, of whatever module
+        self.records = LateRecords(machine.run_dir, clock)
 
-def _answer(handlers: object, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        if method.startswith("_"):
-            raise AttributeError(method)
-        return {"result": getattr(handlers, method)(**params)}
-    except HelperFaultError as fault:
-        return {"fault": fault.kind, "data": dict(fault.data)}
-    except Exception:
-        import traceback
+    def start_early(self) -> None:
+        """Starts it now; if it cannot start, the first call says why."""
+        with suppress(VgpumgrError):
+            self._take()
 
-        return {"fault": "bug", "data": {"traceback": traceback.format_exc()}}
+    def call(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, what: str | None = None
+    ) -> Any:
+        """See ``Helper.call``; may also raise TooManyStuckError."""
+        helper = self._take()
+        try:
+            return helper.call(method, params, timeout_s, what)
+        except (HelperLateError, HelperDiedError):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the helper; the next call would start another."""
+        if self._helper is not None:
+            self._helper.close()
+            self._helper = None
+
+    def _take(self) -> Helper:
+        if self._helper is None or not self._helper.is_usable:
+            self.close()
+            self._helper = self._start()
+        return self._helper
+
+    def _start(self) -> Helper:
+        argv = [sys.executable, "-m", *self._words]
+        return Helper(argv, self._machine.child_env(), self.records, self._clock)

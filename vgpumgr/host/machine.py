@@ -24,6 +24,7 @@ sim env`` prints them; then each of them counts for the whole command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.errors import MachineNotFoundError
+from vgpumgr.host.files import check_trusted, make_directory
 
 LIB_DIR = Path(__file__).resolve().parent.parent / "_lib"
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_RUNTIME_DIR", "PYTHONPATH")
@@ -79,7 +81,7 @@ def find_machine(name: str | None, environ: Mapping[str, str] | None = None) -> 
     """The machine called ``name``, or the one that the environment describes (by default the real
     one).
 
-    ``VGPUMGR_MACHINE`` stands in for a missing name. Raises MachineNotFoundError.
+    ``VGPUMGR_MACHINE`` stands in for a missing name. Raises MachineNotFoundError, UntrustedPathError.
     """
     env = os.environ if environ is None else environ
     name = name or env.get("VGPUMGR_MACHINE") or None
@@ -87,6 +89,7 @@ def find_machine(name: str | None, environ: Mapping[str, str] | None = None) -> 
         chosen = env.get("VGPUMGR_SIM")
         return _build_simulated(Path(chosen), env) if chosen else _build_real(env)
     root = find_sim_root(env)
+    _check_sim_root(root, env)
     directory = root / name
     if "/" in name or name.startswith(".") or not directory.is_dir():
         running = ", ".join(list_machines(env)) or "none"
@@ -95,6 +98,7 @@ def find_machine(name: str | None, environ: Mapping[str, str] | None = None) -> 
             why=f"running: {running} (under {root})",
             hint=f"vgpumgr sim start {name}",
         )
+    check_trusted(directory)
     return _build_simulated(directory, _read_env_file(directory / "env"))
 
 
@@ -108,11 +112,35 @@ def find_sim_root(environ: Mapping[str, str]) -> Path:
     return Path(runtime) / "vgpumgr" / "sim"
 
 
+def make_sim_root(environ: Mapping[str, str]) -> Path:
+    """The same, made where it is missing. Raises UntrustedPathError, OSError."""
+    root = find_sim_root(environ)
+    if not environ.get("VGPUMGR_SIM_ROOT") and os.geteuid() != 0:
+        make_directory(root.parents[1], 0o700)
+    if not root.is_dir():
+        make_directory(root)
+    _check_sim_root(root, environ)
+    return root
+
+
+def _check_sim_root(root: Path, environ: Mapping[str, str]) -> None:
+    """What stands there says which libraries are loaded. One that was chosen may be for all users, as /tmp is."""
+    if environ.get("VGPUMGR_SIM_ROOT"):
+        paths = [root]
+    else:
+        paths = [root.parent, root] if os.geteuid() == 0 else [*reversed(root.parents[:2]), root]
+    with contextlib.suppress(FileNotFoundError):
+        for path in paths:
+            check_trusted(path, shared=bool(environ.get("VGPUMGR_SIM_ROOT")))
+
+
 def list_machines(environ: Mapping[str, str] | None = None) -> list[str]:
     """Names of the simulated machines that are there."""
-    root = find_sim_root(os.environ if environ is None else environ)
+    env = os.environ if environ is None else environ
+    root = find_sim_root(env)
     if not root.is_dir():
         return []
+    _check_sim_root(root, env)
     names = (entry.name for entry in root.iterdir() if entry.is_dir())
     # a name with a dot in front is a machine that is only being made
     return sorted(name for name in names if not name.startswith("."))
@@ -152,6 +180,7 @@ def _build_simulated(directory: Path, env: Mapping[str, str]) -> Machine:
 def _read_env_file(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
+    check_trusted(path)
     return dict(_parse_lines(path.read_text(encoding="utf-8")))
 
 

@@ -13,10 +13,9 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.host.clock import Clock
-from vgpumgr.host.helper import HelperFaultError
+from vgpumgr.host.helper import HelperFaultError, HelperOnDemand
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.nvml_monitors import end_monitors
-from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.model.pci import PciAddress
 
 #: a driver that resets its GPU on the way takes a few seconds
@@ -24,6 +23,8 @@ BIND_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0
 #: each virtual function takes a driver up to a second
 VF_TIMEOUT_S = 60.0
+#: the words that begin the name of a call that changes the number of virtual functions
+SET_VFS = "set sriov_numvfs"
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENXIO)
 
 
@@ -70,14 +71,19 @@ class PciChanges:
 
     def set_vf_count(self, address: PciAddress, count: int) -> None:
         """Writes the number of virtual functions."""
-        what = f"set sriov_numvfs of {address} to {count}"
+        what = f"{SET_VFS} of {address} to {count}"
         self._call("set_vf_count", what, VF_TIMEOUT_S, address=str(address), count=count)
 
-    def sriov_manage(self, address: PciAddress, enabled: bool) -> str | None:
-        """What it complains of, None where it succeeded."""
-        what = f"sriov-manage {'-e' if enabled else '-d'} {address}"
-        asked = {"address": str(address), "enabled": enabled}
-        answer = self._call("sriov_manage", what, VF_TIMEOUT_S, **asked)
+    def run_program(
+        self, path: str, arguments: Sequence[str], timeout_s: float, *, repeat_on: str
+    ) -> str | None:
+        """Runs a vendor's program of the machine; returns what it complains of, None where it succeeded.
+
+        ``repeat_on``: a complaint that passes by itself.
+        """
+        what = " ".join([path.rpartition("/")[2], *arguments])
+        asked = {"path": path, "arguments": list(arguments), "repeat_on": repeat_on}
+        answer = self._call("run_program", what, timeout_s, **asked)
         return None if answer is None else str(answer)
 
     def load_module(self, name: str) -> str | None:

@@ -14,13 +14,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from vgpumgr.host.helper import HelperFaultError, serve
+from vgpumgr.host.helper_server import HelperFaultError, serve
 
 _BUS = "sys/bus/pci"
 _MODPROBE = "/sbin/modprobe"
-_SRIOV_MANAGE = "usr/lib/nvidia/sriov-manage"
-#: what sriov-manage says while any NVML client is open; nothing else is worth repeating
-_LOCKED = "Cannot obtain unbindLock"
 _ATTEMPTS = 5
 
 
@@ -34,7 +31,7 @@ class Changes:
         """What ``driver_override`` says."""
         path = self._device(address) / "driver_override"
         try:
-            # what somebody has written there need not be text
+            # what another program has written there need not be text
             text = path.read_text(errors="replace").strip()
         except OSError as error:
             raise _fault(error, path) from error
@@ -104,10 +101,12 @@ class Changes:
             return f"{_MODPROBE}: {error.strerror}"
         return None if result.returncode == 0 else result.stderr.strip() or "modprobe failed"
 
-    def sriov_manage(self, address: str, enabled: bool) -> str | None:
-        """NVIDIA's program; answers what it complains of, None where it succeeded."""
-        program = self._root / _SRIOV_MANAGE
-        argv = [str(program), "-e" if enabled else "-d", address]
+    def run_program(self, path: str, arguments: Sequence[str], repeat_on: str) -> str | None:
+        """A vendor's program; returns what it complains of, None where it succeeded. It is run again for
+        a few seconds while it complains of ``repeat_on``.
+        """
+        program = self._root / path.lstrip("/")
+        argv = [str(program), *arguments]
         said = ""
         for attempt in range(_ATTEMPTS):
             if attempt:
@@ -117,9 +116,9 @@ class Changes:
             except OSError as error:
                 return f"{program}: {error.strerror}"
             said = (result.stderr + result.stdout).strip()
-            if result.returncode == 0 and _LOCKED not in said:
+            if result.returncode == 0 and repeat_on not in said:
                 return None
-            if _LOCKED not in said:
+            if repeat_on not in said:
                 return said or f"exit status {result.returncode}"
         return said
 
@@ -143,7 +142,7 @@ class Changes:
             self._write(self._root / _BUS / "drivers" / driver / "unbind", address)
         except HelperFaultError:
             if self._driver(address) == driver:
-                raise  # else somebody else was quicker
+                raise  # else another program was quicker
 
     def _probe(self, address: str) -> None:
         self._write(self._root / _BUS / "drivers_probe", address)

@@ -31,7 +31,7 @@ _FILES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
 
 
 def name_pci_device(vendor_id: int, device_id: int) -> str:
-    """What people call it; its numbers where nobody says."""
+    """Its usual name; its numbers where no table has one."""
     known = _MODELS.get((vendor_id, device_id))
     if known is not None:
         return known

@@ -10,17 +10,16 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vgpumgr.errors import SysfsError, SysfsPermissionError
 from vgpumgr.host.machine import Machine
+from vgpumgr.model.functions import Function
 from vgpumgr.model.pci import PciAddress
 
 _DEVICES = "/sys/bus/pci/devices"
 _DRIVERS = "/sys/bus/pci/drivers"
 _CMDLINE = "/proc/cmdline"
-_SRIOV_MANAGE = "/usr/lib/nvidia/sriov-manage"
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
 _PAGE = 4096
 #: of the configuration space (PCI Local Bus 3.0, 6.1 and 6.7): status with the bit that there are
@@ -29,31 +28,8 @@ _CONVENTIONAL_BYTES = 256
 _STATUS, _HAS_CAPABILITIES, _FIRST_CAPABILITY, _EXPRESS = 0x06, 0x10, 0x34, 0x10
 
 
-@dataclass(frozen=True, slots=True)
-class PciEntry:
-    """One function as its directory in ``/sys`` shows it."""
-
-    address: PciAddress
-    vendor_id: int
-    device_id: int
-    class_code: int
-    driver: str | None
-    group: int | None
-    numa_node: int | None
-    boot_display: bool
-    physical: PciAddress | None
-    vf_total: int
-    vfs: tuple[PciAddress, ...]
-    #: routing ids from the physical function to the first virtual one, and between these
-    vf_offset: int
-    vf_stride: int
-    has_vfio: bool
-    #: names in the directory, for whoever looks for more
-    names: frozenset[str]
-
-
-def list_pci_entries(machine: Machine) -> list[PciEntry]:
-    """Every function in address order; those that leave while we look are left out."""
+def list_functions(machine: Machine) -> list[Function]:
+    """Every function in address order; those that leave meanwhile are left out."""
     found = []
     with _open_directory(machine.path(_DEVICES)) as devices:
         if devices is None:
@@ -63,16 +39,16 @@ def list_pci_entries(machine: Machine) -> list[PciEntry]:
                 address = PciAddress.parse(name)
             except ValueError:
                 continue
-            entry = _read_entry(devices, address, name)
-            if entry is not None:
-                found.append(entry)
-    return sorted(found, key=lambda entry: entry.address)
+            function = _read_function(devices, address, name)
+            if function is not None:
+                found.append(function)
+    return sorted(found, key=lambda function: function.address)
 
 
-def read_pci_entry(machine: Machine, address: PciAddress) -> PciEntry | None:
+def read_function(machine: Machine, address: PciAddress) -> Function | None:
     """One function, None if there is none at the address."""
     with _open_directory(machine.path(_DEVICES)) as devices:
-        return None if devices is None else _read_entry(devices, address, str(address))
+        return None if devices is None else _read_function(devices, address, str(address))
 
 
 def list_bar_sizes(machine: Machine, address: PciAddress) -> tuple[int, ...] | None:
@@ -93,7 +69,7 @@ def list_bar_sizes(machine: Machine, address: PciAddress) -> tuple[int, ...] | N
 
 
 def read_is_express(machine: Machine, address: PciAddress) -> bool | None:
-    """Whether the function is PCI Express; None where it cannot be told: it is gone, or without root
+    """Whether the function is PCI Express; None where it is unknown: it is gone, or without root
     the kernel shows the first 64 bytes only.
     """
     path = machine.path(f"{_DEVICES}/{address}/config")
@@ -135,7 +111,7 @@ def read_kernel_words(machine: Machine) -> tuple[str, ...]:
 
 
 def wrap(error: OSError, path: str) -> SysfsError:
-    """Keeps errno and path; what is not permitted is told apart from what is not there."""
+    """Keeps errno and path; a refused read is another error than a missing file."""
     name = errno.errorcode.get(error.errno or 0, "?")
     kind = SysfsPermissionError if error.errno in (errno.EACCES, errno.EPERM) else SysfsError
     return kind(f"cannot read {path}", cause=f"read {path}: {error.strerror} ({name})")
@@ -143,7 +119,7 @@ def wrap(error: OSError, path: str) -> SysfsError:
 
 @contextmanager
 def _open_directory(path: Path) -> Iterator[int | None]:
-    """A descriptor to look names up from, so that the kernel walks the way there once."""
+    """A descriptor to open names from, so that the kernel walks the way there once."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -157,7 +133,7 @@ def _open_directory(path: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _read_entry(devices: int, address: PciAddress, name: str) -> PciEntry | None:
+def _read_function(devices: int, address: PciAddress, name: str) -> Function | None:
     try:
         directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=devices)
     except OSError as error:
@@ -182,12 +158,12 @@ class _Reader:
         self._name = name
         self._names = frozenset(os.listdir(directory))
 
-    def read(self, address: PciAddress) -> PciEntry:
+    def read(self, address: PciAddress) -> Function:
         """All of it; raises OSError where it leaves the bus meanwhile."""
         numa = self._number("numa_node", 10)
         group = self._link("iommu_group")
         physical = self._link("physfn")
-        return PciEntry(
+        return Function(
             address=address,
             vendor_id=self._number("vendor", 16) or 0,
             device_id=self._number("device", 16) or 0,
@@ -203,7 +179,6 @@ class _Reader:
             vf_offset=self._number("sriov_offset", 10) or 0,
             vf_stride=self._number("sriov_stride", 10) or 0,
             has_vfio="vfio-dev" in self._names,
-            names=self._names,
         )
 
     def _list_vfs(self) -> tuple[PciAddress, ...]:
@@ -273,11 +248,6 @@ def read_attribute_mode(machine: Machine, address: PciAddress, path: str) -> int
         if error.errno in _GONE:
             return 0
         raise wrap(error, path) from error
-
-
-def has_vendor_tool(machine: Machine) -> bool:
-    """Whether NVIDIA's sriov-manage is installed."""
-    return os.access(machine.path(_SRIOV_MANAGE), os.X_OK)
 
 
 def has_iommufd(machine: Machine) -> bool:

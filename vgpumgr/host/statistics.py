@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from vgpumgr.host.clock import Clock
+from vgpumgr.host.files import make_directory, replace_file
+
+#: seconds; an attachment takes a few of them, most of it the worker's start
+DURATION_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +71,8 @@ class OperationStatistics:
         bucket = bisect.bisect_left(self._bounds_s, duration_s)
         counts[op] = counts.get(op, empty).add(outcome, bucket, duration_s)
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self.path.with_suffix(".tmp")
-            temporary.write_text(json.dumps([_as_dict(entry) for entry in counts.values()]))
-            temporary.replace(self.path)
+            make_directory(self.path.parent)
+            replace_file(self.path, json.dumps([_as_dict(entry) for entry in counts.values()]))
 
     def list_counts(self) -> tuple[OperationCounts, ...]:
         """What is counted so far, by name; nothing if the file is missing or broken."""
@@ -87,6 +89,11 @@ class OperationStatistics:
         if len(buckets) != len(self._bounds_s) + 1 or min((*buckets, *outcomes.values())) < 0:
             raise ValueError("of another version, or broken")
         return OperationCounts(str(entry["op"]), outcomes, buckets, float(entry["sum_s"]))
+
+
+def open_statistics(run_dir: Path) -> OperationStatistics:
+    """The counts of operations of the machine with that run directory."""
+    return OperationStatistics(run_dir / "operations.json", DURATION_BUCKETS_S)
 
 
 def _as_dict(entry: OperationCounts) -> dict[str, Any]:

@@ -8,11 +8,13 @@ lock goes through a helper.
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 from vgpumgr.errors import SysfsError, SysfsPermissionError
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import IommuGroup, PciAddress, PciFunction
+from vgpumgr.model.text import parse_set
 
 _PCI_DEVICES = "/sys/bus/pci/devices"
 
@@ -100,3 +102,20 @@ def _wrap(error: OSError, path: Path) -> SysfsError:
     name = errno.errorcode.get(error.errno or 0, "?")
     kind = SysfsPermissionError if error.errno in (errno.EACCES, errno.EPERM) else SysfsError
     return kind(f"cannot read {path}", cause=f"read {path}: {error.strerror} ({name})")
+
+
+_NODES = "/sys/devices/system/node"
+
+
+def read_cpu_nodes(machine: Machine) -> dict[int, int]:
+    """The node of each CPU; empty where the kernel shows no nodes."""
+    directory = machine.path(_NODES)
+    if not directory.is_dir():
+        return {}
+    nodes: dict[int, int] = {}
+    for entry in directory.iterdir():
+        match = re.fullmatch(r"node(\d+)", entry.name)
+        if match is not None:
+            text = (entry / "cpulist").read_text().strip()
+            nodes.update(dict.fromkeys(parse_set(text), int(match[1])))
+    return nodes

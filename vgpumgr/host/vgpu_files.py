@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vgpumgr.host.helper import HelperFaultError
+from vgpumgr.host.helper_server import HelperFaultError
 
 _MDEV_PARENTS = "sys/class/mdev_bus"
 _MDEV_DEVICES = "sys/bus/mdev/devices"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vgpumgr.model.sizes import tell_count
+from vgpumgr.model.text import tell_count
 from vgpumgr.model.vgpu import VgpuBoard, VgpuHost, VgpuParent, VgpuSpec, VgpuType
 
 

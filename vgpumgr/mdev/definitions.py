@@ -8,12 +8,12 @@ stops with a panic at any value that is no text, so only such are written.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from vgpumgr.errors import NotPermittedError, VgpuDefinitionError
+from vgpumgr.host.files import make_directory, replace_file
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.vgpu import Attributes, VgpuDefinition, is_uuid
 
@@ -49,15 +49,9 @@ class DefinitionFiles:
             "attrs": [{name: value} for name, value in definition.attributes],
         }
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # a name that mdevctl takes for no definition
-            temporary = path.with_name(f".{path.name}.new")
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(document, indent=2) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            _sync(path.parent)
+            make_directory(path.parent)
+            # by way of a hidden file, which mdevctl takes for no definition
+            replace_file(path, json.dumps(document, indent=2) + "\n", sync=True)
         except OSError as error:
             raise _refused(path, error) from error
 
@@ -135,14 +129,6 @@ def _read_unknown(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _refused(path: Path, error: OSError) -> VgpuDefinitionError | NotPermittedError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from vgpumgr.host.helper import serve
+from vgpumgr.host.helper_server import serve
 from vgpumgr.host.vgpu_files import VgpuFiles
 
 if __name__ == "__main__":

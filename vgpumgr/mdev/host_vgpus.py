@@ -22,9 +22,8 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.host.clock import Clock, SystemClock
-from vgpumgr.host.helper import HelperFaultError
+from vgpumgr.host.helper import HelperFaultError, HelperOnDemand
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.host.openers import list_group_holders
 from vgpumgr.mdev.definitions import DefinitionFiles
 from vgpumgr.mdev.view import NVIDIA, make_device, make_host, make_offers

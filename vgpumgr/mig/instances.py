@@ -8,8 +8,9 @@ back what it did.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from vgpumgr.errors import (
     MigModePendingError,
@@ -21,6 +22,7 @@ from vgpumgr.errors import (
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance, MigActivation, MigProfile, Placement
+from vgpumgr.model.slice import SliceOwner
 from vgpumgr.nvml.protocol import Nvml
 
 
@@ -95,3 +97,18 @@ def _tolerate_absent(destroy: Callable[[], None]) -> None:
     """What somebody else destroyed between our look and our call is as good as destroyed by us."""
     with contextlib.suppress(NvmlNotFoundError):
         destroy()
+
+
+class OwnerProvider(Protocol):
+    """Knows the attachments of a machine."""
+
+    def list_owners(self) -> Sequence[SliceOwner]:
+        """One entry for each MIG slice that is recorded as some VM's."""
+
+
+class NoOwners:
+    """Where nothing is remembered, nobody owns anything."""
+
+    def list_owners(self) -> Sequence[SliceOwner]:
+        """Always empty."""
+        return ()

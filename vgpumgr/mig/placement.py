@@ -16,8 +16,8 @@ from vgpumgr.mig.rules import Occupancy, Occupant, measure_room
 from vgpumgr.mig.selection import check_visible
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, MigProfileName, Placement
-from vgpumgr.model.near import list_near
 from vgpumgr.model.slice import SliceOwner
+from vgpumgr.model.text import list_near
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vgpumgr.errors import NoRoomError
-from vgpumgr.mig.compute import find_compute_place, present_places
+from vgpumgr.mig.layout.compute import list_places, list_present
 from vgpumgr.mig.placement import (
     Choice,
     choice_rank,
@@ -28,6 +28,20 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfileName, Placement
 from vgpumgr.model.slice import SliceOwner
+
+
+def present_places(instance: GpuInstance) -> tuple[Placement, ...]:
+    """The places that are taken; where the driver states none, as if packed upwards."""
+    return tuple(place for _, place in list_present(instance))
+
+
+def find_compute_place(slices: int, size: int, taken: Sequence[Placement]) -> Placement | None:
+    """The lowest free place for one of that size, where a driver that is not told would put it, too."""
+    for place in list_places(slices, size):
+        if not any(place.overlaps(other) for other in taken):
+            return place
+    return None
+
 
 #: the GPU instances that a slice may join: what attachments have made, never a layout's or a stranger's
 Joinable = Collection[tuple[GpuUuid, int]]

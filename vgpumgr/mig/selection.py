@@ -12,8 +12,8 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.model.gpu import Gpu, LostGpu, PciGpu
-from vgpumgr.model.near import list_near
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.text import list_near
 
 # A shorter prefix of a UUID is more likely a slip.
 _SHORTEST_PREFIX = 2

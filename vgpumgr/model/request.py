@@ -1,19 +1,94 @@
-"""What a user asks for by name with ``--profile``."""
+"""What a user asks for with ``attach``: the options, and what ``--profile`` names."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
 
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.model.sizes import parse_size
+from vgpumgr.model.text import parse_size
 
+HELLO_TIMEOUT_S = 15.0
+MAX_HELLO_TIMEOUT_S = 3600.0
+#: the guest's agent serves so many channels
+MAX_COUNT = 16
 _SHARE = re.compile(r"share:(?P<memory>[^,]+)(?:,(?P<percent>\d{1,3})%)?", re.IGNORECASE)
+
+
+class Transport(StrEnum):
+    """``--transport``: how the guest reaches its worker; AUTO gives it both devices."""
+
+    AUTO = "auto"
+    RING = "ring"
+    SERIAL = "serial"
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether the domain gets shared memory."""
+        return self is not Transport.SERIAL
+
+    @property
+    def has_serial(self) -> bool:
+        """Whether the domain gets a virtio-serial channel."""
+        return self is not Transport.RING
+
+
+class Display(StrEnum):
+    """``--display``: whether a mediated device draws the guest's screen."""
+
+    #: it computes only
+    OFF = "off"
+    #: its picture is shown once the guest's driver runs
+    ON = "on"
+    #: as ``on``, and firmware draws on it before that (``ramfb``): the guest's first display
+    BOOT = "boot"
+
+
+class Numa(StrEnum):
+    """``--numa``: what the NUMA nodes that a VM is bound to mean for the choice of a GPU."""
+
+    #: a GPU on one of them is taken first
+    PREFER = "prefer"
+    #: no other GPU is taken
+    STRICT = "strict"
+    #: they do not matter
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachRequest:
+    """What a user asked for. ``live`` and ``config`` as with virsh; neither means both as far as
+    possible. What is a plain string here is checked where the request is planned.
+    """
+
+    vm: str
+    profile: str
+    gpu: str | None = None
+    #: a ``Backend``, or ``auto``
+    backend: str = "auto"
+    live: bool = False
+    config: bool = False
+    transport: Transport = Transport.AUTO
+    hello_timeout_s: float = HELLO_TIMEOUT_S
+    #: on the emptiest GPU, not on the one where the least room is lost
+    spread: bool = False
+    #: besides what the VM has; without it a VM that has one is refused
+    add: bool = False
+    #: of a mediated device: a ``Display``
+    display: str = Display.OFF
+    #: so many, all or none
+    count: int = 1
+    #: a ``Numa``
+    numa: str = Numa.PREFER
 
 
 @dataclass(frozen=True, slots=True)
 class MigRequest:
     """A MIG profile by name: ``1g.10gb``."""
+
+    noun: ClassVar[str] = "a MIG profile"
 
     name: MigProfileName
 
@@ -25,6 +100,8 @@ class MigRequest:
 class PassthroughRequest:
     """The whole PCI function."""
 
+    noun: ClassVar[str] = "a whole GPU"
+
     def __str__(self) -> str:
         return "passthrough"
 
@@ -35,6 +112,8 @@ class VfRequest:
     into where it is not yet; None: whatever it is cut into, or one.
     """
 
+    noun: ClassVar[str] = "a virtual function"
+
     count: int | None = None
 
     def __str__(self) -> str:
@@ -44,6 +123,8 @@ class VfRequest:
 @dataclass(frozen=True, slots=True)
 class ShareRequest:
     """A quota on a GPU: memory, and the share of compute time (1 = all)."""
+
+    noun: ClassVar[str] = "a share"
 
     memory_bytes: int
     compute_ratio: float = 1.0
@@ -57,6 +138,8 @@ class VgpuRequest:
     """A vGPU type by its vendor's name: ``NVIDIA A100-2-10C``; resolved against the host, never by
     arithmetic.
     """
+
+    noun: ClassVar[str] = "a vGPU type"
 
     type_name: str
 

@@ -2,7 +2,8 @@
 
 One row per operation of the application. Path parameters carry the names of the method's own
 parameters; what is left comes from the query (GET) or from a JSON body. The answer is the method's
-document. A row without a role cannot be written, so nothing is served to everybody by mistake.
+document. Every row has a role. The daemon checks the role of ``ROLES`` where the operation runs, and
+refuses operations without a row.
 """
 
 from __future__ import annotations
@@ -144,3 +145,6 @@ SYSTEM_ROUTES: tuple[Route, ...] = (
 )  # fmt: skip
 
 BY_OPERATION = {route.operation: route for route in ROUTES}
+
+#: the role that each operation takes; an operation without an entry is refused
+ROLES = {route.operation: route.role for route in (*ROUTES, *SYSTEM_ROUTES)}

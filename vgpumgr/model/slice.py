@@ -20,6 +20,16 @@ class Backend(StrEnum):
     FORWARD = "forward"
 
 
+class BackendChoice(StrEnum):
+    """``--backend``: one of them, or the first that the profile and the host allow."""
+
+    AUTO = "auto"
+    FORWARD = Backend.FORWARD.value
+    PASSTHROUGH = Backend.PASSTHROUGH.value
+    VF = Backend.VF.value
+    MDEV = Backend.MDEV.value
+
+
 class SliceKind(StrEnum):
     """What was carved."""
 

@@ -8,7 +8,6 @@ function apart. Sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -148,7 +147,7 @@ class VgpuSpec:
         return PciAddress.parse(self.parent)
 
     def as_dict(self) -> dict[str, object]:
-        """For the journal; ``read_spec`` reads it."""
+        """As documents of plans show it."""
         return {
             "uuid": self.uuid,
             "framework": str(self.framework),
@@ -159,23 +158,6 @@ class VgpuSpec:
             "placement": self.placement_id,
             "mixed_sizes": self.mixed_sizes,
         }
-
-
-def read_spec(data: Mapping[str, object]) -> VgpuSpec:
-    """What ``VgpuSpec.as_dict`` wrote. Raises KeyError, ValueError, TypeError."""
-    attributes, placement = data["attributes"], data["placement"]
-    if not isinstance(attributes, list) or not isinstance(placement, int | None):
-        raise ValueError(f"not a vGPU: {data!r}")
-    return VgpuSpec(
-        uuid=str(data["uuid"]),
-        framework=Framework(str(data["framework"])),
-        parent=str(data["parent"]),
-        type_id=str(data["type"]),
-        type_name=str(data["type_name"]),
-        attributes=tuple((str(name), str(value)) for name, value in attributes),
-        placement_id=placement,
-        mixed_sizes=bool(data.get("mixed_sizes", False)),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from vgpumgr.host.helper import HelperFaultError
+from vgpumgr.host.helper_server import HelperFaultError
 from vgpumgr.model.codec import encode
 from vgpumgr.model.gpu import (
     Gpu,
@@ -29,7 +29,7 @@ from vgpumgr.model.mig import (
     Placement,
 )
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.nvml import mig_calls, vgpu_calls
+from vgpumgr.nvml import mig_calls
 from vgpumgr.nvml.calls import call, error_text, text, try_call
 
 _NONE = 0xFFFFFFFF
@@ -142,11 +142,15 @@ class Adapter:
 
     def list_vgpus(self) -> Any:
         """See ``protocol.Nvml``."""
+        from vgpumgr.nvml import vgpu_calls
+
         self._init()
         return encode(vgpu_calls.list_vgpus())
 
     def set_mixed_sizes(self, gpu: str, enabled: bool) -> None:
         """See ``protocol.Nvml``."""
+        from vgpumgr.nvml import vgpu_calls
+
         vgpu_calls.set_mixed_sizes(self._handle(gpu), enabled)
 
     def _init(self) -> None:

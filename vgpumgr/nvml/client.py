@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from vgpumgr.errors import HelperDiedError, NvmlError
 from vgpumgr.host.clock import Clock
-from vgpumgr.host.helper import HelperFaultError
+from vgpumgr.host.helper import HelperFaultError, HelperOnDemand
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.on_demand import HelperOnDemand
 from vgpumgr.host.process import read_name
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import GpuProcess, Inventory
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Placement
 from vgpumgr.model.vgpu import GpuVgpus
-from vgpumgr.nvml import faults
 
 #: how a late call of this kind is recorded
 READ_INVENTORY = "read_inventory"
@@ -25,6 +24,8 @@ T = TypeVar("T")
 READ_TIMEOUT_S = 30.0
 # Destroying takes about a second, a mode change may reset the GPU.
 CHANGE_TIMEOUT_S = 120.0
+#: nvml.h, nvmlReturn_t
+_IN_USE = 19
 
 
 class NvmlClient:
@@ -156,14 +157,14 @@ class NvmlClient:
                 answer = self._helper.call(method, params, self._read_timeout_s)
             return decode(kind, answer)
         except HelperFaultError as fault:
-            raise faults.make_error(f"cannot {what}", fault.data) from None
+            raise _make_error(what, fault) from None
 
     def _change(self, what: str, method: str, gpu: GpuUuid, **params: Any) -> Any:
         try:
             return self._helper.call(method, {"gpu": gpu, **params}, self._change_timeout_s)
         except HelperFaultError as fault:
-            held_by = self._list_holders(gpu, params) if fault.data["code"] == faults.IN_USE else ()
-            raise faults.make_error(f"cannot {what}", fault.data, held_by) from None
+            held_by = self._list_holders(gpu, params) if fault.data["code"] == _IN_USE else ()
+            raise _make_error(what, fault, held_by) from None
 
     def _list_holders(self, gpu: GpuUuid, params: dict[str, Any]) -> list[str]:
         """Processes on the GPU, or on the instance that the failed call named."""
@@ -173,6 +174,12 @@ class NvmlClient:
             return []
         wanted = params.get("gpu_instance_id")
         return [str(p) for p in processes if wanted is None or p.gpu_instance_id == wanted]
+
+
+def _make_error(what: str, fault: HelperFaultError, held_by: Sequence[str] = ()) -> NvmlError:
+    from vgpumgr.nvml.calls import make_error
+
+    return make_error(f"cannot {what}", fault.data, held_by)
 
 
 def _name_all(processes: tuple[GpuProcess, ...]) -> tuple[GpuProcess, ...]:

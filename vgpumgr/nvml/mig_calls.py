@@ -6,16 +6,43 @@ Call sequence: MIG user guide and nvml.h. The profile *enumerator* selects the i
 
 from __future__ import annotations
 
+import math
 from ctypes import byref, c_uint
 from typing import Any
 
 import pynvml
 
-from vgpumgr.host.helper import HelperFaultError
+from vgpumgr.host.helper_server import HelperFaultError
 from vgpumgr.model.identity import MigUuid
-from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, MigProfileName, Placement
+from vgpumgr.model.mig import (
+    ComputeInstance,
+    GpuInstance,
+    MigProfile,
+    MigProfileName,
+    Placement,
+    Variant,
+)
 from vgpumgr.nvml.calls import call, fault, text, try_call
-from vgpumgr.nvml.naming import derive_name
+
+_GIB = 1 << 30
+# NVML_GPU_INSTANCE_PROFILE_*: which enumerators are not the plain profile of their size
+_VARIANTS = {
+    **dict.fromkeys((7, 8), Variant.MEDIA),
+    **dict.fromkeys((10, 11, 12, 17), Variant.GRAPHICS),
+    **dict.fromkeys((13, 14), Variant.NO_MEDIA),
+    **dict.fromkeys((15, 16), Variant.ALL_MEDIA),
+}
+
+
+def derive_name(
+    enum: int, slices: int, memory_bytes: int, device_memory_bytes: int
+) -> MigProfileName:
+    """The name of profile ``enum`` with these slices and memory on a device of that memory."""
+    eighths = math.ceil(memory_bytes / device_memory_bytes * 8 - 1e-9)
+    total_gib = math.ceil(device_memory_bytes / _GIB)
+    gigabytes = math.floor(eighths * total_gib / 8 + 0.5)
+    return MigProfileName(slices, gigabytes, _VARIANTS.get(enum, Variant.PLAIN))
+
 
 _MIB = 1 << 20
 # Enumerators are tried up to here; INVALID_ARGUMENT ends the list earlier.

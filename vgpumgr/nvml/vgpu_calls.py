@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from vgpumgr.host.helper import HelperFaultError
+from vgpumgr.host.helper_server import HelperFaultError
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import GpuVgpus, NvmlVgpuType

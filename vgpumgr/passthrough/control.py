@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 from vgpumgr.host.machine import Machine
+from vgpumgr.model.functions import Binding, Condition, Function, Quota, User, VfSetting, VfSupport
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.host_pci import HostPci
-from vgpumgr.passthrough.values import Binding, Condition, Function, Quota, User, VfSetting, VfTool
 
 __all__ = [
-    "Binding", "Function", "HostPci", "PciControl", "Quota", "User", "VfSetting", "VfTool", "make_absent",
+    "Binding", "Function", "HostPci", "PciControl", "Quota", "User", "VfSetting", "VfSupport", "make_absent",
 ]  # fmt: skip
 
 
@@ -36,7 +36,7 @@ class PciControl(Protocol):
     def list_users(self, functions: Sequence[Function]) -> Mapping[PciAddress, tuple[User, ...]]:
         """Who uses each of them now: processes, mounted disks, networks that are up, the console.
 
-        Functions that nobody uses are left out. Without root the answer is incomplete.
+        Unused functions are left out. Without root the answer is incomplete.
         """
 
     def list_bars(self, address: PciAddress) -> tuple[int, ...]:
@@ -57,8 +57,8 @@ class PciControl(Protocol):
         """
 
     def list_removals(self) -> tuple[str, ...]:
-        """Of those: functions that somebody takes off the bus while they are in use, and who has them
-        open. Late helpers of ours are left out.
+        """Of those: functions that another program takes off the bus while they are in use, and who has
+        them open. Late helpers of ours are left out.
         """
 
     def list_kernel_parameters(self) -> tuple[str, ...]:
@@ -83,45 +83,29 @@ class PciControl(Protocol):
         """
 
     def set_vf_count(self, physical: PciAddress, count: int) -> None:
-        """Makes or removes virtual functions, new ones without a driver, and reads back.
-
-        Raises VfIgnoredError, VfGrabbedError, VfUnsupportedError; PciStalledError.
+        """Has the function's SR-IOV driver make or remove virtual functions, new ones without a host
+        driver, and reads back. Raises as ``SrIovDriver.enable``.
         """
 
-    def set_vendor_vfs(self, physical: PciAddress, count: int) -> None:
-        """The vendor's documented way: NVIDIA's sriov-manage (all or none), AMD's host library (from
-        one number to another, never to none), and reads back.
-
-        Raises VfVendorToolError; AMD's also VfUnsupportedError, PciBusyError, VfIgnoredError.
-        """
-
-    def find_vf_tool(self, physical: Function) -> VfTool | None:
-        """The vendor's tool for a function's virtual functions; None where none is needed."""
+    def observe_vfs(self, physical: Function) -> VfSupport:
+        """See ``SrIovDriver.observe``."""
 
     def list_quotas(self, physical: PciAddress, count: int) -> Sequence[Mapping[str, str]]:
-        """Quotas that the driver has for each of ``count`` virtual functions: name to value."""
+        """See ``SrIovDriver``."""
 
     def check_quotas(self, physical: PciAddress, values: Sequence[Quota]) -> None:
-        """Looks whether the driver has quotas of these names, as far as that shows before there are
-        virtual functions. Raises VfQuotaError.
-        """
+        """See ``SrIovDriver``. Raises VfQuotaError."""
 
     def provide_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
-        """Before virtual functions are made: sets what their driver would share out otherwise, and
-        checks the names where it can. Raises VfQuotaError.
-        """
+        """See ``SrIovDriver``. Raises VfQuotaError."""
 
     def take_back_quotas(self, physical: PciAddress, count: int, values: Sequence[Quota]) -> None:
-        """Where there are none any more, or none was made: their driver shares out again what was set
-        for them.
-        """
+        """See ``SrIovDriver``."""
 
     def write_quotas(
         self, physical: PciAddress, indexes: Sequence[int], values: Sequence[Quota]
     ) -> None:
-        """Sets quotas of virtual functions (from 0) in order and reads them back; a driver may round
-        them. Raises VfQuotaError.
-        """
+        """See ``SrIovDriver``. Raises VfQuotaError."""
 
     def list_bindings(self) -> tuple[Binding, ...]:
         """Functions that are remembered as taken from the host. Raises StoreError."""

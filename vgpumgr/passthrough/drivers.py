@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vgpumgr.errors import UsageError
+from vgpumgr.model.functions import STUB, VFIO, Function
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.values import STUB, VFIO, Function
 
 
 @dataclass(frozen=True, slots=True)

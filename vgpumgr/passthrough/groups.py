@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vgpumgr.model.functions import Function, User, UserKind
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.sizes import tell_count
-from vgpumgr.passthrough.values import Function, User, UserKind
+from vgpumgr.model.text import tell_count
 
 #: a patch that some kernels have: it parts groups by assuming isolation that nothing enforces
 ACS_OVERRIDE = "pcie_acs_override="
@@ -27,11 +27,11 @@ class Verdict(StrEnum):
 
     #: now
     VIABLE = "viable"
-    #: once its functions are bound, and nobody uses them
+    #: once its functions are bound, and unused
     BINDABLE = "bindable"
     #: functions of other devices belong to the host
     SHARED = "shared"
-    #: somebody uses a function that must be bound
+    #: a function that must be bound is in use
     IN_USE = "in-use"
     NO_IOMMU = "no-iommu"
 
@@ -167,6 +167,6 @@ def explain_no_iommu(words: Sequence[str]) -> tuple[str, str]:
 
 
 def _choose_head(members: Sequence[Function]) -> Function:
-    """The GPU that the group is looked at for, else its first function that is no bridge."""
+    """The GPU that the group is described for, else its first function that is no bridge."""
     rest = [f for f in members if not f.is_bridge] or list(members)
     return next((f for f in rest if f.is_gpu), rest[0])

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from vgpumgr.host.files import make_directory
 from vgpumgr.sim.pcibus import Asleep, refuse
-from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import Directory, File, Link, MachineTree, Node
-from vgpumgr.sim.writefaults import Ignored, WriteFaults
+from vgpumgr.sim.writefaults import Ignored, Sleepers, WriteFaults
 
 PAGE = 4096
 """What sysfs says of every attribute's size, and the most that one write may carry."""
@@ -210,7 +210,7 @@ def serve(tree: MachineTree, mountpoint: Path, faults: WriteFaults, sleepers: Sl
 
 def write_snapshot(directory: Directory, target: Path) -> None:
     """The tree as plain files, for where FUSE is missing: readable, but writes change nothing."""
-    target.mkdir(parents=True, exist_ok=True)
+    make_directory(target)
     for name, node in directory.entries.items():
         path = target / name
         if isinstance(node, Directory):

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from vgpumgr.sim.amdtree import AmdTree
+from vgpumgr.sim.amdtree import AmdTree, GimTree
 from vgpumgr.sim.control import ControlTree
-from vgpumgr.sim.gimtree import GimTree
 from vgpumgr.sim.inteltree import IntelTree
 from vgpumgr.sim.machine import set_gpu_field
 from vgpumgr.sim.machine_model import Gpu, Machine
 from vgpumgr.sim.mdevtree import MdevTree
 from vgpumgr.sim.pcibus import Address, PciBus, State
-from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import MachineTree, Part
 from vgpumgr.sim.usestree import UsesTree
 from vgpumgr.sim.vendortree import VendorTree
 from vgpumgr.sim.vfiotree import VfioTree
 from vgpumgr.sim.vgpuhost import VgpuHost
 from vgpumgr.sim.vgpus import VgpuState
-from vgpumgr.sim.writefaults import WriteFaults
+from vgpumgr.sim.writefaults import Sleepers, WriteFaults
 
 _CMDLINE = "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro intel_iommu=on iommu=pt"
 

@@ -13,6 +13,7 @@ import uuid
 from pathlib import Path
 
 from vgpumgr.errors import UsageError
+from vgpumgr.host.files import READABLE, open_private, replace_file
 from vgpumgr.sim import fuse
 from vgpumgr.sim.hostfiles import build_tree
 from vgpumgr.sim.machine import (
@@ -25,13 +26,13 @@ from vgpumgr.sim.machine import (
     machine_env,
     running_machine,
 )
-from vgpumgr.sim.sleepers import Sleepers
 from vgpumgr.sim.tree import MachineTree
-from vgpumgr.sim.writefaults import WriteFaults
+from vgpumgr.sim.writefaults import Sleepers, WriteFaults
 
 BOOT_ID = "boot_id"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def start(
@@ -55,7 +56,7 @@ def start(
 
 def boot_file_system(name: str, directory: Path) -> str | None:
     """Give the machine its ``/sys`` and ``/proc`` as after boot, and a new boot id. Returns as ``start``."""
-    (directory / BOOT_ID).write_text(str(uuid.uuid4()))
+    replace_file(directory / BOOT_ID, str(uuid.uuid4()))
     without_fuse = fuse.available()
     if without_fuse is None:
         start_file_system(name, directory)
@@ -78,19 +79,19 @@ def write_env(name: str, directory: Path, libvirt_uri: str | None) -> None:
     if libvirt_uri is not None:
         variables["VGPUMGR_LIBVIRT_URI"] = libvirt_uri
     lines = "".join(f"{key}={value}\n" for key, value in variables.items())
-    (directory / "env").write_text(lines)
+    replace_file(directory / "env", lines)
 
 
 def start_file_system(name: str, directory: Path) -> None:
     """Start the process that serves ``/sys`` and ``/proc``, and wait until it does."""
     root = directory / "root"
-    with (directory / "fuse.log").open("wb") as log:
+    with os.fdopen(open_private(directory / "fuse.log", _APPEND, READABLE), "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "vgpumgr.sim", "serve", name],
+            [sys.executable, "-m", "vgpumgr", "sim", "serve", name],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
             env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         )  # fmt: skip
-    (directory / "fuse.pid").write_text(f"{process.pid}\n")
+    replace_file(directory / "fuse.pid", f"{process.pid}\n")
     deadline = time.monotonic() + START_TIMEOUT_S
     while not (os.path.ismount(root) and (root / "sys").is_dir()):
         if process.poll() is not None or time.monotonic() > deadline:

@@ -19,6 +19,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vgpumgr.errors import Exit, VgpumgrError
+from vgpumgr.host.files import make_directory, replace_file
+from vgpumgr.host.machine import find_sim_root, make_sim_root
 from vgpumgr.sim.machine_model import Board, Machine, MachineFile, MigTables
 from vgpumgr.sim.vgpu_model import VgpuTypes
 
@@ -62,12 +64,7 @@ class SimulatorPermissionError(SimulatorError):
 
 def sim_root() -> Path:
     """The directory of all running machines: ``$VGPUMGR_SIM_ROOT``, else in ``/run`` or ``$XDG_RUNTIME_DIR``."""
-    if root := os.environ.get("VGPUMGR_SIM_ROOT"):
-        return Path(root)
-    if os.geteuid() == 0:
-        return Path("/run/vgpumgr/sim")
-    base = os.environ.get("XDG_RUNTIME_DIR") or f"{tempfile.gettempdir()}/vgpumgr-{os.getuid()}"
-    return Path(base) / "vgpumgr" / "sim"
+    return find_sim_root(os.environ)
 
 
 def known_machines() -> list[str]:
@@ -127,17 +124,17 @@ def create_machine(name: str, data_file: Path | None = None) -> Path:
     """
     machine = read_machine(data_file, name) if data_file else load_machine(name)
     directory = machine_directory(name)
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_sim_root(os.environ)
     # made aside and renamed: a machine that can be seen is whole
     staging = Path(tempfile.mkdtemp(prefix=".new-", dir=directory.parent))
     try:
         staging.chmod(0o755)
-        (staging / _ROOT).mkdir()
+        make_directory(staging / _ROOT)
         # the machine's QEMUs, of whatever user, get through to their sockets
-        (staging / _HOST).mkdir()
+        make_directory(staging / _HOST)
         (staging / _HOST).chmod(0o755)
         source = data_file or _HERE / "machines" / f"{name}.toml"
-        shutil.copyfile(source, staging / _DATA)
+        replace_file(staging / _DATA, source.read_text(encoding="utf-8"))
         _create_state(staging, machine.state_lines())
         _publish(staging, directory, name)
     finally:

@@ -1,15 +1,17 @@
-# SPDX-License-Identifier: Apache-2.0
 """Faults of the simulated ``/sys`` that a test asks for: writes that are ignored, refused, or stick."""
 
 from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
-from vgpumgr.sim.pcibus import Asleep, refuse
+from vgpumgr.sim.pcibus import Asleep, State, refuse
+from vgpumgr.sim.tree import Directory, File
 
 Kind = Literal["ignore", "fail", "late", "hang"]
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
@@ -85,3 +87,35 @@ def _parse(words: list[str]) -> Fault:
     if kind not in _KINDS or len(numbers) > 1:
         raise ValueError(kind)
     return Fault(_KINDS[kind], pattern, value, int(numbers[0]) if numbers else 1)
+
+
+class Sleepers:
+    """Who sleeps where. It is a part of the machine's files too."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, str] = {}
+        self._generation = 0
+
+    @contextmanager
+    def sleeping(self, pid: int, where: str) -> Iterator[None]:
+        """The process sleeps inside the block."""
+        self._places[pid] = where
+        self._generation += 1
+        try:
+            yield
+        finally:
+            self._places.pop(pid, None)
+            self._generation += 1
+
+    def generation(self) -> int:
+        """Rises when one falls asleep or wakes."""
+        return self._generation
+
+    def add(self, root: Directory) -> None:
+        """``/proc/PID`` of each."""
+        for pid, where in dict(self._places).items():
+            root.add(f"proc/{pid}/wchan", File(lambda where=where: where.encode()))  # type: ignore[misc]
+            root.add(f"proc/{pid}/comm", File(lambda: b"sh\n"))
+
+    def add_function(self, root: Directory, path: str, state: State) -> None:
+        """Nothing."""

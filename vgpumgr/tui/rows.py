@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vgpumgr.model.sizes import format_size
+from vgpumgr.model.text import format_size
 from vgpumgr.tui.sample import History, Sample, channel_key, vm_key
 from vgpumgr.tui.symbols import Symbols
 

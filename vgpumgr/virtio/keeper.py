@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from vgpumgr.errors import Exit, VgpumgrError
 from vgpumgr.host.machine import LIB_DIR
+from vgpumgr.model.codec import decode
 
 KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
 DEFAULT_SIZE_BYTES = 64 << 20
@@ -36,11 +35,12 @@ class KeeperError(VgpumgrError):
     http_status: ClassVar[int] = 503
 
 
-class _Report(BaseModel):
-    # A keeper outlives upgrades of this program: it may say more than we know.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+class _Report:
+    #: a keeper outlives upgrades of this program and may report fields of a newer version
+    IGNORES_UNKNOWN: ClassVar[bool] = True
 
 
+@dataclass(frozen=True)
 class QemuStatus(_Report):
     """The VM's side of the shared memory: whose process holds it (pid and uid by the kernel)."""
 
@@ -50,6 +50,7 @@ class QemuStatus(_Report):
     connects: int
 
 
+@dataclass(frozen=True)
 class WorkerStatus(_Report):
     """The worker's process; ``message`` is why it cannot serve, in its own words if it had any."""
 
@@ -62,6 +63,7 @@ class WorkerStatus(_Report):
     api_version: str
 
 
+@dataclass(frozen=True)
 class GuestHello(_Report):
     """What the guest's agent said of itself over one transport. All of it is the guest's word."""
 
@@ -71,6 +73,7 @@ class GuestHello(_Report):
     kernel: str
 
 
+@dataclass(frozen=True)
 class GuestStatus(_Report):
     """The guest's side: ``hello`` is the best transport over which its agent has spoken."""
 
@@ -82,6 +85,7 @@ class GuestStatus(_Report):
     mismatch: str
 
 
+@dataclass(frozen=True)
 class LaneStatus(_Report):
     """One guest process with a session in the worker; ``pid`` and ``name`` are the guest's word."""
 
@@ -97,6 +101,7 @@ class LaneStatus(_Report):
     memory_bytes: int
 
 
+@dataclass(frozen=True)
 class Totals(_Report):
     """Sums over all lanes of this worker, ended ones too; ``memory_bytes`` of the living."""
 
@@ -109,6 +114,7 @@ class Totals(_Report):
     doorbells: int
 
 
+@dataclass(frozen=True)
 class Violations(_Report):
     """Sessions ended because the guest broke the protocol, and the last one's reason."""
 
@@ -116,6 +122,7 @@ class Violations(_Report):
     last: str
 
 
+@dataclass(frozen=True)
 class KeeperStatus(_Report):
     """Everything that a keeper knows; sizes in bytes, ``since_s`` in seconds since 1970."""
 
@@ -217,7 +224,7 @@ class Keeper:
 
     def status(self) -> KeeperStatus:
         """What the keeper knows now."""
-        return KeeperStatus.model_validate(self._request({"command": "status"}))
+        return decode(KeeperStatus, self._request({"command": "status"}))
 
     def wait_ready(self, *, timeout_s: float = 60) -> KeeperStatus:
         """Waits until the worker has initialised (its CUDA came up) and said so.
@@ -245,9 +252,7 @@ class Keeper:
 
     def set_size(self, size_bytes: int) -> KeeperStatus:
         """Changes the memory's size: now if no QEMU is connected, else for its next connection."""
-        return KeeperStatus.model_validate(
-            self._request({"command": "set-size", "size": size_bytes})
-        )
+        return decode(KeeperStatus, self._request({"command": "set-size", "size": size_bytes}))
 
     def restart_worker(self) -> None:
         """Ends the worker and all sessions; another one starts at once."""

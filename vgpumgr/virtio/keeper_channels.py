@@ -7,12 +7,14 @@ socket, never remembered.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
 from pathlib import Path
 
 from vgpumgr.errors import ChannelStartError, NotPermittedError
+from vgpumgr.host.files import DIRECTORY, make_directory
 from vgpumgr.host.machine import LIB_DIR, Machine
 from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, Lane
 from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions, KeeperStatus, LaneStatus
@@ -119,13 +121,14 @@ class KeeperChannels:
                 hint="choose a shorter VGPUMGR_RUN_DIR",
             )
         try:
-            directory.mkdir(mode=0o711, parents=True, exist_ok=True)
             # whatever our umask: QEMU's user must get through to its sockets
-            for passage in (directory, directory.parent, self._machine.run_dir):
+            for passage in (self._machine.run_dir, directory.parent, directory):
+                make_directory(passage, 0o711 if passage == directory else DIRECTORY)
                 passage.chmod(stat.S_IMODE(passage.stat().st_mode) | 0o111)
-            (directory / "qemu").mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                (directory / "qemu").mkdir(mode=0o700)
             if spec.socket_owner is not None and os.geteuid() == 0:
-                os.chown(directory / "qemu", *spec.socket_owner)
+                os.chown(directory / "qemu", *spec.socket_owner, follow_symlinks=False)
         except OSError as error:
             raise ChannelStartError(f"cannot start channel {spec.id}", cause=str(error)) from error
 

@@ -11,13 +11,56 @@ from collections.abc import Set as AbstractSet
 from vgpumgr.mig.layout import refusal as refuse
 from vgpumgr.mig.layout.board import Board, make_board
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal, StepKind
-from vgpumgr.mig.layout.explanation import explain
+from vgpumgr.mig.layout.compute import pack
 from vgpumgr.mig.layout.pins import list_process_pins, merge_pins
+from vgpumgr.mig.layout.refusal import explain
 from vgpumgr.mig.layout.solver import Problem, Solution, Wanted, split_held
 from vgpumgr.mig.layout.steps import list_steps
-from vgpumgr.mig.layout.target import GpuTarget, Pinned, SliceKey
-from vgpumgr.mig.layout.wanted import read_wanted
+from vgpumgr.mig.layout.target import GpuTarget, Pinned, SliceKey, TargetInstance, parse_name
 from vgpumgr.model.gpu import Gpu
+
+
+def read_wanted(
+    gpu: Gpu, board: Board, instances: Sequence[TargetInstance]
+) -> list[Wanted] | Refusal:
+    """What is wanted, checked one by one and for places that exclude each other."""
+    found: list[Wanted] = []
+    for instance in instances:
+        one = _read_one(gpu, board, instance)
+        if isinstance(one, Refusal):
+            return one
+        if one.placement is not None and (other := _find_overlap(found, one)):
+            return refuse.overlap(gpu, board, other, one)
+        found.append(one)
+    return found
+
+
+def _read_one(gpu: Gpu, board: Board, instance: TargetInstance) -> Wanted | Refusal:
+    try:
+        name = parse_name(instance.profile)
+        sizes = instance.compute_slices
+    except ValueError as error:
+        return refuse.malformed(gpu, instance, str(error))
+    index = board.find(name)
+    if index is None or board.profiles[index].id not in {p.id for p in gpu.profiles}:
+        return refuse.unknown_profile(gpu, name)
+    profile = board.profiles[index]
+    if instance.compute is None:
+        # the board's word counts, not the number in the name
+        sizes = (profile.slices,)
+    if pack(profile.slices, sizes, ()) is None:
+        return refuse.compute_does_not_fit(gpu, instance, profile.slices)
+    if instance.placement is not None and board.bit(index, instance.placement) is None:
+        return refuse.no_such_place(gpu, profile, instance.placement)
+    return Wanted(index, sizes, instance.placement)
+
+
+def _find_overlap(found: Sequence[Wanted], one: Wanted) -> Wanted | None:
+    for other in found:
+        if other.placement and one.placement and one.placement.overlaps(other.placement):
+            return other
+    return None
+
 
 Allowed = AbstractSet[SliceKey]
 

@@ -17,7 +17,6 @@ from vgpumgr.virtio.codegen.headers import (
     emit_map,
     emit_procs,
     emit_unsupported,
-    error_names,
     exported_names,
     preprocess,
     variants,
@@ -68,7 +67,7 @@ def write_headers(spec: Spec, include: Path, output: Path) -> None:
     table = variants(names, preprocess(include, "cudaTypedefs.h"))
     output.mkdir(parents=True, exist_ok=True)
     (output / "vg_unsupported.c").write_text(emit_unsupported(spec, names))
-    (output / "vg_procs.c").write_text(emit_procs(table, error_names(cuda)))
+    (output / "vg_procs.c").write_text(emit_procs(table))
     (output / "libcuda.map").write_text(emit_map(names))
 
 

@@ -55,14 +55,6 @@ def exported_names(text: str) -> set[str]:
     return set(re.findall(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(", text))
 
 
-def error_names(text: str) -> dict[str, int]:
-    """``CUresult``'s enumerators."""
-    found = re.search(r"typedef enum cudaError_enum \{(.*?)\}", text, re.DOTALL)
-    if not found:
-        raise HeaderError("cuda.h has no enum cudaError_enum")
-    return {n: int(v, 0) for n, v in re.findall(r"(CUDA_\w+)\s*=\s*(\w+)", found[1])}
-
-
 def variants(names: set[str], typedefs: str) -> list[Variant]:
     """cuGetProcAddress's table. A name's plain versions, in order, are its symbols plain, _v2, _v3, ...; a per-thread
     variant of some version has the symbol of the newest plain version not newer, with its suffix."""
@@ -103,22 +95,14 @@ def emit_unsupported(spec: Spec, names: set[str]) -> str:
     return "\n".join(out) + "\n"
 
 
-def emit_procs(table: list[Variant], errors: dict[str, int]) -> str:
-    """``vg_procs.c``: cuGetProcAddress's table, sorted by name, and the names of the error codes."""
+def emit_procs(table: list[Variant]) -> str:
+    """``vg_procs.c``: cuGetProcAddress's table, sorted by name."""
     out = ["/* Generated from cudaTypedefs.h and cuda.h. */", '#include "procs.h"\n']
-    out += [f"extern int {s}(void);" for s in sorted({v.symbol for v in table})]
-    out.append("\nconst struct shim_proc shim_procs[] = {")
+    out.append("const struct cuda_proc shim_procs[] = {")
     out += [
-        f'\t{{ "{v.name}", {v.version}, {int(v.per_thread)}, (void (*)(void)){v.symbol} }},' for v in table
-    ]  # fmt: skip
-    out.append(
-        "};\nconst unsigned int shim_procs_count = sizeof(shim_procs) / sizeof(shim_procs[0]);\n"
-    )
-    out.append("const struct shim_error_name shim_error_names[] = {")
-    out += [f'\t{{ {v}, "{n}" }},' for n, v in sorted(errors.items(), key=lambda e: e[1])]
-    out.append(
-        "};\nconst unsigned int shim_error_names_count = sizeof(shim_error_names) / sizeof(shim_error_names[0]);"
-    )
+        f'\t{{ "{v.name}", {v.version}, {int(v.per_thread)}, (void *){v.symbol} }},' for v in table
+    ]
+    out.append("};\nconst size_t shim_procs_count = sizeof(shim_procs) / sizeof(shim_procs[0]);")
     return "\n".join(out) + "\n"
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from vgpumgr.errors import LayoutNotFoundError, UsageError
 from vgpumgr.mig.layout.formats.own import SCHEMA, read_own
-from vgpumgr.mig.layout.formats.parted import read_parted
+from vgpumgr.mig.layout.formats.parted import read_parted, read_vgpu_dm
 from vgpumgr.mig.layout.formats.reader import Value, read_root, shorten
 from vgpumgr.mig.layout.formats.spec import LayoutFile
-from vgpumgr.mig.layout.formats.vgpudm import read_vgpu_dm
-from vgpumgr.model.near import list_near
+from vgpumgr.model.text import list_near
 
 # of a file that is something else, enough to guess by
 _LOOKED_AT = 20

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 
-from vgpumgr.mig.layout.formats.common import (
+from vgpumgr.mig.layout.formats.reader import Value, shorten
+from vgpumgr.mig.layout.formats.spec import (
     LONGEST_SELECTOR,
     MOST,
+    Dialect,
+    GpuChoice,
+    GpuSpec,
+    InstanceSpec,
+    LayoutFile,
     check_sum,
     read_layouts,
     read_profile,
     read_vgpus,
 )
-from vgpumgr.mig.layout.formats.reader import Value, shorten
-from vgpumgr.mig.layout.formats.spec import Dialect, GpuChoice, GpuSpec, InstanceSpec, LayoutFile
 from vgpumgr.model.mig import MigProfileName, Placement
 
 SCHEMA = "vgpumgr/mig-layout/v1"

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from vgpumgr.mig.layout.formats.common import MOST, check_sum, read_layouts, read_profile
 from vgpumgr.mig.layout.formats.reader import Value, shorten
 from vgpumgr.mig.layout.formats.spec import (
+    MOST,
     DeviceCount,
     DeviceFilter,
     Dialect,
     GpuChoice,
     GpuSpec,
     LayoutFile,
+    check_sum,
+    read_layouts,
+    read_profile,
+    read_vgpus,
 )
 
 VERSION = "v1"
@@ -94,3 +98,19 @@ def _read_devices(value: Value | None) -> tuple[DeviceCount, ...] | None:
     if found and not any(one.count for one in found):
         raise value.error("all counts are zero", "{} means without instances")
     return tuple(one for one in found if one.count)
+
+
+def read_vgpu_dm(root: Value) -> LayoutFile:
+    """Reads a file with ``vgpu-configs``. Raises LayoutFileError."""
+    keys = root.read_keys(("version", "vgpu-configs"), ("version", "vgpu-configs"))
+    check_version(keys["version"])
+    return read_layouts(Dialect.VGPU_DM, keys["vgpu-configs"], _read_config)
+
+
+def _read_config(value: Value) -> GpuSpec:
+    keys = value.read_keys(
+        ("device-filter", "devices", "vgpu-devices"), ("devices", "vgpu-devices")
+    )
+    vgpus = read_vgpus(keys["vgpu-devices"])
+    choice = read_parted_choice(keys)
+    return GpuSpec(choice, False, value.where, vgpus=vgpus, says_mig=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vgpumgr.errors import LayoutFileError
 from vgpumgr.mig.layout.formats import tree
-from vgpumgr.model.near import list_near
+from vgpumgr.model.text import list_near
 
 _INTEGER = re.compile(r"[-+]?\d{1,9}")
 _SHOWN = 60

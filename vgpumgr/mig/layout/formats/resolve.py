@@ -32,7 +32,7 @@ from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory, LostGpu
 from vgpumgr.model.mig import MigProfile, MigProfileName
-from vgpumgr.model.near import list_near
+from vgpumgr.model.text import list_near
 
 
 @dataclass(frozen=True, slots=True)

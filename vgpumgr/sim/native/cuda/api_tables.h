@@ -13,22 +13,11 @@
 
 #define WEAK __attribute__((weak, visibility("default")))
 
-/* One version of one name, as cuGetProcAddress knows it; version 11040 is CUDA 11.4. */
-struct api_proc {
-	const char *name;
-	int version;
-	bool per_thread_stream;
-	void *address;
-};
-extern const struct api_proc api_procs[];
-extern const size_t n_api_procs;
+#include <cuda_rules.h>
 
-struct api_error {
-	int value;
-	const char *name;
-};
-extern const struct api_error api_errors[];
-extern const size_t n_api_errors;
+/* For cuda_find_proc(). */
+extern const struct cuda_proc api_procs[];
+extern const size_t n_api_procs;
 
 /* +1 while a _ptds/_ptsz variant runs: stream 0 then means the calling thread's own default stream. */
 void default_stream_per_thread(int change);

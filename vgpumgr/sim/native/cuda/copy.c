@@ -7,15 +7,11 @@
 
 size_t plane_extent(const struct plane *p, const struct copy *c)
 {
-	size_t rows, slices, sum;
+	struct cuda_copy shape = { .width = c->width, .rows = c->height, .slices = c->depth };
+	struct cuda_side side = { .pitch = p->pitch, .slice = p->slice };
+	size_t bytes;
 
-	if (!c->width || !c->height || !c->depth)
-		return 0;
-	if (__builtin_mul_overflow(p->pitch, c->height - 1, &rows) ||
-	    __builtin_mul_overflow(p->slice, c->depth - 1, &slices) || __builtin_add_overflow(rows, slices, &sum) ||
-	    __builtin_add_overflow(sum, c->width, &sum))
-		return SIZE_MAX;
-	return sum;
+	return cuda_copy_extent(&shape, &side, &bytes) == CUDA_SUCCESS ? bytes : SIZE_MAX;
 }
 
 CUresult plane_device(struct plane *p, uint64_t addr, const struct copy *c)

@@ -126,61 +126,38 @@ CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, C
 	return r == CUDA_SUCCESS ? copy_dtod(dst, src, bytes, NULL, false) : r;
 }
 
-/* One side of a 2D or 3D copy, as the structures give it. */
-struct side {
-	CUmemorytype type;
-	const void *host;
-	CUdeviceptr device;
-	size_t x, y, z, pitch, height;
-};
-
-static CUresult side_plane(const struct side *side, const struct copy *c, struct plane *p)
+static CUresult side_plane(const struct cuda_side *side, const struct copy *c, struct plane *p)
 {
-	bool host = side->type == CU_MEMORYTYPE_HOST;
-	size_t rows, offset;
-
-	if (side->type == CU_MEMORYTYPE_ARRAY)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (side->type != CU_MEMORYTYPE_DEVICE && side->type != CU_MEMORYTYPE_UNIFIED && !host)
-		return CUDA_ERROR_INVALID_VALUE;
-	/* a pitch of 0 means rows without gaps */
-	p->pitch = side->pitch ? side->pitch : c->width + side->x;
-	if (p->pitch < c->width + side->x && c->height > 1)
-		return CUDA_ERROR_INVALID_VALUE;
-	rows = side->height ? side->height : c->height + side->y;
-	if (__builtin_mul_overflow(p->pitch, rows, &p->slice) || __builtin_mul_overflow(p->slice, side->z, &offset) ||
-	    __builtin_add_overflow(offset, side->y * p->pitch + side->x, &offset))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (host) {
-		plane_host(p, (const char *)side->host + offset, c);
-		return side->host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	}
-	return side->type == CU_MEMORYTYPE_UNIFIED ? plane_any(p, side->device + offset, c) :
-						     plane_device(p, side->device + offset, c);
+	p->pitch = side->pitch;
+	p->slice = side->slice;
+	if (side->type == CU_MEMORYTYPE_UNIFIED)
+		return plane_any(p, side->base, c);
+	if (side->type == CU_MEMORYTYPE_DEVICE)
+		return plane_device(p, side->base, c);
+	plane_host(p, (const void *)side->base, c);
+	return CUDA_SUCCESS;
 }
 
-static CUresult copy_sides(const struct side *dst, const struct side *src, struct copy *c, CUstream stream, bool async)
+static CUresult copy_sides(const struct cuda_copy *from, CUstream stream, bool async)
 {
-	CUresult r;
+	struct copy c = { .width = from->width, .height = from->rows, .depth = from->slices };
+	CUresult r = CUDA_SUCCESS;
 
-	if (!c->width || !c->height || !c->depth)
-		return copy_submit(stream, c, async);
-	r = side_plane(dst, c, &c->dst);
-	if (r == CUDA_SUCCESS)
-		r = side_plane(src, c, &c->src);
-	return r == CUDA_SUCCESS ? copy_submit(stream, c, async) : r;
+	if (!cuda_copy_is_empty(from))
+		r = side_plane(&from->to, &c, &c.dst);
+	if (r == CUDA_SUCCESS && !cuda_copy_is_empty(from))
+		r = side_plane(&from->from, &c, &c.src);
+	return r == CUDA_SUCCESS ? copy_submit(stream, &c, async) : r;
 }
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool async)
 {
-	CONTEXT_ENTER(ctx);
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
-	struct copy c = { .width = p->WidthInBytes, .height = p->Height, .depth = 1 };
-	struct side dst = { p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes, p->dstY, 0, p->dstPitch, 0 };
-	struct side src = { p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes, p->srcY, 0, p->srcPitch, 0 };
+	struct cuda_copy c;
+	CUresult r;
 
-	return copy_sides(&dst, &src, &c, stream, async);
+	CONTEXT_ENTER(ctx);
+	r = cuda_read_copy_2d(p, &c);
+	return r == CUDA_SUCCESS ? copy_sides(&c, stream, async) : r;
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *p)
@@ -200,16 +177,12 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *p, CUstream stream)
 
 static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool async)
 {
-	CONTEXT_ENTER(ctx);
-	if (!p || p->srcLOD || p->dstLOD)
-		return CUDA_ERROR_INVALID_VALUE;
-	struct copy c = { .width = p->WidthInBytes, .height = p->Height, .depth = p->Depth };
-	struct side dst = { p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes,
-			    p->dstY,	      p->dstZ,	  p->dstPitch,	p->dstHeight };
-	struct side src = { p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes,
-			    p->srcY,	      p->srcZ,	  p->srcPitch,	p->srcHeight };
+	struct cuda_copy c;
+	CUresult r;
 
-	return copy_sides(&dst, &src, &c, stream, async);
+	CONTEXT_ENTER(ctx);
+	r = cuda_read_copy_3d(p, &c);
+	return r == CUDA_SUCCESS ? copy_sides(&c, stream, async) : r;
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *p)

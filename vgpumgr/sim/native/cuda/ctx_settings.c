@@ -56,11 +56,13 @@ CUresult cuCtxGetFlags(unsigned int *flags)
 
 CUresult cuCtxSetFlags(unsigned int flags)
 {
+	CUresult r;
+
 	CONTEXT_ENTER(ctx);
-	if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
-		return CUDA_ERROR_INVALID_VALUE;
-	ctx->flags = flags;
-	return CUDA_SUCCESS;
+	r = cuda_check_context_flags(flags);
+	if (r == CUDA_SUCCESS)
+		ctx->flags = flags;
+	return r;
 }
 
 static CUresult check_limit(CUlimit limit)
@@ -163,8 +165,8 @@ CUresult cuCtxResetPersistingL2Cache(void)
 
 CUresult cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffinityType type)
 {
+	CUresult r = param ? cuda_check_exec_affinity_type(type) : CUDA_ERROR_INVALID_VALUE;
+
 	CONTEXT_ENTER(ctx);
-	if (!param || (int)type < 0 || type >= CU_EXEC_AFFINITY_TYPE_MAX)
-		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+	return r == CUDA_SUCCESS ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : r;
 }

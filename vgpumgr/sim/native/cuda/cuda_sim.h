@@ -58,7 +58,7 @@ struct device {
 	CUuuid uuid, gpu_uuid; /* of the MIG device and of its GPU; the same for a whole GPU */
 	uint64_t total_bytes;
 	uint32_t sm_count, copy_engines;
-	struct sim_gpu info; /* as it was at cuInit; instances inside are not looked at later */
+	struct sim_gpu info; /* as at cuInit; the instances in it are not used later */
 	/* client.c: this process in the machine's state */
 	int slot, n_contexts, n_busy;
 	/* vm.c: the reserved address range and its 2 MiB pieces in use */
@@ -196,20 +196,24 @@ struct context {
 	pthread_mutex_t print_lock;
 	struct print_buffer print;
 };
+CUresult context_create(struct device *dev, unsigned flags, bool primary, struct context **out);
+/* Waits for the context's work, then frees all that it owns. Without drv.lock. */
+void context_destroy(struct context *ctx);
+
+/* current.c */
 /* The calling thread's current context, usable: not destroyed, not poisoned. */
 CUresult context_enter(struct context **out);
 /* As above, but of the given context where it is not NULL. */
 CUresult context_of(CUcontext handle, struct context **out);
-CUresult context_create(struct device *dev, unsigned flags, bool primary, struct context **out);
-/* Waits for the context's work, then frees all that it owns. Without drv.lock. */
-void context_destroy(struct context *ctx);
 void context_unref(struct context *ctx);
 struct context *context_current(void);
 int context_push(struct context *ctx);
+/* Takes the current context off the stack; the reference is then the caller's. NULL: there is none. */
+struct context *context_pop(void);
+/* `function` is called in every thread that ends and has had a context. */
+void context_at_thread_end(void (*function)(void));
 /* With drv.lock held: the first error stays. */
 void context_poison(struct context *ctx, CUresult error);
-/* Waits for all work of the context. Takes and drops drv.lock. Returns the context's error. */
-CUresult context_drain(struct context *ctx);
 void context_print(struct context *ctx, const char *text, size_t length);
 /* Writes what kernels printed to stdout, as CUDA does at synchronisation. */
 void context_flush_print(struct context *ctx);
@@ -262,8 +266,8 @@ bool queue_idle(const struct stream *s);
 
 /* stream.c: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD resolved. With drv.lock held. */
 CUresult stream_get(struct context *ctx, CUstream handle, struct stream **out);
-/* Forgets the calling thread's default streams of contexts (thread end). */
-void stream_forget_thread(void);
+/* Waits for all work of the context. Takes and drops drv.lock. Returns the context's error. */
+CUresult context_drain(struct context *ctx);
 
 /* event.c */
 void event_free_context(struct context *ctx);

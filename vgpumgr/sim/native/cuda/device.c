@@ -5,11 +5,6 @@
 
 #include "cuda_sim.h"
 
-struct device *device_find(CUdevice dev)
-{
-	return dev >= 0 && dev < drv.n_devices ? &drv.devices[dev] : NULL;
-}
-
 /* Common start of the functions that ask one device for something. */
 static CUresult device_enter(CUdevice dev, const void *out, struct device **found)
 {
@@ -101,23 +96,19 @@ CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-/* [domain:]bus:device[.function], hexadecimal. */
 CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *id)
 {
-	unsigned domain = 0, bus = 0, device = 0, function = 0;
+	unsigned int part[4];
+	CUresult r;
 
 	DRIVER_CHECK();
-	if (!dev || !id)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sscanf(id, "%x:%x:%x.%x", &domain, &bus, &device, &function) < 3) {
-		domain = 0;
-		if (sscanf(id, "%x:%x.%x", &bus, &device, &function) < 2)
-			return CUDA_ERROR_INVALID_VALUE;
-	}
+	r = dev ? cuda_parse_pci_address(id, part) : CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
 	for (int i = 0; i < drv.n_devices; i++) {
 		const struct sim_gpu *g = &drv.devices[i].info;
 
-		if (g->pci_domain == domain && g->pci_bus == bus && g->pci_device == device && !function) {
+		if (g->pci_domain == part[0] && g->pci_bus == part[1] && g->pci_device == part[2] && !part[3]) {
 			*dev = i;
 			return CUDA_SUCCESS;
 		}
@@ -135,19 +126,21 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice dev, CUdevice peer)
 {
+	CUresult r = cuda_check_peer_attribute(attribute, dev, peer);
+
 	DEVICE_ENTER(dev, value);
-	if ((int)attribute < 1 || attribute > CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED || dev == peer)
-		return CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
 	*value = 0;
 	return device_find(peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
+	CUresult r = cuda_check_peer_access(peer, flags);
+
 	CONTEXT_ENTER(ctx);
-	if (flags || !peer)
-		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	return r == CUDA_SUCCESS ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : r;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer)
@@ -159,9 +152,10 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer)
 /* No limit on how SMs are shared out is offered. */
 CUresult cuDeviceGetExecAffinitySupport(int *value, CUexecAffinityType type, CUdevice dev)
 {
+	CUresult r = cuda_check_exec_affinity_type(type);
+
 	DEVICE_ENTER(dev, value);
-	if ((int)type < 0 || type >= CU_EXEC_AFFINITY_TYPE_MAX)
-		return CUDA_ERROR_INVALID_VALUE;
-	*value = 0;
-	return CUDA_SUCCESS;
+	if (r == CUDA_SUCCESS)
+		*value = 0;
+	return r;
 }

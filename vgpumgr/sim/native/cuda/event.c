@@ -4,8 +4,6 @@
 
 #include "cuda_sim.h"
 
-enum { FLAGS = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS };
-
 struct event {
 	struct event *next; /* in the context's list */
 	struct context *ctx;
@@ -49,12 +47,12 @@ static bool event_reached(const struct event *e)
 CUresult cuEventCreate(CUevent *out, unsigned int flags)
 {
 	struct event *e;
+	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	if (!out || flags & ~(unsigned)FLAGS)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & CU_EVENT_INTERPROCESS)
-		return flags & CU_EVENT_DISABLE_TIMING ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+	r = out ? cuda_check_event_flags(flags) : CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -130,8 +128,9 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	if (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL)
-		return CUDA_ERROR_INVALID_VALUE;
+	r = cuda_check_event_record_flags(flags);
+	if (r != CUDA_SUCCESS)
+		return r;
 	DRV_LOCKED();
 	if (!handle_is(handle, HANDLE_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;

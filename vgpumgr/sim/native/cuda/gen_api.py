@@ -8,7 +8,6 @@ that the library exports: all versions and the `_ptds`/`_ptsz` variants. Output,
   thread's default stream switched; everything else answers CUDA_ERROR_NOT_SUPPORTED. A function that the simulator
   implements has a strong definition, which wins.
 * `api_procs.c`: names, versions and addresses for cuGetProcAddress.
-* `api_errors.c`: value and name of every CUresult.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ FUNCTION = re.compile(
     r"\bCUresult\s+(cu[A-Za-z0-9_]+)\s*\(([^;{]*?)\)\s*(?:__attribute__[^;]*)?;", re.S
 )
 TYPEDEF = re.compile(r"PFN_(cu\w+?)_v(\d+)(_ptds|_ptsz)?\)")
-ERROR_ENUM = re.compile(r"typedef enum cudaError_enum\s*\{(.*?)\}\s*CUresult;", re.S)
-ERROR = re.compile(r"(CUDA_\w+)\s*=\s*(\d+)")
 NEWEST_SUFFIX = 9
 HEAD = """/* Made by gen_api.py from NVIDIA's headers; do not edit. */
 #include "api_tables.h"
@@ -87,21 +84,8 @@ def procs(text: str, functions: dict[str, str]) -> str:
         ]
     table = "".join(rows)
     return (
-        f"{HEAD}const struct api_proc api_procs[] = {{\n{table}}};\n"
+        f"{HEAD}const struct cuda_proc api_procs[] = {{\n{table}}};\n"
         f"const size_t n_api_procs = {len(rows)};\n"
-    )
-
-
-def errors(text: str) -> str:
-    """Table of CUresult values."""
-    body = ERROR_ENUM.search(text)
-    if not body:
-        raise SystemExit("gen_api: no CUresult in the header")
-    found = ERROR.findall(body.group(1))
-    rows = "".join(f'\t{{{value}, "{name}"}},\n' for name, value in found)
-    return (
-        f"{HEAD}const struct api_error api_errors[] = {{\n{rows}}};\n"
-        f"const size_t n_api_errors = {len(found)};\n"
     )
 
 
@@ -115,7 +99,6 @@ def main(argv: list[str]) -> None:
         "api_stubs.c": bare,
         "api_variants.c": wrap,
         "api_procs.c": procs(text, functions),
-        "api_errors.c": errors(text),
     }.items():
         (out / name).write_text(content)
 

@@ -4,11 +4,7 @@
 
 #include "cuda_sim.h"
 
-enum {
-	ALLOC_FLAGS = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED,
-	REGISTER_FLAGS = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY,
-	PAGE = 4096,
-};
+enum { PAGE = 4096 };
 
 CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 {
@@ -17,8 +13,11 @@ CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 	void *p;
 
 	CONTEXT_ENTER(ctx);
-	if (!out || !size || flags & ~(unsigned)ALLOC_FLAGS || __builtin_add_overflow(size, PAGE - 1, &bytes))
-		return CUDA_ERROR_INVALID_VALUE;
+	r = cuda_check_host_alloc(out, size, flags);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (__builtin_add_overflow(size, PAGE - 1, &bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	bytes -= bytes % PAGE;
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
@@ -71,13 +70,12 @@ static bool is_mapped(const void *p, size_t size)
 
 CUresult cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 {
-	uint64_t end;
+	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	if (flags & CU_MEMHOSTREGISTER_IOMEMORY)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!p || !size || flags & ~(unsigned)REGISTER_FLAGS || __builtin_add_overflow((uint64_t)p, size, &end))
-		return CUDA_ERROR_INVALID_VALUE;
+	r = cuda_check_host_register(p, size, flags);
+	if (r != CUDA_SUCCESS)
+		return r;
 	if (vm_is_device_range((uint64_t)p) || !is_mapped(p, size))
 		return CUDA_ERROR_INVALID_VALUE;
 	return vm_add_host(ctx, ALLOCATION_REGISTERED, (uint64_t)p, size, flags | CU_MEMHOSTREGISTER_DEVICEMAP);

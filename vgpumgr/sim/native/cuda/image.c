@@ -5,17 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cuda_image.h>
+
 #include "cuda_sim.h"
 #include "fatbin.h"
-
-static const uint32_t wrapper_magic = 0x466243b1;
-
-/* The structure in .nvFatBinSegment that nvcc's start-up code passes around (NVIDIA's fatbinary_section.h). */
-struct fatbin_wrapper {
-	uint32_t magic, version;
-	const void *container, *extra;
-};
-_Static_assert(sizeof(struct fatbin_wrapper) == 24, "layout of fatbinary_section.h");
 
 static CUresult fatbin_to_cuda(int status)
 {
@@ -75,12 +68,12 @@ static size_t option_size(void *value)
 
 CUresult jit_options(unsigned n, const CUjit_option *options, void **values, struct jit_log *log)
 {
+	CUresult r = cuda_check_jit_options(n, options, values);
+
 	*log = (struct jit_log){ .error_slot = SIZE_MAX, .info_slot = SIZE_MAX };
-	if (n && (!options || !values))
-		return CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
 	for (unsigned i = 0; i < n; i++) {
-		if ((int)options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS)
-			return CUDA_ERROR_INVALID_VALUE;
 		if (options[i] == CU_JIT_ERROR_LOG_BUFFER)
 			log->error = values[i];
 		if (options[i] == CU_JIT_INFO_LOG_BUFFER)
@@ -112,15 +105,13 @@ void jit_finish(struct jit_log *log, void **values)
 
 CUresult image_text(const void *image, uint32_t cc, char **text, size_t *length, struct jit_log *log)
 {
-	const struct fatbin_wrapper *wrapper = image;
 	char message[256] = "";
 	size_t size;
 	int status;
 
 	if (!image)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!memcmp(image, &wrapper_magic, sizeof(wrapper_magic)))
-		image = wrapper->container;
+	image = cuda_unwrap_image(image);
 	size = image ? fatbin_image_length(image, SIZE_MAX) : 0;
 	if (!size) {
 		jit_error(log, "the image is neither a fat binary nor an ELF file nor PTX");

@@ -30,65 +30,34 @@ static void release_launch(struct op *op)
 	free(op);
 }
 
-static bool bad_dimensions(const struct function *f, const CUlaunchConfig *c)
-{
-	uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
-
-	if (!c->gridDimX || !c->gridDimY || !c->gridDimZ || !threads)
-		return true;
-	if (c->gridDimX > INT32_MAX || c->gridDimY > MAX_GRID_YZ || c->gridDimZ > MAX_GRID_YZ)
-		return true;
-	if (c->blockDimX > MAX_THREADS_PER_BLOCK || c->blockDimY > MAX_THREADS_PER_BLOCK || c->blockDimZ > MAX_BLOCK_Z)
-		return true;
-	return threads > f->info.max_threads;
-}
-
 static CUresult check_launch(const struct function *f, const CUlaunchConfig *c)
 {
 	size_t fixed = f->info.static_shared_bytes;
-	size_t most = f->max_dynamic_shared ? (size_t)f->max_dynamic_shared : fixed < SHARED_PER_BLOCK ?
-					      SHARED_PER_BLOCK - fixed : 0;
+	struct cuda_launch_limits limits = {
+		.grid = { INT32_MAX, MAX_GRID_YZ, MAX_GRID_YZ },
+		.block = { MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_BLOCK, MAX_BLOCK_Z },
+		.threads = f->info.max_threads,
+		.shared = fixed < SHARED_PER_BLOCK ? SHARED_PER_BLOCK - fixed : 0,
+	};
 
-	if (bad_dimensions(f, c))
-		return CUDA_ERROR_INVALID_VALUE;
-	return c->sharedMemBytes > most ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-/* The two documented ways to pass parameters; exactly one unless the kernel takes none. */
-static CUresult gather_extra(const struct ptx_kernel_info *info, void **extra, unsigned char *out)
-{
-	const void *buffer = NULL;
-	size_t size = 0;
-
-	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			buffer = extra[1];
-		else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			size = *(const size_t *)extra[1];
-		else
-			return CUDA_ERROR_INVALID_VALUE;
-	}
-	if (size < info->param_bytes || (info->param_bytes && !buffer))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (info->param_bytes)
-		memcpy(out, buffer, info->param_bytes);
-	return CUDA_SUCCESS;
+	if (f->max_dynamic_shared)
+		limits.shared = (uint64_t)f->max_dynamic_shared;
+	return cuda_check_launch(c, &limits);
 }
 
 static CUresult gather(const struct ptx_kernel_info *info, void **params, void **extra, unsigned char *out)
 {
-	if (params && extra)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (extra)
-		return gather_extra(info, extra, out);
-	if (info->n_params && !params)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (uint32_t i = 0; i < info->n_params; i++) {
+	const void *buffer;
+	CUresult r = cuda_read_parameters(params, extra, info->param_bytes, &buffer);
+
+	if (r == CUDA_SUCCESS && buffer && info->param_bytes)
+		memcpy(out, buffer, info->param_bytes);
+	for (uint32_t i = 0; r == CUDA_SUCCESS && !buffer && i < info->n_params; i++) {
 		if (!params[i])
 			return CUDA_ERROR_INVALID_VALUE;
 		memcpy(out + info->params[i].offset, params[i], info->params[i].size);
 	}
-	return CUDA_SUCCESS;
+	return r;
 }
 
 static CUresult op_create(const struct function *f, const CUlaunchConfig *c, void **params, void **extra,
@@ -116,39 +85,6 @@ static CUresult op_create(const struct function *f, const CUlaunchConfig *c, voi
 	return r;
 }
 
-/* Hints that change no result are accepted; what changes meaning is refused. */
-static CUresult check_attributes(const CUlaunchConfig *c)
-{
-	if (c->numAttrs && !c->attrs)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (unsigned i = 0; i < c->numAttrs; i++) {
-		const CUlaunchAttribute *a = &c->attrs[i];
-
-		switch (a->id) {
-		case CU_LAUNCH_ATTRIBUTE_IGNORE:
-		case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-		case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-		case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-		case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-		case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-		case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: /* full serialisation is allowed */
-			break;
-		case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-			if (a->value.clusterDim.x != 1 || a->value.clusterDim.y != 1 || a->value.clusterDim.z != 1)
-				return CUDA_ERROR_NOT_SUPPORTED;
-			break;
-		case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-			if (a->value.cooperative)
-				return CUDA_ERROR_NOT_SUPPORTED;
-			break;
-		default:
-			return CUDA_ERROR_NOT_SUPPORTED;
-		}
-	}
-	return CUDA_SUCCESS;
-}
-
 static CUresult submit(struct context *ctx, CUstream stream, struct launch_op *l)
 {
 	struct stream *s;
@@ -169,12 +105,13 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
 {
 	struct launch_op *l;
 	struct function *f;
+	bool cooperative;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	if (!config)
-		return CUDA_ERROR_INVALID_VALUE;
-	r = check_attributes(config);
+	r = cuda_read_launch_attributes(config, &cooperative);
+	if (r == CUDA_SUCCESS && cooperative)
+		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r == CUDA_SUCCESS)
 		r = function_get(handle, ctx, &f);
 	if (r == CUDA_SUCCESS)

@@ -30,10 +30,12 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_
 {
 	const size_t align = 512;
 	size_t row, size;
+	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	if (!out || !pitch || !width || !height || (element != 4 && element != 8 && element != 16))
-		return CUDA_ERROR_INVALID_VALUE;
+	r = cuda_check_alloc_pitch(out, pitch, width, height, element);
+	if (r != CUDA_SUCCESS)
+		return r;
 	if (__builtin_add_overflow(width, align - 1, &row))
 		return CUDA_ERROR_INVALID_VALUE;
 	row -= row % align;
@@ -103,8 +105,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
 /* The devices say that they have none (CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY is 0). */
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
 {
+	CUresult r = cuda_check_alloc_managed(out, size, flags);
+
 	CONTEXT_ENTER(ctx);
-	if (!out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
-		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	return r == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : r;
 }

@@ -9,6 +9,7 @@ struct fill_op {
 	struct op op;
 	uint8_t *base;
 	size_t pitch, width, height, element; /* width in elements */
+	size_t extent;                        /* bytes from the first to the last */
 	uint32_t value;
 };
 
@@ -22,22 +23,12 @@ static void fill_row(uint8_t *row, const struct fill_op *f)
 		memcpy(row + i * f->element, &f->value, f->element); /* little-endian: the low bytes come first */
 }
 
-static size_t fill_extent(const struct fill_op *f)
-{
-	struct copy shape = { .height = f->height, .depth = 1 };
-	struct plane plane = { .pitch = f->pitch };
-
-	if (__builtin_mul_overflow(f->width, f->element, &shape.width))
-		return SIZE_MAX;
-	return plane_extent(&plane, &shape);
-}
-
 static CUresult run_fill(struct op *op)
 {
 	struct fill_op *f = (struct fill_op *)op;
 	struct allocation a;
 
-	if (!vm_contains((uint64_t)f->base, fill_extent(f), &a))
+	if (!vm_contains((uint64_t)f->base, f->extent, &a))
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	for (size_t y = 0; y < f->height; y++)
 		fill_row(f->base + y * f->pitch, f);
@@ -80,12 +71,13 @@ static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, size_t eleme
 		.value = value,
 	};
 	struct allocation a;
-	size_t row;
+	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	if (dst % element || (height > 1 && (pitch % element || __builtin_mul_overflow(width, element, &row) || row > pitch)))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (width && height && !vm_contains(dst, fill_extent(&f), &a))
+	r = cuda_rows_extent(width, element, height, pitch, &f.extent);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (dst % element || (height > 1 && pitch % element) || (f.extent && !vm_contains(dst, f.extent, &a)))
 		return CUDA_ERROR_INVALID_VALUE;
 	return submit(&f, stream, async);
 }

@@ -73,43 +73,23 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 	return put(data, attribute, addr, &a);
 }
 
-/* For an address that is not ours: zeros, and no device. */
-static CUresult put_unknown(void *data, CUpointer_attribute attribute)
-{
-	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		PUT(int, -2); /* as the driver answers: neither a device nor the CPU */
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		PUT(uint64_t, 0);
-		return CUDA_SUCCESS;
-	default:
-		PUT(unsigned int, 0);
-		return CUDA_SUCCESS;
-	}
-}
-
 /* Unlike the single form, this one succeeds for any address. */
 CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr addr)
 {
 	struct allocation a;
 	bool known;
+	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	if (!n || !attributes || !data)
-		return CUDA_ERROR_INVALID_VALUE;
+	r = cuda_check_pointer_attributes(n, attributes, data);
+	if (r != CUDA_SUCCESS)
+		return r;
 	known = vm_find(addr, &a);
 	for (unsigned i = 0; i < n; i++) {
-		CUresult r = known ? put(data[i], attributes[i], addr, &a) : put_unknown(data[i], attributes[i]);
-
-		if (r == CUDA_ERROR_NOT_SUPPORTED)
-			return r;
+		if (!known)
+			cuda_put_unknown_pointer(attributes[i], data[i]);
+		else if (put(data[i], attributes[i], addr, &a) == CUDA_ERROR_NOT_SUPPORTED)
+			return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	return CUDA_SUCCESS;
 }

@@ -60,7 +60,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	return r;
 }
 
-/* Destroys the context whoever holds it, with its sticky error; the next retain makes a new one. */
+/* Destroys the context and its sticky error, however many retain it; the next retain makes a new one. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
 	struct context *ctx;
@@ -82,10 +82,10 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 	struct device *d;
 	CUresult r = primary_enter(dev, &d);
 
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_context_flags(flags);
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
-		return CUDA_ERROR_INVALID_VALUE;
 	DRV_LOCKED();
 	d->primary_flags = flags;
 	if (d->primary)

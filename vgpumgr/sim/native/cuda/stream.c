@@ -19,7 +19,8 @@ void default_stream_per_thread(int change)
 	per_thread_depth += change;
 }
 
-void stream_forget_thread(void)
+/* At the thread's end. */
+static void forget_thread(void)
 {
 	drv_lock();
 	while (own_streams) {
@@ -50,6 +51,7 @@ static struct stream *own_stream(struct context *ctx)
 		free(o);
 		return NULL;
 	}
+	context_at_thread_end(forget_thread);
 	o->stream->refs++;
 	o->next = own_streams;
 	own_streams = o;
@@ -76,10 +78,12 @@ CUresult stream_get(struct context *ctx, CUstream handle, struct stream **out)
 CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
 {
 	struct stream *s;
+	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	if (!out || flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
-		return CUDA_ERROR_INVALID_VALUE;
+	r = out ? cuda_check_stream_flags(flags) : CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
 	priority = priority > LEAST_PRIORITY ? LEAST_PRIORITY : priority;
 	priority = priority < GREATEST_PRIORITY ? GREATEST_PRIORITY : priority;
 	DRV_LOCKED();
@@ -180,6 +184,33 @@ CUresult cuStreamSynchronize(CUstream handle)
 		context_unref(owner);
 	}
 	return r;
+}
+
+static void free_points(struct dependency **points)
+{
+	free(*points);
+}
+
+CUresult context_drain(struct context *ctx)
+{
+	CLEANUP(free_points) struct dependency *points = NULL;
+	size_t n = 0, i = 0;
+
+	DRV_LOCKED();
+	for (struct stream *s = ctx->streams; s; s = s->next)
+		n++;
+	points = calloc(n + 1, sizeof(*points));
+	if (!points)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (struct stream *s = ctx->streams; s; s = s->next) {
+		s->refs++;
+		points[i++] = (struct dependency){ s, s->submitted };
+	}
+	for (i = 0; i < n; i++) {
+		queue_wait(points[i].stream, points[i].seq);
+		stream_unref(points[i].stream);
+	}
+	return ctx->error;
 }
 
 struct host_op {

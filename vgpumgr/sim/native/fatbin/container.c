@@ -2,6 +2,7 @@
 /* Finding the PTX for a device in a fat binary, and unpacking it. */
 #include "layout.h"
 
+#include <cuda_image.h>
 #include <fatbin.h>
 
 #include <lz4.h>
@@ -116,6 +117,7 @@ int fatbin_find_ptx(const void *image, size_t length, uint32_t cc, char **text, 
 {
 	const uint8_t *bytes = image;
 	struct candidate best = { .payload = NULL };
+	struct cuda_container head;
 	size_t n;
 
 	*text = NULL;
@@ -124,13 +126,12 @@ int fatbin_find_ptx(const void *image, size_t length, uint32_t cc, char **text, 
 		return copy_text(image, length, text, text_length, error, error_size);
 	if (length >= 4 && !memcmp(bytes, "\177ELF", 4))
 		return say(error, error_size, FATBIN_NO_PTX, "image is machine code without PTX");
-	if (!container_length(bytes, length))
+	if (!cuda_container_length(bytes, length, &head))
 		return say(error, error_size, FATBIN_MALFORMED, "image is no fat binary");
-	while ((n = container_length(bytes, length))) {
-		struct container_header h;
-
-		memcpy(&h, bytes, sizeof h);
-		if (!scan(bytes + h.header, n - h.header, cc, &best))
+	while ((n = cuda_container_length(bytes, length, &head))) {
+		if (head.version != CONTAINER_VERSION)
+			return say(error, error_size, FATBIN_MALFORMED, "fat binary: unknown version");
+		if (!scan(bytes + head.header, n - head.header, cc, &best))
 			return say(error, error_size, FATBIN_MALFORMED, "fat binary: entry beyond its container");
 		bytes += n;
 		length -= n;

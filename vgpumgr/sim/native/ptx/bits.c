@@ -6,11 +6,6 @@ OP(and, r[i->d] = r[i->a] & r[i->b])
 OP(or, r[i->d] = r[i->a] | r[i->b])
 OP(xor, r[i->d] = r[i->a] ^ r[i->b])
 OP(not_bits, r[i->d] = ~r[i->a])
-HANDLER(run_not_predicate)
-{
-	r[i->d] = !(r[i->a] & 1);
-	return i + 1;
-}
 OP(cnot_u16, r[i->d] = !(u16)r[i->a])
 OP(cnot_u32, r[i->d] = !(u32)r[i->a])
 OP(cnot_u64, r[i->d] = !r[i->a])

@@ -18,7 +18,7 @@ HANDLER(run_bra)
 	return i->target;
 }
 
-/* Out of fuel: somebody else's turn, so that waiting for another thread's store comes to an end. */
+/* Out of fuel: another thread gets its turn, so that a wait for its store ends. */
 static const struct insn *go(struct thread *t, const struct insn *next)
 {
 	if (--t->fuel)
@@ -30,11 +30,6 @@ static const struct insn *go(struct thread *t, const struct insn *next)
 HANDLER(run_bra_back)
 {
 	return go(t, i->target);
-}
-
-HANDLER(run_unsupported)
-{
-	return fault(t, i, PTX_UNSUPPORTED, "instruction is not supported");
 }
 
 struct branch_table {

@@ -161,6 +161,8 @@ bool type_float(enum type type);
 /* T_NONE if `text` is no type. */
 enum type type_named(struct text text);
 
+/* The bucket of `symbols` that a name is in. */
+uint32_t module_bucket(struct text name);
 struct symbol *module_find(const struct ptx_module *module, struct text name);
 
 #endif

@@ -19,7 +19,7 @@ struct parser {
 	enum ptx_status status;
 };
 
-/* parser basics: module.c */
+/* parser basics: parse.c */
 _Noreturn void fail(struct parser *p, enum ptx_status status, uint32_t line, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 void advance(struct parser *p);
@@ -32,6 +32,7 @@ struct text expect_name(struct parser *p);
 uint64_t expect_int(struct parser *p);
 void skip_braces(struct parser *p);
 void skip_statement(struct parser *p);
+struct symbol *symbol_add(struct parser *p, struct text name);
 
 /* declarations: declare.c */
 struct declaration {
@@ -51,9 +52,8 @@ void parse_declaration(struct parser *p, struct declaration *d);
 struct symbol *declare_variable(struct parser *p, const struct declaration *d);
 /* .global and .const variables: `= ...`, where present. */
 void parse_initialiser(struct parser *p, struct symbol *symbol, const struct declaration *d);
-struct symbol *symbol_add(struct parser *p, struct text name);
 
-/* Function bodies: function.c. */
+/* Function bodies: function.c; their operands: operand.c. */
 struct registers {
 	struct text name; /* prefix, where count is not 0 */
 	uint32_t count;
@@ -137,13 +137,14 @@ struct body {
 	uint32_t constants[CONST_BUCKETS]; /* index + 1 of the newest init in the bucket */
 	uint32_t *constant_next;
 	uint32_t cap_constant_next;
-	uint32_t sink;     /* slot for results nobody wants */
+	uint32_t sink;     /* slot for results that are not used */
 	uint32_t guard_at; /* code index where the current statement starts */
 };
 
 void parse_body(struct parser *p, struct function *function);
 void parse_statement_operands(struct body *b, struct statement *s);
 
+/* what a body has: body.c */
 uint32_t slot_new(struct body *b);
 uint32_t slot_const(struct body *b, enum init_kind kind, uint64_t value, struct symbol *symbol);
 void body_uses(struct body *b, struct symbol *symbol);

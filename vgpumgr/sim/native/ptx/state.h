@@ -86,7 +86,7 @@ struct worker {
 	uint32_t index; /* %smid */
 };
 
-/* Record the first error of the grid and stop it. Always NULL, so that a handler can return it. */
+/* fault.c: records the first error of the grid and stops it. Always NULL, so that a handler can return it. */
 const struct insn *fault(struct thread *t, const struct insn *i, enum ptx_status status, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
@@ -102,7 +102,7 @@ typedef void warp_operation(struct thread *lanes, uint32_t members);
 
 /* block.c and barrier.c */
 bool run_block(struct worker *w, uint64_t index);
-bool warp_settle(struct worker *w, uint32_t warp);
+bool warp_step(struct worker *w, uint32_t warp);
 void barriers_check(struct worker *w);
 bool push_frame(struct thread *t, const struct insn *i, const struct function *f);
 uint64_t special_value(const struct thread *t, uint64_t number);

@@ -213,7 +213,7 @@ static bool settle_converged(struct thread *lanes, uint32_t n)
 	return settled;
 }
 
-bool warp_settle(struct worker *w, uint32_t warp)
+bool warp_step(struct worker *w, uint32_t warp)
 {
 	struct thread *lanes = &w->threads[warp * WARP];
 	uint32_t n = w->n_threads - warp * WARP < WARP ? w->n_threads - warp * WARP : WARP, members;

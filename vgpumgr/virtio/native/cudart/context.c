@@ -348,7 +348,7 @@ static CUresult release(struct device *device)
 }
 
 /* What was loaded into a primary context goes with it; the next use of the device starts afresh. */
-static cudaError_t forget_primary(CUcontext primary)
+static cudaError_t forget_primary(CUcontext primary, void (*forget)(uint64_t key))
 {
 	uint64_t key;
 	CUcontext popped;
@@ -358,12 +358,12 @@ static cudaError_t forget_primary(CUcontext primary)
 		return error;
 	error = rt_context_key(&key);
 	if (error == cudaSuccess)
-		registry_forget_context(key);
+		forget(key);
 	CU(cuCtxPopCurrent, &popped);
 	return error;
 }
 
-static cudaError_t reset(void)
+cudaError_t rt_reset(void (*forget)(uint64_t key))
 {
 	int ordinal;
 	bool retained;
@@ -376,7 +376,7 @@ static cudaError_t reset(void)
 	retained = devices[ordinal].retained;
 	rt_unlock();
 	if (retained)
-		(void)!forget_primary(devices[ordinal].primary);
+		(void)!forget_primary(devices[ordinal].primary, forget);
 	if (CU(cuCtxGetCurrent, &current) == CUDA_SUCCESS && current == devices[ordinal].primary)
 		CU(cuCtxSetCurrent, NULL);
 	rt_lock();
@@ -384,11 +384,6 @@ static cudaError_t reset(void)
 	rt_unlock();
 	rt_forget_error();
 	return error;
-}
-
-API cudaError_t cudaDeviceReset(void)
-{
-	return rt_done(reset());
 }
 
 API cudaError_t cudaDeviceSynchronize(void)

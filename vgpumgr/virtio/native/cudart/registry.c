@@ -180,7 +180,8 @@ void registry_remove_image(struct image *image)
 	free(image);
 }
 
-void registry_forget_context(uint64_t key)
+/* Forgets everything that was loaded into a context that is about to be destroyed. */
+static void forget_context(uint64_t key)
 {
 	rt_lock();
 	for (struct image *image = images; image; image = image->next) {
@@ -210,6 +211,11 @@ void registry_forget_context(uint64_t key)
 		}
 	}
 	rt_unlock();
+}
+
+API cudaError_t cudaDeviceReset(void)
+{
+	return rt_done(rt_reset(forget_context));
 }
 
 static void note_exit(void)
@@ -276,7 +282,7 @@ static cudaError_t module_of(struct image *image, uint64_t context, CUmodule *ou
 		*out = module->module;
 		return cudaSuccess;
 	}
-	/* Without its managed variables the code would read and write nothing, or somebody else's memory. */
+	/* Without its managed variables the code would read and write nothing, or memory of another owner. */
 	if (image->has_managed)
 		return cudaErrorNotSupported;
 	module = calloc(1, sizeof(*module));

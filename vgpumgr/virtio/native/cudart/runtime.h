@@ -44,6 +44,8 @@ cudaError_t rt_current_device(CUdevice *out) MUST_CHECK;
 cudaError_t rt_primary(int ordinal, CUcontext *out) MUST_CHECK;
 /* Names the current context for as long as the process lives, as far as the driver can. */
 cudaError_t rt_context_key(uint64_t *key) MUST_CHECK;
+/* Ends the current device's primary context; `forget` is called with its key before. */
+cudaError_t rt_reset(void (*forget)(uint64_t key)) MUST_CHECK;
 
 /* One driver call in a context. */
 #define RT_CALL(name, ...)                                                                \
@@ -119,7 +121,5 @@ cudaError_t registry_function_name(const void *host, const char **out) MUST_CHEC
 bool registry_has_function(const void *host);
 /* Address and size of a __device__ or __constant__ variable in the current context. */
 cudaError_t registry_variable(const void *host, CUdeviceptr *address, size_t *size) MUST_CHECK;
-/* Forgets everything that was loaded into a context that is about to be destroyed. */
-void registry_forget_context(uint64_t key);
 
 #endif

@@ -48,6 +48,7 @@ struct request {
 struct link {                    /* the control lane of one ring or one port */
 	struct agent *agent;
 	bool ring;               /* what it is part of: struct agent_ring, else struct agent_serial */
+	int (*send)(struct link *link, const struct vg_frame_header *header, const void *payload);
 	bool present;            /* there is a device, and number is known */
 	uint32_t number;         /* of the attachment */
 	char device[VG_DEVICE_NAME];
@@ -102,15 +103,16 @@ struct agent {
 int agent_say_hello(struct link *link);
 int agent_ask_lane(struct link *link, struct client *client);
 void agent_close_lane(struct link *link, uint32_t lane, uint64_t generation);
+bool agent_is_asking(const struct link *link);
+
+/* reply.c: the answers to them */
 void agent_take_reply(struct link *link, const struct vg_reply_header *header, const void *data);
 /* The channel has gone: nothing that was asked will be answered. */
 void agent_link_down(struct link *link);
-bool agent_is_asking(const struct link *link);
 
 /* ring.c */
 void agent_ring_init(struct agent *agent, unsigned index);
 void agent_ring_tick(struct agent_ring *ring);
-int agent_ring_send(struct agent_ring *ring, const struct vg_frame_header *header, const void *payload);
 
 /* device.c: finding what QEMU gives the guest */
 /* A device that no other ring of the agent has. */
@@ -123,6 +125,8 @@ int agent_open_port(struct agent_serial *serial);
 void agent_serial_init(struct agent *agent, unsigned index);
 void agent_serial_tick(struct agent_serial *serial);
 void agent_serial_event(struct agent_serial *serial, short events);
+
+/* serial_send.c */
 int agent_serial_send(struct agent_serial *serial, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
 		      const void *b, size_t b_length);
 /* Too much waits to go out: its clients are not read meanwhile. */
@@ -145,6 +149,7 @@ int buffer_add(struct buffer *buffer, const void *bytes, size_t length);
 void buffer_take(struct buffer *buffer, size_t length);
 void buffer_free(struct buffer *buffer);
 
+/* log.c */
 void agent_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

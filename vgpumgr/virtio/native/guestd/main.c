@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,17 +13,6 @@ static const char usage[] =
 	"usage: vgpumgr-guestd [--socket PATH] [--mode 0666] [--group GID] [--transport auto|ring|serial]\n"
 	"Gives this VM's processes lanes of the vgpumgr channel. For tests on one host:\n"
 	"                      [--ivshmem-socket PATH]... [--serial-listen PATH]...\n";
-
-void agent_log(const char *format, ...)
-{
-	va_list arguments;
-
-	fputs("vgpumgr-guestd: ", stderr);
-	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
-	va_end(arguments);
-	fputc('\n', stderr);
-}
 
 static int choose_transport(struct agent *agent, const char *name)
 {
@@ -129,8 +117,8 @@ static int begin(struct agent *agent)
 	return 0;
 }
 
-/* Nothing is missing for now: every device that is there has been greeted. */
-static bool is_settled(const struct agent *agent)
+/* Every device of the VM has been greeted. */
+static bool is_connected(const struct agent *agent)
 {
 	bool any = false;
 
@@ -151,7 +139,7 @@ static int timeout(const struct agent *agent)
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		if (agent->client[i].state == CLIENT_WAITING)
 			return 10;
-	return is_settled(agent) ? 250 : 50;
+	return is_connected(agent) ? 250 : 50;
 }
 
 /* In tests every place has a path or is not used. */

@@ -10,11 +10,35 @@
 
 enum { LOOK_MS = 250, HELLO_MS = 5000 };
 
+static int send_frame(struct link *link, const struct vg_frame_header *header, const void *payload)
+{
+	struct agent_ring *ring = (struct agent_ring *)link;
+	uint64_t one = 1;
+	uint8_t *place;
+	int error = ring->memory ? vg_ring_room(&ring->submit, header->length) : -ENOTCONN;
+
+	if (error)
+		return error;
+	place = vg_ring_place(&ring->submit, header->length);
+	vg_copy_out(place + VG_ALIGN, payload, header->length - VG_ALIGN);
+	vg_copy_out(place, header, sizeof(*header));
+	vg_ring_publish(&ring->submit, header->length);
+	vg_full_fence();
+	if (!vg_load32(&ring->control->parked))
+		return 0;
+	if (ring->bar)
+		*ring->bar = VG_DOORBELL_VALUE;
+	else if (write(ring->doorbell_fd, &one, sizeof(one)) < 0)
+		return -errno;
+	return 0;
+}
+
 void agent_ring_init(struct agent *agent, unsigned index)
 {
 	struct agent_ring *ring = &agent->ring[index];
 
 	ring->link.agent = agent;
+	ring->link.send = send_frame;
 	ring->link.ring = true;
 	ring->ivshmem_socket = agent->ivshmem_socket[index];
 	ring->server = ring->memory_fd = ring->doorbell_fd = ring->guard_fd = -1;
@@ -134,28 +158,6 @@ static void start_session(struct agent_ring *ring)
 	ring->hello_ms = vg_now_ms();
 	if (ring->life && agent_say_hello(&ring->link))
 		ring->life = 0;
-}
-
-int agent_ring_send(struct agent_ring *ring, const struct vg_frame_header *header, const void *payload)
-{
-	uint64_t one = 1;
-	uint8_t *place;
-	int error = ring->memory ? vg_ring_room(&ring->submit, header->length) : -ENOTCONN;
-
-	if (error)
-		return error;
-	place = vg_ring_place(&ring->submit, header->length);
-	vg_copy_out(place + VG_ALIGN, payload, header->length - VG_ALIGN);
-	vg_copy_out(place, header, sizeof(*header));
-	vg_ring_publish(&ring->submit, header->length);
-	vg_full_fence();
-	if (!vg_load32(&ring->control->parked))
-		return 0;
-	if (ring->bar)
-		*ring->bar = VG_DOORBELL_VALUE;
-	else if (write(ring->doorbell_fd, &one, sizeof(one)) < 0)
-		return -errno;
-	return 0;
 }
 
 static void begin_again(struct agent_ring *ring, const char *why)

@@ -7,20 +7,23 @@
 
 #include "agent.h"
 
-enum { LOOK_MS = 200, SYNC_MS = 1000, OUT_MAX = 256 << 10, READ = 32768 };
+enum { LOOK_MS = 200, SYNC_MS = 1000, READ = 32768 };
+
+/* A control frame is a message of lane 0. */
+static int send_frame(struct link *link, const struct vg_frame_header *header, const void *payload)
+{
+	return agent_serial_send((struct agent_serial *)link, 0, VG_KIND_FRAME, header, sizeof(*header), payload,
+				 header->length - VG_ALIGN);
+}
 
 void agent_serial_init(struct agent *agent, unsigned index)
 {
 	struct agent_serial *serial = &agent->serial[index];
 
 	serial->link.agent = agent;
+	serial->link.send = send_frame;
 	serial->path = agent->serial_listen[index];
 	serial->fd = serial->listen = -1;
-}
-
-bool agent_serial_full(const struct agent_serial *serial)
-{
-	return serial->out.filled > OUT_MAX;
 }
 
 static void lose_stream(struct agent_serial *serial)
@@ -52,19 +55,6 @@ static void flush(struct agent_serial *serial)
 		buffer_take(&serial->out, (size_t)n);
 	else if (n < 0 && errno != EAGAIN && errno != EINTR)
 		lose_port(serial);
-}
-
-int agent_serial_send(struct agent_serial *serial, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
-		      const void *b, size_t b_length)
-{
-	struct vg_message message = { VG_MESSAGE_MAGIC, lane, kind, (uint32_t)(a_length + b_length) };
-
-	if (!serial->synced)
-		return -ENOTCONN;
-	if (buffer_add(&serial->out, &message, sizeof(message)) || buffer_add(&serial->out, a, a_length) ||
-	    buffer_add(&serial->out, b, b_length))
-		return -ENOMEM;
-	return 0;
 }
 
 static void send_sync(struct agent_serial *serial)
@@ -197,7 +187,7 @@ static void look(struct agent_serial *serial)
 	if (serial->fd < 0)
 		return;
 	serial->link.present = true;
-	/* the driver reports a hang-up for as long as nobody has opened the host's end */
+	/* the driver reports a hang-up until the host's end is open */
 	state.fd = serial->fd;
 	if (poll(&state, 1, 0) < 0 || (state.revents & (POLLHUP | POLLERR | POLLNVAL))) {
 		if (serial->path || unplugged(serial->fd))

@@ -53,16 +53,6 @@ int keeper_make_memory(struct keeper *keeper)
 	return keeper->doorbell < 0 ? -errno : 0;
 }
 
-/* The worker is gone and cannot say so itself. */
-void keeper_mark_lost(struct keeper *keeper)
-{
-	if (!keeper->memory)
-		return;
-	vg_store32(&((struct vg_header *)keeper->memory)->state, VG_STATE_LOST);
-	for (uint32_t i = 0; i <= keeper->layout.lane_count; i++)
-		vg_store64(&vg_lane_at(keeper->memory, &keeper->layout, i)->life, 0);
-}
-
 int keeper_set_size(struct keeper *keeper, uint64_t size)
 {
 	struct vg_layout layout;

@@ -67,7 +67,6 @@ struct keeper {
 
 /* channel.c: memory, and its hand-over to QEMU */
 int keeper_make_memory(struct keeper *keeper);
-void keeper_mark_lost(struct keeper *keeper);
 void keeper_accept_qemu(struct keeper *keeper);
 void keeper_watch_qemu(struct keeper *keeper);
 int keeper_set_size(struct keeper *keeper, uint64_t size);
@@ -75,6 +74,8 @@ int keeper_set_size(struct keeper *keeper, uint64_t size);
 /* process.c: the worker */
 void keeper_start_worker(struct keeper *keeper);
 void keeper_stop_worker(struct keeper *keeper);
+/* Marks every lane as lost in the memory: the worker is gone and cannot do so itself. */
+void keeper_mark_lost(struct keeper *keeper);
 void keeper_reap(struct keeper *keeper);
 void keeper_read_worker(struct keeper *keeper);
 void keeper_tick_worker(struct keeper *keeper);

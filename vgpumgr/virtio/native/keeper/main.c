@@ -111,6 +111,21 @@ static char *path_in(const struct keeper *keeper, const char *name, char *path, 
 	return path;
 }
 
+/* Sockets and logs are made in it by name: nobody else may put something in their places. */
+static int make_directory(const char *path)
+{
+	struct stat status;
+
+	if (mkdir(path, 0711) && errno != EEXIST)
+		return fail("mkdir", path);
+	if (lstat(path, &status))
+		return fail("stat", path);
+	errno = S_ISDIR(status.st_mode) ? EPERM : ENOTDIR;
+	if (!S_ISDIR(status.st_mode) || (status.st_uid && status.st_uid != geteuid()) || status.st_mode & 022)
+		return fail("another user's, or others may write there: directory", path);
+	return 0;
+}
+
 /* The lock, and not the number in the file, says whether a keeper runs here. */
 static int lock_pid_file(struct keeper *keeper)
 {
@@ -179,9 +194,9 @@ static int begin(struct keeper *keeper)
 	/* epochs of a later keeper for the same VM must differ: guests may hold old ones */
 	keeper->epoch = (uint32_t)keeper->started_s << 8;
 	keeper->next_size = keeper->options.shm_size;
-	if (mkdir(keeper->options.dir, 0711) && errno != EEXIST)
-		return fail("mkdir", keeper->options.dir);
-	error = lock_pid_file(keeper);
+	error = make_directory(keeper->options.dir);
+	if (!error)
+		error = lock_pid_file(keeper);
 	if (!error)
 		error = open_signals(keeper);
 	if (!error)

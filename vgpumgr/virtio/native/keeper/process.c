@@ -20,18 +20,20 @@ enum {
 	BREAKER = 8,            /* quick deaths in a row before we call it failed */
 	BREAKER_MS = 30000,     /* and then try once in a while */
 	FIRST_FD = 3,
-	HIGH_FD = 64,
 };
 
 /* ---- in the child ---- */
 
-/* The inherited descriptors, in this order, as FIRST_FD and following; everything above is closed. */
+/*
+ * The inherited descriptors, in this order, as FIRST_FD and following; everything above is closed. On their way they
+ * stand directly above those places: no limit on open files is in the way.
+ */
 static void place_fds(const int *fds, int count)
 {
 	int high[8];
 
 	for (int i = 0; i < count; i++)
-		high[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD, HIGH_FD);
+		high[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD, FIRST_FD + count);
 	for (int i = 0; i < count; i++)
 		if (high[i] < 0)
 			close(FIRST_FD + i);
@@ -146,6 +148,15 @@ void keeper_start_worker(struct keeper *keeper)
 		return;
 	worker->state = WORKER_WAITING;
 	worker->retry_ms = vg_now_ms() + BACKOFF_MAX_MS;
+}
+
+void keeper_mark_lost(struct keeper *keeper)
+{
+	if (!keeper->memory)
+		return;
+	vg_store32(&((struct vg_header *)keeper->memory)->state, VG_STATE_LOST);
+	for (uint32_t i = 0; i <= keeper->layout.lane_count; i++)
+		vg_store64(&vg_lane_at(keeper->memory, &keeper->layout, i)->life, 0);
 }
 
 void keeper_stop_worker(struct keeper *keeper)

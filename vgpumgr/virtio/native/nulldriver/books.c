@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "null.h"
+#include "books.h"
 
 struct object {
 	enum null_kind kind;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "null.h"
+#include "books.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -18,8 +18,6 @@ static struct primary {
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint64_t last_number;
 
-#define VALID_FLAGS (CU_CTX_FLAGS_MASK)
-
 uint64_t shim_current(void)
 {
 	return mine.current;
@@ -49,6 +47,47 @@ CUresult shim_enter_current(uint64_t *context)
 	return (CUresult)atomic_load_explicit(&o->ctx.broken, memory_order_relaxed);
 }
 
+CUresult shim_enter(uint64_t *context)
+{
+	CUresult r = shim_ready();
+
+	return r == CUDA_SUCCESS && context ? shim_enter_current(context) : r;
+}
+
+/* The codes that the driver API documents as leaving the process in an inconsistent state. */
+static bool sticky(CUresult result)
+{
+	switch (result) {
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+	case CUDA_ERROR_DEVICE_UNAVAILABLE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+void shim_note(CUresult result)
+{
+	struct shim_object *o;
+	int none = CUDA_SUCCESS;
+
+	if (!sticky(result))
+		return;
+	o = shim_current_object();
+	if (o)
+		atomic_compare_exchange_strong(&o->ctx.broken, &none, result);
+}
+
 static CUresult live(CUcontext ctx, struct shim_object **object)
 {
 	CUresult r = shim_ready();
@@ -57,13 +96,6 @@ static CUresult live(CUcontext ctx, struct shim_object **object)
 		return r;
 	*object = ctx ? shim_object_get(SHIM_CONTEXT, (uint64_t)ctx) : shim_current_object();
 	return *object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-static bool good_flags(unsigned int flags)
-{
-	unsigned int schedule = flags & CU_CTX_SCHED_MASK;
-
-	return !(flags & ~VALID_FLAGS) && (schedule & (schedule - 1)) == 0;
 }
 
 static CUresult create(CUdevice dev, unsigned int flags, bool primary, uint64_t *id)
@@ -109,7 +141,7 @@ static CUresult destroy(uint64_t id)
 	r = vg_send_context_destroy(&in);
 	shim_range_forget(SHIM_RANGE_DEVICE, id);
 	shim_object_forget(SHIM_FUNCTION, id, shim_function_free);
-	shim_object_forget(SHIM_MODULE, id, shim_module_drop);
+	shim_object_forget(SHIM_MODULE, id, NULL);
 	shim_object_forget(SHIM_EVENT, id, NULL);
 	shim_object_forget(SHIM_STREAM, id, NULL);
 	shim_object_recycle(SHIM_CONTEXT, id);
@@ -203,9 +235,11 @@ SHIM_API CUresult cuDevicePrimaryCtxReset(CUdevice dev)
 SHIM_API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 {
 	const struct shim_device *d;
-	CUresult r = good_flags(flags) ? shim_device(dev, &d) : CUDA_ERROR_INVALID_VALUE;
+	CUresult r = cuda_check_context_flags(flags);
 	struct shim_object *o;
 
+	if (r == CUDA_SUCCESS)
+		r = shim_device(dev, &d);
 	if (r != CUDA_SUCCESS)
 		return r;
 	pthread_mutex_lock(&primary_lock);
@@ -243,8 +277,8 @@ SHIM_API CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice d
 	uint64_t id;
 	CUresult r = shim_ready();
 
-	if (r == CUDA_SUCCESS && (!pctx || !good_flags(flags)))
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = pctx ? cuda_check_context_flags(flags) : CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = create(dev, flags, false, &id);
 	if (r != CUDA_SUCCESS)
@@ -256,17 +290,17 @@ SHIM_API CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice d
 SHIM_API CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
 				 unsigned int flags, CUdevice dev)
 {
-	if (paramsArray || numParams)
-		return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY; /* an affinity is a feature of MPS */
-	return cuCtxCreate_v2(pctx, flags, dev);
+	CUresult r = cuda_check_exec_affinity(paramsArray, numParams);
+
+	return r == CUDA_SUCCESS ? cuCtxCreate_v2(pctx, flags, dev) : r;
 }
 
 SHIM_API CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
 				 CUdevice dev)
 {
-	if (ctxCreateParams && (ctxCreateParams->numExecAffinityParams || ctxCreateParams->cigParams))
-		return CUDA_ERROR_NOT_SUPPORTED;
-	return cuCtxCreate_v2(pctx, flags, dev);
+	CUresult r = cuda_check_context_params(ctxCreateParams);
+
+	return r == CUDA_SUCCESS ? cuCtxCreate_v2(pctx, flags, dev) : r;
 }
 
 SHIM_API CUresult cuCtxDestroy_v2(CUcontext ctx)
@@ -403,8 +437,8 @@ SHIM_API CUresult cuCtxSetFlags(unsigned int flags)
 	struct shim_object *o;
 	CUresult r = live(NULL, &o);
 
-	if (r == CUDA_SUCCESS && !good_flags(flags))
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_context_flags(flags);
 	if (r == CUDA_SUCCESS)
 		o->ctx.flags = flags;
 	return r;
@@ -478,10 +512,10 @@ SHIM_API CUresult cuCtxResetPersistingL2Cache(void)
 SHIM_API CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int flags)
 {
 	struct shim_object *o;
-	CUresult r = peerContext ? live(peerContext, &o) : CUDA_ERROR_INVALID_CONTEXT;
+	CUresult r = cuda_check_peer_access(peerContext, flags);
 
-	if (r == CUDA_SUCCESS && flags)
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = live(peerContext, &o);
 	return r == CUDA_SUCCESS ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : r;
 }
 

@@ -187,21 +187,6 @@ SHIM_API CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 	return r;
 }
 
-/* [domain]:[bus]:[device].[function], [domain]:[bus]:[device], [bus]:[device].[function]; all hexadecimal */
-static bool parse_address(const char *text, unsigned int part[4])
-{
-	int end = 0;
-
-	part[0] = part[3] = 0;
-	if (sscanf(text, "%x:%x:%x.%x%n", &part[0], &part[1], &part[2], &part[3], &end) == 4 && !text[end])
-		return true;
-	part[3] = 0;
-	if (sscanf(text, "%x:%x:%x%n", &part[0], &part[1], &part[2], &end) == 3 && !text[end])
-		return true;
-	part[0] = 0;
-	return sscanf(text, "%x:%x.%x%n", &part[1], &part[2], &part[3], &end) == 3 && !text[end];
-}
-
 SHIM_API CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
 	unsigned int wanted[4], is[4];
@@ -209,13 +194,14 @@ SHIM_API CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 	uint32_t count;
 	CUresult r = shim_ready();
 
-	if (r == CUDA_SUCCESS && (!dev || !pciBusId || !parse_address(pciBusId, wanted)))
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = dev ? cuda_parse_pci_address(pciBusId, wanted) : CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = shim_device_count(&count);
 	for (uint32_t i = 0; r == CUDA_SUCCESS && i < count; i++) {
 		r = shim_device(i, &d);
-		if (r == CUDA_SUCCESS && parse_address(d->pci_bus_id, is) && !memcmp(is, wanted, sizeof(is))) {
+		if (r == CUDA_SUCCESS && cuda_parse_pci_address(d->pci_bus_id, is) == CUDA_SUCCESS &&
+		    !memcmp(is, wanted, sizeof(is))) {
 			*dev = i;
 			return CUDA_SUCCESS;
 		}
@@ -274,17 +260,18 @@ SHIM_API CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevi
 SHIM_API CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
 					  CUdevice dstDevice)
 {
-	(void)attrib;
-	if (srcDevice == dstDevice)
-		return CUDA_ERROR_INVALID_DEVICE;
-	return cuDeviceCanAccessPeer(value, srcDevice, dstDevice);
+	CUresult r = cuda_check_peer_attribute(attrib, srcDevice, dstDevice);
+
+	return r == CUDA_SUCCESS ? cuDeviceCanAccessPeer(value, srcDevice, dstDevice) : r;
 }
 
 SHIM_API CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
 {
 	const struct shim_device *d;
-	CUresult r = pi && type < CU_EXEC_AFFINITY_TYPE_MAX ? shim_device(dev, &d) : CUDA_ERROR_INVALID_VALUE;
+	CUresult r = pi ? cuda_check_exec_affinity_type(type) : CUDA_ERROR_INVALID_VALUE;
 
+	if (r == CUDA_SUCCESS)
+		r = shim_device(dev, &d);
 	if (r == CUDA_SUCCESS)
 		*pi = 0;
 	return r;

@@ -11,15 +11,12 @@ CUresult shim_event(CUevent event, uint64_t *context, uint64_t *id)
 
 SHIM_API CUresult cuEventCreate(CUevent *phEvent, unsigned int flags)
 {
-	const unsigned int known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 	struct vg_cuEventCreate_request in = { .Flags = flags };
 	struct shim_object *o;
 	CUresult r = shim_enter(&in.context);
 
-	if (r == CUDA_SUCCESS && (!phEvent || flags & ~known))
-		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS && flags & CU_EVENT_INTERPROCESS)
-		r = flags & CU_EVENT_DISABLE_TIMING ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = phEvent ? cuda_check_event_flags(flags) : CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
 	o = shim_object_new(SHIM_EVENT, in.context, &in.phEvent);
@@ -66,8 +63,8 @@ SHIM_API CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsig
 	struct shim_object *o;
 	CUresult r = shim_enter(&in.context);
 
-	if (r == CUDA_SUCCESS && flags & ~CU_EVENT_RECORD_EXTERNAL)
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_event_record_flags(flags);
 	if (r == CUDA_SUCCESS && flags)
 		r = CUDA_ERROR_NOT_SUPPORTED; /* only means something while a graph is captured */
 	if (r == CUDA_SUCCESS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuGetExportTable: the door to the driver's private tables. None is implemented and none will be. A runtime that asks
- * for one cannot start here; it is told so with a documented code, and a person is told once for each file.
+ * for one cannot start here; it gets a documented code, and stderr gets one message for each file.
  */
 #include <link.h>
 #include <pthread.h>
@@ -10,9 +10,6 @@
 #include <unistd.h>
 
 #include "shim.h"
-
-/* The table by which a vendor runtime, linked statically or loaded, can be told from everybody else. */
-static const uint8_t runtime_interface[4] = { 0x6b, 0xd5, 0xfb, 0x6c };
 
 enum { FILES = 32 };
 
@@ -100,11 +97,9 @@ static void tell(const void *caller)
 
 SHIM_API CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
-	if (!ppExportTable || !pExportTableId)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ppExportTable = NULL;
-	if (memcmp(pExportTableId->bytes, runtime_interface, sizeof(runtime_interface)))
-		return CUDA_ERROR_NOT_FOUND;
-	tell(__builtin_return_address(0));
-	return CUDA_ERROR_NOT_SUPPORTED;
+	CUresult r = cuda_export_table(ppExportTable, pExportTableId);
+
+	if (r == CUDA_ERROR_NOT_SUPPORTED)
+		tell(__builtin_return_address(0));
+	return r;
 }

@@ -129,6 +129,51 @@ SHIM_API CUresult cuFuncLoad(CUfunction function)
 	return find(function, function, &o);
 }
 
+/* ---- a kernel is its function in the current context */
+
+SHIM_API CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	(void)dev;
+	return r == CUDA_SUCCESS ? cuFuncGetAttribute(pi, attrib, f) : r;
+}
+
+SHIM_API CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	(void)dev;
+	return r == CUDA_SUCCESS ? cuFuncSetAttribute(f, attrib, val) : r;
+}
+
+SHIM_API CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	(void)dev;
+	return r == CUDA_SUCCESS ? cuFuncSetCacheConfig(f, config) : r;
+}
+
+SHIM_API CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	return r == CUDA_SUCCESS ? cuFuncGetParamInfo(f, index, offset, size) : r;
+}
+
+SHIM_API CUresult cuKernelGetParamCount(CUkernel kernel, size_t *count)
+{
+	CUfunction f;
+	CUresult r = cuKernelGetFunction(&f, kernel);
+
+	return r == CUDA_SUCCESS ? cuFuncGetParamCount(f, count) : r;
+}
+
 /* ---- occupancy */
 
 SHIM_API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,

@@ -13,8 +13,8 @@ static CUresult allocate(void **pp, size_t bytes, unsigned int flags)
 	void *at = NULL;
 	CUresult r = shim_enter(&range.context);
 
-	if (r == CUDA_SUCCESS && (!pp || !bytes))
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_host_alloc(pp, bytes, flags);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (bytes > SIZE_MAX - PAGE || posix_memalign(&at, PAGE, bytes))
@@ -32,8 +32,6 @@ static CUresult allocate(void **pp, size_t bytes, unsigned int flags)
 
 SHIM_API CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int flags)
 {
-	if (flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))
-		return CUDA_ERROR_INVALID_VALUE;
 	return allocate(pp, bytesize, flags);
 }
 
@@ -59,17 +57,15 @@ SHIM_API CUresult cuMemFreeHost(void *p)
 
 SHIM_API CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int flags)
 {
-	const unsigned int known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
-				   CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
 	struct shim_range range = { .start = (uint64_t)p, .bytes = bytesize, .flags = flags, .registered = true }, old;
 	CUresult r = shim_enter(&range.context);
 
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_host_register(p, bytesize, flags);
+	if (r == CUDA_SUCCESS && flags & CU_MEMHOSTREGISTER_READ_ONLY)
+		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (!p || !bytesize || flags & ~known || (uint64_t)p + bytesize < (uint64_t)p)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY))
-		return CUDA_ERROR_NOT_SUPPORTED;
 	if (shim_range_find(SHIM_RANGE_HOST, (uint64_t)p, &old) ||
 	    shim_range_find(SHIM_RANGE_HOST, (uint64_t)p + bytesize - 1, &old))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

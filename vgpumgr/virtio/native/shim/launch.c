@@ -4,73 +4,41 @@
 
 #include "shim.h"
 
-struct dims {
-	unsigned int grid[3], block[3], shared;
-	bool cooperative;
-};
-
-static CUresult check_dims(const struct dims *d, const struct shim_object *f)
+/* Takes a device's limits, and those of a function with many registers or much static shared memory. */
+static CUresult check(const CUlaunchConfig *c, const struct shim_object *f)
 {
-	struct shim_object *c = shim_object_get(SHIM_CONTEXT, f->context);
-	uint64_t threads = 1, shared;
+	struct shim_object *context = shim_object_get(SHIM_CONTEXT, f->context);
+	const int *most = f->function.attributes;
+	struct cuda_launch_limits limits;
+	unsigned int threads;
 
-	if (!c)
+	if (!context)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	for (int i = 0; i < 3; i++) {
-		if (!d->grid[i] || !d->block[i] ||
-		    d->grid[i] > (unsigned int)shim_attribute(c->ctx.device, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i) ||
-		    d->block[i] > (unsigned int)shim_attribute(c->ctx.device, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i))
-			return CUDA_ERROR_INVALID_VALUE;
-		threads *= d->block[i];
+		limits.grid[i] = shim_attribute(context->ctx.device, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i);
+		limits.block[i] = shim_attribute(context->ctx.device, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i);
 	}
-	if (threads > (unsigned int)shim_attribute(c->ctx.device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK))
-		return CUDA_ERROR_INVALID_VALUE;
-	/* a function with many registers takes smaller blocks */
-	if (threads > (unsigned int)f->function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
-		return CUDA_ERROR_INVALID_VALUE;
-	shared = (unsigned int)f->function.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
-	return d->shared > shared ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-/* The extra form: a buffer and its length, in any order, ended by CU_LAUNCH_PARAM_END. */
-static CUresult from_extra(void **extra, struct vg_bytes *parameters)
-{
-	const size_t *length = NULL;
-
-	for (int i = 0; i < 4 && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-		if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			parameters->data = extra[i + 1];
-		else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			length = extra[i + 1];
-		else
-			return CUDA_ERROR_INVALID_VALUE;
-	}
-	if (!length || !parameters->data)
-		return CUDA_ERROR_INVALID_VALUE;
-	parameters->length = *length;
-	return CUDA_SUCCESS;
+	threads = shim_attribute(context->ctx.device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+	limits.threads = (unsigned int)most[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+	if (limits.threads > threads)
+		limits.threads = threads;
+	limits.shared = (unsigned int)most[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+	return cuda_check_launch(c, &limits);
 }
 
 static CUresult pack(const struct shim_object *f, void **params, void **extra, uint8_t *room, size_t most,
 		     struct vg_bytes *parameters)
 {
 	size_t total = f->function.parameters_bytes;
-	CUresult r;
+	const void *buffer;
+	CUresult r = cuda_read_parameters(params, extra, total, &buffer);
 
-	*parameters = (struct vg_bytes){ room, total };
-	if (params && extra)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (extra) {
-		r = from_extra(extra, parameters);
-		if (r != CUDA_SUCCESS)
-			return r;
-		/* a buffer may be padded at its end, never short */
-		if (parameters->length < total)
-			return CUDA_ERROR_INVALID_VALUE;
-		parameters->length = total;
+	if (r != CUDA_SUCCESS)
+		return r;
+	*parameters = (struct vg_bytes){ buffer ? buffer : room, total };
+	if (buffer || !total)
 		return CUDA_SUCCESS;
-	}
-	if (total > most || (total && !params))
+	if (total > most)
 		return CUDA_ERROR_INVALID_VALUE;
 	memset(room, 0, total);
 	for (uint32_t i = 0; i < f->function.parameters_count; i++) {
@@ -81,7 +49,7 @@ static CUresult pack(const struct shim_object *f, void **params, void **extra, u
 	return CUDA_SUCCESS;
 }
 
-static CUresult launch(CUfunction function, const struct dims *d, CUstream hStream, void **params, void **extra)
+static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooperative, void **params, void **extra)
 {
 	uint8_t room[32768];
 	struct vg_launch_request in;
@@ -91,20 +59,20 @@ static CUresult launch(CUfunction function, const struct dims *d, CUstream hStre
 	if (r == CUDA_SUCCESS)
 		r = shim_function_object(function, &f);
 	if (r == CUDA_SUCCESS)
-		r = check_dims(d, f);
+		r = check(c, f);
 	if (r == CUDA_SUCCESS)
 		r = pack(f, params, extra, room, sizeof(room), &in.parameters);
 	if (r == CUDA_SUCCESS)
-		r = shim_stream(hStream, &in.context, &in.stream);
+		r = shim_stream(c->hStream, &in.context, &in.stream);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (f->context != in.context)
 		return CUDA_ERROR_INVALID_HANDLE;
 	in.function = atomic_load(&f->id);
-	in.grid_x = d->grid[0], in.grid_y = d->grid[1], in.grid_z = d->grid[2];
-	in.block_x = d->block[0], in.block_y = d->block[1], in.block_z = d->block[2];
-	in.shared_bytes = d->shared;
-	in.cooperative = d->cooperative;
+	in.grid_x = c->gridDimX, in.grid_y = c->gridDimY, in.grid_z = c->gridDimZ;
+	in.block_x = c->blockDimX, in.block_y = c->blockDimY, in.block_z = c->blockDimZ;
+	in.shared_bytes = c->sharedMemBytes;
+	in.cooperative = cooperative;
 	return vg_send_launch(&in);
 }
 
@@ -112,27 +80,30 @@ SHIM_API CUresult cuLaunchKernel(CUfunction f, unsigned int gridX, unsigned int 
 				 unsigned int blockX, unsigned int blockY, unsigned int blockZ, unsigned int shared,
 				 CUstream hStream, void **kernelParams, void **extra)
 {
-	struct dims d = { { gridX, gridY, gridZ }, { blockX, blockY, blockZ }, shared, false };
+	CUlaunchConfig c = { gridX, gridY, gridZ, blockX, blockY, blockZ, shared,
+			     hStream, NULL, 0 };
 
-	return launch(f, &d, hStream, kernelParams, extra);
+	return launch(f, &c, false, kernelParams, extra);
 }
 
 SHIM_API CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridX, unsigned int gridY, unsigned int gridZ,
 				      unsigned int blockX, unsigned int blockY, unsigned int blockZ,
 				      unsigned int shared, CUstream hStream, void **kernelParams, void **extra)
 {
-	struct dims d = { { gridX, gridY, gridZ }, { blockX, blockY, blockZ }, shared, false };
+	CUlaunchConfig c = { gridX, gridY, gridZ, blockX, blockY, blockZ, shared,
+			     hStream ? hStream : CU_STREAM_PER_THREAD, NULL, 0 };
 
-	return launch(f, &d, hStream ? hStream : CU_STREAM_PER_THREAD, kernelParams, extra);
+	return launch(f, &c, false, kernelParams, extra);
 }
 
 SHIM_API CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridX, unsigned int gridY, unsigned int gridZ,
 					    unsigned int blockX, unsigned int blockY, unsigned int blockZ,
 					    unsigned int shared, CUstream hStream, void **kernelParams)
 {
-	struct dims d = { { gridX, gridY, gridZ }, { blockX, blockY, blockZ }, shared, true };
+	CUlaunchConfig c = { gridX, gridY, gridZ, blockX, blockY, blockZ, shared,
+			     hStream, NULL, 0 };
 
-	return launch(f, &d, hStream, kernelParams, NULL);
+	return launch(f, &c, true, kernelParams, NULL);
 }
 
 SHIM_API CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridX, unsigned int gridY,
@@ -140,61 +111,33 @@ SHIM_API CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int grid
 						 unsigned int blockZ, unsigned int shared, CUstream hStream,
 						 void **kernelParams)
 {
-	struct dims d = { { gridX, gridY, gridZ }, { blockX, blockY, blockZ }, shared, true };
+	CUlaunchConfig c = { gridX, gridY, gridZ, blockX, blockY, blockZ, shared,
+			     hStream ? hStream : CU_STREAM_PER_THREAD, NULL, 0 };
 
-	return launch(f, &d, hStream ? hStream : CU_STREAM_PER_THREAD, kernelParams, NULL);
+	return launch(f, &c, true, kernelParams, NULL);
 }
 
-/* Attributes that only tune, or that say what would happen anyway, are accepted; the others are refused. */
-static CUresult read_attribute(const CUlaunchAttribute *a, struct dims *d)
+static CUresult launch_ex(const CUlaunchConfig *config, CUfunction f, void **params, void **extra, CUstream otherwise)
 {
-	switch ((int)a->id) {
-	case CU_LAUNCH_ATTRIBUTE_IGNORE:
-	case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-	case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-	case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-	case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-	case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-	case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-	case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-	case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-		return CUDA_SUCCESS;
-	case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-		d->cooperative = a->value.cooperative;
-		return CUDA_SUCCESS;
-	case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-		if (a->value.clusterDim.x == 1 && a->value.clusterDim.y == 1 && a->value.clusterDim.z == 1)
-			return CUDA_SUCCESS;
-		return CUDA_ERROR_NOT_SUPPORTED;
-	default:
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
-}
-
-static CUresult launch_ex(const CUlaunchConfig *c, CUfunction f, void **params, void **extra, bool per_thread)
-{
-	CUresult r = c && (!c->numAttrs || c->attrs) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	struct dims d;
+	bool cooperative;
+	CUresult r = cuda_read_launch_attributes(config, &cooperative);
+	CUlaunchConfig c;
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	d = (struct dims){ { c->gridDimX, c->gridDimY, c->gridDimZ },
-			   { c->blockDimX, c->blockDimY, c->blockDimZ },
-			   c->sharedMemBytes, false };
-	for (unsigned int i = 0; r == CUDA_SUCCESS && i < c->numAttrs; i++)
-		r = read_attribute(&c->attrs[i], &d);
-	if (r != CUDA_SUCCESS)
-		return r;
-	return launch(f, &d, c->hStream || !per_thread ? c->hStream : CU_STREAM_PER_THREAD, params, extra);
+	c = *config;
+	if (!c.hStream)
+		c.hStream = otherwise;
+	return launch(f, &c, cooperative, params, extra);
 }
 
 SHIM_API CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
 {
-	return launch_ex(config, f, kernelParams, extra, false);
+	return launch_ex(config, f, kernelParams, extra, NULL);
 }
 
 SHIM_API CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
 					void **extra)
 {
-	return launch_ex(config, f, kernelParams, extra, true);
+	return launch_ex(config, f, kernelParams, extra, CU_STREAM_PER_THREAD);
 }

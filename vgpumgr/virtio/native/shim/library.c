@@ -82,15 +82,18 @@ static CUresult module_of(struct library *l, CUmodule *module)
 	return CUDA_SUCCESS;
 }
 
-static void *copy_of(const void *image)
+static CUresult copy_image(const void *image, void **copy)
 {
 	const void *start;
 	size_t length = shim_image_length(image, &start);
-	void *copy = length ? malloc(length) : NULL;
 
-	if (copy)
-		memcpy(copy, start, length);
-	return copy;
+	if (!length)
+		return CUDA_ERROR_INVALID_IMAGE;
+	*copy = malloc(length);
+	if (!*copy)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(*copy, start, length);
+	return CUDA_SUCCESS;
 }
 
 SHIM_API CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
@@ -103,17 +106,17 @@ SHIM_API CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_
 
 	/* the options change how code is made, not what it does; the image is always kept */
 	(void)libraryOptionValues;
-	if (r == CUDA_SUCCESS && (!library || !code || (numJitOptions && (!jitOptions || !jitOptionsValues)) ||
-				  (numLibraryOptions && !libraryOptions)))
+	if (r == CUDA_SUCCESS && (!library || !code || (numLibraryOptions && !libraryOptions)))
 		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_jit_options(numJitOptions, jitOptions, jitOptionsValues);
 	if (r != CUDA_SUCCESS)
 		return r;
 	l = calloc(1, sizeof(*l));
-	if (l)
-		l->image = copy_of(code);
-	if (!l || !l->image) {
+	r = l ? copy_image(code, &l->image) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS) {
 		free(l);
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return r;
 	}
 	pthread_mutex_lock(&lock);
 	l->id = vg_handle_make(LIBRARY_TAG, 1, ++last);
@@ -300,47 +303,4 @@ SHIM_API CUresult cuKernelGetName(const char **name, CUkernel hfunc)
 		*name = k->name;
 	pthread_mutex_unlock(&lock);
 	return k ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-SHIM_API CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev)
-{
-	CUfunction f;
-	CUresult r = cuKernelGetFunction(&f, kernel);
-
-	(void)dev;
-	return r == CUDA_SUCCESS ? cuFuncGetAttribute(pi, attrib, f) : r;
-}
-
-SHIM_API CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
-{
-	CUfunction f;
-	CUresult r = cuKernelGetFunction(&f, kernel);
-
-	(void)dev;
-	return r == CUDA_SUCCESS ? cuFuncSetAttribute(f, attrib, val) : r;
-}
-
-SHIM_API CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
-{
-	CUfunction f;
-	CUresult r = cuKernelGetFunction(&f, kernel);
-
-	(void)dev;
-	return r == CUDA_SUCCESS ? cuFuncSetCacheConfig(f, config) : r;
-}
-
-SHIM_API CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size)
-{
-	CUfunction f;
-	CUresult r = cuKernelGetFunction(&f, kernel);
-
-	return r == CUDA_SUCCESS ? cuFuncGetParamInfo(f, index, offset, size) : r;
-}
-
-SHIM_API CUresult cuKernelGetParamCount(CUkernel kernel, size_t *count)
-{
-	CUfunction f;
-	CUresult r = cuKernelGetFunction(&f, kernel);
-
-	return r == CUDA_SUCCESS ? cuFuncGetParamCount(f, count) : r;
 }

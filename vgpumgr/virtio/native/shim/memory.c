@@ -46,10 +46,8 @@ SHIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t W
 	struct vg_memory_allocate_pitch_reply out;
 	CUresult r = shim_enter(&in.context);
 
-	if (r == CUDA_SUCCESS && (!dptr || !pPitch || !WidthInBytes || !Height))
-		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS && ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_alloc_pitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	if (r == CUDA_SUCCESS)
 		r = vg_send_memory_allocate_pitch(&in, &out);
 	if (r == CUDA_SUCCESS)
@@ -138,10 +136,10 @@ SHIM_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUd
 /* Refused at once: device memory handed out as managed crashes programs far from the cause. */
 SHIM_API CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
-	(void)bytesize;
-	(void)flags;
-	if (!dptr)
-		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = cuda_check_alloc_managed(dptr, bytesize, flags);
+
+	if (r != CUDA_SUCCESS)
+		return r;
 	*dptr = 0;
 	return CUDA_ERROR_NOT_SUPPORTED;
 }

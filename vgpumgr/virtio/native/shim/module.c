@@ -34,7 +34,7 @@ static CUresult read_option(struct jit *jit, CUjit_option option, void **value)
 	default:
 		break;
 	}
-	if (option < 0 || option >= CU_JIT_NUM_OPTIONS || jit->count == 64)
+	if (jit->count == 64)
 		return CUDA_ERROR_INVALID_VALUE;
 	jit->words[2 * jit->count] = option;
 	jit->words[2 * jit->count + 1] = (uint32_t)(uintptr_t)*value;
@@ -101,11 +101,6 @@ CUresult shim_module(CUmodule module, uint64_t *context, uint64_t *id)
 	return CUDA_SUCCESS;
 }
 
-void shim_module_drop(struct shim_object *module)
-{
-	(void)module; /* its functions are objects of the same context and go with it */
-}
-
 SHIM_API CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
 				     CUjit_option *options, void **optionValues)
 {
@@ -113,8 +108,8 @@ SHIM_API CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsign
 	uint64_t id;
 	CUresult r = shim_ready();
 
-	if (r == CUDA_SUCCESS && (!module || !image || (numOptions && (!options || !optionValues))))
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = module && image ? cuda_check_jit_options(numOptions, options, optionValues) : CUDA_ERROR_INVALID_VALUE;
 	for (unsigned int i = 0; r == CUDA_SUCCESS && i < numOptions; i++)
 		r = read_option(&jit, options[i], &optionValues[i]);
 	if (r == CUDA_SUCCESS)
@@ -174,14 +169,6 @@ SHIM_API CUresult cuModuleUnload(CUmodule hmod)
 	}
 	shim_object_recycle(SHIM_MODULE, in.module);
 	return r;
-}
-
-void shim_function_free(struct shim_object *f)
-{
-	free(f->function.name);
-	free(f->function.parameters);
-	f->function.name = NULL;
-	f->function.parameters = NULL;
 }
 
 static CUresult fill_function(struct shim_object *o, const char *name, const struct vg_module_function_reply *out)

@@ -142,3 +142,11 @@ void shim_object_forget(enum shim_table table, uint64_t context, void (*drop)(st
 		shim_object_recycle(table, id);
 	}
 }
+
+void shim_function_free(struct shim_object *f)
+{
+	free(f->function.name);
+	free(f->function.parameters);
+	f->function.name = NULL;
+	f->function.parameters = NULL;
+}

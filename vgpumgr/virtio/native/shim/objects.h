@@ -65,6 +65,8 @@ struct shim_object *shim_object_get(enum shim_table table, uint64_t id);
 bool shim_object_retire(struct shim_object *object, uint64_t id);
 /* The slot may be used again: only after the worker has been told. */
 void shim_object_recycle(enum shim_table table, uint64_t id);
+/* Frees what a function holds. */
+void shim_function_free(struct shim_object *function);
 /* Retires and recycles all objects of a context; `drop` is called for each, may be NULL. */
 void shim_object_forget(enum shim_table table, uint64_t context, void (*drop)(struct shim_object *object));
 /* The next live object at or after slot *at, which moves beyond it; NULL: no more. */

@@ -78,23 +78,6 @@ SHIM_API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribut
 	return p.device || p.host ? answer(data, attribute, ptr, &p) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The size of what an attribute's pointer points to, for those that are pointers or sizes. */
-static bool wide(CUpointer_attribute attribute)
-{
-	switch ((int)attribute) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		return true;
-	default:
-		return false;
-	}
-}
-
 /* Unlike the single form, an unknown pointer is no error here: its attributes are zero, the ordinal is -2. */
 SHIM_API CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
 					 CUdeviceptr ptr)
@@ -102,20 +85,13 @@ SHIM_API CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_a
 	struct pointer p;
 	CUresult r = shim_ready();
 
-	if (r == CUDA_SUCCESS && (!numAttributes || !attributes || !data))
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_pointer_attributes(numAttributes, attributes, data);
 	if (r != CUDA_SUCCESS)
 		return r;
 	look(ptr, &p);
-	for (unsigned int i = 0; i < numAttributes; i++) {
-		if (!data[i])
-			return CUDA_ERROR_INVALID_VALUE;
-		if ((p.device || p.host) && answer(data[i], attributes[i], ptr, &p) != CUDA_ERROR_NOT_SUPPORTED)
-			continue;
-		if (wide(attributes[i]))
-			*(uint64_t *)data[i] = 0;
-		else
-			*(int *)data[i] = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? -2 : 0;
-	}
+	for (unsigned int i = 0; i < numAttributes; i++)
+		if (!(p.device || p.host) || answer(data[i], attributes[i], ptr, &p) == CUDA_ERROR_NOT_SUPPORTED)
+			cuda_put_unknown_pointer(attributes[i], data[i]);
 	return CUDA_SUCCESS;
 }

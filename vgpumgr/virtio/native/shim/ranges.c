@@ -117,16 +117,11 @@ void shim_range_forget(enum shim_range_kind kind, uint64_t owner)
 CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uint64_t rows, uint64_t pitch)
 {
 	struct shim_range found;
-	uint64_t width, bytes;
+	size_t bytes;
+	CUresult r = cuda_rows_extent(count, factor, rows, pitch, &bytes);
 
-	if (__builtin_mul_overflow(count, factor, &width))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!width || !rows)
-		return CUDA_SUCCESS;
-	if (rows > 1 && pitch < width)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (__builtin_mul_overflow(rows - 1, pitch, &bytes) || __builtin_add_overflow(bytes, width, &bytes))
-		return CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS || !bytes)
+		return r;
 	if (!shim_range_find(SHIM_RANGE_DEVICE, address, &found))
 		return CUDA_ERROR_INVALID_VALUE;
 	return bytes <= found.bytes - (address - found.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -8,6 +8,7 @@
 #define VGPUMGR_SHIM_H
 
 #include <cuda.h>
+#include <cuda_rules.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,11 +32,7 @@ struct vg_conn *shim_conn(CUresult *why);
 /* Connects if need be. */
 CUresult shim_connect(void);
 CUresult shim_ready(void);
-/* cuInit has been called; where `context` is not NULL it gets the current one, which must be alive and well. */
-CUresult shim_enter(uint64_t *context);
 CUresult shim_channel_error(int error);
-/* Remembers errors after which a context is of no more use. */
-void shim_note(CUresult result);
 void shim_mark_initialized(void);
 
 /* ---- visible.c: CUDA_VISIBLE_DEVICES */
@@ -44,6 +41,10 @@ int shim_open_visible(const uint8_t hash[VG_HASH_SIZE], struct vg_conn **conn);
 
 /* ---- context.c */
 uint64_t shim_current(void);
+/* cuInit has been called; where `context` is not NULL it gets the current one, which must be alive and well. */
+CUresult shim_enter(uint64_t *context);
+/* Remembers errors after which a context is of no more use. */
+void shim_note(CUresult result);
 /* The current context, which must be alive and well. */
 CUresult shim_enter_current(uint64_t *context);
 /* The current context's object, or NULL. */
@@ -91,7 +92,5 @@ bool shim_is_kernel(const void *handle);
 CUresult shim_upload(const void *image, size_t length, uint32_t *upload);
 size_t shim_image_length(const void *image, const void **start);
 CUresult shim_file(const char *name, void **image);
-void shim_module_drop(struct shim_object *module);
-void shim_function_free(struct shim_object *function);
 
 #endif

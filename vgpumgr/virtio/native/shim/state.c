@@ -101,47 +101,6 @@ CUresult shim_ready(void)
 										CUDA_ERROR_NOT_INITIALIZED;
 }
 
-CUresult shim_enter(uint64_t *context)
-{
-	CUresult r = shim_ready();
-
-	return r == CUDA_SUCCESS && context ? shim_enter_current(context) : r;
-}
-
-/* The codes that the driver API documents as leaving the process in an inconsistent state. */
-static bool sticky(CUresult result)
-{
-	switch (result) {
-	case CUDA_ERROR_ECC_UNCORRECTABLE:
-	case CUDA_ERROR_ILLEGAL_ADDRESS:
-	case CUDA_ERROR_LAUNCH_TIMEOUT:
-	case CUDA_ERROR_ASSERT:
-	case CUDA_ERROR_HARDWARE_STACK_ERROR:
-	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-	case CUDA_ERROR_MISALIGNED_ADDRESS:
-	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-	case CUDA_ERROR_INVALID_PC:
-	case CUDA_ERROR_LAUNCH_FAILED:
-	case CUDA_ERROR_EXTERNAL_DEVICE:
-	case CUDA_ERROR_DEVICE_UNAVAILABLE:
-		return true;
-	default:
-		return false;
-	}
-}
-
-void shim_note(CUresult result)
-{
-	struct shim_object *o;
-	int none = CUDA_SUCCESS;
-
-	if (!sticky(result))
-		return;
-	o = shim_current_object();
-	if (o)
-		atomic_compare_exchange_strong(&o->ctx.broken, &none, result);
-}
-
 /* For tests and benchmarks: synchronous waits of this process so far. */
 SHIM_API uint64_t vgpumgr_channel_waits(void)
 {

@@ -78,8 +78,8 @@ SHIM_API CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int fl
 	struct shim_object *o;
 	CUresult r = shim_enter(&context);
 
-	if (r == CUDA_SUCCESS && (!phStream || flags & ~CU_STREAM_NON_BLOCKING))
-		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = phStream ? cuda_check_stream_flags(flags) : CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
 	o = shim_current_object(); /* priorities outside the range are clamped, as documented */

@@ -93,10 +93,12 @@ struct vg_server {
 
 /* worker_lane.c: the life of lanes */
 int vg_lane_start(struct vg_server *server, bool ring, const struct vg_open *open, uint32_t sequence);
+void vg_lane_setup_ring(struct vg_lane *lane, uint32_t submit_size, uint32_t reply_size);
+
+/* worker_lane_state.c */
 void vg_lane_close(struct vg_lane *lane);
 void vg_lanes_close(struct vg_server *server, bool ring);
 void vg_lane_wake(struct vg_lane *lane);
-void vg_lane_setup_ring(struct vg_lane *lane, uint32_t submit_size, uint32_t reply_size);
 
 /* worker_frame.c: frames in, answers out */
 /* Checks a copied header and readies the call; fills pending if it wants a reply. Negative: violation (text says). */
@@ -104,22 +106,30 @@ int vg_frame_accept(struct vg_lane *lane, const struct vg_frame_header *header, 
 		    const char **text);
 /* The next frame of a ring lane: 1 and a call, 0 nothing there, negative: violation. */
 int vg_ring_take(struct vg_lane *lane, struct vg_call *call, const char **text);
+/* The same of a serial lane. */
+int vg_serial_take(struct vg_lane *lane, struct vg_call *call, const char **text);
+/* The frame in a message's body. */
+int vg_serial_body(struct vg_lane *lane, const uint8_t *body, uint32_t length, struct vg_call *call,
+		   const char **text);
 void vg_pending_drop(struct vg_lane *lane);
 
 /* worker_control.c: lane 0 */
 int vg_control_frame(struct vg_lane *control, const struct vg_call *call);
 void vg_control_poll(struct vg_server *server);
 
-/* worker_serial.c: the stream */
-void vg_serial_poll(struct vg_server *server, bool readable);
+/* worker_serial_send.c: the stream, outgoing */
 int vg_serial_send(struct vg_server *server, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
 		   const void *b, size_t b_length);
-int vg_serial_take(struct vg_lane *lane, struct vg_call *call, const char **text);
+/* Bytes that are no message; the serial lock is held. */
+int vg_serial_write(struct vg_server *server, const void *bytes, size_t length);
 /* The lane has consumed this much; tells the guest now and then, always if it is all. */
 void vg_serial_credit(struct vg_lane *lane, uint32_t bytes);
+
+/* worker_serial.c: the stream, incoming */
+void vg_serial_poll(struct vg_server *server, bool readable);
 void vg_serial_hang_up(struct vg_server *server);
 
-/* worker.c */
+/* worker_log.c */
 void vg_violation(struct vg_server *server, uint32_t lane, bool ring, const char *text);
 void vg_log(struct vg_server *server, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

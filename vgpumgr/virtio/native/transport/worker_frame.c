@@ -119,13 +119,76 @@ int vg_ring_take(struct vg_lane *lane, struct vg_call *call, const char **text)
 	return error ? error : 1;
 }
 
+/* ---- the serial stream: a lane's own messages, on its own thread ---- */
+
+static struct parcel *next_parcel(struct vg_lane *lane)
+{
+	struct parcel *parcel;
+
+	pthread_mutex_lock(&lane->queue_lock);
+	parcel = lane->first;
+	if (parcel) {
+		lane->first = parcel->next;
+		if (!lane->first)
+			lane->last = &lane->first;
+	}
+	pthread_mutex_unlock(&lane->queue_lock);
+	return parcel;
+}
+
+static int collect_bulk(struct vg_lane *lane, const struct parcel *parcel)
+{
+	if (!lane->bulk)
+		lane->bulk = malloc(VG_SERIAL_BULK_MAX);
+	if (!lane->bulk || lane->bulk_filled + parcel->length > VG_SERIAL_BULK_MAX)
+		return -EPROTO;
+	memcpy(lane->bulk + lane->bulk_filled, parcel->body, parcel->length);
+	lane->bulk_filled += parcel->length;
+	return 0;
+}
+
+int vg_serial_body(struct vg_lane *lane, const uint8_t *body, uint32_t length, struct vg_call *call,
+		   const char **text)
+{
+	struct vg_frame_header header;
+	int error;
+
+	*text = "a frame of impossible length";
+	if (length < VG_ALIGN || length > VG_BODY_MAX)
+		return -EPROTO;
+	memcpy(&header, body, sizeof(header));
+	if (header.length != length)
+		return -EPROTO;
+	memcpy(lane->payload, body + VG_ALIGN, length - VG_ALIGN);
+	error = vg_frame_accept(lane, &header, call, text);
+	return error ? error : 1;
+}
+
+int vg_serial_take(struct vg_lane *lane, struct vg_call *call, const char **text)
+{
+	struct parcel *parcel;
+	int got = 0;
+
+	/* bulk alone is no call yet: look for the next at once */
+	while (!got && (parcel = next_parcel(lane))) {
+		vg_serial_credit(lane, (uint32_t)sizeof(struct vg_message) + parcel->length);
+		*text = "bulk larger than allowed";
+		if (parcel->kind == VG_KIND_BULK)
+			got = collect_bulk(lane, parcel);
+		else
+			got = vg_serial_body(lane, parcel->body, parcel->length, call, text);
+		free(parcel);
+	}
+	return got;
+}
+
 /* ---- answers ---- */
 
 static bool wait_for_reader(struct vg_lane *lane, unsigned round)
 {
 	struct timespec pause = { .tv_nsec = FULL_STEP_NS };
 
-	/* lane 0 is the main thread's, which waits for nobody */
+	/* lane 0 is the main thread's, which never waits */
 	if (vg_lane_closing(lane) || !lane->number)
 		return false;
 	if (round * (uint64_t)FULL_STEP_NS > FULL_LIMIT_MS * 1000000ull) {

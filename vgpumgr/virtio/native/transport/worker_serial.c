@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The serial stream: connect and connect again, find the sync, sort messages by lane. Read by the main thread only. */
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include "util.h"
 #include "worker.h"
@@ -11,146 +9,7 @@
 enum {
 	RETRY_MS = 200,
 	BUFFER = 64 << 10,
-	WRITE_LIMIT_MS = 10000,  /* a guest that reads nothing for so long has hung */
-	CREDIT_STEP = 128 << 10,
 };
-
-/* ---- outgoing ---- */
-
-static int write_some(struct vg_server *server, struct iovec *pieces, int count)
-{
-	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
-	struct pollfd wait = { .fd = server->serial, .events = POLLOUT };
-	ssize_t n = sendmsg(server->serial, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-	if (n >= 0)
-		return (int)n;
-	if (errno != EAGAIN && errno != EINTR)
-		return -errno;
-	return poll(&wait, 1, WRITE_LIMIT_MS) == 0 ? -ETIMEDOUT : 0;
-}
-
-static int write_all(struct vg_server *server, struct iovec *pieces, int count)
-{
-	while (count) {
-		int n = write_some(server, pieces, count);
-
-		if (n < 0)
-			return n;
-		while (count && (size_t)n >= pieces->iov_len) {
-			n -= (int)pieces->iov_len;
-			pieces++;
-			count--;
-		}
-		if (count) {
-			pieces->iov_base = (uint8_t *)pieces->iov_base + n;
-			pieces->iov_len -= (size_t)n;
-		}
-	}
-	return 0;
-}
-
-int vg_serial_send(struct vg_server *server, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
-		   const void *b, size_t b_length)
-{
-	struct vg_message message = { VG_MESSAGE_MAGIC, lane, kind, (uint32_t)(a_length + b_length) };
-	struct iovec pieces[3] = {
-		{ &message, sizeof(message) },
-		{ (void *)a, a_length },
-		{ (void *)b, b_length },
-	};
-	int error = -ECONNRESET;
-
-	pthread_mutex_lock(&server->serial_lock);
-	if (server->serial >= 0 && server->synced && !atomic_load(&server->serial_broken)) {
-		error = write_all(server, pieces, 3);
-		if (error) /* half a message is out: this stream is of no more use; the main thread hangs up */
-			atomic_store(&server->serial_broken, true);
-	}
-	pthread_mutex_unlock(&server->serial_lock);
-	return error;
-}
-
-void vg_serial_credit(struct vg_lane *lane, uint32_t bytes)
-{
-	bool empty;
-
-	pthread_mutex_lock(&lane->queue_lock);
-	lane->queued -= bytes;
-	empty = !lane->queued;
-	pthread_mutex_unlock(&lane->queue_lock);
-	lane->uncredited += bytes;
-	if (lane->uncredited < (empty ? CREDIT_STEP / 4 : CREDIT_STEP))
-		return;
-	bytes = lane->uncredited;
-	lane->uncredited = 0;
-	vg_serial_send(lane->server, lane->number, VG_KIND_CREDIT, &bytes, sizeof(bytes), NULL, 0);
-}
-
-/* ---- a lane's own messages, on its own thread ---- */
-
-static struct parcel *next_parcel(struct vg_lane *lane)
-{
-	struct parcel *parcel;
-
-	pthread_mutex_lock(&lane->queue_lock);
-	parcel = lane->first;
-	if (parcel) {
-		lane->first = parcel->next;
-		if (!lane->first)
-			lane->last = &lane->first;
-	}
-	pthread_mutex_unlock(&lane->queue_lock);
-	return parcel;
-}
-
-static int collect_bulk(struct vg_lane *lane, const struct parcel *parcel)
-{
-	if (!lane->bulk)
-		lane->bulk = malloc(VG_SERIAL_BULK_MAX);
-	if (!lane->bulk || lane->bulk_filled + parcel->length > VG_SERIAL_BULK_MAX)
-		return -EPROTO;
-	memcpy(lane->bulk + lane->bulk_filled, parcel->body, parcel->length);
-	lane->bulk_filled += parcel->length;
-	return 0;
-}
-
-static int accept_body(struct vg_lane *lane, const uint8_t *body, uint32_t length, struct vg_call *call,
-		       const char **text)
-{
-	struct vg_frame_header header;
-	int error;
-
-	*text = "a frame of impossible length";
-	if (length < VG_ALIGN || length > VG_BODY_MAX)
-		return -EPROTO;
-	memcpy(&header, body, sizeof(header));
-	if (header.length != length)
-		return -EPROTO;
-	memcpy(lane->payload, body + VG_ALIGN, length - VG_ALIGN);
-	error = vg_frame_accept(lane, &header, call, text);
-	return error ? error : 1;
-}
-
-int vg_serial_take(struct vg_lane *lane, struct vg_call *call, const char **text)
-{
-	struct parcel *parcel;
-	int got = 0;
-
-	/* bulk alone is no call yet: look for the next at once */
-	while (!got && (parcel = next_parcel(lane))) {
-		vg_serial_credit(lane, (uint32_t)sizeof(struct vg_message) + parcel->length);
-		*text = "bulk larger than allowed";
-		if (parcel->kind == VG_KIND_BULK)
-			got = collect_bulk(lane, parcel);
-		else
-			got = accept_body(lane, parcel->body, parcel->length, call, text);
-		free(parcel);
-	}
-	return got;
-}
-
-/* ---- incoming, on the main thread ---- */
 
 void vg_serial_hang_up(struct vg_server *server)
 {
@@ -183,7 +42,7 @@ static int deliver(struct vg_server *server, const struct vg_message *message, c
 	*parcel = (struct parcel){ .kind = message->kind, .length = message->length };
 	memcpy(parcel->body, body, message->length);
 	pthread_mutex_lock(&lane->queue_lock);
-	/* looked at again: the lane empties its queue, under this lock, when it has stopped being open */
+	/* read again: the lane empties its queue, under this lock, when it has stopped being open */
 	if (atomic_load(&lane->state) != LANE_OPEN) {
 		pthread_mutex_unlock(&lane->queue_lock);
 		free(parcel);
@@ -214,20 +73,18 @@ static int take_message(struct vg_server *server, const struct vg_message *messa
 		return deliver(server, message, body);
 	if (message->lane || message->kind != VG_KIND_FRAME)
 		return -EPROTO;
-	if (accept_body(control, body, message->length, &call, &text) < 0)
+	if (vg_serial_body(control, body, message->length, &call, &text) < 0)
 		return -EPROTO;
 	return vg_control_frame(control, &call);
 }
 
 static void start_session(struct vg_server *server, const uint8_t *sync)
 {
-	struct iovec piece = { (void *)sync, VG_SYNC_SIZE };
-
 	vg_lanes_close(server, false);
 	vg_pending_drop(&server->control_serial);
 	server->greeted[1] = false;
 	pthread_mutex_lock(&server->serial_lock);
-	server->synced = !write_all(server, &piece, 1);
+	server->synced = !vg_serial_write(server, sync, VG_SYNC_SIZE);
 	pthread_mutex_unlock(&server->serial_lock);
 	if (!server->synced)
 		atomic_store(&server->serial_broken, true);

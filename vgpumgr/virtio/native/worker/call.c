@@ -18,6 +18,18 @@ static void release_all(struct wk_call *c)
 	wk_release_held(&c->context);
 }
 
+static void run(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call, const struct wk_operation *o)
+{
+	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
+
+	if (o->handle(&c, false) < 0) {
+		/* found late: the next frame ends the session */
+		s->violation = -EPROTO;
+		vg_answer(lane, call->sequence, CUDA_ERROR_UNKNOWN, NULL, 0, 0);
+	}
+	release_all(&c);
+}
+
 int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 {
 	struct wk_session *s = argument;
@@ -29,21 +41,9 @@ int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 		return -EPROTO;
 	error = o->handle(&c, o->flags & WK_BLOCKING);
 	if (!error && o->flags & WK_BLOCKING)
-		error = wk_offload(s, lane, call, o);
+		error = wk_offload(s, lane, call, o, run);
 	release_all(&c);
 	return error ? error : c.violation;
-}
-
-void wk_run(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call, const struct wk_operation *o)
-{
-	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
-
-	if (o->handle(&c, false) < 0) {
-		/* found late: the next frame ends the session */
-		s->violation = -EPROTO;
-		vg_answer(lane, call->sequence, CUDA_ERROR_UNKNOWN, NULL, 0, 0);
-	}
-	release_all(&c);
 }
 
 /*

@@ -14,6 +14,7 @@ struct wk_job {
 	struct wk_session *session;
 	struct vg_lane *lane;
 	const struct wk_operation *operation;
+	wk_runner *run;
 	struct vg_call call;
 	uint8_t payload[];
 };
@@ -46,7 +47,7 @@ static void *serve(void *argument)
 	pthread_mutex_lock(&s->lock);
 	while ((job = next_job(s))) {
 		pthread_mutex_unlock(&s->lock);
-		wk_run(s, job->lane, &job->call, job->operation);
+		job->run(s, job->lane, &job->call, job->operation);
 		free(job);
 		pthread_mutex_lock(&s->lock);
 	}
@@ -72,14 +73,15 @@ static void start_helper(struct wk_session *s)
 	pthread_attr_destroy(&attributes);
 }
 
-int wk_offload(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call, const struct wk_operation *o)
+int wk_offload(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call, const struct wk_operation *o,
+	       wk_runner *run)
 {
 	struct wk_job *job = malloc(sizeof(*job) + call->payload_length);
 	bool queued = false, taken = false;
 
 	if (!job)
 		return -ENOMEM;
-	*job = (struct wk_job){ .session = s, .lane = lane, .operation = o, .call = *call };
+	*job = (struct wk_job){ .session = s, .lane = lane, .operation = o, .run = run, .call = *call };
 	memcpy(job->payload, call->payload, call->payload_length);
 	job->call.payload = job->payload;
 	pthread_mutex_lock(&s->lock);

@@ -268,12 +268,12 @@ static void forget_memory(struct wk_session *s, const struct wk_object *context,
 
 void wk_forget_module(struct wk_session *s, uint64_t module)
 {
-	static const struct wk_object nobody;
+	static const struct wk_object no_context;
 	struct wk_object *o;
 	uint32_t at = 0;
 
-	forget_memory(s, &nobody, module);
-	while ((o = take_one(s, WK_FUNCTION, &nobody, module, &at)))
+	forget_memory(s, &no_context, module);
+	while ((o = take_one(s, WK_FUNCTION, &no_context, module, &at)))
 		wk_release(o);
 }
 
@@ -289,48 +289,4 @@ void wk_forget_context(struct wk_session *s, struct wk_object *context)
 		while ((o = take_one(s, order[i], context, 0, &at)))
 			wk_release(o);
 	}
-}
-
-/* ---- sessions */
-
-struct wk_session *wk_session_create(struct vg_lane *lane)
-{
-	struct wk_session *s = calloc(1, sizeof(*s));
-
-	if (!s)
-		return NULL;
-	s->lane = lane;
-	s->last = &s->first;
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->work, NULL);
-	pthread_cond_init(&s->idle, NULL);
-	pthread_cond_init(&s->opened, NULL);
-	return s;
-}
-
-void wk_session_destroy(struct wk_session *s)
-{
-	struct wk_table *contexts = &s->tables[WK_CONTEXT];
-
-	wk_gates_close(s);
-	wk_helpers_stop(s);
-	for (uint32_t i = 0; i < contexts->count; i++) {
-		struct wk_object *context = contexts->slots[i].object;
-
-		if (!context)
-			continue;
-		contexts->slots[i].object = NULL;
-		wk_forget_context(s, context);
-		wk_release(context);
-	}
-	wk_gates_free(s);
-	wk_uploads_drop(s);
-	for (int i = 0; i < WK_TABLES; i++)
-		free(s->tables[i].slots);
-	free(s->ledger.at);
-	pthread_cond_destroy(&s->work);
-	pthread_cond_destroy(&s->idle);
-	pthread_cond_destroy(&s->opened);
-	pthread_mutex_destroy(&s->lock);
-	free(s);
 }

@@ -64,7 +64,7 @@ struct wk_call {
 	struct wk_object *context;    /* the one that the call runs in */
 	struct wk_object *pinned[2];  /* memory that it reads or writes */
 	size_t bulk_filled;
-	bool answered;                /* or will be, by somebody else */
+	bool answered;                /* or will be, by another thread */
 	int violation;                /* negative errno */
 };
 
@@ -83,9 +83,11 @@ extern struct wk_driver wk_driver;
 /* Loads the driver at `path` and starts it. 0, or -ENODEV and a message. */
 int wk_driver_load(const char *path, char *message, size_t size);
 
-/* ---- objects.c */
+/* ---- sessions.c */
 struct wk_session *wk_session_create(struct vg_lane *lane);
 void wk_session_destroy(struct wk_session *session);
+
+/* ---- objects.c */
 CUresult wk_hold(struct wk_call *c, enum wk_kind kind, uint64_t handle, struct wk_object **object);
 void wk_release(struct wk_object *object);
 bool wk_is_last(struct wk_object *object);
@@ -130,11 +132,12 @@ CUresult wk_begin(struct wk_call *c, uint64_t context);
 int wk_finish(struct wk_call *c, CUresult result, const void *data, size_t length);
 
 /* ---- helpers.c: threads for calls that wait */
+typedef void wk_runner(struct wk_session *session, struct vg_lane *lane, const struct vg_call *call,
+		       const struct wk_operation *operation);
+/* Has `run` called with a copy of the call on another thread. */
 int wk_offload(struct wk_session *session, struct vg_lane *lane, const struct vg_call *call,
-	       const struct wk_operation *operation);
+	       const struct wk_operation *operation, wk_runner *run);
 void wk_helpers_stop(struct wk_session *session);
-void wk_run(struct wk_session *session, struct vg_lane *lane, const struct vg_call *call,
-	    const struct wk_operation *operation);
 
 /* ---- image.c, gate.c */
 bool wk_image_is_whole(const void *image, size_t length);

@@ -1,0 +1,61 @@
+"""The demo and a test on a stock Debian, made just now: with what set-up installs there, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+#: with its own Python, which may be older than the one that runs this
+SUITE = "bookworm"
+COMMANDS = (
+    "./run demo",
+    # the demo brought nothing that only tests need
+    "if .cache/venv/bin/python -c 'import pytest' 2>/dev/null; then echo pytest is here; exit 1; fi",
+    "echo demo done",
+    "./run test --fast -q tests/unit/test_model.py",
+    "echo test done",
+)
+
+
+@pytest.mark.fresh
+@pytest.mark.timeout(2400)
+def test_the_demo_and_a_test_run_on_a_stock_debian(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root (namespaces)")
+    if shutil.which("debootstrap") is None:
+        pytest.skip("no debootstrap")
+    log = tmp_path / "log"
+    done = run_in_fresh_root(log, SUITE, " && ".join(f"{{ {command}; }}" for command in COMMANDS))
+    text = log.read_text(errors="replace")
+    assert done == 0, text[-6000:]
+    story, _, checks = text.partition("\ndemo done\n")
+    for program in ("vectoradd", "matmul", "reduction"):
+        assert f"\nvm01$ {program}\nPASS {program} " in story
+    assert "\n# Everything is free again.\n" in story
+    assert " passed in " in checks
+    assert checks.endswith("\ntest done\n")
+    # every pin holds for the Python of this Debian
+    assert "cannot be had" not in text
+    assert "do not fit together" not in text
+
+
+def run_in_fresh_root(log: Path, suite: str, command: str) -> int:
+    """Exit status of a shell command in the clone of this project; all it printed goes to ``log``."""
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [HERE / "fresh_root.sh", suite, command],
+            cwd=ROOT, env=os.environ | {"PYTHON": sys.executable},
+            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            return process.wait()
+        finally:
+            process.terminate()
+            process.wait()

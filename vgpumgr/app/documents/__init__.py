@@ -1,0 +1,1 @@
+"""What operations answer: the public JSON."""

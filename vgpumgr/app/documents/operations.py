@@ -1,0 +1,87 @@
+"""The documents about operations and the daemon itself; see ``documents`` for the rules."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from vgpumgr.app.documents.base import SCHEMA, Document, Field
+
+Status = Literal["waiting", "running", "succeeded", "failed", "cancelled", "interrupted"]
+
+
+class ErrorPartsDocument(Document):
+    """What happened; the parts of an error message."""
+
+    id: str
+    error: str
+    cause: str | None
+    why: str | None
+    held_by: list[str]
+    try_: str | None = Field(in_json="try")
+    exit_code: int
+
+
+class ErrorDocument(Document):
+    """The body of every answer that is an error."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    error: ErrorPartsDocument
+
+
+class ProgressDocument(Document):
+    """A step that was begun."""
+
+    time_s: float
+    word: str = Field(description="do, undo, warn or wait")
+    description: str
+
+
+class OperationDocument(Document):
+    """Long work."""
+
+    id: str
+    operation: str
+    subject: str | None
+    status: Status
+    uid: int = Field(description="who asked for it")
+    created_s: float
+    updated_s: float
+    cancellable: bool
+    progress: list[ProgressDocument]
+    result: dict[str, Any] | None = Field(description="the document of what was done")
+    error: dict[str, Any] | None = Field(description="why it was not; the parts of an error")
+
+
+class OperationShowDocument(Document):
+    """``vgpumgr op show -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    operation: OperationDocument
+
+
+class OperationListDocument(Document):
+    """``vgpumgr op list -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    operations: list[OperationDocument]
+
+
+class ServerDocument(Document):
+    """``GET /1.0``: which daemon answers, and what it can do."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    version: str
+    api_version: Literal["1.0"] = "1.0"
+    api_extensions: list[str] = Field(description="docs/api-extensions.md has a paragraph on each")
+    pid: int
+    machine: str | None = Field(description="null on the real machine")
+    role: Literal["viewer", "admin"] = Field(description="the caller's")
+    running_operations: int
+
+
+class MetricsDocument(Document):
+    """The exposition, and the content type to serve it with."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    content_type: str
+    text: str

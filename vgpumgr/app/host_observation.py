@@ -1,0 +1,178 @@
+"""Looking at the host's devices before an attach is planned."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from vgpumgr.app.documents.base import GpuListDocument, GpuShowDocument
+from vgpumgr.app.parts import Parts, list_unfinished_here
+from vgpumgr.errors import (
+    PciNotFoundError,
+    VgpumgrError,
+)
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import Placement
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.vgpu_record import VgpuInstance
+from vgpumgr.steps.vgpu import list_holders
+
+
+def list_slices(
+    records: Sequence[AttachmentRecord],
+) -> list[tuple[GpuUuid | None, Placement | None]]:
+    """GPU instances that VMs have by forwarding: by GPU and place."""
+    return [(r.gpu, r.placement) for r in records if r.mig_part is not None]
+
+
+def list_instances(parts: Parts) -> list[VgpuInstance]:
+    """GPU instances that were made for vGPUs, of attachments or not; and those that an operation without an end has
+    made or taken away.
+    """
+    made = [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
+    return made + [
+        VgpuInstance(GpuUuid(claim.name), claim.profile, Placement(claim.first, claim.size))
+        for found in list_unfinished_here(parts)
+        for claim in found.claims
+        if claim.profile is not None and claim.first is not None
+    ]
+
+
+def name_instances(parts: Parts) -> dict[VgpuInstance, str]:
+    """Those instances, and the vGPUs that each was made for, in words."""
+    found: dict[VgpuInstance, list[str]] = {}
+    for record in parts.vgpu_store.list_vgpus():
+        if record.instance is not None:
+            name = f"vGPU {record.spec.type_name} {record.spec.uuid}"
+            found.setdefault(record.instance, []).append(name)
+    return {instance: " and ".join(names) for instance, names in found.items()}
+
+
+def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, str]:
+    """Attachments whose device is not on the host (any more), and what is missing, in words."""
+    devices = [(r.id, d) for r in records for d in r.host_devices]
+    if not devices:
+        return {}
+    functions = {f.address for f in parts.pci.list_functions()}
+    seen: set[str] = set()
+    if any(device.vgpu for _, device in devices):
+        seen = {vgpu.key for vgpu in parts.vgpus.read_host().devices}
+    absent = {}
+    for attachment, device in devices:
+        if device.address is not None and device.address not in functions:
+            absent[attachment] = f"its device {device.address} has left the bus"
+        elif device.vgpu is not None and str(device.address or device.vgpu.uuid) not in seen:
+            what = f"its vGPU {device.vgpu.type_name} on {device.place}"
+            absent[attachment] = _tell_gone(parts, what, device.vgpu.uuid)
+    return absent
+
+
+def _tell_gone(parts: Parts, what: str, uuid: str | None) -> str:
+    """A VM goes on with a vGPU that was removed under it, until it lets go."""
+    known = next((r for r in parts.vgpu_store.list_vgpus() if r.spec.uuid == uuid), None)
+    if known is None or known.boot != parts.boot_id:
+        return f"{what} is gone"
+    held_by = ", ".join(list_holders(parts.vgpus, known))
+    told = (
+        f" by somebody else while {held_by} has it open; it cannot be made again before that ends"
+    )
+    return f"{what} was removed{told}" if held_by else f"{what} is gone"
+
+
+def list_held(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, list[str]]:
+    """Who still has devices of attachments that are half there; those that nobody has are left out."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        if record.state is AttachmentState.ATTACHED or not record.host_devices:
+            continue
+        if holders := list(dict.fromkeys(_list_holders(parts, record))):
+            found[record.id] = holders
+    return found
+
+
+def _list_holders(parts: Parts, record: AttachmentRecord) -> Iterator[str]:
+    vgpus = {vgpu.spec.uuid: vgpu for vgpu in parts.vgpu_store.list_vgpus()}
+    for device in record.host_devices:
+        if device.vgpu is not None:
+            known = vgpus.get(device.vgpu.uuid)
+            yield from list_holders(parts.vgpus, known) if known else ()
+        elif device.address is not None:
+            with contextlib.suppress(PciNotFoundError):
+                function = parts.pci.read_function(device.address)
+                users = parts.pci.list_users([function]) if function.is_away else {}
+                yield from (str(user) for found in users.values() for user in found)
+
+
+def name_holders(document: GpuListDocument, records: Sequence[AttachmentRecord]) -> GpuListDocument:
+    """With the VMs that have a GPU as a whole, a virtual function or a vGPU of it."""
+    find = _index_vms(records)
+    return document.replace(
+        gpus=[gpu.replace(vms=find(gpu.uuid, gpu.pci)) for gpu in document.gpus],
+        others=[gpu.replace(vms=find(gpu.pci)) for gpu in document.others],
+    )
+
+
+def name_models(parts: Parts, document: GpuListDocument) -> GpuListDocument:
+    """With the names that NVML had for GPUs before they were taken from it."""
+    if not document.others:
+        return document
+    known = _read_models(parts)
+    others = [gpu.replace(model=known.get(gpu.pci, gpu.model)) for gpu in document.others]
+    return document.replace(others=others)
+
+
+def _read_models(parts: Parts) -> dict[str, str]:
+    try:
+        bindings = parts.pci.list_bindings()
+    except VgpumgrError:
+        return {}
+    found = {str(b.address): b.model for b in bindings if b.boot_id == parts.pci.boot_id}
+    return {address: model for address, model in found.items() if model}
+
+
+def name_holders_of(parts: Parts, document: GpuShowDocument) -> GpuShowDocument:
+    """With the VMs that have the GPU or a part of it as a device, and with whoever has a device file
+    of it open; what cannot be looked at now is left out.
+    """
+    find = _index_vms(parts.store.list_attachments())
+    gpu, other = document.gpu, document.other
+    if gpu is not None:
+        document = document.replace(gpu=gpu.replace(vms=find(gpu.uuid, gpu.pci)))
+    if other is not None:
+        model = _read_models(parts).get(other.pci, other.model)
+        document = document.replace(other=other.replace(vms=find(other.pci), model=model))
+    address = gpu.pci if gpu is not None else other.pci if other is not None else None
+    if address is None:
+        return document
+    with contextlib.suppress(VgpumgrError):
+        return document.replace(held_by=_list_openers(parts, PciAddress.parse(address)))
+    return document
+
+
+def _list_openers(parts: Parts, address: PciAddress) -> list[str]:
+    function = parts.pci.read_function(address)
+    functions = [function]
+    for vf in function.vfs:
+        with contextlib.suppress(PciNotFoundError):
+            functions.append(parts.pci.read_function(vf))
+    users = parts.pci.list_users(functions)
+    texts = [str(user) for found in users.values() for user in found]
+    return list(dict.fromkeys(texts))
+
+
+def _index_vms(records: Sequence[AttachmentRecord]) -> Callable[..., list[str]]:
+    """Names of VMs by any of the names that a GPU has."""
+    holders: dict[str, list[str]] = {}
+    for record in records:
+        places = {str(record.gpu)}
+        places |= {str(p) for d in record.host_devices for p in (d.address, d.parent)}
+        # a vGPU's parent is a function, or the GPU itself
+        places |= {d.vgpu.parent for d in record.host_devices if d.vgpu is not None}
+        for place in places if record.host_devices else ():
+            holders.setdefault(place, []).append(record.vm_name)
+
+    def find(*names: str) -> list[str]:
+        return list(dict.fromkeys(vm for name in names for vm in holders.get(name, ())))
+
+    return find

@@ -1,0 +1,369 @@
+"""Attaching and detaching as operations, and what there is to see of VMs and their channels."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from vgpumgr.app.documents.attachment_serializers import (
+    Seen,
+    describe_attachment,
+    describe_channel,
+    describe_plan,
+    describe_undefined_vm,
+    describe_vm,
+    tell_usable,
+)
+from vgpumgr.app.documents.attachments import (
+    AttachDocument,
+    ChannelListDocument,
+    ChannelShowDocument,
+    DetachDocument,
+    VmDocument,
+    VmListDocument,
+    VmShowDocument,
+)
+from vgpumgr.app.host_observation import list_absent, list_held, list_instances
+from vgpumgr.app.parts import Parts, find_stuck_gpus
+from vgpumgr.app.refusal_hints import explaining
+from vgpumgr.app.transactions import open_change
+from vgpumgr.backends.attach import check_not_stalled, check_request, plan_attach
+from vgpumgr.backends.base import NewAttachment, Target
+from vgpumgr.backends.detach import (
+    choose_attachments,
+    find_attachments,
+    leave_out,
+    merge_detaches,
+    plan_cleanup,
+    plan_detach,
+)
+from vgpumgr.backends.journaled import list_attachment_ids
+from vgpumgr.domain.domain import find_nodes
+from vgpumgr.domain.hypervisor import Vm
+from vgpumgr.engine.context import OperationContext
+from vgpumgr.engine.step import Plan
+from vgpumgr.engine.transaction import Transaction
+from vgpumgr.errors import (
+    ChannelNotFoundError,
+    DomainChangedError,
+    LayoutChangedError,
+    NotPermittedError,
+    ReleasePendingError,
+    RollbackIncompleteError,
+    StoreError,
+    VgpumgrError,
+    VmNotFoundError,
+)
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.virtio.channel import ChannelStatus
+
+#: how often to plan anew when another program changes the domain or the GPU at the same time
+_ATTEMPTS = 2
+_CHANGED = (DomainChangedError, LayoutChangedError)
+
+
+__all__ = ["AttachmentService", "Parts"]
+
+
+class AttachmentService:
+    """The operations on attachments of one machine."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    @property
+    def parts(self) -> Parts:
+        """What it works with."""
+        return self._parts
+
+    def attach(self, request: AttachRequest, dry_run: bool = False) -> AttachDocument:
+        """Gives a VM a slice. Raises what stands in the way before anything is changed, or what
+        ended it after everything was undone.
+        """
+        with explaining(self._parts, request.gpu, request.profile):
+            check_request(request)
+        if dry_run:
+            _, plan, _ = self._plan_attach(request)
+            document = describe_plan(plan)
+            return AttachDocument(
+                dry_run=True, plan=document, attachment=None, attachments=[], usable=None, notes=[]
+            )
+        with open_change(self._parts, "attach") as transaction:
+            plan, context = self._attach_locked(request, transaction)
+            context.notes[:0] = transaction.notes
+        return self._describe_attached(plan, context)
+
+    def _attach_locked(
+        self, request: AttachRequest, transaction: Transaction
+    ) -> tuple[Plan, OperationContext]:
+        for attempt in range(1, _ATTEMPTS + 1):
+            records, plan, gpus = self._plan_attach(request)
+            context = self._parts.make_context(records[0], gpus)
+            context.other_records = {record.id: record for record in records[1:]}
+            try:
+                transaction.execute(plan, context)
+            except Exception as error:
+                # everything is as before; what the plan was made on has changed since
+                changed = isinstance(error.__cause__ or error, _CHANGED)
+                undone = not isinstance(error, RollbackIncompleteError)
+                if attempt < _ATTEMPTS and changed and undone:
+                    continue
+                raise
+            return plan, context
+        raise AssertionError("unreachable")
+
+    def _plan_attach(
+        self, request: AttachRequest
+    ) -> tuple[tuple[AttachmentRecord, ...], Plan, Sequence[Gpu] | None]:
+        parts = self._parts
+        vm = parts.hypervisor.read_vm(request.vm)
+        names = [secrets.token_hex(4) for _ in range(request.count)]
+        target = Target(
+            vm=vm,
+            names=tuple(
+                NewAttachment(name, parts.channels.paths(name), str(uuid.uuid4())) for name in names
+            ),
+            now_s=parts.clock.wall_s(),
+            nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
+        )
+        instances = list_instances(parts)
+        snapshot = Snapshot(parts, stuck=find_stuck_gpus(parts), instances=instances)
+        with explaining(parts, request.gpu, request.profile):
+            found, plan = plan_attach(request, target, snapshot)
+            check_not_stalled(plan, parts.pci)
+            return found, plan, snapshot.observed_gpus
+
+    def _describe_attached(self, plan: Plan, context: OperationContext) -> AttachDocument:
+        uuid = context.record.vm_uuid
+        # a channel was waited for since the VM was read back
+        seen = context.take_vm(uuid) if context.record.channel is None else None
+        vm = seen or context.read_vm(uuid)
+        attachments = [
+            describe_attachment(record, tell_usable(vm, record, status))
+            for record, status in self._look_at(context.list_records())
+        ]
+        return AttachDocument(
+            dry_run=False,
+            plan=describe_plan(plan),
+            attachment=attachments[0],
+            attachments=attachments,
+            usable=attachments[0].usable,
+            notes=context.notes,
+        )
+
+    def detach(
+        self, vm: str, dry_run: bool = False, attachment: str | None = None, every: bool = False
+    ) -> DetachDocument:
+        """Takes a VM's slice back, whatever is left of it; one of several by its id or profile, or
+        every one.
+        """
+        if dry_run:
+            choice = self._choose(vm, attachment, every)
+            plans = list(self._plan_detaches(vm, *choice, dry_run=True))
+            return self._describe_detached(True, [plan for _, _, plan in plans], [])
+        spare = partial(self._choose_spared, vm, attachment)
+        with open_change(self._parts, "detach", spare) as transaction:
+            done = self._detach_locked(transaction, vm, attachment, every)
+        return self._describe_detached(False, done, transaction.notes)
+
+    def _detach_locked(
+        self, transaction: Transaction, vm: str, attachment: str | None, every: bool
+    ) -> list[Plan]:
+        done, held = [], dict[str, VgpumgrError]()
+        chosen, named = self._choose(vm, attachment, every)
+        waiting = self._announce(chosen)
+        for record, seen, plan in self._plan_detaches(vm, chosen, named):
+            context = self._parts.make_context(record)
+            context.seen_vm = seen
+            waiting.pop(record.id if record else "", None)
+            try:
+                transaction.execute(plan, context)
+            except ReleasePendingError as error:
+                # what it shares an IOMMU group with may be all that holds it, and goes next
+                held[record.id if record else ""] = error
+                continue
+            except VgpumgrError:
+                self._parts.store.save_attachments(tuple(waiting.values()))
+                raise
+            transaction.notes += context.notes
+            done.append(plan)
+        gone = {None, *(plan.result.get("attachment") for plan in done)}
+        exists = [record.id for record in self._parts.store.list_attachments()]
+        transaction.end_spared(
+            lambda found: set(list_attachment_ids(found.events[0].data)) <= gone, exists=exists
+        )
+        if transaction.recovered.spared:
+            # what is not recovered now is by the next command
+            with contextlib.suppress(VgpumgrError):
+                transaction.recover()
+        if held:
+            self._finish_held(transaction, held, done)
+        return done
+
+    def _finish_held(
+        self,
+        transaction: Transaction,
+        held: Mapping[str, VgpumgrError],
+        done: Sequence[Plan],
+    ) -> None:
+        """Observes once more the attachments that were not released, if others are gone by now. Raises what is
+        said of the first where that has not helped.
+        """
+        if done:
+            transaction.recover()
+        left = {record.id for record in self._parts.store.list_attachments()}
+        for attachment, error in held.items():
+            if attachment in left or not done:
+                raise error
+
+    def _choose(
+        self, selector: str, attachment: str | None, every: bool
+    ) -> tuple[tuple[AttachmentRecord, ...], Vm | None]:
+        """The attachments that a detach means, and the VM that libvirt has by that name."""
+        named = self._find_vm(selector)
+        records = self._parts.store.list_attachments()
+        return choose_attachments(records, selector, attachment, every, named), named
+
+    def _announce(self, chosen: Sequence[AttachmentRecord]) -> dict[str, AttachmentRecord]:
+        """Marks all of several before the first is detached, so that after a crash the others are
+        detached, too; answers them as they were, by id.
+        """
+        if len(chosen) > 1:
+            state = AttachmentState.DETACHING
+            self._parts.store.save_attachments([replace(r, state=state) for r in chosen])
+        return {record.id: record for record in chosen}
+
+    def _choose_spared(self, vm: str, attachment: str | None) -> str | None:
+        """What an earlier, interrupted operation may be about and need not be recovered, because it is
+        detached now.
+        """
+        with contextlib.suppress(StoreError):
+            records = self._parts.store.list_attachments()
+            found = find_attachments(records, vm, verb="detach", which=attachment)
+            named = [r for r in found if attachment in (None, r.id, r.profile)]
+            if len(found) > 1 or [r.id for r in found] == [attachment]:
+                return named[0].id if len(named) == 1 else None
+        return vm
+
+    def _plan_detaches(
+        self,
+        selector: str,
+        chosen: Sequence[AttachmentRecord],
+        named: Vm | None,
+        *,
+        dry_run: bool = False,
+    ) -> Iterator[tuple[AttachmentRecord | None, Vm | None, Plan]]:
+        """The plans with the VM that each was made on, when the one before it is through with (or, in a
+        dry run, as if).
+        """
+        if not chosen:
+            # a name that libvirt does not know is an unknown VM; one that it does may have
+            # leftovers
+            found = named or self._parts.hypervisor.read_vm(selector)
+            yield None, found, plan_cleanup(found)
+        snapshot: Snapshot | None = None
+        for id_ in [record.id for record in chosen]:
+            if snapshot is None or not dry_run:
+                snapshot = Snapshot(self._parts)
+            record = next(r for r in snapshot.records if r.id == id_)
+            if named is None or named.uuid != record.vm_uuid:
+                named = self._find_vm(record.vm_uuid)
+            # of several, the next one sees what the one before it has left
+            vm, named = named, None
+            yield record, vm, plan_detach(record, vm, snapshot)
+            snapshot = leave_out(record, snapshot) if dry_run else snapshot
+
+    def _find_vm(self, selector: str) -> Vm | None:
+        try:
+            return self._parts.hypervisor.read_vm(selector)
+        except VmNotFoundError:
+            return None
+
+    def _describe_detached(
+        self, dry_run: bool, plans: Sequence[Plan], notes: list[str]
+    ) -> DetachDocument:
+        plan = plans[0] if len(plans) == 1 else merge_detaches(plans)
+        return DetachDocument(dry_run=dry_run, plan=describe_plan(plan), notes=notes)
+
+    def list_vms(self) -> VmListDocument:
+        """Every VM that libvirt knows, and every one that still has an attachment."""
+        records: dict[str, list[AttachmentRecord]] = {}
+        for record in self._parts.store.list_attachments():
+            records.setdefault(record.vm_uuid, []).append(record)
+        found = [self._describe(vm, records.pop(vm.uuid, ())) for vm in self._list()]
+        gone = [describe_undefined_vm(self._look_at(own)) for own in records.values()]
+        return VmListDocument(vms=[*found, *gone])
+
+    def _list(self) -> tuple[Vm, ...]:
+        return self._parts.hypervisor.list_vms()
+
+    def show_vm(self, selector: str) -> VmShowDocument:
+        """One VM, by its name, its UUID or an attachment's id. Raises VmNotFoundError,
+        SeveralAttachmentsError.
+        """
+        records = self._parts.store.list_attachments()
+        vm = self._find_vm(selector)
+        own = find_attachments(records, selector, vm, verb="vm show")
+        if vm is None and own:
+            vm = self._find_vm(own[0].vm_uuid)
+            if vm is None:
+                return VmShowDocument(vm=describe_undefined_vm(self._look_at(own)))
+        if vm is None:
+            vm = self._parts.hypervisor.read_vm(selector)  # says what else may have been meant
+        return VmShowDocument(vm=self._describe(vm, [r for r in records if r.vm_uuid == vm.uuid]))
+
+    def _describe(self, vm: Vm, records: Sequence[AttachmentRecord]) -> VmDocument:
+        held: dict[str, list[str]] = {}
+        absent: dict[str, str] = {}
+        with contextlib.suppress(VgpumgrError):  # a host that does not answer hides no VM
+            held, absent = list_held(self._parts, records), list_absent(self._parts, records)
+        return describe_vm(vm, self._look_at(records), held, absent)
+
+    def _look_at(self, records: Sequence[AttachmentRecord]) -> list[Seen]:
+        ordered = sorted(records, key=lambda record: record.number)
+        return [(record, self._status(record)) for record in ordered]
+
+    def _status(self, record: AttachmentRecord) -> ChannelStatus | None:
+        """A channel that does not answer is shown as that; it must not hide all the others."""
+        if record.channel is None:
+            return None
+        try:
+            return self._parts.channels.read_status(record.id)
+        except VgpumgrError as error:
+            return ChannelStatus(
+                id=record.id,
+                keeper_pid=0,
+                worker_pid=None,
+                worker_ready=False,
+                hello_ring=False,
+                hello_serial=False,
+                memory_bytes=0,
+                problem=f"{error.error}: {error.cause}",
+                hidden=isinstance(error, NotPermittedError),
+            )
+
+    def list_channels(self) -> ChannelListDocument:
+        """Every channel, running or not."""
+        records = [r for r in self._parts.store.list_attachments() if r.channel is not None]
+        return ChannelListDocument(channels=[describe_channel(r, self._status(r)) for r in records])
+
+    def show_channel(self, selector: str) -> ChannelShowDocument:
+        """One channel, by its VM or its attachment; with it the VM's others. Raises
+        ChannelNotFoundError, SeveralAttachmentsError.
+        """
+        records, vm = self._parts.store.list_attachments(), None
+        with contextlib.suppress(VgpumgrError):  # what libvirt does not say hides no channel
+            if not any(selector in (r.vm_uuid, r.vm_name) for r in records):
+                vm = self._parts.hypervisor.read_vm(selector)
+        found = find_attachments(records, selector, vm, verb="virtio show")
+        channels = [describe_channel(r, self._status(r)) for r in found if r.channel is not None]
+        if not channels:
+            raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
+        return ChannelShowDocument(channel=channels[0], channels=channels)

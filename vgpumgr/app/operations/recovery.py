@@ -1,0 +1,372 @@
+"""``status``, ``diff`` and ``recover``: detects drift between recorded and actual state, and repairs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
+
+from vgpumgr.app.documents.recovery import (
+    ActionDocument,
+    DiffDocument,
+    DriftDocument,
+    InterruptedDocument,
+    RecoverDocument,
+    StatusDocument,
+)
+from vgpumgr.app.host_drift import compare_despite, find_host_drift, find_store_drift
+from vgpumgr.app.operations.attachment_recovery import observe_attachments, rebuild_records
+from vgpumgr.app.parts import Parts
+from vgpumgr.app.transactions import ATTACHMENTS, FAMILIES, MachineFamilies
+from vgpumgr.backends.detach import plan_detach
+from vgpumgr.backends.drift import find_drift, find_drift_on_host, list_missing_devices
+from vgpumgr.backends.interrupted import list_interrupted
+from vgpumgr.backends.registry import find_backend
+from vgpumgr.domain.hypervisor import Scope, Vm
+from vgpumgr.engine.journal import Contents
+from vgpumgr.engine.recovery import Outcome, Report
+from vgpumgr.engine.step import OnFailure, Plan, Step
+from vgpumgr.engine.transaction import Transaction, open_transaction
+from vgpumgr.errors import (
+    LibvirtDownError,
+    LibvirtError,
+    LibvirtLateError,
+    LibvirtPermissionError,
+    OutcomePendingError,
+    RollbackIncompleteError,
+    VgpumgrError,
+)
+from vgpumgr.host.helper import LateRecords
+from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.model.gpu import Inventory
+from vgpumgr.nvml.client import READ_INVENTORY, STUCK
+from vgpumgr.planning.drift import Drift, DriftKind
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.channel import RestartWorker, StartChannel, StopChannel
+from vgpumgr.steps.domain import AttachDevices, WriteNote
+from vgpumgr.virtio.channel import RING_BYTES
+
+T = TypeVar("T")
+#: libvirt does not answer now
+LIBVIRT_ERRORS = (LibvirtError, LibvirtDownError, LibvirtLateError, LibvirtPermissionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What recovery may do that loses or adds something; without it such drift is only reported."""
+
+    #: frees the slice of a VM that is no longer defined
+    release: bool = False
+    #: gives a VM's definition the devices again that it has lost
+    readd: bool = False
+    #: tries a worker again that its keeper has given up
+    restart: bool = True
+
+
+class Release(NamedTuple):
+    """An attachment that is to be freed, and why."""
+
+    record: AttachmentRecord
+    why: str
+
+
+def release_nothing(_observed: Snapshot) -> Sequence[Release]:
+    """The life of VMs frees nothing."""
+    return ()
+
+
+class Recovery:
+    """The operations of recovery on one machine."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def status(self) -> StatusDocument:
+        """How the machine is; what does not answer is said, and hides nothing else."""
+        problems: list[str] = []
+        journal = _try(self._look, problems)
+        contents = journal or Contents()
+        records = _try(self._parts.store.list_attachments, problems)
+        vms = _try(self._parts.hypervisor.list_vms, problems)
+        inventory = _try(self._read_inventory, problems)
+        found = None
+        if records is not None and vms is not None and inventory is not None:
+            observe = partial(observe_attachments, self._parts, records, vms, inventory.gpus)
+            found = _try(lambda: find_drift(observe()), problems)
+        taken = _try(lambda: find_host_drift(self._parts), problems)
+        damage = _try(lambda: find_store_drift(self._parts), problems)
+        if contents.problem:
+            problems.append(f"journal: {contents.problem}")
+        return StatusDocument(
+            journal=None if journal is None else self._journal_state(journal),
+            attachments=None if records is None else len(records),
+            vms=None if vms is None else len(vms),
+            gpus=None if inventory is None else len(inventory.gpus) + len(inventory.others),
+            interrupted=self._describe_interrupted(contents),
+            late=list(self._parts.list_late()),
+            # what is known is told, whatever else does not answer
+            drift=_describe([*(damage or ()), *(found or ()), *(taken or ())])
+            if damage or taken or (found is not None and taken is not None)
+            else None,
+            problems=problems,
+        )
+
+    def _read_inventory(self) -> Inventory:
+        LateRecords(self._parts.run_dir).check_not_stuck(READ_INVENTORY, STUCK)
+        return self._parts.read_inventory()
+
+    def diff(self) -> DiffDocument:
+        """What differs between what is recorded and what is."""
+        damage = find_store_drift(self._parts)
+        found = compare_despite(damage, lambda: find_drift(observe_attachments(self._parts)))
+        interrupted = self._describe_interrupted(self._look())
+        taken = compare_despite(damage, lambda: find_host_drift(self._parts))
+        return DiffDocument(drift=_describe([*damage, *found, *taken]), interrupted=interrupted)
+
+    def recover(
+        self,
+        policy: Policy,
+        choose_releases: Callable[[Snapshot], Sequence[Release]] = release_nothing,
+        *,
+        needs_libvirt: bool = False,
+    ) -> RecoverDocument:
+        """Recovers what was interrupted, rebuilds what was lost, repairs what it may, and frees what
+        ``choose_releases`` says of what is observed.
+
+        While libvirt does not answer, what does not need it is repaired all the same, and what
+        waits for it is reported; with ``needs_libvirt`` its error is raised in the end.
+        """
+        with open_transaction(self._parts, MachineFamilies(self._parts), "recover") as transaction:
+            actions = self._start_journal_anew()
+            outcome = transaction.recover()
+            actions += map(_describe_report, outcome.reports)
+            for problem in outcome.problems:
+                if not isinstance(problem, LIBVIRT_ERRORS):
+                    raise problem
+            down = next(iter(outcome.problems), None)
+            if down is None:
+                down = _try_libvirt(lambda: actions.extend(self._rebuild_records()))
+            if down is not None and needs_libvirt:
+                raise down
+            repair = _Repair(self._parts, transaction)
+            if down is not None:
+                left = self._repair_without_libvirt(repair, outcome, policy, down)
+            else:
+                left = self._repair_all(repair, bool(actions), policy, choose_releases)
+        host = [*find_store_drift(self._parts), *find_host_drift(self._parts)]
+        differs = _describe([*left, *host])
+        return RecoverDocument(actions=[*actions, *repair.actions], drift=differs)
+
+    def _start_journal_anew(self) -> list[ActionDocument]:
+        """After a failed fdatasync: the journal is put away, and what is observed decides everything."""
+        with closing(self._parts.open_journal()) as journal:
+            if not journal.has_failed:
+                return []
+            text = f"had failed; kept as {journal.put_away('failed')}, a new one is begun"
+            return [ActionDocument(subject="journal", text=text, done=True)]
+
+    def _rebuild_records(self) -> list[ActionDocument]:
+        return [_describe_report(r) for r in rebuild_records(self._parts, self._look())]
+
+    def _repair_all(
+        self,
+        repair: _Repair,
+        has_recovered: bool,
+        policy: Policy,
+        choose_releases: Callable[[Snapshot], Sequence[Release]],
+    ) -> Sequence[Drift]:
+        observed = observe_attachments(self._parts)
+        repair.start(observed)
+        for release in choose_releases(observed):
+            repair.try_release(release)
+        for drift in find_drift(observed):
+            repair.try_one(drift, policy)
+        changed = has_recovered or bool(repair.actions)
+        return find_drift(observe_attachments(self._parts) if changed else observed)
+
+    def _repair_without_libvirt(
+        self, repair: _Repair, outcome: Outcome, policy: Policy, problem: VgpumgrError
+    ) -> Sequence[Drift]:
+        """Channels of VMs that may well run; nothing is freed, and no VM is changed."""
+        parts = self._parts
+        records = parts.store.list_attachments()
+        observed = observe_attachments(parts, records, ())
+        repair.start(observed)
+        for drift in find_drift_on_host(observed):
+            repair.try_one(drift, policy)
+        waiting = {
+            one.subject for one in outcome.left if FAMILIES.get(one.operation) is ATTACHMENTS
+        }
+        if records or waiting:
+            names = ", ".join(sorted({record.vm_name for record in records} | waiting))
+            text = f"not compared with what libvirt has: {problem}; this waits for it"
+            repair.actions.append(ActionDocument(subject=names, text=text, done=False))
+        return find_drift_on_host(
+            observe_attachments(parts, records, ()) if repair.actions else observed
+        )
+
+    def _look(self) -> Contents:
+        return self._parts.open_journal().look()
+
+    def _journal_state(self, contents: Contents) -> Literal["ok", "failed", "corrupt"]:
+        if contents.problem is not None:
+            return "corrupt"
+        return "failed" if self._parts.open_journal().has_failed else "ok"
+
+    def _describe_interrupted(self, contents: Contents) -> list[InterruptedDocument]:
+        found = list_interrupted(contents)
+        # one that was late may have come back since
+        waits = any(i.late for i in found) and bool(self._parts.list_late())
+        return [
+            InterruptedDocument(
+                op=i.op, operation=i.operation, subject=i.subject, waits=i.late and waits
+            )
+            for i in found
+        ]
+
+
+def _try(read: Callable[[], T], problems: list[str]) -> T | None:
+    try:
+        return read()
+    except VgpumgrError as error:
+        problems.append(f"{error.error}: {error.cause}" if error.cause else error.error)
+        return None
+
+
+def _try_libvirt(act: Callable[[], object]) -> VgpumgrError | None:
+    try:
+        act()
+    except LIBVIRT_ERRORS as error:
+        return error
+    return None
+
+
+def _describe(found: Sequence[Drift]) -> list[DriftDocument]:
+    return [
+        DriftDocument(
+            kind=str(d.kind), subject=d.subject, attachment=d.attachment, text=d.text, hint=d.hint
+        )
+        for d in found
+    ]
+
+
+def _describe_report(report: Report) -> ActionDocument:
+    return ActionDocument(subject=report.subject, text=report.text, done=report.done)
+
+
+class _Repair:
+    """Repairs single differences, each as an operation of its own."""
+
+    def __init__(self, parts: Parts, transaction: Transaction) -> None:
+        self._parts = parts
+        self._transaction = transaction
+        self.actions: list[ActionDocument] = []
+
+    def start(self, observed: Snapshot) -> None:
+        """With what is observed before the first repair."""
+        self._observed = observed
+        self._records = {record.id: record for record in observed.records}
+
+    def try_one(self, drift: Drift, policy: Policy) -> None:
+        """Repairs it if it is of a kind that may be; a failure is told and stops nothing."""
+        record = self._records.get(drift.attachment or "")
+        try:
+            text = self._repair(drift, record, policy)
+        except VgpumgrError as error:
+            self._tell(drift, f"{drift.text}: not repaired: {error}", done=False)
+            return
+        if text is not None:
+            self._tell(drift, text, done=True)
+
+    def try_release(self, release: Release) -> None:
+        """Frees an attachment; a failure is told and stops nothing."""
+        record, why = release
+        drift = Drift(DriftKind.VM_GONE, record.vm_name, why, record.id)
+        try:
+            self._tell(drift, self._release(drift, record), done=True)
+        except VgpumgrError as error:
+            self._tell(drift, f"{why}: {record.profile} is not freed: {error}", done=False)
+
+    def _repair(self, drift: Drift, record: AttachmentRecord | None, policy: Policy) -> str | None:
+        if drift.kind is DriftKind.STRAY_CHANNEL:
+            self._run(drift, None, StopChannel(drift.subject))
+            return "stopped a channel that belonged to no attachment"
+        if record is None:
+            return None
+        vm = self._observed.find_vm(record.vm_uuid)
+        if drift.kind is DriftKind.VM_GONE and policy.release:
+            return self._release(drift, record)
+        if drift.kind is DriftKind.KEEPER_GONE:
+            return self._restart(drift, record, vm)
+        if drift.kind is DriftKind.WORKER_DOWN and policy.restart:
+            self._run(drift, record, RestartWorker(record.id))
+            return "started its worker again"
+        return None if vm is None else self._repair_of_vm(drift, record, vm, policy)
+
+    def _repair_of_vm(
+        self, drift: Drift, record: AttachmentRecord, vm: Vm, policy: Policy
+    ) -> str | None:
+        if drift.kind is DriftKind.VM_RENAMED:
+            renamed = replace(record, vm_name=vm.name)
+            self._parts.store.save_attachment(renamed)
+            self._records[record.id] = renamed
+            return f"follows the VM, which is called {vm.name} now"
+        if drift.kind is DriftKind.NOTE_GONE:
+            self._run(drift, record, WriteNote(vm.name, vm.uuid, record.id))
+            return "wrote the note in its metadata again"
+        if drift.kind is DriftKind.DEVICE_GONE and policy.readd and vm.config is not None:
+            return self._readd(drift, record, vm)
+        return None
+
+    def _restart(self, drift: Drift, record: AttachmentRecord, vm: Vm | None) -> str:
+        """``vm`` None: libvirt does not say; a machine of its may well run."""
+        name = vm.name if vm else record.vm_name
+        start = StartChannel(record.id, name, record.has_ring, record.has_serial, RING_BYTES)
+        self._run(drift, record, start)
+        ring = (vm is None or vm.is_active) and record.has_ring
+        return "started its keeper again" + (
+            "; the running guest has its ring again from its next start" if ring else ""
+        )
+
+    def _readd(self, drift: Drift, record: AttachmentRecord, vm: Vm) -> str:
+        paths, missing = self._parts.channels.paths(record.id), list_missing_devices(record, vm)
+        assert vm.config is not None
+        devices = find_backend(record.backend).make_again(record, vm.config, paths)
+        wanted = tuple(device for device in devices if device.alias in missing)
+        step = AttachDevices(vm.name, vm.uuid, wanted, Scope.CONFIG, None)
+        try:
+            self._run(drift, record, step)
+        except (RollbackIncompleteError, OutcomePendingError):
+            raise
+        except VgpumgrError:
+            self._forget_controllers(record.id)
+            raise
+        return f"gave its definition {' and '.join(missing)} again"
+
+    def _forget_controllers(self, attachment: str) -> None:
+        """What the definition had before is of no interest once everything is as it was."""
+        for known in self._parts.store.list_attachments():
+            if known.id == attachment and known.controllers_before is not None:
+                self._parts.store.save_attachment(replace(known, controllers_before=None))
+
+    def _release(self, drift: Drift, record: AttachmentRecord) -> str:
+        vm = self._observed.find_vm(record.vm_uuid)
+        records = list(self._records.values())
+        snapshot = Snapshot(self._parts, records=records, gpus=self._observed.gpus)
+        self._execute(plan_detach(record, vm, snapshot), record)
+        del self._records[record.id]
+        return f"freed {record.profile}: {drift.text}"
+
+    def _run(self, drift: Drift, record: AttachmentRecord | None, step: Step) -> None:
+        result = {"attachment": drift.attachment} if drift.attachment else {}
+        plan = Plan("recover", drift.subject, (step,), OnFailure.UNDO, (), result)
+        self._execute(plan, record)
+
+    def _execute(self, plan: Plan, record: AttachmentRecord | None) -> None:
+        context = self._parts.make_context(record)
+        self._transaction.execute(plan, context)
+
+    def _tell(self, drift: Drift, text: str, *, done: bool) -> None:
+        self.actions.append(ActionDocument(subject=drift.subject, text=text, done=done))

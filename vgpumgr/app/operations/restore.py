@@ -1,0 +1,228 @@
+"""``restore``: after a boot, MIG mode, layouts, attachments' slices and their channels come back.
+
+At boot it runs before libvirt does (it starts the VMs), and asks libvirt nothing: one that is started
+by its socket would wait for us. By hand it also writes the notes of VMs again whose slice has another
+UUID now; after a boot the daemon does. It may be repeated at any time, does only what is missing, and
+destroys nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from vgpumgr.app.documents.recovery import RestoreDocument
+from vgpumgr.app.operations.layout_apply import execute_layout
+from vgpumgr.app.operations.pci_restore import restore_pci
+from vgpumgr.app.operations.vgpu_restore import restore_vgpus
+from vgpumgr.app.parts import Parts
+from vgpumgr.app.transactions import ATTACHMENTS, LAYOUTS, VGPUS, MachineFamilies
+from vgpumgr.backends.base import Restored
+from vgpumgr.backends.registry import find_backend
+from vgpumgr.engine.context import wait_until
+from vgpumgr.engine.step import OnFailure, Plan
+from vgpumgr.engine.transaction import Transaction, open_transaction
+from vgpumgr.errors import VgpumgrError
+from vgpumgr.mig.layout.change import LayoutPlan
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.desired_layout import DesiredLayout
+from vgpumgr.planning.layouts import make_restore_plan
+from vgpumgr.planning.restore import RestorePlan, plan_instances, plan_modes
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.channel import WORKER_TIMEOUT_S
+from vgpumgr.steps.domain import WriteNote
+from vgpumgr.steps.mig import make_step
+from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
+
+TIMEOUT_S = 240.0
+
+
+class Restorer:
+    """One run."""
+
+    def __init__(self, parts: Parts, timeout_s: float = TIMEOUT_S) -> None:
+        self._parts = parts
+        self._end_s = parts.clock.monotonic_s() + timeout_s
+        self._timeout_s = timeout_s
+        self.done: list[str] = []
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self._rebound: list[AttachmentRecord] = []
+        self._transaction: Transaction
+
+    def restore(self, *, early: bool = False, boot: bool = False) -> RestoreDocument:
+        """Does what it can; what it cannot is told. ``early``: only functions and virtual functions
+        that are taken at every boot, without asking NVML; ``boot``: libvirt is not asked.
+        Raises NotPermittedError, LockHeldError, and StoreError where it cannot read what there was.
+        """
+        parts = self._parts
+        families = MachineFamilies(parts, _list_excluded(early, boot))
+        with open_transaction(parts, families, "restore") as self._transaction:
+            self._recover()
+            if early:
+                restore_pci(parts, self._transaction, self._try, early=True)
+                return RestoreDocument(done=self.done, problems=self.problems, notes=[])
+            layouts = parts.store.read_layouts()
+            records = parts.store.list_attachments()
+            # a host without MIG slices needs no NVML
+            cut = bool(layouts) or any(record.mig_part for record in records)
+            if cut:
+                self._restore_modes(dict(layouts), list(records))
+            # between: making virtual functions takes MIG instances away, and keeps the mode
+            restore_pci(parts, self._transaction, self._try)
+            if cut:
+                self._restore(dict(layouts), list(records))
+            restore_vgpus(parts, self._transaction, self._try)
+            self._restore_attachments()
+            if not boot:
+                self._write_notes()
+            halves = [r for r in records if r.state is not AttachmentState.ATTACHED]
+            self.problems += [
+                f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover"
+                for r in halves
+            ]
+        return RestoreDocument(done=self.done, problems=self.problems, notes=self.notes)
+
+    def _recover(self) -> None:
+        """What cannot be recovered now is reported, and hinders only what collides with it."""
+        outcome = self._transaction.recover()
+        done = [report for report in outcome.reports if report.done]
+        self.done += [report.text for report in done if not report.is_note]
+        self.notes += [report.text for report in done if report.is_note]
+        self.problems += [
+            f"{report.subject}: {report.text}" for report in outcome.reports if not report.done
+        ]
+        self.problems += map(str, outcome.problems)
+
+    def _restore_modes(
+        self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]
+    ) -> None:
+        self._run(plan_modes(self._parts.read_inventory().gpus, layouts, records))
+
+    def _restore(self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]) -> None:
+        self._run(plan_instances(self._parts.read_inventory().gpus, layouts, records))
+
+    def _run(self, plan: RestorePlan) -> None:
+        self.problems += plan.problems
+        for piece in plan.pieces:
+            what = make_step(piece.steps[0]).describe()
+
+            self._try(what, partial(self._carry_out, piece))
+
+    def _carry_out(self, piece: LayoutPlan) -> None:
+        parts = self._parts
+        store, gpus = parts.store, parts.read_inventory().gpus
+        plan = make_restore_plan(piece, store.list_attachments())
+        execute_layout(self._transaction, plan, parts.make_context(gpus=gpus))
+
+    def _try(self, what: str, action: Callable[[], object]) -> bool:
+        if self._parts.clock.monotonic_s() >= self._end_s:
+            self.problems.append(f"{what}: not begun within {self._timeout_s:g} s")
+            return False
+        try:
+            action()
+        except VgpumgrError as error:
+            parts = (error.error, error.cause, error.why, *error.held_by)
+            self.problems.append(f"{what}: {'; '.join(p for p in parts if p)}")
+            return False
+        self.done.append(what)
+        return True
+
+    def _restore_attachments(self) -> None:
+        """Each by its backend, when all that it rests on is back."""
+        snapshot = Snapshot(self._parts)
+        started = []
+        for record in snapshot.records:
+            restored = find_backend(record.backend).restore(record, snapshot)
+            if restored is not None and self._restore_attachment(record, restored):
+                started.append(restored.record)
+        for record in started:
+            self._await_worker(record)
+
+    def _restore_attachment(self, record: AttachmentRecord, restored: Restored) -> bool:
+        """Whether its channel was started."""
+        what = f"slice and channel of {record.vm_name} ({record.profile})"
+        if restored.problem is not None:
+            self.problems.append(f"{what}: {restored.problem}")
+            return False
+        now, changed = restored.record, restored.record.mig != record.mig
+        if now != record:
+            self._parts.store.save_attachment(now)
+        if changed:
+            self._rebound.append(now)
+        if not restored.starts_channel or not self._needs_start(now, changed):
+            return False
+        return self._try(what, partial(self._start, now))
+
+    def _write_notes(self) -> None:
+        for record in self._rebound:
+            step = WriteNote(record.vm_name, record.vm_uuid, record.id)
+            self._try(step.describe(), partial(self._write_note, record, step))
+
+    def _write_note(self, record: AttachmentRecord, step: WriteNote) -> None:
+        # an old note is better than none: nothing is undone
+        plan: Plan = Plan(
+            "recover", record.vm_name, (step,), OnFailure.STOP, (), {"attachment": record.id}
+        )
+        context = self._parts.make_context(record)
+        self._transaction.execute(plan, context)
+
+    def _needs_start(self, record: AttachmentRecord, changed: bool) -> bool:
+        status = self._read_status(record)
+        if status is None:
+            return True
+        if changed or status.worker_failed:
+            # it looks for a device that is no more
+            self._parts.channels.stop(record.id)
+            return True
+        return False
+
+    def _read_status(self, record: AttachmentRecord) -> ChannelStatus | None:
+        try:
+            return self._parts.channels.read_status(record.id)
+        except VgpumgrError:
+            return None
+
+    def _start(self, record: AttachmentRecord) -> None:
+        assert record.mig is not None
+        assert record.channel is not None
+        self._parts.channels.start(
+            ChannelSpec(
+                id=record.id,
+                vm_name=record.vm_name,
+                cuda_device=str(record.mig.uuid),
+                ring=record.has_ring,
+                serial=record.has_serial,
+                memory_bytes=RING_BYTES,
+                number=record.number,
+                socket_owner=record.channel.qemu_owner,
+            )
+        )
+
+    def _await_worker(self, record: AttachmentRecord) -> None:
+        clock = self._parts.clock
+        left_s = max(0.0, min(WORKER_TIMEOUT_S, self._end_s - clock.monotonic_s()))
+
+        def is_decided() -> bool:
+            status = self._read_status(record)
+            return status is None or status.worker_ready or status.worker_failed
+
+        wait_until(clock, is_decided, left_s)
+        status = self._read_status(record)
+        if status is None or not status.worker_ready:
+            why = status.problem if status else "its keeper is gone"
+            self.problems.append(f"the worker of {record.vm_name} is not ready: {why}")
+
+
+def _list_excluded(early: bool, boot: bool) -> tuple[tuple[str, str], ...]:
+    """Families that are not recovered: before services run NVML is not asked, and at boot libvirt is not."""
+    if early:
+        return ATTACHMENTS, LAYOUTS, VGPUS
+    return (ATTACHMENTS,) if boot else ()
+
+
+def restore(
+    parts: Parts, timeout_s: float = TIMEOUT_S, *, early: bool = False, boot: bool = False
+) -> RestoreDocument:
+    """See ``Restorer.restore``."""
+    return Restorer(parts, timeout_s).restore(early=early, boot=boot)

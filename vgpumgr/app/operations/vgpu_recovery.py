@@ -1,0 +1,114 @@
+"""Recovery of operations on vGPUs that a crash, or a removal that could not end yet, interrupted.
+
+What was to be removed is removed; anything else is undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vgpumgr.app.parts import Parts
+from vgpumgr.engine.context import OperationContext
+from vgpumgr.engine.journal import Contents, Event
+from vgpumgr.engine.recovery import Recovered, Report, Unfinished
+from vgpumgr.engine.step import read_steps
+from vgpumgr.errors import NvmlMissingError, VgpumgrError
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.vgpu_record import make_inactive
+from vgpumgr.planning.layouts import claim_begun
+from vgpumgr.planning.vgpus import FORWARD
+from vgpumgr.steps.desired_layout import is_through
+
+#: of reports
+SUBJECT = "vGPU"
+
+
+def read_gpus(parts: Parts) -> tuple[Gpu, ...]:
+    """NVML's GPUs; none on a host without NVML, which can have vGPUs all the same."""
+    try:
+        return parts.read_inventory().gpus
+    except NvmlMissingError:
+        return ()
+
+
+class VgpuFamily:
+    """How interrupted operations on vGPUs are finished or undone."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def repair(self, contents: Contents) -> list[Report]:  # noqa: ARG002
+        """A boot takes every vGPU away; records that cannot be read are reported, and hinder nothing else."""
+        try:
+            return [Report(SUBJECT, text, is_note=True) for text in _forget_old(self._parts)]
+        except VgpumgrError as error:
+            return [Report(SUBJECT, str(error), done=False)]
+
+    def list_more(self, contents: Contents) -> Sequence[Unfinished]:  # noqa: ARG002
+        """None: all of them are in the journal."""
+        return ()
+
+    def describe(self, found: Unfinished) -> tuple[str, str]:
+        """Which operation on which vGPU."""
+        return SUBJECT, f"the interrupted operation to {found.operation} {found.subject}"
+
+    def concerns(self, found: Unfinished, subject: str) -> bool:  # noqa: ARG002
+        """It is about no VM."""
+        return False
+
+    def may_wait_for(self, found: Unfinished, helper: str) -> bool:  # noqa: ARG002
+        """Whichever helper it is: it does not say for which vGPU it works."""
+        return not is_through(found.events, self._parts.store)
+
+    def recover(self, found: Unfinished) -> Recovered:
+        """What was to be removed is removed; anything else is undone."""
+        name = self.describe(found)[1]
+        if is_through(found.events, self._parts.store):
+            return Recovered((Report(SUBJECT, f"{name} was complete"),), "done")
+        context = self._parts.make_context(gpus=read_gpus(self._parts))
+        forward = found.operation in FORWARD
+        # instances end with their boot: what stands in their places now is not of this operation
+        rebooted = found.boot != self._parts.boot_id
+        (_finish if forward else _undo)(context, found.events, rebooted)
+        word = "finished" if forward else "undone"
+        return Recovered((Report(SUBJECT, f"{name} was {word}"),))
+
+
+def _finish(context: OperationContext, events: Sequence[Event], rebooted: bool) -> None:
+    done = {int(e.data["step"]) for e in events if e.event == "done"}
+    for number, step in enumerate(read_steps(events[0].data)):
+        kept = rebooted and step.ends_with_boot
+        if number not in done and not kept and not step.observe(context):
+            step.do(context)
+
+
+def _undo(context: OperationContext, events: Sequence[Event], rebooted: bool) -> None:
+    begun = {int(e.data["step"]) for e in events if e.event == "intent"}
+    steps = [
+        step
+        for number, step in enumerate(read_steps(events[0].data))
+        if number in begun and not (rebooted and step.ends_with_boot)
+    ]
+    claim_begun(context.mig, steps)
+    for step in reversed(steps):
+        step.undo(context)  # also what may be half done: undoing is restartable
+
+
+def _forget_old(parts: Parts) -> list[str]:
+    """A boot takes every vGPU away: what is defined is only that now, the rest is simply gone.
+
+    What belongs to an attachment is the attachment's: its restore brings it back.
+    """
+    notes = []
+    for record in parts.vgpu_store.list_vgpus():
+        if record.boot == parts.boot_id or not record.takes_room or record.attachment is not None:
+            continue
+        if parts.vgpus.find_device(record.spec) is not None:
+            continue  # mdevctl has been here first, or the boot id is not what it seems
+        if record.defined:
+            gone = make_inactive(record, lost=True)
+            parts.vgpu_store.save_vgpu(gone)
+        else:
+            parts.vgpu_store.delete_vgpu(record.spec.uuid)
+            notes.append(f"vGPU {record.spec.uuid} ended with the boot it was made in")
+    return notes

@@ -1,0 +1,225 @@
+"""``vgpumgr gpu``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from typer import Argument, Context
+
+from vgpumgr.cli.output import ABSENT, Column, or_absent, print_list, print_single, value_column
+from vgpumgr.cli.reader import App
+from vgpumgr.cli.session import call, get_streams
+from vgpumgr.cli.text import (
+    as_row,
+    describe_memory,
+    describe_mig,
+    describe_placement,
+    describe_process,
+    describe_slices,
+    describe_users,
+)
+from vgpumgr.model.text import format_size
+
+app = App()
+_WIDTH = 14
+
+
+def _short_model(gpu: dict[str, Any]) -> str:
+    """The model without the vendor, which every one of them would repeat."""
+    return str(gpu["model"]).removeprefix("NVIDIA ")
+
+
+def _group(gpu: dict[str, Any]) -> Any:
+    return gpu["iommu_group"] and gpu["iommu_group"]["number"]
+
+
+COLUMNS = (
+    value_column("index", right=True),
+    Column("model", _short_model, lambda g: g["model"], wraps=True),
+    value_column("uuid", wide=True),
+    value_column("pci"),
+    value_column("numa", "numa_node", spare=True),
+    Column("iommu", lambda g: or_absent(_group(g)), _group, spare=True),
+    value_column("driver", spare=True),
+    value_column("driver_version", wide=True),
+    Column("mig", lambda g: describe_mig(g["mig"])),
+    Column("memory", describe_memory, lambda g: g["memory_total_bytes"], right=True),
+    value_column("memory_used", "memory_used_bytes", wide=True, right=True),
+    Column("slices", describe_slices, wraps=True),
+    Column("used_by", describe_users, wraps=True),
+)
+
+
+@app.listing("list")
+def list_gpus(context: Context) -> None:
+    """List the GPUs with their addresses, slices and users.
+
+    GPUs of all vendors; those without NVML have no index, but an address.
+
+    \b
+    Examples:
+      vgpumgr gpu list
+      vgpumgr gpu list -o csv --no-header --columns index,uuid,memory
+      vgpumgr --machine dgx-a100 gpu list -o json
+    """
+    document = call(context, "list_gpus")
+    print_list(
+        context,
+        document,
+        [*document["gpus"], *map(as_row, document["others"])],
+        COLUMNS,
+        name=lambda gpu: str(gpu["uuid"] or gpu["pci"]),
+    )
+    for lost in document["lost"]:
+        get_streams(context).note(
+            f"warning: GPU {lost['index']} does not answer: "
+            f"{lost['nvml_text']} (NVML {lost['nvml_code']})"
+        )
+
+
+@app.named("show")
+def show_gpu(
+    context: Context,
+    gpu: Annotated[str, Argument(help="Index, UUID or unique prefix, bus address, MIG UUID.")],
+) -> None:
+    """Show one GPU, its slices, their users, and what still fits.
+
+    \b
+    Examples:
+      vgpumgr gpu show 0
+      vgpumgr gpu show 3b:00.0
+      vgpumgr gpu show GPU-5c8f -o json
+    """
+    document = call(context, "show_gpu", selector=gpu)
+    print_single(context, document, render(document), lambda: _name(document))
+
+
+def _name(document: dict[str, Any]) -> str:
+    gpu = document["gpu"]
+    return str(gpu["uuid"] if gpu else document["other"]["pci"])
+
+
+def render(document: dict[str, Any]) -> Iterator[str]:
+    """The text, line by line: GPU, then instances with their users, then what fits."""
+    gpu = document["gpu"]
+    if gpu is None:
+        yield from _render_other(document["other"])
+        yield from _render_holders(document)
+        return
+    yield f"GPU {gpu['index']}  {gpu['model']}"
+    for label, value in _facts(gpu):
+        yield f"  {label:<{_WIDTH}}{value}"
+    if gpu["processes"]:
+        yield "  processes"
+        yield from (f"    {line}" for line in map(_describe_process, gpu["processes"]))
+    yield from _render_holders(document)
+    if gpu["mig"]["current"]:
+        yield "  instances" + ("" if gpu["instances"] else "     none")
+    for instance in gpu["instances"]:
+        yield from _render_instance(instance)
+    if document["profiles"]:
+        yield "  room"
+        yield from _render_profiles(document["profiles"])
+
+
+def _render_holders(document: dict[str, Any]) -> Iterator[str]:
+    if document["held_by"]:
+        yield "  held by"
+        yield from (f"    {holder}" for holder in document["held_by"])
+
+
+def _render_other(gpu: dict[str, Any]) -> Iterator[str]:
+    """A GPU without NVML."""
+    facts = {
+        "pci address": f"{gpu['pci']} ({gpu['vendor_id']:04x}:{gpu['device_id']:04x})",
+        "numa node": or_absent(gpu["numa_node"]),
+        "iommu group": _describe_group(gpu),
+        "driver": or_absent(gpu["driver"]),
+        "memory BARs": ", ".join(map(format_size, gpu["bar_bytes"])) or ABSENT,
+    }
+    if gpu["vfs_total"] is not None:
+        facts["VFs"] = f"{gpu['vfs_enabled']} of {gpu['vfs_total']} enabled"
+    if gpu["boot_display"]:
+        facts["display"] = "the host's boot display"
+    yield f"GPU {gpu['model']}"
+    if gpu["vms"]:
+        facts["VMs"] = ", ".join(gpu["vms"])
+    yield from (f"  {label:<{_WIDTH}}{value}" for label, value in facts.items())
+
+
+def _facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "uuid", gpu["uuid"]
+    yield "pci address", gpu["pci"]
+    yield "numa node", or_absent(gpu["numa_node"])
+    yield "iommu group", _describe_group(gpu)
+    yield "driver", f"{or_absent(gpu['driver'])} {gpu['driver_version']}"
+    if gpu["architecture"]:
+        capability = gpu["compute_capability"]
+        yield "architecture", f"{gpu['architecture']} (compute {capability})"
+    yield "memory", describe_memory(gpu)
+    if gpu["utilisation"]:
+        use = gpu["utilisation"]
+        yield "utilisation", f"{use['gpu_ratio']:.0%} GPU, {use['memory_ratio']:.0%} memory"
+    yield "mig", _describe_mig(gpu["mig"])
+    if gpu["vms"]:
+        yield "VMs", ", ".join(gpu["vms"])
+
+
+def _describe_group(gpu: dict[str, Any]) -> str:
+    group = gpu["iommu_group"]
+    if group is None:
+        return ABSENT
+    others = [member for member in group["members"] if member != gpu["pci"]]
+    return f"{group['number']}" + (f", shared with {', '.join(others)}" if others else "")
+
+
+def _describe_mig(mig: dict[str, Any]) -> str:
+    if not mig["supported"]:
+        return "not supported"
+    if not mig["current"]:
+        reset = ", a change needs a reset" if mig["needs_reset"] else ""
+        return describe_mig(mig) + reset
+    if not mig["memory_positions"]:
+        return f"{describe_mig(mig)}; its instances are shown to root only"
+    return (
+        f"{describe_mig(mig)}; {mig['compute_slices_used']} of {mig['compute_slices']} "
+        f"compute slices, {mig['memory_positions_used']} of {mig['memory_positions']} "
+        "memory positions used"
+    )
+
+
+def _render_instance(instance: dict[str, Any]) -> Iterator[str]:
+    place = describe_placement(instance["placement"])
+    size = format_size(instance["memory_bytes"])
+    yield f"    {instance['id']:<3} {instance['profile']} at {place}, {size}"
+    shared = len({c["attachment"] for c in instance["compute_instances"] if c["attachment"]}) > 1
+    for compute in instance["compute_instances"]:
+        used = compute["memory_used_bytes"]
+        memory = "" if used is None else f", {format_size(used)} used"
+        owner = f", vm {compute['vm']} ({compute['attachment']})" if shared else ""
+        yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}{owner}"
+    if not instance["compute_instances"]:
+        yield "        no compute instance: not usable yet"
+    if instance["vm"] and not shared:
+        yield f"        vm {instance['vm']} (attachment {instance['attachment']})"
+    yield from (f"        {_describe_process(process)}" for process in instance["processes"])
+
+
+def _describe_process(process: dict[str, Any]) -> str:
+    memory = process["memory_bytes"]
+    size = "" if memory is None else f", {format_size(memory)}"
+    return f"process {describe_process(process)}{size}"
+
+
+def _render_profiles(profiles: list[dict[str, Any]]) -> Iterator[str]:
+    width = max(len(profile["name"]) for profile in profiles) + 2
+    for profile in profiles:
+        yield f"    {profile['name']:<{width}}{_describe_fit(profile)}"
+
+
+def _describe_fit(profile: dict[str, Any]) -> str:
+    if profile["why_not"]:
+        return f"no: {profile['why_not']}"
+    places = " ".join(describe_placement(p) for p in profile["free_placements"])
+    return f"{profile['free']} more, at {places}"

@@ -1,0 +1,204 @@
+"""``vgpumgr mig``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from typer import Argument, Context, Option
+
+from vgpumgr.cli import layout
+from vgpumgr.cli.layout import AllowDisruptive, LayoutFile, Target, change, read_file
+from vgpumgr.cli.options import DryRun, Format, GpuOption, Yes
+from vgpumgr.cli.output import ABSENT, Column, print_list, size_column, value_column
+from vgpumgr.cli.reader import App
+from vgpumgr.cli.session import call
+from vgpumgr.cli.text import describe_placement, describe_process
+from vgpumgr.errors import Exit
+
+app = App()
+app.add_typer(layout.app, name="layout", help="Layouts: files that define the slices of GPUs.")
+
+MigGpu = Annotated[str, Argument(metavar="GPU", help="Index, UUID or unique prefix, bus address.")]
+_GPU = (value_column("gpu", "gpu_index", right=True), value_column("gpu_uuid", wide=True))
+
+
+def _uuids(row: dict[str, Any]) -> str:
+    return " ".join(c["uuid"] for c in row["compute_instances"] if c["uuid"])
+
+
+def _users(row: dict[str, Any]) -> str:
+    vms = dict.fromkeys(c["vm"] for c in row["compute_instances"] if c["vm"])
+    if vms or row["vm"]:
+        return ", ".join(vms) or str(row["vm"])
+    return ", ".join(map(describe_process, row["processes"])) or ABSENT
+
+
+INSTANCES = (
+    *_GPU,
+    value_column("instance", "id", right=True),
+    value_column("profile"),
+    Column("placement", lambda r: describe_placement(r["placement"])),
+    size_column("memory", "memory_bytes", right=False, spare=True),
+    Column("uuid", lambda r: _uuids(r) or ABSENT, _uuids),
+    Column("used_by", _users, wraps=True),
+)
+
+
+@app.listing("list")
+def list_instances(context: Context, gpu: GpuOption = None) -> None:
+    """List the MIG instances with profile, place, UUID and user.
+
+    \b
+    Examples:
+      vgpumgr mig list
+      vgpumgr mig list --gpu 0 -o name
+    """
+    document = call(context, "list_mig_instances", selector=gpu)
+    print_list(
+        context,
+        document,
+        document["instances"],
+        INSTANCES,
+        name=lambda row: _uuids(row) or f"{row['gpu_uuid']}/{row['id']}",
+    )
+
+
+def _places(row: dict[str, Any], key: str) -> str:
+    return " ".join(map(describe_placement, row[key])) or ABSENT
+
+
+PROFILES = (
+    *_GPU,
+    value_column("profile", "name"),
+    value_column("id", wide=True, right=True),
+    value_column("slices", right=True),
+    size_column("memory", "memory_bytes", right=False),
+    value_column("sm", "sm_count", right=True),
+    Column("free", lambda r: f"{r['free']}/{r['max_instances']}", lambda r: r["free"], right=True),
+    value_column("max", "max_instances", wide=True, right=True),
+    Column("free_at", lambda r: _places(r, "free_placements"), wraps=True),
+    Column("placements", lambda r: _places(r, "placements"), wide=True, wraps=True),
+    Column(
+        "why_not", lambda r: r["why_not"] or ABSENT, lambda r: r["why_not"], wide=True, wraps=True
+    ),
+)
+
+
+@app.listing("profiles")
+def list_profiles(context: Context, gpu: GpuOption = None) -> None:
+    """List the MIG profiles and how many more of each fit.
+
+    \b
+    Examples:
+      vgpumgr mig profiles --gpu 0
+      vgpumgr mig profiles -o wide
+    """
+    document = call(context, "list_mig_profiles", selector=gpu)
+    print_list(context, document, document["profiles"], PROFILES, "name")
+
+
+def _moves(row: dict[str, Any]) -> str:
+    moves = [
+        f"{m['profile']} {describe_placement(m['from'])} to {describe_placement(m['to'])}"
+        for m in row["moves"]
+    ]
+    return ", ".join(moves) or ABSENT
+
+
+MOVES = (
+    *_GPU,
+    Column("possible", lambda r: "yes" if r["possible"] else "no"),
+    Column("at", lambda r: describe_placement(r["at"]) if r["at"] else ABSENT, wide=True),
+    Column("moves", _moves, wide=True, wraps=True),
+    value_column("how", "sentence", wraps=True),
+)
+
+
+@app.listing("defrag")
+def plan_defrag(
+    context: Context,
+    plan: Annotated[str, Option("--plan", metavar="PROFILE", help="The profile that must fit.")],
+    gpu: GpuOption = None,
+) -> int:
+    """Show which moves would let one more profile fit.
+
+    Changes nothing. Slices in use stay at their place; those of VMs that are shut off may move. Exit
+    code 0: it fits already; 3: something has to move; 6: nothing helps.
+
+    \b
+    Examples:
+      vgpumgr mig defrag --plan 3g.40gb
+      vgpumgr mig defrag --plan 2g.20gb --gpu 0 -o json
+    """
+    document = call(context, "plan_defrag", profile=plan, selector=gpu)
+    options = document["options"]
+    print_list(context, document, options, MOVES, "gpu_uuid")
+    best = options[0]
+    return int(Exit.DIFFERENT if best["moves"] or best["remove"] else Exit.OK)
+
+
+@app.single("enable")
+def enable(context: Context, gpu: MigGpu, yes: Yes = False, dry_run: DryRun = False) -> int:
+    """Turn MIG mode on.
+
+    Ampere boards change it by a reset, later ones at once. If the GPU is in use, its holder is named,
+    the request stays pending until a reset, and the exit code is 8.
+
+    \b
+    Examples:
+      vgpumgr mig enable 0
+      vgpumgr mig enable 0000:07:00.0 --dry-run
+    """
+    asked = {"gpu": gpu, "enabled": True}
+    return change(context, "set_mig_mode", asked, yes=yes, dry_run=dry_run)
+
+
+@app.single("disable")
+def disable(context: Context, gpu: MigGpu, yes: Yes = False, dry_run: DryRun = False) -> int:
+    """Turn MIG mode off.
+
+    Destroys the MIG instances; refuses if one is in use. If the GPU is in use, its holder is named,
+    the request stays pending until a reset, and the exit code is 8.
+
+    \b
+    Examples:
+      vgpumgr mig disable 0
+      vgpumgr mig disable 0000:07:00.0 --dry-run
+    """
+    asked = {"gpu": gpu, "enabled": False}
+    return change(context, "set_mig_mode", asked, yes=yes, dry_run=dry_run)
+
+
+@app.command("checkpoint")
+def checkpoint(context: Context, file: Target = None) -> None:
+    """Save MIG mode, instances and placements of all GPUs.
+
+    The format is that of nvidia-mig-parted.
+
+    \b
+    Examples:
+      vgpumgr mig checkpoint before-upgrade.json
+    """
+    layout.write_document(context, call(context, "checkpoint_mig"), file, Format.JSON)
+
+
+@app.single("restore")
+def restore(
+    context: Context,
+    file: LayoutFile,
+    allow_disruptive: AllowDisruptive = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Restore the instances of a checkpoint by the least change.
+
+    Each instance gets its old placement. Reads the files of "vgpumgr mig checkpoint" and
+    "nvidia-mig-parted checkpoint". GPUs that the file does not name stay unchanged.
+
+    \b
+    Examples:
+      vgpumgr mig restore before-upgrade.json --dry-run
+      vgpumgr mig restore before-upgrade.json --yes
+    """
+    asked = {**read_file(file), "allow": list(allow_disruptive or ())}
+    return change(context, "restore_mig", asked, yes=yes, dry_run=dry_run)

@@ -1,0 +1,269 @@
+"""``vgpumgr passthrough``, and what the verbs of ``vgpumgr vf`` share with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from typer import Argument, Context, Option
+
+from vgpumgr.cli.options import DOCUMENTS, DryRun, Yes, get_layout
+from vgpumgr.cli.output import (
+    ABSENT,
+    Column,
+    or_absent,
+    print_list,
+    print_notes,
+    print_single,
+    value_column,
+)
+from vgpumgr.cli.reader import App
+from vgpumgr.cli.session import Streams, call, confirm, get_session, get_streams
+from vgpumgr.errors import ConfirmationNeededError, UsageError
+
+app = App()
+FunctionArgument = Annotated[
+    str,
+    Argument(metavar="FUNCTION", help="Bus address, GPU index, UUID or prefix, part of the model."),
+]
+_DRIVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+
+
+def _read_driver(name: str) -> str:
+    """Raises UsageError for a word that cannot be the name of a driver."""
+    if not _DRIVER.fullmatch(name):
+        raise UsageError(f'no driver is called "{name}"', hint="--driver vfio-pci")
+    return name
+
+
+def _in_the_way(row: dict[str, Any]) -> str:
+    if row["verdict"] in ("viable", "bindable"):
+        return _join(row, row["users"]) or ABSENT
+    return _join(row, row["blockers"]) or row["why"] or ABSENT
+
+
+def _join(row: dict[str, Any], texts: list[str]) -> str:
+    """Each once; the row's own function needs no name."""
+    own = str(row["address"])
+    parts = [part for text in texts for part in _strip(own, text).split("; ")]
+    return "; ".join(dict.fromkeys(parts))
+
+
+def _strip(own: str, blocker: str) -> str:
+    if blocker.startswith(f"{own} ("):
+        _, _, blocker = blocker.partition("): ")
+        if not blocker:
+            return "its driver is the host's"
+    return blocker.replace(f"{own} is ", "it is ")
+
+
+def _taken(row: dict[str, Any]) -> str:
+    binding = row["binding"]
+    if binding is None:
+        return ABSENT
+    return f"{binding['previous'] or 'no driver'}{', at boot' if binding['persist'] else ''}"
+
+
+def _resets(row: dict[str, Any]) -> str:
+    methods = row["reset_methods"]
+    return ABSENT if methods is None else " ".join(methods) or "none"
+
+
+def _index(row: dict[str, Any]) -> str:
+    """NVML renumbers the GPUs that it still has: the index of a bound one is another's now."""
+    return or_absent(None if row["binding"] else row["gpu_index"])
+
+
+FUNCTIONS = (
+    value_column("address"),
+    Column("gpu", _index, right=True),
+    value_column("kind"),
+    value_column("model", wraps=True),
+    Column("driver", lambda r: or_absent(r["driver"])),
+    Column("group", lambda r: or_absent(r["iommu_group"]), right=True),
+    Column("numa", lambda r: or_absent(r["numa_node"]), wide=True, right=True),
+    Column("reset", _resets, wide=True),
+    Column("power", lambda r: or_absent(r["power_state"]), wide=True),
+    Column("companions", lambda r: " ".join(r["companions"]) or ABSENT, wide=True),
+    Column("taken_from", _taken, spare=True),
+    value_column("vm", "verdict"),
+    Column("in_the_way", _in_the_way, wraps=True, below=True),
+)
+
+
+@app.listing("list")
+def list_functions(context: Context) -> None:
+    """List GPUs and VFs, and what keeps them from VMs.
+
+    GPUs of all vendors. The column vm says whether the function can go to a VM: now, once it is
+    bound, or not, because it is in use or shares its IOMMU group.
+
+    \b
+    Examples:
+      vgpumgr passthrough list
+      vgpumgr passthrough list -o wide
+    """
+    document = call(context, "list_passthrough")
+    print_notes(context, document)
+    rows = document["functions"]
+    print_list(context, document, rows, FUNCTIONS, "address")
+
+
+MEMBERS = (
+    value_column("group", right=True),
+    value_column("vm", "verdict"),
+    value_column("address"),
+    value_column("kind"),
+    value_column("model", wraps=True),
+    Column("driver", lambda r: or_absent(r["driver"])),
+    Column("used_by", lambda r: "; ".join(r["users"]) or ABSENT, wraps=True),
+)
+
+
+@app.listing("groups")
+def list_groups(
+    context: Context,
+    all_groups: Annotated[bool, Option("--all", help="Also groups without a GPU.")] = False,
+) -> None:
+    """List IOMMU groups with all their members.
+
+    A group goes to one VM as a whole. Bridges stay with the host and do not count.
+
+    \b
+    Examples:
+      vgpumgr passthrough groups
+      vgpumgr passthrough groups --all -o json
+    """
+    document = call(context, "list_pci_groups", all_groups=all_groups)
+    print_notes(context, document)
+    rows = [
+        {**member, "group": group["number"], "verdict": group["verdict"]}
+        for group in document["groups"]
+        for member in group["members"]
+    ]
+    print_list(context, document, rows, MEMBERS, "address")
+    for group in document["groups"]:
+        if group["why"] and get_layout(context).format not in DOCUMENTS:
+            hint = f"; try: {get_streams(context).address(group['hint'])}" if group["hint"] else ""
+            get_streams(context).note(f"group {group['number']}: {group['why']}{hint}")
+
+
+@app.named("bind")
+def bind(
+    context: Context,
+    function: FunctionArgument,
+    companions: Annotated[
+        Literal["vfio", "stub", "keep"],
+        Option(
+            help="Audio, USB and other functions of the device: for the VM too (vfio), only away"
+            " from the host (stub), or unchanged (keep)."
+        ),
+    ] = "vfio",
+    whole_group: Annotated[
+        bool, Option("--whole-group", help="Also other devices of the IOMMU group.")
+    ] = False,
+    persist: Annotated[
+        bool | None, Option("--persist/--no-persist", help="Again at every boot.")
+    ] = None,
+    driver: Annotated[
+        str | None,
+        Option(
+            "--driver",
+            metavar="NAME",
+            parser=_read_driver,
+            help="The driver that gets it; the default is vfio-pci, or what the kernel has for its"
+            " device in particular.",
+        ),
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Take a function and its companions from the host.
+
+    Records their drivers; unbind restores them. Asks first if the function is the boot display, is
+    in use, or has disks on it. Never takes a function with mounted disks.
+
+    \b
+    Examples:
+      vgpumgr passthrough bind 0
+      vgpumgr passthrough bind 3b:00.0 --persist
+      vgpumgr passthrough bind 3b:00.0 --companions stub --dry-run
+    """
+    asked = {
+        "selector": function,
+        "driver": driver,
+        "companions": companions,
+        "whole_group": whole_group,
+        "persist": persist,
+    }
+    change(context, "bind_pci", asked, dry_run=dry_run, yes=yes)
+
+
+@app.named("unbind")
+def unbind(
+    context: Context,
+    function: FunctionArgument,
+    only: Annotated[bool, Option("--only", help="Without its companions.")] = False,
+    driver: Annotated[
+        str | None,
+        Option(
+            "--driver",
+            metavar="NAME",
+            parser=_read_driver,
+            help="The driver that gets it instead of its old one.",
+        ),
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Give a function and its companions back to the host.
+
+    Each gets the driver that it had before. Asks first if one is in use.
+
+    \b
+    Examples:
+      vgpumgr passthrough unbind 3b:00.0
+      vgpumgr passthrough unbind 3b:00.0 --driver nvidia
+    """
+    asked = {"selector": function, "only": only, "driver": driver}
+    change(context, "unbind_pci", asked, dry_run=dry_run, yes=yes)
+
+
+def change(
+    context: Any, operation: str, asked: dict[str, Any], *, dry_run: bool, yes: bool
+) -> None:
+    """Plans, asks if the function is in use, executes, and prints what was done."""
+    session = get_session(context)
+    with session.open_backend(session.options) as backend:
+        if not dry_run and not yes:
+            plan = backend.call(operation, dry_run=True, **asked)
+            if plan["concerns"]:
+                _confirm(session.streams, plan)
+                asked = {**asked, "confirmed": True}
+        elif not dry_run:
+            asked = {**asked, "confirmed": True}
+        document = backend.call(operation, dry_run=dry_run, **asked)
+    lines = render_change(document)
+    print_single(context, document, lines, lambda: document["subject"])
+
+
+def _confirm(streams: Streams, plan: dict[str, Any]) -> None:
+    refusal = ConfirmationNeededError(
+        f"{plan['subject']} is in use, and there is no terminal to ask on",
+        why="its holder loses it, and the kernel may wait until the holder closes it",
+        held_by=plan["concerns"],
+        hint="the same with --yes, or with --dry-run to see it",
+    )
+    confirm(streams, "Its holder will lose it. Go on?", refusal, render_change(plan))
+
+
+def render_change(document: dict[str, Any]) -> Iterator[str]:
+    """What was or would be done, and what is in use."""
+    word = "would be done" if document["dry_run"] else "done"
+    steps = document["steps"]
+    yield f"{document['change']} {document['subject']}: {word if steps else 'nothing to do'}"
+    yield from (f"  {step['description']}" for step in steps)
+    if document["dry_run"]:
+        yield from (f"  in use: {concern}" for concern in document["concerns"])
+    yield from (f"  note: {note}" for note in document["notes"])

@@ -1,0 +1,220 @@
+"""``vgpumgr sim``: the only commands that import the simulator."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Context, Option
+
+from vgpumgr.cli.options import DOCUMENTS, get_format, number
+from vgpumgr.cli.output import Column, print_list, print_single, value_column
+from vgpumgr.cli.reader import App
+from vgpumgr.cli.session import Session, get_session
+
+app = App()
+_SCHEMA = "vgpumgr/v1"
+Running = Annotated[str, Argument(metavar="NAME", help="A running machine.")]
+COLUMNS = (
+    value_column("name"),
+    Column("state", lambda r: "running" if r["running"] else "stopped"),
+    value_column("description", wraps=True),
+)
+
+
+@contextmanager
+def _open(context: Context, verb: str) -> Iterator[Session]:
+    """The session, for a command about this host. Raises SimulatorPermissionError."""
+    from vgpumgr.sim.machine import SimulatorPermissionError, sim_root
+
+    session = get_session(context)
+    session.check_here(f"vgpumgr sim {verb}")
+    try:
+        yield session
+    except PermissionError as error:
+        raise SimulatorPermissionError(
+            "this user may not change simulated machines there",
+            cause=str(error),
+            why=f"they are kept in {sim_root()}",
+            hint="the same command with sudo; or VGPUMGR_SIM_ROOT=DIRECTORY for machines of your own",
+        ) from error
+
+
+@app.single("start")
+def start(
+    context: Context,
+    name: Annotated[str, Argument(metavar="NAME", help="A machine file's name; see sim list.")],
+    libvirt: Annotated[
+        str | None, Option("--libvirt", metavar="URI", help="The hypervisor that belongs to it.")
+    ] = None,
+    file: Annotated[
+        Path | None, Option("--file", metavar="FILE", help="A machine file of your own (TOML).")
+    ] = None,
+) -> None:
+    """Start a simulated machine.
+
+    It keeps its state until `sim stop`.
+
+    \b
+    Examples:
+      vgpumgr sim start dgx-a100
+      vgpumgr --machine dgx-a100 gpu list
+    """
+    from vgpumgr.sim import lifecycle, machine
+
+    with _open(context, "start") as session:
+        directory, snapshot = lifecycle.start(name, libvirt, file)
+        document = {
+            "schema": _SCHEMA, "name": name, "directory": str(directory), "behaves": snapshot is None
+        }  # fmt: skip
+        lines = [f"{name} runs: {machine.running_machine(name).data.description}"]
+        print_single(context, document, lines)
+    if snapshot is not None:
+        session.streams.note(f"its /sys is a snapshot that ignores writes ({snapshot})")
+    if get_format(context) not in DOCUMENTS:
+        session.streams.note(f"try: vgpumgr --machine {name} gpu list")
+
+
+@app.command("stop")
+def stop(context: Context, running: Running) -> None:
+    """Stop a simulated machine and delete its state.
+
+    \b
+    Examples:
+      vgpumgr sim stop dgx-a100
+    """
+    from vgpumgr.sim import lifecycle
+
+    with _open(context, "stop") as session:
+        forgotten = lifecycle.stop(running)
+    if forgotten:
+        session.streams.note(
+            f"{forgotten} attachment{'s' if forgotten > 1 else ''} forgotten; libvirt's VMs keep the"
+            " devices until vgpumgr detach, on any machine, takes them away"
+        )
+
+
+@app.command("reboot")
+def reboot(context: Context, running: Running) -> None:
+    """Reboot a simulated machine.
+
+    Its processes are killed and its MIG instances are gone; so is MIG mode if the GPU does not keep
+    it. The state of vgpumgr on disk stays.
+
+    \b
+    Examples:
+      vgpumgr sim reboot dgx-a100
+      vgpumgr --machine dgx-a100 restore
+    """
+    from vgpumgr.sim import lifecycle
+
+    with _open(context, "reboot"):
+        lifecycle.reboot(running)
+
+
+@app.listing("list")
+def list_machines(context: Context) -> None:
+    """List the machines, and which of them run.
+
+    \b
+    Examples:
+      vgpumgr sim list
+      vgpumgr sim list -o json
+    """
+    from vgpumgr.sim import machine
+
+    with _open(context, "list"):
+        running = machine.list_machines()
+        names = sorted({*machine.known_machines(), *running})
+        rows = [
+            {
+                "name": name,
+                "running": name in running,
+                "description": machine.running_machine(name).data.description
+                if name in running
+                else machine.load_machine(name).data.description,
+            }
+            for name in names
+        ]
+    print_list(context, {"schema": _SCHEMA, "machines": rows}, rows, COLUMNS, "name")
+
+
+@app.command("env")
+def print_env(context: Context, running: Running) -> None:
+    """Print the variables of a machine for other programs.
+
+    \b
+    Examples:
+      eval "$(vgpumgr sim env dgx-a100)"; nvitop
+    """
+    from vgpumgr.sim import machine
+
+    with _open(context, "env") as session:
+        for key, value in machine.machine_env(running).items():
+            session.streams.print(f"export {key}={shlex.quote(value)}")
+
+
+# a driver's name may begin with a dash: words behind NAME are no options
+@app.command("tell", context_settings={"allow_interspersed_args": False})
+def tell(
+    context: Context,
+    running: Running,
+    what: Annotated[
+        str, Argument(metavar="WHAT", help="hold, release, sriov, gone, driver or fault.")
+    ],
+    words: Annotated[
+        list[str] | None, Argument(metavar="[WORD]...", help="What WHAT needs.")
+    ] = None,
+) -> None:
+    """Cause an event or a fault on a simulated machine.
+
+    A VM takes a device, a device falls off the bus, writes to /sys fail. Options stand before NAME.
+
+    \b
+    Examples:
+      vgpumgr sim tell vgpu-l40s hold 0000:3a:00.4 vm1
+      vgpumgr sim tell vgpu-l40s release 0000:3a:00.4
+      vgpumgr sim tell intel-flex driver -vfio-pci
+      vgpumgr sim tell vgpu-l40s fault ignore '*/current_vgpu_type'
+      vgpumgr sim tell vgpu-l40s fault clear
+    """
+    from vgpumgr.sim import lifecycle
+
+    with _open(context, "tell"):
+        lifecycle.tell(running, what, " ".join(words or ()))
+
+
+@app.command("generate")
+def generate(
+    context: Context,
+    gpus: Annotated[int, Option("--gpus", metavar="N", parser=number(int, 1))] = 16,
+    vfs: Annotated[int, Option("--vfs", metavar="N", parser=number(int, 0))] = 32,
+    board: Annotated[str, Option("--board", metavar="BOARD")] = "RTX-PRO-6000-SE",
+    vgpu: Annotated[str, Option("--vgpu", metavar="FRAMEWORK")] = "mdev",
+) -> None:
+    """Print a machine file for `sim start --file`.
+
+    \b
+    Examples:
+      vgpumgr sim generate --gpus 16 --vfs 32 > large.toml
+    """
+    from vgpumgr.sim.generate import machine_text
+
+    get_session(context).streams.out.write(machine_text(gpus, vfs, board, vgpu))
+
+
+@app.command("serve", hidden=True)
+def serve(context: Context, running: Running) -> None:
+    """Serve the files of a machine; `sim start` runs it.
+
+    \b
+    Examples:
+      vgpumgr sim serve dgx-a100
+    """
+    from vgpumgr.sim import lifecycle
+
+    with _open(context, "serve"):
+        lifecycle.serve(running)

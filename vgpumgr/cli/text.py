@@ -1,0 +1,166 @@
+"""Phrases about GPUs, VMs, plans and channels that several commands share; all work on documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from vgpumgr.cli.output import ABSENT, or_absent
+from vgpumgr.cli.session import Streams
+from vgpumgr.model.text import format_size
+
+_ADDING = {
+    "create", "start", "attach", "enable", "record", "note", "define", "adopt"
+}  # fmt: skip
+_REMOVING = {"destroy", "stop", "detach", "disable", "forget", "remove", "delete", "undefine"}
+_USABLE = {"now": "live now", "next-start": "at the next start", None: ABSENT}
+
+
+def as_row(other: dict[str, Any]) -> dict[str, Any]:
+    """A GPU without NVML in the form of one with it; unknown values are None."""
+    unknown = ("index", "uuid", "driver_version", "memory_total_bytes", "memory_used_bytes")
+    mig = {"supported": False, "current": False, "memory_positions": 0}
+    return {**dict.fromkeys(unknown), "mig": mig, "instances": [], "processes": [], **other}
+
+
+def describe_mig(mig: dict[str, Any]) -> str:
+    """``off``, ``on``, ``off, on after reset`` or a dash."""
+    if not mig["supported"]:
+        return ABSENT
+    now, then = ("on" if mig[key] else "off" for key in ("current", "pending"))
+    return now if now == then else f"{now}, {then} after reset"
+
+
+def describe_memory(gpu: dict[str, Any]) -> str:
+    """Used of total memory: ``0.6/80 GiB``."""
+    if gpu["memory_total_bytes"] is None:
+        return ABSENT
+    used_gib = gpu["memory_used_bytes"] / (1 << 30)
+    return f"{used_gib:.1f}/{format_size(gpu['memory_total_bytes'])}"
+
+
+def describe_slices(gpu: dict[str, Any]) -> str:
+    """What the GPU is cut into and the compute slices left: ``2x 1g.10gb, 3g.40gb; 2/7 free``."""
+    mig = gpu["mig"]
+    if gpu.get("vfs_enabled"):
+        return f"{gpu['vfs_enabled']} of {gpu['vfs_total']} VFs"
+    if not mig["current"] or not mig["memory_positions"]:  # the latter: shown to root only
+        return ABSENT
+    counts = Counter(instance["profile"] for instance in gpu["instances"])
+    parts = [name if n == 1 else f"{n}x {name}" for name, n in counts.items()]
+    free = mig["compute_slices"] - mig["compute_slices_used"]
+    return "; ".join(
+        [*([", ".join(parts)] if parts else []), f"{free}/{mig['compute_slices']} free"]
+    )
+
+
+def list_users(gpu: dict[str, Any]) -> list[str]:
+    """VMs, then processes that belong to no VM's slice."""
+    users = [instance["vm"] for instance in gpu["instances"] if instance["vm"]]
+    users += gpu["vms"]
+    loose = list(gpu["processes"])
+    loose += [p for i in gpu["instances"] if not i["vm"] for p in i["processes"]]
+    return list(dict.fromkeys([*users, *(describe_process(p) for p in loose)]))
+
+
+def describe_users(gpu: dict[str, Any]) -> str:
+    """All users in one cell."""
+    return ", ".join(list_users(gpu)) or ABSENT
+
+
+def describe_process(process: dict[str, Any]) -> str:
+    """``python3 (1234)``."""
+    return f"{process['name'] or 'process'} ({process['pid']})"
+
+
+def describe_placement(placement: dict[str, Any]) -> str:
+    """``start:size`` on the memory axis."""
+    return f"{placement['start']}:{placement['size']}"
+
+
+def describe_usable(value: str | None) -> str:
+    """When the guest can use its slice."""
+    return _USABLE[value]
+
+
+def render_plan(plan: dict[str, Any]) -> Iterator[str]:
+    """The plan with ``+ ~ -``, then its notes."""
+    for step in plan["steps"]:
+        yield f"  {_sign(step['kind'])} {step['description']}"
+    yield from (f"  {note}" for note in plan["notes"])
+
+
+def _sign(kind: str) -> str:
+    verb = kind.rpartition(".")[2]
+    return "-" if verb in _REMOVING else "+" if verb in _ADDING else "~"
+
+
+def describe_lane_users(channel: dict[str, Any] | None) -> str:
+    """Guest processes on a channel: ``matmul (412), train (518)``."""
+    lanes = channel["lanes"] if channel else []
+    return ", ".join(f"{lane['name']} ({lane['pid']})" for lane in lanes) or ABSENT
+
+
+def describe_worker(channel: dict[str, Any]) -> str:
+    """The worker's state in a word or two."""
+    if channel.get("hidden"):
+        return "not permitted"
+    if not channel["running"]:
+        return "no keeper"
+    if not channel["worker_ready"]:
+        return "not ready"
+    return "ready" if channel["hello"] else "waiting for the guest"
+
+
+def note_hidden(streams: Streams, channels: Sequence[dict[str, Any]], verb: str) -> None:
+    """Says once that some channels are not open to this user, and what to try."""
+    count = sum(bool(channel.get("hidden")) for channel in channels)
+    if count:
+        some = "one channel answers" if count == 1 else f"{count} channels answer"
+        advice = f"sudo vgpumgr {verb}"
+        streams.note(
+            f"note: {some} only to the user who attached it: {streams.address(advice)}; or by the "
+            "daemon, which answers members of the groups vgpumgr and vgpumgr-ro"
+        )
+
+
+def render_channel(channel: dict[str, Any]) -> Iterator[str]:
+    """Facts of a channel, then its lanes."""
+    yield f"  worker        {describe_worker(channel)}, pid {or_absent(channel['worker_pid'])}"
+    yield f"  keeper        pid {or_absent(channel['keeper_pid'])}"
+    yield f"  transport     {or_absent(channel['transport'])}"
+    if channel["ring_bytes"]:
+        yield f"  ring          {format_size(channel['ring_bytes'])}"
+    if channel["worker_restarts"]:
+        yield f"  restarts      {channel['worker_restarts']}"
+    if channel["problem"]:
+        yield f"  problem       {channel['problem']}"
+    yield "  processes" + ("" if channel["lanes"] else "     none")
+    for lane in channel["lanes"]:
+        moved = f"{format_size(lane['bytes_in'])} in, {format_size(lane['bytes_out'])} out"
+        yield (
+            f"    {lane['name']} (guest pid {lane['pid']}, {lane['transport']}): "
+            f"{lane['calls']} calls, {moved}, holds {format_size(lane['memory_bytes'])}"
+        )
+
+
+def render_attachment(attachment: dict[str, Any]) -> Iterator[str]:
+    """Facts of an attachment."""
+    place = attachment["placement"]
+    where = f"{describe_placement(place)} on " if place else ""
+    size = format_size(attachment["memory_bytes"])
+    transport = attachment["transport"]
+    yield f"  attachment    {attachment['id']} ({attachment['state']})"
+    if attachment["gpu"]:
+        yield f"  slice         {attachment['profile']} at {where}{attachment['gpu']}, {size}"
+    else:
+        yield f"  slice         {attachment['profile']}"
+    if not attachment["host_devices"]:
+        yield f"  device        {or_absent(attachment['device'])}"
+    yield f"  backend       {attachment['backend']}" + (
+        f", transport {transport}" if transport else ""
+    )
+    for device in attachment["host_devices"]:
+        yield f"  host device   {device['kind']} {device['address']} {device['uuid'] or ''}".rstrip()
+    yield f"  usable        {describe_usable(attachment['usable'])}"

@@ -1,0 +1,103 @@
+"""``vgpumgr virtio``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Context, Option
+
+from vgpumgr.cli.options import DOCUMENTS, get_format
+from vgpumgr.cli.output import (
+    Column,
+    or_absent,
+    print_list,
+    print_single,
+    size_column,
+    value_column,
+)
+from vgpumgr.cli.reader import App
+from vgpumgr.cli.session import call, get_streams
+from vgpumgr.cli.text import describe_lane_users, describe_worker, note_hidden, render_channel
+
+app = App()
+
+
+COLUMNS = (
+    value_column("vm"),
+    value_column("id", wide=True),
+    value_column("profile", spare=True),
+    Column("device", lambda c: or_absent(c["device"]), wide=True),
+    Column("transport", lambda c: or_absent(c["transport"])),
+    Column("worker", describe_worker),
+    value_column("pid", "worker_pid", right=True),
+    Column("lanes", lambda c: str(len(c["lanes"])), right=True),
+    Column("used_by", describe_lane_users, wraps=True),
+    size_column("memory", "memory_bytes", spare=True),
+    value_column("calls", right=True, spare=True),
+    size_column("in", "bytes_in", spare=True),
+    size_column("out", "bytes_out", spare=True),
+    value_column("restarts", "worker_restarts", wide=True, right=True),
+)
+
+
+@app.listing("list")
+def list_channels(context: Context) -> None:
+    """List the channels with their workers and transports.
+
+    A lane is the stream of one process of the guest.
+
+    \b
+    Examples:
+      vgpumgr virtio list
+      vgpumgr virtio list -o csv --columns vm,calls,in,out
+    """
+    document = call(context, "list_channels")
+    rows = document["channels"]
+    print_list(context, document, rows, COLUMNS, "vm")
+    note_hidden(get_streams(context), rows, "virtio list")
+
+
+@app.named("show")
+def show_channel(
+    context: Context,
+    vm: Annotated[str, Argument(help="The VM's name or UUID, or the attachment's id.")],
+) -> None:
+    """Show one channel and the guest's processes on it.
+
+    Each process is shown with its calls, bytes and memory.
+
+    \b
+    Examples:
+      vgpumgr virtio show vm01
+      vgpumgr virtio show vm01 -o json
+    """
+    document = call(context, "show_channel", selector=vm)
+    lines: list[str] = []
+    for channel in document["channels"]:
+        lines.append(f"channel of {channel['vm']}  ({channel['id']})")
+        lines.append(f"  device        {or_absent(channel['device'])}")
+        lines += render_channel(channel)
+    print_single(context, document, lines, lambda: document["channel"]["vm"])
+
+
+@app.single("guest-package")
+def write_guest_package(
+    context: Context,
+    target: Annotated[
+        str, Option("--output-file", "-f", metavar="FILE", help="Where to write it.")
+    ] = "vgpumgr-guest.tar.gz",
+) -> None:
+    """Write the archive that a VM needs to use its slice.
+
+    It has the agent, the CUDA shims, a systemd unit and install.sh.
+
+    \b
+    Examples:
+      vgpumgr virtio guest-package
+      vgpumgr virtio guest-package -f /srv/vgpumgr-guest.tar.gz
+    """
+    document = call(context, "write_guest_package", target=str(Path(target).absolute()))
+    print_single(context, document, [document["path"]])
+    if get_format(context) not in DOCUMENTS:
+        get_streams(context).note("in the VM, as root: tar xf it, then vgpumgr-guest/install.sh")

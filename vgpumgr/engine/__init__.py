@@ -1,0 +1,1 @@
+"""What makes a change safe: steps, journal, executor, transaction, recovery."""

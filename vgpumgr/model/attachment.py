@@ -1,0 +1,263 @@
+"""What is remembered of an attachment: enough to undo it, however far it got.
+
+What every attachment has stands in :class:`AttachmentRecord`; what only some backends need are parts
+of their own: a slice of MIG, a channel, devices of the host that the VM is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import Placement
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.request import Transport
+from vgpumgr.model.slice import Attachment, Backend, MigInstanceRef, Slice, SliceKind, SliceOwner
+from vgpumgr.model.vgpu import VgpuSpec
+from vgpumgr.model.vgpu_record import VgpuInstance
+
+
+class AttachmentState(StrEnum):
+    """How far an attachment is. What *is* on the host is observed; this says what was meant."""
+
+    ATTACHING = "attaching"
+    ATTACHED = "attached"
+    DETACHING = "detaching"
+
+
+@dataclass(frozen=True, slots=True)
+class AddedController:
+    """A controller that libvirt added to the definition for our devices; it goes with them."""
+
+    type: str
+    index: int
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MigPart:
+    """An attachment's slice of MIG. ``placement`` names the GPU instance before it exists, and
+    ``compute`` the compute instance in it; ``ref`` is known once both do.
+    """
+
+    gpu_profile_id: int
+    placement: Placement
+    #: of the compute instance in its GPU instance; None: wherever the driver puts it
+    compute: Placement | None = None
+    ref: MigInstanceRef | None = None
+    #: from the creation of the GPU instance on; ``ref`` follows with the compute instance
+    gpu_instance_id: int | None = None
+    #: whether attach turned MIG mode on, so that the last detach turns it off
+    mode_enabled: bool = False
+
+    @property
+    def known_instance(self) -> int | None:
+        """The GPU instance's id, once that is known; void after a boot."""
+        return self.ref.gpu_instance_id if self.ref else self.gpu_instance_id
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPart:
+    """An attachment's channel: keeper, worker and the domain's devices for them."""
+
+    transport: Transport
+    #: uid and gid of QEMU: after a boot the channel starts before libvirt, which knows them, does
+    qemu_owner: tuple[int, int] | None = None
+
+
+class HostDeviceKind(StrEnum):
+    """What a device of the host is."""
+
+    #: a PCI function that was there before: a whole GPU, its audio function
+    PCI = "pci"
+    #: a virtual function
+    VF = "vf"
+    #: a mediated device, known by its UUID
+    MDEV = "mdev"
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevice:
+    """A device of the host that the domain has as a ``hostdev``, and how to give it back."""
+
+    kind: HostDeviceKind
+    #: in the domain
+    alias: str
+    #: the PCI function; None for a mediated device, which has none of its own
+    address: PciAddress | None = None
+    #: the driver to bind again afterwards; None: none, or the function goes away by itself
+    previous_driver: str | None = None
+    #: the physical function that a virtual function belongs to, and its number there
+    parent: PciAddress | None = None
+    index: int | None = None
+    #: how many virtual functions attach made on ``parent``; 0: they were there
+    made_vfs: int = 0
+    #: the vGPU that it is: a mediated device, or a virtual function with a vGPU type
+    vgpu: VgpuSpec | None = None
+    #: the GPU instance that attach made for the vGPU, and that goes with it
+    instance: VgpuInstance | None = None
+    #: as the domain has it: its expansion ROM is shown, it draws (a ``Display``)
+    rom: bool = False
+    display: str = "off"
+    #: whether attach took it from the host or made it, so that detach gives it back or removes it
+    created: bool = False
+    #: the driver that attach gave it to; None: vfio-pci, or none is known
+    driver: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is on the host, for people."""
+        return str(self.address) if self.vgpu is None else self.vgpu.parent
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentRecord:
+    """One attachment. It is written before anything else is changed, so that a crash at any later
+    moment leaves something to detach.
+    """
+
+    id: str
+    vm_name: str
+    vm_uuid: str
+    #: None for a GPU that no vendor library names
+    gpu: GpuUuid | None
+    profile: str
+    memory_bytes: int
+    backend: Backend
+    created_s: float
+    #: counts the attachments of one VM; the guest sees their devices in this order
+    number: int = 0
+    state: AttachmentState = AttachmentState.ATTACHING
+    controllers: tuple[AddedController, ...] = ()
+    #: those that were there before, until the attach is over or what libvirt has added is known
+    controllers_before: tuple[AddedController, ...] | None = None
+    mig_part: MigPart | None = None
+    channel: ChannelPart | None = None
+    host_devices: tuple[HostDevice, ...] = ()
+    #: the boot in which GPU instances were made for its vGPUs
+    instances_boot: str = ""
+
+    @property
+    def mig(self) -> MigInstanceRef | None:
+        """GPU and compute instance; None without a slice of MIG, and before it exists."""
+        return self.mig_part.ref if self.mig_part else None
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where its GPU instance is or is to be; None without one."""
+        return self.mig_part.placement if self.mig_part else None
+
+    @property
+    def gpu_instance_id(self) -> int | None:
+        """The GPU instance that it is known to have made or joined."""
+        if self.mig_part is None:
+            return None
+        return (
+            self.mig_part.ref.gpu_instance_id
+            if self.mig_part.ref
+            else self.mig_part.gpu_instance_id
+        )
+
+    @property
+    def mig_mode_enabled(self) -> bool:
+        """Whether it is to turn MIG mode off when it goes."""
+        return self.mig_part is not None and self.mig_part.mode_enabled
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether the domain has shared memory of it."""
+        return self.channel is not None and self.channel.transport.has_ring
+
+    @property
+    def has_serial(self) -> bool:
+        """Whether the domain has a virtio-serial channel of it."""
+        return self.channel is not None and self.channel.transport.has_serial
+
+    def with_mig(self, **changes: Any) -> AttachmentRecord:
+        """The record with fields of its MIG part changed."""
+        assert self.mig_part is not None
+        return replace(self, mig_part=replace(self.mig_part, **changes))
+
+    def with_channel(self, **changes: Any) -> AttachmentRecord:
+        """The record with fields of its channel changed."""
+        assert self.channel is not None
+        return replace(self, channel=replace(self.channel, **changes))
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """The attachment as the rest of the program knows it; None before its slice exists."""
+        if self.mig is None or self.gpu is None:
+            return None
+        slice_ = Slice(SliceKind.MIG, self.gpu, self.profile, self.memory_bytes, self.mig)
+        return Attachment(self.id, self.vm_name, self.vm_uuid, slice_, self.backend, self.created_s)
+
+    @property
+    def owner(self) -> SliceOwner | None:
+        """The entry for whoever asks whose a MIG instance is."""
+        if self.mig is None or self.gpu is None:
+            return None
+        return SliceOwner(
+            self.gpu,
+            self.mig.gpu_instance_id,
+            self.mig.compute_instance_id,
+            self.vm_name,
+            self.id,
+        )
+
+
+def lowest_free_number(records: Sequence[AttachmentRecord], vm_uuid: str) -> int:
+    """The number for one more attachment of the VM."""
+    taken = {record.number for record in records if record.vm_uuid == vm_uuid}
+    return next(n for n in range(len(taken) + 1) if n not in taken)
+
+
+def list_sharers(
+    record: AttachmentRecord, records: Sequence[AttachmentRecord]
+) -> list[AttachmentRecord]:
+    """The other attachments whose slices are in the same GPU instance.
+
+    After a boot, a record that is not restored yet means an instance that is gone, whatever has been
+    put in its place since: ids tell these apart.
+    """
+    place = (record.gpu, record.placement)
+    return [
+        other
+        for other in records
+        if other.id != record.id
+        and record.mig_part is not None
+        and other.mig_part is not None
+        and (other.gpu, other.placement) == place
+        # who has all of an instance shares it with nobody
+        and record.mig_part.compute is not None
+        and other.mig_part.compute is not None
+        and len({record.mig_part.known_instance, other.mig_part.known_instance} - {None}) < 2
+    ]
+
+
+class AttachmentStore(Protocol):
+    """Remembers attachments. May raise StoreError."""
+
+    def held_open(self) -> AbstractContextManager[None]:
+        """A time in which much is read and written: what that takes stays open until its end."""
+
+    def list_attachments(self) -> Sequence[AttachmentRecord]:
+        """All, oldest first."""
+
+    def save_attachment(self, record: AttachmentRecord) -> None:
+        """Writes one, in the place of the one with the same id."""
+
+    def save_attachments(self, records: Sequence[AttachmentRecord]) -> None:
+        """Writes several as one: all of them or none."""
+
+    def delete_attachment(self, attachment_id: str) -> None:
+        """Forgets one; absent is no error."""
+
+    def find_damage(self) -> str | None:
+        """What is wrong with what is stored, None if nothing is."""
+
+    def put_away(self) -> Sequence[AttachmentRecord]:
+        """Moves what is stored aside, where it is kept; answers the records that still check."""

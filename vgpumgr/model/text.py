@@ -1,0 +1,61 @@
+"""How people write values, and read them: sizes, sets of numbers, words that were nearly right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_FORM = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B)?", re.IGNORECASE)
+
+
+def format_size(size_bytes: int) -> str:
+    """``85899345920`` -> ``80 GiB``; one decimal where the number is not whole."""
+    value = float(size_bytes)
+    for unit in _UNITS:
+        if abs(value) < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    number = f"{value:.1f}"
+    return f"{number.removesuffix('.0')} {unit}"
+
+
+def parse_size(text: str) -> int:
+    """``8GiB``, ``8G``, ``512 MiB``, ``1.5T`` or plain bytes -> bytes. K, M, G are powers of 1024.
+
+    Decimal units (``GB``) are refused, because people mean both by them. Raises ValueError.
+    """
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"not a size: {text!r}; write it like 8GiB or 512MiB")
+    number, prefix, suffix = match.groups()
+    if prefix and suffix and suffix.lower() == "b":
+        raise ValueError(f"{text!r} is ambiguous: write {number}{prefix.upper()}iB")
+    power = "KMGTP".index(prefix.upper()) + 1 if prefix else 0
+    return int(float(number) * 1024**power)
+
+
+def tell_count(number: int, noun: str) -> str:
+    """``1 vGPU``, ``2 vGPUs``: for nouns that take an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def parse_set(text: str) -> frozenset[int]:
+    """A set as libvirt and the kernel write it: ``0-3,^2,8``. What is no number is left out: libvirt
+    checks its own documents.
+    """
+    found: set[int] = set()
+    excluded: set[int] = set()
+    for part in text.replace(" ", "").split(","):
+        target = excluded if part.startswith("^") else found
+        low, _, high = part.removeprefix("^").partition("-")
+        if low.isdecimal() and (high or low).isdecimal() and int(high or low) - int(low) < 1 << 16:
+            target |= set(range(int(low), int(high or low) + 1))
+    return frozenset(found - excluded)
+
+
+def list_near(word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
+    """At most ``n`` known words that look like this one, the likeliest first."""
+    import difflib  # mistakes are rare, and it is no small module
+
+    return difflib.get_close_matches(word, list(known), n, cutoff)

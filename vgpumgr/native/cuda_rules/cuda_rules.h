@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What CUDA's documentation lets any driver decide from the arguments of a call alone. The guest's libcuda and the
+ * simulated driver both decide by these functions, so a program is refused alike by both. They keep no state, and they
+ * know neither handles nor memory: those each library checks by itself.
+ *
+ * Functions that return a CUresult answer CUDA_SUCCESS or the code that the call has to return.
+ */
+#ifndef VGPUMGR_CUDA_RULES_H
+#define VGPUMGR_CUDA_RULES_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- errors.c */
+
+/* cuGetErrorName and cuGetErrorString. */
+CUresult cuda_error_name(CUresult error, const char **name);
+CUresult cuda_error_string(CUresult error, const char **text);
+
+/* ---- entry.c: how a program finds functions */
+
+/* One version of one name; version 11040 is CUDA 11.4. */
+struct cuda_proc {
+	const char *name;
+	int version;
+	bool per_thread; /* stream 0 is the calling thread's own default stream */
+	void *address;
+};
+
+/* cuGetProcAddress_v2 over a table: the newest variant that is not newer than `version`. `status` may be NULL. */
+CUresult cuda_find_proc(const struct cuda_proc *table, size_t count, const char *symbol, int version, cuuint64_t flags,
+			void **function, CUdriverProcAddressQueryResult *status);
+/*
+ * cuGetExportTable of a driver without private tables. CUDA_ERROR_NOT_SUPPORTED: the table by which a vendor's runtime
+ * announces itself. That code becomes the result of each of its calls, and says more than "not found" does.
+ */
+CUresult cuda_export_table(const void **table, const CUuuid *id);
+
+/* ---- arguments.c: flags, options, addresses */
+
+CUresult cuda_check_context_flags(unsigned int flags);
+/* Shares of multiprocessors and graphics interoperability are not supported. */
+CUresult cuda_check_exec_affinity(const CUexecAffinityParam *params, int count);
+CUresult cuda_check_context_params(const CUctxCreateParams *params);
+CUresult cuda_check_exec_affinity_type(CUexecAffinityType type);
+/* The other of two devices or contexts; that it exists is the caller's to check. */
+CUresult cuda_check_peer_attribute(CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer);
+CUresult cuda_check_peer_access(CUcontext peer, unsigned int flags);
+CUresult cuda_check_stream_flags(unsigned int flags);
+CUresult cuda_check_event_flags(unsigned int flags);
+CUresult cuda_check_event_record_flags(unsigned int flags);
+CUresult cuda_check_host_alloc(void *const *out, size_t bytes, unsigned int flags);
+CUresult cuda_check_host_register(const void *memory, size_t bytes, unsigned int flags);
+CUresult cuda_check_alloc_managed(const CUdeviceptr *out, size_t bytes, unsigned int flags);
+CUresult cuda_check_alloc_pitch(const CUdeviceptr *out, const size_t *pitch, size_t width, size_t height,
+				unsigned int element);
+CUresult cuda_check_jit_options(unsigned int count, const CUjit_option *options, void *const *values);
+CUresult cuda_check_pointer_attributes(unsigned int count, const CUpointer_attribute *attributes, void *const *data);
+/* What cuPointerGetAttributes writes for an address that it does not know: zeros, and no device. */
+void cuda_put_unknown_pointer(CUpointer_attribute attribute, void *data);
+/* Domain, bus, device and function of [domain:]bus:device[.function], all hexadecimal. */
+CUresult cuda_parse_pci_address(const char *text, unsigned int part[4]);
+
+/* ---- launch.c */
+
+struct cuda_launch_limits {
+	unsigned int grid[3], block[3];
+	uint64_t threads; /* of a block */
+	uint64_t shared;  /* dynamic shared memory of a block, in bytes */
+};
+
+/* Attributes that only tune, or that say what happens anyway, are accepted; the others are refused. */
+CUresult cuda_read_launch_attributes(const CUlaunchConfig *config, bool *cooperative);
+CUresult cuda_check_launch(const CUlaunchConfig *config, const struct cuda_launch_limits *limits);
+/*
+ * The documented ways to pass parameters. `buffer` gets the program's block of at least `bytes` bytes, or NULL: then
+ * `params` points to each parameter.
+ */
+CUresult cuda_read_parameters(void **params, void **extra, size_t bytes, const void **buffer);
+
+/* ---- copy.c: rows of bytes */
+
+/* One end of a copy: row y of slice z starts at base + z * slice + y * pitch. */
+struct cuda_side {
+	CUmemorytype type; /* HOST, DEVICE or UNIFIED */
+	uint64_t base;
+	size_t pitch, slice;
+};
+
+struct cuda_copy {
+	struct cuda_side to, from;
+	size_t width, rows, slices; /* one of them 0: there is nothing to copy, and the sides are not filled */
+};
+
+CUresult cuda_read_copy_2d(const CUDA_MEMCPY2D *p, struct cuda_copy *copy);
+CUresult cuda_read_copy_3d(const CUDA_MEMCPY3D *p, struct cuda_copy *copy);
+bool cuda_copy_is_empty(const struct cuda_copy *copy);
+/* Bytes from the first to the last one that a copy touches on a side. */
+CUresult cuda_copy_extent(const struct cuda_copy *copy, const struct cuda_side *side, size_t *bytes);
+/* The same of `rows` rows of `count` elements, `pitch` apart; rows must not overlap. */
+CUresult cuda_rows_extent(size_t count, size_t element, size_t rows, size_t pitch, size_t *bytes);
+
+#endif

@@ -1,1 +1,0 @@
-"""Policy: which steps lead from what is to what is asked, and carrying them out."""

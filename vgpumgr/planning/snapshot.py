@@ -1,0 +1,419 @@
+"""One snapshot of the host: what planners decide from, observed lazily and at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+
+from vgpumgr.errors import NvmlMissingError, PciNotFoundError
+from vgpumgr.model.functions import find_function
+from vgpumgr.planning.numa import NumaPolicy
+from vgpumgr.planning.reservations import is_reserved, reserve
+from vgpumgr.planning.vgpu_reservations import list_reservations
+
+if TYPE_CHECKING:
+    from vgpumgr.domain.hypervisor import Hypervisor, Vm
+    from vgpumgr.mdev.control import VgpuControl
+    from vgpumgr.model.attachment import AttachmentRecord, AttachmentStore
+    from vgpumgr.model.functions import Binding, Function, User, VfSetting
+    from vgpumgr.model.gpu import Gpu, Inventory
+    from vgpumgr.model.identity import GpuUuid
+    from vgpumgr.model.mig import GpuInstance, Placement
+    from vgpumgr.model.pci import PciAddress
+    from vgpumgr.model.vgpu import VgpuBoard, VgpuDefinition, VgpuHost, VgpuSpec
+    from vgpumgr.model.vgpu_record import VgpuInstance, VgpuRecord, VgpuStore
+    from vgpumgr.passthrough.control import PciControl
+    from vgpumgr.planning.vgpu_reservations import Reservation
+    from vgpumgr.virtio.channel import Channels, ChannelStatus
+
+
+class Host(Protocol):
+    """The interfaces that a snapshot reads."""
+
+    @property
+    def read_inventory(self) -> Callable[[], Inventory]:
+        """NVML's GPUs. Raises NvmlMissingError."""
+
+    @property
+    def hypervisor(self) -> Hypervisor:
+        """The VMs."""
+
+    @property
+    def store(self) -> AttachmentStore:
+        """The attachments that are recorded."""
+
+    @property
+    def vgpu_store(self) -> VgpuStore:
+        """The vGPUs that are recorded."""
+
+    @property
+    def pci(self) -> PciControl:
+        """The PCI bus."""
+
+    @property
+    def vgpus(self) -> VgpuControl:
+        """vGPU types and devices."""
+
+    @property
+    def channels(self) -> Channels:
+        """Keepers and workers."""
+
+    @property
+    def boot_id(self) -> str:
+        """The boot that the host is in."""
+
+    @property
+    def has_iommufd(self) -> Callable[[], bool]:
+        """Whether the kernel gives devices to VMs by /dev/iommu."""
+
+
+T = TypeVar("T")
+
+
+class observed(Generic[T]):  # noqa: N801 (used as a decorator)
+    """A part that is read from the host once, for a snapshot and all that are made from it."""
+
+    def __init__(self, read: Callable[[Any], T]) -> None:
+        self._read = read
+        self.__doc__ = read.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, snapshot: Snapshot, owner: type | None = None) -> T:
+        if snapshot is None:
+            return self
+        if self._name not in snapshot.seen:
+            snapshot.seen[self._name] = self._read(snapshot)
+        found: T = snapshot.seen[self._name]
+        return found
+
+
+class Snapshot:
+    """The host as it is when an operation is planned.
+
+    A part is observed when a planner first asks for it, and stays as it was then: planning a forwarded
+    slice asks NVML alone. ``known`` are parts that are given instead of observed. Without a host what
+    is not given is empty: so tests make one.
+    """
+
+    def __init__(self, host: Host | None = None, **known: Any) -> None:
+        self._host = host
+        #: what was observed, by the part's name
+        self.seen: dict[str, Any] = {}
+        self._put(known)
+
+    def _put(self, known: Mapping[str, Any]) -> None:
+        for name in known:
+            if not hasattr(type(self), name):
+                raise TypeError(f"a snapshot has no {name}")
+        self.__dict__.update(known)
+
+    def replace(self, **known: Any) -> Self:
+        """The snapshot with other parts; what was observed already stays as it is."""
+        changed = copy(self)
+        changed._put(known)
+        return changed
+
+    # --- recorded
+
+    @observed
+    def records(self) -> Sequence[AttachmentRecord]:
+        """Attachments."""
+        return self._host.store.list_attachments() if self._host else ()
+
+    @observed
+    def vgpu_records(self) -> Sequence[VgpuRecord]:
+        """vGPUs of ours, of attachments or not."""
+        return self._host.vgpu_store.list_vgpus() if self._host else ()
+
+    @cached_property
+    def boot_id(self) -> str:
+        """The boot that the host is in."""
+        return self._host.boot_id if self._host else ""
+
+    @cached_property
+    def claims(self) -> Sequence[VgpuSpec]:
+        """vGPUs that take capacity as far as is recorded."""
+        return [record.spec for record in self.vgpu_records if record.takes_room]
+
+    @cached_property
+    def instances(self) -> Sequence[VgpuInstance]:
+        """GPU instances that were made for vGPUs, there or gone since a boot."""
+        return [r.instance for r in self.vgpu_records if r.instance is not None]
+
+    @cached_property
+    def homes(self) -> Mapping[str, VgpuInstance | None]:
+        """The GPU instances that were made for vGPUs, by the UUID of each that lives in one; None for
+        one that has none, or whose own ended with an earlier boot: what stands there now may be
+        anybody's.
+        """
+        homes = {
+            device.vgpu.uuid: device.instance if record.instances_boot == self.boot_id else None
+            for record in self.records
+            for device in record.host_devices
+            if device.vgpu is not None
+        }
+        known = [r for r in self.vgpu_records if r.takes_room]
+        return homes | {r.spec.uuid: r.find_home(self.boot_id) for r in known}
+
+    @cached_property
+    def slices(self) -> Collection[tuple[GpuUuid | None, Placement | None]]:
+        """GPU instances that VMs have by forwarding: by GPU and place."""
+        return [(r.gpu, r.placement) for r in self.records if r.mig_part is not None]
+
+    #: GPUs on which a call has not come back, by UUID, and which
+    stuck: Mapping[str, str] = {}
+    #: what the journal last said of attachments: whether they exist
+    known: Mapping[str, bool] = {}
+    #: attachments that an unfinished operation accounts for
+    busy: frozenset[str] = frozenset()
+    #: attachments whose device is not on the host, and what is missing
+    absent: Mapping[str, str] = {}
+    #: who still has the devices of attachments that are half there
+    held: Mapping[str, Sequence[str]] = {}
+
+    # --- NVML
+
+    @observed
+    def gpus(self) -> Sequence[Gpu]:
+        """NVML's GPUs; none on a host without NVML."""
+        try:
+            return self._host.read_inventory().gpus if self._host else ()
+        except NvmlMissingError:
+            return ()
+
+    def require_gpus(self) -> Sequence[Gpu]:
+        """NVML's GPUs. Raises NvmlMissingError where they cannot be known."""
+        if "gpus" not in self.__dict__ and not self.seen.get("gpus") and self._host is not None:
+            self.seen["gpus"] = self._host.read_inventory().gpus
+        return self.gpus
+
+    def list_gpus_of_slices(self) -> Sequence[Gpu]:
+        """As ``require_gpus`` where an attachment has a slice of a GPU: without NVML nothing is decided
+        about it.
+        """
+        has_slices = any(record.mig_part is not None for record in self.records)
+        return self.require_gpus() if has_slices else self.gpus
+
+    @property
+    def observed_gpus(self) -> Sequence[Gpu] | None:
+        """NVML's GPUs if they were asked for; None: they were not."""
+        known: Sequence[Gpu] | None = self.__dict__.get("gpus", self.seen.get("gpus"))
+        return known
+
+    @cached_property
+    def reserved(self) -> Sequence[Gpu]:
+        """The GPUs as if slices that are gone, and that a restore brings back, were there."""
+        return reserve(self.gpus, self.records, self.instances)
+
+    def list_reserved(self, address: PciAddress) -> list[GpuInstance]:
+        """Slices of the GPU that are gone, and that a restore brings back."""
+        gpu = next((gpu for gpu in self.reserved if gpu.pci == address), None)
+        return [i for i in gpu.instances if is_reserved(i)] if gpu else []
+
+    def find_gpu(self, address: PciAddress) -> Gpu | None:
+        """NVML's GPU at an address."""
+        return next((gpu for gpu in self.gpus if gpu.pci == address), None)
+
+    def find_gpu_of(self, record: AttachmentRecord) -> Gpu | None:
+        """The GPU of an attachment."""
+        return next((gpu for gpu in self.gpus if gpu.uuid == record.gpu), None)
+
+    # --- VMs
+
+    @observed
+    def vms(self) -> Sequence[Vm]:
+        """All that libvirt knows."""
+        return self._host.hypervisor.list_vms() if self._host else ()
+
+    def find_vm(self, uuid: str) -> Vm | None:
+        """The VM of that UUID."""
+        return next((vm for vm in self.vms if vm.uuid == uuid), None)
+
+    #: the UUID of the VM that is to get devices
+    vm_uuid: str | None = None
+    #: what its NUMA nodes mean for the choice
+    numa: NumaPolicy = NumaPolicy()
+
+    # --- the PCI bus
+
+    @observed
+    def functions(self) -> Sequence[Function]:
+        """All PCI functions."""
+        return self._host.pci.list_functions() if self._host else ()
+
+    @observed
+    def bindings(self) -> Sequence[Binding]:
+        """Functions that we took from their drivers."""
+        return self._host.pci.list_bindings() if self._host else ()
+
+    @observed
+    def vf_settings(self) -> Sequence[VfSetting]:
+        """Numbers of virtual functions that we set."""
+        return self._host.pci.list_vf_settings() if self._host else ()
+
+    @cached_property
+    def focused(self) -> Sequence[Function]:
+        """The functions whose users, regions and drivers are observed."""
+        return self.functions
+
+    def focus(self, functions: Sequence[Function]) -> Self:
+        """The snapshot of which details are observed for these functions alone."""
+        changed = self.replace(focused=functions)
+        if self._host is not None:
+            for name in ("users", "bars", "conventional", "variants", "takes_variants"):
+                changed.__dict__.pop(name, None)
+        return changed
+
+    @cached_property
+    def users(self) -> Mapping[PciAddress, Sequence[User]]:
+        """Who uses a function now; those that nobody uses are left out."""
+        return self._host.pci.list_users(self.focused) if self._host else {}
+
+    @cached_property
+    def bars(self) -> Mapping[PciAddress, tuple[int, ...]]:
+        """Sizes of memory BARs, where they are known."""
+        return {f.address: self._read_bars(f) for f in self.focused} if self._host else {}
+
+    def _read_bars(self, function: Function) -> tuple[int, ...]:
+        assert self._host is not None
+        try:
+            return self._host.pci.list_bars(function.address)
+        except PciNotFoundError:
+            return ()
+
+    @cached_property
+    def conventional(self) -> Collection[PciAddress]:
+        """Functions that are no PCI Express devices; virtual functions always are."""
+        pci = self._host.pci if self._host else None
+        if pci is None:
+            return ()
+        physical = (f.address for f in self.focused if f.physical is None)
+        return {address for address in physical if pci.is_conventional(address)}
+
+    @cached_property
+    def variants(self) -> Mapping[PciAddress, str]:
+        """Drivers that know more of a function than vfio-pci."""
+        addresses = [f.address for f in self.focused]
+        return self._host.pci.list_variants(addresses) if self._host else {}
+
+    @cached_property
+    def takes_variants(self) -> bool:
+        """Whether libvirt takes such drivers; asked only where it matters, also of virtual functions
+        that are not there yet.
+        """
+        makes = any(f.vf_total and not f.vfs for f in self.focused)
+        if self._host is None or not (self.variants or makes):
+            return True
+        return self._host.hypervisor.takes_variant_drivers()
+
+    @observed
+    def iommufd(self) -> bool:
+        """Whether devices are given by /dev/iommu: libvirt and the kernel have it."""
+        host = self._host
+        return host is not None and host.has_iommufd() and host.hypervisor.offers_iommufd()
+
+    @cached_property
+    def numa_matters(self) -> bool:
+        """Whether there is more than one NUMA node."""
+        return len({f.numa_node for f in self.functions if f.numa_node is not None}) > 1
+
+    @cached_property
+    def taken(self) -> Mapping[PciAddress, str]:
+        """Whose a function is, by record or by a VM's definition: in words."""
+        taken = {address: str(vm) for address, vm in self._list_owned()}
+        for record in self.records:
+            for device in record.host_devices:
+                if device.address is not None:
+                    taken[device.address] = f'vm "{record.vm_name}" (attachment {record.id})'
+        return taken
+
+    @cached_property
+    def tenants(self) -> Mapping[PciAddress, str]:
+        """UUIDs of the VMs that have functions, by record or by their definitions."""
+        found = {address: vm.uuid for address, vm in self._list_owned()}
+        devices = ((r, d) for r in self.records for d in r.host_devices)
+        return found | {d.address: r.vm_uuid for r, d in devices if d.address}
+
+    def _list_owned(self) -> Iterable[tuple[PciAddress, Vm]]:
+        for vm in self.vms:
+            for domain in (vm.config, vm.live):
+                for device in domain.pci_hostdevs if domain else ():
+                    if device.source is not None:
+                        yield device.source.pci, vm
+
+    def give(self, functions: Iterable[Function]) -> Self:
+        """The host as it is to be once the VM has these, too."""
+        addresses = [function.address for function in functions]
+        mine = dict.fromkeys(addresses, self.vm_uuid or "")
+        taken = dict.fromkeys(addresses, "this attach")
+        return self.replace(taken={**self.taken, **taken}, tenants={**self.tenants, **mine})
+
+    def find(self, address: PciAddress) -> Function | None:
+        """The function at an address."""
+        return find_function(self.functions, address)
+
+    def find_binding(self, address: PciAddress) -> Binding | None:
+        """How the function was taken from the host, if we did."""
+        return next((b for b in self.bindings if b.address == address), None)
+
+    def list_companions(self, function: Function) -> tuple[Function, ...]:
+        """Functions of the same card that go with it: audio, USB. Another GPU goes only where the
+        IOMMU cannot tell the two apart.
+        """
+        return tuple(
+            f
+            for f in self.functions
+            if f.address != function.address
+            and f.is_beside(function)
+            and not f.is_bridge
+            and (not f.is_gpu or f.group == function.group)
+        )
+
+    # --- vGPUs
+
+    @observed
+    def vgpus(self) -> VgpuHost:
+        """Types, parents and devices, as the kernel has them."""
+        from vgpumgr.model.vgpu import VgpuHost
+
+        return self._host.vgpus.read_host() if self._host else VgpuHost()
+
+    @observed
+    def definitions(self) -> Sequence[VgpuDefinition]:
+        """mdevctl's definitions."""
+        return self._host.vgpus.list_definitions() if self._host else ()
+
+    @cached_property
+    def reservations(self) -> Sequence[Reservation]:
+        """Definitions of vGPUs that are not there."""
+        return list_reservations(self.vgpu_records, self.definitions, self.vgpus)
+
+    def find_board_gpu(self, board: VgpuBoard) -> Gpu | None:
+        """NVML's side of a board."""
+        return next((gpu for gpu in self.gpus if str(gpu.pci) == board.name), None)
+
+    def find_reserved(self, gpu: Gpu) -> Gpu:
+        """The GPU with the places that are reserved."""
+        return next((known for known in self.reserved if known.uuid == gpu.uuid), gpu)
+
+    def find_node(self, board: VgpuBoard) -> int | None:
+        """The board's NUMA node, as its functions tell."""
+        parents = self.vgpus.list_parents(board.name)
+        return next((p.numa_node for p in parents if p.numa_node is not None), None)
+
+    # --- channels
+
+    @cached_property
+    def statuses(self) -> Mapping[str, ChannelStatus | None]:
+        """The channels of attachments, by id; None for one whose keeper does not run."""
+        channels = self._host.channels if self._host else None
+        return {r.id: channels.read_status(r.id) for r in self.records} if channels else {}
+
+    @observed
+    def channels(self) -> Sequence[str]:
+        """The channels that are there."""
+        return self._host.channels.list_ids() if self._host else ()

@@ -1,0 +1,1 @@
+"""The daemon: HTTP, roles, audit, events, reconcile."""

@@ -1,0 +1,32 @@
+"""What the parts of the API share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.host.clock import Clock
+from vgpumgr.server.access import Access
+from vgpumgr.server.audit import AuditLog, RefusalLog
+from vgpumgr.server.connections import Limits
+from vgpumgr.server.events import EventHub
+from vgpumgr.server.operations import Operations
+from vgpumgr.server.responses import AnswerCache
+from vgpumgr.server.workers import Lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One running daemon."""
+
+    machine_name: str | None
+    access: Access
+    audit: AuditLog
+    cache: AnswerCache
+    clock: Clock
+    hub: EventHub
+    lanes: Lanes
+    limits: Limits
+    operations: Operations
+    metrics: MetricsService
+    refusals: RefusalLog

@@ -1,0 +1,186 @@
+"""The gate before the API: finds the route of a request, checks the caller's role, reads the body within its limits.
+
+Plain ASGI, so that it sees every request. It passes only rows of the table of routes, and compares paths in the form
+in which they arrive, so that the framework cannot read another path into them. The role is checked here, before the
+body is read, and again where the operation runs (``rest.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from vgpumgr.errors import (
+    AccessDeniedError,
+    MethodNotAllowedError,
+    RequestTimeoutError,
+    RequestTooLargeError,
+    RouteNotFoundError,
+    VgpumgrError,
+)
+from vgpumgr.host.peer import Peer
+from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES, Role, Route
+from vgpumgr.server.context import Context
+from vgpumgr.server.responses import encode_error, list_headers
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+MAX_BODY_BYTES = 1 << 20
+MAX_TARGET_BYTES = 8 << 10
+#: a parameter of a path: the characters of a segment in RFC 3986
+_SEGMENT = r"((?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)"
+#: refused in a decoded parameter: characters that end a segment or a line, and dot segments
+_NOT_A_NAME = re.compile(r"[\x00-\x1f\x7f/]|^\.{1,2}$")
+_HINT = "vgpumgr api GET /1.0/openapi.json"
+
+
+class RouteTable:
+    """Finds the row of a request. A route has one canonical form; every other form is unknown."""
+
+    def __init__(self, routes: Sequence[Route] = (*ROUTES, *SYSTEM_ROUTES)) -> None:
+        self._fixed = {(r.method, r.path): r for r in routes if "{" not in r.path}
+        self._patterns = [
+            (r, re.compile(re.sub(r"\\\{\w+\\\}", lambda _: _SEGMENT, re.escape(r.path))))
+            for r in routes
+            if "{" in r.path
+        ]
+        self._methods = {r.method for r in routes}
+
+    def find(self, method: str, raw_path: str) -> Route:
+        """The row. Raises RouteNotFoundError, MethodNotAllowedError."""
+        route = self._match(method, raw_path)
+        if route is not None:
+            return route
+        if any(self._match(other, raw_path) for other in self._methods):
+            raise MethodNotAllowedError("the API has no such method on this path", hint=_HINT)
+        raise RouteNotFoundError("the API has no such path", hint=_HINT)
+
+    def _match(self, method: str, raw_path: str) -> Route | None:
+        route = self._fixed.get((method, raw_path))
+        if route is not None:
+            return route
+        for candidate, pattern in self._patterns:
+            match = pattern.fullmatch(raw_path) if candidate.method == method else None
+            if match is not None and all(map(_is_name, match.groups())):
+                return candidate
+        return None
+
+
+def _is_name(segment: str) -> bool:
+    try:
+        return not _NOT_A_NAME.search(unquote(segment, errors="strict"))
+    except UnicodeDecodeError:
+        return False
+
+
+class Gate:
+    """Wraps the API."""
+
+    def __init__(self, app: App, context: Context) -> None:
+        self._app = app
+        self._context = context
+        self._routes = RouteTable()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        peer: Peer | None = scope["state"].get("peer")
+        try:
+            route = self._admit(scope, peer)
+            if route.cached and await self._serve_cached(scope, send):
+                return
+            rank = self._context.access.find_rank(peer)
+            with self._context.limits.requests.hold(peer, rank):
+                body = await self._read_body(receive)
+                if body is not None:
+                    await self._app(scope, _replay(body, receive), send)
+        except AccessDeniedError as error:
+            self._context.refusals.note(peer, scope["method"], scope["raw_path"].decode("latin-1"))
+            await _send_error(send, error)
+        except VgpumgrError as error:
+            await _send_error(send, error)
+
+    def _admit(self, scope: Message, peer: Peer | None) -> Route:
+        """The route of an admitted request. A caller without a role does not learn which routes exist."""
+        access = self._context.access
+        access.check(peer, Role.VIEWER)
+        if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
+            raise _too_large()
+        route = self._routes.find(scope["method"], scope["raw_path"].decode("latin-1"))
+        scope["state"]["role"] = access.authorize(peer, route.operation)
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and int(value) > MAX_BODY_BYTES:
+                raise _too_large()
+        return route
+
+    async def _read_body(self, receive: Receive) -> bytes | None:
+        """The whole body within its time; None if the caller hangs up."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._context.limits.times.body_s):
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > MAX_BODY_BYTES:
+                        raise _too_large()
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise RequestTimeoutError(
+                "the request did not arrive in time",
+                why=f"its body may take {self._context.limits.times.body_s:g} s",
+            ) from None
+
+    async def _serve_cached(self, scope: Message, send: Send) -> bool:
+        if scope["query_string"]:
+            return False
+        answer = self._context.cache.find(scope["path"])
+        if answer is None or (b"cache-control", b"no-cache") in scope["headers"]:
+            return False
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(answer.body)),
+        ]
+        if answer.etag:
+            headers.append((b"etag", answer.etag.encode()))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+        return True
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Repeats the body for the framework, then passes on messages such as the end of the connection."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
+
+
+def _too_large() -> RequestTooLargeError:
+    return RequestTooLargeError(
+        "the request is too large",
+        why=f"bodies may have {MAX_BODY_BYTES} bytes, addresses {MAX_TARGET_BYTES}",
+    )
+
+
+async def _send_error(send: Send, error: VgpumgrError) -> None:
+    body = encode_error(error)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        # what is left of the body is not read
+        (b"connection", b"close"),
+        *((name.lower().encode(), value.encode()) for name, value in list_headers(error)),
+    ]
+    await send({"type": "http.response.start", "status": error.http_status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

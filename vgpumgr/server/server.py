@@ -1,0 +1,219 @@
+"""The daemon: one process that owns the machine, from its lock to its last operation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from vgpumgr.app.local import DAEMON_LOCK, open_application
+from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.metrics.source import open_metrics
+from vgpumgr.errors import DaemonRunningError, LockHeldError, UsageError
+from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.limits import check_limits, raise_descriptor_limit
+from vgpumgr.host.lock import lock_file
+from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.host.peer import Peer
+from vgpumgr.host.systemd import notify, take_listening_socket
+from vgpumgr.model.routes import BY_OPERATION, Kind, Role, Route
+from vgpumgr.server.access import Access, read_access
+from vgpumgr.server.audit import AuditLog, RefusalLog
+from vgpumgr.server.connections import (
+    DESCRIPTORS,
+    Limits,
+    PeerProtocol,
+    QuietLoop,
+)
+from vgpumgr.server.context import Context
+from vgpumgr.server.events import EventHub
+from vgpumgr.server.heartbeat import HANG_S, Heartbeat
+from vgpumgr.server.middleware import Gate
+from vgpumgr.server.operations import Operations
+from vgpumgr.server.responses import AnswerCache
+from vgpumgr.server.routes import build_api
+from vgpumgr.server.settings import read_settings
+from vgpumgr.server.watching import Sources, find_sources, watch
+from vgpumgr.server.workers import Lanes, Opener
+
+SOCKET = "vgpumgr.sock"
+_MAX_HEAD_BYTES = 32 << 10
+# sun_path has 108 bytes with its end
+_MAX_PATH = 107
+
+
+class DaemonServer(uvicorn.Server):
+    """uvicorn that hangs up on listeners of events as soon as it is asked to end."""
+
+    def __init__(self, config: uvicorn.Config, context: Context) -> None:
+        super().__init__(config)
+        self._context = context
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """SIGTERM, SIGINT. uvicorn would raise the signal again, and end us before we drain."""
+        notify("STOPPING=1\nSTATUS=finishing the operation that runs")
+        self._context.hub.close()
+        self.should_exit = True
+
+
+def run_daemon(machine_name: str | None) -> None:
+    """Serves until SIGTERM. Raises DaemonRunningError."""
+    machine = find_machine(machine_name)
+    with _only_daemon(machine), _listen(machine) as listener:
+        asyncio.run(serve(machine, listener, lambda: open_application(machine_name)))
+
+
+async def serve(
+    machine: Machine,
+    listener: socket.socket,
+    opener: Opener,
+    access: Access | None = None,
+    sources: Sources | None = None,
+    hang_s: float = HANG_S,
+) -> None:
+    """Serves on a socket until asked to end, then lets what runs come to its end.
+
+    Raises SettingsError, HostResourceError.
+    """
+    settings = read_settings(machine.config_path)
+    raise_descriptor_limit(DESCRIPTORS)
+    check_limits()
+    asyncio.get_running_loop().set_exception_handler(QuietLoop())
+    with open_metrics(machine) as metrics:
+        limits = Limits(settings.limits, access or read_access())
+        context = build_context(machine, Lanes(opener), limits, metrics)
+        server = DaemonServer(_configure(context), context)
+        try:
+            async with watch(context, settings, sources or find_sources(machine)) as reconciler:
+                _recover(context)
+                heartbeat = Heartbeat(server, context, reconciler, hang_s)
+                beating = asyncio.create_task(heartbeat.run())
+                try:
+                    await server.serve(sockets=[listener])
+                finally:
+                    beating.cancel()
+        finally:
+            context.hub.close()
+            await context.operations.drain()
+            await asyncio.to_thread(context.lanes.close)
+            context.refusals.close()
+
+
+def build_context(
+    machine: Machine, lanes: Lanes, limits: Limits, metrics: MetricsService
+) -> Context:
+    """The parts of a daemon; needs a running event loop."""
+    clock = SystemClock()
+    hub = EventHub(clock)
+    cache = AnswerCache(clock)
+    audit = AuditLog(machine.state_dir / "audit.jsonl", clock)
+    operations = Operations(
+        machine.state_dir / "operations", lanes.change, hub, audit, clock, cache.forget
+    )
+    return Context(
+        machine_name=machine.name,
+        access=limits.access,
+        audit=audit,
+        cache=cache,
+        clock=clock,
+        hub=hub,
+        lanes=lanes,
+        limits=limits,
+        operations=operations,
+        metrics=metrics,
+        refusals=RefusalLog(audit),
+    )
+
+
+def _configure(context: Context) -> uvicorn.Config:
+    make_protocol: Any = partial(PeerProtocol, context.limits)
+    return uvicorn.Config(
+        Gate(build_api(context), context),
+        http=make_protocol,  # a class is asked for, and called
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        backlog=256,
+        timeout_graceful_shutdown=30,
+    )
+
+
+def _recover(context: Context) -> None:
+    """What an earlier daemon left: reported to listeners, and recovered by the application if it can."""
+    for operation in context.operations.list_interrupted():
+        context.hub.publish(
+            "interrupted", operation=operation.id, name=operation.operation,
+            subject=operation.subject,
+        )  # fmt: skip
+    route = BY_OPERATION.get("recover") or Route(
+        "POST", "", "recover", Kind.LONG, Role.ADMIN, "Settle what was interrupted."
+    )
+    from vgpumgr.app.managing import ManagingApplication
+
+    if hasattr(ManagingApplication, "recover"):
+        peer = Peer(os.getpid(), os.geteuid(), frozenset())
+        context.operations.start(route, {}, peer, lambda app: getattr(app, "recover")())  # noqa: B009
+
+
+@contextmanager
+def _only_daemon(machine: Machine) -> Iterator[None]:
+    try:
+        # a moment for one that is about to end
+        lock = lock_file(machine.run_dir / DAEMON_LOCK, timeout_s=0.5, what="the daemon")
+        lock.__enter__()
+    except LockHeldError as error:
+        raise DaemonRunningError(
+            "a daemon serves this machine already", cause=error.cause, held_by=error.held_by
+        ) from error
+    with contextlib.ExitStack() as stack:
+        stack.push(lock)
+        yield
+
+
+@contextmanager
+def _listen(machine: Machine) -> Iterator[socket.socket]:
+    """systemd's socket, else one of our own. Anybody may connect: credentials decide, not modes."""
+    passed = take_listening_socket()
+    if passed is not None:
+        with passed:
+            yield passed
+        return
+    path = machine.run_dir / SOCKET
+    if len(os.fsencode(path)) > _MAX_PATH:
+        raise UsageError(f"the socket's path is too long: {path}", hint="VGPUMGR_RUN_DIR=...")
+    _remove_stale(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as listener:
+        listener.bind(str(path))
+        try:
+            path.chmod(0o666)
+            listener.listen(256)
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """A dead daemon's socket; we hold its lock, so nobody serves it."""
+    if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
+        path.unlink()
+
+
+def describe_api() -> dict[str, Any]:
+    """The OpenAPI document, without a machine."""
+    context: Any = None
+    return build_api(context).openapi()

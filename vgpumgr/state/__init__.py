@@ -1,0 +1,1 @@
+"""What is remembered: attachments, desired layouts, definitions, the metadata in the domain."""

@@ -1,0 +1,108 @@
+"""Rows of the store as text with checksums, and how a newer version reads those of an older one."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vgpumgr.errors import StoreTooNewError
+
+ATTACHMENT, LAYOUT, FUNCTION, VF_SETTING, VGPU = KINDS = (
+    "attachment", "layout", "function", "vf-setting", "vgpu",
+)  # fmt: skip
+#: kinds that neither the journal nor the domains' metadata can give back: they have a copy
+KEPT = (LAYOUT, FUNCTION, VF_SETTING, VGPU)
+#: what people call them
+NAMES = {
+    ATTACHMENT: "record of attachments",
+    LAYOUT: "remembered MIG layouts",
+    FUNCTION: "record of functions taken from the host",
+    VF_SETTING: "record of functions taken from the host",
+    VGPU: "record of vGPUs",
+}
+
+#: a record of one kind as it was written, to the same record of the next version; None drops it
+Migration = Callable[[str, Any], Any]
+#: number n (from 0) turns records of version n + 1 into those of version n + 2; never changed once released
+MIGRATIONS: tuple[Migration, ...] = ()
+
+
+class DamageError(Exception):
+    """What is stored does not check; the text says how that shows."""
+
+
+class Row(NamedTuple):
+    """One record: where it stands among those of its kind, and its JSON."""
+
+    seq: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All records of one kind by id, in the order in which they were first written; ``revision`` counts
+    its changes.
+    """
+
+    revision: int = 0
+    rows: Mapping[str, Row] = field(default_factory=dict)
+
+    @property
+    def contents(self) -> tuple[int, list[tuple[str, str]]]:
+        """What a copy of it has, too."""
+        return self.revision, [(id_, row.text) for id_, row in self.rows.items()]
+
+
+def current_version() -> int:
+    """The version of the formats of this program."""
+    return 1 + len(MIGRATIONS)
+
+
+def check_version(found: int, known: int, path: Path, text: str) -> None:
+    """Raises StoreTooNewError."""
+    if found > known:
+        raise StoreTooNewError(
+            text,
+            cause=f"{path} has version {found}, this program knows {known}",
+            hint="install the newer vgpumgr again",
+        )
+
+
+def migrate(kinds: Mapping[str, Kind], version: int) -> dict[str, Kind]:
+    """Records of an older version as those of this one. Raises DamageError."""
+    answer = dict(kinds)
+    for migration in MIGRATIONS[version - 1 :]:
+        answer = {name: _migrate_kind(name, kind, migration) for name, kind in answer.items()}
+    return answer
+
+
+def _migrate_kind(name: str, kind: Kind, migration: Migration) -> Kind:
+    rows = {}
+    for id_, row in kind.rows.items():
+        try:
+            data = migration(name, json.loads(row.text))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamageError(f"{name} {id_} cannot be brought up to date: {error}") from error
+        if data is not None:
+            rows[id_] = Row(row.seq, to_text(data))
+    return Kind(kind.revision + 1, rows)
+
+
+def to_text(data: Any) -> str:
+    """The JSON that is stored."""
+    return json.dumps(data, sort_keys=True)
+
+
+def sum_row(name: str, id_: str, row: Row) -> int:
+    """SQLite itself does not notice a flipped bit in a row."""
+    return zlib.crc32(f"{name}\0{id_}\0{row.seq}\0{row.text}".encode())
+
+
+def sum_kind(name: str, kind: Kind) -> int:
+    """Nor does it notice a row that is gone."""
+    sums = [sum_row(name, id_, row) for id_, row in kind.rows.items()]
+    return zlib.crc32(f"{name}\0{kind.revision}\0{sums}".encode())

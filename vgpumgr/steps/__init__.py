@@ -1,0 +1,1 @@
+"""Every change of the host, one file per kind of thing."""

@@ -1,0 +1,236 @@
+"""Steps on the channel: keeper, worker, the guest's hello."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from vgpumgr.engine.step import Step
+from vgpumgr.errors import ChannelStartError, LiveUnsupportedError
+from vgpumgr.model.text import format_size
+from vgpumgr.virtio.channel import ChannelSpec
+
+if TYPE_CHECKING:
+    from vgpumgr.engine.context import OperationContext
+
+#: a worker loads the CUDA driver and makes a context before it is ready
+WORKER_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class StartChannel(Step):
+    """Starts keeper and worker on the attachment's slice and waits until its CUDA is up."""
+
+    id: str
+    vm_name: str
+    ring: bool
+    serial: bool
+    memory_bytes: int
+    kind: ClassVar[str] = "channel.start"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The channel by its id, which is the attachment's."""
+        return {
+            "id": self.id,
+            "ring": self.ring,
+            "serial": self.serial,
+            "memory_bytes": self.memory_bytes,
+        }
+
+    def describe(self) -> str:
+        """For people."""
+        ways = [f"ring of {format_size(self.memory_bytes)}"] if self.ring else []
+        ways += ["virtio-serial"] if self.serial else []
+        return f"start the worker ({', '.join(ways)})"
+
+    def do(self, context: OperationContext) -> None:
+        """Starts both."""
+        assert context.record.mig is not None
+        assert context.record.channel is not None
+        owner = context.hypervisor.read_qemu_owner()
+        if owner != context.record.channel.qemu_owner:
+            context.save_channel(qemu_owner=owner)
+        spec = ChannelSpec(
+            id=self.id,
+            vm_name=self.vm_name,
+            cuda_device=str(context.record.mig.uuid),
+            ring=self.ring,
+            serial=self.serial,
+            memory_bytes=self.memory_bytes,
+            number=context.record.number,
+            socket_owner=owner,
+        )
+        context.channels.start(spec)
+        if not context.wait(lambda: self._is_decided(context), WORKER_TIMEOUT_S):
+            why = f"waited {WORKER_TIMEOUT_S:g} s"
+        elif not (status := context.channels.read_status(self.id)) or not status.worker_ready:
+            why = "it ended again and again"
+        else:
+            return
+        status = context.channels.read_status(self.id)
+        raise ChannelStartError(
+            f"the worker of {self.vm_name} did not become ready",
+            cause=status.problem if status else "its keeper is gone",
+            why=why,
+        )
+
+    def undo(self, context: OperationContext) -> None:
+        """Ends both."""
+        context.channels.stop(self.id)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether a keeper runs."""
+        return context.channels.read_status(self.id) is not None
+
+    def _is_decided(self, context: OperationContext) -> bool:
+        """Whether the worker is ready or will never be."""
+        status = context.channels.read_status(self.id)
+        return status is None or status.worker_ready or status.worker_failed
+
+
+@dataclass(frozen=True)
+class RestartWorker(Step):
+    """Gives a channel another worker where the keeper has given up starting one."""
+
+    id: str
+    kind: ClassVar[str] = "channel.restart"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The channel."""
+        return {"id": self.id}
+
+    def describe(self) -> str:
+        """For people."""
+        return "start another worker"
+
+    def do(self, context: OperationContext) -> None:
+        """Starts it and waits until its CUDA is up."""
+        context.channels.restart_worker(self.id)
+        context.wait(
+            lambda: self.observe(context) or _has_given_up(context, self.id), WORKER_TIMEOUT_S
+        )
+        status = context.channels.read_status(self.id)
+        if status is None or not status.worker_ready:
+            cause = status.problem if status else "its keeper is gone"
+            raise ChannelStartError("the worker does not start", cause=cause)
+
+    def undo(self, context: OperationContext) -> None:
+        """Nothing: a worker that does not start is as it was."""
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is ready."""
+        status = context.channels.read_status(self.id)
+        return status is not None and status.worker_ready
+
+
+def _has_given_up(context: OperationContext, channel_id: str) -> bool:
+    status = context.channels.read_status(channel_id)
+    return status is None or status.worker_failed
+
+
+@dataclass(frozen=True)
+class StopChannel(Step):
+    """Ends worker and keeper."""
+
+    id: str
+    kind: ClassVar[str] = "channel.stop"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The channel."""
+        return {"id": self.id}
+
+    def describe(self) -> str:
+        """For people."""
+        return "stop the worker"
+
+    def do(self, context: OperationContext) -> None:
+        """Ends both; a keeper that is dead already is no error."""
+        context.channels.stop(self.id)
+
+    def undo(self, context: OperationContext) -> None:
+        """Nothing: a detach goes on, it is not taken back."""
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether no keeper runs."""
+        return context.channels.read_status(self.id) is None
+
+
+@dataclass(frozen=True)
+class AwaitHello(Step):
+    """Waits for the hello of the guest's agent: before it, nothing in the guest can use the
+    devices.
+    """
+
+    id: str
+    timeout_s: float
+    required: bool
+    kind: ClassVar[str] = "channel.hello"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The channel, and how long."""
+        return {"id": self.id, "timeout_s": self.timeout_s}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"wait for the guest's agent (at most {self.timeout_s:g} s)"
+
+    def do(self, context: OperationContext) -> None:
+        """Waits; without a hello the attachment counts from the next start, or fails where that is
+        not enough.
+        """
+        if context.wait(lambda: self.observe(context), self.timeout_s):
+            return
+        why = (
+            f"no hello from the guest in {self.timeout_s:g} s: vgpumgr-guestd does not run in it, "
+            "or its kernel could not place the device"
+        )
+        if self.required:
+            raise LiveUnsupportedError("the running guest does not use its new devices", why=why)
+        context.notes.append(
+            f"usable from the VM's next start, or as soon as its agent runs: {why}"
+        )
+
+    def undo(self, context: OperationContext) -> None:
+        """Nothing to take back."""
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether the guest has said hello."""
+        status = context.channels.read_status(self.id)
+        return status is not None and status.hello
+
+
+@dataclass(frozen=True)
+class ResizeChannel(Step):
+    """Lets the ring have its full size at the VM's next start, after a live start with a small one."""
+
+    id: str
+    memory_bytes: int
+    live_bytes: int
+    kind: ClassVar[str] = "channel.resize"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The channel and its size from the next start on."""
+        return {"id": self.id, "memory_bytes": self.memory_bytes}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"make the ring {format_size(self.memory_bytes)} from the next start on"
+
+    def do(self, context: OperationContext) -> None:
+        """Tells the keeper; the memory in use stays as it is."""
+        context.channels.set_memory(self.id, self.memory_bytes)
+
+    def undo(self, context: OperationContext) -> None:
+        """Puts the small size back."""
+        if context.channels.read_status(self.id) is not None:
+            context.channels.set_memory(self.id, self.live_bytes)
+
+    def observe(self, context: OperationContext) -> bool:
+        """The size at the next start cannot be seen; that the channel runs is enough to undo."""
+        return context.channels.read_status(self.id) is not None

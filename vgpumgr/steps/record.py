@@ -1,0 +1,269 @@
+"""Steps on what is remembered."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from vgpumgr.domain.attaching import observe_device
+from vgpumgr.domain.hypervisor import Scope
+from vgpumgr.engine.step import Step
+from vgpumgr.errors import VmNotFoundError
+from vgpumgr.mig.slices import list_records, rebind
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import Placement
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.slice import MigInstanceRef
+from vgpumgr.state.domain_metadata import describe_record, save_note
+from vgpumgr.steps.mig import EnableMigMode
+from vgpumgr.steps.vf import CreateVfs
+
+if TYPE_CHECKING:
+    from vgpumgr.engine.context import OperationContext
+
+
+@dataclass(frozen=True)
+class RecordAttachment(Step):
+    """Records the attachment before anything else is changed."""
+
+    id: str
+    vm_name: str
+    vm_uuid: str
+    kind: ClassVar[str] = "attachment.record"
+    is_account: ClassVar[bool] = True
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The attachment and its VM."""
+        return {"id": self.id, "vm": self.vm_name, "vm_uuid": self.vm_uuid}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"record attachment {self.id}"
+
+    def do(self, context: OperationContext) -> None:
+        """Writes it."""
+        context.attachment_store.save_attachment(context.record)
+
+    def undo(self, context: OperationContext) -> None:
+        """Forgets it, unless a device of the host is left that could not be taken back: that is still
+        the VM's, and ``detach`` knows it by the record.
+        """
+        if not self._has_left(context):
+            context.attachment_store.delete_attachment(self.id)
+
+    def _has_left(self, context: OperationContext) -> bool:
+        if not context.record.host_devices:
+            return False
+        bound = {binding.address for binding in context.pci.list_bindings()}
+        ours = {r.spec.uuid for r in context.vgpu_store.list_vgpus() if r.takes_room}
+        for device in context.record.host_devices:
+            if device.vgpu is not None and device.vgpu.uuid in ours:
+                return True
+            if device.vgpu is None and device.created and device.address in bound:
+                return True
+            if observe_device(context.hypervisor, self.vm_uuid, device.alias, Scope.LIVE):
+                return True
+        return False
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is recorded."""
+        return context.find_attachment(self.id) is not None
+
+
+@dataclass(frozen=True)
+class MarkAttachment(Step):
+    """Changes the recorded state of an attachment: attached, or being detached."""
+
+    id: str
+    state: AttachmentState
+    before: AttachmentState
+    kind: ClassVar[str] = "attachment.mark"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The attachment and its new state."""
+        return {"id": self.id, "state": str(self.state)}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"mark attachment {self.id} as {self.state}"
+
+    def do(self, context: OperationContext) -> None:
+        """Writes it."""
+        context.save_record(state=self.state)
+
+    def undo(self, context: OperationContext) -> None:
+        """Writes the earlier state."""
+        context.save_record(state=self.before)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is recorded so."""
+        found = context.find_attachment(self.id)
+        return found is not None and found.state is self.state
+
+
+@dataclass(frozen=True)
+class HandOverMigMode(Step):
+    """Leaves it to another attachment on the GPU to turn MIG mode off again when it goes."""
+
+    gpu: GpuUuid
+    heir: str
+    heir_vm: str
+    kind: ClassVar[str] = "attachment.handover"
+    takes_back: ClassVar[tuple[str, ...]] = (EnableMigMode.kind,)
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The attachment that takes it over."""
+        return {"id": self.heir, "vm": self.heir_vm, "gpu": str(self.gpu)}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"leave MIG mode on for {self.heir_vm}, whose detach turns it off"
+
+    def do(self, context: OperationContext) -> None:
+        """Writes it into the other's record and note, if that is still there."""
+        self._write(context, True)
+
+    def undo(self, context: OperationContext) -> None:
+        """Writes the other's record and note as they were."""
+        self._write(context, False)
+
+    def _write(self, context: OperationContext, enabled: bool) -> None:
+        if (heir := context.find_attachment(self.heir)) is not None:
+            _save_other(context, heir.with_mig(mode_enabled=enabled))
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether the other has it."""
+        heir = context.find_attachment(self.heir)
+        return heir is not None and heir.mig_mode_enabled
+
+
+@dataclass(frozen=True)
+class HandOverVfs(Step):
+    """Leaves it to another attachment of the same GPU to remove the virtual functions."""
+
+    physical: PciAddress
+    count: int
+    heir: str
+    heir_vm: str
+    kind: ClassVar[str] = "attachment.vfs.handover"
+    takes_back: ClassVar[tuple[str, ...]] = (CreateVfs.kind,)
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The attachment that takes it over."""
+        return {"id": self.heir, "vm": self.heir_vm, "physical": str(self.physical)}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"leave the virtual functions for {self.heir_vm}, whose detach removes them"
+
+    def do(self, context: OperationContext) -> None:
+        """Writes it into the other's record and note, if that is still there."""
+        self._write(context, self.count)
+
+    def undo(self, context: OperationContext) -> None:
+        """Writes the other's record and note as they were."""
+        self._write(context, 0)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether the other has it."""
+        heir = context.find_attachment(self.heir)
+        devices = heir.host_devices if heir is not None else ()
+        return any(d.parent == self.physical and d.made_vfs for d in devices)
+
+    def _write(self, context: OperationContext, count: int) -> None:
+        heir = context.find_attachment(self.heir)
+        if heir is None:
+            return
+        devices = tuple(
+            replace(d, made_vfs=count) if d.parent == self.physical else d
+            for d in heir.host_devices
+        )
+        _save_other(context, replace(heir, host_devices=devices))
+
+
+def _save_other(context: OperationContext, record: AttachmentRecord) -> None:
+    """Writes another attachment's record, and its note where its VM has one."""
+    context.attachment_store.save_attachment(record)
+    with contextlib.suppress(VmNotFoundError):
+        vm = context.hypervisor.read_vm(record.vm_uuid)
+        if vm.find_note(record.id) is not None:
+            save_note(context.hypervisor, vm, describe_record(record))
+
+
+@dataclass(frozen=True)
+class ForgetAttachment(Step):
+    """Removes the record of an attachment, last of all."""
+
+    id: str
+    kind: ClassVar[str] = "attachment.forget"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """The attachment."""
+        return {"id": self.id}
+
+    def describe(self) -> str:
+        """For people."""
+        return f"forget attachment {self.id}"
+
+    def do(self, context: OperationContext) -> None:
+        """Forgets it."""
+        context.attachment_store.delete_attachment(self.id)
+
+    def undo(self, context: OperationContext) -> None:
+        """Writes it again."""
+        context.attachment_store.save_attachment(context.record)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is gone."""
+        return context.find_attachment(self.id) is None
+
+
+@dataclass(frozen=True)
+class BindSlices(Step):
+    """Writes into the attachments at one place which instances are theirs now. It belongs to the
+    operation that makes these: one that is interrupted before is undone, and no instances stay.
+    """
+
+    gpu: GpuUuid
+    placement: Placement
+    kind: ClassVar[str] = "attachment.bind"
+
+    def describe(self) -> str:
+        """For people."""
+        return f"note whose the slices at {self.placement} on {self.gpu} are"
+
+    def do(self, context: OperationContext) -> None:
+        """Writes all that changed as one."""
+        if changed := self._list_changed(context):
+            context.attachment_store.save_attachments(changed)
+
+    def undo(self, context: OperationContext) -> None:
+        """Nothing: what was noted goes with the instances, and the next restore binds anew."""
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether the records of all of them are up to date."""
+        return not self._list_changed(context)
+
+    def _list_changed(self, context: OperationContext) -> list[AttachmentRecord]:
+        records = context.attachment_store.list_attachments()
+        found = rebind({self.gpu: context.mig.list_instances(self.gpu)}, records)
+        return [
+            bind_slice(record, ref)
+            for record in list_records(records)
+            if (record.gpu, record.placement) == (self.gpu, self.placement)
+            and (ref := found[record.id]) is not None
+            and ref != record.mig
+        ]
+
+
+def bind_slice(record: AttachmentRecord, ref: MigInstanceRef) -> AttachmentRecord:
+    """The record with its slice as it is now."""
+    return record.with_mig(ref=ref, gpu_instance_id=ref.gpu_instance_id)

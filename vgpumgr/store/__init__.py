@@ -1,1 +1,0 @@
-"""What is remembered: SQLite in the state directory."""

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The null driver: a libcuda.so.1 that answers at once. Objects and allocations are real enough that misuse is noticed
+ * (a destroyed handle, a free of nothing, a copy outside an allocation aborts the process: the worker must never let
+ * that through); device memory is host memory; a launch changes nothing but counters.
+ *
+ * Environment: VGPUMGR_NULL_FAIL=N makes the N-th call fail with CUDA_ERROR_UNKNOWN; VGPUMGR_NULL_FAIL_NAME=NAME[:CODE]
+ * makes every call of that function fail. In a process that is linked with it, null_fail_after() does the former.
+ */
+#ifndef VGPUMGR_NULL_BOOKS_H
+#define VGPUMGR_NULL_BOOKS_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+#define NULL_API __attribute__((visibility("default")))
+
+enum null_kind { NULL_CONTEXT = 1, NULL_STREAM, NULL_EVENT, NULL_MODULE, NULL_KINDS };
+
+/* CUDA_SUCCESS, or what this call is to fail with. */
+CUresult null_enter(const char *name);
+/* Fails the n-th call from now on; 0: none. */
+NULL_API void null_fail_after(unsigned int n);
+
+void *null_object(enum null_kind kind);
+void null_end(enum null_kind kind, void *object);
+void null_check(enum null_kind kind, const void *object);
+/* NULL is the default stream. */
+void null_check_stream(CUstream stream);
+
+void *null_memory(size_t bytes);
+void null_memory_end(CUdeviceptr address);
+void null_check_memory(CUdeviceptr address, size_t bytes);
+/* Objects and allocations that are there, for tests: nothing may be left. */
+NULL_API unsigned long null_live(void);
+/* Ends the process: the worker let something through that it must stop. */
+void null_abort(const char *what) __attribute__((noreturn));
+
+#endif
