@@ -20,7 +20,7 @@ from vgpumgr.cli.output import (
 )
 from vgpumgr.cli.passthrough import FunctionArgument, change
 from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import call, get_session
+from vgpumgr.cli.session import call
 from vgpumgr.errors import UsageError
 from vgpumgr.model.text import parse_size
 
@@ -157,6 +157,5 @@ def disable(
     Examples:
       vgpumgr vf disable 3a:00.0
     """
-    session = get_session(context)
     asked = {"selector": function}
-    change(session, "disable_vfs", asked, dry_run=dry_run, yes=yes)
+    change(context, "disable_vfs", asked, dry_run=dry_run, yes=yes)

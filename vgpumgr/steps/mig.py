@@ -99,11 +99,12 @@ class EnableMigMode(MigStep):
         context.mig.check(self.gpu)
 
     def undo(self, context: OperationContext) -> None:
-        """Turns it off again, unless somebody has made instances meanwhile."""
+        """Turns it off again. Others' instances keep it on: the operation's own are gone by now."""
         gpu = context.mig.read_gpu(self.gpu)
-        if gpu.instances and not self.by_record:
-            raise _not_empty(gpu, gpu.instances)
-        if not gpu.instances and self._is_on(gpu):
+        if gpu.instances:
+            there = "; ".join(map(describe, gpu.instances))
+            context.notes.append(f"MIG mode stays on on {gpu}: it has instances of others: {there}")
+        elif self._is_on(gpu):
             ensure_mig_mode(context.nvml, gpu, False)
 
     def observe(self, context: OperationContext) -> bool:
