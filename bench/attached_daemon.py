@@ -16,23 +16,19 @@ from pathlib import Path
 from tests.support.domains import PC
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as Vm
-from vgpumgr.app.managing import ManagingApplication
-from vgpumgr.app.metrics.samples import MetricsCache
-from vgpumgr.app.metrics.service import MetricsService
-from vgpumgr.app.metrics.source import MetricsSource
-from vgpumgr.app.opening import list_late_processes
-from vgpumgr.app.operations.attachments import AttachmentService, Parts
-from vgpumgr.app.services import GivenServices
+from vgpumgr.app.application import Application
+from vgpumgr.app.context import Parts, list_late_processes
+from vgpumgr.app.metrics import MetricsService
+from vgpumgr.app.metrics_source import MetricsCache, MetricsSource
 from vgpumgr.domain.domain import Domain
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.host.statistics import open_statistics
-from vgpumgr.nvml.client import NvmlClient
-from vgpumgr.nvml.inventory import read_machine_inventory
+from vgpumgr.nvml.client import NvmlClient, read_machine_inventory
 from vgpumgr.server.server import _listen, _only_daemon, serve
 from vgpumgr.state.store import Store
-from vgpumgr.virtio.keeper_channels import KeeperChannels
+from vgpumgr.virtio.keeper import KeeperChannels
 
 PROFILE = "1g.10gb"
 
@@ -45,7 +41,7 @@ def make_vms(count: int) -> list[Vm]:
 
 
 @contextmanager
-def open_application(machine: Machine, hypervisor: FakeHypervisor) -> Iterator[ManagingApplication]:
+def open_application(machine: Machine, hypervisor: FakeHypervisor) -> Iterator[Application]:
     """The application, with everything real but libvirt."""
     store = Store(machine.state_dir / "state.sqlite")
     clock = SystemClock()
@@ -67,8 +63,7 @@ def open_application(machine: Machine, hypervisor: FakeHypervisor) -> Iterator[M
         source = MetricsSource(parts.read_inventory, store, parts.channels, late)
         cache = MetricsCache(source.observe, clock)
         metrics = MetricsService(cache.read, open_statistics(machine.run_dir))
-        services = GivenServices(AttachmentService(parts), metrics)
-        yield ManagingApplication(machine, nvml, services)
+        yield Application(machine, parts, metrics)
 
 
 def main() -> None:

@@ -9,15 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from unittest import mock
 
-from bench.commands import (
-    HELP,
-    LIST,
-    ON_MACHINE,
-    PLAN,
-    VGPUMGR,
-    compare,
-    layout_file,
-)
+from bench.commands import HELP, LIST, ON_MACHINE, PLAN, VGPUMGR, compare, layout_file
 from bench.daemon import running_daemon
 from bench.machine import NAME, simulated
 from bench.registry import Figure, make_goal, seconds

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from bench.registry import Figure, at_most
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.sysfs import list_pci_functions
+from vgpumgr.host.pci_tree import list_functions
 from vgpumgr.host.vgpu_files import VgpuFiles
-from vgpumgr.mdev.view import make_host
+from vgpumgr.mdev.observe import make_host
 from vgpumgr.passthrough.control import HostPci
 
 GPUS, FUNCTIONS, TYPES = 16, 32, 60
@@ -33,7 +33,7 @@ def run(small: bool = False) -> Iterable[Figure]:
     gpus = 2 if small else GPUS
     with _host(gpus) as large, _host(max(1, gpus // 4)) as quarter:
         for name, read in (
-            ("PCI functions", list_pci_functions),
+            ("PCI functions", list_functions),
             ("passthrough and virtual functions", _read_pci),
             ("vGPUs and types, mdev", _read_vgpus),
             ("vGPUs and types, vendor-specific VFIO", _read_vgpus),

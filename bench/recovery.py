@@ -25,7 +25,8 @@ from tests.support.boards import make_gpu, make_uuid
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.app.operations.attachments import AttachmentService, Parts
+from vgpumgr.app.context import Parts
+from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.errors import HelperLateError
 from vgpumgr.host.clock import SystemClock
@@ -35,7 +36,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.state.store import Store
-from vgpumgr.virtio.keeper_channels import KeeperChannels
+from vgpumgr.virtio.keeper import KeeperChannels
 
 WORKERS = 16
 GPUS, ATTACHMENTS = 64, 256

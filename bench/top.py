@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 
 from bench.machine import NAME, simulated
 from bench.registry import Figure
-from vgpumgr.app.local import open_application
+from vgpumgr.app.application import open_application
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.tui.frame import draw
+from vgpumgr.tui.rows import UNICODE
 from vgpumgr.tui.sample import take_sample
-from vgpumgr.tui.symbols import UNICODE
 from vgpumgr.tui.view import View
 
 _GOAL_S = 0.05
@@ -40,7 +40,7 @@ def run(small: bool = False) -> Iterable[Figure]:
             view.show(take_sample(backend.call, clock))
             draw(view, 80, 24)
 
-        floor = cpu_seconds(application.nvml.read_inventory, runs)
+        floor = cpu_seconds(application.parts.nvml.read_inventory, runs)
         ours = cpu_seconds(refresh, runs)
         assert view.sample is not None
         assert not view.sample.problems, view.sample.problems

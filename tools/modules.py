@@ -40,6 +40,9 @@ class Module:
     """Names that imports bind anywhere in the file: module and symbol."""
     loads: set[str] = field(default_factory=set)
     """What strings name: full names of modules, and names that ``import_module`` may complete."""
+    texts: set[str] = field(default_factory=set)
+    prefixes: set[str] = field(default_factory=set)
+    """Strings of the module, and of these the beginnings that its ``import_module`` completes."""
     names: set[str] = field(default_factory=set)
     """Every name that the code mentions."""
     classes: dict[str, Class] = field(default_factory=dict)
@@ -61,7 +64,18 @@ def read_package(folder: Path) -> dict[str, Module]:
         _read_loads(module, tree)
         _read_names(module, tree)
         found[name] = module
+    for module in found.values():
+        _read_tables(module, found)
     return found
+
+
+def _read_tables(module: Module, modules: dict[str, Module]) -> None:
+    """A table in a module that it imports has names like ``module.function`` for its ``import_module``."""
+    for name in (
+        {source for source, _ in module.imports} & modules.keys() if module.prefixes else ()
+    ):
+        heads = {text.partition(".")[0] for text in modules[name].texts if "." in text}
+        module.loads |= {prefix + head for prefix in module.prefixes for head in heads}
 
 
 def _asks_whether_main(node: ast.stmt) -> bool:
@@ -93,10 +107,11 @@ def _read_loads(module: Module, tree: ast.Module) -> None:
     strings = {
         n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
     }
+    module.texts = strings
     module.loads |= {text.partition(":")[0] for text in strings if "." in text}
     if any(_is_import_module(node) for node in ast.walk(tree)):
-        prefixes = [text for text in strings if text.endswith(".")]
-        module.loads |= {prefix + text for prefix in prefixes for text in strings}
+        module.prefixes = {text for text in strings if text.endswith(".")}
+        module.loads |= {prefix + text for prefix in module.prefixes for text in strings}
         relative = {text.lstrip(".") for text in strings if text.startswith(".")}
         module.loads |= {f"{_package_of(module)}.{text}" for text in relative}
 

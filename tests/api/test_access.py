@@ -19,7 +19,7 @@ from tests.api.conftest import Daemon, needs_root
 from tests.support.api_daemon import ADMIN_GID, VIEWER_GID
 from vgpumgr.errors import AccessDeniedError
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.peer import Peer
+from vgpumgr.host.sockets import Peer
 from vgpumgr.model.routes import BY_OPERATION, ROUTES, SYSTEM_ROUTES, Kind, Role, Route
 from vgpumgr.server import routes as rest
 from vgpumgr.server.access import Access
@@ -28,7 +28,7 @@ from vgpumgr.server.connections import Limits
 from vgpumgr.server.routes import build_api
 from vgpumgr.server.server import build_context
 from vgpumgr.server.settings import LimitSettings
-from vgpumgr.server.workers import Lanes
+from vgpumgr.server.workers import WorkerPools
 
 ALL = (*ROUTES, *SYSTEM_ROUTES)
 
@@ -145,15 +145,15 @@ def test_the_role_is_checked_where_the_operation_runs(tmp_path: Path) -> None:
     async def scene() -> None:
         limits = Limits(LimitSettings(), Access(frozenset({0}), ADMIN_GID, VIEWER_GID))
         metrics: Any = None
-        lanes = Lanes(lambda: nullcontext(cast(Any, opened.append("opened"))))
-        api = build_api(context := build_context(machine, lanes, limits, metrics))
+        pools = WorkerPools(lambda: nullcontext(cast(Any, opened.append("opened"))))
+        api = build_api(context := build_context(machine, pools, limits, metrics))
         for route in ALL:
             assert await call_without_gate(api, route, None) == 403, route
             if route.role is Role.ADMIN:
                 viewer = Peer(1, 61040, frozenset({VIEWER_GID}))
                 assert await call_without_gate(api, route, viewer) == 403, route
         context.refusals.close()
-        lanes.close()
+        pools.close()
 
     asyncio.run(scene())
     assert not opened

@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from vgpumgr.errors import DaemonBusyError, TooManyRequestsError
-from vgpumgr.host.peer import Peer
+from vgpumgr.host.sockets import Peer
 from vgpumgr.server import connections
 from vgpumgr.server.access import Access, Rank
 from vgpumgr.server.connections import Limits, PeerProtocol, QuietLoop, Quota

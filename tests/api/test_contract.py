@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import one_of
 
 from tests.api.conftest import Daemon
-from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.application import find_operation
 from vgpumgr.errors import DaemonBusyError
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES
 from vgpumgr.server.routes import EXTENSIONS
@@ -46,7 +46,7 @@ def test_every_extension_has_its_paragraph() -> None:
 
 
 def test_every_route_is_a_method() -> None:
-    assert all(callable(getattr(ManagingApplication, route.operation)) for route in ROUTES)
+    assert all(callable(find_operation(route.operation)) for route in ROUTES)
     assert len({route.operation for route in ROUTES}) == len(ROUTES)
 
 

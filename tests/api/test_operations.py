@@ -30,9 +30,9 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
-from vgpumgr.model.slice import Backend
+from vgpumgr.model.choices import Backend
 from vgpumgr.server.audit import verify_audit
-from vgpumgr.server.requests import read_wait_s
+from vgpumgr.server.routes import read_wait_s
 from vgpumgr.server.workers import MAX_WAITING
 from vgpumgr.state.store import Store
 

@@ -25,10 +25,10 @@ from vgpumgr.errors import LayoutFileError, VgpumgrError
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_helper import Changes
 from vgpumgr.host.pci_tree import read_function
-from vgpumgr.host.uevents import parse_uevent
+from vgpumgr.host.sockets import parse_uevent
 from vgpumgr.host.vgpu_files import VgpuFiles
-from vgpumgr.mdev.definitions import DefinitionFiles, read_definition
-from vgpumgr.mdev.view import parse_description
+from vgpumgr.mdev.control import DefinitionFiles, read_definition
+from vgpumgr.mdev.observe import parse_description
 from vgpumgr.mig.layout.formats.files import read_layout_file
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import VgpuDefinition

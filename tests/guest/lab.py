@@ -20,7 +20,7 @@ from tests.guest import image
 from tests.guest.build_programs import SOURCES, build_programs, compile_program
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
 from tests.guest.shell import GuestShell
-from vgpumgr.virtio.guest_package import guest_files
+from vgpumgr.virtio.channel import guest_files
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "vgpumgr" / "_lib"

@@ -15,7 +15,8 @@ from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
 from tests.support.boards import make_gpu
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.app.operations.attachments import AttachmentService, Parts
+from vgpumgr.app.context import Parts
+from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.app.operations.recovery import Recovery
 from vgpumgr.domain.declare import document_digest
 from vgpumgr.domain.devices import control_alias, ring_alias
@@ -30,7 +31,8 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.clock import SystemClock
-from vgpumgr.model.request import AttachRequest, Transport
+from vgpumgr.model.choices import Transport
+from vgpumgr.model.request import AttachRequest
 from vgpumgr.state.domain_metadata import rebuild_records
 from vgpumgr.state.store import Store
 

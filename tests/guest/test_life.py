@@ -19,14 +19,15 @@ from tests.support.boards import make_gpu
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_nvml import FakeNvml
 from tests.support.watched import Watched, watched
+from vgpumgr.app.context import Parts
 from vgpumgr.app.operations.attachments import AttachmentService
-from vgpumgr.app.parts import Parts
 from vgpumgr.domain.libvirt import LibvirtHypervisor
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.process import find_qemu
-from vgpumgr.model.request import AttachRequest, Transport
+from vgpumgr.model.choices import Transport
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.server.reconciler import Sources
 from vgpumgr.server.settings import ReconcileSettings, ReleaseSettings, RepairSettings, Settings
-from vgpumgr.server.watching import Sources
 from vgpumgr.state.store import Store
 
 pytestmark = [

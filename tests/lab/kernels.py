@@ -17,10 +17,9 @@ from typing import Protocol
 
 from tests.lab.host import DISPLAY, EDU, NIC, NVME, SHELLS, USB, LabHost, hold_command
 from tests.sim.sim_tree import SimFiles
-from vgpumgr.sim.control import ControlTree
+from vgpumgr.sim.control import ControlTree, WriteFaults
 from vgpumgr.sim.pcibus import Address, Asleep, Function, PciBus, Sriov
 from vgpumgr.sim.tree import MachineTree
-from vgpumgr.sim.writefaults import WriteFaults
 
 PCI = "/sys/bus/pci"
 PROBE = f"{PCI}/drivers_probe"

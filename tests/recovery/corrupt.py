@@ -21,10 +21,9 @@ from tests.recovery.killing import copy_machine, do_recover, run_child
 from tests.recovery.scenarios import attach, name_ids
 from tests.recovery.world import World
 from vgpumgr.model.attachment import AttachmentState
-from vgpumgr.model.desired_layout import DesiredLayout
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.vgpu import Framework, VgpuSpec
-from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.model.mig import DesiredLayout
+from vgpumgr.model.vgpu import Framework, VgpuRecord, VgpuSpec, VgpuState
 
 #: in the middle of the attach that is interrupted, and after it
 KILL_AT = (0, 31, 47, 60, 75)

@@ -9,10 +9,8 @@ from typing import Any
 
 from tests.recovery import world as worlds
 from tests.recovery.world import World
-from vgpumgr.app.managing import ManagingApplication
-from vgpumgr.app.metrics.samples import Collected
-from vgpumgr.app.metrics.service import MetricsService
-from vgpumgr.app.services import GivenServices
+from vgpumgr.app.application import Application
+from vgpumgr.app.metrics import Collected, MetricsService
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.statistics import open_statistics
 
@@ -48,7 +46,7 @@ def make_world(directory: Path) -> World:
     return world
 
 
-def make_application(directory: Path, world: World, leak: str | None = None) -> ManagingApplication:
+def make_application(directory: Path, world: World, leak: str | None = None) -> Application:
     """The application on that world; on purpose it may keep an object for each attach by that backend."""
     run_dir = directory / "run"
     config = directory / "vgpumgr.toml"
@@ -56,13 +54,12 @@ def make_application(directory: Path, world: World, leak: str | None = None) -> 
         "fakes", directory, directory / "state", run_dir, "test:///default", config_path=config
     )
     metrics = MetricsService(lambda _: Collected(), open_statistics(run_dir))
-    services = GivenServices(world.service, metrics)
     if leak is not None:
-        return LeakyApplication(ASKED[leak]["profile"], machine, world.nvml, services)
-    return ManagingApplication(machine, world.nvml, services)
+        return LeakyApplication(ASKED[leak]["profile"], machine, world.parts, metrics)
+    return Application(machine, world.parts, metrics)
 
 
-class LeakyApplication(ManagingApplication):
+class LeakyApplication(Application):
     """What the check must notice."""
 
     def __init__(self, profile: str, *parts: Any) -> None:
@@ -70,8 +67,8 @@ class LeakyApplication(ManagingApplication):
         self._profile = profile
         self._kept: list[object] = []
 
-    def __getattribute__(self, name: str) -> Any:
-        value = super().__getattribute__(name)
+    def __getattr__(self, name: str) -> Any:
+        value = super().__getattr__(name)
         return partial(self._keep, value) if name == "attach" else value
 
     def _keep(self, attach: Callable[..., Any], **asked: Any) -> Any:

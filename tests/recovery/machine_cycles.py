@@ -23,7 +23,7 @@ from unittest import mock
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
 from tests.recovery import growth
 from tests.recovery.watched_daemon import ask
-from vgpumgr.app.local import open_application
+from vgpumgr.app.application import open_application
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.engine.journal import Journal
 from vgpumgr.errors import NvmlMissingError, VgpumgrError

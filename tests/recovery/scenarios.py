@@ -13,7 +13,6 @@ from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU
 from tests.recovery.world import UUID_BARE, World
 from tests.support.domains import UUID_PC, UUID_Q35
 from tests.support.fake_host import FLEX, GPU
-from vgpumgr.app.operations.layout_apply import list_owners
 from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.recovery import Policy
 from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
@@ -21,12 +20,12 @@ from vgpumgr.app.operations.vgpus import VgpuService
 from vgpumgr.app.transactions import open_change
 from vgpumgr.domain.devices import Controller
 from vgpumgr.errors import ChannelStartError, VgpuAttributeError, VgpumgrError
-from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.planner import plan_layout
-from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
+from vgpumgr.mig.layout.target import GpuTarget, TargetInstance, list_owner_pins
+from vgpumgr.model.choices import Transport
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.request import AttachRequest, Transport
-from vgpumgr.planning.vgpu_layouts import VgpuTarget
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.planning.vgpus import VgpuTarget
 
 Act = Callable[[World], object]
 
@@ -195,7 +194,7 @@ def apply_layout(gpu: PciAddress, vgpus: dict[str, int], *instances: str) -> Act
             VgpuTarget(str(chosen.uuid), tuple(vgpus.items()), instances=Counter(instances) or None)
         ]
         with open_change(world.parts, "change MIG instances") as transaction:
-            plan = plan_layout(gpus, [target], list_owner_pins(list_owners(world.parts)))
+            plan = plan_layout(gpus, [target], list_owner_pins(world.parts.list_owners()))
             layouts.run(transaction, plan, layouts.plan(targets, gpus))
 
     return act

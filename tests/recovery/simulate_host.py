@@ -15,8 +15,7 @@ from vgpumgr.app.operations.recovery import Policy
 from vgpumgr.app.operations.restore import restore
 from vgpumgr.app.operations.vgpus import VgpuService
 from vgpumgr.errors import PciWriteError, VgpuAttributeError, VgpuNoRoomError
-from vgpumgr.model.functions import Binding, VfSetting
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import Binding, PciAddress, VfSetting
 from vgpumgr.model.vgpu import Framework, VgpuDefinition, VgpuDevice
 
 TYPES = ("mtty-2", "GRID A100-8C", "GRID A100-1-10C", "NVIDIA A100X-8C", "NVIDIA A100X-1-10C")

@@ -6,15 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tests.recovery.scenarios import BACKED, FIRST_VF, PART, SLICED, VENDOR, VENDOR_BACKED, name_ids
 from tests.recovery.world import World
 from tests.support.boards import make_instance
 from tests.support.fake_host import FLEX, GPU
-from vgpumgr.app.managing import ManagingApplication
-from vgpumgr.app.metrics.service import MetricsService
-from vgpumgr.app.services import GivenServices
+from vgpumgr.app.application import Application
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.vgpu import Framework, VgpuSpec
@@ -27,12 +25,11 @@ DEFINED = "11111111-aaaa-4000-8000-000000000002"
 FOREIGN = "11111111-aaaa-4000-8000-000000000003"
 
 
-def open_application(world: World) -> ManagingApplication:
+def open_application(world: World) -> Application:
     """The whole application on the machine."""
     parts = world.parts
     machine = Machine("pairs", parts.state_dir, parts.state_dir, parts.run_dir, "test:///default")
-    services = GivenServices(world.service, cast(MetricsService, None))
-    return ManagingApplication(machine, world.nvml, services)
+    return Application(machine, parts)
 
 
 def _call(operation: str, **asked: Any) -> Act:

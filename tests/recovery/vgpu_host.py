@@ -12,10 +12,9 @@ from dataclasses import replace
 
 from tests.support.fake_host import MTTY, FakeVgpus
 from vgpumgr.errors import VgpuBusyError, VgpuNoRoomError, VgpuTakenError
-from vgpumgr.model.functions import NVIDIA, Function
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import NVIDIA, Function, PciAddress
 from vgpumgr.model.vgpu import (
     Framework,
     VgpuBoard,

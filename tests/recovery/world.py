@@ -23,14 +23,13 @@ from tests.support.fake_host import FakePci, make_functions
 from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.fake_nvml import FakeNvml
 from tests.support.service import FakeClock
+from vgpumgr.app.context import Parts
 from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.app.operations.recovery import Recovery
-from vgpumgr.app.parts import Parts
 from vgpumgr.domain.declare import document_digest
 from vgpumgr.domain.devices import Controller
-from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.domain import AttachmentNote, Domain, read_notes, write_notes
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
-from vgpumgr.domain.metadata import AttachmentNote, read_notes, write_notes
 from vgpumgr.errors import HelperLateError, LibvirtDownError, NvmlInUseError, VgpumgrError
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.identity import GpuUuid

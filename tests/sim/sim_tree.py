@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.sim_machine import running
 from vgpumgr.sim import machine as machines
-from vgpumgr.sim.hostfiles import build_tree
+from vgpumgr.sim.control import Sleepers, WriteFaults
+from vgpumgr.sim.lifecycle import build_tree
 from vgpumgr.sim.pcibus import Asleep
 from vgpumgr.sim.tree import Directory, File, Link, Node
-from vgpumgr.sim.writefaults import Sleepers, WriteFaults
 
 
 class SimFiles:

@@ -16,10 +16,9 @@ from tests.sim import nvml_support as support
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.context import Parts, list_late_processes
 from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.restore import restore
-from vgpumgr.app.parts import Parts
 from vgpumgr.engine.executor import Executor
 from vgpumgr.errors import (
     HelperLateError,
@@ -57,7 +56,7 @@ class Host:
 
     def tell(self, file: str, line: str) -> None:
         """A request to the simulation."""
-        lifecycle.tell("amd-mi300", file, line)
+        lifecycle.send_request("amd-mi300", file, line)
 
     def count(self, address: str = GPU) -> int:
         """How many virtual functions there are, read without our own code."""

@@ -85,8 +85,8 @@ def test_what_the_driver_rounds_is_taken_and_shown(host: Host) -> None:
 
 def test_what_the_driver_ignores_is_an_error(host: Host) -> None:
     host.service.enable_vfs(selector=ARC, count=1)
-    host_tell = lifecycle.tell
-    host_tell("intel-flex", "fault", "ignore */exec_quantum_ms 1")
+    request_host = lifecycle.send_request
+    request_host("intel-flex", "fault", "ignore */exec_quantum_ms 1")
     with pytest.raises(VfQuotaError, match="exec_quantum_ms=1") as ignored:
         host.pci.write_quotas(PciAddress.parse(ARC), [0], [("exec_quantum_ms", 1)])
     assert "accepted it, but says 0" in (ignored.value.why or "")
@@ -131,7 +131,7 @@ def test_i915_shares_out_the_rest_and_does_so_again(host: Host) -> None:
 
 def test_what_the_driver_keeps_aside_is_no_reason_to_bring_them_back(host: Host) -> None:
     host.service.enable_vfs(selector=FLEX, count=2, quotas={"lmem_quota": GIB})
-    lifecycle.tell("intel-flex", "fault", "fail */auto_provisioning EPERM 1")
+    lifecycle.send_request("intel-flex", "fault", "fail */auto_provisioning EPERM 1")
     host.service.disable_vfs(selector=FLEX)
     assert host.count(FLEX) == 0
     assert say(host, FLEX, f"{I915}/pf/auto_provisioning") == "0"

@@ -22,12 +22,10 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.mig.instances import destroy_instance, ensure_mig_mode
-from vgpumgr.mig.rules import Occupancy
-from vgpumgr.mig.seats import choose_seats
+from vgpumgr.mig.placement import choose_placements, list_fits
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
-from vgpumgr.nvml.client import NvmlClient
-from vgpumgr.nvml.inventory import read_machine_inventory
+from vgpumgr.nvml.client import NvmlClient, read_machine_inventory
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.machine import create_machine, load_machine
 from vgpumgr.sim.pcibus import PciBus
@@ -71,7 +69,7 @@ def observe(nvml: NvmlClient, index: int = 0) -> Gpu:
 def carve(nvml: NvmlClient, name: str, index: int = 0) -> GpuInstance:
     """As attach does it: choose, turn MIG on if needed, create; with its compute instance."""
     wanted = MigProfileName.parse(name)
-    choice = choose_seats([observe(nvml, index)], wanted, 1)[0].choice
+    choice = choose_placements([observe(nvml, index)], wanted, 1)[0].choice
     ensure_mig_mode(nvml, choice.gpu, True)
     uuid, profile = choice.gpu.uuid, choice.profile
     made = nvml.create_gpu_instance(uuid, profile.id, choice.placement)
@@ -154,9 +152,8 @@ def test_the_search_and_the_driver_agree_until_the_gpu_is_full(nvml: NvmlClient)
     for name in ("3g.40gb", "1g.10gb", "1g.20gb", "1g.10gb+me"):
         carve(nvml, name)
         gpu = observe(nvml)
-        occupancy = Occupancy.of(gpu)
         for profile in gpu.profiles:
-            assert bool(occupancy.list_fits(profile)) == bool(profile.remaining), profile.name
+            assert bool(list_fits(gpu, profile)) == bool(profile.remaining), profile.name
     with pytest.raises(NoRoomError):
         carve(nvml, "2g.20gb")
 

@@ -15,7 +15,7 @@ from tests.sim.nvml_support import TOOL, Client, build_simstate
 from tests.support.inprocess_nvml import InProcessNvml
 from tests.support.layout_rig import LayoutRig, layout_rig
 from tests.support.recovering import recover_parts
-from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.context import list_late_processes
 from vgpumgr.app.operations.layout_apply import apply_layout
 from vgpumgr.errors import (
     Exit,
@@ -126,8 +126,8 @@ class Meddler(InProcessNvml):
         self._after = after
         self._act: Callable[[InProcessNvml], None] | None = act
 
-    def _change(self, kind: Any, method: str, *arguments: Any) -> Any:
-        answer = super()._change(kind, method, *arguments)
+    def _change(self, method: str, *arguments: Any) -> Any:
+        answer = super()._change(method, *arguments)
         if method == self._after and self._act is not None:
             act, self._act = self._act, None
             act(InProcessNvml())
@@ -242,8 +242,8 @@ def test_killed_at_any_call_is_undone_by_the_next_command(rig: LayoutRig, victim
 
 def _die_at(plan: Any, rig: LayoutRig, victim: int) -> None:
     class Mortal(InProcessNvml):
-        def _change(self, kind: Any, method: str, *arguments: Any) -> Any:
-            answer = super()._change(kind, method, *arguments)
+        def _change(self, method: str, *arguments: Any) -> Any:
+            answer = super()._change(method, *arguments)
             if len(self.changes) == victim:
                 os._exit(9)
             return answer

@@ -16,8 +16,7 @@ from vgpumgr.mig.layout.planner import plan_layout
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.nvml.client import NvmlClient
-from vgpumgr.nvml.inventory import read_machine_inventory
+from vgpumgr.nvml.client import NvmlClient, read_machine_inventory
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.machine import create_machine, load_machine
 from vgpumgr.sim.pcibus import PciBus

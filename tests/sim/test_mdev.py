@@ -33,7 +33,7 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.host.clock import SystemClock
-from vgpumgr.mdev.host_vgpus import HostVgpus
+from vgpumgr.mdev.control import HostVgpus
 from vgpumgr.state.store import Store
 
 pytestmark = pytest.mark.native

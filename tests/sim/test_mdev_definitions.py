@@ -12,7 +12,7 @@ import pytest
 from tests.support.vgpu_machine import MDEVS, UUID, VgpuMachine, vgpu_machine
 from vgpumgr.errors import VgpuForeignError, VgpuNoRoomError, VgpuNotFoundError, VgpuTakenError
 from vgpumgr.host.clock import SystemClock
-from vgpumgr.mdev.host_vgpus import HostVgpus
+from vgpumgr.mdev.control import HostVgpus
 
 pytestmark = pytest.mark.native
 A100, TYPE = "0000:41:00.0", "A100-4C"

@@ -14,9 +14,9 @@ from tests.support.vgpu_machine import MDEVS, VgpuMachine, vgpu_machine
 from vgpumgr.engine import journal as journals
 from vgpumgr.errors import OutcomePendingError, VgpuReleasingError, VgpuTakenError
 from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.holders import list_group_holders
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.openers import list_group_holders
-from vgpumgr.mdev.host_vgpus import HostVgpus
+from vgpumgr.mdev.control import HostVgpus
 from vgpumgr.model.vgpu import Framework, VgpuSpec
 from vgpumgr.steps.vgpu import DeleteVgpu
 
@@ -35,7 +35,7 @@ def parts_of(machine: VgpuMachine) -> Any:
     """What the application of the machine works with."""
     machine.call("list_vgpus")
     application: Any = machine._application
-    return application._service.parts
+    return application.parts
 
 
 def test_removed_while_held(t4: VgpuMachine, monkeypatch: pytest.MonkeyPatch) -> None:

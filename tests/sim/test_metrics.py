@@ -21,7 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.attached_machine import Attached, attached_machine
-from vgpumgr.app.metrics.service import METRICS as TABLE
+from vgpumgr.app.metrics import METRICS as TABLE
 from vgpumgr.cli.http import HttpBackend
 from vgpumgr.model.routes import METRICS
 

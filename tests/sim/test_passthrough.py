@@ -30,9 +30,9 @@ from tests.support.pci_scene import (
     mount_scene,
     open_scene,
 )
-from vgpumgr.app.operations.pci_restore import find_drift_of_pci
+from vgpumgr.app.context import Parts
+from vgpumgr.app.operations.recovery import find_drift_of_pci
 from vgpumgr.app.operations.restore import restore
-from vgpumgr.app.parts import Parts
 from vgpumgr.engine.executor import Executor
 from vgpumgr.engine.journal import Journal
 from vgpumgr.errors import (

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,20 +18,22 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
 from tests.support.layout_rig import LayoutRig, layout_rig, make_parts, shape
-from vgpumgr.app.managing import ManagingApplication
-from vgpumgr.app.metrics.service import MetricsService
-from vgpumgr.app.operations.attachments import AttachmentService
+from vgpumgr.app.application import Application
 from vgpumgr.app.operations.restore import restore
-from vgpumgr.app.services import GivenServices
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import NoRoomError
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.target import TargetInstance
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ChannelPart, MigPart
+from vgpumgr.model.attachment import (
+    AttachmentRecord,
+    AttachmentState,
+    ChannelPart,
+    MigInstanceRef,
+    MigPart,
+)
+from vgpumgr.model.choices import Backend, Transport
 from vgpumgr.model.identity import MigUuid
 from vgpumgr.model.mig import Placement
-from vgpumgr.model.request import Transport
-from vgpumgr.model.slice import Backend, MigInstanceRef
 from vgpumgr.sim.machine import boot_state
 from vgpumgr.state.domain_metadata import describe_record, save_note
 
@@ -177,8 +179,7 @@ def test_a_lost_place_is_known_to_whoever_asks_for_room(rig: LayoutRig) -> None:
     assert definition.uuid is not None
     other = FakeVm("vm02", definition.uuid, definition, None)
     parts = dataclasses.replace(after.parts, hypervisor=FakeHypervisor([other]))
-    services = GivenServices(AttachmentService(parts), cast(MetricsService, None))
-    application = ManagingApplication(machine, after.nvml, services)
+    application = Application(machine, parts)
     holder = 'vm "vm01", attachment a1b2c3d4'
     (row,) = application.why("7g.80gb", "0").gpus
     assert not row.fits

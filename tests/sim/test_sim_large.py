@@ -9,8 +9,7 @@ import pytest
 
 from tests.sim.sim_tree import SimFiles
 from vgpumgr.sim import lifecycle
-from vgpumgr.sim.generate import machine_text
-from vgpumgr.sim.machine import SimulatorError, create_machine, destroy_machine
+from vgpumgr.sim.machine import SimulatorError, create_machine, destroy_machine, machine_text
 
 pytestmark = pytest.mark.native
 
@@ -47,17 +46,17 @@ def test_a_machine_file_of_ones_own_through_requests_and_reboot(
     assert snapshot is None
     try:
         vf = directory / "root/sys/bus/pci/devices/0000:10:00.4/nvidia/current_vgpu_type"
-        lifecycle.tell("mine", "sriov", "-e ALL")
+        lifecycle.send_request("mine", "sriov", "-e ALL")
         vf.write_text("1151")
-        lifecycle.tell("mine", "hold", "0000:10:00.4 vm1")
+        lifecycle.send_request("mine", "hold", "0000:10:00.4 vm1")
         with pytest.raises(PermissionError):
             vf.write_text("0")
         with pytest.raises(SimulatorError) as caught:
-            lifecycle.tell("mine", "hold", "0000:10:00.4 vm2")
+            lifecycle.send_request("mine", "hold", "0000:10:00.4 vm2")
         assert "busy" in str(caught.value.cause)
         lifecycle.reboot("mine")
         assert not vf.exists(), "neither VFs nor types survive"
-        lifecycle.tell("mine", "sriov", "-e ALL")
+        lifecycle.send_request("mine", "sriov", "-e ALL")
         assert vf.read_text() == "0\n"
     finally:
         lifecycle.stop("mine")

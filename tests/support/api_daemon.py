@@ -13,15 +13,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from tests.support.service import make_bench
-from vgpumgr.app.managing import ManagingApplication
-from vgpumgr.app.metrics.samples import Collected
-from vgpumgr.app.metrics.service import MetricsService
-from vgpumgr.app.services import GivenServices
+from vgpumgr.app.application import Application
+from vgpumgr.app.metrics import Collected, MetricsService
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.statistics import open_statistics
 from vgpumgr.server.access import Access
-from vgpumgr.server.heartbeat import HANG_S
-from vgpumgr.server.server import _listen, _only_daemon, serve
+from vgpumgr.server.server import HANG_S, _listen, _only_daemon, serve
 
 ADMIN_GID, VIEWER_GID = 70001, 70002
 
@@ -38,7 +35,7 @@ def main() -> None:
         asyncio.run(serve(application.machine, listener, opener, access, hang_s=hang_s))
 
 
-def make_application(directory: Path, slow_s: float) -> ManagingApplication:
+def make_application(directory: Path, slow_s: float) -> Application:
     """The application on one board with two VMs, in memory."""
     scene = make_bench(directory)
     start = scene.channels.start
@@ -57,7 +54,7 @@ def make_application(directory: Path, slow_s: float) -> ManagingApplication:
         config_path=directory / "vgpumgr.toml",
     )
     metrics = MetricsService(lambda _: Collected(), open_statistics(machine.run_dir))
-    return ManagingApplication(machine, scene.nvml, GivenServices(scene.service, metrics))
+    return Application(machine, scene.service.parts, metrics)
 
 
 if __name__ == "__main__":

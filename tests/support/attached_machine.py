@@ -15,26 +15,23 @@ from unittest import mock
 from tests.support.domains import PC, Q35, UUID_PC, UUID_Q35
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
-from vgpumgr.app.managing import ManagingApplication
-from vgpumgr.app.metrics.samples import MetricsCache
-from vgpumgr.app.metrics.service import MetricsService
-from vgpumgr.app.metrics.source import MetricsSource, count_drift
-from vgpumgr.app.operations.attachments import AttachmentService, Parts
-from vgpumgr.app.services import GivenServices
+from vgpumgr.app.application import Application
+from vgpumgr.app.context import Parts
+from vgpumgr.app.metrics import MetricsService
+from vgpumgr.app.metrics_source import MetricsCache, MetricsSource, count_drift
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.host.statistics import open_statistics
-from vgpumgr.nvml.client import NvmlClient
-from vgpumgr.nvml.inventory import read_machine_inventory
+from vgpumgr.nvml.client import NvmlClient, read_machine_inventory
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.machine import create_machine, load_machine
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
 from vgpumgr.state.store import Store
-from vgpumgr.virtio.keeper_channels import KeeperChannels
+from vgpumgr.virtio.keeper import KeeperChannels
 
 
 @dataclass
@@ -43,7 +40,7 @@ class Attached:
 
     machine: Machine
     hypervisor: FakeHypervisor
-    application: ManagingApplication
+    application: Application
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         """An operation's document as plain data."""
@@ -110,7 +107,4 @@ def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
     )
     cache = MetricsCache(source.observe, parts.clock)
     metrics = MetricsService(cache.read, open_statistics(machine.run_dir), "host1")
-    application = ManagingApplication(
-        machine, nvml, GivenServices(AttachmentService(parts), metrics)
-    )
-    return Attached(machine, hypervisor, application)
+    return Attached(machine, hypervisor, Application(machine, parts, metrics))

@@ -7,16 +7,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from tests.support.clock import FakeClock
+from tests.support.fake_channels import FakeChannels
+from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.app.application import Application
+from vgpumgr.app.application import Application, find_operation
+from vgpumgr.app.context import Parts
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import Backend, GlobalOptions, Session, Streams
 from vgpumgr.host.machine import Machine
-from vgpumgr.model.slice import SliceOwner
-from vgpumgr.server.requests import read_hints
+from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
+from vgpumgr.nvml.client import read_machine_inventory
+from vgpumgr.server.routes import read_hints
 
 
 class Terminal(io.StringIO):
@@ -69,7 +74,33 @@ class Cli:
     def open_backend(self, _options: GlobalOptions) -> Iterator[Backend]:
         """The application of this machine."""
         machine = Machine("test", self.root, self.root, self.root, "test:///default")
-        yield CheckedBackend(Application(machine, self.nvml, self.owners))
+        yield CheckedBackend(Application(machine, make_parts(machine, self.nvml, self.owners)))
+
+
+class _OwnerStore:
+    """Remembers no attachment, but the owners that the test gave."""
+
+    def __init__(self, owners: Owners) -> None:
+        self.list_owners = owners.list_owners
+
+    def list_attachments(self) -> Sequence[AttachmentRecord]:
+        return ()
+
+
+def make_parts(machine: Machine, nvml: FakeNvml, owners: Owners) -> Parts:
+    """The parts of a machine with GPUs, and nothing else."""
+    return Parts(
+        nvml=nvml,
+        read_inventory=lambda: read_machine_inventory(nvml, machine),
+        hypervisor=FakeHypervisor([]),
+        channels=FakeChannels(machine.run_dir / "channels"),
+        store=cast(Any, _OwnerStore(owners)),
+        clock=FakeClock(),
+        state_dir=machine.state_dir,
+        run_dir=machine.run_dir,
+        boot_id="test",
+        is_privileged=True,
+    )
 
 
 class CheckedBackend(LocalBackend):
@@ -77,8 +108,7 @@ class CheckedBackend(LocalBackend):
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         data = super().call(operation, **params)
-        method = getattr(type(self._application), operation)
-        read_hints(method)["return"].from_data(data)
+        read_hints(find_operation(operation))["return"].from_data(data)
         return data
 
 

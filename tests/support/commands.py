@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vgpumgr.cli.commands import NOUNS, VERBS
-from vgpumgr.cli.reader import build_root
+from vgpumgr.cli.main import build_root
 
 
 @cache

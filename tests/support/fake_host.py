@@ -16,18 +16,18 @@ from vgpumgr.errors import (
     VgpuNoRoomError,
     VgpuTakenError,
 )
-from vgpumgr.model.functions import (
+from vgpumgr.model.pci import (
     VFIO,
     Binding,
     Condition,
     Function,
+    PciAddress,
     Quota,
     User,
     UserKind,
     VfSetting,
     VfSupport,
 )
-from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import (
     Framework,
     VgpuBoard,
@@ -36,10 +36,11 @@ from vgpumgr.model.vgpu import (
     VgpuHost,
     VgpuOffer,
     VgpuParent,
+    VgpuRecord,
     VgpuSpec,
     VgpuType,
+    stamp,
 )
-from vgpumgr.model.vgpu_record import VgpuRecord, stamp
 
 GPU, AUDIO = PciAddress(0, 0x3B, 0, 0), PciAddress(0, 0x3B, 0, 1)
 OTHER_GPU = PciAddress(0, 0x5E, 0, 0)

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from lxml import etree
 
 from vgpumgr.domain.declare import Element, document_digest, parse_document
-from vgpumgr.domain.devices import Channel, Controller, Shmem
-from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.hostdev import MdevHostdev, PciHostdev
+from vgpumgr.domain.devices import Channel, Controller, MdevHostdev, PciHostdev, Shmem
+from vgpumgr.domain.domain import AttachmentNote, Domain
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
-from vgpumgr.domain.metadata import AttachmentNote
 from vgpumgr.errors import DeviceMissingError, VmNotFoundError
 
 _CLASSES: dict[str, type[Element]] = {

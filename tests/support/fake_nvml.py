@@ -9,13 +9,7 @@ from tests.support.boards import make_uuid
 from vgpumgr.errors import NvmlError, NvmlInsufficientResourcesError, NvmlNotFoundError
 from vgpumgr.model.gpu import Gpu, GpuProcess, Inventory, LostGpu
 from vgpumgr.model.identity import GpuUuid, MigUuid
-from vgpumgr.model.mig import (
-    ComputeInstance,
-    GpuInstance,
-    MigActivation,
-    MigModeChange,
-    Placement,
-)
+from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigActivation, MigModeChange, Placement
 from vgpumgr.model.vgpu import GpuVgpus
 
 

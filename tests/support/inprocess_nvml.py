@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
 from vgpumgr.host.helper import HelperFaultError
-from vgpumgr.model.codec import decode
+from vgpumgr.model.codec import encode
 from vgpumgr.model.gpu import GpuProcess, Inventory
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Placement
-from vgpumgr.nvml import calls as faults
 from vgpumgr.nvml.adapter import Adapter
+from vgpumgr.nvml.client import make_error
 
 LIBRARY = Path(__file__).parents[2] / "vgpumgr/_lib/sim/libnvidia-ml.so.1"
-T = TypeVar("T")
 
 
 class InProcessNvml:
@@ -31,22 +30,21 @@ class InProcessNvml:
         self.changes: list[str] = []
 
     def read_inventory(self) -> Inventory:
-        return self._call(Inventory, "read_inventory")
+        return self._call("read_inventory")
 
     def list_processes(self, gpu: GpuUuid) -> tuple[GpuProcess, ...]:
-        return self._call(tuple[GpuProcess, ...], "list_processes", gpu)
+        return self._call("list_processes", gpu)
 
     def list_gpu_instances(self, gpu: GpuUuid) -> tuple[GpuInstance, ...]:
-        return self._call(tuple[GpuInstance, ...], "list_gpu_instances", gpu)
+        return self._call("list_gpu_instances", gpu)
 
     def set_mig_mode(self, gpu: GpuUuid, enabled: bool) -> MigModeChange:
-        return self._change(MigModeChange, "set_mig_mode", gpu, enabled)
+        return self._change("set_mig_mode", gpu, enabled)
 
     def create_gpu_instance(
         self, gpu: GpuUuid, profile_id: int, placement: Placement
     ) -> GpuInstance:
-        place = (placement.start, placement.size)
-        return self._change(GpuInstance, "create_gpu_instance", gpu, profile_id, *place)
+        return self._change("create_gpu_instance", gpu, profile_id, encode(placement))
 
     def create_compute_instance(
         self,
@@ -55,18 +53,16 @@ class InProcessNvml:
         slices: int,
         placement: Placement | None = None,
     ) -> ComputeInstance:
-        start = None if placement is None else placement.start
-        return self._change(
-            ComputeInstance, "create_compute_instance", gpu, gpu_instance_id, slices, start
-        )
+        place = None if placement is None else encode(placement)
+        return self._change("create_compute_instance", gpu, gpu_instance_id, slices, place)
 
     def destroy_compute_instance(
         self, gpu: GpuUuid, gpu_instance_id: int, compute_instance_id: int
     ) -> None:
-        self._change(None, "destroy_compute_instance", gpu, gpu_instance_id, compute_instance_id)
+        self._change("destroy_compute_instance", gpu, gpu_instance_id, compute_instance_id)
 
     def destroy_gpu_instance(self, gpu: GpuUuid, gpu_instance_id: int) -> None:
-        self._change(None, "destroy_gpu_instance", gpu, gpu_instance_id)
+        self._change("destroy_gpu_instance", gpu, gpu_instance_id)
 
     def close(self) -> None:
         """Takes back every nvmlInit of this process, so that the next machine can be another one."""
@@ -74,13 +70,12 @@ class InProcessNvml:
             while True:
                 pynvml.nvmlShutdown()
 
-    def _change(self, kind: Any, method: str, *arguments: Any) -> Any:
+    def _change(self, method: str, *arguments: Any) -> Any:
         self.changes.append(method)
-        return self._call(kind, method, *arguments)
+        return self._call(method, *arguments)
 
-    def _call(self, kind: Any, method: str, *arguments: Any) -> Any:
+    def _call(self, method: str, *arguments: Any) -> Any:
         try:
-            answer = getattr(self._adapter, method)(*arguments)
+            return getattr(self._adapter, method)(*arguments)
         except HelperFaultError as fault:
-            raise faults.make_error(f"cannot {method}", fault.data) from None
-        return None if kind is None else decode(kind, answer)
+            raise make_error(f"cannot {method}", fault.data) from None

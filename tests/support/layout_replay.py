@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tests.support.layout_oracle import Cell, Layout
 from vgpumgr.mig.layout.board import make_board
 from vgpumgr.mig.layout.change import MigStepSpec, StepKind
-from vgpumgr.mig.layout.room import read_layout
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import Placement
 
@@ -126,5 +125,5 @@ def list_kinds(steps: Sequence[MigStepSpec]) -> list[StepKind]:
 def count_room(gpu: Gpu) -> dict[str, int]:
     """How many more of each profile fit, as the planner's board counts it."""
     board = make_board(gpu)
-    counts = board.list_packable(read_layout(gpu, board))
+    counts = board.list_packable(board.read_layout(gpu.instances))
     return {str(p.name): n for p, n in zip(board.profiles, counts, strict=True)}

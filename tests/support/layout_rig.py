@@ -16,12 +16,11 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.inprocess_nvml import InProcessNvml
 from tests.support.sim_machine import running
-from vgpumgr.app.operations.layout_apply import LayoutOutcome, apply_layout, list_owners
-from vgpumgr.app.parts import Parts
+from vgpumgr.app.context import Parts
+from vgpumgr.app.operations.layout_apply import LayoutOutcome, apply_layout
 from vgpumgr.mig.layout.change import LayoutPlan
-from vgpumgr.mig.layout.pins import list_owner_pins
 from vgpumgr.mig.layout.planner import plan_layout
-from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
+from vgpumgr.mig.layout.target import GpuTarget, TargetInstance, list_owner_pins
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import Placement
 from vgpumgr.nvml.protocol import Nvml
@@ -47,7 +46,7 @@ class LayoutRig:
         """The plan for a GPU to have exactly these instances."""
         instances = tuple(TargetInstance(w) if isinstance(w, str) else w for w in wanted)
         gpus = self.gpus
-        pins = list_owner_pins(list_owners(self.parts))
+        pins = list_owner_pins(self.parts.list_owners())
         return plan_layout(gpus, [GpuTarget(gpus[gpu].uuid, True, instances)], pins)
 
     def apply(self, *wanted: str | TargetInstance, gpu: int = 0) -> LayoutOutcome:

@@ -22,20 +22,19 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.context import Parts, list_late_processes
 from vgpumgr.app.operations.passthrough import PassthroughService
-from vgpumgr.app.parts import Parts
 from vgpumgr.domain.domain import Domain
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.control import HostPci
 from vgpumgr.sim import fuse
+from vgpumgr.sim.control import Sleepers, WriteFaults
 from vgpumgr.sim.lifecycle import unmount
 from vgpumgr.sim.pcibus import Address, Function, PciBus, Sriov, State
 from vgpumgr.sim.tree import Directory, File, MachineTree, constant
-from vgpumgr.sim.vfiotree import VfioTree
-from vgpumgr.sim.writefaults import Sleepers, WriteFaults
+from vgpumgr.sim.users import VfioTree
 from vgpumgr.state.store import Store
 
 BOOT = "0000:00:02.0"

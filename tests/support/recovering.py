@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vgpumgr.app.parts import Parts
+from vgpumgr.app.context import Parts
 from vgpumgr.app.transactions import open_change
 
 

@@ -13,10 +13,11 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.fake_host import FakePci, FakeVgpus, FakeVgpuStore
 from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.app.operations.attachments import AttachmentService, Parts
+from vgpumgr.app.context import Parts
+from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.domain.domain import Domain
-from vgpumgr.model.functions import Function
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.pci import Function
 from vgpumgr.state.store import Store
 
 UUID_FULL = "33333333-3333-4333-8333-333333333333"

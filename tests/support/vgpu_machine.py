@@ -14,8 +14,7 @@ from unittest import mock
 
 import pytest
 
-from vgpumgr.app.application import Application
-from vgpumgr.app.local import open_application
+from vgpumgr.app.application import Application, open_application
 from vgpumgr.sim import lifecycle
 
 UUID = "11111111-2222-3333-4444-5555555555{:02}"

@@ -11,21 +11,17 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from vgpumgr.app.managing import ManagingApplication
-from vgpumgr.app.metrics.samples import Collected
-from vgpumgr.app.metrics.service import MetricsService
-from vgpumgr.app.operations.attachments import AttachmentService
-from vgpumgr.app.parts import Parts
-from vgpumgr.app.services import GivenServices
+from vgpumgr.app.application import Application
+from vgpumgr.app.context import Parts
+from vgpumgr.app.metrics import Collected, MetricsService
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.statistics import open_statistics
 from vgpumgr.server.access import Access
 from vgpumgr.server.connections import Limits
-from vgpumgr.server.reconciler import Reconciler
+from vgpumgr.server.reconciler import Reconciler, Sources, watch
 from vgpumgr.server.server import build_context
 from vgpumgr.server.settings import Settings
-from vgpumgr.server.watching import Sources, watch
-from vgpumgr.server.workers import Lanes
+from vgpumgr.server.workers import WorkerPools
 
 PATIENCE_S = 60
 
@@ -82,11 +78,10 @@ def watched(parts: Parts, settings: Settings, sources: Sources) -> Iterator[Watc
     async def run() -> None:
         machine = Machine("test", parts.run_dir, parts.state_dir, parts.run_dir, "test:///default")
         metrics = MetricsService(lambda _: Collected(), open_statistics(parts.run_dir))
-        service = AttachmentService(parts)
-        application = ManagingApplication(machine, parts.nvml, GivenServices(service, metrics))  # type: ignore[arg-type]
-        lanes = Lanes(lambda: nullcontext(application))
+        application = Application(machine, parts, metrics)
+        pools = WorkerPools(lambda: nullcontext(application))
         limits = Limits(settings.limits, Access(frozenset({0}), None, None))
-        context = build_context(machine, lanes, limits, metrics)
+        context = build_context(machine, pools, limits, metrics)
         deliver = context.hub._deliver
 
         def keep(event: dict[str, Any]) -> None:
@@ -101,7 +96,7 @@ def watched(parts: Parts, settings: Settings, sources: Sources) -> Iterator[Watc
         async with watch(context, settings, sources) as seen.reconciler:
             up.set_result(None)
             await over.wait()
-        await asyncio.to_thread(lanes.close)
+        await asyncio.to_thread(pools.close)
 
     def work() -> None:
         try:

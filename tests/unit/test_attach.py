@@ -30,10 +30,11 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.lock import lock_file
 from vgpumgr.model.attachment import AttachmentState
+from vgpumgr.model.choices import Transport
 from vgpumgr.model.gpu import GpuProcess, ProcessKind
 from vgpumgr.model.identity import MigUuid
 from vgpumgr.model.mig import Placement
-from vgpumgr.model.request import AttachRequest, Transport
+from vgpumgr.model.request import AttachRequest
 
 FULL_GPU = [("7g.80gb", 0)]
 

@@ -16,7 +16,8 @@ from tests.support.service import Bench, make_bench
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import GlobalOptions, Session, Streams
 from vgpumgr.errors import NotPermittedError
-from vgpumgr.model.request import AttachRequest, Transport
+from vgpumgr.model.choices import Transport
+from vgpumgr.model.request import AttachRequest
 from vgpumgr.virtio.channel import ChannelStatus, Lane
 
 

@@ -14,7 +14,7 @@ from tests.support.boards import make_gpu
 from tests.support.cli import Cli
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.cli.commands import NOUNS, VERBS
-from vgpumgr.cli.options import Format
+from vgpumgr.cli.session import Format
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,17 +16,17 @@ from tests.support.boards import A30_NAME, A100, make_gpu
 from tests.support.cli import Cli, Owners
 from tests.support.fake_nvml import FakeNvml
 from tests.unit.test_host import make_function
-from vgpumgr.app.documents.base import (
-    Document,
+from vgpumgr.app.documents.base import Document
+from vgpumgr.app.documents.gpus import (
     GpuListDocument,
     GpuShowDocument,
     MigListDocument,
     MigProfilesDocument,
 )
 from vgpumgr.errors import HelperLateError
+from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import GpuProcess, LostGpu, ProcessKind, Utilisation
 from vgpumgr.model.mig import MigMode
-from vgpumgr.model.slice import SliceOwner
 
 Golden = Callable[[str, str], None]
 GIB = 1 << 30
@@ -57,10 +57,12 @@ def cli(tmp_path: Path) -> Cli:
     driver.mkdir(parents=True)
     facts = {"vendor": "0x10de", "device": "0x20b2", "class": "0x030200", "numa_node": "3"}
     directory = make_function(tmp_path, busy.pci, **facts)
-    (directory / "iommu_group").symlink_to(group.parent)
     (directory / "driver").symlink_to(driver)
-    for address in (busy.pci, replace(busy.pci, function=1)):
-        (group / str(address)).touch()
+    audio = {"vendor": "0x10de", "device": "0x1aef", "class": "0x040300"}
+    beside = make_function(tmp_path, replace(busy.pci, function=1), **audio)
+    for function in (directory, beside):
+        (function / "iommu_group").symlink_to(group.parent)
+        (group / function.name).symlink_to(function)
     nvml = FakeNvml([busy, a30, l40s], [LostGpu(3, 15, "GPU is lost")])
     return Cli(nvml, tmp_path, Owners([SliceOwner(busy.uuid, 1, 0, "vm01", "ab12")]))
 

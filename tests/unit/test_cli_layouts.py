@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import typer
 from pydantic import TypeAdapter
 
 from tests.support.boards import A30_NAME, A100, make_gpu, make_uuid
-from tests.support.cli import Cli, Owners
+from tests.support.cli import Cli, Owners, make_parts
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.app.application import Application
 from vgpumgr.app.documents.layouts import (
@@ -23,14 +24,15 @@ from vgpumgr.app.documents.layouts import (
     LayoutFileDocument,
     LayoutPlanDocument,
 )
+from vgpumgr.app.operations import layout_apply
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.cli.layout import read_file
 from vgpumgr.errors import LayoutFileError
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.change import LayoutPlan
+from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import GpuProcess, LostGpu, ProcessKind
 from vgpumgr.model.mig import MigMode
-from vgpumgr.model.slice import SliceOwner
 
 Golden = Callable[[str, str], None]
 
@@ -67,17 +69,13 @@ class ChangingCli(Cli):
     done: list[LayoutPlan]
 
     def open_backend(self, _options: Any) -> Any:
-        from contextlib import nullcontext
-
-        def open_change() -> Any:
-            return nullcontext(Recorder(self.done))
-
         machine = Machine("test", self.root, self.root, self.root, "test:///default")
-        return nullcontext(LocalBackend(Application(machine, self.nvml, self.owners, open_change)))
+        parts = make_parts(machine, self.nvml, self.owners)
+        return nullcontext(LocalBackend(Application(machine, parts)))
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> ChangingCli:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChangingCli:
     """An A100 with a VM's slice and another; an A30 with MIG off; an L40S."""
     a100 = make_gpu(A100, 0, [("3g.40gb", 4), ("2g.20gb", 2), ("1g.10gb", 0)])
     a30 = make_gpu(A30_NAME, 1, None)
@@ -86,6 +84,9 @@ def cli(tmp_path: Path) -> ChangingCli:
     owner = SliceOwner(a100.uuid, 1, 0, "build7", "a1b2c3d4")
     cli = ChangingCli(FakeNvml(gpus), tmp_path, Owners([owner]))
     cli.done = []
+    monkeypatch.setattr(
+        layout_apply, "open_layout_change", lambda _: nullcontext(Recorder(cli.done))
+    )
     (tmp_path / "web.yaml").write_text(WEB)
     return cli
 

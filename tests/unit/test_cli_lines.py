@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import io
 import shlex
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.commands import find_command, list_verbs
-from vgpumgr.cli.main import main
-from vgpumgr.cli.reader import build_root
+from vgpumgr.app.application import find_operation
+from vgpumgr.cli.main import build_root, main
 from vgpumgr.cli.session import GlobalOptions, Session, Streams
 from vgpumgr.errors import UsageError, VgpumgrError
 
@@ -66,7 +70,7 @@ def lines(draw: st.DrawFn) -> list[str]:
 @given(lines())
 def test_a_line_is_read_or_refused_in_our_form(words: list[str]) -> None:
     """No line is a bug: what typer refuses has a text, and the command whose help is next."""
-    from vgpumgr.cli.reader import explain_usage
+    from vgpumgr.cli.main import explain_usage
 
     try:
         read(words)
@@ -87,7 +91,7 @@ def test_words_for_the_simulator_are_passed_on_with_their_dashes(
     said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[tuple[str, ...]] = []
-    monkeypatch.setattr("vgpumgr.sim.lifecycle.tell", lambda *words: heard.append(words))
+    monkeypatch.setattr("vgpumgr.sim.lifecycle.send_request", lambda *words: heard.append(words))
     assert main(["sim", "tell", "intel-flex", *said.split()]) == 0
     what, _, rest = said.partition(" ")
     assert heard == [("intel-flex", what, rest)]
@@ -120,3 +124,65 @@ def test_no_option_of_a_verb_hides_one_of_all(path: str) -> None:
     command, _ = find_command(path.split())
     names = [name for one in command.params for name in (*one.opts, *one.secondary_opts)]
     assert sorted(names) == sorted(set(names))
+
+
+#: what the dry runs of all verbs print
+DRY_RUN = {
+    "schema": "vgpumgr/v1",
+    "dry_run": True,
+    "change": "vf enable",
+    "subject": "0000:01:00.0",
+    "steps": [],
+    "explanations": [],
+    "cost": {},
+    "concerns": [],
+    "notes": [],
+    "plan": {
+        "operation": "create vGPU",
+        "subject": "vm01",
+        "steps": [],
+        "notes": [],
+        "result": {
+            "vm": "vm01",
+            "profile": "1g.10gb",
+            "gpu_index": 0,
+            "attachment": "a1b2c3d4",
+            "vgpu": "6f1c2a2e",
+            "type": "A100-4C",
+            "parent": "0000:01:00.0",
+        },
+    },
+}
+
+
+class DryRunBackend:
+    """Keeps each call; answers every dry run."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, operation: str, **params: Any) -> dict[str, Any]:
+        self.calls.append((operation, params))
+        return DRY_RUN
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, verb in VERBS.items() if "dry_run" in {p.name for p in verb.params}]
+)
+def test_a_dry_run_of_every_changing_verb_reaches_its_operation(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("FILE").write_text("{}")
+    words = [*path.split(), "--dry-run"]
+    for parameter in VERBS[path].params:
+        if parameter.required:
+            words += [parameter.opts[0]] if parameter.opts[0].startswith("-") else []
+            words.append(str(parameter.metavar))
+    options, backend, out, err = GlobalOptions(), DryRunBackend(), io.StringIO(), io.StringIO()
+    session = Session(options, Streams(options, out, err), lambda _: nullcontext(backend))
+    assert (main(words, session), err.getvalue()) == (0, "")
+    assert out.getvalue()
+    ((operation, params),) = backend.calls
+    assert params["dry_run"] is True
+    inspect.signature(find_operation(operation)).bind(None, **params)

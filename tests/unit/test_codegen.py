@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from vgpumgr.virtio.codegen.__main__ import load, outputs, stale
+from vgpumgr.virtio.codegen.__main__ import (
+    exported_names,
+    load,
+    outputs,
+    preprocess,
+    stale,
+    variants,
+)
 from vgpumgr.virtio.codegen.check import check, digest
 from vgpumgr.virtio.codegen.emit_codec import emit_codec, emit_ops
 from vgpumgr.virtio.codegen.emit_guest import emit_stubs
 from vgpumgr.virtio.codegen.emit_worker import emit_dispatch
-from vgpumgr.virtio.codegen.headers import exported_names, preprocess, variants
 from vgpumgr.virtio.codegen.model import CallClass, Spec, SpecError
 from vgpumgr.virtio.codegen.parse import parse
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vgpumgr.app.opening import defer
+from vgpumgr.app.context import defer
 
 
 class Thing:

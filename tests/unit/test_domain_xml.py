@@ -15,7 +15,6 @@ from lxml import etree
 from tests.support.domains import FULL, PC, Q35
 from vgpumgr.domain import declare
 from vgpumgr.domain.declare import (
-    At,
     Declaration,
     Element,
     all_declarations,
@@ -27,13 +26,14 @@ from vgpumgr.domain.devices import (
     Channel,
     Controller,
     GuestPciAddress,
+    HostPciAddress,
+    MdevHostdev,
+    PciHostdev,
     Shmem,
     control_device,
     ring_device,
 )
-from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.hostdev import HostPciAddress, MdevHostdev, PciHostdev
-from vgpumgr.domain.metadata import AttachmentNote, AttachmentNotes
+from vgpumgr.domain.domain import AttachmentNote, AttachmentNotes, Domain
 from vgpumgr.domain.slots import check_config, check_live, free_conventional_slots
 from vgpumgr.errors import DocumentError
 
@@ -67,9 +67,9 @@ def test_what_was_only_read_is_rendered_as_it_stood(name: str) -> None:
     """Without looking at each value again; and a copy with other values writes these."""
     root = parse_document(SAMPLES[name])
     domain = Domain.from_element(root)
-    with mock.patch.object(declare, "_write") as write:
+    with mock.patch.object(declare, "declarations_of") as declarations_of:
         assert domain.to_xml() == render_element(root)
-        write.assert_not_called()
+        declarations_of.assert_not_called()
     changed = domain.changed(name="another")
     assert parse_document(changed.to_xml()).findtext("name") == "another"
     assert Domain.from_xml(changed.to_xml()) == changed != domain
@@ -174,9 +174,8 @@ def sample_values(declaration: Declaration) -> list[Any]:
     key = (declaration.owner.__name__, declaration.name)
     if key in special:
         return special[key]
-    if declaration.cls is not None:
+    if isinstance(declaration.place, declare.Inside):
         return nested_values(declaration)
-    assert isinstance(declaration.place, At)
     if declaration.place.is_presence or declaration.place.codec in (declare.YES_NO, declare.ON_OFF):
         return [True, False]
     if declaration.place.codec is declare.TEXT:
@@ -195,9 +194,10 @@ def nested_values(declaration: Declaration) -> list[Any]:
         PciHostdev: PciHostdev(managed=True, source=HostPciAddress(bus=1)),
         MdevHostdev: MdevHostdev(uuid="6f1c2a2e-58d1-4c0e-9a55-3d4f0f6f8b11"),
     }
-    assert declaration.cls is not None
-    value = nested[declaration.cls]
-    many = getattr(declaration.place, "many", False)
+    assert isinstance(declaration.place, declare.Inside)
+    assert declaration.place.cls is not None
+    value = nested[declaration.place.cls]
+    many = declaration.place.many
     return [(value,), ()] if many else [value, None]
 
 

@@ -20,12 +20,11 @@ from vgpumgr.host.lock import lock_file
 from vgpumgr.host.machine import find_machine, list_machines
 from vgpumgr.host.process import ProcessId
 from vgpumgr.host.statistics import OperationStatistics
-from vgpumgr.mdev.definitions import DefinitionFiles
-from vgpumgr.model.functions import Binding
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.mdev.control import DefinitionFiles
+from vgpumgr.model.pci import Binding, PciAddress
 from vgpumgr.model.vgpu import VgpuDefinition
 from vgpumgr.server.audit import AuditLog
-from vgpumgr.state.copy import write_copy
+from vgpumgr.state.records import write_copy
 from vgpumgr.state.store import Store
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives files away")

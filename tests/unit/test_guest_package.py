@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vgpumgr.virtio.guest_package import SHIMS, guest_files, write_archive
+from vgpumgr.virtio.channel import SHIMS, guest_files, write_archive
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 

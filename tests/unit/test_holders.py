@@ -15,12 +15,10 @@ from tests.support.service import Bench
 from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
 from vgpumgr.errors import PciBusyError
-from vgpumgr.mig.layout.pins import list_owner_pins
-from vgpumgr.model.functions import User, UserKind
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.slice import SliceOwner
-from vgpumgr.model.vgpu import Framework, VgpuSpec
-from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.mig.layout.target import list_owner_pins
+from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.pci import PciAddress, User, UserKind
+from vgpumgr.model.vgpu import Framework, VgpuRecord, VgpuSpec, VgpuState
 
 OURS, THEIRS = ("6f1c0000-0000-4000-8000-00000000000" + n for n in "12")
 
@@ -82,9 +80,9 @@ def test_a_layout_names_the_vm_of_a_vgpu_that_it_must_take(bench: Bench) -> None
     done = bench.service.attach(ask("mtty-2")).attachment
     assert done is not None
     (record,) = [r for r in bench.vgpu_store.list_vgpus() if r.attachment == done.id]
-    view = VgpuLayouts(bench.service.parts)._look(())
-    assert view.holders(record)[0] == f'vm "vm02" (attachment {done.id})'
-    assert view.release(record) == f"vgpumgr detach vm02 --attachment {done.id}"
+    view = VgpuLayouts(bench.service.parts)._observe(())
+    assert view.vgpu_holders[record.spec.uuid][0] == f'vm "vm02" (attachment {done.id})'
+    assert view.vgpu_releases[record.spec.uuid] == f"vgpumgr detach vm02 --attachment {done.id}"
 
 
 def test_a_vgpu_is_no_vm() -> None:

@@ -10,14 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.unprivileged import as_nobody
-from vgpumgr.errors import (
-    ChannelStartError,
-    MachineNotFoundError,
-    NotPermittedError,
-    SysfsError,
-)
+from vgpumgr.errors import ChannelStartError, MachineNotFoundError, NotPermittedError, SysfsError
 from vgpumgr.host.lock import lock_file
 from vgpumgr.host.machine import Machine, find_machine, list_machines
+from vgpumgr.host.pci_tree import list_functions, read_function
 from vgpumgr.host.process import (
     ProcessId,
     is_alive,
@@ -26,12 +22,11 @@ from vgpumgr.host.process import (
     read_name,
     read_state,
 )
+from vgpumgr.host.sockets import read_watchdog_s
 from vgpumgr.host.statistics import OperationStatistics
-from vgpumgr.host.sysfs import list_pci_functions, read_pci_function
-from vgpumgr.host.systemd import read_watchdog_s
-from vgpumgr.model.pci import IommuGroup, PciAddress
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.virtio.channel import ChannelSpec
-from vgpumgr.virtio.keeper_channels import KeeperChannels
+from vgpumgr.virtio.keeper import KeeperChannels
 
 GPU = PciAddress.parse("0000:3b:00.0")
 AUDIO = PciAddress.parse("0000:3b:00.1")
@@ -67,7 +62,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_a_pci_function_as_sysfs_shows_it(machine: Machine) -> None:
-    function = read_pci_function(machine, GPU)
+    function = read_function(machine, GPU)
     assert function is not None
     assert (function.vendor_id, function.device_id, function.class_code) == (
         0x10DE,
@@ -75,31 +70,32 @@ def test_a_pci_function_as_sysfs_shows_it(machine: Machine) -> None:
         0x30200,
     )
     assert (function.numa_node, function.driver) == (1, "nvidia")
-    assert function.iommu_group == IommuGroup(12, (GPU, AUDIO))
+    assert function.group == 12
 
 
 def test_what_the_host_does_not_say_is_none(machine: Machine) -> None:
-    function = read_pci_function(machine, PciAddress(0, 0x61, 0))
+    function = read_function(machine, PciAddress(0, 0x61, 0))
     assert function is not None
-    assert (function.numa_node, function.driver, function.iommu_group) == (None, None, None)
-    assert read_pci_function(machine, PciAddress(0, 0x62, 0)) is None
+    assert (function.numa_node, function.driver, function.group) == (None, None, None)
+    assert read_function(machine, PciAddress(0, 0x62, 0)) is None
 
 
-def test_functions_are_listed_by_vendor_and_in_order(machine: Machine) -> None:
-    assert [f.address for f in list_pci_functions(machine, 0x10DE)] == [GPU, AUDIO]
-    assert len(list_pci_functions(machine)) == 3
+def test_functions_are_listed_in_order(machine: Machine) -> None:
+    functions = list_functions(machine)
+    assert [f.address for f in functions if f.vendor_id == 0x10DE] == [GPU, AUDIO]
+    assert len(functions) == 3
 
 
 def test_no_pci_bus_is_no_functions(tmp_path: Path) -> None:
     empty = Machine("test", tmp_path, tmp_path, tmp_path, "test:///default")
-    assert list_pci_functions(empty) == []
+    assert list_functions(empty) == []
 
 
 def test_a_broken_attribute_is_not_taken_for_absent(machine: Machine) -> None:
     directory = machine.path(f"/sys/bus/pci/devices/{GPU}")
     (directory / "numa_node").write_text("many\n")
     with pytest.raises(SysfsError) as caught:
-        read_pci_function(machine, GPU)
+        read_function(machine, GPU)
     assert (caught.value.id, caught.value.cause) == ("VG130", "it says 'many'")
 
 
@@ -108,8 +104,8 @@ def test_an_io_error_keeps_errno_and_path(machine: Machine) -> None:
     (directory / "class").unlink()
     (directory / "class").mkdir()
     with pytest.raises(SysfsError) as caught:
-        read_pci_function(machine, GPU)
-    assert caught.value.cause == f"read {directory / 'class'}: Is a directory (EISDIR)"
+        read_function(machine, GPU)
+    assert caught.value.cause == f"read /sys/bus/pci/devices/{GPU}/class: Is a directory (EISDIR)"
 
 
 def test_the_real_machine_is_the_default() -> None:

@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.domains import UUID_Q35
-from tests.support.fake_host import (
-    AUDIO,
-    DISK,
-    FLEX,
-    GPU,
-    OTHER_GPU,
-)
+from tests.support.fake_host import AUDIO, DISK, FLEX, GPU, OTHER_GPU
 from tests.support.hostdev_rig import PORT, ask, devices, make
 from tests.support.service import Bench, make_bench
 from vgpumgr.app.operations.recovery import Policy, Recovery
@@ -35,11 +29,10 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.model.attachment import AttachmentState
-from vgpumgr.model.functions import VFIO, Binding, Function
+from vgpumgr.model.choices import Backend
 from vgpumgr.model.gpu import Inventory
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import VFIO, Binding, Function, PciAddress
 from vgpumgr.model.request import AttachRequest
-from vgpumgr.model.slice import Backend
 
 
 @pytest.fixture

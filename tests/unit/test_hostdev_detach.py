@@ -11,9 +11,8 @@ from vgpumgr.app.operations.recovery import Recovery
 from vgpumgr.app.operations.restore import restore
 from vgpumgr.backends.detach import leave_out, plan_detach
 from vgpumgr.model.attachment import AttachmentRecord, HostDevice, HostDeviceKind
-from vgpumgr.model.slice import Backend
-from vgpumgr.model.vgpu import Framework, VgpuSpec
-from vgpumgr.model.vgpu_record import VgpuInstance
+from vgpumgr.model.choices import Backend
+from vgpumgr.model.vgpu import Framework, VgpuInstance, VgpuSpec
 from vgpumgr.planning.snapshot import Snapshot
 
 GPU = make_gpu(layout=[("1g.10gb", 0)])

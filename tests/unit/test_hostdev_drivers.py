@@ -15,8 +15,7 @@ from tests.support.service import Bench
 from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.restore import restore
 from vgpumgr.domain.libvirt import LibvirtHypervisor
-from vgpumgr.model.functions import VFIO
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import VFIO, PciAddress
 
 
 @pytest.fixture

@@ -14,26 +14,24 @@ from tests.support.boards import make_gpu
 from vgpumgr.backends.passthrough import WholeGpu, check_whole_gpu, choose_whole_gpus
 from vgpumgr.backends.vf import choose_vfs
 from vgpumgr.errors import VgpumgrError
-from vgpumgr.mdev.capacity import measure_room
-from vgpumgr.model.functions import VFIO, Function, User, UserKind
+from vgpumgr.mdev.observe import measure_capacity
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import Placement
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import VFIO, Function, PciAddress, User, UserKind
 from vgpumgr.model.vgpu import (
     Framework,
     VgpuBoard,
     VgpuDevice,
     VgpuHost,
+    VgpuInstance,
     VgpuOffer,
     VgpuParent,
     VgpuSpec,
     VgpuType,
 )
-from vgpumgr.model.vgpu_record import VgpuInstance
-from vgpumgr.planning.numa import NumaPolicy
 from vgpumgr.planning.reservations import LostSlice, reserve
-from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.planning.vgpu_many import choose_vgpus
+from vgpumgr.planning.snapshot import NumaPolicy, Snapshot
+from vgpumgr.planning.vgpu_selection import choose_vgpus
 
 T = TypeVar("T")
 QUICK = settings(
@@ -359,8 +357,8 @@ def test_what_is_removed_but_held_keeps_its_place(
         if not isinstance(found, VgpumgrError):
             assert found[0][1].parent != parent
             # the very types of one size are told to be fewer
-            room = measure_room(host, board, found[0][0].type, [ghost])
-            assert room.free <= measure_room(host, board, found[0][0].type).free
+            room = measure_capacity(host, board, found[0][0].type, [ghost])
+            assert room.free <= measure_capacity(host, board, found[0][0].type).free
 
 
 # ---- places that are kept

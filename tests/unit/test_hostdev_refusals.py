@@ -11,7 +11,7 @@ import pytest
 from tests.support.fake_host import FLEX, GPU
 from tests.support.hostdev_rig import ask, make
 from vgpumgr.errors import GpuNotFoundError, NoDeviceError, PciBusyError, PciStalledError
-from vgpumgr.model.functions import VFIO, Binding, User, UserKind
+from vgpumgr.model.pci import VFIO, Binding, User, UserKind
 
 
 @pytest.mark.parametrize("profile", ["vf", "vf:2"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -12,17 +11,14 @@ from tests.support.domains import UUID_Q35
 from tests.support.fake_host import AUDIO, FLEX, GPU, OTHER_GPU
 from tests.support.hostdev_rig import ask, devices, make
 from tests.support.service import Bench
-from vgpumgr.app.managing import ManagingApplication
-from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.application import Application
 from vgpumgr.app.operations.recovery import Policy, Recovery
-from vgpumgr.app.services import GivenServices
 from vgpumgr.cli.gpu import render
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import GpuLostError, LibvirtError, PciWriteError, VgpumgrError
 from vgpumgr.host.machine import Machine
-from vgpumgr.model.functions import VFIO, Function
 from vgpumgr.model.gpu import LostGpu
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import VFIO, Function, PciAddress
 
 
 @pytest.fixture
@@ -204,8 +200,7 @@ def test_gpu_show_says_who_has_it(bench: Bench) -> None:
     pci = bench.gpu.pci
     bench.pci.functions[pci] = Function(pci, 0x10DE, 0x20B2, 0x030200, "nvidia", 77)
     machine = Machine("test", bench.state_dir, bench.state_dir, bench.state_dir, "test:///default")
-    services = GivenServices(bench.service, cast(MetricsService, None))
-    application = ManagingApplication(machine, bench.nvml, services)  # type: ignore[arg-type]
+    application = Application(machine, bench.service.parts)
     shown = application.show_gpu("0")
     assert shown.gpu is not None
     assert (shown.gpu.vms, shown.held_by) == ([], [])

@@ -16,8 +16,7 @@ from tests.support.hostdev_rig import ask, make
 from tests.support.service import Bench
 from vgpumgr.backends.passthrough import choose_whole_gpus
 from vgpumgr.errors import DeviceTakenError, GroupNotViableError, VgpumgrError
-from vgpumgr.model.functions import VFIO, Function, User, UserKind
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import VFIO, Function, PciAddress, User, UserKind
 from vgpumgr.planning.snapshot import Snapshot
 
 BOTH = (OTHER_GPU, FLEX)

@@ -12,16 +12,17 @@ from lxml import etree
 
 from tests.support.domains import FULL, PC, Q35
 from vgpumgr.domain.declare import parse_document
-from vgpumgr.domain.devices import Controller, GuestPciAddress
-from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.hostdev import (
+from vgpumgr.domain.devices import (
+    Controller,
     GivenFunction,
+    GuestPciAddress,
     HostPciAddress,
     MdevHostdev,
     PciHostdev,
     mdev_hostdev,
     pci_hostdevs,
 )
+from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hostdev_advice import DeviceFacts, advise
 from vgpumgr.domain.slots import (
     check_hostdevs_config,
@@ -29,8 +30,8 @@ from vgpumgr.domain.slots import (
     choose_shared_slot,
     free_express_ports,
 )
+from vgpumgr.model.choices import Display
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.request import Display
 
 GPU = GivenFunction(PciAddress(0, 0x3B, 0, 0))
 AUDIO = GivenFunction(PciAddress(0, 0x3B, 0, 1))

@@ -90,7 +90,7 @@ def test_a_layout_change_loads_no_other_family(layout: str) -> None:
     families = ("domain", "mdev", "passthrough", "virtio")
     assert not [name for name in ours if name.split(".")[1:2] and name.split(".")[1] in families]
     assert [n for n in ours if n.startswith("vgpumgr.steps.")] == [
-        "vgpumgr.steps.desired_layout", "vgpumgr.steps.mig",
+        "vgpumgr.steps.layouts", "vgpumgr.steps.mig",
     ]  # fmt: skip
 
 

@@ -20,12 +20,7 @@ from vgpumgr.engine.context import OperationContext
 from vgpumgr.engine.executor import Executor
 from vgpumgr.engine.journal import Journal, parse_journal
 from vgpumgr.engine.step import NothingDoneError, OnFailure, Plan, Step
-from vgpumgr.errors import (
-    JournalError,
-    RollbackIncompleteError,
-    RolledBackError,
-    VgpumgrError,
-)
+from vgpumgr.errors import JournalError, RollbackIncompleteError, RolledBackError, VgpumgrError
 
 
 def write(path: Path, count: int) -> None:

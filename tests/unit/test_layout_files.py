@@ -23,16 +23,15 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.mig.layout.change import StepKind
-from vgpumgr.mig.layout.formats import tree
+from vgpumgr.mig.layout.formats import reader
 from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint, write_checkpoint
-from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_file
+from vgpumgr.mig.layout.formats.files import Dialect, choose_layout, read_layout_file
 from vgpumgr.mig.layout.formats.reader import read_root
 from vgpumgr.mig.layout.formats.resolve import Resolved, resolve
-from vgpumgr.mig.layout.formats.spec import Dialect
 from vgpumgr.mig.layout.formats.write import write_own, write_parted
 from vgpumgr.mig.layout.planner import plan_layout
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance, list_differences
-from vgpumgr.mig.rules import Occupancy
+from vgpumgr.mig.placement import list_fits
 from vgpumgr.model.gpu import Gpu, Inventory, LostGpu
 from vgpumgr.model.mig import ComputeInstance, MigMode, Placement
 
@@ -370,7 +369,7 @@ def test_deep_and_large_files_are_refused(three: Inventory) -> None:
     with pytest.raises(LayoutFileError, match="nested too deep"):
         read("[" * 100_000, three)
     with pytest.raises(LayoutFileError, match="too large"):
-        read("#" * (tree.MAX_BYTES + 1), three)
+        read("#" * (reader.MAX_BYTES + 1), three)
     with pytest.raises(LayoutFileError, match="too much"):
         read("- 1\n" * 200_000, three)
 
@@ -494,8 +493,8 @@ def cut(draw: st.DrawFn) -> Gpu:
     model = draw(st.sampled_from([A100, A30_NAME, RTX]))
     layout: list[tuple[str, int]] = []
     for _ in range(draw(st.integers(0, 7))):
-        occupancy = Occupancy.of(make_gpu(model, 0, layout))
-        fits = [(str(p.name), f.start) for p in occupancy.profiles for f in occupancy.list_fits(p)]
+        gpu = make_gpu(model, 0, layout)
+        fits = [(str(p.name), f.start) for p in gpu.profiles for f in list_fits(gpu, p)]
         if not fits:
             break
         layout.append(draw(st.sampled_from(fits)))

@@ -18,28 +18,18 @@ from tests.support.boards import A100 as A100_80
 from tests.support.boards import make_gpu as make_board_gpu
 from tests.support.cli import Cli, Owners
 from tests.support.fake_nvml import FakeNvml
-from tests.support.layout_oracle import (
-    A30,
-    A100,
-    BOARDS,
-    RTX,
-    Cell,
-    Layout,
-    make_gpu,
-    make_oracle,
-)
+from tests.support.layout_oracle import A30, A100, BOARDS, RTX, Cell, Layout, make_gpu, make_oracle
 from tests.support.layout_replay import Paper, count_room
-from vgpumgr.app.application import Application
 from vgpumgr.app.documents.base import Document
-from vgpumgr.app.documents.capacity import DefragDocument, WhyDocument
+from vgpumgr.app.documents.layouts import DefragDocument, WhyDocument
+from vgpumgr.app.operations import capacity
 from vgpumgr.app.operations.capacity import describe_defrag, describe_why
 from vgpumgr.errors import NoRoomError, NotPermittedError
-from vgpumgr.mig.layout.defrag import plan_defrag
-from vgpumgr.mig.layout.room import Answer, explain_profile
+from vgpumgr.mig.layout.capacity import Answer, explain_profile, plan_defrag
 from vgpumgr.mig.layout.target import Pinned
+from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.model.slice import SliceOwner
 from vgpumgr.planning.reservations import LostSlice, keep_places, list_kept_pins
 
 boards = st.sampled_from(BOARDS)
@@ -212,13 +202,6 @@ def test_the_driver_is_believed_when_it_says_full() -> None:
 # the commands
 
 
-class OneStopped(Application):
-    """Knows that build7 is shut off."""
-
-    def list_stopped_vms(self) -> frozenset[str]:
-        return frozenset({"build7"})
-
-
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     """An A100 with a VM's slice in the way, an A30 with MIG off, a full A100 in use."""
@@ -247,7 +230,7 @@ def test_why_as_sentences(cli: Cli) -> None:
 
 def test_why_offers_moves(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "without removing" not in cli.run("why", "3g.40gb", "--gpu", "0").out
-    monkeypatch.setattr("tests.support.cli.Application", OneStopped)
+    monkeypatch.setattr(capacity, "list_stopped_vms", lambda _: frozenset({"build7"}))
     assert cli.run("why", "3g.40gb", "--gpu", "0").out == (
         "GPU 0: 3g.40gb does not fit: its places are taken: 0:4 by 1g.10gb at 0:1, 4:4 by 1g.10gb "
         'at 4:1; room would come from removing 1g.10gb at 0:1 (vm "build7"); or without removing '
@@ -271,7 +254,7 @@ def test_defrag_plans_around_what_runs(cli: Cli, monkeypatch: pytest.MonkeyPatch
     result = cli.run("mig", "defrag", "--plan", "3g.40gb")
     assert (result.code, result.out) == (6, "")
     assert 'vm "build7"' in result.err
-    monkeypatch.setattr("tests.support.cli.Application", OneStopped)
+    monkeypatch.setattr(capacity, "list_stopped_vms", lambda _: frozenset({"build7"}))
     result = cli.run("mig", "defrag", "--plan", "3g.40gb", "-o", "json")
     assert result.code == 3
     document = json.loads(result.out)

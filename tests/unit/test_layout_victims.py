@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from tests.support.service import Bench, make_bench
-from vgpumgr.app.managing import ManagingApplication
-from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.application import Application
 from vgpumgr.app.operations.layout_apply import apply_layout
-from vgpumgr.app.services import GivenServices
 from vgpumgr.errors import LayoutBusyError, NvmlError, RolledBackError
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
@@ -135,8 +132,7 @@ def test_a_layout_takes_no_place_that_a_restore_needs(bench: Bench, instances: l
     gpu = bench.gpu
     bench.nvml.gpus[gpu.uuid] = replace(gpu, instances=())
     machine = Machine("test", bench.state_dir, bench.state_dir, bench.state_dir, "test:///default")
-    services = GivenServices(bench.service, cast(MetricsService, None))
-    application = ManagingApplication(machine, bench.nvml, services)  # type: ignore[arg-type]
+    application = Application(machine, bench.service.parts)
     asked = {
         "text": LAYOUT.format(instances=", ".join(instances)),
         "source": "a.yaml",

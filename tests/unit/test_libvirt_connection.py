@@ -13,9 +13,9 @@ from typing import Any
 import libvirt
 import pytest
 
+from vgpumgr.domain.domain import NAMESPACE, AttachmentNote, read_notes
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.libvirt import LateCallError, LibvirtHypervisor, run_with_deadline
-from vgpumgr.domain.metadata import NAMESPACE, AttachmentNote, read_notes
 from vgpumgr.errors import (
     LibvirtDownError,
     LibvirtError,

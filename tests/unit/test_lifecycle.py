@@ -13,15 +13,14 @@ from tests.support.clock import FakeClock
 from tests.support.domains import UUID_PC
 from tests.support.service import Bench, make_bench
 from tests.support.watched import watched
-from vgpumgr.app.managing import ManagingApplication
+from vgpumgr.app.application import Application
 from vgpumgr.app.operations.attachment_recovery import observe_attachments
 from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.errors import ChannelStartError, SettingsError
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.server.lifecycle import Lifecycle
+from vgpumgr.server.reconciler import Lifecycle, Sources
 from vgpumgr.server.settings import ReleaseSettings, Settings, read_settings
-from vgpumgr.server.watching import Sources
 
 
 class Scene:
@@ -194,14 +193,14 @@ def test_no_error_ends_the_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Whatever a look meets, the next one is had."""
     parts = make_bench(tmp_path).service.parts
     errors: list[Exception] = [OSError(errno.EMFILE, "too many"), ValueError("a bug")]
-    real = ManagingApplication.reconcile
+    real = Application.reconcile
 
-    def fail(self: ManagingApplication, *asked: Any) -> Any:
+    def fail(self: Application, *asked: Any) -> Any:
         if errors:
             raise errors.pop(0)
         return real(self, *asked)
 
-    monkeypatch.setattr(ManagingApplication, "reconcile", fail)
+    monkeypatch.setattr(Application, "reconcile", fail)
     quick = Settings.model_validate({"reconcile": {"interval_s": 0.1}})
     with watched(parts, quick, Sources()) as seen:
         seen.wait(lambda: seen.reconciler.looks >= 3, "a third look")

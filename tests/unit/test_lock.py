@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clock import FakeClock
-from vgpumgr.app.local import DAEMON_LOCK, check_no_daemon
+from vgpumgr.app.application import DAEMON_LOCK, check_change
 from vgpumgr.errors import LockHeldError
 from vgpumgr.host.lock import lock_file, reporting_waits
 
@@ -379,7 +379,7 @@ def test_asking_whether_a_daemon_runs_is_no_daemon(tmp_path: Path) -> None:
 
 def ask_often(run_dir: Path) -> None:
     for _ in range(300):
-        check_no_daemon(run_dir)
+        check_change(run_dir)
 
 
 def test_a_daemon_is_named(tmp_path: Path) -> None:
@@ -387,5 +387,5 @@ def test_a_daemon_is_named(tmp_path: Path) -> None:
         lock_file(tmp_path / DAEMON_LOCK, what="daemon"),
         pytest.raises(LockHeldError, match="a daemon owns this machine") as caught,
     ):
-        check_no_daemon(tmp_path)
+        check_change(tmp_path)
     assert f"process {os.getpid()}" in caught.value.held_by[0]

@@ -22,11 +22,15 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.vgpu_files import VgpuFiles
-from vgpumgr.mdev.capacity import list_ghosts, measure_room
-from vgpumgr.mdev.definitions import DefinitionFiles, parse_definition
-from vgpumgr.mdev.view import Described, make_host, parse_description
-from vgpumgr.mig.layout.formats.files import read_layout_file
-from vgpumgr.mig.layout.formats.spec import Dialect
+from vgpumgr.mdev.control import DefinitionFiles, parse_definition
+from vgpumgr.mdev.observe import (
+    Described,
+    list_ghosts,
+    make_host,
+    measure_capacity,
+    parse_description,
+)
+from vgpumgr.mig.layout.formats.files import Dialect, read_layout_file
 from vgpumgr.model.mig import MigMode
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import (
@@ -37,14 +41,14 @@ from vgpumgr.model.vgpu import (
     VgpuHost,
     VgpuOffer,
     VgpuParent,
+    VgpuRecord,
     VgpuSpec,
+    VgpuState,
     VgpuType,
 )
-from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
 from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.planning.vgpu_layouts import VgpuTarget, VgpuView, list_vgpu_differences, plan_vgpus
-from vgpumgr.planning.vgpu_placement import Placing, keep_placeable
-from vgpumgr.planning.vgpu_selection import choose_vgpu
+from vgpumgr.planning.vgpu_selection import Placing, choose_vgpu, keep_placeable
+from vgpumgr.planning.vgpus import VgpuTarget, list_vgpu_differences, plan_vgpus
 from vgpumgr.steps.vgpu import CreateVgpu, DeleteVgpu
 
 UUID = "11111111-2222-3333-4444-5555555555{:02}"
@@ -173,17 +177,17 @@ def claim(number: int, type_: VgpuType) -> VgpuSpec:
 def test_functions_promise_more_than_the_gpu_holds() -> None:
     host = make_board()
     board = host.boards[0]
-    assert measure_room(host, board, SMALL).free == 4
-    assert measure_room(host, board, LARGE).free == 2
+    assert measure_capacity(host, board, SMALL).free == 4
+    assert measure_capacity(host, board, LARGE).free == 2
     host = put(host, (1, SMALL))
-    assert measure_room(host, board, SMALL).free == 3
-    room = measure_room(host, board, LARGE)
+    assert measure_capacity(host, board, SMALL).free == 3
+    room = measure_capacity(host, board, LARGE)
     assert (room.free, "one size" in str(room.reason)) == (0, True)
     mixed = replace(board, equal_sizes=False, mixed_sizes=True)
     # a quarter is taken, and each takes a half
-    assert measure_room(host, mixed, LARGE).free == 1
+    assert measure_capacity(host, mixed, LARGE).free == 1
     # its functions still offer it
-    full = measure_room(put(host, (2, SMALL), (3, SMALL), (4, SMALL)), board, SMALL)
+    full = measure_capacity(put(host, (2, SMALL), (3, SMALL), (4, SMALL)), board, SMALL)
     assert (full.free, full.reason) == (0, f"{BOARD} holds 4 of them at most")
 
 
@@ -192,8 +196,8 @@ def test_a_ghost_keeps_its_function_its_size_and_its_place() -> None:
     board = host.boards[0]
     ghost = claim(1, SMALL)
     assert list_ghosts(host, [ghost]) == [ghost]
-    assert measure_room(host, board, SMALL, [ghost]).free == 1
-    told = measure_room(host, board, LARGE, [ghost]).reason
+    assert measure_capacity(host, board, SMALL, [ghost]).free == 1
+    told = measure_capacity(host, board, LARGE, [ghost]).reason
     assert "still held" in str(told)
     assert list_ghosts(put(host, (1, SMALL)), [ghost]) == []
 
@@ -302,7 +306,7 @@ def test_reading_a_large_host_takes_few_calls_for_each_function(
     assert (len(host.parents), len(host.boards)) == (64, 2)
     assert all(len(parent.offers) == 60 for parent in host.parents)
     assert calls <= 2 * (60 * 4 + 2) + 64
-    assert measure_room(host, host.boards[0], host.boards[0].types[0]).free == 32
+    assert measure_capacity(host, host.boards[0], host.boards[0].types[0]).free == 32
 
 
 def test_a_function_that_offers_nothing_does_not_speak_for_the_others(tmp_path: Path) -> None:
@@ -317,7 +321,7 @@ def test_a_function_that_offers_nothing_does_not_speak_for_the_others(tmp_path: 
     host = make_host(VgpuFiles(tmp_path).read_host(), ())
     board = host.boards[0]
     assert [len(parent.offers) for parent in host.parents] == [0, 0, *[3] * 10]
-    assert measure_room(host, board, board.types[0]).free == 10
+    assert measure_capacity(host, board, board.types[0]).free == 10
     assert choose_vgpu(Snapshot(vgpus=host), board.types[0].id).parent.name == "0000:00:00.6"
 
 
@@ -369,17 +373,18 @@ def test_malformed_files_are_refused(wrong: str) -> None:
         read_layout_file(wrong, "wrong.yaml")
 
 
-def make_view(host: VgpuHost, records: tuple[VgpuRecord, ...] = (), held: str = "") -> VgpuView:
+def make_view(host: VgpuHost, records: tuple[VgpuRecord, ...] = (), held: str = "") -> Snapshot:
     gpu = replace(make_gpu(A100, 0, None), pci=PciAddress.parse(BOARD), mig=MigMode(True))
-    numbers = iter(range(50, 99))
-    observed = Snapshot(vgpus=host, gpus=[gpu], claims=[record.spec for record in records])
-    holders = lambda record: ('vm "a"',) if record.spec.uuid == held else ()  # noqa: E731
-    return VgpuView(observed, records, holders, lambda: UUID.format(next(numbers)))
+    claims = [record.spec for record in records]
+    held_by = {held: ('vm "a"',)}
+    return Snapshot(
+        vgpus=host, gpus=[gpu], claims=claims, vgpu_records=records, vgpu_holders=held_by
+    )
 
 
-def want(view: VgpuView, **counts: int) -> VgpuTarget:
+def want(view: Snapshot, **counts: int) -> VgpuTarget:
     named = tuple((name.replace("_", "-"), count) for name, count in counts.items())
-    return VgpuTarget(str(view.observed.gpus[0].uuid), named, "web.yaml:3")
+    return VgpuTarget(str(view.gpus[0].uuid), named, "web.yaml:3")
 
 
 def record(number: int, type_: VgpuType) -> VgpuRecord:

@@ -18,16 +18,17 @@ from tests.support.clock import FakeClock
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_nvml import FakeNvml
 from tests.support.service import make_bench
-from vgpumgr.app.metrics.samples import (
-    TTL_S,
+from vgpumgr.app.metrics import (
+    GPU_LABELS,
+    METRICS,
     Collected,
-    MetricsCache,
+    MetricsService,
     Observation,
     Sample,
+    format_exposition,
     list_samples,
 )
-from vgpumgr.app.metrics.service import GPU_LABELS, METRICS, MetricsService, format_exposition
-from vgpumgr.app.metrics.source import MetricsSource, count_drift
+from vgpumgr.app.metrics_source import TTL_S, MetricsCache, MetricsSource, count_drift
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import GlobalOptions, Session, Streams
 from vgpumgr.errors import FileWriteError, HelperLateError, NvmlError, VgpumgrError
@@ -320,7 +321,7 @@ def test_the_page_is_what_the_table_says(golden: Callable[[str, str], None]) -> 
     lines = [
         "# Metrics",
         "",
-        "Generated from `vgpumgr/app/metrics/service.py` by `pytest --regenerate`.",
+        "Generated from `vgpumgr/app/metrics.py` by `pytest --regenerate`.",
         "",
         "`vgpumgr metrics` prints them, and the daemon serves them as `GET /1.0/metrics` on its socket;",
         "`vgpumgr metrics --out FILE` replaces the file that node_exporter's textfile",

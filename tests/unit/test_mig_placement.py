@@ -14,13 +14,20 @@ from tests.support.boards import A30_NAME, BOARDS, RTX, make_gpu, make_uuid
 from tests.support.layout_oracle import A30 as A30_TABLE
 from tests.support.layout_oracle import make_gpu as make_layout_gpu
 from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundError
-from vgpumgr.mig.placement import Choice, list_choices, list_refusals
-from vgpumgr.mig.rules import Occupancy, count_packable, measure_room
-from vgpumgr.mig.seats import Wishes, choose_seats
+from vgpumgr.mig.layout.board import make_board
+from vgpumgr.mig.placement import (
+    Choice,
+    Constraints,
+    choose_placements,
+    count_fits,
+    list_choices,
+    list_fits,
+    list_refusals,
+)
+from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import MigMode, MigProfileName
-from vgpumgr.model.slice import SliceOwner
 
 
 def choose_placement(
@@ -31,7 +38,7 @@ def choose_placement(
     spread: bool = False,
 ) -> Choice:
     """For a single slice."""
-    (seat,) = choose_seats(gpus, name, 1, owners, wishes=Wishes(spread))
+    (seat,) = choose_placements(gpus, name, 1, owners, constraints=Constraints(spread))
     return seat.choice
 
 
@@ -99,12 +106,12 @@ models = st.sampled_from(list(BOARDS))
 @settings(max_examples=60, deadline=None)
 def test_what_fits_is_what_the_oracle_allows(data: st.DataObject, model: str) -> None:
     layout = data.draw(layouts(model))
-    occupancy = Occupancy.of(make_gpu(model, 0, layout))
-    for profile in occupancy.profiles:
-        found = {placement.start for placement in occupancy.list_fits(profile)}
+    gpu = make_gpu(model, 0, layout)
+    for profile in gpu.profiles:
+        found = {placement.start for placement in list_fits(gpu, profile)}
         assert found == oracle_extensions(model, layout, str(profile.name))
         packed = oracle_packing(model, frozenset(layout), str(profile.name))
-        assert count_packable(occupancy, profile) == packed
+        assert count_fits(gpu, profile) == packed
 
 
 @given(st.data())
@@ -142,7 +149,7 @@ def test_a_refusal_names_the_fewest_instances_in_the_way(data: st.DataObject, mo
         if oracle_extensions(model, layout, str(profile.name)):
             assert not refusals
             continue
-        gone = {(str(o.profile.name), o.placement.start) for o in refusals[0].in_the_way}
+        gone = {(str(o.profile), o.placement.start) for o in refusals[0].in_the_way}
         rest = tuple(cell for cell in layout if cell not in gone)
         assert oracle_extensions(model, rest, str(profile.name))
         for kept in gone:
@@ -260,10 +267,10 @@ def test_no_mig_at_all() -> None:
 
 def test_all_media_engines_go_to_one_instance() -> None:
     gpu = make_gpu(RTX, layout=[("1g.24gb+me.all", 0)])
-    occupancy = Occupancy.of(gpu)
-    fits = {str(p.name) for p in gpu.profiles if occupancy.list_fits(p)}
+    board = make_board(gpu)
+    fits = {str(p.name) for p in gpu.profiles if list_fits(gpu, p)}
     assert fits == {"1g.24gb-me", "2g.48gb-me"}
-    assert measure_room(occupancy) == 3 * 1 + 1 * 2
+    assert board.measure_room(board.read_layout(gpu.instances)) == 3 * 1 + 1 * 2
 
 
 def test_the_c_part_does_not_change_the_place() -> None:

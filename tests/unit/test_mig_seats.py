@@ -11,32 +11,37 @@ from hypothesis import strategies as st
 
 from tests.support.boards import A30_NAME, A100, RTX, make_gpu
 from vgpumgr.errors import NoRoomError, ProfileNotFoundError
-from vgpumgr.mig.rules import Occupancy
-from vgpumgr.mig.seats import Seat, Wishes, choose_seats, count_seats
+from vgpumgr.mig.layout.board import make_board
+from vgpumgr.mig.placement import (
+    Constraints,
+    SlicePlacement,
+    choose_placements,
+    count_free,
+    list_fits,
+)
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.mig import ComputeInstance, MigProfileName, Placement
 
 BOARDS = (A30_NAME, A100, RTX)
 
 
-def oracle_most(occupancy: Occupancy, name: MigProfileName) -> int:
+def oracle_most(gpu: Gpu, name: MigProfileName, layout: int | None = None) -> int:
     """The most GPU instances of a profile that still fit, by trying every order of every place."""
-    profile = next(p for p in occupancy.profiles if p.name == name)
-    return max(
-        (
-            1 + oracle_most(occupancy.with_instance(profile, place), name)
-            for place in occupancy.list_fits(profile)
-        ),
-        default=0,
-    )
+    board = make_board(gpu)
+    layout = board.read_layout(gpu.instances) if layout is None else layout
+    profile = board.find(name)
+    assert profile is not None
+    places = board.list_places(layout, profile)
+    bits = [board.bit(profile, place) or 0 for place in places]
+    return max((1 + oracle_most(gpu, name, layout | bit) for bit in bits), default=0)
 
 
 def carve(draw: st.DrawFn, gpu: Gpu) -> Gpu:
     """A GPU with some instances at places that are allowed."""
     cells: list[tuple[str, int]] = []
     for _ in range(draw(st.integers(0, 3))):
-        occupancy = Occupancy.of(make_gpu(gpu.model, gpu.index, cells))
-        fits = [(str(p.name), q.start) for p in gpu.profiles for q in occupancy.list_fits(p)]
+        cut = make_gpu(gpu.model, gpu.index, cells)
+        fits = [(str(p.name), q.start) for p in gpu.profiles for q in list_fits(cut, p)]
         if fits:
             cells.append(draw(st.sampled_from(fits)))
     return make_gpu(gpu.model, gpu.index, cells)
@@ -48,15 +53,16 @@ def hosts(draw: st.DrawFn) -> list[Gpu]:
     return [carve(draw, make_gpu(draw(st.sampled_from(BOARDS)), n, [])) for n in range(count)]
 
 
-def check_places(gpus: list[Gpu], seats: tuple[Seat, ...]) -> None:
+def check_places(gpus: list[Gpu], seats: tuple[SlicePlacement, ...]) -> None:
     """Every new GPU instance keeps the rules beside all others."""
-    occupancy = {gpu.uuid: Occupancy.of(gpu) for gpu in gpus}
+    boards = {gpu.uuid: make_board(gpu) for gpu in gpus}
+    layouts = {gpu.uuid: boards[gpu.uuid].read_layout(gpu.instances) for gpu in gpus}
     for seat in seats:
         if seat.creates:
-            choice = seat.choice
-            assert occupancy[choice.gpu.uuid].fits(choice.profile, choice.placement)
-            after = occupancy[choice.gpu.uuid].with_instance(choice.profile, choice.placement)
-            occupancy[choice.gpu.uuid] = after
+            choice, uuid = seat.choice, seat.choice.gpu.uuid
+            index = boards[uuid].index(choice.profile)
+            assert choice.placement in boards[uuid].list_places(layouts[uuid], index)
+            layouts[uuid] |= boards[uuid].bit(index, choice.placement) or 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -65,21 +71,17 @@ def test_as_many_as_there_is_room_for_and_not_one_more(data: st.DataObject) -> N
     gpus = data.draw(hosts())
     names = [p.name for gpu in gpus for p in gpu.profiles if p.slices <= 3]
     name = data.draw(st.sampled_from(names))
-    most = sum(
-        oracle_most(Occupancy.of(gpu), name)
-        for gpu in gpus
-        if any(p.name == name for p in gpu.profiles)
-    )
+    most = sum(oracle_most(gpu, name) for gpu in gpus if any(p.name == name for p in gpu.profiles))
     assume(most)
     spread = data.draw(st.booleans())
-    seats = choose_seats(gpus, name, most, wishes=Wishes(spread))
+    seats = choose_placements(gpus, name, most, constraints=Constraints(spread))
     check_places(gpus, seats)
     with pytest.raises(NoRoomError, match=f"{most + 1} times") as caught:
-        choose_seats(gpus, name, most + 1, wishes=Wishes(spread))
+        choose_placements(gpus, name, most + 1, constraints=Constraints(spread))
     assert f"{most} fit" in (caught.value.why or "")
 
 
-def list_inside(seats: tuple[Seat, ...]) -> Iterator[tuple[object, Placement]]:
+def list_inside(seats: tuple[SlicePlacement, ...]) -> Iterator[tuple[object, Placement]]:
     for seat in seats:
         assert seat.compute is not None
         yield (seat.choice.gpu.uuid, seat.choice.placement), seat.compute
@@ -91,9 +93,9 @@ def list_inside(seats: tuple[Seat, ...]) -> Iterator[tuple[object, Placement]]:
 )
 def test_parts_fill_an_instance_before_another_is_made(profile: str, each: int) -> None:
     gpus, name = [make_gpu(A100, 0, []), make_gpu(A100, 1, [])], MigProfileName.parse(profile)
-    most = sum(count_seats(gpu, name) for gpu in gpus)
+    most = sum(count_free(gpu, name) for gpu in gpus)
     assert most % each == 0
-    seats = choose_seats(gpus, name, most)
+    seats = choose_placements(gpus, name, most)
     check_places(gpus, seats)
     assert [seat.creates for seat in seats] == [n % each == 0 for n in range(most)]
     places = list(list_inside(seats))
@@ -114,49 +116,49 @@ def make_joinable(taken: Placement | None) -> Gpu:
 def test_joins_only_what_is_given_as_ours_and_has_room() -> None:
     gpu, name = make_joinable(Placement(0, 1)), MigProfileName.parse("1c.3g.40gb")
     ours = {(gpu.uuid, i.id) for i in gpu.instances}
-    (seat,) = choose_seats([gpu], name, 1, joinable=ours)
+    (seat,) = choose_placements([gpu], name, 1, joinable=ours)
     assert (seat.joins, seat.compute, seat.creates) == (
         gpu.instances[0].id,
         Placement(1, 1),
         False,
     )
-    assert count_seats(gpu, name, ours) == 2
+    assert count_free(gpu, name, ours) == 2
     with pytest.raises(NoRoomError):
-        choose_seats([gpu], name, 3, joinable=ours)
+        choose_placements([gpu], name, 3, joinable=ours)
     with pytest.raises(NoRoomError):
-        choose_seats([gpu], name, 1)
+        choose_placements([gpu], name, 1)
     with pytest.raises(ProfileNotFoundError):
-        choose_seats([gpu], MigProfileName.parse("1c.5g.50gb"), 1, joinable=ours)
+        choose_placements([gpu], MigProfileName.parse("1c.5g.50gb"), 1, joinable=ours)
 
 
 def test_the_vms_numa_node_comes_before_room_and_after_mig_mode() -> None:
     near, far = make_gpu(A100, 0, []), make_gpu(A100, 1, [("3g.40gb", 0)])
     near, far = replace(near, numa_node=1), replace(far, numa_node=0)
     name = MigProfileName.parse("1g.10gb")
-    assert choose_seats([near, far], name, 1)[0].choice.gpu.index == 1
-    (seat,) = choose_seats([near, far], name, 1, wishes=Wishes(nodes=frozenset({1})))
+    assert choose_placements([near, far], name, 1)[0].choice.gpu.index == 1
+    (seat,) = choose_placements([near, far], name, 1, constraints=Constraints(nodes=frozenset({1})))
     assert seat.choice.gpu.index == 0
     assert "on the VM's NUMA node 1" in seat.choice.why
     full = replace(make_gpu(A100, 0, [("7g.80gb", 0)]), numa_node=1)
-    (seat,) = choose_seats([full, far], name, 1, wishes=Wishes(nodes=frozenset({1})))
+    (seat,) = choose_placements([full, far], name, 1, constraints=Constraints(nodes=frozenset({1})))
     assert seat.choice.gpu.index == 1
     assert "no GPU on the VM's (1) has room" in seat.choice.why
     off = replace(make_gpu(A100, 0, None), numa_node=1)
-    (seat,) = choose_seats([off, far], name, 1, wishes=Wishes(nodes=frozenset({1})))
+    (seat,) = choose_placements([off, far], name, 1, constraints=Constraints(nodes=frozenset({1})))
     assert seat.choice.gpu.index == 1
 
 
 def test_spread_takes_turns_and_pack_does_not() -> None:
     gpus, name = [make_gpu(A100, n, []) for n in range(3)], MigProfileName.parse("1g.10gb")
-    spread = choose_seats(gpus, name, 6, wishes=Wishes(spread=True))
+    spread = choose_placements(gpus, name, 6, constraints=Constraints(spread=True))
     assert sorted(seat.choice.gpu.index for seat in spread) == [0, 0, 1, 1, 2, 2]
-    packed = choose_seats(gpus, name, 6)
+    packed = choose_placements(gpus, name, 6)
     assert {seat.choice.gpu.index for seat in packed} == {0}
 
 
 def test_mig_mode_is_turned_on_once() -> None:
     gpu, name = make_gpu(A100, 0, None), MigProfileName.parse("1g.10gb")
-    seats = choose_seats([gpu], name, 3)
+    seats = choose_placements([gpu], name, 3)
     assert [seat.choice.needs_mig_mode for seat in seats] == [True, False, False]
     busy = replace(gpu, processes=(GpuProcess(1, "train", ProcessKind.COMPUTE, None),))
-    assert count_seats(busy, name) == 0
+    assert count_free(busy, name) == 0

@@ -14,7 +14,7 @@ from tests.support.boards import A100, BOARDS, make_gpu, make_uuid
 from vgpumgr.model.codec import ShapeError, decode, encode
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid, MigUuid
-from vgpumgr.model.mig import MigProfileName, Placement, Variant
+from vgpumgr.model.mig import MigProfileName, Variant
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.request import (
     MigRequest,
@@ -23,7 +23,6 @@ from vgpumgr.model.request import (
     VgpuRequest,
     parse_profile_request,
 )
-from vgpumgr.model.slice import Attachment, Backend, MigInstanceRef, Slice, SliceKind
 from vgpumgr.model.text import format_size, parse_size
 
 addresses = st.builds(
@@ -148,20 +147,6 @@ def test_gpu_survives_the_codec(model: str) -> None:
     gpu = make_gpu(model, 1, [])
     gpu = make_gpu(model, 1, [(str(gpu.profiles[0].name), 0)])
     assert decode(Gpu, json.loads(json.dumps(encode(gpu)))) == gpu
-
-
-def test_attachment_survives_the_codec() -> None:
-    ref = MigInstanceRef(3, 0, Placement(4, 2), MigUuid(make_uuid("MIG", 1)))
-    slice_ = Slice(SliceKind.MIG, GpuUuid(make_uuid("GPU", 0)), "2g.20gb", 20 << 30, ref)
-    attachment = Attachment("ab12", "vm01", "0" * 32, slice_, Backend.FORWARD, 1.5)
-    assert decode(Attachment, json.loads(json.dumps(encode(attachment)))) == attachment
-    assert attachment.alias == "ua-vgpumgr-ab12"
-    assert slice_.cuda_device == ref.uuid
-
-
-def test_a_mig_slice_needs_its_instance() -> None:
-    with pytest.raises(ValueError, match="kind mig"):
-        Slice(SliceKind.MIG, GpuUuid(make_uuid("GPU", 0)), "2g.20gb", 1)
 
 
 @dataclass(frozen=True)

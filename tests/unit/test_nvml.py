@@ -13,12 +13,11 @@ import pytest
 from tests.support.boards import make_uuid
 from vgpumgr import errors
 from vgpumgr.host.helper import Helper, HelperOnDemand, LateRecords
+from vgpumgr.host.holders import end_monitors
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.nvml_monitors import end_monitors
 from vgpumgr.host.process import is_alive
-from vgpumgr.nvml.calls import make_error
-from vgpumgr.nvml.client import NvmlClient
-from vgpumgr.nvml.mig_calls import derive_name
+from vgpumgr.nvml.calls import derive_name
+from vgpumgr.nvml.client import NvmlClient, make_error
 
 MIB = 1 << 20
 ROOT = Path(__file__).parents[2]

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from vgpumgr.host.holders import list_group_holders, list_pci_users
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.openers import list_group_holders
-from vgpumgr.host.pci_users import list_pci_users
 from vgpumgr.host.process import read_words
-from vgpumgr.mdev.host_vgpus import HostVgpus
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.mdev.control import HostVgpus
+from vgpumgr.model.pci import PciAddress, User, UserKind
 from vgpumgr.model.vgpu import Framework, VgpuDevice
 from vgpumgr.nvml.client import NvmlClient
 
@@ -48,7 +47,7 @@ def test_a_vm_is_named_by_whatever_device_it_holds(machine: Machine, option: str
     make_process(machine.root, 875, "qemu-system-x86", words, f"/dev/vfio/{GROUP}")
     told = f'vm "{vm}", process 875 (qemu-system-x86), which has /dev/vfio/{GROUP} open'
     assert list_group_holders(machine, GROUP) == (told,)
-    assert list_pci_users(machine, {GPU: GROUP})[GPU].processes == [(875, told)]
+    assert list_pci_users(machine, {GPU: GROUP})[GPU] == [User(UserKind.PROCESS, told, 875)]
 
 
 def test_a_vm_that_opened_the_device_alone_is_named(machine: Machine) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vgpumgr.app.documents.function_serializers import PciView
+from vgpumgr.app.documents.functions import PciView
 from vgpumgr.backends.vf import choose_vfs
 from vgpumgr.engine.step import Step, decode_step
 from vgpumgr.errors import (
@@ -24,29 +24,22 @@ from vgpumgr.errors import (
     VfUnsupportedError,
     VfVendorToolError,
 )
-from vgpumgr.model.functions import (
+from vgpumgr.model.pci import (
     STUB,
     VFIO,
     Binding,
     Function,
+    PciAddress,
     User,
     UserKind,
     VfSetting,
     VfSupport,
     find_function,
 )
-from vgpumgr.model.pci import PciAddress
 from vgpumgr.passthrough.groups import Verdict, explain_no_iommu, index_groups, judge_group
 from vgpumgr.passthrough.selection import KnownGpu, select_function
-from vgpumgr.planning.passthrough import (
-    BindRequest,
-    Companions,
-    PciObserved,
-    Release,
-    plan_bind,
-    plan_unbind,
-)
-from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.passthrough import BindRequest, Companions, plan_bind, plan_unbind
+from vgpumgr.planning.snapshot import Release, Snapshot
 from vgpumgr.planning.vfs import VfRequest, plan_no_vfs, plan_vfs
 from vgpumgr.state.store import Store
 from vgpumgr.steps.pci import BindDriver, ReleaseDriver
@@ -88,7 +81,7 @@ def test_a_plan_makes_the_group_viable_or_names_who_blocks(
     chosen = data.draw(st.sampled_from(found))
     request = BindRequest(companions=companions, whole_group=whole)
     try:
-        plan = plan_bind(PciObserved(found), chosen, request)
+        plan = plan_bind(Snapshot(functions=found), chosen, request)
     except GroupNotViableError as error:
         assert chosen.is_bridge or error.held_by
         assert not (whole and companions is not Companions.KEEP and not chosen.is_bridge)
@@ -113,12 +106,12 @@ def test_taken_and_given_back_is_as_before(found: list[Function]) -> None:
     chosen = found[0]
     if chosen.is_bridge:
         return
-    plan = plan_bind(PciObserved(found), chosen, BindRequest(whole_group=True))
+    plan = plan_bind(Snapshot(functions=found), chosen, BindRequest(whole_group=True))
     taken = [s for s in plan.steps if isinstance(s, BindDriver)]
     bindings = [make_binding(s.address, driver=s.driver, previous=s.previous) for s in taken]
     if not any(b.address == chosen.address for b in bindings):
         return
-    observed = PciObserved(after(found, plan.steps), bindings, boot_id="boot-1")
+    observed = Snapshot(functions=after(found, plan.steps), bindings=bindings, boot_id="boot-1")
     back = {
         s.binding.address: s.binding.previous
         for s in plan_unbind(observed, chosen).steps
@@ -164,15 +157,15 @@ def test_the_driver_of_a_device_goes_before_the_general_one() -> None:
     gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
     beside = PciAddress(GPU.domain, GPU.bus, GPU.device, GPU.function + 1)
     audio = Function(beside, 0x10DE, 2, 0x040300, "snd_hda_intel", 3)
-    observed = PciObserved([gpu, audio], variants={GPU: "nvgrace_gpu_vfio_pci"})
+    observed = Snapshot(functions=[gpu, audio], variants={GPU: "nvgrace_gpu_vfio_pci"})
 
-    def drivers(request: BindRequest, seen: PciObserved = observed) -> list[object]:
+    def drivers(request: BindRequest, seen: Snapshot = observed) -> list[object]:
         return [step.target["driver"] for step in plan_bind(seen, gpu, request).steps]
 
     assert drivers(BindRequest()) == ["vfio-pci", "nvgrace_gpu_vfio_pci"]
     assert drivers(BindRequest(driver="vfio-pci")) == ["vfio-pci", "vfio-pci"]
     taken = replace(gpu, driver="vfio-pci")
-    again = replace(observed, functions=[taken, replace(audio, driver="vfio-pci")])
+    again = observed.replace(functions=[taken, replace(audio, driver="vfio-pci")])
     assert plan_bind(again, taken, BindRequest()).steps == (), "what has one keeps it"
 
 
@@ -182,7 +175,7 @@ def test_a_disk_in_the_group_is_no_reason_to_take_the_whole_group() -> None:
     for kind, hint in ((UserKind.IDLE_DISK, "--whole-group"), (UserKind.DISK, "another slot")):
         users = {disk.address: (User(kind, "disk nvme0n1"),)}
         with pytest.raises(GroupNotViableError) as refused:
-            plan_bind(PciObserved([gpu, disk], users=users), gpu, BindRequest())
+            plan_bind(Snapshot(functions=[gpu, disk], users=users), gpu, BindRequest())
         assert hint in (refused.value.hint or "")
         assert hint in (judge_group([gpu, disk], users).hint or "")
 
@@ -193,7 +186,7 @@ def test_a_disk_in_the_group_is_no_reason_to_take_the_whole_group() -> None:
 def test_who_makes_no_virtual_functions(driver: str | None, why: str) -> None:
     gpu = Function(GPU, 0x1002, 0x74A1, 0x120000, driver, 3, vf_total=8, vf_offset=1, vf_stride=1)
     with pytest.raises(VfUnsupportedError) as refused:
-        plan_vfs(PciObserved([gpu]), gpu, VfRequest(2), VfSupport(8))
+        plan_vfs(Snapshot(functions=[gpu]), gpu, VfRequest(2), VfSupport(8))
     assert why in (refused.value.why or "")
     with pytest.raises(VfUnsupportedError):
         choose_vfs(Snapshot(functions=[gpu]), str(GPU), 2, 1)
@@ -202,10 +195,10 @@ def test_who_makes_no_virtual_functions(driver: str | None, why: str) -> None:
 def test_amds_driver_never_has_none() -> None:
     vfs = (PciAddress(1, 0x3B, 0, 1), PciAddress(1, 0x3B, 0, 2))
     gpu = Function(GPU, 0x1002, 0x74A1, 0x120000, "gim", 3, vf_total=8, vfs=vfs)
-    observed, support = PciObserved([gpu]), VfSupport(4)
+    observed, support = Snapshot(functions=[gpu]), VfSupport(4)
     (step,) = plan_vfs(observed, gpu, VfRequest(), support).steps
     assert step == ChangeVfs(GPU, 4, 2)
-    held = replace(observed, users={vfs[1]: (User(UserKind.PROCESS, "vm"),)})
+    held = observed.replace(users={vfs[1]: (User(UserKind.PROCESS, "vm"),)})
     with pytest.raises(PciBusyError):
         plan_vfs(held, gpu, VfRequest(1), support)
     with pytest.raises(VfUnsupportedError, match="all virtual functions"):
@@ -218,17 +211,17 @@ def test_amds_driver_never_has_none() -> None:
 def test_an_override_of_acs_is_called_a_claim() -> None:
     gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
     words = ("quiet", "pcie_acs_override=downstream,multifunction")
-    view = PciView(PciObserved([gpu], kernel_words=words), [], [])
+    view = PciView(Snapshot(functions=[gpu], kernel_words=words), [], [])
     (note,) = view.describe_groups(all_groups=True).notes
     assert words[1] in note
     assert "not as the hardware isolates" in note
-    assert PciView(PciObserved([gpu]), [], []).describe_groups(all_groups=True).notes == []
+    assert PciView(Snapshot(functions=[gpu]), [], []).describe_groups(all_groups=True).notes == []
 
 
 def test_without_iommu_nothing_goes_and_the_parameter_is_named() -> None:
     gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia")
     with pytest.raises(NoIommuError) as refused:
-        plan_bind(PciObserved([gpu], kernel_words=("quiet",)), gpu, BindRequest())
+        plan_bind(Snapshot(functions=[gpu], kernel_words=("quiet",)), gpu, BindRequest())
     assert "intel_iommu=on" in (refused.value.hint or "")
     assert "VT-d" in explain_no_iommu(["intel_iommu=on"])[1]
     assert "iommu=off" in explain_no_iommu(["amd_iommu=off"])[1]
@@ -236,7 +229,7 @@ def test_without_iommu_nothing_goes_and_the_parameter_is_named() -> None:
 
 def test_a_gpu_with_attached_slices_is_not_taken() -> None:
     gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
-    observed = PciObserved([gpu], holders={GPU: ('vm "a" (1g.10gb)',)})
+    observed = Snapshot(functions=[gpu], holders={GPU: ('vm "a" (1g.10gb)',)})
     with pytest.raises(PciBusyError) as refused:
         plan_bind(observed, gpu, BindRequest(confirmed=True))
     assert refused.value.held_by == ('vm "a" (1g.10gb)',)
@@ -249,8 +242,8 @@ def test_who_must_let_go_is_told_once_with_commands_that_can_be_pasted() -> None
     several = [Release(f"vgpumgr detach vm02 --attachment {i}", "vm02", 2) for i in "ab"]
     one_of_two = Release("vgpumgr detach vm03 --attachment c", "vm03", 2)
     free = Release("vgpumgr mdev delete 6f1c")
-    observed = PciObserved(
-        [gpu],
+    observed = Snapshot(
+        functions=[gpu],
         holders={
             GPU: ('vm "vm02" (A16-1Q)',),
             vf: ('vm "vm02" (A16-1Q)', 'vm "vm03" (x)', "vGPU 6f1c"),
@@ -282,7 +275,7 @@ def test_who_must_let_go_is_told_once_with_commands_that_can_be_pasted() -> None
 def test_functions_that_vms_are_configured_with_are_asked_about() -> None:
     vf = PciAddress(0, 3, 0, 1)
     physical = Function(GPU, 0x8086, 1, 0x038000, "xe", 3, vf_total=7, vfs=(vf,))
-    observed = PciObserved([physical], configured={vf: ["db"]})
+    observed = Snapshot(functions=[physical], configured={vf: ["db"]})
     for plan in (
         plan_no_vfs(observed, physical, VfSupport(7)),
         plan_vfs(observed, physical, VfRequest(4), VfSupport(7)),
@@ -366,7 +359,7 @@ def test_a_group_that_a_vm_has_open_is_in_use_by_it() -> None:
 def test_bind_gives_no_gpu_to_a_driver_that_gives_it_to_no_vm(asked: str, had: str) -> None:
     gpu = Function(GPU, 0x10DE, 1, 0x030000, had, 3)
     audio = Function(PciAddress(0, 1, 0, 1), 0x10DE, 2, 0x040300, "snd_hda_intel", 3)
-    observed = PciObserved([gpu, audio])
+    observed = Snapshot(functions=[gpu, audio])
     with pytest.raises(UsageError) as refused:
         plan_bind(observed, gpu, BindRequest(driver=asked))
     assert f"vgpumgr passthrough unbind {GPU}" in (refused.value.hint or "")
@@ -375,6 +368,6 @@ def test_bind_gives_no_gpu_to_a_driver_that_gives_it_to_no_vm(asked: str, had: s
 def test_a_driver_made_for_the_gpu_is_not_forced_on_its_companions() -> None:
     gpu = Function(GPU, 0x10DE, 1, 0x030000, "nvidia", 3)
     audio = Function(PciAddress(0, 1, 0, 1), 0x10DE, 2, 0x040300, "snd_hda_intel", 3)
-    observed = PciObserved([gpu, audio], variants={GPU: "made_for_it"})
+    observed = Snapshot(functions=[gpu, audio], variants={GPU: "made_for_it"})
     plan = plan_bind(observed, gpu, BindRequest(driver="made_for_it"))
     assert [s.target["driver"] for s in plan.steps] == [VFIO, "made_for_it"]

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from tests.support.boards import make_gpu
+from tests.support.cli import Owners, make_parts
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.app.application import Application
 from vgpumgr.cli.gpu import COLUMNS, render
 from vgpumgr.cli.text import as_row
 from vgpumgr.errors import GpuNotFoundError, NvmlMissingError
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.pci_gpus import list_pci_gpus
-from vgpumgr.host.pci_names import name_pci_device
+from vgpumgr.host.pci_tree import name_pci_device
 from vgpumgr.model.gpu import Inventory, LostGpu
-from vgpumgr.nvml.inventory import read_machine_inventory
+from vgpumgr.nvml.client import list_pci_gpus, read_machine_inventory
 
 FLEX, MI300X, H100 = "0000:03:00.0", "0000:26:00.0", "0000:3b:00.0"
 
@@ -61,7 +61,9 @@ class NoNvml(FakeNvml):
 
 
 def call(machine: Machine, nvml: FakeNvml, operation: str, **params: Any) -> dict[str, Any]:
-    document = getattr(Application(machine, nvml), operation)(**params)
+    document = getattr(Application(machine, make_parts(machine, nvml, Owners())), operation)(
+        **params
+    )
     data: dict[str, Any] = document.as_data()
     return data
 

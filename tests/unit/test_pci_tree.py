@@ -11,17 +11,17 @@ import pytest
 
 from vgpumgr.errors import SysfsError
 from vgpumgr.host import pci_tree
+from vgpumgr.host.holders import list_pci_users
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_tree import (
     list_bar_sizes,
     list_functions,
+    list_variants,
     read_condition,
     read_function,
     read_is_express,
 )
-from vgpumgr.host.pci_users import list_pci_users
-from vgpumgr.host.vfio_variants import list_variants
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import PciAddress, User, UserKind
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.pcibus import Address, Function, PciBus, Sriov
 from vgpumgr.sim.tree import MachineTree
@@ -47,6 +47,10 @@ def make_machine(root: Path, gpus: int, vfs: int) -> Machine:
         bus.set_numvfs(place, vfs)
     write_snapshot(MachineTree(bus, {}, {1: "0-3"}).root(), root)
     return Machine("test", root, root / "state", root / "run", "test:///default")
+
+
+def list_texts(users: list[User], kind: UserKind) -> list[str]:
+    return [user.text for user in users if user.kind is kind]
 
 
 def test_one_pass_reads_everything_once_and_nothing_that_may_block(
@@ -158,15 +162,21 @@ def test_disks_that_their_file_system_hides_and_disks_of_nobody(tmp_path: Path) 
         "31 1 0:5 / /proc rw - proc proc rw\n"
     )
     used = list_pci_users(machine, dict.fromkeys(gpus))
-    assert used[gpus[0]].disks == ["disk nvme0n1p1 is mounted at /"]
-    assert used[gpus[1]].disks == ["disk nvme1n1p1: disk dm-0 is mounted at /var"]
-    assert used[gpus[2]].disks == []
-    assert [used[a].idle_disks for a in gpus] == [[], [], ["disk nvme2n1 is on it"]]
+    assert list_texts(used[gpus[0]], UserKind.DISK) == ["disk nvme0n1p1 is mounted at /"]
+    assert list_texts(used[gpus[1]], UserKind.DISK) == [
+        "disk nvme1n1p1: disk dm-0 is mounted at /var"
+    ]
+    assert list_texts(used[gpus[2]], UserKind.DISK) == []
+    assert [list_texts(used[a], UserKind.IDLE_DISK) for a in gpus] == [
+        [],
+        [],
+        ["disk nvme2n1 is on it"],
+    ]
     second = tmp_path / "sys/fs/btrfs/6f1c2a2e/devices/nvme2n1"
     second.parent.mkdir(parents=True)
     second.symlink_to(block / "nvme2n1")
     again = list_pci_users(machine, {gpus[2]: None})[gpus[2]]
-    assert again.disks == ["disk nvme2n1 is part of the btrfs 6f1c2a2e"]
+    assert list_texts(again, UserKind.DISK) == ["disk nvme2n1 is part of the btrfs 6f1c2a2e"]
 
 
 def test_a_process_of_a_service_is_told_with_it(tmp_path: Path) -> None:
@@ -181,12 +191,12 @@ def test_a_process_of_a_service_is_told_with_it(tmp_path: Path) -> None:
     (process / "fd/3").symlink_to(node)
     (process / "comm").write_text("nvidia-persiste\n")
     (process / "cgroup").write_text("0::/system.slice/nvidia-persistenced.service\n")
-    ((_, text),) = list_pci_users(simulated, {GPU: None})[GPU].processes
+    (text,) = list_texts(list_pci_users(simulated, {GPU: None})[GPU], UserKind.PROCESS)
     assert text.endswith("(nvidia-persistenced.service)")
     (process / "cgroup").write_text(
         "0::/user.slice/user-0.slice/user@0.service/app.slice/x.scope\n"
     )
-    ((_, text),) = list_pci_users(simulated, {GPU: None})[GPU].processes
+    (text,) = list_texts(list_pci_users(simulated, {GPU: None})[GPU], UserKind.PROCESS)
     assert text.endswith("open")
 
 
@@ -268,9 +278,9 @@ def test_users_of_all_kinds(tmp_path: Path) -> None:
     node.touch()
     with node.open():
         found = list_pci_users(machine, {GPU: None})[GPU]
-    assert [pid for pid, _ in found.processes] == [os.getpid()]
-    assert "/dev/dri/renderD128 open" in found.processes[0][1]
-    assert found.disks == ["disk nvme0n1: disk md0 is mounted at /data"]
-    assert found.networks == ["network interface eth0 is up"]
-    assert found.displays == ["the console is on fb0"]
-    assert found.usb == ["USB device 3-1 is plugged into it"]
+    assert [user.pid for user in found if user.kind is UserKind.PROCESS] == [os.getpid()]
+    assert "/dev/dri/renderD128 open" in list_texts(found, UserKind.PROCESS)[0]
+    assert list_texts(found, UserKind.DISK) == ["disk nvme0n1: disk md0 is mounted at /data"]
+    assert list_texts(found, UserKind.NETWORK) == ["network interface eth0 is up"]
+    assert list_texts(found, UserKind.DISPLAY) == ["the console is on fb0"]
+    assert list_texts(found, UserKind.USB) == ["USB device 3-1 is plugged into it"]

@@ -15,7 +15,7 @@ import pytest
 from tests.support.boards import make_gpu
 from tests.support.domains import UUID_PC, UUID_Q35
 from tests.support.service import Bench, make_bench
-from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.context import list_late_processes
 from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.engine.journal import Journal
@@ -26,6 +26,7 @@ from vgpumgr.errors import (
     JournalFailedError,
     LibvirtDownError,
     NotPermittedError,
+    NvmlInUseError,
     OutcomePendingError,
     RollbackIncompleteError,
 )
@@ -36,7 +37,9 @@ from vgpumgr.model.attachment import AttachmentState
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
+from vgpumgr.state.store import Store
 from vgpumgr.steps.domain import list_controllers
+from vgpumgr.steps.mig import EnableMigMode
 
 
 @pytest.fixture
@@ -297,6 +300,57 @@ def test_the_next_command_settles_and_says_so(
     done = bench.service.attach(AttachRequest("vm02", "1g.10gb"))
     assert any("the interrupted attach was undone" in note for note in done.notes)
     assert [r.vm_name for r in bench.store.list_attachments()] == ["vm02"]
+
+
+@pytest.mark.parametrize("operation", ["apply", "vf enable", "create vGPU"])
+def test_what_undoing_had_to_say_is_in_the_report(tmp_path: Path, operation: str) -> None:
+    bench = make_bench(tmp_path, [make_gpu(layout=[("1g.10gb", 0)])])
+    step = EnableMigMode(bench.gpu.uuid)
+    with closing(bench.service.parts.open_journal()) as journal:
+        journal.append("one", "begin", Plan(operation, "subject", (step,)).encode())
+        journal.append("one", "intent", {"step": 0, "kind": step.kind})
+    (action,) = recovery(bench).recover(Policy()).actions
+    assert action.done
+    assert f"undone; MIG mode stays on on {bench.gpu}: it has instances of others" in action.text
+
+
+def test_what_undoing_an_attach_had_to_say_is_in_the_report(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vgpumgr.engine.executor.Executor._fail", lambda *_: exit(1))
+    bench.hypervisor.fail["set_notes config"] = RuntimeError("dies here")
+    with pytest.raises(SystemExit):
+        attach(bench)
+    monkeypatch.undo()
+    bench.nvml.fail["set_mig_mode"] = NvmlInUseError("a client has it open")
+    (action,) = recovery(bench).recover(Policy()).actions
+    assert "the interrupted attach was undone" in action.text
+    assert "MIG mode stays on" in action.text
+    assert "a client has it open" in action.text
+
+
+def test_status_names_an_operation_of_another_version(bench: Bench) -> None:
+    with closing(bench.service.parts.open_journal()) as journal:
+        begin = {**Plan("attach", "vm01", ()).encode(), "steps": [{"kind": "fly"}]}
+        journal.append("one", "begin", begin)
+        journal.append("one", "intent", {"step": 0, "kind": "fly"})
+    status = recovery(bench).status()
+    assert [i.operation for i in status.interrupted] == ["attach"]
+    assert status.problems == [
+        "attach vm01: cannot read a step in the journal: no step is called 'fly'; "
+        "vgpumgr recover, with the version that began the operation"
+    ]
+    attach(bench, "vm02")
+    bench.service.detach("vm02")
+    assert [i.subject for i in recovery(bench).status().interrupted] == ["vm01"]
+
+
+def test_a_command_holds_the_store_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+    hold = Store.held_open
+    monkeypatch.setattr(Store, "held_open", lambda store: held.append(store) or hold(store))
+    attach(bench)
+    assert held == [bench.store]
 
 
 @pytest.mark.parametrize("lost", ["detach_device config", "stop", "destroy_gpu_instance"])

@@ -15,10 +15,19 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.service import make_bench
 from vgpumgr.app.transactions import FAMILIES, MachineFamilies
-from vgpumgr.engine.claims import Claim, find_collision, list_claims
 from vgpumgr.engine.context import OperationContext
 from vgpumgr.engine.journal import Contents, Journal
-from vgpumgr.engine.recovery import ORPHAN_WAIT_S, Family, Recovered, Recovery, Report, Unfinished
+from vgpumgr.engine.recovery import (
+    ORPHAN_WAIT_S,
+    Claim,
+    Family,
+    Recovered,
+    Recovery,
+    Report,
+    Unfinished,
+    find_collision,
+    list_claims,
+)
 from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.engine.transaction import Transaction, open_transaction
 from vgpumgr.errors import JournalFailedError, NotPermittedError, NvmlError, OutcomePendingError
@@ -63,21 +72,12 @@ class Create(Step):
 
 
 @dataclass
-class OneFamily:
+class OneFamily(Family):
     """Ends what it is asked for, in the order in which it is asked."""
 
     fails: dict[str, Exception] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     waits: bool = True
-
-    def repair(self, contents: Contents) -> Sequence[Report]:
-        return ()
-
-    def list_more(self, contents: Contents) -> Sequence[Unfinished]:
-        return ()
-
-    def describe(self, found: Unfinished) -> tuple[str, str]:
-        return found.subject, f"the interrupted {found.operation}"
 
     def may_wait_for(self, found: Unfinished, helper: str) -> bool:
         return self.waits
@@ -126,13 +126,21 @@ class OneHost:
         return nullcontext()
 
     def begin(
-        self, subject: str, *places: int, operation: str = "apply", late: bool = False
+        self,
+        subject: str,
+        *places: int,
+        operation: str = "apply",
+        late: bool = False,
+        foreign: Mapping[str, object] | None = None,
     ) -> None:
-        """An operation that ends nowhere."""
+        """An operation that ends nowhere; ``foreign``: with a step of another version before its others."""
         journal = self.open_journal()
         steps = [Create(place) for place in places]
-        plan = Plan(operation, subject, tuple(steps))
-        journal.append(subject, "begin", plan.encode())
+        begin = Plan(operation, subject, tuple(steps)).encode()
+        if foreign is not None:
+            begin["steps"] = [foreign, *(step.encode() for step in steps)]
+            steps.insert(0, steps[0])
+        journal.append(subject, "begin", begin)
         for number, step in enumerate(steps):
             journal.append(subject, "intent", {"step": number, "kind": step.kind})
         if late:
@@ -318,6 +326,42 @@ def test_an_operation_of_another_version_is_left_and_reported(
     assert host.list_left() == ["a"]
     text = "the interrupted fly is not recovered: this version knows no operation 'fly'"
     assert texts(recovery) == [("a", text, False)]
+
+
+@pytest.mark.parametrize(
+    ("foreign", "cause"),
+    [
+        ({"kind": "mig.fly"}, "no step is called 'mig.fly'"),
+        ({"kind": "mig.gi.trial"}, "first"),
+    ],
+    ids=["an unknown kind", "a field is missing"],
+)
+def test_a_step_of_another_version_is_reported_and_stops_nothing_else(
+    host: OneHost, foreign: Mapping[str, object], cause: str
+) -> None:
+    host.begin("below", 4)
+    host.begin("beside", 0)
+    host.begin("foreign", 4, foreign=foreign)
+    family = OneFamily()
+    families = OneFamilies(family)
+    with open_transaction(host, families, "attach") as transaction:
+        outcome = transaction.recover()
+        assert family.asked == ["beside"]
+        assert [one.subject for one in outcome.left] == ["foreign", "below"]
+        first = outcome.reports[0]
+        assert (first.subject, first.done) == ("foreign", False)
+        start = "the interrupted apply is not recovered: cannot read a step in the journal: "
+        assert first.text.startswith(start)
+        assert cause in first.text
+        assert "vgpumgr recover, with the version that began the operation" in first.text
+        places = Places()
+        with pytest.raises(OutcomePendingError):
+            transaction.execute(Plan("attach", "vm01", (Create(5),)), places)
+        transaction.execute(Plan("attach", "vm01", (Create(0),)), places)
+        assert places.taken == [0]
+    # who ends it by himself cannot know what its other step has done
+    assert run(host, family, spare="foreign").outcome.spared == []
+    assert set(host.list_left()) == {"foreign", "below"}
 
 
 def test_every_operation_has_its_family() -> None:

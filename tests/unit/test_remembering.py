@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from vgpumgr.engine.journal import Journal
-from vgpumgr.model.desired_layout import DesiredLayout
+from vgpumgr.engine.recovery import list_unfinished
 from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import DesiredLayout
 from vgpumgr.state.store import Store
-from vgpumgr.steps.desired_layout import RememberLayouts, find_begun, is_through
+from vgpumgr.steps.layouts import RememberLayouts, is_through
 from vgpumgr.steps.mig import EnableMigMode
 
 GPU = GpuUuid("GPU-00000000-0000-4000-8000-000000000000")
@@ -30,13 +31,14 @@ def test_what_is_remembered_tells_whether_it_is_complete(
     rows = [EnableMigMode(GPU).encode(), step.encode()]
 
     def is_complete() -> bool:
-        return is_through(journal.look().unfinished["op"], layouts)
+        (found,) = list_unfinished(journal.look())
+        return is_through(found, layouts)
 
     journal.append("op", "begin", {"operation": "apply", "steps": rows})
     journal.append("op", "intent", {"step": 0, "kind": "mig.mode.enable"})
-    assert (find_begun(journal.look().unfinished["op"]), is_complete()) == (None, False)
+    assert not is_complete()
     journal.append("op", "intent", {"step": 1, "kind": step.kind})
-    assert (find_begun(journal.look().unfinished["op"]), is_complete()) == (step, False)
+    assert not is_complete()
     layouts.save_layouts([NEW])
     assert is_complete()
     journal.append("op", "undo", {"kind": step.kind})

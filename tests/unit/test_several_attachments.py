@@ -11,8 +11,7 @@ import pytest
 from tests.support.domains import UUID_PC, UUID_Q35
 from tests.support.service import Bench, make_bench
 from vgpumgr.app.documents.attachments import AttachDocument
-from vgpumgr.domain.domain import Domain, find_nodes
-from vgpumgr.domain.metadata import AttachmentNote, read_notes, write_notes
+from vgpumgr.domain.domain import AttachmentNote, Domain, find_nodes, read_notes, write_notes
 from vgpumgr.errors import (
     AlreadyAttachedError,
     LibvirtError,

@@ -9,7 +9,7 @@ import pytest
 from tests.support.hostdev_rig import make
 from vgpumgr.backends.device_selection import list_focus
 from vgpumgr.backends.registry import BACKENDS, find_backend
-from vgpumgr.model.slice import Backend, BackendChoice
+from vgpumgr.model.choices import Backend, BackendChoice
 from vgpumgr.planning.snapshot import Snapshot
 
 

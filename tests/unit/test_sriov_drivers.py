@@ -13,10 +13,9 @@ import pytest
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.app.opening import list_late_processes
+from vgpumgr.app.context import Parts, list_late_processes
 from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.restore import restore
-from vgpumgr.app.parts import Parts
 from vgpumgr.errors import (
     HelperLateError,
     OutcomePendingError,
@@ -27,12 +26,10 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.machine import Machine
-from vgpumgr.model.functions import Function, Quota, VfSupport
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import Function, PciAddress, Quota, VfSupport
 from vgpumgr.passthrough.control import HostPci
 from vgpumgr.passthrough.sriov import DRIVERS, SrIovDriver, find_driver
-from vgpumgr.passthrough.sriov.base import SrIovHost, check_made
-from vgpumgr.passthrough.sriov.generic import GenericSriov, check_quota_names
+from vgpumgr.passthrough.sriov.base import GenericSriov, SrIovHost, check_made, check_quota_names
 from vgpumgr.sim import pcibus
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.tree import MachineTree
@@ -67,7 +64,7 @@ done
 """
 
 
-class AcmeSriov(GenericSriov):
+class AcmeSriov(SrIovDriver):
     """Even numbers only, by a program of its own; a quota ``slots`` on each virtual function itself."""
 
     program: str | None = "acme-vf"
@@ -285,7 +282,7 @@ def test_while_its_program_is_late_the_bus_is_left_alone(host: Host) -> None:
 def test_only_a_drivers_own_file_knows_its_vendor() -> None:
     """A vendor's program, library and kernel driver are named in code by its file below ``sriov`` alone."""
     words = re.compile(r"[\"'](gim|amdgpu|libamdsmi|/usr/lib/nvidia/sriov-manage|sriov_admin)[\"']")
-    exempt = ("vgpumgr/sim/", "vgpumgr/passthrough/sriov/", "vgpumgr/model/functions.py")
+    exempt = ("vgpumgr/sim/", "vgpumgr/passthrough/sriov/", "vgpumgr/model/pci.py")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in sorted((ROOT / "vgpumgr").rglob("*.py"))

@@ -16,12 +16,10 @@ from tests.support.unprivileged import as_nobody
 from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.backends.forward import AttachRequest
 from vgpumgr.errors import StoreError, VgpumgrError
-from vgpumgr.model.desired_layout import DesiredLayout
-from vgpumgr.model.functions import Binding, VfSetting
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.vgpu import Framework, VgpuSpec
-from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.model.mig import DesiredLayout
+from vgpumgr.model.pci import Binding, PciAddress, VfSetting
+from vgpumgr.model.vgpu import Framework, VgpuRecord, VgpuSpec, VgpuState
 from vgpumgr.state.store import STATE_FILE, Store
 
 ADDRESS = PciAddress.parse("0000:3a:00.0")

@@ -29,8 +29,8 @@ from vgpumgr.model.gpu import GpuProcess, LostGpu, ProcessKind, Utilisation
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.tui.app import TopApp
 from vgpumgr.tui.frame import Tone, draw, draw_once
+from vgpumgr.tui.rows import ASCII, UNICODE
 from vgpumgr.tui.sample import HISTORY, take_sample
-from vgpumgr.tui.symbols import ASCII, UNICODE
 from vgpumgr.tui.view import Page, View
 
 Golden = Callable[[str, str], None]
@@ -55,7 +55,9 @@ class World:
         bench.channels.stop(ids["vm02"])
         nvml = FakeNvml(list(bench.nvml.gpus.values()), [LostGpu(3, 15, "GPU is lost")])
         machine = Machine("test", directory, directory, directory, "test:///default")
-        application = Application(machine, nvml, bench.store)
+        application = Application(
+            machine, replace(bench.service.parts, nvml=nvml, read_inventory=nvml.read_inventory)
+        )
         self.documents: dict[str, Any] = {
             "list_gpus": application.list_gpus().as_data(),
             "list_vms": bench.service.list_vms().as_data(),

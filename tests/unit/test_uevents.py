@@ -14,10 +14,10 @@ from hypothesis.strategies import binary
 from tests.support.service import make_bench
 from tests.support.watched import watched
 from vgpumgr.errors import LibvirtDownError
-from vgpumgr.host.uevents import KernelUevents, Uevent, UeventBatch, parse_uevent
+from vgpumgr.host.sockets import KernelUevents, Uevent, UeventBatch, parse_uevent
 from vgpumgr.model.request import AttachRequest
+from vgpumgr.server.reconciler import Sources
 from vgpumgr.server.settings import ReconcileSettings, Settings
-from vgpumgr.server.watching import Sources
 
 BIND = (
     b"bind@/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.4\0ACTION=bind\0"

@@ -11,10 +11,9 @@ from tests.support.boards import make_gpu
 from tests.support.hostdev_rig import ask, make
 from vgpumgr.app.operations.capacity import describe_why
 from vgpumgr.app.operations.vgpus import VgpuService
-from vgpumgr.app.vf_hints import find_enabling
+from vgpumgr.app.refusal_hints import find_enabling
 from vgpumgr.errors import AlreadyAttachedError, UsageError, VgpuNotSupportedError
-from vgpumgr.model.functions import Function, VfSetting
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import Function, PciAddress, VfSetting
 from vgpumgr.model.vgpu import VgpuHost
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vgpu_selection import list_rooms

@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.hostdev_rig import ask, make
 from vgpumgr.errors import VgpuNoRoomError
-from vgpumgr.model.functions import VfSetting
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import PciAddress, VfSetting
 from vgpumgr.model.vgpu import (
     Framework,
     VgpuBoard,
@@ -20,14 +19,14 @@ from vgpumgr.model.vgpu import (
     VgpuHost,
     VgpuOffer,
     VgpuParent,
+    VgpuRecord,
     VgpuSpec,
+    VgpuState,
     VgpuType,
 )
-from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.planning.reservations import Reservation, describe_fleeting, list_reservations
 from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.planning.vgpu_many import choose_vgpus
-from vgpumgr.planning.vgpu_reservations import Reservation, describe_fleeting, list_reservations
-from vgpumgr.planning.vgpu_selection import choose_vgpu, list_rooms
+from vgpumgr.planning.vgpu_selection import choose_vgpu, choose_vgpus, list_rooms
 
 UUID = "11111111-2222-3333-4444-5555555555{:02}"
 TYPE = VgpuType("nvidia-1", "NVIDIA X-4C", Framework.MDEV, framebuffer_bytes=4 << 30)

@@ -15,9 +15,9 @@ from tests.support.domains import UUID_Q35
 from tests.support.fake_host import FLEX, GPU, OTHER_GPU
 from tests.support.hostdev_rig import ask, make
 from tests.support.service import Bench
-from vgpumgr.app.documents.base import GpuListDocument, MachineDocument, PciGpuDocument
+from vgpumgr.app.documents.gpus import GpuListDocument, MachineDocument, PciGpuDocument
 from vgpumgr.app.host_observation import name_holders
-from vgpumgr.app.operations.vm_xml import render_vm_xml
+from vgpumgr.app.operations.attachments import render_vm_xml
 from vgpumgr.cli.text import as_row, describe_users
 from vgpumgr.domain.declare import parse_document
 from vgpumgr.domain.domain import Domain

@@ -1,79 +1,104 @@
 """The application: every operation as a method that answers a document.
 
 The command line calls it in its own process as long as no daemon answers; the daemon's REST API is
-the same methods.
+the same methods. What only some operations need is loaded by those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vgpumgr.app.documents.base import (
+from vgpumgr.app.documents.gpus import (
     GpuListDocument,
     GpuShowDocument,
-    LostGpuDocument,
     MachineDocument,
-    MigInstanceRow,
     MigListDocument,
-    MigProfileRow,
     MigProfilesDocument,
 )
-from vgpumgr.host.machine import Machine
-from vgpumgr.mig.instances import NoOwners, OwnerProvider
+from vgpumgr.errors import FileWriteError, LibraryNotFoundError, LockHeldError
+from vgpumgr.host.helper import HelperOnDemand
+from vgpumgr.host.limits import check_limits, raise_descriptor_limit
+from vgpumgr.host.lock import find_holder
+from vgpumgr.host.machine import LIB_DIR, Machine, find_machine
 from vgpumgr.mig.selection import check_visible, find_other, select_gpu
-from vgpumgr.model.gpu import Gpu, Inventory
-from vgpumgr.nvml.inventory import read_machine_inventory
-from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.model.gpu import Inventory
+from vgpumgr.model.routes import IMPLEMENTATIONS
+from vgpumgr.nvml.client import NvmlClient
 
 if TYPE_CHECKING:
+    from vgpumgr.app.context import Parts
     from vgpumgr.app.documents.attachments import GuestPackageDocument
-    from vgpumgr.app.documents.capacity import DefragDocument, WhyDocument
-    from vgpumgr.app.documents.gpu_serializers import Owners
-    from vgpumgr.app.documents.layouts import (
-        LayoutAssertDocument,
-        LayoutFileDocument,
-        LayoutPlanDocument,
+    from vgpumgr.app.documents.gpus import (
+        GpuListDocument,
+        GpuShowDocument,
+        MachineDocument,
+        MigListDocument,
+        MigProfilesDocument,
+        Owners,
     )
-    from vgpumgr.app.operations.layouts import CheckPlaces, LayoutService, OpenChange, OpenVgpus
-    from vgpumgr.planning.reservations import LostSlice
+    from vgpumgr.app.documents.operations import MetricsDocument, RecoverDocument
+    from vgpumgr.app.metrics import MetricsService
+    from vgpumgr.app.operations.recovery import Policy, Release
+    from vgpumgr.model.gpu import Inventory
+    from vgpumgr.planning.snapshot import Snapshot
 
-    #: the slices of some GPUs that are gone and are to come back
-    ListLost = Callable[[Sequence[Gpu]], Sequence[LostSlice]]
+DAEMON_LOCK = "daemon.lock"
+
+
+def find_operation(name: str) -> Callable[..., Any]:
+    """The function of an operation, whose first parameter is no parameter of the operation. Raises KeyError."""
+    own: Callable[..., Any] | None = getattr(Application, name, None)
+    return own or _find(IMPLEMENTATIONS[name])
+
+
+def _find(place: str) -> Any:
+    module, *names = place.split(".")
+    found: Any = import_module(f"vgpumgr.app.operations.{module}")
+    for name in names:
+        found = getattr(found, name)
+    return found
 
 
 class Application:
-    """Operations on one machine. Owners come from whoever remembers attachments."""
+    """All operations on one machine; parameters and answers are plain data, as over HTTP.
+
+    The operations in the table of routes are methods: ``application.attach(vm="vm01", profile="1g.10gb")``.
+    """
 
     def __init__(
-        self,
-        machine: Machine,
-        nvml: Nvml,
-        owners: OwnerProvider | None = None,
-        open_change: OpenChange | None = None,
-        open_vgpus: OpenVgpus | None = None,
-        check_places: CheckPlaces | None = None,
-        list_lost: ListLost | None = None,
+        self, machine: Machine, parts: Parts, metrics: MetricsService | None = None
     ) -> None:
         self.machine = machine
-        self.nvml = nvml
-        self._owners = owners or NoOwners()
-        self._open_change = open_change
-        self._open_vgpus = open_vgpus
-        self._check_places = check_places
-        self._list_lost = list_lost
+        self.parts = parts
+        self._metrics = metrics
 
-    def read_inventory(self) -> Inventory:
-        """All GPUs as models, observed now."""
-        return read_machine_inventory(self.nvml, self.machine)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """An operation of ``IMPLEMENTATIONS``, loaded now."""
+        if name not in IMPLEMENTATIONS:
+            raise AttributeError(name)
+        owner, _, method = IMPLEMENTATIONS[name].rpartition(".")
+        if "." not in owner:
+            return partial(_find(IMPLEMENTATIONS[name]), self.parts)
+        operation: Callable[..., Any] = getattr(_find(owner)(self.parts), method)
+        return operation
 
     def list_gpus(self) -> GpuListDocument:
-        """Every GPU with instances, owners and processes."""
-        from vgpumgr.app.documents.gpu_serializers import describe_gpu, describe_pci_gpu
+        """Every GPU with instances, owners and processes, and the VMs that have devices of it."""
+        from vgpumgr.app.documents.gpus import (
+            GpuListDocument,
+            LostGpuDocument,
+            describe_gpu,
+            describe_pci_gpu,
+        )
 
-        inventory = self.read_inventory()
+        inventory = self.parts.read_inventory()
         owners = self._index_owners()
-        return GpuListDocument(
+        document = GpuListDocument(
             machine=self._describe_machine(inventory),
             gpus=[describe_gpu(gpu, owners) for gpu in inventory.gpus],
             others=[describe_pci_gpu(gpu) for gpu in inventory.others],
@@ -82,38 +107,48 @@ class Application:
                 for lost in inventory.lost
             ],
         )
+        records = self.parts.store.list_attachments()
+        if not document.others and not any(record.host_devices for record in records):
+            return document
+        from vgpumgr.app.host_observation import name_holders, name_models
+
+        return name_holders(name_models(self.parts, document), records)
 
     def show_gpu(self, selector: str) -> GpuShowDocument:
-        """One GPU with every profile and what still fits. Raises GpuNotFoundError,
-        GpuAmbiguousError.
+        """One GPU with every profile and what still fits, the VMs that have devices of it, and holders of
+        its device files. Raises GpuNotFoundError, GpuAmbiguousError.
         """
-        from vgpumgr.app.documents.gpu_serializers import (
+        from vgpumgr.app.documents.gpus import (
+            GpuShowDocument,
             describe_gpu,
             describe_pci_gpu,
             describe_profile,
         )
+        from vgpumgr.app.host_observation import name_holders_of
 
-        inventory = self.read_inventory()
+        inventory = self.parts.read_inventory()
         machine = self._describe_machine(inventory)
         if other := find_other(inventory.others, selector):
-            return GpuShowDocument(
+            document = GpuShowDocument(
                 machine=machine, gpu=None, other=describe_pci_gpu(other), profiles=[]
             )
+            return name_holders_of(self.parts, document)
         gpu = select_gpu(inventory.gpus, selector, inventory.lost)
-        return GpuShowDocument(
+        document = GpuShowDocument(
             machine=machine,
             gpu=describe_gpu(gpu, self._index_owners()),
             other=None,
             profiles=[describe_profile(gpu, profile) for profile in gpu.profiles],
         )
+        return name_holders_of(self.parts, document)
 
     def list_mig_instances(self, selector: str | None = None) -> MigListDocument:
         """Every MIG instance of all GPUs, or of one. Raises NotPermittedError for a user who would
         be shown none of them.
         """
-        from vgpumgr.app.documents.gpu_serializers import describe_instance
+        from vgpumgr.app.documents.gpus import MigInstanceRow, MigListDocument, describe_instance
 
-        owners, gpus = self._index_owners(), self._select(selector)
+        owners, gpus = self._index_owners(), self.parts.select_gpus(selector)
         check_visible(gpu for gpu in gpus if gpu.mig.current)
         return MigListDocument(
             instances=[
@@ -129,7 +164,7 @@ class Application:
 
     def list_mig_profiles(self, selector: str | None = None) -> MigProfilesDocument:
         """Every MIG profile of all GPUs, or of one, with how many more fit now."""
-        from vgpumgr.app.documents.gpu_serializers import describe_profile
+        from vgpumgr.app.documents.gpus import MigProfileRow, MigProfilesDocument, describe_profile
 
         return MigProfilesDocument(
             profiles=[
@@ -138,93 +173,19 @@ class Application:
                     gpu_uuid=gpu.uuid,
                     **vars(describe_profile(gpu, profile)),
                 )
-                for gpu in self._select(selector)
+                for gpu in self.parts.select_gpus(selector)
                 for profile in gpu.profiles
             ]
         )
 
-    @property
-    def _layouts(self) -> LayoutService:
-        """Loaded when a command about layouts needs it: readers of files cost time."""
-        from vgpumgr.app.operations.layouts import LayoutParts, LayoutService
-
-        # NUMA and IOMMU, which take a walk through sysfs, do not matter here
-        read = self.nvml.read_inventory
-        parts = LayoutParts(
-            read, self._owners.list_owners, self._open_change, self._open_vgpus, self._check_places
-        )
-        return LayoutService(parts)
-
-    def plan_layout(self, **asked: Any) -> LayoutPlanDocument:
-        """See ``LayoutService.plan``."""
-        return self._layouts.plan(**asked)
-
-    def apply_layout(self, **asked: Any) -> LayoutPlanDocument:
-        """See ``LayoutService.apply``."""
-        return self._layouts.apply(**asked)
-
-    def assert_layout(self, **asked: Any) -> LayoutAssertDocument:
-        """See ``LayoutService.compare``."""
-        return self._layouts.compare(**asked)
-
-    def export_layout(self, **asked: Any) -> LayoutFileDocument:
-        """See ``LayoutService.export``."""
-        return self._layouts.export(**asked)
-
-    def checkpoint_mig(self) -> LayoutFileDocument:
-        """See ``LayoutService.checkpoint``."""
-        return self._layouts.checkpoint()
-
-    def restore_mig(self, **asked: Any) -> LayoutPlanDocument:
-        """See ``LayoutService.restore``."""
-        return self._layouts.restore(**asked)
-
-    def set_mig_mode(self, **asked: Any) -> LayoutPlanDocument:
-        """See ``LayoutService.set_mode``."""
-        return self._layouts.set_mode(**asked)
-
-    def why(self, profile: str, selector: str | None = None) -> WhyDocument:
-        """See ``room.describe_why``."""
-        from vgpumgr.app.operations.capacity import describe_why
-
-        gpus, owners = self._select(selector), self._owners.list_owners()
-        lost = self._read_lost(gpus)
-        return describe_why(gpus, profile, owners, self.list_stopped_vms(), lost)
-
-    def plan_defrag(self, profile: str, selector: str | None = None) -> DefragDocument:
-        """See ``room.describe_defrag``."""
-        from vgpumgr.app.operations.capacity import describe_defrag
-
-        gpus, owners = self._select(selector), self._owners.list_owners()
-        lost = self._read_lost(gpus)
-        return describe_defrag(gpus, profile, owners, self.list_stopped_vms(), lost)
-
-    def list_stopped_vms(self) -> frozenset[str]:
-        """Names of the VMs that are known to be shut off; none where nobody knows VMs."""
-        return frozenset()
-
-    def _read_lost(self, gpus: Sequence[Gpu]) -> Sequence[LostSlice]:
-        """Slices that are gone and are to come back; none where nobody remembers any."""
-        return self._list_lost(gpus) if self._list_lost is not None else ()
-
-    def write_guest_package(self, target: str) -> GuestPackageDocument:
-        """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""
-        from vgpumgr.app.operations.guest_package import write_guest_package
-
-        return write_guest_package(target)
-
-    def _select(self, selector: str | None) -> tuple[Gpu, ...]:
-        inventory = self.read_inventory()
-        if selector is None:
-            return inventory.gpus
-        return (select_gpu(inventory.gpus, selector, inventory.lost),)
-
     def _index_owners(self) -> Owners:
-        from vgpumgr.app.documents.gpu_serializers import index_owners
+        from vgpumgr.app.documents.gpus import index_owners
 
-        return index_owners(self._owners.list_owners())
+        return index_owners(self.parts.list_owners())
 
     def _describe_machine(self, inventory: Inventory) -> MachineDocument:
+        from vgpumgr.app.documents.gpus import MachineDocument
+
         cuda = inventory.cuda_version
         return MachineDocument(
             name=self.machine.name,
@@ -232,4 +193,81 @@ class Application:
             driver_version=inventory.driver_version or None,
             nvml_version=inventory.nvml_version or None,
             cuda_version=f"{cuda[0]}.{cuda[1]}" if cuda else None,
+        )
+
+    def reconcile(
+        self, policy: Policy, choose_releases: Callable[[Snapshot], Sequence[Release]]
+    ) -> RecoverDocument:
+        """See ``Recovery.recover``; what the daemon does by itself."""
+        from vgpumgr.app.operations.recovery import Recovery
+
+        return Recovery(self.parts).recover(policy, choose_releases, needs_libvirt=True)
+
+    def list_attachment_ids(self, vm_uuid: str) -> list[str]:
+        """What a VM has, by the attachments' ids."""
+        return [r.id for r in self.parts.store.list_attachments() if r.vm_uuid == vm_uuid]
+
+    def write_guest_package(self, target: str) -> GuestPackageDocument:
+        """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""
+        from vgpumgr.app.documents.attachments import GuestPackageDocument
+        from vgpumgr.virtio.channel import guest_files, write_archive
+
+        try:
+            guest_files(LIB_DIR)
+        except FileNotFoundError as error:
+            raise LibraryNotFoundError(
+                "the guest part of vgpumgr is not installed", cause=str(error), hint="./run setup"
+            ) from error
+        try:
+            files = write_archive(LIB_DIR, Path(target))
+        except OSError as error:
+            raise FileWriteError(f"cannot write {target}", cause=str(error)) from error
+        return GuestPackageDocument(path=target, files=files)
+
+    def read_metrics(self, **asked: Any) -> MetricsDocument:
+        """See ``MetricsService.read_metrics``."""
+        assert self._metrics is not None
+        return self._metrics.read_metrics(**asked)
+
+
+@contextmanager
+def open_application(machine_name: str | None) -> Iterator[Application]:
+    """The application for the machine of that name (None: as the environment says)."""
+    # what is started here (a channel's worker) inherits it
+    raise_descriptor_limit()
+    machine = find_machine(machine_name)
+    # NVML's helper loads the driver's library while the rest is loaded here
+    helper = HelperOnDemand(machine, "vgpumgr.nvml.helper")
+    helper.start_early()
+    with NvmlClient(machine, helper=helper) as nvml, ExitStack() as stack:
+        from vgpumgr.app.context import defer, open_parts
+
+        parts = stack.enter_context(open_parts(machine, nvml))
+        metrics = defer(lambda: stack.enter_context(_open_metrics(machine)))
+        yield Application(machine, parts, metrics)
+
+
+@contextmanager
+def _open_metrics(machine: Machine) -> Iterator[MetricsService]:
+    from vgpumgr.app.metrics_source import open_metrics
+
+    with open_metrics(machine) as metrics:
+        yield metrics
+
+
+def check_change(run_dir: Path) -> None:
+    """Checks what every change in this process needs. Raises LockHeldError, HostResourceError.
+
+    A daemon is the only writer. One that starts after this check is harmless: each change holds the
+    machine's own lock, too.
+    """
+    check_limits()
+    path = run_dir / DAEMON_LOCK
+    holder = find_holder(path)
+    if holder is not None:
+        raise LockHeldError(
+            "a daemon owns this machine, and does not answer",
+            cause=f"flock {path}: held",
+            held_by=[holder],
+            hint="systemctl restart vgpumgr",
         )

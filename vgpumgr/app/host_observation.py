@@ -1,21 +1,18 @@
-"""Looking at the host's devices before an attach is planned."""
+"""Observes the host's devices: who holds them, whose a GPU instance is, and which devices of attachments are gone."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from vgpumgr.app.documents.base import GpuListDocument, GpuShowDocument
-from vgpumgr.app.parts import Parts, list_unfinished_here
-from vgpumgr.errors import (
-    PciNotFoundError,
-    VgpumgrError,
-)
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.app.context import Parts, list_unfinished_here
+from vgpumgr.app.documents.gpus import GpuListDocument, GpuShowDocument
+from vgpumgr.errors import PciNotFoundError, VgpumgrError
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SliceOwner
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.vgpu_record import VgpuInstance
+from vgpumgr.model.vgpu import VgpuDevice, VgpuHost, VgpuInstance, VgpuRecord
 from vgpumgr.steps.vgpu import list_holders
 
 
@@ -64,11 +61,11 @@ def list_absent(parts: Parts, records: Sequence[AttachmentRecord]) -> dict[str, 
             absent[attachment] = f"its device {device.address} has left the bus"
         elif device.vgpu is not None and str(device.address or device.vgpu.uuid) not in seen:
             what = f"its vGPU {device.vgpu.type_name} on {device.place}"
-            absent[attachment] = _tell_gone(parts, what, device.vgpu.uuid)
+            absent[attachment] = _describe_gone(parts, what, device.vgpu.uuid)
     return absent
 
 
-def _tell_gone(parts: Parts, what: str, uuid: str | None) -> str:
+def _describe_gone(parts: Parts, what: str, uuid: str | None) -> str:
     """A VM goes on with a vGPU that was removed under it, until it lets go."""
     known = next((r for r in parts.vgpu_store.list_vgpus() if r.spec.uuid == uuid), None)
     if known is None or known.boot != parts.boot_id:
@@ -176,3 +173,42 @@ def _index_vms(records: Sequence[AttachmentRecord]) -> Callable[..., list[str]]:
         return list(dict.fromkeys(vm for name in names for vm in holders.get(name, ())))
 
     return find
+
+
+def list_vgpu_owners(parts: Parts) -> list[SliceOwner]:
+    """GPU instances that vGPUs are in; asks the host only where some of ours are MIG-backed."""
+    records = [r for r in parts.vgpu_store.list_vgpus() if r.takes_room]
+    if not any(r.instance or r.gpu_instance_id is not None for r in records):
+        return []
+    host = parts.vgpus.read_host()
+    return [*_list_seen(host, records), *_list_made(parts, records)]
+
+
+def _list_seen(host: VgpuHost, records: Sequence[VgpuRecord]) -> Iterator[SliceOwner]:
+    """Those that say themselves where they are."""
+    boards = {parent.name: host.find_board(parent.board) for parent in host.parents}
+    for device in host.devices:
+        board = boards.get(device.parent)
+        if device.gpu_instance_id is not None and board is not None and board.gpu is not None:
+            record = _find(records, device)
+            name = device.vm_name or f"vGPU {device.type_name} {device.key}"
+            owner = (record.attachment or record.spec.uuid) if record else device.key
+            is_vm = bool(device.vm_name)
+            yield SliceOwner(board.gpu, device.gpu_instance_id, None, name, owner, is_vm)
+
+
+def _list_made(parts: Parts, records: Sequence[VgpuRecord]) -> Iterator[SliceOwner]:
+    """Mediated devices do not say it, but we know what was made for them."""
+    for record in records:
+        made = record.find_home(parts.boot_id)
+        if made is None or record.gpu_instance_id is not None:
+            continue
+        for instance in parts.nvml.list_gpu_instances(made.gpu):
+            if instance.placement == made.placement:
+                name = f"vGPU {record.spec.type_name} {record.spec.uuid}"
+                owner = record.attachment or record.spec.uuid
+                yield SliceOwner(made.gpu, instance.id, None, name, owner, is_vm=False)
+
+
+def _find(records: Sequence[VgpuRecord], device: VgpuDevice) -> VgpuRecord | None:
+    return next((r for r in records if r.spec.parent == device.parent), None)

@@ -1,24 +1,35 @@
-"""Making a refusal clearer with what the machine knows: lost GPUs, names that were nearly written."""
+"""Refusal hints: lost GPUs, similar names, and commands that enable the virtual functions that vGPUs need.
+
+No other operation enables virtual functions on the way. Enabling may interrupt the users of the GPU
+(``SrIovDriver.interruption``); and until they exist, the kernel does not report by which framework they take a
+vGPU, so that no plan can be shown before. MIG mode comes first, because it does not change beside virtual
+functions; types come last.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from vgpumgr.app.parts import Parts
-from vgpumgr.app.vf_hints import explain_vfs_off, list_vfs_off
+from vgpumgr.app.context import Parts
 from vgpumgr.errors import (
     GpuNotFoundError,
     UsageError,
+    VgpuFunctionsOffError,
     VgpumgrError,
     VgpuNoRoomError,
     VgpuNotSupportedError,
     VgpuTypeNotFoundError,
 )
 from vgpumgr.mig.selection import select_gpu
-from vgpumgr.model.gpu import Inventory
+from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.model.mig import MigProfileName
+from vgpumgr.model.pci import NVIDIA, Function, PciAddress
 from vgpumgr.model.request import VgpuRequest, parse_profile_request
 from vgpumgr.model.text import list_near
+from vgpumgr.model.vgpu import NvmlVgpuType
+from vgpumgr.passthrough.sriov import find_driver
 from vgpumgr.steps.vgpu import list_holders
 
 #: profiles that every machine knows
@@ -26,7 +37,7 @@ _WORDS = ("passthrough", "vf")
 
 
 @contextlib.contextmanager
-def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Iterator[None]:
+def adding_hints(parts: Parts, gpu: str | None, profile: str | None = None) -> Iterator[None]:
     """Around planning: a GPU that has fallen off is called lost, not unknown; a profile that nobody
     knows gets the names that look like it, and a vGPU type that waits for virtual functions the
     command that enables these. Who keeps the room of vGPUs that were removed is named. Nothing is
@@ -41,7 +52,7 @@ def explaining(parts: Parts, gpu: str | None, profile: str | None = None) -> Ite
                 select_gpu(inventory.gpus, gpu, inventory.lost)
         if gpu is not None:
             with contextlib.suppress(VgpumgrError):  # it only explains
-                _tell_taken(parts, gpu, error)
+                _explain_taken(parts, gpu, error)
         raise error from error.__cause__
     except VgpuNoRoomError as error:
         error.held_by = tuple(dict.fromkeys((*error.held_by, *_list_room_holders(parts))))
@@ -70,7 +81,7 @@ def _list_room_holders(parts: Parts) -> list[str]:
     return found
 
 
-def _tell_taken(parts: Parts, name: str, error: VgpumgrError) -> None:
+def _explain_taken(parts: Parts, name: str, error: VgpumgrError) -> None:
     """Says of a GPU that was taken from NVML where it is now, and who has it."""
     text = name.strip().lower()
     for binding in parts.pci.list_bindings():
@@ -98,5 +109,120 @@ def _list_near(parts: Parts, profile: str) -> list[str]:
 def _read(parts: Parts) -> Inventory | None:
     try:
         return parts.read_inventory()
+    except VgpumgrError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class VfsOff:
+    """A GPU that would have the type."""
+
+    gpu: Gpu
+    type: NvmlVgpuType
+
+    @property
+    def commands(self) -> str:
+        """What to run, in this order."""
+        mode, wanted = self.gpu.mig.current, self.type.gpu_instance_profile_id is not None
+        first = [] if mode == wanted else [f"vgpumgr mig {'enable' if wanted else 'disable'}"]
+        return ", then ".join(
+            [*(f"{verb} {self.gpu.index}" for verb in first),
+             f"vgpumgr vf enable {self.gpu.index} --persist"]
+        )  # fmt: skip
+
+
+def list_vfs_off(parts: Parts, wanted: str, selector: str | None = None) -> list[VfsOff]:
+    """GPUs that know the type (by id, full or short name, or the MIG profile that backs it), or the
+    one that is named, and whose virtual functions are off. Raises nothing: it only explains.
+    """
+    try:
+        reported = {str(one.pci): one for one in parts.nvml.list_vgpus() if one.sr_iov}
+        if not reported:
+            return []
+        gpus: Sequence[Gpu] = parts.read_inventory().gpus
+        if selector is not None:
+            gpus = [select_gpu(gpus, selector)]
+        awake = {board.name for board in parts.vgpus.read_host().boards}
+    except VgpumgrError:
+        return []
+    return [
+        VfsOff(gpu, type_)
+        for gpu in gpus
+        if str(gpu.pci) in reported and str(gpu.pci) not in awake
+        for type_ in _choose(gpu, reported[str(gpu.pci)].types, wanted)
+    ]
+
+
+def _choose(gpu: Gpu, types: Iterable[NvmlVgpuType], wanted: str) -> list[NvmlVgpuType]:
+    """The first that fits, if any."""
+    text = wanted.strip().lower()
+    backing = _list_profile_ids(gpu, wanted)
+    for type_ in types:
+        names = (type_.name.lower(), type_.name.lower().rpartition(" ")[2], str(type_.id))
+        if text in (*names, f"nvidia-{type_.id}") or type_.gpu_instance_profile_id in backing:
+            return [type_]
+    return []
+
+
+def _list_profile_ids(gpu: Gpu, wanted: str) -> set[int | None]:
+    try:
+        name = MigProfileName.parse(wanted)
+    except ValueError:
+        return set()
+    return {profile.id for profile in gpu.profiles if profile.name == name}
+
+
+def explain_vfs_off(found: Sequence[VfsOff], what: str) -> VgpuFunctionsOffError:
+    """The refusal that names the command."""
+    names = ", ".join(str(one.gpu) for one in found)
+    gpu = found[0].gpu
+    driver = find_driver(Function(gpu.pci, NVIDIA, 0, 0))  # NVML reports no other vendor's
+    why = f"the virtual functions of {names} are not enabled, and its vGPUs live on these"
+    if driver.interruption is not None:
+        why += f"; {driver.interruption}, so that is not done on the way"
+    return VgpuFunctionsOffError(
+        what,
+        why=why,
+        hint=found[0].commands,
+    )
+
+
+def find_enabling(parts: Parts, parent: str) -> str | None:
+    """The command that makes the function at an address; None where it exists, where ``restore`` makes
+    it, or where the kernel does not report whose it would be. Raises nothing.
+    """
+    try:
+        address = PciAddress.parse(parent)
+        functions = parts.pci.list_functions()
+        kept = {s.physical for s in parts.pci.list_vf_settings() if s.persist}
+    except (ValueError, VgpumgrError):
+        return None
+    for function in functions:
+        places = (function.locate_vf(index) for index in range(function.vf_total))
+        if not function.vfs and function.address not in kept and address in places:
+            return f"vgpumgr vf enable {function.address} --persist"
+    return None
+
+
+def explain_no_types(parts: Parts) -> str:
+    """Why a machine offers no vGPU types now, with the command that helps if there is one. Raises
+    nothing.
+    """
+    if (gpu := _find_vfs_off(parts)) is not None:
+        return f"no GPU offers vGPU types before it has virtual functions: vgpumgr vf enable {gpu} --persist"
+    try:
+        drivers = [find_driver(f) for f in parts.pci.list_functions() if f.is_gpu]
+    except VgpumgrError:
+        drivers = []
+    if drivers and not any(driver.needs_type for driver in drivers):
+        return "the drivers of these GPUs have no vGPU types; what can be given: vgpumgr passthrough list"
+    return "no GPU here offers vGPU types; it takes the vGPU driver on the host"
+
+
+def _find_vfs_off(parts: Parts) -> int | None:
+    """The first GPU whose driver makes vGPUs on functions that are off."""
+    try:
+        reported = [str(one.gpu) for one in parts.nvml.list_vgpus() if one.sr_iov]
+        return select_gpu(parts.read_inventory().gpus, reported[0]).index if reported else None
     except VgpumgrError:
         return None

@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from vgpumgr.app.parts import Parts
-from vgpumgr.backends.journaled import list_last_known
+from vgpumgr.app.context import Parts
 from vgpumgr.engine.journal import Contents
-from vgpumgr.engine.recovery import Family, Recovered, Report, Unfinished
+from vgpumgr.engine.recovery import Family, Recovered, Unfinished, list_last_known
 from vgpumgr.engine.transaction import Transaction, open_transaction
 from vgpumgr.errors import JournalError, StoreError
 from vgpumgr.model.attachment import AttachmentState
@@ -42,27 +41,11 @@ FAMILIES = {
 }
 
 
-class UnknownFamily:
+class UnknownFamily(Family):
     """Operations of another version: they stay in the journal, and are reported."""
 
-    def repair(self, contents: Contents) -> Sequence[Report]:  # noqa: ARG002
-        """Nothing."""
-        return ()
-
-    def list_more(self, contents: Contents) -> Sequence[Unfinished]:  # noqa: ARG002
-        """None."""
-        return ()
-
-    def describe(self, found: Unfinished) -> tuple[str, str]:
-        """As the journal calls it."""
-        return found.subject, f"the interrupted {found.operation}"
-
     def may_wait_for(self, found: Unfinished, helper: str) -> bool:  # noqa: ARG002
-        """Nobody knows; it is not touched."""
-        return False
-
-    def concerns(self, found: Unfinished, subject: str) -> bool:  # noqa: ARG002
-        """Nobody knows."""
+        """It is not touched."""
         return False
 
     def recover(self, found: Unfinished) -> Recovered:
@@ -128,10 +111,7 @@ def open_change(
     """A transaction of one changing command, recovered but for what ``spare`` names. Raises as ``open_transaction``
     and ``Recovery.run``, and why attachments' records could not be repaired: without them nobody knows what is whose.
     """
-    with (
-        open_transaction(parts, MachineFamilies(parts), what) as transaction,
-        parts.store.held_open(),
-    ):
+    with open_transaction(parts, MachineFamilies(parts), what) as transaction:
         transaction.recover(spare() if spare else None)
         for problem in transaction.recovered.problems:
             raise problem

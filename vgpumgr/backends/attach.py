@@ -17,16 +17,9 @@ from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import AlreadyAttachedError, BackendUnsupportedError, UsageError, VgpumgrError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, lowest_free_number
-from vgpumgr.model.request import (
-    MAX_COUNT,
-    MAX_HELLO_TIMEOUT_S,
-    AttachRequest,
-    Display,
-    Numa,
-    parse_profile_request,
-)
-from vgpumgr.model.slice import Backend as BackendName
-from vgpumgr.model.slice import BackendChoice
+from vgpumgr.model.choices import MAX_COUNT, BackendChoice, Display, Numa
+from vgpumgr.model.choices import Backend as BackendName
+from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest, parse_profile_request
 from vgpumgr.passthrough.control import PciControl
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.domain import AttachDevices, WriteNote, list_controllers

@@ -2,7 +2,7 @@
 
 ``attach.py``, ``detach.py``, ``drift.py``, recovery and restore are generic. They call the backend of
 the profile, or of an attachment's record. A backend observes only through the snapshot, plans, and
-changes nothing itself; one file each, registered in ``registry.py``.
+changes nothing itself; one file each (``mdev`` in ``vgpu.py``), registered in ``registry.py``.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vgpumgr.domain.hypervisor import Scope
-from vgpumgr.model.slice import Backend as BackendName
+from vgpumgr.model.choices import Backend as BackendName
 
 if TYPE_CHECKING:
-    from vgpumgr.domain.attaching import Attachable
+    from vgpumgr.domain.devices import Attachable
     from vgpumgr.domain.domain import Domain
     from vgpumgr.domain.hypervisor import Vm
     from vgpumgr.engine.step import Step
     from vgpumgr.errors import VgpumgrError
     from vgpumgr.model.attachment import AttachmentRecord
+    from vgpumgr.model.choices import Display
     from vgpumgr.model.identity import GpuUuid
-    from vgpumgr.model.request import AttachRequest, Display, ProfileRequest
+    from vgpumgr.model.request import AttachRequest, ProfileRequest
     from vgpumgr.planning.drift import Drift
     from vgpumgr.planning.snapshot import Snapshot
     from vgpumgr.virtio.channel import ChannelPaths

@@ -6,17 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vgpumgr.backends.base import (
-    Backend,
-    DeviceGrant,
-    Restored,
-    Revocation,
-    Scopes,
-    Target,
-    Wanted,
+from vgpumgr.backends.base import Backend, DeviceGrant, Restored, Revocation, Scopes, Target, Wanted
+from vgpumgr.domain.devices import (
+    Attachable,
+    control_alias,
+    control_device,
+    ring_alias,
+    ring_device,
 )
-from vgpumgr.domain.attaching import Attachable
-from vgpumgr.domain.devices import control_alias, control_device, ring_alias, ring_device
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.slots import check_config, check_live
@@ -29,24 +26,18 @@ from vgpumgr.errors import (
     NoRoomError,
     VgpumgrError,
 )
-from vgpumgr.mig.layout.steps import name_compute
-from vgpumgr.mig.seats import Seat, Wishes, choose_seats
+from vgpumgr.mig.instances import list_records, rebind
+from vgpumgr.mig.layout.change import name_compute
+from vgpumgr.mig.placement import Constraints, SlicePlacement, choose_placements
 from vgpumgr.mig.selection import select_gpu
-from vgpumgr.mig.slices import list_records, rebind
-from vgpumgr.model.attachment import (
-    AttachmentRecord,
-    ChannelPart,
-    MigPart,
-    list_sharers,
-)
+from vgpumgr.model.attachment import AttachmentRecord, ChannelPart, MigPart, list_sharers
+from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, MigRequest, ProfileRequest, ShareRequest
-from vgpumgr.model.slice import Backend as BackendName
 from vgpumgr.planning.drift import Drift, DriftKind, has_slice, make_drift
-from vgpumgr.planning.numa import NumaPolicy
 from vgpumgr.planning.reservations import explain_kept, keep_places, list_lost
-from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.snapshot import NumaPolicy, Snapshot
 from vgpumgr.steps.channel import AwaitHello, ResizeChannel, StartChannel, StopChannel
 from vgpumgr.steps.domain import DetachDevices
 from vgpumgr.steps.mig import (
@@ -81,7 +72,7 @@ class ChannelGrant(DeviceGrant):
 
     request: AttachRequest
     name: MigProfileName
-    seat: Seat
+    seat: SlicePlacement
     paths: ChannelPaths
     #: what the running machine takes
     takes: LiveParts
@@ -366,8 +357,8 @@ def _wants_config(request: AttachRequest, vm: Vm) -> bool:
 
 def _choose_seats(
     request: AttachRequest, target: Target, snapshot: Snapshot, name: MigProfileName
-) -> tuple[Seat, ...]:
-    """Places for all that is asked for. Raises what ``choose_seats`` does, NoRoomError where no GPU
+) -> tuple[SlicePlacement, ...]:
+    """Places for all that is asked for. Raises what ``choose_placements`` does, NoRoomError where no GPU
     is as near as --numa strict wants it, and GpuStuckError.
     """
     near = NumaPolicy.of(request.numa, target.nodes)
@@ -392,11 +383,13 @@ def _choose_seats(
         and r.backend is BackendName.FORWARD
         and has_slice(r, gpu)
     }
-    wishes = Wishes(request.spread, near.nodes)
+    constraints = Constraints(request.spread, near.nodes)
     there = {gpu.uuid: gpu for gpu in gpus}
     lost = list_lost(gpus, snapshot.records, snapshot.instances)
     try:
-        seats = choose_seats(keep_places(gpus, lost), name, request.count, owners, joinable, wishes)
+        seats = choose_placements(
+            keep_places(gpus, lost), name, request.count, owners, joinable, constraints
+        )
         return tuple(
             replace(s, choice=replace(s.choice, gpu=there[s.choice.gpu.uuid])) for s in seats
         )
@@ -428,7 +421,7 @@ def _list_stuck(gpus: Sequence[Gpu], snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _mig_steps(seat: Seat, name: MigProfileName) -> list[Step]:
+def _mig_steps(seat: SlicePlacement, name: MigProfileName) -> list[Step]:
     gpu, profile, place = seat.choice.gpu, seat.choice.profile, seat.choice.placement
     slices = name.compute_slices or profile.slices
     parent, index = str(profile.name), gpu.index

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vgpumgr.backends.base import Backend, DeviceGrant, Restored, Revocation, Scopes, Target, Wanted
-from vgpumgr.domain.devices import GuestPciAddress
-from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.hostdev import (
+from vgpumgr.domain.devices import (
     GivenFunction,
+    GuestPciAddress,
     Hostdev,
     mdev_hostdev,
     pci_hostdevs,
 )
+from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hostdev_advice import DeviceFacts, advise
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.slots import (
@@ -31,13 +31,12 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.model.attachment import AttachmentRecord, HostDevice
-from vgpumgr.model.functions import VFIO, Binding, Function
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.request import AttachRequest, Display
-from vgpumgr.passthrough.drivers import DriverChoice, choose_driver
+from vgpumgr.model.choices import Display
+from vgpumgr.model.pci import VFIO, Binding, Function, PciAddress
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.passthrough.groups import DriverChoice, choose_driver
 from vgpumgr.planning.drift import Drift, DriftKind, describe_remedy, make_drift
-from vgpumgr.planning.numa import NumaPolicy
-from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.snapshot import NumaPolicy, Snapshot
 from vgpumgr.steps.domain import DetachDevices
 from vgpumgr.steps.pci import ReleaseDriver
 from vgpumgr.steps.record import HandOverVfs

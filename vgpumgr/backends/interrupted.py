@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from vgpumgr.backends.detach import plan_detach
-from vgpumgr.backends.journaled import list_attachment_ids
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.engine.journal import Contents, Event
+from vgpumgr.engine.recovery import list_attachment_ids
 from vgpumgr.engine.step import OnFailure, Plan, Step, find_step_class
 from vgpumgr.errors import JournalError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance
-from vgpumgr.model.vgpu_record import VgpuInstance
+from vgpumgr.model.vgpu import VgpuInstance
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.record import MarkAttachment
 

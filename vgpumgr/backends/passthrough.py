@@ -7,14 +7,19 @@ from dataclasses import dataclass
 
 from vgpumgr.backends.base import Target, Wanted
 from vgpumgr.backends.device_selection import (
+    advise,
     check_free,
     check_group,
     describe_error,
+    fill,
+    find_bundle,
     find_selected,
     list_focus,
+    list_given,
     list_gpus,
     list_near,
     make_no_device,
+    name_all,
 )
 from vgpumgr.backends.hostdev import (
     HostDeviceBackend,
@@ -24,25 +29,13 @@ from vgpumgr.backends.hostdev import (
     describe_facts,
     name_variant,
 )
-from vgpumgr.backends.iommu_bundles import (
-    advise,
-    fill,
-    find_bundle,
-    list_given,
-    name_all,
-)
-from vgpumgr.domain.hostdev import pci_alias
-from vgpumgr.errors import (
-    BackendUnsupportedError,
-    NoDeviceError,
-    PciBusyError,
-    VgpumgrError,
-)
+from vgpumgr.domain.devices import pci_alias
+from vgpumgr.errors import BackendUnsupportedError, NoDeviceError, PciBusyError, VgpumgrError
 from vgpumgr.model.attachment import HostDevice, HostDeviceKind
-from vgpumgr.model.functions import Function
+from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.pci import Function
 from vgpumgr.model.request import PassthroughRequest, ProfileRequest
-from vgpumgr.model.slice import Backend as BackendName
 from vgpumgr.model.text import tell_count
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.pci import BindDriver

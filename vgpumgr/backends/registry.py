@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from vgpumgr.backends.base import Backend
 from vgpumgr.backends.forward import ForwardBackend
-from vgpumgr.backends.mdev import MdevBackend
 from vgpumgr.backends.passthrough import PassthroughBackend
 from vgpumgr.backends.vf import VfBackend
-from vgpumgr.model.slice import Backend as BackendName
+from vgpumgr.backends.vgpu import MdevBackend
+from vgpumgr.model.choices import Backend as BackendName
 
 #: in the order in which ``auto`` takes them: the first that matches the profile plans
 BACKENDS: tuple[Backend, ...] = (

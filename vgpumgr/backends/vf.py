@@ -24,7 +24,7 @@ from vgpumgr.backends.hostdev import (
     name_variant,
 )
 from vgpumgr.backends.vgpu import VgpuBackend
-from vgpumgr.domain.hostdev import pci_alias
+from vgpumgr.domain.devices import pci_alias
 from vgpumgr.engine.step import Step
 from vgpumgr.errors import (
     BackendUnsupportedError,
@@ -37,10 +37,9 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.model.attachment import HostDevice, HostDeviceKind
-from vgpumgr.model.functions import VFIO, Function
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.choices import Backend as BackendName
+from vgpumgr.model.pci import VFIO, Function, PciAddress
 from vgpumgr.model.request import ProfileRequest, VfRequest
-from vgpumgr.model.slice import Backend as BackendName
 from vgpumgr.passthrough.sriov import find_driver
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vfs import check_vf_driver

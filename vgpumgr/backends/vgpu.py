@@ -1,4 +1,4 @@
-"""What ``mdev`` and ``vf`` share: a vGPU of either framework, as a grant and taken back."""
+"""``mdev``, and what it shares with ``vf``: a vGPU of either framework, as a grant and taken back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vgpumgr.backends.base import Restored, Target, Wanted
 from vgpumgr.backends.hostdev import HostDeviceBackend, HostDeviceGrant
-from vgpumgr.domain.hostdev import mdev_alias, pci_alias
+from vgpumgr.domain.devices import mdev_alias, pci_alias
 from vgpumgr.domain.hostdev_advice import DeviceFacts
 from vgpumgr.engine.step import Step
 from vgpumgr.errors import (
@@ -17,19 +17,17 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.model.attachment import AttachmentRecord, HostDevice, HostDeviceKind
-from vgpumgr.model.functions import Function
+from vgpumgr.model.choices import Backend as BackendName
+from vgpumgr.model.choices import Display
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.request import Display, MigRequest, ProfileRequest, VgpuRequest
-from vgpumgr.model.slice import Backend as BackendName
+from vgpumgr.model.pci import Function, PciAddress
+from vgpumgr.model.request import MigRequest, ProfileRequest, VgpuRequest
 from vgpumgr.model.text import list_near
-from vgpumgr.model.vgpu import Framework, VgpuHost, VgpuSpec, VgpuType
-from vgpumgr.model.vgpu_record import VgpuInstance, VgpuRecord
+from vgpumgr.model.vgpu import Framework, VgpuHost, VgpuInstance, VgpuRecord, VgpuSpec, VgpuType
+from vgpumgr.planning.reservations import describe_fleeting
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vgpu_instance import plan_instance, plan_without_instance
-from vgpumgr.planning.vgpu_many import choose_vgpus
-from vgpumgr.planning.vgpu_reservations import describe_fleeting
-from vgpumgr.planning.vgpu_selection import VgpuChoice
+from vgpumgr.planning.vgpu_selection import VgpuChoice, choose_vgpus
 from vgpumgr.planning.vgpus import describe_instance
 from vgpumgr.steps.vgpu import CreateVgpu, DeleteVgpu
 
@@ -271,3 +269,9 @@ def _grant(
 def _find_parent(snapshot: Snapshot, spec: VgpuSpec) -> Function | None:
     address = PciAddress.read(spec.parent)
     return None if address is None else snapshot.find(address)
+
+
+class MdevBackend(VgpuBackend):
+    """Mediated devices of ``/sys/class/mdev_bus``: NVIDIA before SR-IOV, GVT-g, mtty."""
+
+    name = BackendName.MDEV

@@ -1,30 +1,43 @@
-"""``vgpumgr attach`` and ``vgpumgr detach``."""
+"""``vgpumgr attach`` and ``vgpumgr detach``, and ``vgpumgr why``: what keeps a profile from a VM."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.options import (
+from vgpumgr.cli.main import App
+from vgpumgr.cli.output import Column, print_list, print_single, value_column
+from vgpumgr.cli.session import (
     PROFILE_HELP,
     BackendOption,
     DisplayOption,
     DryRun,
     GpuOption,
+    Session,
     Yes,
+    call,
+    confirm,
+    get_layout,
+    get_session,
+    get_streams,
     number,
 )
-from vgpumgr.cli.output import print_single
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import Session, call, confirm, get_session
 from vgpumgr.cli.text import describe_lane_users, describe_usable, render_plan
 from vgpumgr.errors import (
     ConfirmationNeededError,
     SeveralAttachmentsError,
     UsageError,
     VgpumgrError,
+)
+from vgpumgr.model.choices import (
+    HELLO_TIMEOUT_S,
+    MAX_COUNT,
+    BackendChoice,
+    Display,
+    Numa,
+    Transport,
 )
 
 app = App()
@@ -36,13 +49,12 @@ def attach(
     vm: Annotated[str, Argument(help="Name or UUID of the libvirt domain.")],
     profile: Annotated[str, Option("--profile", metavar="PROFILE", help=PROFILE_HELP)],
     gpu: GpuOption = None,
-    backend: BackendOption = "auto",
+    backend: BackendOption = BackendChoice.AUTO,
     live: Annotated[bool, Option("--live", help="The running machine; or fail.")] = False,
     config: Annotated[bool, Option("--config", help="The next start only.")] = False,
     transport: Annotated[
-        Literal["auto", "ring", "serial"],
-        Option("--transport", help="Shared memory, virtio-serial, or both."),
-    ] = "auto",
+        Transport, Option("--transport", help="Shared memory, virtio-serial, or both.")
+    ] = Transport.AUTO,
     hello_timeout: Annotated[
         float,
         Option(
@@ -51,25 +63,27 @@ def attach(
             parser=number(float),
             help="How long to wait for the running guest.",
         ),
-    ] = 15.0,
+    ] = HELLO_TIMEOUT_S,
     spread: Annotated[
         bool, Option("--spread/--pack", help="Emptiest GPU, or where the least capacity is lost.")
     ] = False,
     count: Annotated[
         int,
-        Option("--count", metavar="N", parser=number(int, 1, 16), help="How many: all or none."),
+        Option(
+            "--count", metavar="N", parser=number(int, 1, MAX_COUNT), help="How many: all or none."
+        ),
     ] = 1,
     numa: Annotated[
-        Literal["prefer", "strict", "off"],
+        Numa,
         Option(
             "--numa",
             help="A GPU on the NUMA node that the VM is bound to: preferred, or no other (strict).",
         ),
-    ] = "prefer",
+    ] = Numa.PREFER,
     add: Annotated[
         bool, Option("--add", help="One more, besides what the VM has already.")
     ] = False,
-    display: DisplayOption = "off",
+    display: DisplayOption = Display.OFF,
     dry_run: DryRun = False,
 ) -> None:
     """Give a VM a slice of a GPU, or a whole one.
@@ -124,7 +138,7 @@ def _name(document: dict[str, Any]) -> str:
 def _render_attach(document: dict[str, Any]) -> Iterator[str]:
     """What was or would be done, and from when on the guest can use it."""
     result = document["plan"]["result"]
-    what = f"{_describe_times(result)}{result['profile']} {_describe_where(result)}"
+    what = _describe_slices(result)
     if document["dry_run"]:
         yield f"would attach {what} to {result['vm']}:"
     else:
@@ -133,16 +147,14 @@ def _render_attach(document: dict[str, Any]) -> Iterator[str]:
     yield from (f"  note: {note}" for note in document["notes"])
 
 
-def _describe_times(result: dict[str, Any]) -> str:
-    seats = result.get("seats")
-    return f"{len(seats)} times " if seats else ""
-
-
-def _describe_where(result: dict[str, Any]) -> str:
-    seats = result.get("seats") or [result]
-    if seats[0]["gpu_index"] is None:
-        return f"({', '.join(result['devices'])})"
-    return f"on GPU {', '.join(str(seat['gpu_index']) for seat in seats)}"
+def _describe_slices(result: dict[str, Any]) -> str:
+    """``2 times 1g.10gb on GPU 0, 1``."""
+    placements = result.get("seats") or ()
+    what = f"{len(placements)} times {result['profile']}" if placements else result["profile"]
+    gpus = [str(one["gpu_index"]) for one in placements or [result] if one["gpu_index"] is not None]
+    return (
+        f"{what} on GPU {', '.join(gpus)}" if gpus else f"{what} ({', '.join(result['devices'])})"
+    )
 
 
 @app.named("detach")
@@ -212,3 +224,40 @@ def _render_detach(document: dict[str, Any]) -> Iterator[str]:
     yield f"{word} {what} from {plan['subject']}:"
     yield from render_plan(plan)
     yield from (f"  note: {note}" for note in document["notes"])
+
+
+def _explain(row: dict[str, Any]) -> str:
+    moving = f"; or without removing anything: {row['moving']}" if row["moving"] else ""
+    return f"{row['sentence']}{moving}"
+
+
+COLUMNS = (
+    value_column("gpu", "gpu_index", right=True),
+    value_column("gpu_uuid", wide=True),
+    Column("fits", lambda r: "yes" if r["fits"] else "no"),
+    Column("why", _explain, wraps=True),
+)
+
+
+@app.listing("why")
+def why(
+    context: Context,
+    profile: Annotated[str, Argument(help="A MIG profile, such as 3g.40gb.")],
+    gpu: GpuOption = None,
+) -> None:
+    """Explain why a profile does not fit, and what would help.
+
+    One GPU is explained in a sentence, several in a table.
+
+    \b
+    Examples:
+      vgpumgr why 3g.40gb
+      vgpumgr why 1g.10gb+me --gpu 0
+    """
+    document = call(context, "why", profile=profile, selector=gpu)
+    rows = document["gpus"]
+    if get_layout(context).format is None and len(rows) == 1:
+        index, name = rows[0]["gpu_index"], document["profile"]
+        get_streams(context).print(f"GPU {index}: {name} {_explain(rows[0])}")
+        return
+    print_list(context, document, rows, COLUMNS, "gpu_uuid")

@@ -44,7 +44,7 @@ class LocalBackend:
         route = BY_OPERATION.get(operation)
         if route is None or route.kind is Kind.READ or params.get("dry_run"):
             return
-        from vgpumgr.app.local import check_change
+        from vgpumgr.app.application import check_change
 
         assert self._run_dir is not None
         check_change(self._run_dir)
@@ -93,7 +93,7 @@ def open_backend(
 @contextmanager
 def open_local(options: GlobalOptions) -> Iterator[Backend]:
     """The application in this process."""
-    from vgpumgr.app.local import open_application
+    from vgpumgr.app.application import open_application
     from vgpumgr.host.lock import reporting_waits
 
     with open_application(options.machine) as application, reporting_waits(Streams(options).note):

@@ -1,4 +1,4 @@
-"""``vgpumgr daemon``, and what only a daemon can answer: ``vgpumgr api`` and ``vgpumgr events``."""
+"""``vgpumgr daemon``, what only a daemon can answer (``vgpumgr api``, ``vgpumgr events``), and ``vgpumgr metrics``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from typer import Argument, Context, Option
 
 from vgpumgr.cli.backend import open_daemon, run_daemon
-from vgpumgr.cli.options import Format, Output, number
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import get_session
+from vgpumgr.cli.main import App
+from vgpumgr.cli.output import write_file
+from vgpumgr.cli.session import Format, Output, call, get_session, get_streams, number
 from vgpumgr.errors import UsageError
 from vgpumgr.model.routes import EVENTS
 
@@ -156,3 +156,36 @@ _DESCRIPTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "libvirt": _describe_libvirt,
     "reconcile": _describe_reconcile,
 }
+
+
+#: longer than NVML may take: without a daemon there is no cache
+_WAIT_S = 40.0
+
+
+@app.command("metrics")
+def print_metrics(
+    context: Context,
+    openmetrics: Annotated[
+        bool, Option("--openmetrics", help="As OpenMetrics instead of Prometheus' text.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        Option(
+            "--out", metavar="FILE", help="Replace this file at once, for the textfile collector."
+        ),
+    ] = None,
+) -> None:
+    """Print the metrics for Prometheus.
+
+    docs/metrics.md lists them.
+
+    \b
+    Examples:
+      vgpumgr metrics
+      vgpumgr metrics --out /var/lib/prometheus/node-exporter/vgpumgr.prom
+    """
+    document = call(context, "read_metrics", openmetrics=openmetrics, wait_s=_WAIT_S)
+    if out is None:
+        get_streams(context).out.write(document["text"])
+    else:
+        write_file(out, document["text"])

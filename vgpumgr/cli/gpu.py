@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from typer import Argument, Context
 
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import ABSENT, Column, or_absent, print_list, print_single, value_column
-from vgpumgr.cli.reader import App
 from vgpumgr.cli.session import call, get_streams
 from vgpumgr.cli.text import (
     as_row,

@@ -12,7 +12,7 @@ from typer import Context
 
 from vgpumgr.cli.backend import find_socket
 from vgpumgr.cli.http import connect_unix
-from vgpumgr.cli.reader import App
+from vgpumgr.cli.main import App
 from vgpumgr.cli.session import get_session
 
 app = App()

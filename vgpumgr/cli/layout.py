@@ -9,10 +9,19 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.options import DryRun, Format, Output, Yes
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import format_document, print_notes, print_single, write_file
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import Streams, call, confirm, get_session, get_streams
+from vgpumgr.cli.session import (
+    DryRun,
+    Format,
+    Output,
+    Streams,
+    Yes,
+    call,
+    confirm,
+    get_session,
+    get_streams,
+)
 from vgpumgr.cli.text import describe_placement
 from vgpumgr.errors import (
     ConfirmationNeededError,
@@ -182,7 +191,7 @@ def read_file(name: str) -> dict[str, str]:
         raise LayoutFileError(f"{source}: not UTF-8 text", cause=str(error)) from error
 
 
-def show_plan(context: Any, document: dict[str, Any]) -> None:
+def show_plan(context: Context, document: dict[str, Any]) -> None:
     """A plan in any format."""
     print_notes(context, document)
     print_single(context, document, render_plan(document))
@@ -259,7 +268,9 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def change(context: Any, operation: str, asked: dict[str, Any], *, yes: bool, dry_run: bool) -> int:
+def change(
+    context: Context, operation: str, asked: dict[str, Any], *, yes: bool, dry_run: bool
+) -> int:
     """Plans, asks if something is destroyed, does exactly what was shown."""
     session = get_session(context)
     with session.open_backend(session.options) as backend:
@@ -290,7 +301,7 @@ def _confirm(streams: Streams, plan: dict[str, Any]) -> None:
 
 
 def write_document(
-    context: Any, document: dict[str, Any], target: str | None, format_: Format
+    context: Context, document: dict[str, Any], target: str | None, format_: Format
 ) -> None:
     """A file's data as YAML or JSON, to standard output or where ``target`` says."""
     streams = get_streams(context)

@@ -1,16 +1,338 @@
-"""Where the program starts, every way in which it ends, and errors as text of five lines or JSON."""
+"""Where the program starts, how typer reads its lines, and every way in which it ends.
+
+Nouns load when they are named; global options stand at any place. Errors, typer's too, are text of five
+lines or JSON.
+"""
 
 from __future__ import annotations
 
+import copy
+import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Annotated, Any, ClassVar, TypeVar, cast
+
+import typer
+import typer.main
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from vgpumgr.cli.backend import open_backend
-from vgpumgr.cli.session import GlobalOptions, Session, Streams
-from vgpumgr.errors import Exit, VgpumgrError, explain_unexpected
+from vgpumgr.cli.commands import NOUNS, VERBS, Entry
+from vgpumgr.cli.session import (
+    Color,
+    Columns,
+    Format,
+    GlobalOptions,
+    Layout,
+    NoHeader,
+    Output,
+    Session,
+    Streams,
+    get_session,
+    set_layout,
+)
+from vgpumgr.errors import Exit, UsageError, VgpumgrError, explain_unexpected
+from vgpumgr.model.text import list_near
+
+Command = TyperCommand | TyperGroup
+Parameter = TyperArgument | TyperOption
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_TABLE = ("columns", "no_header")
+_GLOBAL = ("machine", "host", "hosts", "color", "quiet", "verbose", "debug")
+#: the names that other programs have for our options
+_HABITS = {"--json": "-o json", "--dumpjson": "-o json", "--format": "-o", "--force": "--yes"}
+
+
+def _parse(
+    parse: Callable[[Any, list[str]], list[str]], context: typer.Context, words: list[str]
+) -> list[str]:
+    """Reads one command's words; the global options go to the session. An error knows its command."""
+    try:
+        rest = parse(context, words)
+    except typer.TyperException as error:
+        if getattr(error, "ctx", None) is None:
+            error.ctx = context  # type: ignore[attr-defined]
+        raise
+    values = {name: context.params.pop(name) for name in _GLOBAL if name in context.params}
+    get_session(context).options.update(values)
+    return rest
+
+
+class Verb(TyperCommand):
+    """A command without commands below it."""
+
+    #: the formats that ``-o`` has not; None: the verb has no ``-o`` of its class
+    refused: ClassVar[Sequence[Format] | None] = None
+    declaration: ClassVar[Callable[..., None]]
+    # refused in parse_args, with a suggestion
+    allow_extra_args = True
+
+    def __init__(self, name: str | None, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        if self.refused is not None:
+            self.params += _read_declaration(self.declaration)
+        for one in self.params:
+            if isinstance(one, TyperArgument) and one.metavar is None:
+                shown = str(one.name).upper()
+                one.metavar = shown if one.required else f"[{shown}]"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Raises UsageError for words that no argument takes, and for formats that it has not."""
+        extra = _parse(super().parse_args, ctx, args)
+        if extra and not ctx.resilient_parsing:
+            words = " ".join(extra)
+            has_gpu = any("--gpu" in parameter.opts for parameter in self.params)
+            guess = f"--gpu {words}" if has_gpu else None
+            raise _make_error(f"not expected here: {words}", guess, ctx)
+        if self.refused is not None:
+            output = ctx.params.pop("output")
+            rest = {name: ctx.params.pop(name) for name in _TABLE if name in ctx.params}
+            layout = Layout(Format(output) if output else None, **rest)
+            if layout.format and layout.format in self.refused:
+                raise _refuse_format(layout.format, ctx)
+            set_layout(ctx, layout)
+        return extra
+
+
+def _declare_single(output: Output = None) -> None:
+    """The option of a verb that prints one thing."""
+
+
+def _declare_listing(
+    output: Output = None, columns: Columns = None, no_header: NoHeader = False
+) -> None:
+    """The options of a verb that prints a table."""
+
+
+def _refuse_format(output: Format, context: typer.Context) -> UsageError:
+    path = context.command_path
+    listing = f"{path.removesuffix('show')}list -o {output}"
+    return UsageError(
+        f"{path.partition(' ')[2]} has no {output} output",
+        hint=listing if path.endswith(" show") else "-o json",
+    )
+
+
+class Listing(Verb):
+    """A verb that prints a table; see ``output.print_list``."""
+
+    refused = ()
+    declaration = staticmethod(_declare_listing)
+
+
+class Single(Verb):
+    """A verb that prints one thing; see ``output.print_single``."""
+
+    refused: ClassVar[Sequence[Format] | None] = (Format.CSV, Format.MARKDOWN, Format.NAME)
+    declaration = staticmethod(_declare_single)
+
+
+class Named(Single):
+    """The same with ``-o name``, which prints what other commands accept."""
+
+    refused = (Format.CSV, Format.MARKDOWN)
+
+
+class Noun(TyperGroup):
+    """A command with commands below it; alone it prints its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the global options that stand before the next word."""
+        return _parse(super().parse_args, ctx, args)
+
+    def list_visible(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """The names of the commands in its help."""
+        return [name for name, command in self.commands.items() if not command.hidden]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises UsageError for a word that is no command."""
+        if self.get_command(ctx, args[0]) is None:
+            near = list_near(args[0], self.list_commands(ctx), n=1)
+            guess = repr(near[0]) if near else None
+            raise _make_error(f"no such command {args[0]!r}", guess, ctx)
+        return super().resolve_command(ctx, args)
+
+
+class _Root(Noun):
+    """The program. It imports the modules of its commands when they are named."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """The names of all of them, hidden ones too."""
+        return [entry.name for entry in (*VERBS, *NOUNS)]
+
+    def list_visible(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """The names of the commands in its help."""
+        return [entry.name for entry in (*VERBS, *NOUNS) if not entry.hidden]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Command | None:  # noqa: ARG002
+        """The command of that name."""
+        entry = next((entry for entry in (*VERBS, *NOUNS) if entry.name == cmd_name), None)
+        if entry is None:
+            return None
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = self._load(entry)
+        return cast(Command, self.commands[cmd_name])
+
+    def _load(self, entry: Entry) -> Any:
+        app = copy.copy(importlib.import_module(entry.module).app)
+        if entry in VERBS:  # reading the declarations of the module's other verbs takes time
+            verbs = app.registered_commands
+            app.registered_commands = [verb for verb in verbs if verb.name == entry.name]
+        found: Any = typer.main.get_command(app)
+        if entry in NOUNS:
+            found.name, found.help = entry.name, entry.help
+        else:
+            found = found.commands[entry.name]
+        shared = [copy.copy(one) for one in self.params if one.name in _GLOBAL]
+        for option in shared:
+            option.hidden = True  # type: ignore[attr-defined]
+        for command in _walk(found):
+            command.params += shared
+        return found
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """The list in the help, which needs no module."""
+        for title, entries in (("Commands", VERBS), ("Groups of commands", NOUNS)):
+            with formatter.section(title):
+                formatter.write_dl([(e.name, e.help) for e in entries if not e.hidden])
+
+
+def _walk(command: Any) -> Iterator[Any]:
+    yield command
+    for below in getattr(command, "commands", {}).values():
+        yield from _walk(below)
+
+
+class App(typer.Typer):
+    """The verbs of a module."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(
+            **{"cls": Noun, **settings},
+            add_completion=False,
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+        )
+        self.callback(invoke_without_command=True)(_print_help)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
+        """Declares a verb."""
+        return super().command(name, **{"cls": Verb, **settings})
+
+    def listing(self, name: str) -> Callable[[Function], Function]:
+        """Declares a verb that prints a table."""
+        return self.command(name, cls=Listing)
+
+    def single(self, name: str) -> Callable[[Function], Function]:
+        """Declares a verb that prints one thing."""
+        return self.command(name, cls=Single)
+
+    def named(self, name: str) -> Callable[[Function], Function]:
+        """Declares a verb that prints one thing with a name."""
+        return self.command(name, cls=Named)
+
+
+@cache
+def _read_declaration(function: Callable[..., Any]) -> list[Any]:
+    """Typer's parameters of a function."""
+    app = typer.Typer(add_completion=False)
+    app.command()(function)
+    return list(typer.main.get_command(app).params)
+
+
+def _print_help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _print_version(context: typer.Context, value: bool) -> None:
+    if value:
+        from vgpumgr import __version__
+
+        get_session(context).streams.print(f"vgpumgr {__version__}")
+        raise typer.Exit
+
+
+def _declare_program(
+    context: typer.Context,
+    machine: Annotated[  # noqa: ARG001
+        str | None, typer.Option("--machine", metavar="NAME", help="A simulated machine.")
+    ] = None,
+    host: Annotated[  # noqa: ARG001
+        str | None,
+        typer.Option("--host", metavar="HOST", help="Another host, such as ssh://USER@HOST."),
+    ] = None,
+    hosts: Annotated[  # noqa: ARG001
+        str | None, typer.Option("--hosts", metavar="A,B", help="The lists of several hosts.")
+    ] = None,
+    color: Annotated[  # noqa: ARG001
+        Color | None, typer.Option("--color", help="When to colour the output.")
+    ] = None,
+    quiet: Annotated[  # noqa: ARG001
+        bool, typer.Option("-q", "--quiet", help="No remarks on standard error.")
+    ] = False,
+    verbose: Annotated[  # noqa: ARG001
+        int, typer.Option("-v", "--verbose", count=True, hidden=True, help="More remarks.")
+    ] = 0,
+    debug: Annotated[  # noqa: ARG001
+        bool, typer.Option("--debug", help="Tracebacks instead of errors.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001
+        bool,
+        typer.Option(
+            "-V", "--version", is_eager=True, callback=_print_version, help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    """GPUs of a KVM host for its virtual machines: slices, attachments and their users.
+
+    These options may stand at any place of every command, except --version.
+    """
+    _print_help(context)
+
+
+def build_root() -> TyperGroup:
+    """The program as typer's command."""
+    app = App(
+        cls=_Root,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback(invoke_without_command=True)(_declare_program)
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    return root
+
+
+def run_line(words: Sequence[str], session: Session) -> Any:
+    """Reads one command line and runs its verb. Raises UsageError for a line that typer refuses."""
+    try:
+        with build_root().make_context("vgpumgr", list(words), obj=session) as context:
+            return context.command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    except typer.TyperException as error:
+        raise explain_usage(error) from error
+
+
+def explain_usage(error: typer.TyperException) -> UsageError:
+    """An error of typer's in the form of ours: from its fields, never from the words of its text."""
+    near = getattr(error, "possibilities", None)
+    option = getattr(error, "option_name", None)
+    # with possibilities, format_message would list them
+    text = error.message if near else error.format_message()
+    guess = _HABITS.get(str(option)) or next(iter(list_near(str(option), near or (), n=1)), None)
+    return _make_error(text[:1].lower() + text[1:].rstrip("."), guess, getattr(error, "ctx", None))
+
+
+def _make_error(text: str, guess: str | None, context: typer.Context | None) -> UsageError:
+    path = context.command_path if context is not None else "vgpumgr"
+    why = f"did you mean {guess}?" if guess else None
+    return UsageError(text, why=why, hint=f"{path} --help")
+
 
 _RED, _RESET = "\033[1;31m", "\033[0m"
 _WIDTH = 9
@@ -28,8 +350,6 @@ def main(arguments: Sequence[str] | None = None, session: Session | None = None)
     streams = session.streams
     debug = "--debug" in words or bool(os.environ.get("VGPUMGR_DEBUG"))
     try:
-        from vgpumgr.cli.reader import run_line
-
         result = run_line(words, session)
         streams.out.flush()
         if unreached:

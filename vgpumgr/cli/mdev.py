@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.options import DryRun, number
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
     Column,
@@ -17,8 +17,7 @@ from vgpumgr.cli.output import (
     size_column,
     value_column,
 )
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import call, get_streams
+from vgpumgr.cli.session import DryRun, call, get_streams, number
 from vgpumgr.cli.text import render_plan
 
 app = App()
@@ -296,7 +295,7 @@ def adopt(context: Context, vgpu: VgpuName, dry_run: DryRun = False) -> None:
     _change(context, "adopt_vgpu", {"vgpu": vgpu}, dry_run)
 
 
-def _change(context: Any, operation: str, asked: dict[str, Any], dry_run: bool) -> None:
+def _change(context: Context, operation: str, asked: dict[str, Any], dry_run: bool) -> None:
     """Calls the operation and prints what was done."""
     document = call(context, operation, dry_run=dry_run, **asked)
     result = document["plan"]["result"]

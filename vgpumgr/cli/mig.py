@@ -8,10 +8,9 @@ from typer import Argument, Context, Option
 
 from vgpumgr.cli import layout
 from vgpumgr.cli.layout import AllowDisruptive, LayoutFile, Target, change, read_file
-from vgpumgr.cli.options import DryRun, Format, GpuOption, Yes
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import ABSENT, Column, print_list, size_column, value_column
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import call
+from vgpumgr.cli.session import DryRun, Format, GpuOption, Yes, call
 from vgpumgr.cli.text import describe_placement, describe_process
 from vgpumgr.errors import Exit
 

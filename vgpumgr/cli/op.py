@@ -11,8 +11,8 @@ from typer import Argument, Context
 
 from vgpumgr.cli.backend import open_daemon
 from vgpumgr.cli.http import HttpBackend, rebuild_error
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import Column, or_absent, print_list, print_single, value_column
-from vgpumgr.cli.reader import App
 from vgpumgr.cli.session import get_session
 from vgpumgr.errors import OperationNotFoundError
 from vgpumgr.model.routes import OPERATIONS
@@ -100,7 +100,7 @@ def cancel(context: Context, operation: OperationId) -> None:
     _print(context, daemon.wait_operation(operation))
 
 
-def _open(context: Any) -> HttpBackend:
+def _open(context: Context) -> HttpBackend:
     return open_daemon(get_session(context).options)
 
 
@@ -109,7 +109,7 @@ def _locate(operation: str) -> str:
     return f"{OPERATIONS}/{quote(operation, safe='')}"
 
 
-def _print(context: Any, operation: dict[str, Any]) -> None:
+def _print(context: Context, operation: dict[str, Any]) -> None:
     document = {"schema": "vgpumgr/v1", "operation": operation}
     print_single(context, document, _render(operation), lambda: operation["id"])
 

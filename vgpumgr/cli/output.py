@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vgpumgr.cli.options import DOCUMENTS, Format, get_format, get_layout
-from vgpumgr.cli.session import Streams, get_session
+from typer import Context
+
+from vgpumgr.cli.session import DOCUMENTS, Format, Streams, get_format, get_layout, get_session
 from vgpumgr.errors import FileWriteError, NotPermittedError, UsageError
 from vgpumgr.model.text import format_size, list_near
 
@@ -104,7 +105,7 @@ def write_file(path: Path, text: str) -> None:
 
 
 def print_single(
-    context: Any,
+    context: Context,
     document: dict[str, Any],
     lines: Iterable[str],
     name: Callable[[], str] | None = None,
@@ -119,14 +120,14 @@ def print_single(
         streams.print("\n".join(lines))
 
 
-def print_notes(context: Any, document: dict[str, Any]) -> None:
+def print_notes(context: Context, document: dict[str, Any]) -> None:
     """A document's notes on standard error, unless they go out with the document itself."""
     for note in document["notes"] if get_format(context) not in DOCUMENTS else ():
         get_session(context).streams.note(f"note: {note}")
 
 
 def print_list(
-    context: Any,
+    context: Context,
     document: dict[str, Any],
     rows: Sequence[Row],
     columns: Sequence[Column],

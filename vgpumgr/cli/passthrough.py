@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.options import DOCUMENTS, DryRun, Yes, get_layout
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
     Column,
@@ -18,8 +18,17 @@ from vgpumgr.cli.output import (
     print_single,
     value_column,
 )
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import Streams, call, confirm, get_session, get_streams
+from vgpumgr.cli.session import (
+    DOCUMENTS,
+    DryRun,
+    Streams,
+    Yes,
+    call,
+    confirm,
+    get_layout,
+    get_session,
+    get_streams,
+)
 from vgpumgr.errors import ConfirmationNeededError, UsageError
 
 app = App()
@@ -231,7 +240,7 @@ def unbind(
 
 
 def change(
-    context: Any, operation: str, asked: dict[str, Any], *, dry_run: bool, yes: bool
+    context: Context, operation: str, asked: dict[str, Any], *, dry_run: bool, yes: bool
 ) -> None:
     """Plans, asks if the function is in use, executes, and prints what was done."""
     session = get_session(context)

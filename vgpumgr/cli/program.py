@@ -16,8 +16,8 @@ from typer import Argument, Context, Option
 from typer.core import TyperArgument
 
 from vgpumgr import __version__
+from vgpumgr.cli.main import App, Noun, Parameter, build_root, run_line
 from vgpumgr.cli.output import print_single
-from vgpumgr.cli.reader import App, Noun, Parameter, build_root, run_line
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import UsageError
 
@@ -195,8 +195,11 @@ def _list_machines(_session: Session) -> Iterable[str]:
     return [path.stem for path in Path(__file__).parents[1].glob("sim/machines/*.toml")]
 
 
-def _list_vms(session: Session) -> Iterable[str]:
-    return [vm["name"] for vm in session.call("list_vms")["vms"]]
+def _ask(
+    operation: str, rows: str, name: Callable[[Any], str], **params: Any
+) -> Callable[[Session], list[str]]:
+    """Lists the names of a document's rows."""
+    return lambda session: [name(row) for row in session.call(operation, **params)[rows]]
 
 
 def _list_gpus(session: Session) -> Iterable[str]:
@@ -207,23 +210,9 @@ def _list_gpus(session: Session) -> Iterable[str]:
     ]
 
 
-def _list_functions(session: Session) -> Iterable[str]:
-    return [row["address"] for row in session.call("list_passthrough")["functions"]]
-
-
-def _list_vgpus(session: Session) -> Iterable[str]:
-    return [row["uuid"] or row["parent"] for row in session.call("list_vgpus")["vgpus"]]
-
-
-def _list_types(session: Session) -> Iterable[str]:
-    # the last word of a name is a name, too, and needs no quotes
-    types = session.call("list_vgpu_types", selector=None)["types"]
-    return [row["name"].split()[-1] for row in types]
-
-
-def _list_profiles(session: Session) -> Iterable[str]:
-    profiles = session.call("list_mig_profiles", selector=None)["profiles"]
-    return [row["name"] for row in profiles]
+# the last word of a name is a name, too, and needs no quotes
+_list_types = _ask("list_vgpu_types", "types", lambda row: row["name"].split()[-1], selector=None)
+_list_profiles = _ask("list_mig_profiles", "profiles", lambda row: row["name"], selector=None)
 
 
 def _list_attachable(session: Session) -> Iterable[str]:
@@ -249,10 +238,10 @@ _LIVE: Mapping[str, Callable[[Session], Iterable[str]]] = {
     "machine": _list_running,
     "running": _list_running,
     "name": _list_machines,
-    "vm": _list_vms,
+    "vm": _ask("list_vms", "vms", lambda row: row["name"]),
     "gpu": _list_gpus,
-    "function": _list_functions,
-    "vgpu": _list_vgpus,
+    "function": _ask("list_passthrough", "functions", lambda row: row["address"]),
+    "vgpu": _ask("list_vgpus", "vgpus", lambda row: row["uuid"] or row["parent"]),
     "profile": _list_attachable,
     "type": _list_types,
     "plan": _list_profiles,

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from typer import Context, Option
 
-from vgpumgr.cli.options import number
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import or_absent, print_single
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import call, get_streams
+from vgpumgr.cli.session import call, get_streams, number
 from vgpumgr.errors import Exit
 
 app = App()

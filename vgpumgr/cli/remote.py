@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -102,13 +102,9 @@ class Remote:
             hint += "    (shows the key and, once you have compared it, adds it)"
         elif errors := getattr(error, "errors", None):
             # paramiko's own text lacks the reason of each address
-            where = [f"{host} port {port}: {one.strerror}" for (host, port), one in _pairs(errors)]
+            where = [f"{at[0]} port {at[1]}: {one.strerror}" for at, one in errors.items()]
             cause = "; ".join(where)
         return RemoteHostError(f"cannot reach {self.name}", cause=cause, why=why, hint=hint)
-
-
-def _pairs(errors: Mapping[Any, OSError]) -> list[tuple[tuple[str, int], OSError]]:
-    return [((address[0], address[1]), error) for address, error in errors.items()]
 
 
 def read_config(host: str) -> Mapping[str, Any]:
@@ -144,13 +140,13 @@ class _Channel:
         self._name = name
 
     def sendall(self, data: bytes, /) -> object:
-        """Sends everything; that the command there has ended is told where its answer is read."""
+        """Sends everything; an end of the command there is reported where its answer is read."""
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
         return None
 
     def makefile(self, mode: str, /) -> Any:
-        """Waits for the first bytes, so that a daemon that is not there is told as that."""
+        """Waits for the first bytes, so that a missing daemon is reported as missing."""
         if self._ended():
             raise self._explain()
         return self._channel.makefile(mode)
@@ -212,37 +208,29 @@ class FleetBackend:
         """See ``session.Backend``. Raises the first error where no host answers."""
         if not operation.startswith("list_"):
             raise UsageError("--hosts goes with lists only", hint="--host NAME")
-        hosts = dict.fromkeys(self._options.hosts)
+        hosts = list(dict.fromkeys(self._options.hosts))
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            asked = {host: pool.submit(self._ask, host, operation, params) for host in hosts}
-        answers = {host: one.result() for host, one in asked.items() if _find_error(one) is None}
-        errors = [error for one in asked.values() if (error := _find_error(one))]
-        if errors and not answers:
-            self._report_all(errors[1:])
+            found = list(pool.map(lambda host: self._ask(host, operation, params), hosts))
+        results = dict(zip(hosts, found, strict=True))
+        answers = {host: one for host, one in results.items() if isinstance(one, dict)}
+        errors = [one for one in found if isinstance(one, VgpumgrError)]
+        for error in errors if answers else errors[1:]:
+            self._report(error)
+        if not answers:
             raise errors[0]
-        self._report_all(errors)
         return merge(answers)
 
-    def _report_all(self, errors: list[VgpumgrError]) -> None:
-        for error in errors:
-            self._report(error)
-
-    def _ask(self, host: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+    def _ask(
+        self, host: str, operation: str, params: dict[str, Any]
+    ) -> dict[str, Any] | VgpumgrError:
+        """One host's answer, or why it has none."""
         try:
             daemon = self._open_daemon(replace(self._options, host=host, hosts=()))
             return daemon.call(operation, **params)
         except VgpumgrError as error:
             if host not in error.error:
                 error.error = f"{host}: {error.error}"
-            raise
-
-
-def _find_error(asked: Future[dict[str, Any]]) -> VgpumgrError | None:
-    """Why a host has not answered; what is none of our errors is raised."""
-    error = asked.exception()
-    if error is None or isinstance(error, VgpumgrError):
-        return error
-    raise error
+            return error
 
 
 def merge(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """What a command is handed: its streams, the global options and a way to the application. Commands
-import no globals.
+import no globals. Also the options that several verbs share, and how a line asks to print.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Annotated, Any, NamedTuple, Protocol, TextIO
+
+import typer
+from typer import Context, Option
 
 from vgpumgr.errors import UsageError, VgpumgrError
+from vgpumgr.model.choices import BackendChoice, Display
 
 
 class Color(StrEnum):
@@ -167,7 +171,7 @@ class Session:
             )
 
 
-def get_session(context: Any) -> Session:
+def get_session(context: Context) -> Session:
     """The session in typer's context."""
     session = context.obj
     if not isinstance(session, Session):
@@ -175,12 +179,12 @@ def get_session(context: Any) -> Session:
     return session
 
 
-def get_streams(context: Any) -> Streams:
+def get_streams(context: Context) -> Streams:
     """The streams of the session in typer's context."""
     return get_session(context).streams
 
 
-def call(context: Any, operation: str, **params: Any) -> dict[str, Any]:
+def call(context: Context, operation: str, **params: Any) -> dict[str, Any]:
     """One operation and its document."""
     return get_session(context).call(operation, **params)
 
@@ -191,8 +195,6 @@ def confirm(
     """Asks on standard error. Anything but yes ends the command as Ctrl-C does. Raises ``refusal``
     without a terminal: the command changes nothing.
     """
-    import typer
-
     if not streams.is_terminal:
         raise refusal
     streams.err.writelines(f"{line}\n" for line in lines)
@@ -200,3 +202,105 @@ def confirm(
         typer.confirm(question, abort=True, err=True)
     except typer.Abort as error:
         raise KeyboardInterrupt("not confirmed; nothing was done") from error
+
+
+class Format(StrEnum):
+    """``-o``."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    NAME = "name"
+
+
+#: formats that give the whole document to a program
+DOCUMENTS = (Format.JSON, Format.YAML)
+
+
+class Layout(NamedTuple):
+    """How to print: the options of a verb."""
+
+    format: Format | None = None
+    columns: str | None = None
+    no_header: bool = False
+
+
+def set_layout(context: Context, layout: Layout) -> None:
+    """Keeps how to print in typer's context."""
+    context.meta[Layout.__name__] = layout
+
+
+def get_layout(context: Context) -> Layout:
+    """How the line asks to print."""
+    layout: Layout = context.meta[Layout.__name__]
+    return layout
+
+
+def get_format(context: Context) -> Format | None:
+    """``-o`` of the line."""
+    return get_layout(context).format
+
+
+def number(
+    kind: type[int] | type[float], low: float | None = None, high: float | None = None
+) -> Callable[[str], float]:
+    """A reader of numbers from ``low`` to ``high``. Its errors are the same with every typer."""
+    name = "whole number" if kind is int else "number"
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a {name}") from None
+        # so that nan is outside, too
+        below = low is not None and not value >= low
+        above = high is not None and not value <= high
+        if (below or above) and low is not None and high is not None:
+            raise typer.BadParameter(f"{text} is not from {low} to {high}")
+        if below or above:
+            raise typer.BadParameter(
+                f"{text} is less than {low}" if below else f"{text} is more than {high}"
+            )
+        return value
+
+    return read
+
+
+Output = Annotated[
+    Format | None,
+    Option("-o", "--output", help="How to print; the default depends on the terminal."),
+]
+Columns = Annotated[
+    str | None, Option("--columns", metavar="A,B", help="Which columns, in which order.")
+]
+NoHeader = Annotated[bool, Option("--no-header", help="No line with the columns' names.")]
+GpuOption = Annotated[
+    str | None,
+    Option("--gpu", metavar="GPU", help="Index, UUID or unique prefix, bus address, MIG UUID."),
+]
+DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")]
+Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
+
+
+PROFILE_HELP = (
+    "What it gets: a MIG profile (1g.10gb), a vGPU type by name or id (A100-4C, nvidia-471), "
+    "passthrough (a whole GPU), vf or vf:N (a virtual function; one of N if none is enabled yet)."
+)
+BackendOption = Annotated[
+    BackendChoice,
+    Option(
+        "--backend",
+        help="How it reaches the VM; auto explains its choice: forward for MIG profiles, "
+        "else what the profile needs.",
+    ),
+]
+DisplayOption = Annotated[
+    Display,
+    Option(
+        "--display",
+        help="Of a mediated device: none, a screen, or the screen from the firmware on (ramfb).",
+    ),
+]

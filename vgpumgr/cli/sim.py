@@ -10,10 +10,9 @@ from typing import Annotated
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.options import DOCUMENTS, get_format, number
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import Column, print_list, print_single, value_column
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import Session, get_session
+from vgpumgr.cli.session import DOCUMENTS, Session, get_format, get_session, number
 
 app = App()
 _SCHEMA = "vgpumgr/v1"
@@ -184,7 +183,7 @@ def tell(
     from vgpumgr.sim import lifecycle
 
     with _open(context, "tell"):
-        lifecycle.tell(running, what, " ".join(words or ()))
+        lifecycle.send_request(running, what, " ".join(words or ()))
 
 
 @app.command("generate")
@@ -201,7 +200,7 @@ def generate(
     Examples:
       vgpumgr sim generate --gpus 16 --vfs 32 > large.toml
     """
-    from vgpumgr.sim.generate import machine_text
+    from vgpumgr.sim.machine import machine_text
 
     get_session(context).streams.out.write(machine_text(gpus, vfs, board, vgpu))
 

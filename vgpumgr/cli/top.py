@@ -9,13 +9,20 @@ from typing import Annotated, Any
 
 from typer import Context, Option
 
-from vgpumgr.cli.options import number
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import Session, get_session
-from vgpumgr.errors import Exit, UsageError
+from vgpumgr.cli.main import App
+from vgpumgr.cli.session import Session, get_session, number
+from vgpumgr.errors import Exit, UsageError, VgpumgrError
 
 app = App()
 _ONCE_WIDTH = 80
+
+
+class TerminalMissingError(VgpumgrError):
+    """The Python package that draws on terminals is not installed, or there is no terminal."""
+
+    id = "VG391"
+    exit_code = Exit.USAGE
+    http_status = 501
 
 
 @app.command("top")
@@ -49,8 +56,10 @@ def watch(
 
 
 def _run(session: Session, *, once: bool, interval_s: float, ascii_only: bool) -> int:
-    """Shows the machine once, or until the user quits."""
-    from vgpumgr.tui.run import TerminalMissingError, print_once, run_terminal
+    """Shows the machine once, or until the user quits. Raises TerminalMissingError."""
+    from vgpumgr.host.clock import SystemClock
+    from vgpumgr.tui.rows import ASCII, UNICODE
+    from vgpumgr.tui.view import View
 
     @contextmanager
     def open_call() -> Iterator[Callable[[str], dict[str, Any]]]:
@@ -59,17 +68,30 @@ def _run(session: Session, *, once: bool, interval_s: float, ascii_only: bool) -
 
     if session.options.hosts:
         raise UsageError("top shows one host", hint="--host NAME")
+    view = View(ASCII if ascii_only else UNICODE)
     if once:
+        from vgpumgr.tui.frame import draw_once
+        from vgpumgr.tui.sample import take_sample
+
         width = session.streams.width if session.streams.is_terminal else _ONCE_WIDTH
-        lines, complete = print_once(open_call, width, ascii_only=ascii_only)
-        for line in lines:
-            session.streams.print(line)
-        return int(Exit.OK if complete else Exit.ERROR)
+        with open_call() as call:
+            sample = take_sample(call, SystemClock())
+        view.show(sample)
+        session.streams.print("\n".join(draw_once(view, width)))
+        return int(Exit.ERROR if sample.problems else Exit.OK)
     if not session.streams.is_terminal:
         raise TerminalMissingError(
             "top needs a terminal", why="standard output is none", hint="vgpumgr top --once"
         )
-    run_terminal(open_call, interval_s, ascii_only=ascii_only)
+    try:
+        from vgpumgr.tui.app import TopApp
+    except ImportError as error:
+        raise TerminalMissingError(
+            "cannot show top on the terminal",
+            cause=str(error),
+            hint="pip install 'vgpumgr[tui]'; or vgpumgr top --once, which needs nothing",
+        ) from error
+    TopApp(view, open_call, SystemClock(), interval_s).run()
     return int(Exit.OK)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.options import DryRun, Yes, number
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
     Column,
@@ -19,8 +19,7 @@ from vgpumgr.cli.output import (
     value_column,
 )
 from vgpumgr.cli.passthrough import FunctionArgument, change
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import call
+from vgpumgr.cli.session import DryRun, Yes, call, number
 from vgpumgr.errors import UsageError
 from vgpumgr.model.text import parse_size
 

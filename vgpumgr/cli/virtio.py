@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.options import DOCUMENTS, get_format
+from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     Column,
     or_absent,
@@ -16,8 +16,7 @@ from vgpumgr.cli.output import (
     size_column,
     value_column,
 )
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import call, get_streams
+from vgpumgr.cli.session import DOCUMENTS, call, get_format, get_streams
 from vgpumgr.cli.text import describe_lane_users, describe_worker, note_hidden, render_channel
 
 app = App()

@@ -7,17 +7,18 @@ from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.options import (
+from vgpumgr.cli.main import App
+from vgpumgr.cli.output import ABSENT, Column, or_absent, print_list, print_single, value_column
+from vgpumgr.cli.session import (
     DOCUMENTS,
     PROFILE_HELP,
     BackendOption,
     DisplayOption,
     GpuOption,
+    call,
     get_format,
+    get_streams,
 )
-from vgpumgr.cli.output import ABSENT, Column, or_absent, print_list, print_single, value_column
-from vgpumgr.cli.reader import App
-from vgpumgr.cli.session import call, get_streams
 from vgpumgr.cli.text import (
     describe_lane_users,
     describe_usable,
@@ -25,6 +26,7 @@ from vgpumgr.cli.text import (
     render_attachment,
     render_channel,
 )
+from vgpumgr.model.choices import BackendChoice, Display
 
 app = App()
 VmName = Annotated[str, Argument(help="The VM's name or UUID, or an attachment's id.")]
@@ -115,8 +117,8 @@ def show_xml(
         str | None, Option("--profile", metavar="PROFILE", help=PROFILE_HELP)
     ] = None,
     gpu: GpuOption = None,
-    backend: BackendOption = "auto",
-    display: DisplayOption = "off",
+    backend: BackendOption = BackendChoice.AUTO,
+    display: DisplayOption = Display.OFF,
 ) -> None:
     """Print a VM's definition, as it is or as after an attach.
 

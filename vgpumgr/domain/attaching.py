@@ -1,4 +1,4 @@
-"""The act of attaching: giving one device to a domain, taking it away, and looking which is there.
+"""The act of attaching: giving one device to a domain, taking it away, and observing which it has.
 
 A device is known by its alias. Nothing is ever redefined as a whole: libvirt adds and removes our
 device alone, so what others change meanwhile stays. Controllers that libvirt added for our device
@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from lxml import etree
 
 from vgpumgr.domain.declare import render_element
-from vgpumgr.domain.devices import Channel, Controller, Shmem
+from vgpumgr.domain.devices import Attachable, Channel, Controller, MdevHostdev, PciHostdev, Shmem
 from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.hostdev import MdevHostdev, PciHostdev
 from vgpumgr.domain.hypervisor import Hypervisor, Scope, Vm
 from vgpumgr.errors import (
     DeviceBusyError,
@@ -25,25 +24,17 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 
-Attachable = Shmem | Channel | PciHostdev | MdevHostdev
 #: waits (seconds) until the condition holds; False when it did not by then
 Wait = Callable[[Callable[[], bool], float], bool]
 
 
 def find_device(domain: Domain | None, alias: str) -> Attachable | None:
     """The device of that alias, if the definition has it."""
-    if domain is None:
-        return None
-    devices: tuple[Attachable, ...] = (
-        *domain.shmems,
-        *domain.channels,
-        *domain.pci_hostdevs,
-        *domain.mdev_hostdevs,
-    )
+    devices = domain.devices if domain is not None else ()
     return next((device for device in devices if device.alias == alias), None)
 
 
-def look_at_vm(hypervisor: Hypervisor, vm_uuid: str) -> Vm | None:
+def find_vm(hypervisor: Hypervisor, vm_uuid: str) -> Vm | None:
     """The VM as it is now; None if it is gone."""
     try:
         return hypervisor.read_vm(vm_uuid)
@@ -58,7 +49,7 @@ def has_device(vm: Vm | None, alias: str, scope: Scope) -> bool:
 
 def observe_device(hypervisor: Hypervisor, vm_uuid: str, alias: str, scope: Scope) -> bool:
     """Whether the domain has the device now; a domain that is gone has none."""
-    return has_device(look_at_vm(hypervisor, vm_uuid), alias, scope)
+    return has_device(find_vm(hypervisor, vm_uuid), alias, scope)
 
 
 def check_unchanged(vm: Vm, digest: str) -> None:
@@ -110,15 +101,15 @@ def detach_device(
 
     def is_gone() -> bool:
         nonlocal now
-        now = look_at_vm(hypervisor, vm.uuid)
+        now = find_vm(hypervisor, vm.uuid)
         return not has_device(now, alias, scope)
 
     try:
         hypervisor.detach_device(vm.uuid, device.to_xml(), scope)
     except (DeviceMissingError, VmNotFoundError):
-        return look_at_vm(hypervisor, vm.uuid)
+        return find_vm(hypervisor, vm.uuid)
     except LibvirtError:
-        # a domain that stopped meanwhile, or a second request while one is pending: looking decides
+        # a domain that stopped meanwhile, or a second request while one is pending: the domain as it is then decides
         if not is_gone() and scope is Scope.CONFIG:
             raise
     if not wait(is_gone, timeout_s):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from typing import (
     Annotated,
@@ -39,17 +39,6 @@ from vgpumgr.errors import DocumentError
 MAX_DOCUMENT_BYTES = 4 << 20
 
 
-def _parser() -> etree.XMLParser:
-    return etree.XMLParser(
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        dtd_validation=False,
-        huge_tree=False,
-        remove_blank_text=False,
-    )
-
-
 def parse_document(text: str | bytes) -> etree._Element:
     """The root element of a document.
 
@@ -62,8 +51,15 @@ def parse_document(text: str | bytes) -> etree._Element:
         raise DocumentError(
             f"XML document of {len(data)} bytes is larger than {MAX_DOCUMENT_BYTES}"
         )
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        huge_tree=False,
+    )
     try:
-        root = etree.fromstring(data, _parser())
+        root = etree.fromstring(data, parser)
     except (etree.XMLSyntaxError, ValueError) as e:
         raise DocumentError("XML document is not well-formed", cause=str(e)) from e
     if root.getroottree().docinfo.doctype:
@@ -155,18 +151,15 @@ class At:
     path: str
     codec: Codec[Any] = TEXT
 
-    def _parts(self) -> tuple[tuple[str, ...], str | None, bool]:
-        return _split_path(self.path)
-
     @property
     def is_presence(self) -> bool:
         """Whether the value only says that the element exists."""
-        _, attribute, text = self._parts()
+        _, attribute, text = _split_path(self.path)
         return attribute is None and not text
 
     def read(self, element: etree._Element) -> Any:
         """The value in the element, or None (for a presence: False) if it is not there."""
-        elements, attribute, _ = self._parts()
+        elements, attribute, _ = _split_path(self.path)
         node = element.find("/".join(elements)) if elements else element
         if self.is_presence:
             return node is not None
@@ -189,7 +182,7 @@ class At:
         if value is None or (self.is_presence and value is False):
             self._remove(element)
             return
-        elements, attribute, _ = self._parts()
+        elements, attribute, _ = _split_path(self.path)
         node = element
         for tag in elements:
             child = node.find(tag)
@@ -202,7 +195,7 @@ class At:
             node.text = self.codec.encode(value)
 
     def _remove(self, element: etree._Element) -> None:
-        elements, attribute, _ = self._parts()
+        elements, attribute, _ = _split_path(self.path)
         node = element.find("/".join(elements)) if elements else element
         if node is None:
             return
@@ -229,25 +222,30 @@ class Inside:
     many: bool = False
     #: only elements whose attributes are these belong here
     having: tuple[tuple[str, str], ...] = ()
+    #: the class of the elements; the field's type says it
+    cls: type[Element] | None = None
 
     def elements(self, element: etree._Element) -> list[etree._Element]:
         """The elements that this declaration means."""
         return [e for e in element.findall(self.path) if all(e.get(k) == v for k, v in self.having)]
 
-    def read(self, element: etree._Element, cls: type[Element]) -> Any:
+    def read(self, element: etree._Element) -> Any:
         """The value (None if absent), or a tuple of all."""
-        found = [_read_known(cls, e) for e in self.elements(element)]
+        # a class is hashable, whatever mypy thinks of one whose objects are, too
+        cls = cast(Hashable, self.cls)
+        found = [_read_text(cls, render_element(e)) for e in self.elements(element)]
         if self.many:
             return tuple(found)
         return found[0] if found else None
 
-    def write(self, element: etree._Element, value: Any, cls: type[Element]) -> None:
+    def write(self, element: etree._Element, value: Any) -> None:
         """Makes the elements there equal to the value; those that are equal already stay untouched,
         in their place.
         """
+        assert self.cls is not None
         wanted = list(value) if self.many else [] if value is None else [value]
         for existing in self.elements(element):
-            have = cls.from_element(existing)
+            have = self.cls.from_element(existing)
             if have in wanted:
                 wanted.remove(have)
             else:
@@ -287,7 +285,6 @@ class Declaration:
     owner: type[Element]
     name: str
     place: At | Inside
-    cls: type[Element] | None  # for Inside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,12 +300,7 @@ class Element:
     @classmethod
     def from_element(cls, element: etree._Element) -> Self:
         """Reads the declared values and remembers the element."""
-        values = {
-            d.name: d.place.read(element)
-            if isinstance(d.place, At)
-            else d.place.read(element, _class(d))
-            for d in declarations_of(cls)
-        }
+        values = {d.name: d.place.read(element) for d in declarations_of(cls)}
         value = cls(**{k: v for k, v in values.items() if v is not None})
         # what is absent takes the field's default, which then does not stand in the element
         says_more = any(v is None and getattr(value, k) is not None for k, v in values.items())
@@ -335,7 +327,9 @@ class Element:
                 element.set(key, text)
         if not getattr(self, "_is_as_read", False):
             for declaration in declarations_of(type(self)):
-                _write(declaration, element, getattr(self, declaration.name))
+                value = getattr(self, declaration.name)
+                if declaration.place.read(element) != value:
+                    declaration.place.write(element, value)
         return element
 
     def to_xml(self) -> str:
@@ -361,30 +355,10 @@ class Element:
 _MAX_KNOWN = 128
 
 
-def _read_known(cls: type[Element], element: etree._Element) -> Element:
-    """``from_element``, once for equal texts: values are frozen, and the text is all they are made of."""
-    # a class is hashable, whatever mypy thinks of one whose objects are, too
-    return _read_text(cast(Hashable, cls), render_element(element))
-
-
 @lru_cache(maxsize=_MAX_KNOWN)
 def _read_text(cls: type[Element], text: str) -> Element:
+    """``from_element``, once for equal texts: values are frozen, and the text is all they are made of."""
     return cls.from_element(parse_document(text))
-
-
-def _class(declaration: Declaration) -> type[Element]:
-    assert declaration.cls is not None
-    return declaration.cls
-
-
-def _write(declaration: Declaration, element: etree._Element, value: Any) -> None:
-    place = declaration.place
-    if isinstance(place, At):
-        if place.read(element) != value:
-            place.write(element, value)
-        return
-    if place.read(element, _class(declaration)) != value:
-        place.write(element, value, _class(declaration))
 
 
 def declarations_of(cls: type[Element]) -> tuple[Declaration, ...]:
@@ -401,7 +375,9 @@ def _declarations_of(cls: type[Element]) -> tuple[Declaration, ...]:
         if get_origin(hint) is not Annotated:
             raise TypeError(f"{cls.__name__}.{field.name} does not say where it lives")
         place = next(m for m in get_args(hint)[1:] if isinstance(m, At | Inside))
-        found.append(Declaration(cls, field.name, place, _element_class(get_args(hint)[0])))
+        if isinstance(place, Inside):
+            place = replace(place, cls=_element_class(get_args(hint)[0]))
+        found.append(Declaration(cls, field.name, place))
     return tuple(found)
 
 

@@ -1,20 +1,19 @@
 """libvirt's events: what happens to VMs, and whether libvirt is there at all.
 
 A connection of its own stands for as long as libvirt runs and is made again when it is back. Events
-that happened meanwhile are lost: whoever listens must look at everything again then.
+that happened meanwhile are lost: a listener observes everything anew then.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import threading
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from typing import Any, Protocol
 
-from vgpumgr.domain.libvirt import LateCallError, run_with_deadline
+from vgpumgr.domain.libvirt import LateCallError, load_libvirt, run_with_deadline
 
 #: a local socket that is not there costs nothing to try
 RETRY_S = 0.5
@@ -53,7 +52,7 @@ class VmEvent:
 
 
 class Listener(Protocol):
-    """Whoever listens; called on the watcher's threads, must not wait and not raise."""
+    """Receives events; called on the watcher's threads, must not wait and not raise."""
 
     def hear_vm(self, event: VmEvent) -> None:
         """Something happened to a VM."""
@@ -135,10 +134,10 @@ class LibvirtWatcher:
 
 
 class _Link:
-    """One connection with its callbacks. Abandoned, it tells nothing any more."""
+    """One connection with its callbacks. Abandoned, it reports nothing any more."""
 
     def __init__(self, uri: str, listener: Listener, wake: threading.Event) -> None:
-        self._lib = _load_libvirt()
+        self._lib = load_libvirt()
         self._uri = uri
         self._listener = listener
         self._wake = wake
@@ -173,7 +172,7 @@ class _Link:
             self._callbacks.append(connection.domainEventRegisterAny(None, number, callback, None))
 
     def is_alive(self) -> bool:
-        """Whether it still stands, as far as known without asking anybody."""
+        """Whether it still stands, as far as known without a call."""
         try:
             return not self._broken and bool(self._connection.isAlive())
         except self._lib.libvirtError:
@@ -184,7 +183,7 @@ class _Link:
         self._abandoned = True
 
     def close(self) -> None:
-        """Lets it go; libvirt keeps a connection alive for as long as it has callbacks."""
+        """Closes it; libvirt keeps a connection alive for as long as it has callbacks."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -222,54 +221,43 @@ class _Link:
             self._listener.hear_vm(VmEvent(change, domain.name(), domain.UUIDString(), device))
 
 
+#: libvirt's names of an event, with its detail where that matters
+_CHANGES = {
+    "DEFINED_RENAMED": VmChange.RENAMED,
+    "DEFINED_FROM_SNAPSHOT": VmChange.REVERTED,
+    "DEFINED": VmChange.DEFINED,
+    "UNDEFINED_REMOVED": VmChange.UNDEFINED,
+    "STARTED_FROM_SNAPSHOT": VmChange.REVERTED,
+    "STARTED": VmChange.STARTED,
+    "STOPPED_MIGRATED": VmChange.MIGRATED,
+    "STOPPED_CRASHED": VmChange.CRASHED,
+    "STOPPED_FAILED": VmChange.CRASHED,
+    "STOPPED_FROM_SNAPSHOT": VmChange.REVERTED,
+    "STOPPED": VmChange.STOPPED,
+    "CRASHED": VmChange.CRASHED,
+    "SUSPENDED_FROM_SNAPSHOT": VmChange.REVERTED,
+    "RESUMED_FROM_SNAPSHOT": VmChange.REVERTED,
+}
+
+
 @cache
 def _translate(lib: Any) -> dict[tuple[int, int], VmChange]:
     """libvirt's event and detail to ours; detail -1: any other. What is not here does not matter.
 
-    A rename comes as two events; the definition under the new name is the one that is told.
+    A rename comes as two events; the definition under the new name is the one that is reported.
     """
-    return {
-        (lib.VIR_DOMAIN_EVENT_DEFINED, lib.VIR_DOMAIN_EVENT_DEFINED_RENAMED): VmChange.RENAMED,
-        (lib.VIR_DOMAIN_EVENT_DEFINED, lib.VIR_DOMAIN_EVENT_DEFINED_FROM_SNAPSHOT): (
-            VmChange.REVERTED
-        ),
-        (lib.VIR_DOMAIN_EVENT_DEFINED, -1): VmChange.DEFINED,
-        (lib.VIR_DOMAIN_EVENT_UNDEFINED, lib.VIR_DOMAIN_EVENT_UNDEFINED_REMOVED): (
-            VmChange.UNDEFINED
-        ),
-        (lib.VIR_DOMAIN_EVENT_STARTED, lib.VIR_DOMAIN_EVENT_STARTED_FROM_SNAPSHOT): (
-            VmChange.REVERTED
-        ),
-        (lib.VIR_DOMAIN_EVENT_STARTED, -1): VmChange.STARTED,
-        (lib.VIR_DOMAIN_EVENT_STOPPED, lib.VIR_DOMAIN_EVENT_STOPPED_MIGRATED): VmChange.MIGRATED,
-        (lib.VIR_DOMAIN_EVENT_STOPPED, lib.VIR_DOMAIN_EVENT_STOPPED_CRASHED): VmChange.CRASHED,
-        (lib.VIR_DOMAIN_EVENT_STOPPED, lib.VIR_DOMAIN_EVENT_STOPPED_FAILED): VmChange.CRASHED,
-        (lib.VIR_DOMAIN_EVENT_STOPPED, lib.VIR_DOMAIN_EVENT_STOPPED_FROM_SNAPSHOT): (
-            VmChange.REVERTED
-        ),
-        (lib.VIR_DOMAIN_EVENT_STOPPED, -1): VmChange.STOPPED,
-        (lib.VIR_DOMAIN_EVENT_CRASHED, -1): VmChange.CRASHED,
-        (lib.VIR_DOMAIN_EVENT_SUSPENDED, lib.VIR_DOMAIN_EVENT_SUSPENDED_FROM_SNAPSHOT): (
-            VmChange.REVERTED
-        ),
-        (lib.VIR_DOMAIN_EVENT_RESUMED, lib.VIR_DOMAIN_EVENT_RESUMED_FROM_SNAPSHOT): (
-            VmChange.REVERTED
-        ),
-    }
-
-
-@cache
-def _load_libvirt() -> Any:
-    lib = importlib.import_module("libvirt")
-    # it prints every error to stderr otherwise
-    lib.registerErrorHandler(lambda _context, _error: None, None)
-    return lib
+    changes: dict[tuple[int, int], VmChange] = {}
+    for name, change in _CHANGES.items():
+        event, _, detail = name.partition("_")
+        number = getattr(lib, f"VIR_DOMAIN_EVENT_{event}")
+        changes[number, getattr(lib, f"VIR_DOMAIN_EVENT_{name}") if detail else -1] = change
+    return changes
 
 
 @cache
 def _run_event_loop() -> None:
     """libvirt has one event loop for a process. It runs from here on; nothing can end it."""
-    lib = _load_libvirt()
+    lib = load_libvirt()
     lib.virEventRegisterDefaultImpl()
     # it comes round at least this often, whatever is lost
     lib.virEventAddTimeout(1000, lambda _timer, _opaque: None, None)

@@ -1,7 +1,7 @@
 """Advice about a VM that gets a host device: what its definition lacks for the device to work well.
 
 Nothing here is required by libvirt and nothing is changed by us: firmware, memory and placement of
-a VM are its owner's. Sources: QEMU's ``q35-pcihost.pci-hole64-size`` (32 GiB unless told), OVMF's
+a VM are its owner's. Sources: QEMU's ``q35-pcihost.pci-hole64-size`` (32 GiB by default), OVMF's
 dynamic MMIO window (an eighth of the guest's address space, a quarter in newer ones), libvirt's
 ``qemuDomainGetMemLockLimitBytes`` (guest memory and 1 GiB, or ``<hard_limit>`` as it stands; with an
 IOMMU in the guest the memory once for each device, because each then has an address space of its own).
@@ -16,7 +16,7 @@ from lxml import etree
 
 from vgpumgr.domain.domain import Domain
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.text import format_size
+from vgpumgr.model.text import format_size, parse_set
 
 _GIB = 1 << 30
 #: BARs of this size and above do not fit below 4 GiB beside anything else
@@ -118,20 +118,8 @@ def _advise_numa(root: etree._Element, device: DeviceFacts) -> Iterator[str]:
             f"{name}, and the VM's memory may be anywhere:"
             f" <numatune><memory mode='preferred' nodeset='{node}'/></numatune>"
         )
-    elif node not in _read_nodeset(str(nodeset)):
+    elif node not in parse_set(str(nodeset)):
         yield f"{name}, and the VM's memory is on {nodeset}: its <numatune> costs bandwidth"
-
-
-def _read_nodeset(text: str) -> set[int]:
-    """``0-3,^2,5`` as libvirt reads it; what cannot be read names no node."""
-    nodes: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.strip().removeprefix("^").partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
-            continue
-        numbers = set(range(int(first), min(int(last or first), 1 << 12) + 1))
-        nodes = nodes - numbers if part.strip().startswith("^") else nodes | numbers
-    return nodes
 
 
 def _advise_memory(domain: Domain, root: etree._Element, device: DeviceFacts) -> Iterator[str]:

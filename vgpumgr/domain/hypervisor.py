@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.metadata import AttachmentNote
+from vgpumgr.domain.domain import AttachmentNote, Domain
 
 
 class Scope(StrEnum):

@@ -10,20 +10,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from types import TracebackType
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, Self, TypeVar
 
 from vgpumgr.domain.declare import document_digest, parse_document
-from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.domain import NAMESPACE, PREFIX, AttachmentNote, Domain, find_notes, write_notes
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
-from vgpumgr.domain.metadata import (
-    NAMESPACE,
-    PREFIX,
-    AttachmentNote,
-    find_notes,
-    write_notes,
-)
 from vgpumgr.errors import (
     DeviceMissingError,
     LibvirtDownError,
@@ -124,19 +116,18 @@ _KEPT_DEFINITIONS = 8
 _KEPT_DOMAINS = 64
 
 
-@lru_cache(maxsize=_KEPT_DEFINITIONS)
-def _parse_domain(text: str) -> Domain:
-    return Domain.from_xml(text)
+_parse_domain = lru_cache(maxsize=_KEPT_DEFINITIONS)(Domain.from_xml)
+_make_digest = lru_cache(maxsize=_KEPT_DEFINITIONS)(document_digest)
+_find_notes = lru_cache(maxsize=_KEPT_DEFINITIONS)(find_notes)
 
 
-@lru_cache(maxsize=_KEPT_DEFINITIONS)
-def _make_digest(text: str) -> str:
-    return document_digest(text)
-
-
-@lru_cache(maxsize=_KEPT_DEFINITIONS)
-def _find_notes(text: str) -> tuple[AttachmentNote, ...]:
-    return find_notes(text)
+@cache
+def load_libvirt() -> Any:
+    """The binding; it has no type information."""
+    lib = importlib.import_module("libvirt")
+    # it prints every error to stderr otherwise
+    lib.registerErrorHandler(lambda _context, _error: None, None)
+    return lib
 
 
 class LibvirtHypervisor:
@@ -153,21 +144,13 @@ class LibvirtHypervisor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @cached_property
     def _lib(self) -> Any:
-        """The binding, loaded when first needed; it has no type information, and Any stays in here."""
-        lib = importlib.import_module("libvirt")
-        # it prints every error to stderr otherwise
-        lib.registerErrorHandler(lambda _context, _error: None, None)
-        return lib
+        """Loaded when first needed."""
+        return load_libvirt()
 
     def close(self) -> None:
         """Closes the connection; without one nothing happens. A late libvirt is not waited for."""
@@ -279,7 +262,7 @@ class LibvirtHypervisor:
         return any(value.text == "yes" for value in values)
 
     def takes_variant_drivers(self) -> bool:
-        """By libvirt's version, as nothing else tells: its NEWS of 10.0.0 have them."""
+        """By libvirt's version, as nothing else says it: its NEWS of 10.0.0 have them."""
         version = self._ask(
             lambda: self._call("read its version", lambda: self._connected().getLibVersion())
         )

@@ -161,8 +161,8 @@ def check_hostdevs_config(domain: Domain, count: int, conventional: int = 0) -> 
         return bridge
     used = _used_slots(domain)
     # libvirt puts eight root ports into a slot of the root bus
-    room = len(free_express_ports(domain)) + 8 * len(set(_ROOT_SLOTS) - used.get(0, set()))
-    if room >= count:
+    free = len(free_express_ports(domain)) + 8 * len(set(_ROOT_SLOTS) - used.get(0, set()))
+    if free >= count:
         return SlotCheck(True)
     why = "its PCI Express root bus is full and no root port is free"
     return SlotCheck(False, why, "remove a device from the VM")

@@ -11,11 +11,10 @@ from vgpumgr.engine.mig_state import MigState
 from vgpumgr.host.clock import Clock
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentStore
 from vgpumgr.model.codec import encode
-from vgpumgr.model.desired_layout import LayoutStore, NoLayouts
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.mig import Placement
-from vgpumgr.model.vgpu_record import NoVgpuStore, VgpuStore
+from vgpumgr.model.mig import LayoutStore, NoLayouts, Placement
+from vgpumgr.model.vgpu import NoVgpuStore, VgpuStore
 from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
@@ -85,9 +84,9 @@ class OperationContext:
         vm, self.seen_vm = self.seen_vm, None
         if vm is not None and vm.uuid == uuid:
             return vm
-        from vgpumgr.domain.attaching import look_at_vm
+        from vgpumgr.domain.attaching import find_vm
 
-        return look_at_vm(self.hypervisor, uuid)
+        return find_vm(self.hypervisor, uuid)
 
     def read_vm(self, uuid: str) -> Vm:
         """The VM as it is now, whatever was seen before. Raises VmNotFoundError."""

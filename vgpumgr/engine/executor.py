@@ -1,12 +1,18 @@
-"""Carries a plan out: journals each intent, does it, and undoes everything when a step fails."""
+"""Carries a plan out: journals each intent, does it, and undoes everything when a step fails.
+
+A listener hears of the steps of the operation that runs in its context: a terminal's or the daemon's. It may raise
+before a step is done (``do``) to stop the operation there; then what was done is undone. It is a context variable,
+so that no layer between needs a parameter for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from vgpumgr.engine.journal import Journal
-from vgpumgr.engine.progress import report_step
 from vgpumgr.engine.step import NothingDoneError, OnFailure, Plan, Step
 from vgpumgr.errors import (
     HelperLateError,
@@ -20,8 +26,30 @@ from vgpumgr.errors import (
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
 
+
 #: called with a word (``do``, ``undo``) and the step, for progress on a terminal
 Progress = Callable[[str, str], None]
+
+
+Listener = Callable[[str, str], None]
+_listener: ContextVar[Listener | None] = ContextVar("vgpumgr_progress", default=None)
+
+
+def report_step(word: str, description: str) -> None:
+    """Tells the listener of this context, if there is one."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(word, description)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Everything that runs inside reports its steps to ``listener``."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 class Executor:

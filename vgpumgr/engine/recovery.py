@@ -1,23 +1,124 @@
 """The one recovery: all operations that the journal has without an end, of every family, newest first.
 
-A family of operations (attachments, layouts, PCI functions, vGPUs) contributes one ``Family``. What cannot be recovered
-is reported, and hinders only what collides with it: older operations on the same place, and later plans (see
-``transaction``). A helper process that still runs makes an operation wait, for it may yet do the operation's last step.
+A family of operations (attachments, layouts, PCI functions, vGPUs) contributes one ``Family``. What cannot be
+recovered is reported, and hinders only what collides with it: older operations on the same place, and later plans
+(see ``transaction``). An operation is left, too, where this version cannot read one of its steps: the others still
+count. A helper process that still runs makes an operation wait, for it may yet do the last step of the operation.
+
+Claims are what a step takes for itself on the host: a place on a GPU, a PCI function, a vGPU. They are read from
+the step as the journal has it, whatever the family of its operation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from vgpumgr.engine.claims import Claim, find_collision, list_claims
 from vgpumgr.engine.journal import Contents, Event, Journal
 from vgpumgr.engine.step import NothingDoneError, Step, decode_step
-from vgpumgr.errors import OutcomePendingError, VgpumgrError
+from vgpumgr.errors import JournalError, OutcomePendingError, VgpumgrError
 from vgpumgr.host.clock import Clock
+
+#: the kind of claims on a GPU or a place on it; its name is the GPU's UUID
+GPU_CLAIM = "gpu"
+#: steps that concern a whole GPU
+_WHOLE = ("mig.mode.enable", "mig.mode.disable", "mdev.mixed-sizes")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """``first`` and ``size`` are a place on a GPU; None: all of it. Two that are ``shared`` do not collide."""
+
+    kind: str
+    name: str
+    first: int | None = None
+    size: int = 0
+    shared: bool = False
+    #: of a GPU instance: its profile, where the step says it
+    profile: str | None = None
+
+    def collides(self, other: Claim) -> bool:
+        """Whether not both can be had."""
+        if (self.kind, self.name) != (other.kind, other.name) or (self.shared and other.shared):
+            return False
+        if self.first is None or other.first is None:
+            return True
+        return self.first < other.first + other.size and other.first < self.first + self.size
+
+
+def list_claims(step: Step) -> Iterator[Claim]:
+    """The claims of one step."""
+    kind, target = step.kind, cast("Mapping[str, Any]", step.target)
+    if kind.startswith("mig.") or kind in _WHOLE:
+        yield from _list_gpu_claims(kind, target)
+    elif kind.startswith(("passthrough.", "vf.")):
+        row = target.get("binding", target)
+        address = row.get("address", row.get("physical"))
+        if address is not None:
+            yield Claim("function", str(address))
+        if row.get("gpu_uuid"):
+            yield Claim(GPU_CLAIM, str(row["gpu_uuid"]))
+    elif kind.startswith("mdev."):
+        if target.get("uuid"):
+            yield Claim("vgpu", str(target["uuid"]))
+        if target.get("parent"):
+            yield Claim("function", str(target["parent"]), shared=True)
+
+
+def _list_gpu_claims(kind: str, target: Mapping[str, Any]) -> Iterator[Claim]:
+    place = target.get("parent_placement") or target.get("placement")
+    if kind in _WHOLE:
+        yield Claim(GPU_CLAIM, str(target["gpu"]))
+    elif place is not None:
+        profile = target.get("profile") if kind.startswith("mig.gi.") else None
+        first, size = int(place["start"]), int(place["size"])
+        yield Claim(GPU_CLAIM, str(target["gpu"]), first, size, profile=profile)
+
+
+def find_collision(wanted: Iterable[Claim], held: Iterable[Claim]) -> Claim | None:
+    """The first that is wanted and held."""
+    kept = list(held)
+    return next((one for one in wanted if any(one.collides(other) for other in kept)), None)
+
+
+def list_attachment_ids(plan: Mapping[str, Any]) -> Sequence[str | None]:
+    """The attachments that a plan in the journal is about; None for one that is about none."""
+    result = plan.get("result", {})
+    found: Sequence[str | None] = result.get("attachments") or [result.get("attachment")]
+    return found
+
+
+def list_last_known(contents: Contents) -> dict[str, bool]:
+    """Attachments that the journal knows, and whether they exist after their last operation."""
+    known: dict[str, bool] = {}
+    begun: dict[str, Mapping[str, Any]] = {}
+    for event in contents.events:
+        if event.event == "begin":
+            begun[event.op] = event.data
+        elif event.event == "end" and event.op in begun:
+            plan = begun.pop(event.op)
+            for attachment in list_attachment_ids(plan):
+                exists = _exists_after(str(plan.get("operation")), event.data, attachment)
+                if attachment and exists is not None:
+                    known[attachment] = exists
+    return known
+
+
+def _exists_after(operation: str, end: Mapping[str, Any], attachment: str | None) -> bool | None:
+    exists = end.get("exists")
+    if isinstance(exists, list):
+        return attachment in exists
+    if exists is not None:
+        return bool(exists)
+    outcome = end.get("outcome")
+    if operation == "attach":
+        return outcome == "done"
+    return False if operation == "detach" and outcome == "done" else None
+
 
 #: a helper whose command was killed ends by itself when its call is done
 ORPHAN_WAIT_S = 5.0
@@ -51,16 +152,40 @@ class Unfinished:
         """Whether its command has given a helper up; then waiting for that one again is of no use."""
         return any(event.event == "late" for event in self.events)
 
-    def list_begun(self) -> list[Step]:
-        """The steps that may have happened. Raises JournalError."""
+    @cached_property
+    def _decoded(self) -> Sequence[Step | JournalError]:
+        """Each step of its plan, or why it cannot be read."""
         rows = self.events[0].data.get("steps", ()) if self.events else ()
-        begun = sorted({int(e.data["step"]) for e in self.events if e.event == "intent"})
-        return [decode_step(rows[n]) for n in begun if n < len(rows)]
+        return [_try_decode(row) for row in rows]
+
+    @property
+    def unreadable(self) -> JournalError | None:
+        """Why a step of its plan cannot be read; None: all can."""
+        return next((one for one in self._decoded if isinstance(one, JournalError)), None)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of its plan, as far as they can be read."""
+        return [one for one in self._decoded if isinstance(one, Step)]
+
+    @property
+    def begun(self) -> list[Step]:
+        """The steps that may have happened, in order, as far as they can be read."""
+        numbers = {int(e.data["step"]) for e in self.events if e.event == "intent"}
+        found = (one for number, one in enumerate(self._decoded) if number in numbers)
+        return [one for one in found if isinstance(one, Step)]
 
     @cached_property
     def claims(self) -> Sequence[Claim]:
-        """What it may have taken, or may give back. Raises JournalError."""
-        return [claim for step in self.list_begun() for claim in list_claims(step)]
+        """What it may have taken, or may give back; a step that cannot be read claims nothing."""
+        return [claim for step in self.begun for claim in list_claims(step)]
+
+
+def _try_decode(row: Mapping[str, Any]) -> Step | JournalError:
+    try:
+        return decode_step(row)
+    except JournalError as error:
+        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +209,40 @@ class Recovered:
     #: False: the reports say what it waits for
     ended: bool = True
 
+    @classmethod
+    def describe(
+        cls, subject: str, text: str, notes: Iterable[str] = (), outcome: str = "recovered"
+    ) -> Recovered:
+        """One that ended, with one report; ``notes`` are what its steps had to say."""
+        return cls((Report(subject, "; ".join(dict.fromkeys((text, *notes)))),), outcome)
 
-class Family(Protocol):
+
+class Family(ABC):
     """What one family of operations knows about recovery."""
 
-    def repair(self, contents: Contents) -> Iterable[Report]:
-        """Repairs what is recorded, before any operation is recovered."""
+    def repair(self, contents: Contents) -> Iterable[Report]:  # noqa: ARG002 (as all defaults)
+        """Repairs what is recorded, before any operation is recovered; nothing, usually."""
+        return ()
 
-    def list_more(self, contents: Contents) -> Sequence[Unfinished]:
-        """Operations that only records tell of."""
+    def list_more(self, contents: Contents) -> Sequence[Unfinished]:  # noqa: ARG002
+        """Operations that only records tell of; usually all are in the journal."""
+        return ()
 
     def describe(self, found: Unfinished) -> tuple[str, str]:
         """Subject and name, for reports: ``vm01``, ``the interrupted attach``."""
+        return found.subject, f"the interrupted {found.operation}"
 
+    @abstractmethod
     def may_wait_for(self, found: Unfinished, helper: str) -> bool:
         """Whether that helper process may be doing one of the operation's steps."""
 
-    def concerns(self, found: Unfinished, subject: str) -> bool:
-        """Whether it is about that VM or attachment."""
+    def concerns(self, found: Unfinished, subject: str) -> bool:  # noqa: ARG002
+        """Whether it is about that VM or attachment; most are about none."""
+        return False
 
+    @abstractmethod
     def recover(self, found: Unfinished) -> Recovered:
-        """Completes it or undoes it, by what is observed. May raise any VgpumgrError."""
+        """Completes it or undoes it, by what is observed. All its steps can be read. May raise any VgpumgrError."""
 
 
 class Families(Protocol):
@@ -211,14 +349,18 @@ class Recovery:
     def _recover_all(self, found: Sequence[tuple[Unfinished, Family]]) -> None:
         late = self._wait_for_orphans([one for one, _ in found])
         for one, family in found:
-            spared = self.spare is not None and one.operation != RECOVER
-            if spared and self.spare is not None and family.concerns(one, self.spare):
+            if self._is_spared(one, family):
                 self._check_not_late(one, family, late)
                 self.outcome.spared.append(one)
             elif self.outcome.spared:
                 self.outcome.postponed.append(one)
             elif not self._recover_one(one, family, late):
                 self.outcome.left.append(one)
+
+    def _is_spared(self, found: Unfinished, family: Family) -> bool:
+        if self.spare is None or found.operation == RECOVER or found.unreadable is not None:
+            return False
+        return family.concerns(found, self.spare)
 
     def _wait_for_orphans(self, found: Sequence[Unfinished]) -> Sequence[str]:
         """Helpers that still run. Those of a command that was killed get a moment to come back."""
@@ -247,6 +389,9 @@ class Recovery:
     def _recover_one(self, found: Unfinished, family: Family, late: Sequence[str]) -> bool:
         """Whether it has ended."""
         subject, name = family.describe(found)
+        if (unreadable := found.unreadable) is not None:
+            text = f"{unreadable}: {unreadable.cause}; {unreadable.why}: {unreadable.hint}"
+            return self._report_left(subject, f"{name} is not recovered: {text}")
         if running := self._list_running(found, family, late):
             return self._report_left(subject, f"{name} waits for {'; '.join(running)}")
         if (newer := self._find_newer(found)) is not None:

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 #: the package whose modules define the steps
 _PACKAGE = "vgpumgr.steps"
 #: metadata of a field that the journal keeps and the step's public ``target`` does not show
-PRIVATE = {"private": True}
+PRIVATE = {"shown": ""}
+#: of the VM's name and of an attachment's id, which ``target`` calls otherwise
+SHOWN_AS_VM, SHOWN_AS_ID, SHOWN_AS_ATTACHMENT = (
+    {"shown": name} for name in ("vm", "id", "attachment")
+)
 _KINDS: dict[str, type[Step]] = {}
 
 
@@ -73,7 +77,8 @@ class Step(ABC):
     @property
     def target(self) -> Mapping[str, object]:
         """What it is done to, as JSON-able values for documents; by default all its fields."""
-        return {f.name: encode(getattr(self, f.name)) for f in fields(self) if not f.metadata}
+        shown = ((f.metadata.get("shown", f.name), getattr(self, f.name)) for f in fields(self))
+        return {name: encode(value) for name, value in shown if name}
 
     @abstractmethod
     def describe(self) -> str:
@@ -107,6 +112,13 @@ class Step(ABC):
         return {"kind": self.kind, "target": target, "description": self.describe()}
 
 
+class OneWayStep(Step):
+    """A step that is not taken back: a detach goes on, and what is only waited for or noted does no harm."""
+
+    def undo(self, context: OperationContext) -> None:
+        """Nothing."""
+
+
 def find_step_class(kind: str) -> type[Step]:
     """The class of a kind; the modules that define steps are imported when one is asked for that is
     not known yet. Raises JournalError.
@@ -137,11 +149,6 @@ def _unreadable(cause: str) -> JournalError:
         why="another version of vgpumgr wrote it",
         hint="vgpumgr recover, with the version that began the operation",
     )
-
-
-def read_steps(begin: Mapping[str, Any]) -> tuple[Step, ...]:
-    """The steps of an operation as its first line in the journal has them. Raises JournalError."""
-    return tuple(map(decode_step, begin.get("steps", ())))
 
 
 class OnFailure(StrEnum):

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from vgpumgr.engine.claims import find_collision, list_claims
 from vgpumgr.engine.context import OperationContext
-from vgpumgr.engine.executor import Executor, Progress
+from vgpumgr.engine.executor import Executor, Progress, report_step
 from vgpumgr.engine.journal import Journal
-from vgpumgr.engine.progress import report_step
 from vgpumgr.engine.recovery import (
     RECOVER,
     Families,
     Outcome,
     Recovery,
     Unfinished,
+    find_collision,
+    list_claims,
     list_unfinished,
 )
 from vgpumgr.engine.step import OnFailure, Plan

@@ -1,8 +1,6 @@
-"""Every error an operator can meet: what happened, why, who is in the way, what to try.
+"""What all errors share: parts, exit codes, HTTP statuses.
 
-A class per thing an operator can act on, with a stable id, an exit code and a hint. Text follows
-the five-line form ``error / cause / why / held by / try``; with ``-o json`` the same parts are
-fields.
+Text follows the five-line form ``error / cause / why / held by / try``; with ``-o json`` the same parts are fields.
 """
 
 from __future__ import annotations
@@ -29,12 +27,40 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+#: the HTTP status of an error with that exit code, unless its class states another; of all others 500
+_HTTP_STATUS = {
+    Exit.USAGE: 400,
+    Exit.NOT_PERMITTED: 403,
+    Exit.NOT_FOUND: 404,
+    Exit.BUSY: 409,
+    Exit.PENDING: 409,
+    Exit.NOT_SUPPORTED: 422,
+}
+
+
 class VgpumgrError(Exception):
-    """Base of all errors shown to a user; subclasses set the class variables."""
+    """Base of all errors shown to a user. A subclass states ``id``, ``exit_code`` and ``http_status``; what it does not
+    state follows from its exit code, or is that of its base.
+    """
 
     id: ClassVar[str] = "VG000"
     exit_code: ClassVar[Exit] = Exit.ERROR
     http_status: ClassVar[int] = 500
+
+    def __init_subclass__(
+        cls,
+        id: str | None = None,
+        exit_code: Exit | None = None,
+        http_status: int | None = None,
+    ) -> None:
+        super().__init_subclass__()
+        if id is not None:
+            cls.id = id
+        if exit_code is not None:
+            cls.exit_code = exit_code
+            cls.http_status = _HTTP_STATUS.get(exit_code, 500)
+        if http_status is not None:
+            cls.http_status = http_status
 
     def __init__(
         self,

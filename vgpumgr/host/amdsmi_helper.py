@@ -132,7 +132,7 @@ class _Session:
         count = min(enabled.value, _MAX_VFS)
         rows = (_Partition * _MAX_VFS)()
         if count:
-            # there is room for all that there can be, whatever the library makes of the number
+            # the array holds the most that there can be, whatever number the library answers
             self.call("amdsmi_get_vf_partition_info", gpu, ctypes.c_uint(count), rows)
         shares = [
             {

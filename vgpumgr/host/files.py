@@ -1,7 +1,7 @@
-"""Files and directories that this program makes: the one place that chooses modes, refuses links and checks owners.
+"""Files: those that this program makes, where it chooses modes, refuses links and checks owners; and the kernel's.
 
 A mode says the most that is allowed; a stricter umask makes it stricter, a looser one changes nothing. A path is
-trusted if it belongs to root or to this user and nobody else may write there.
+trusted if it belongs to root or to this user, and no other user may write there.
 """
 
 from __future__ import annotations
@@ -180,3 +180,19 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 def _untrusted(path: Path, why: str, hint: str) -> UntrustedPathError:
     return UntrustedPathError(f"{path} is not to be trusted", cause=str(path), why=why, hint=hint)
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a file of ``/sys`` or ``/proc`` without blanks around it; None where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def list_names(directory: Path) -> list[str]:
+    """The names in a directory, sorted; none where it cannot be listed."""
+    try:
+        return sorted(entry.name for entry in directory.iterdir())
+    except OSError:
+        return []

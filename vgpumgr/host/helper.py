@@ -14,18 +14,17 @@ answer, since the call takes effect all the same, and after that the call is lat
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from vgpumgr.errors import (
     HelperDiedError,
@@ -40,6 +39,7 @@ from vgpumgr.host.files import make_directory, replace_file
 from vgpumgr.host.helper_server import HelperFaultError, serve
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import ProcessId, is_alive, read_identity, read_state
+from vgpumgr.model.codec import decode, encode
 
 __all__ = ["Helper", "HelperFaultError", "HelperState", "LateHelper", "LateRecords", "serve"]
 
@@ -60,7 +60,7 @@ class HelperState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class LateHelper:
     """A helper past its deadline that still lives; ``scheduler_state`` D: asleep in the kernel.
-    ``subject`` is what its call is about: a GPU's UUID; empty where nobody said.
+    ``subject`` is what its call is about: a GPU's UUID; empty where the call is about none.
     """
 
     process: ProcessId
@@ -71,35 +71,44 @@ class LateHelper:
     subject: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What a file says of a helper; its owner is the process that started it."""
+
+    IGNORES_UNKNOWN: ClassVar[bool] = True
+
+    pid: int
+    start_ticks: int
+    what: str
+    since_s: float
+    #: the wall clock may be set meanwhile; this one is the same for all processes of a boot
+    since_monotonic_s: float
+    subject: str = ""
+    owner_pid: int = 0
+    owner_start_ticks: int = 0
+
+    @property
+    def process(self) -> ProcessId:
+        """The helper."""
+        return ProcessId(self.pid, self.start_ticks)
+
+
 class LateRecords:
-    """The late helpers of one machine: a file each under its run directory."""
+    """The helpers of one machine: a file under its run directory for each that runs (``.run``), and for each that is
+    late (``.json``). Failing to write one is no error of the call itself.
+    """
 
     def __init__(self, run_dir: Path, clock: Clock | None = None) -> None:
         self._dir = run_dir / "late"
         self._clock = clock or SystemClock()
 
     def record(self, process: ProcessId, what: str, subject: str = "") -> None:
-        """Notes that the helper is late. Failing to write is no error of the call itself."""
-        entry = {
-            "pid": process.pid,
-            "start_ticks": process.start_ticks,
-            "what": what,
-            "subject": subject,
-            "since_s": self._clock.wall_s(),
-            "since_monotonic_s": self._clock.monotonic_s(),
-        }
-        self._write(self._path(process, "json"), entry)
+        """Notes that the helper is late."""
+        self._write("json", process, what, subject, ProcessId(0, 0))
 
     def list_late(self) -> list[LateHelper]:
         """Helpers that still live, oldest first; records of those that are done are dropped."""
-        found = []
-        for path in self._dir.glob("*.json") if self._dir.is_dir() else ():
-            late = self._load(path)
-            if late is None:
-                path.unlink(missing_ok=True)
-                path.with_suffix(".run").unlink(missing_ok=True)
-            else:
-                found.append(late)
+        found = [self._describe(record) for record in self._list("json")]
         return sorted(found, key=lambda late: late.since_s)
 
     def check_not_stuck(self, what: str, error: str) -> None:
@@ -109,61 +118,64 @@ class LateRecords:
             raise HelperLateError(error, cause=f"process {stuck[0].process.pid} still runs")
 
     def note_start(self, process: ProcessId) -> None:
-        """Notes a helper that starts, and whose it is: if its owner is killed in the middle of a
-        call, the helper still makes it. Failing to write is no error of the call itself.
+        """Notes a helper that starts, and its owner: if that is killed in the middle of a call, the helper still
+        makes it.
         """
         owner = read_identity(os.getpid()) or ProcessId(os.getpid(), 0)
-        entry = {
-            "pid": process.pid,
-            "start_ticks": process.start_ticks,
-            "what": "a call of a command that was killed",
-            "since_s": self._clock.wall_s(),
-            "since_monotonic_s": self._clock.monotonic_s(),
-            "owner_pid": owner.pid,
-            "owner_start_ticks": owner.start_ticks,
-        }
-        self._write(self._path(process, "run"), entry)
+        self._write("run", process, "a call of a command that was killed", "", owner)
 
     def note_end(self, process: ProcessId) -> None:
         """Forgets a helper that its owner has seen the end of."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._path(process, "run").unlink()
 
     def list_running(self) -> list[ProcessId]:
-        """Every helper that lives, idle or in a call, whoever started it."""
-        found = []
-        for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                entry = json.loads(path.read_text())
-                process = ProcessId(int(entry["pid"]), int(entry["start_ticks"]))
-                if is_alive(process):
-                    found.append(process)
-        return found
+        """Every helper that lives, idle or in a call."""
+        return [record.process for record in self._list("run")]
 
     def list_orphans(self) -> list[LateHelper]:
-        """Helpers that still live though whoever started them does not: they may be in a call. Not
-        those that are known to be late: what these do is known.
+        """Helpers that live though their owner does not: they may be in a call. Not those that are
+        known to be late: what these do is known.
         """
-        found = []
-        own = read_identity(os.getpid())
-        for path in self._dir.glob("*.run") if self._dir.is_dir() else ():
-            owner = _read_owner(path)
-            if owner == own:
-                continue  # whoever asks lives, and forgets its helpers itself
-            late = self._load(path)
-            if late is None:
-                path.unlink(missing_ok=True)
-            elif not self._path(late.process, "json").exists() and not is_alive(owner):
-                found.append(late)
-        return found
+        return [
+            self._describe(record)
+            for record in self._list("run")
+            if not is_alive(ProcessId(record.owner_pid, record.owner_start_ticks))
+            and not self._path(record.process, "json").exists()
+        ]
 
     def _path(self, process: ProcessId, suffix: str) -> Path:
         return self._dir / f"{process.pid}-{process.start_ticks}.{suffix}"
 
-    def _write(self, path: Path, entry: Mapping[str, object]) -> None:
-        with contextlib.suppress(OSError):
+    def _write(
+        self, suffix: str, process: ProcessId, what: str, subject: str, owner: ProcessId
+    ) -> None:
+        since_s, since_monotonic_s = self._clock.wall_s(), self._clock.monotonic_s()
+        record = _Record(
+            process.pid,
+            process.start_ticks,
+            what,
+            since_s,
+            since_monotonic_s,
+            subject,
+            owner.pid,
+            owner.start_ticks,
+        )
+        with suppress(OSError):
             make_directory(self._dir)
-            replace_file(path, json.dumps(entry))
+            replace_file(self._path(process, suffix), json.dumps(encode(record)))
+
+    def _list(self, suffix: str) -> Iterator[_Record]:
+        """The records of helpers that live; those of others are dropped."""
+        for path in self._dir.glob(f"*.{suffix}"):
+            record = None
+            with suppress(OSError, ValueError):
+                record = decode(_Record, json.loads(path.read_text()))
+            if record is not None and is_alive(record.process):
+                yield record
+            else:
+                path.unlink(missing_ok=True)
+                path.with_suffix(".run").unlink(missing_ok=True)
 
     def check_room(self) -> None:
         """Raises TooManyStuckError where so many are stuck that one more would only join them."""
@@ -176,29 +188,13 @@ class LateRecords:
                 hint="vgpumgr status",
             )
 
-    def _load(self, path: Path) -> LateHelper | None:
-        try:
-            entry = json.loads(path.read_text())
-            process = ProcessId(int(entry["pid"]), int(entry["start_ticks"]))
-            what, since_s = str(entry["what"]), float(entry["since_s"])
-            # the wall clock may be set meanwhile; this one is the same for all processes of a boot
-            began_s = float(entry.get("since_monotonic_s", self._clock.monotonic_s()))
-            subject = str(entry.get("subject", ""))
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        if not is_alive(process):
-            return None
-        age_s = self._clock.monotonic_s() - began_s
+    def _describe(self, record: _Record) -> LateHelper:
+        age_s = self._clock.monotonic_s() - record.since_monotonic_s
         state = HelperState.STUCK if age_s > GRACE_S else HelperState.LATE
-        return LateHelper(process, what, since_s, state, read_state(process.pid), subject)
-
-
-def _read_owner(path: Path) -> ProcessId:
-    try:
-        entry = json.loads(path.read_text())
-        return ProcessId(int(entry["owner_pid"]), int(entry["owner_start_ticks"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return ProcessId(0, 0)
+        scheduler_state = read_state(record.pid)
+        return LateHelper(
+            record.process, record.what, record.since_s, state, scheduler_state, record.subject
+        )
 
 
 class _InterruptedError(Exception):
@@ -249,7 +245,7 @@ class Helper:
         what = what or method
         if self._late:
             raise self._late_error(f"{what} cannot be asked of a late helper")
-        request = json.dumps({"method": method, "params": params}) + "\n"
+        request = json.dumps({"method": method, "params": params}, default=encode) + "\n"
         try:
             line = self._ask(request.encode(), timeout_s)
         except (TimeoutError, _InterruptedError) as error:
@@ -268,7 +264,7 @@ class Helper:
         """Hangs up; a helper that is not late ends by itself at once."""
         self._socket.close()
         if not self._late:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=2)
                 self._records.note_end(self._identity)
 
@@ -333,7 +329,7 @@ class Helper:
         )
 
     def _died_error(self, what: str, error: OSError) -> HelperDiedError:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=2)
         code = self._process.returncode
         if code is None:
@@ -347,7 +343,7 @@ def _spawn(
     argv: Sequence[str], env: Mapping[str, str]
 ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair()
-    with contextlib.ExitStack() as on_failure, theirs:
+    with ExitStack() as on_failure, theirs:
         on_failure.callback(ours.close)
         # its own session: neither Ctrl-C nor the end of this command signals it
         process = subprocess.Popen(

@@ -30,9 +30,16 @@ def serve(fd: int, handlers: object) -> None:
         for line in stream:
             request = json.loads(line)
             answer = _answer(handlers, request["method"], request["params"])
-            stream.write(json.dumps(answer).encode() + b"\n")
+            stream.write(json.dumps(answer, default=_encode).encode() + b"\n")
             stream.flush()
     os._exit(0)
+
+
+def _encode(value: object) -> Any:
+    """A value of the model; most helpers answer plain data and do not need the codec."""
+    from vgpumgr.model.codec import encode
+
+    return encode(value)
 
 
 def _answer(handlers: object, method: str, params: Mapping[str, Any]) -> dict[str, Any]:

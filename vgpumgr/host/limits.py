@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vgpumgr.errors import HostResourceError
 
-#: what an operation opens at once, with room for a worker that inherits the limit
+#: what an operation opens at once, and some for a worker that inherits the limit
 NEEDED_DESCRIPTORS = 48
 #: below that libvirt's library crashes while it is loaded
 NEEDED_ADDRESS_SPACE_BYTES = 160 << 20

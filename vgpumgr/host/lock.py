@@ -33,7 +33,7 @@ from vgpumgr.host.process import (
     read_words,
 )
 
-#: so long a lock is waited for while nothing moves: the holder stays, and nobody ahead leaves
+#: so long a lock is waited for while nothing moves: the holder stays, and no waiter ahead leaves
 TIMEOUT_S = 60.0
 #: from then on a waiter reports for whom it waits, and again where that changes
 _REPORT_S = 1.0
@@ -86,7 +86,7 @@ def lock_file(
 
 
 def find_holder(path: Path) -> str | None:
-    """Who holds the lock of ``path``, in words; None if nobody does. Others who ask meanwhile do not count."""
+    """Who holds the lock of ``path``, in words; None if it is free. Others who ask meanwhile do not count."""
     try:
         fd = open_private(path, os.O_RDONLY, 0o777)
     except FileNotFoundError:
@@ -239,7 +239,7 @@ class _Ticket:
 
     @classmethod
     def draw(cls, lock: Path) -> _Ticket | None:
-        """The last place; None where there is no room for one: then the lock is polled."""
+        """The last place; None where none can be made: then the lock is polled."""
         arrival_s = SystemClock().monotonic_s()
         name = f"{arrival_s:020.9f}-{os.getpid()}-{threading.get_ident()}"
         queue = _find_queue(lock)
@@ -306,7 +306,7 @@ class _Wait:
             self._sleep(ahead, holder)
 
     def _is_left_free(self) -> bool:
-        """Whether nobody has held the lock for a while: those ahead are stopped."""
+        """Whether the lock has been free for a while: those ahead are stopped."""
         now_s = self._clock.monotonic_s()
         if is_alive(self._lock.read_holder().process):
             self._held_s = now_s
@@ -319,7 +319,7 @@ class _Wait:
         self._seen = seen
 
     def _sleep(self, ahead: Sequence[Path], holder: _Holder) -> None:
-        """Until the one before lets go, at most until there is something to report or to give up."""
+        """Until the one before is done, at most until there is something to report or to give up."""
         now_s = self._clock.monotonic_s()
         left_s = max(0.0, self._moved_s + self._timeout_s - now_s)
         until_report_s = self._began_s + _REPORT_S - now_s
@@ -370,7 +370,7 @@ def _open_ticket(path: Path) -> int | None:
     except OSError:
         return None
     try:
-        os.read(fd, 1)  # nothing, at once, where nobody has it open
+        os.read(fd, 1)  # nothing, at once, where no process has it open
     except BlockingIOError:
         return fd
     except OSError:

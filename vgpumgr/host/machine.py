@@ -27,12 +27,13 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgpumgr.errors import MachineNotFoundError
-from vgpumgr.host.files import check_trusted, make_directory
+from vgpumgr.host.files import check_trusted, list_names, make_directory, read_text
+from vgpumgr.model.text import parse_set
 
 LIB_DIR = Path(__file__).resolve().parent.parent / "_lib"
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_RUNTIME_DIR", "PYTHONPATH")
@@ -148,47 +149,71 @@ def list_machines(environ: Mapping[str, str] | None = None) -> list[str]:
 
 def _build_real(env: Mapping[str, str]) -> Machine:
     variables = {"LD_LIBRARY_PATH": env["LD_LIBRARY_PATH"]} if "LD_LIBRARY_PATH" in env else {}
-    return Machine(
-        name=None,
-        root=Path(env.get("VGPUMGR_SYSFS_ROOT", "/")),
-        state_dir=Path(env.get("VGPUMGR_STATE_DIR", "/var/lib/vgpumgr")),
-        run_dir=Path(env.get("VGPUMGR_RUN_DIR", "/run/vgpumgr")),
-        libvirt_uri=env.get("VGPUMGR_LIBVIRT_URI", "qemu:///system"),
-        variables=variables,
-        config_path=Path(env.get("VGPUMGR_CONFIG", "/etc/vgpumgr/vgpumgr.toml")),
-    )
+    defaults = ("/", "/var/lib/vgpumgr", "/run/vgpumgr", "/etc/vgpumgr/vgpumgr.toml")
+    return _build(None, env, variables, defaults)
 
 
 def _build_simulated(directory: Path, env: Mapping[str, str]) -> Machine:
-    root = env.get("VGPUMGR_SYSFS_ROOT", str(directory / "root"))
+    host = directory / "host"
+    defaults = (directory / "root", host / "state", host / "run", host / "vgpumgr.toml")
     variables = {
         "VGPUMGR_SIM": env.get("VGPUMGR_SIM", str(directory)),
-        "VGPUMGR_SYSFS_ROOT": root,
+        "VGPUMGR_SYSFS_ROOT": env.get("VGPUMGR_SYSFS_ROOT", str(defaults[0])),
         "LD_LIBRARY_PATH": env.get("LD_LIBRARY_PATH", str(LIB_DIR / "sim")),
     }
+    return _build(directory.name, env, variables, defaults)
+
+
+def _build(
+    name: str | None,
+    env: Mapping[str, str],
+    variables: Mapping[str, str],
+    defaults: tuple[str | Path, ...],
+) -> Machine:
+    root, state_dir, run_dir, config_path = defaults
     return Machine(
-        name=directory.name,
-        root=Path(root),
-        state_dir=Path(env.get("VGPUMGR_STATE_DIR", directory / "host" / "state")),
-        run_dir=Path(env.get("VGPUMGR_RUN_DIR", directory / "host" / "run")),
+        name=name,
+        root=Path(env.get("VGPUMGR_SYSFS_ROOT", root)),
+        state_dir=Path(env.get("VGPUMGR_STATE_DIR", state_dir)),
+        run_dir=Path(env.get("VGPUMGR_RUN_DIR", run_dir)),
         libvirt_uri=env.get("VGPUMGR_LIBVIRT_URI", "qemu:///system"),
         variables=variables,
-        config_path=Path(env.get("VGPUMGR_CONFIG", directory / "host" / "vgpumgr.toml")),
+        config_path=Path(env.get("VGPUMGR_CONFIG", config_path)),
     )
 
 
 def _read_env_file(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    check_trusted(path)
-    return dict(_parse_lines(path.read_text(encoding="utf-8")))
-
-
-def _parse_lines(text: str) -> Iterator[tuple[str, str]]:
     """KEY=VALUE lines; ``export`` in front, quotes around the value, comments and blank lines are
     allowed.
     """
-    for line in text.splitlines():
+    if not path.is_file():
+        return {}
+    check_trusted(path)
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
         key, equals, value = line.strip().removeprefix("export ").partition("=")
         if equals and not key.startswith("#"):
-            yield key.strip(), value.strip().strip("'\"")
+            found[key.strip()] = value.strip().strip("'\"")
+    return found
+
+
+def read_boot_id(machine: Machine) -> str:
+    """The kernel's random id of this boot; empty where /proc is not mounted."""
+    return read_text(machine.path("/proc/sys/kernel/random/boot_id")) or ""
+
+
+def read_kernel_words(machine: Machine) -> tuple[str, ...]:
+    """The words of the kernel's command line."""
+    return tuple((read_text(machine.path("/proc/cmdline")) or "").split())
+
+
+def read_cpu_nodes(machine: Machine) -> dict[int, int]:
+    """The NUMA node of each CPU; empty where the kernel shows no nodes."""
+    directory = machine.path("/sys/devices/system/node")
+    nodes: dict[int, int] = {}
+    for name in list_names(directory):
+        number = name.removeprefix("node")
+        if name != number and number.isdigit():
+            text = read_text(directory / name / "cpulist") or ""
+            nodes.update(dict.fromkeys(parse_set(text), int(number)))
+    return nodes

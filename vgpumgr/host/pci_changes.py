@@ -6,16 +6,11 @@ import errno
 from collections.abc import Sequence
 from typing import Any
 
-from vgpumgr.errors import (
-    PciNotFoundError,
-    PciWriteError,
-    SysfsPermissionError,
-    VgpumgrError,
-)
+from vgpumgr.errors import PciNotFoundError, PciWriteError, SysfsPermissionError, VgpumgrError
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import HelperFaultError, HelperOnDemand
+from vgpumgr.host.holders import end_monitors
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.nvml_monitors import end_monitors
 from vgpumgr.model.pci import PciAddress
 
 #: a driver that resets its GPU on the way takes a few seconds
@@ -42,15 +37,13 @@ class PciChanges:
     def read_override(self, address: PciAddress) -> str | None:
         """What ``driver_override`` says."""
         what = f"read driver_override of {address}"
-        answer = self._call("read_override", what, READ_TIMEOUT_S, address=str(address))
-        return None if answer is None else str(answer)
+        return _text(self._call("read_override", what, READ_TIMEOUT_S, address=address))
 
     def bind(self, address: PciAddress, driver: str) -> str | None:
         """Answers whose it is afterwards."""
         what = f"bind {address} to {driver}"
-        asked = {"address": str(address), "driver": driver}
-        answer = self._call("bind", what, self._bind_timeout_s, **asked)
-        return None if answer is None else str(answer)
+        asked = {"address": address, "driver": driver}
+        return _text(self._call("bind", what, self._bind_timeout_s, **asked))
 
     def end_monitors(self) -> None:
         """Ends our own NVML clients: the driver lets no GPU go that they have open."""
@@ -59,20 +52,18 @@ class PciChanges:
     def release(self, address: PciAddress, driver: str | None, override: str | None) -> str | None:
         """Answers whose it is afterwards."""
         what = f"give {address} back to {driver or 'no driver'}"
-        asked = {"address": str(address), "driver": driver, "override": override}
-        answer = self._call("release", what, self._bind_timeout_s, **asked)
-        return None if answer is None else str(answer)
+        asked = {"address": address, "driver": driver, "override": override}
+        return _text(self._call("release", what, self._bind_timeout_s, **asked))
 
     def unbind(self, addresses: Sequence[PciAddress]) -> None:
         """Leaves functions without a driver."""
-        names = [str(address) for address in addresses]
-        what = f"unbind {', '.join(names)}"
-        self._call("unbind", what, self._bind_timeout_s, addresses=names)
+        what = f"unbind {', '.join(map(str, addresses))}"
+        self._call("unbind", what, self._bind_timeout_s, addresses=list(addresses))
 
     def set_vf_count(self, address: PciAddress, count: int) -> None:
         """Writes the number of virtual functions."""
         what = f"{SET_VFS} of {address} to {count}"
-        self._call("set_vf_count", what, VF_TIMEOUT_S, address=str(address), count=count)
+        self._call("set_vf_count", what, VF_TIMEOUT_S, address=address, count=count)
 
     def run_program(
         self, path: str, arguments: Sequence[str], timeout_s: float, *, repeat_on: str
@@ -83,26 +74,24 @@ class PciChanges:
         """
         what = " ".join([path.rpartition("/")[2], *arguments])
         asked = {"path": path, "arguments": list(arguments), "repeat_on": repeat_on}
-        answer = self._call("run_program", what, timeout_s, **asked)
-        return None if answer is None else str(answer)
+        return _text(self._call("run_program", what, timeout_s, **asked))
 
     def load_module(self, name: str) -> str | None:
         """What modprobe complains of, None where it succeeded."""
-        answer = self._call("load_module", f"load module {name}", VF_TIMEOUT_S, name=name)
-        return None if answer is None else str(answer)
+        return _text(self._call("load_module", f"load module {name}", VF_TIMEOUT_S, name=name))
 
     def write_attributes(
         self, address: PciAddress, values: Sequence[tuple[str, str]]
     ) -> list[str | None]:
         """What they say afterwards; None for what cannot be read."""
         what = f"set {', '.join(name for name, _ in values)} of {address}"
-        asked = {"address": str(address), "values": [list(pair) for pair in values]}
+        asked = {"address": address, "values": list(values)}
         return list(self._call("write_attributes", what, self._bind_timeout_s, **asked))
 
     def read_attributes(self, address: PciAddress, names: Sequence[str]) -> list[str | None]:
         """What they say; None for what cannot be read."""
         what = f"read attributes of {address}"
-        asked = {"address": str(address), "names": list(names)}
+        asked = {"address": address, "names": list(names)}
         return list(self._call("read_attributes", what, READ_TIMEOUT_S, **asked))
 
     def close(self) -> None:
@@ -114,6 +103,10 @@ class PciChanges:
             return self._helper.call(method, params, timeout_s, what)
         except HelperFaultError as fault:
             raise make_error(what, fault.data) from None
+
+
+def _text(answer: Any) -> str | None:
+    return None if answer is None else str(answer)
 
 
 def make_error(what: str, data: Any) -> VgpumgrError:

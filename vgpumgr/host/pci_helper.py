@@ -1,6 +1,6 @@
 """The helper process that changes PCI functions: ``python -m vgpumgr.host.pci_helper ROOT FD``.
 
-A write may wait for ever: an unbind until the last user lets go, a number of virtual functions
+A write may wait for ever: an unbind until the last user closes the device, a number of virtual functions
 behind a removal. Each call does all of one change, so that a late one completes it by itself.
 """
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from vgpumgr.host.files import read_text
 from vgpumgr.host.helper_server import HelperFaultError, serve
 
 _BUS = "sys/bus/pci"
@@ -82,12 +83,12 @@ class Changes:
         device = self._device(address)
         for name, value in values:
             self._write(device / name, value)
-        return [_read(device / name) for name, _ in values]
+        return [read_text(device / name) for name, _ in values]
 
     def read_attributes(self, address: str, names: Sequence[str]) -> list[str | None]:
         """Reads attributes; None for what cannot be read."""
         device = self._device(address)
-        return [_read(device / name) for name in names]
+        return [read_text(device / name) for name in names]
 
     def load_module(self, name: str) -> str | None:
         """modprobe; answers what it complains of, None where it succeeded."""
@@ -156,13 +157,6 @@ class Changes:
                 os.close(descriptor)
         except OSError as error:
             raise _fault(error, path, value) from error
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
 
 
 def _fault(error: OSError, path: Path, value: str | None = None) -> HelperFaultError:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 from vgpumgr.errors import SysfsError, SysfsPermissionError
+from vgpumgr.host.files import list_names, read_text
 from vgpumgr.host.machine import Machine
-from vgpumgr.model.functions import Function
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import AMD, INTEL, NVIDIA, Function, PciAddress
 
 _DEVICES = "/sys/bus/pci/devices"
 _DRIVERS = "/sys/bus/pci/drivers"
-_CMDLINE = "/proc/cmdline"
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
 _PAGE = 4096
 #: of the configuration space (PCI Local Bus 3.0, 6.1 and 6.7): status with the bit that there are
@@ -102,14 +103,6 @@ def has_driver(machine: Machine, driver: str) -> bool:
     return machine.path(f"{_DRIVERS}/{driver}").is_dir()
 
 
-def read_kernel_words(machine: Machine) -> tuple[str, ...]:
-    """The words of the kernel's command line."""
-    try:
-        return tuple(machine.path(_CMDLINE).read_text(errors="replace").split())
-    except OSError:
-        return ()
-
-
 def wrap(error: OSError, path: str) -> SysfsError:
     """Keeps errno and path; a refused read is another error than a missing file."""
     name = errno.errorcode.get(error.errno or 0, "?")
@@ -118,10 +111,12 @@ def wrap(error: OSError, path: str) -> SysfsError:
 
 
 @contextmanager
-def _open_directory(path: Path) -> Iterator[int | None]:
-    """A descriptor to open names from, so that the kernel walks the way there once."""
+def _open_directory(path: str | Path, parent: int | None = None) -> Iterator[int | None]:
+    """A descriptor to open names from, so that the kernel walks the way there once; None where there
+    is no such directory.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
     except OSError as error:
         if error.errno not in _GONE:
             raise wrap(error, str(path)) from error
@@ -134,20 +129,13 @@ def _open_directory(path: Path) -> Iterator[int | None]:
 
 
 def _read_function(devices: int, address: PciAddress, name: str) -> Function | None:
-    try:
-        directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=devices)
-    except OSError as error:
-        if error.errno in _GONE:
-            return None
-        raise wrap(error, name) from error
-    try:
-        return _Reader(directory, name).read(address)
-    except OSError as error:
-        if error.errno in _GONE:
-            return None
-        raise wrap(error, name) from error
-    finally:
-        os.close(directory)
+    with _open_directory(name, devices) as directory:
+        try:
+            return None if directory is None else _Reader(directory, name).read(address)
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise wrap(error, name) from error
 
 
 class _Reader:
@@ -201,7 +189,11 @@ class _Reader:
             return None
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
         try:
-            text = os.read(descriptor, _PAGE).strip()
+            text = os.read(descriptor, _PAGE).decode(errors="replace").strip()
+        except OSError as error:
+            if error.errno in _GONE:
+                raise
+            raise wrap(error, f"{_DEVICES}/{self._name}/{name}") from error
         finally:
             os.close(descriptor)
         try:
@@ -227,17 +219,10 @@ def read_condition(machine: Machine, address: PciAddress) -> tuple[str | None, s
     A function that cannot be reset has no ``reset`` either, with any kernel.
     """
     below = machine.path(f"{_DEVICES}/{address}")
-    methods = _read_text(below / "reset_method")
+    methods = read_text(below / "reset_method")
     if methods is None and below.is_dir() and not (below / "reset").exists():
         methods = ""
-    return methods, _read_text(below / "power_state")
-
-
-def _read_text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return None
+    return methods, read_text(below / "power_state")
 
 
 def read_attribute_mode(machine: Machine, address: PciAddress, path: str) -> int:
@@ -253,3 +238,111 @@ def read_attribute_mode(machine: Machine, address: PciAddress, path: str) -> int
 def has_iommufd(machine: Machine) -> bool:
     """Whether the kernel gives devices to user space by ``/dev/iommu`` as well as by VFIO groups."""
     return machine.path("/dev/iommu").exists()
+
+
+VENDORS = {NVIDIA: "NVIDIA", AMD: "AMD", INTEL: "Intel"}
+#: from the vendors' own lists: Intel's GPU table, AMD's ROCm hardware specifications
+_MODELS = {
+    (AMD, 0x7408): "AMD Instinct MI250X",
+    (AMD, 0x740C): "AMD Instinct MI250X",
+    (AMD, 0x740F): "AMD Instinct MI210",
+    (AMD, 0x74A0): "AMD Instinct MI300A",
+    (AMD, 0x74A1): "AMD Instinct MI300X",
+    (AMD, 0x74A5): "AMD Instinct MI325X",
+    (AMD, 0x75A0): "AMD Instinct MI350X",
+    (AMD, 0x75A3): "AMD Instinct MI355X",
+    (AMD, 0x7461): "AMD Radeon Pro V710",
+    (INTEL, 0x0BD5): "Intel Data Center GPU Max 1550",
+    (INTEL, 0x0BDA): "Intel Data Center GPU Max 1100",
+    (INTEL, 0x56C0): "Intel Data Center GPU Flex 170",
+    (INTEL, 0x56C1): "Intel Data Center GPU Flex 140",
+    (INTEL, 0xE211): "Intel Arc Pro B60",
+    (INTEL, 0xE212): "Intel Arc Pro B50",
+}
+_FILES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
+
+
+def name_pci_device(vendor_id: int, device_id: int) -> str:
+    """Its usual name; its numbers where no table has one."""
+    known = _MODELS.get((vendor_id, device_id))
+    if known is not None:
+        return known
+    vendor, device = _look_up(vendor_id, device_id)
+    vendor = VENDORS.get(vendor_id) or vendor or f"{vendor_id:04x}"
+    return f"{vendor} {device or f'{device_id:04x}'}"
+
+
+def _look_up(vendor_id: int, device_id: int) -> tuple[str | None, str | None]:
+    for path in _FILES:
+        try:
+            return _read_names(path, path.stat().st_mtime_ns, vendor_id, device_id)
+        except OSError:
+            continue
+    return None, None
+
+
+@lru_cache(maxsize=256)
+def _read_names(
+    path: Path, _changed_ns: int, vendor_id: int, device_id: int
+) -> tuple[str | None, str | None]:
+    """The file has 40,000 lines: read once for each device, until it changes."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return _find(lines, vendor_id, device_id)
+
+
+def _find(lines: Iterable[str], vendor_id: int, device_id: int) -> tuple[str | None, str | None]:
+    """Vendors stand at the margin, their devices behind one tab, subsystems behind two."""
+    vendor: str | None = None
+    of_vendor, of_device = f"{vendor_id:04x}  ", f"\t{device_id:04x}  "
+    for line in lines:
+        if line.startswith(of_vendor):
+            vendor = line[6:].strip()
+        elif vendor is not None and line.startswith(of_device):
+            return vendor, line[7:].strip()
+        elif vendor is not None and line[:1] not in "\t#\n":
+            break
+    return vendor, None
+
+
+_PREFIX = "vfio_pci:"
+_GENERIC = "vfio_pci"
+
+
+def list_variants(machine: Machine, addresses: Iterable[PciAddress]) -> dict[PciAddress, str]:
+    """The driver for each function that has one of its own, which knows more of the device than ``vfio-pci`` and offers
+    it to VMs in its place; the others are left out.
+
+    A module of one has aliases ``vfio_pci:...`` for its devices, in the form of their ``modalias``
+    (Linux: Documentation/driver-api/vfio-pci-device-specific-driver-acceptance.rst and ``file2alias``);
+    the one with the fewest wildcards fits best.
+    """
+    aliases = _read_aliases(machine)
+    found = {a: _choose(aliases, _read_modalias(machine, a)) for a in addresses if aliases}
+    return {address: _find_driver(machine, module) for address, module in found.items() if module}
+
+
+def _read_aliases(machine: Machine) -> list[tuple[str, str]]:
+    """Pattern and module, of all modules that are installed for this kernel."""
+    release = read_text(machine.path("/proc/sys/kernel/osrelease"))
+    lines = (read_text(machine.path(f"/lib/modules/{release}/modules.alias")) or "").splitlines()
+    rows = (line.split() for line in lines if line.startswith(f"alias {_PREFIX}"))
+    return [(row[1], row[2]) for row in rows if len(row) == 3 and row[2] != _GENERIC]
+
+
+def _read_modalias(machine: Machine, address: PciAddress) -> str:
+    return read_text(machine.path(f"{_DEVICES}/{address}/modalias")) or ""
+
+
+def _choose(aliases: list[tuple[str, str]], modalias: str) -> str | None:
+    wanted = _PREFIX + modalias.removeprefix("pci:")
+    fitting = [
+        (pattern.count("*"), name) for pattern, name in aliases if fnmatchcase(wanted, pattern)
+    ]
+    return min(fitting)[1] if modalias and fitting else None
+
+
+def _find_driver(machine: Machine, module: str) -> str:
+    """A driver is called as its module unless the loaded module says otherwise."""
+    names = list_names(machine.path(f"/sys/module/{module}/drivers"))
+    drivers = [name.removeprefix("pci:") for name in names if name.startswith("pci:")]
+    return drivers[0] if drivers else module

@@ -83,15 +83,13 @@ def list_holders(wanted: Callable[[str], bool], proc: Path = _PROC) -> list[Hold
     """Processes that have a file open whose path ``wanted`` accepts; one entry per process and
     path.
 
-    Processes that may not be looked at are left out: without root the list is incomplete.
+    Processes that this user may not inspect are left out: without root the list is incomplete.
     """
-    return [holder for pid in _list_pids(proc) for holder in _holders_of(pid, wanted, proc)]
-
-
-def _holders_of(pid: int, wanted: Callable[[str], bool], proc: Path) -> Iterator[Holder]:
-    paths = {path for path in _list_open_paths(pid, proc) if wanted(path)}
-    for path in sorted(paths):
-        yield Holder(pid, read_name(pid, proc), path)
+    return [
+        Holder(pid, read_name(pid, proc), path)
+        for pid in _list_pids(proc)
+        for path in sorted({path for path in _list_open_paths(pid, proc) if wanted(path)})
+    ]
 
 
 def _list_pids(proc: Path) -> list[int]:

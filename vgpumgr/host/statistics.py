@@ -1,7 +1,7 @@
 """Counts of operations since the host's boot: a small file in the run directory.
 
 Commands without a daemon and a daemon that restarts count on in the same file. It is no state:
-whoever finds it missing or broken begins anew, as Prometheus expects of counters.
+a reader that finds it missing or broken begins anew, as Prometheus expects of counters.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import bisect
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.files import make_directory, replace_file
+from vgpumgr.model.codec import decode, encode
 
 #: seconds; an attachment takes a few of them, most of it the worker's start
 DURATION_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -29,9 +29,9 @@ class OperationCounts:
     """
 
     op: str
-    outcomes: Mapping[str, int]
+    outcomes: dict[str, int]
     buckets: tuple[int, ...]
-    duration_sum_s: float
+    duration_sum_s: float = field(metadata={"alias": "sum_s"})
 
     def add(self, outcome: str, bucket: int, duration_s: float) -> OperationCounts:
         """With one operation more."""
@@ -72,34 +72,21 @@ class OperationStatistics:
         counts[op] = counts.get(op, empty).add(outcome, bucket, duration_s)
         with contextlib.suppress(OSError):
             make_directory(self.path.parent)
-            replace_file(self.path, json.dumps([_as_dict(entry) for entry in counts.values()]))
+            replace_file(self.path, json.dumps(encode(list(counts.values()))))
 
     def list_counts(self) -> tuple[OperationCounts, ...]:
-        """What is counted so far, by name; nothing if the file is missing or broken."""
+        """What is counted so far, by name; nothing if the file is missing, broken or of another version."""
         try:
-            entries = json.loads(self.path.read_text(encoding="utf-8"))
-            found = [self._parse(entry) for entry in entries]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            found = decode(list[OperationCounts], json.loads(self.path.read_text(encoding="utf-8")))
+        except (OSError, ValueError):
             return ()
+        for entry in found:
+            counts = (*entry.buckets, *entry.outcomes.values())
+            if len(entry.buckets) != len(self._bounds_s) + 1 or min(counts) < 0:
+                return ()
         return tuple(sorted(found, key=lambda entry: entry.op))
-
-    def _parse(self, entry: Mapping[str, Any]) -> OperationCounts:
-        buckets = tuple(int(count) for count in entry["buckets"])
-        outcomes = {str(key): int(count) for key, count in entry["outcomes"].items()}
-        if len(buckets) != len(self._bounds_s) + 1 or min((*buckets, *outcomes.values())) < 0:
-            raise ValueError("of another version, or broken")
-        return OperationCounts(str(entry["op"]), outcomes, buckets, float(entry["sum_s"]))
 
 
 def open_statistics(run_dir: Path) -> OperationStatistics:
     """The counts of operations of the machine with that run directory."""
     return OperationStatistics(run_dir / "operations.json", DURATION_BUCKETS_S)
-
-
-def _as_dict(entry: OperationCounts) -> dict[str, Any]:
-    return {
-        "op": entry.op,
-        "outcomes": dict(entry.outcomes),
-        "buckets": list(entry.buckets),
-        "sum_s": entry.duration_sum_s,
-    }

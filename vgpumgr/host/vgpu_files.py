@@ -6,7 +6,7 @@ no other process of ours does that.
 
 All free virtual functions of one GPU offer the same, so only one of them is read in full: a host with
 500 functions and 60 types each has 30,000 directories of types. A function whose vGPU was removed while
-somebody has it open looks free and offers nothing, so one that offers nothing is not believed alone.
+a process has it open looks free and offers nothing, so one that offers nothing is not believed alone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MDEV_PARENTS = "sys/class/mdev_bus"
 _MDEV_DEVICES = "sys/bus/mdev/devices"
 _PCI_DEVICES = "sys/bus/pci/devices"
 _TYPES = "mdev_supported_types"
-#: what ends in the answer "there is no such thing"
 #: functions of a GPU that are asked as long as each offers nothing: where it is full, all do
 _MOST_SILENT = 8
+#: what ends in the answer "there is no such thing"
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
 #: attributes of vendor-VFIO functions that are ours to read back
 _VENDOR = "nvidia"
@@ -76,7 +76,7 @@ class VgpuFiles:
         self._write(self._root / _MDEV_PARENTS / parent / _TYPES / type_id / "create", uuid)
 
     def remove_mdev(self, uuid: str) -> None:
-        """Writes 1 to ``remove``: blocks as long as somebody has the device open."""
+        """Writes 1 to ``remove``: blocks as long as the device is open."""
         self._write(self._root / _MDEV_DEVICES / uuid / "remove", "1")
 
     def set_type(self, name: str, type_id: str) -> None:
@@ -121,8 +121,8 @@ class VgpuFiles:
             if wanted:
                 known_silent = asked[group] > 0 and not _offers_some(framework, directory)
                 types = [] if known_silent else self._list_offers(framework, directory)
-                told = any(row["available"] != "0" for row in types)
-                asked[group] += _MOST_SILENT if told else 1
+                offers = any(row["available"] != "0" for row in types)
+                asked[group] += _MOST_SILENT if offers else 1
             head = {"name": name, "framework": framework, "physical": physical}
             yield {**head, **shared[group], "types": types}
 
@@ -216,26 +216,21 @@ def _list_types(directory: Path) -> list[dict[str, Any]]:
         available = _read(types / id_ / "available_instances")
         if available is None:
             continue  # it went while we looked
-        found.append(
-            {
-                "id": id_,
-                "available": available,
-                "name": _read(types / id_ / "name"),
-                "description": _read(types / id_ / "description"),
-                "device_api": _read(types / id_ / "device_api"),
-            }
-        )
+        names = ("name", "description", "device_api")
+        more = {name: _read(types / id_ / name) for name in names}
+        found.append({"id": id_, "available": available, **more})
     return found
 
 
 def _list_creatable(directory: Path) -> list[dict[str, Any]]:
     """``<id> : <name>`` lines; a header or a blank line may stand before them."""
-    found = []
+    found: list[dict[str, Any]] = []
     for line in (_read(directory / _VENDOR / "creatable_vgpu_types") or "").splitlines():
         id_, colon, name = (part.strip() for part in line.partition(":"))
         if colon and id_.isdigit():
-            found.append({"id": id_, "available": "1", "name": name, "description": None})
-    return [{**row, "device_api": "vfio-pci"} for row in found]
+            row = {"id": id_, "available": "1", "name": name, "description": None}
+            found.append({**row, "device_api": "vfio-pci"})
+    return found
 
 
 def _describe_common(directory: Path) -> dict[str, Any]:
@@ -263,19 +258,11 @@ def _list(directory: Path) -> list[str]:
 def _read(path: Path) -> str | None:
     """The attribute without its last newline; None if there is none (any more)."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as error:
         if error.errno in _ABSENT:
             return None
         raise _fault(error, path) from error
-    try:
-        return os.read(descriptor, 1 << 16).decode("utf-8", "replace").strip()
-    except OSError as error:
-        if error.errno in _ABSENT:
-            return None
-        raise _fault(error, path) from error
-    finally:
-        os.close(descriptor)
 
 
 def _try_read(path: Path) -> str | None:

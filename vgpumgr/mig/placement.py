@@ -1,23 +1,41 @@
-"""Choosing a GPU and a placement for a profile: exhaustive, pure, able to say why.
+"""Choosing GPUs and places for one or several equal slices: exhaustive, pure, able to say why.
 
-Nothing that exists is moved. Of all GPUs and all placements that fit, the one wins that takes the
-least room away from later requests (``rules.measure_room``). A GPU in MIG mode wins over one that
-would have to change its mode.
+No existing instance moves. A GPU in MIG mode wins over one that must change its mode; then the place wins that takes
+the least capacity away from later requests (``Board.measure_room``).
+
+A slice that is a whole GPU instance (``1g.10gb``) needs a place for that. A slice that is a part of one
+(``1c.3g.40gb``) goes into an instance of other attachments that has capacity for it, or else into a new one, which the
+next slice of the same request then joins. Exact: each place is taken only if as many slices as are still needed fit
+beside it, and how many fit on one GPU is known exactly (``count_fits``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundError
-from vgpumgr.mig.rules import Occupancy, Occupant, measure_room
+from vgpumgr.mig.layout.board import (
+    ENGINES,
+    Board,
+    find_engine_totals,
+    list_near_profiles,
+    make_board,
+)
+from vgpumgr.mig.layout.compute import list_places, list_present
 from vgpumgr.mig.selection import check_visible
+from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import MigProfile, MigProfileName, Placement
-from vgpumgr.model.slice import SliceOwner
-from vgpumgr.model.text import list_near
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import (
+    ComputeInstance,
+    GpuInstance,
+    MigProfile,
+    MigProfileName,
+    Placement,
+    Variant,
+)
+from vgpumgr.model.text import tell_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +62,7 @@ class Refusal:
     gpu: Gpu
     reason: str
     distance: int
-    in_the_way: tuple[Occupant, ...] = ()
+    in_the_way: tuple[GpuInstance, ...] = ()
 
 
 _PROCESSES = 1_000
@@ -74,30 +92,41 @@ def _list_gpu_choices(gpu: Gpu, name: MigProfileName) -> list[Choice]:
     profile = find_profile(gpu, name)
     if profile is None or refuse_mode(gpu) or _driver_says_full(gpu, profile):
         return []
-    before = Occupancy.of(gpu)
-    room_before = measure_room(before)
+    board = make_board(gpu)
+    layout = board.read_layout(gpu.instances)
+    index = board.index(profile)
     return [
-        _make_choice(gpu, profile, placement, before, room_before)
-        for placement in before.list_fits(profile)
+        _make_choice(gpu, profile, board, layout, placement)
+        for placement in board.list_places(layout, index)
     ]
 
 
 def _make_choice(
-    gpu: Gpu, profile: MigProfile, placement: Placement, before: Occupancy, room_before: int
+    gpu: Gpu, profile: MigProfile, board: Board, layout: int, placement: Placement
 ) -> Choice:
-    after = before.with_instance(profile, placement)
-    open_names = [str(p.name) for p in after.profiles if after.list_fits(p)]
-    room = f"then still fits: {', '.join(open_names)}" if open_names else "then it is full"
+    after = layout | (board.bit(board.index(profile), placement) or 0)
     mode = "" if gpu.mig.current else "; MIG mode must be turned on"
     return Choice(
         gpu=gpu,
         profile=profile,
         placement=placement,
         needs_mig_mode=not gpu.mig.current,
-        room_before=room_before,
-        room_after=measure_room(after),
-        why=f"{gpu} at {placement} loses the least room; {room}{mode}",
+        room_before=board.measure_room(layout),
+        room_after=board.measure_room(after),
+        why=f"{gpu} at {placement} loses the least room; {board.describe_rest(after)}{mode}",
     )
+
+
+def list_fits(gpu: Gpu, profile: MigProfile) -> tuple[Placement, ...]:
+    """Every place where one more instance of the profile fits by the rules of its board."""
+    board = make_board(gpu)
+    return board.list_places(board.read_layout(gpu.instances), board.index(profile))
+
+
+def count_fits(gpu: Gpu, profile: MigProfile) -> int:
+    """How many more instances of the profile fit by the rules of its board, if nothing else comes."""
+    board = make_board(gpu)
+    return board.list_packable(board.read_layout(gpu.instances))[board.index(profile)]
 
 
 def choice_rank(choice: Choice) -> tuple[bool, int, int, int, int]:
@@ -138,44 +167,57 @@ def _refuse(gpu: Gpu, name: MigProfileName) -> Refusal | None:
         return Refusal(gpu, f"{gpu.model} has no profile {name.gpu_instance}", _NO_PROFILE)
     if refusal := refuse_mode(gpu):
         return refusal
-    occupancy = Occupancy.of(gpu)
-    if not occupancy.list_fits(profile):
-        return _refuse_room(gpu, profile, occupancy)
+    if not list_fits(gpu, profile):
+        return _refuse_capacity(gpu, profile)
     if _driver_says_full(gpu, profile):
         reason = f"the driver reports that no further {profile.name} fits"
         return Refusal(gpu, reason, len(gpu.instances) + 1)
     return None
 
 
-def _refuse_room(gpu: Gpu, profile: MigProfile, occupancy: Occupancy) -> Refusal:
+def _refuse_capacity(gpu: Gpu, profile: MigProfile) -> Refusal:
     """Names the smallest set of instances without which the profile would fit."""
     if not profile.placements:
-        # NVML tells an unprivileged user neither placements nor instances
+        # NVML shows an unprivileged user neither placements nor instances
         return Refusal(gpu, "only root can see where there is room", len(gpu.instances) + 1)
-    obstacles = find_obstacles(occupancy, profile)
-    reasons = list(occupancy.missing_budgets(profile))
-    taken = [o.placement for o in occupancy.occupants]
+    board = make_board(gpu)
+    obstacles = min(
+        board.list_removals(gpu.instances, board.index(profile)),
+        key=lambda group: (len(group), sum(i.slices for i in group)),
+        default=(),
+    )
+    reasons = list(_list_exceeded(gpu, profile))
+    taken = [i.placement for i in gpu.instances]
     if all(any(p.overlaps(t) for t in taken) for p in profile.placements):
         places = ", ".join(str(p) for p in profile.placements)
         reasons.append(f"each of its places on the memory axis ({places}) is taken")
     if obstacles:
-        reasons.append("in the way: " + ", ".join(str(o) for o in obstacles))
+        reasons.append("in the way: " + ", ".join(map(_describe_instance, obstacles)))
     return Refusal(gpu, "; ".join(reasons), len(obstacles), obstacles)
 
 
-def find_obstacles(occupancy: Occupancy, profile: MigProfile) -> tuple[Occupant, ...]:
-    """The fewest instances whose removal makes room for ``profile``; among equals the smallest
-    ones.
-    """
-    for count in range(len(occupancy.occupants) + 1):
-        sets = [
-            group
-            for group in combinations(occupancy.occupants, count)
-            if occupancy.without(group).list_fits(profile)
-        ]
-        if sets:
-            return min(sets, key=lambda group: sum(o.profile.slices for o in group))
-    return ()
+def _list_exceeded(gpu: Gpu, profile: MigProfile) -> Iterator[str]:
+    """Which rules other than geometry forbid one more of ``profile``, in words."""
+    free = gpu.compute_slices - sum(i.slices for i in gpu.instances)
+    if profile.slices > free:
+        yield f"it needs {profile.slices} compute slices, {free} free"
+    if sum(i.profile_id == profile.id for i in gpu.instances) >= profile.max_instances:
+        yield f"the GPU allows {tell_count(profile.max_instances, 'instance')} of it"
+    own = profile.name.variant
+    for instance in gpu.instances:
+        variants = {own, instance.profile.variant}
+        if Variant.ALL_MEDIA in variants and Variant.NO_MEDIA not in variants:
+            yield f"{_describe_instance(instance)} has or needs media engines"
+            return
+    by_id = {p.id: p for p in gpu.profiles}
+    present = [profile, *(by_id[i.profile_id] for i in gpu.instances if i.profile_id in by_id)]
+    for engine, total in find_engine_totals(gpu.profiles).items():
+        if sum(getattr(p, engine) for p in present) > total:
+            yield f"too few {ENGINES[engine]} engines are left"
+
+
+def _describe_instance(instance: GpuInstance) -> str:
+    return f"instance {instance.id} ({instance.profile} at {instance.placement})"
 
 
 def explain_refusal(
@@ -183,7 +225,7 @@ def explain_refusal(
 ) -> NoRoomError | ProfileNotFoundError | MigNotSupportedError:
     """The error for a profile that none of ``gpus`` can take.
 
-    Raises NotPermittedError where the driver does not show this user where there is room.
+    Raises NotPermittedError where the driver does not show this user which places are free.
     """
     which = str(gpus[0]) if len(gpus) == 1 else f"any of {len(gpus)} GPUs"
     error = f"cannot place {name.gpu_instance} on {which}"
@@ -193,40 +235,259 @@ def explain_refusal(
             error, why=f"no GPU here has MIG: {models}", hint="vgpumgr gpu list"
         )
     if not any(find_profile(gpu, name) for gpu in gpus):
-        return _explain_unknown(error, gpus, name)
+        near = list_near_profiles([p for gpu in gpus for p in gpu.profiles], name)
+        why = f"no such profile here; near ones: {', '.join(near)}"
+        return ProfileNotFoundError(error, why=why, hint="vgpumgr mig profiles")
     closest = list_refusals(gpus, name)[0]
     check_visible([closest.gpu])
+    prefix = f"{closest.gpu} came closest: " if len(gpus) > 1 else ""
     return NoRoomError(
         error,
-        why=_tell_closest(gpus, closest),
+        why=prefix + closest.reason,
         held_by=_list_holders(closest, owners),
         hint=f"vgpumgr gpu show {closest.gpu.index}",
-    )
-
-
-def _tell_closest(gpus: Sequence[Gpu], closest: Refusal) -> str:
-    prefix = f"{closest.gpu} came closest: " if len(gpus) > 1 else ""
-    return prefix + closest.reason
-
-
-def _explain_unknown(error: str, gpus: Sequence[Gpu], name: MigProfileName) -> ProfileNotFoundError:
-    known = list(dict.fromkeys(str(p.name) for gpu in gpus for p in gpu.profiles))
-    near = list_near(str(name.gpu_instance), known, n=3, cutoff=0.6)
-    same = [n for n in known if MigProfileName.parse(n).slices == name.slices and n not in near]
-    offered = near + same or known
-    return ProfileNotFoundError(
-        error,
-        why=f"no such profile here; near ones: {', '.join(offered)}",
-        hint="vgpumgr mig profiles",
     )
 
 
 def _list_holders(refusal: Refusal, owners: Sequence[SliceOwner]) -> list[str]:
     names = {(o.gpu, o.gpu_instance_id): o.holder for o in owners}
     holders = []
-    for occupant in refusal.in_the_way:
-        whose = names.get((refusal.gpu.uuid, occupant.id if occupant.id is not None else -1))
-        holders.append(f"{whose} ({occupant})" if whose else f"{occupant} on {refusal.gpu}")
+    for instance in refusal.in_the_way:
+        shown, whose = _describe_instance(instance), names.get((refusal.gpu.uuid, instance.id))
+        holders.append(f"{whose} ({shown})" if whose else f"{shown} on {refusal.gpu}")
     if not refusal.in_the_way and refusal.distance == _PROCESSES:
         holders = [str(process) for process in refusal.gpu.processes]
     return holders
+
+
+def present_places(instance: GpuInstance) -> tuple[Placement, ...]:
+    """The places that are taken; where the driver states none, as if packed upwards."""
+    return tuple(place for _, place in list_present(instance))
+
+
+def find_compute_place(slices: int, size: int, taken: Sequence[Placement]) -> Placement | None:
+    """The lowest free place for one of that size, as a driver without a placement chooses it."""
+    for place in list_places(slices, size):
+        if not any(place.overlaps(other) for other in taken):
+            return place
+    return None
+
+
+#: the GPU instances that a slice may join: what attachments have made, never a layout's or a stranger's
+Joinable = Collection[tuple[GpuUuid, int]]
+#: an instance that is only planned has no id yet
+_PLANNED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What a GPU is preferred by, among those with capacity."""
+
+    spread: bool = False
+    #: NUMA nodes of the VM; empty: anywhere
+    nodes: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePlacement:
+    """Where one slice goes. ``joins`` is the id of a GPU instance that is there; ``creates`` is false
+    as well where an earlier one of the same request makes the instance. ``compute`` is None for a
+    slice that is all of its instance.
+    """
+
+    choice: Choice
+    compute: Placement | None = None
+    joins: int | None = None
+    creates: bool = True
+
+
+def choose_placements(
+    gpus: Sequence[Gpu],
+    name: MigProfileName,
+    count: int,
+    owners: Sequence[SliceOwner] = (),
+    joinable: Joinable = (),
+    constraints: Constraints | None = None,
+) -> tuple[SlicePlacement, ...]:
+    """Places for ``count`` slices of that profile.
+
+    Raises ProfileNotFoundError, MigNotSupportedError or NoRoomError, which says how many would fit.
+    """
+    real = {gpu.uuid: gpu for gpu in gpus}
+    now = list(gpus)
+    placed: list[SlicePlacement] = []
+    constraints = constraints or Constraints()
+    while len(placed) < count:
+        left = count - len(placed)
+        found = _choose_one(now, name, left, joinable, constraints)
+        if found is None:
+            raise _refuse_count(gpus, name, count, owners, joinable)
+        placed.append(replace(found, choice=replace(found.choice, gpu=real[found.choice.gpu.uuid])))
+        now = [
+            _with_placement(gpu, found) if gpu.uuid == found.choice.gpu.uuid else gpu for gpu in now
+        ]
+    return tuple(placed)
+
+
+def count_free(gpu: Gpu, name: MigProfileName, joinable: Joinable = ()) -> int:
+    """How many more slices of that profile the GPU takes."""
+    profile = find_profile(gpu, name)
+    if profile is None or refuse_mode(gpu) is not None:
+        return 0
+    fresh = count_fits(gpu, profile)
+    if gpu.mig.current and profile.remaining is not None:
+        fresh = min(fresh, profile.remaining)
+    if name.compute_slices is None:
+        return fresh
+    each = _count_inside(profile.slices, name.compute_slices, ())
+    old = sum(
+        _count_inside(i.slices, name.compute_slices, present_places(i))
+        for i in _list_joinable(gpu, name, joinable)
+    )
+    return fresh * each + old
+
+
+def _count_inside(slices: int, size: int, taken: Sequence[Placement]) -> int:
+    count, places = 0, list(taken)
+    while (place := find_compute_place(slices, size, places)) is not None:
+        places.append(place)
+        count += 1
+    return count
+
+
+def _list_joinable(gpu: Gpu, name: MigProfileName, joinable: Joinable) -> list[GpuInstance]:
+    return [
+        instance
+        for instance in gpu.instances
+        if instance.profile == name.gpu_instance
+        and (instance.id <= _PLANNED or (gpu.uuid, instance.id) in joinable)
+    ]
+
+
+def _choose_one(
+    gpus: Sequence[Gpu],
+    name: MigProfileName,
+    left: int,
+    joinable: Joinable,
+    constraints: Constraints,
+) -> SlicePlacement | None:
+    """The best place beside which the others that are needed still fit."""
+    capacity = {gpu.uuid: count_free(gpu, name, joinable) for gpu in gpus}
+    if sum(capacity.values()) < left:
+        return None
+    candidates = _list_joins(gpus, name, joinable) + _list_fresh(gpus, name)
+    for one in sorted(candidates, key=lambda one: _rank(one, constraints)):
+        gpu = one.choice.gpu
+        after = count_free(_with_placement(gpu, one), name, joinable)
+        if sum(capacity.values()) - capacity[gpu.uuid] + after >= left - 1:
+            return _explain(one, constraints)
+    return None
+
+
+def _list_fresh(gpus: Sequence[Gpu], name: MigProfileName) -> list[SlicePlacement]:
+    choices = list_choices(gpus, name)
+    if name.compute_slices is None:
+        return [SlicePlacement(choice) for choice in choices]
+    return [
+        SlicePlacement(choice, compute=place)
+        for choice in choices
+        if (place := find_compute_place(choice.profile.slices, name.compute_slices, ()))
+    ]
+
+
+def _list_joins(
+    gpus: Sequence[Gpu], name: MigProfileName, joinable: Joinable
+) -> list[SlicePlacement]:
+    if name.compute_slices is None:
+        return []
+    found = []
+    for gpu in gpus:
+        for instance in _list_joinable(gpu, name, joinable):
+            taken = present_places(instance)
+            place = find_compute_place(instance.slices, name.compute_slices, taken)
+            profile = find_profile(gpu, name)
+            if place is None or profile is None:
+                continue
+            why = f"{gpu}: the GPU instance at {instance.placement} has room for it"
+            choice = Choice(gpu, profile, instance.placement, False, 0, 0, why)
+            planned = instance.id <= _PLANNED
+            joins = None if planned else instance.id
+            found.append(SlicePlacement(choice, place, joins=joins, creates=False))
+    return found
+
+
+def _rank(one: SlicePlacement, constraints: Constraints) -> tuple[object, ...]:
+    """No change of MIG mode; the VM's own NUMA node; an instance that is there already; then spread,
+    or else the least loss of capacity.
+    """
+    gpu = one.choice.gpu
+    far = bool(constraints.nodes) and gpu.numa_node not in constraints.nodes
+    load = len(gpu.instances) if constraints.spread else 0
+    return (one.choice.needs_mig_mode, far, one.creates, load, *choice_rank(one.choice))
+
+
+def _explain(one: SlicePlacement, constraints: Constraints) -> SlicePlacement:
+    gpu, words = one.choice.gpu, [one.choice.why]
+    if constraints.nodes:
+        nodes = ", ".join(map(str, sorted(constraints.nodes)))
+        near = gpu.numa_node in constraints.nodes
+        words.append(
+            f"on the VM's NUMA node {gpu.numa_node}"
+            if near
+            else f"on NUMA node {gpu.numa_node}: no GPU on the VM's ({nodes}) has room"
+        )
+    if constraints.spread and one.creates:
+        words.append(f"to spread: {len(gpu.instances)} instances are on it so far")
+    return replace(one, choice=replace(one.choice, why="; ".join(words)))
+
+
+def _with_placement(gpu: Gpu, one: SlicePlacement) -> Gpu:
+    """The GPU as it is to be with the slice placed."""
+    profile, placement = one.choice.profile, one.choice.placement
+    # what it is called does not matter: only its place does
+    compute = ComputeInstance(
+        _PLANNED, 0, one.compute.size if one.compute else profile.slices, None, one.compute
+    )
+    if not one.creates:
+        instances = tuple(
+            replace(i, compute_instances=(*i.compute_instances, compute))
+            if i.placement == placement
+            else i
+            for i in gpu.instances
+        )
+        return replace(gpu, instances=instances)
+    made = GpuInstance(
+        id=_PLANNED - len(gpu.instances),
+        profile_id=profile.id,
+        profile=profile.name,
+        placement=placement,
+        slices=profile.slices,
+        memory_bytes=profile.memory_bytes,
+        compute_instances=(compute,),
+    )
+    profiles = tuple(
+        replace(p, remaining=max(0, p.remaining - 1)) if p.id == profile.id and p.remaining else p
+        for p in gpu.profiles
+    )
+    mode = replace(gpu.mig, current=True, pending=True)
+    return replace(gpu, instances=(*gpu.instances, made), profiles=profiles, mig=mode)
+
+
+def _refuse_count(
+    gpus: Sequence[Gpu],
+    name: MigProfileName,
+    count: int,
+    owners: Sequence[SliceOwner],
+    joinable: Joinable,
+) -> Exception:
+    fits: Mapping[str, int] = {
+        str(gpu): n for gpu in gpus if (n := count_free(gpu, name, joinable))
+    }
+    if not fits:
+        return explain_refusal(gpus, name, owners)
+    each = ", ".join(f"{n} on {gpu}" for gpu, n in fits.items())
+    return NoRoomError(
+        f"cannot place {count} times {name}",
+        why=f"{sum(fits.values())} fit: {each}",
+        hint=f"vgpumgr why {name}",
+    )

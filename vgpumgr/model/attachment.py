@@ -1,4 +1,4 @@
-"""What is remembered of an attachment: enough to undo it, however far it got.
+"""Slices of GPUs, and what is remembered of their attachment to VMs: enough to undo it, however far it got.
 
 What every attachment has stands in :class:`AttachmentRecord`; what only some backends need are parts
 of their own: a slice of MIG, a channel, devices of the host that the VM is given.
@@ -12,13 +12,40 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.choices import Backend, Transport
+from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.request import Transport
-from vgpumgr.model.slice import Attachment, Backend, MigInstanceRef, Slice, SliceKind, SliceOwner
-from vgpumgr.model.vgpu import VgpuSpec
-from vgpumgr.model.vgpu_record import VgpuInstance
+from vgpumgr.model.vgpu import VgpuInstance, VgpuSpec
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstanceRef:
+    """Which GPU and compute instance on the slice's GPU; ids are void after a reboot or reset."""
+
+    gpu_instance_id: int
+    compute_instance_id: int
+    placement: Placement
+    uuid: MigUuid
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOwner:
+    """Who a MIG instance belongs to: the VM of an attachment, or a vGPU, whose name is then in its
+    place.
+    """
+
+    gpu: GpuUuid
+    gpu_instance_id: int
+    compute_instance_id: int | None
+    vm_name: str
+    attachment_id: str
+    is_vm: bool = True
+
+    @property
+    def holder(self) -> str:
+        """For people."""
+        return f'vm "{self.vm_name}"' if self.is_vm else self.vm_name
 
 
 class AttachmentState(StrEnum):
@@ -154,13 +181,7 @@ class AttachmentRecord:
     @property
     def gpu_instance_id(self) -> int | None:
         """The GPU instance that it is known to have made or joined."""
-        if self.mig_part is None:
-            return None
-        return (
-            self.mig_part.ref.gpu_instance_id
-            if self.mig_part.ref
-            else self.mig_part.gpu_instance_id
-        )
+        return self.mig_part.known_instance if self.mig_part else None
 
     @property
     def mig_mode_enabled(self) -> bool:
@@ -188,16 +209,8 @@ class AttachmentRecord:
         return replace(self, channel=replace(self.channel, **changes))
 
     @property
-    def attachment(self) -> Attachment | None:
-        """The attachment as the rest of the program knows it; None before its slice exists."""
-        if self.mig is None or self.gpu is None:
-            return None
-        slice_ = Slice(SliceKind.MIG, self.gpu, self.profile, self.memory_bytes, self.mig)
-        return Attachment(self.id, self.vm_name, self.vm_uuid, slice_, self.backend, self.created_s)
-
-    @property
     def owner(self) -> SliceOwner | None:
-        """The entry for whoever asks whose a MIG instance is."""
+        """The owner of its MIG instance; None before that exists."""
         if self.mig is None or self.gpu is None:
             return None
         return SliceOwner(
@@ -220,8 +233,8 @@ def list_sharers(
 ) -> list[AttachmentRecord]:
     """The other attachments whose slices are in the same GPU instance.
 
-    After a boot, a record that is not restored yet means an instance that is gone, whatever has been
-    put in its place since: ids tell these apart.
+    After a boot, a record that is not restored yet means an instance that is gone, whatever has taken its place
+    since: ids tell these apart.
     """
     place = (record.gpu, record.placement)
     return [
@@ -231,7 +244,7 @@ def list_sharers(
         and record.mig_part is not None
         and other.mig_part is not None
         and (other.gpu, other.placement) == place
-        # who has all of an instance shares it with nobody
+        # an attachment that has all of an instance shares it with no other
         and record.mig_part.compute is not None
         and other.mig_part.compute is not None
         and len({record.mig_part.known_instance, other.mig_part.known_instance} - {None}) < 2

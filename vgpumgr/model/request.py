@@ -4,57 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import ClassVar
 
+from vgpumgr.model.choices import HELLO_TIMEOUT_S, Display, Numa, Transport
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.text import parse_size
 
-HELLO_TIMEOUT_S = 15.0
 MAX_HELLO_TIMEOUT_S = 3600.0
-#: the guest's agent serves so many channels
-MAX_COUNT = 16
 _SHARE = re.compile(r"share:(?P<memory>[^,]+)(?:,(?P<percent>\d{1,3})%)?", re.IGNORECASE)
-
-
-class Transport(StrEnum):
-    """``--transport``: how the guest reaches its worker; AUTO gives it both devices."""
-
-    AUTO = "auto"
-    RING = "ring"
-    SERIAL = "serial"
-
-    @property
-    def has_ring(self) -> bool:
-        """Whether the domain gets shared memory."""
-        return self is not Transport.SERIAL
-
-    @property
-    def has_serial(self) -> bool:
-        """Whether the domain gets a virtio-serial channel."""
-        return self is not Transport.RING
-
-
-class Display(StrEnum):
-    """``--display``: whether a mediated device draws the guest's screen."""
-
-    #: it computes only
-    OFF = "off"
-    #: its picture is shown once the guest's driver runs
-    ON = "on"
-    #: as ``on``, and firmware draws on it before that (``ramfb``): the guest's first display
-    BOOT = "boot"
-
-
-class Numa(StrEnum):
-    """``--numa``: what the NUMA nodes that a VM is bound to mean for the choice of a GPU."""
-
-    #: a GPU on one of them is taken first
-    PREFER = "prefer"
-    #: no other GPU is taken
-    STRICT = "strict"
-    #: they do not matter
-    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +29,7 @@ class AttachRequest:
     config: bool = False
     transport: Transport = Transport.AUTO
     hello_timeout_s: float = HELLO_TIMEOUT_S
-    #: on the emptiest GPU, not on the one where the least room is lost
+    #: on the emptiest GPU, not on the one where the least capacity is lost
     spread: bool = False
     #: besides what the VM has; without it a VM that has one is refused
     add: bool = False

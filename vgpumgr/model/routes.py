@@ -129,6 +129,46 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{API}/vgpus/{{vgpu}}/adopt", "adopt_vgpu", _LONG, _ADMIN, "Take it over."),
 )  # fmt: skip
 
+#: where an operation is, below ``vgpumgr.app.operations``: a function of a machine's interfaces, or a
+#: method of a class that is made of them; an operation that is not here is a method of the application
+IMPLEMENTATIONS = {
+    "list_vms": "attachments.AttachmentService.list_vms",
+    "show_vm": "attachments.AttachmentService.show_vm",
+    "show_vm_xml": "attachments.show_vm_xml",
+    "list_channels": "attachments.AttachmentService.list_channels",
+    "show_channel": "attachments.AttachmentService.show_channel",
+    "attach": "attachments.attach",
+    "detach": "attachments.AttachmentService.detach",
+    "status": "recovery.Recovery.status",
+    "diff": "recovery.Recovery.diff",
+    "recover": "recovery.recover",
+    "restore": "restore.restore",
+    "why": "capacity.why",
+    "plan_defrag": "capacity.defrag",
+    "plan_layout": "layouts.LayoutService.plan",
+    "assert_layout": "layouts.LayoutService.compare",
+    "export_layout": "layouts.LayoutService.export",
+    "apply_layout": "layouts.LayoutService.apply",
+    "checkpoint_mig": "layouts.LayoutService.checkpoint",
+    "restore_mig": "layouts.LayoutService.restore",
+    "set_mig_mode": "layouts.LayoutService.set_mode",
+    "list_passthrough": "passthrough.PassthroughService.list_functions",
+    "list_pci_groups": "passthrough.PassthroughService.list_groups",
+    "bind_pci": "passthrough.PassthroughService.bind",
+    "unbind_pci": "passthrough.PassthroughService.unbind",
+    "list_vfs": "passthrough.PassthroughService.list_vfs",
+    "enable_vfs": "passthrough.PassthroughService.enable_vfs",
+    "disable_vfs": "passthrough.PassthroughService.disable_vfs",
+    "list_vgpu_types": "vgpus.VgpuService.list_types",
+    "list_vgpus": "vgpus.VgpuService.list_vgpus",
+    "create_vgpu": "vgpus.VgpuService.create",
+    "define_vgpu": "vgpus.VgpuService.define",
+    "delete_vgpu": "vgpus.VgpuService.delete",
+    "start_vgpu": "vgpus.VgpuService.start",
+    "stop_vgpu": "vgpus.VgpuService.stop",
+    "adopt_vgpu": "vgpus.VgpuService.adopt",
+}
+
 #: what the daemon answers itself
 SYSTEM_ROUTES: tuple[Route, ...] = (
     Route("GET", API, "show_server", _READ, _VIEWER, "Which daemon this is, and its extensions."),

@@ -41,17 +41,16 @@ def tell_count(number: int, noun: str) -> str:
 
 
 def parse_set(text: str) -> frozenset[int]:
-    """A set as libvirt and the kernel write it: ``0-3,^2,8``. What is no number is left out: libvirt
-    checks its own documents.
+    """A set as libvirt and the kernel write it, from left to right: ``0-3,^2,8``. What is no number is left out:
+    libvirt checks its own documents.
     """
-    found: set[int] = set()
-    excluded: set[int] = set()
+    found: frozenset[int] = frozenset()
     for part in text.replace(" ", "").split(","):
-        target = excluded if part.startswith("^") else found
         low, _, high = part.removeprefix("^").partition("-")
         if low.isdecimal() and (high or low).isdecimal() and int(high or low) - int(low) < 1 << 16:
-            target |= set(range(int(low), int(high or low) + 1))
-    return frozenset(found - excluded)
+            numbers = range(int(low), int(high or low) + 1)
+            found = found.difference(numbers) if part.startswith("^") else found.union(numbers)
+    return found
 
 
 def list_near(word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:

@@ -1,15 +1,13 @@
-"""NVML to our models, inside the helper process. Methods are named as in ``protocol.Nvml`` and
-answer JSON.
-"""
+"""NVML to our models, inside the helper process. Methods and what they answer are those of ``protocol.Nvml``."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pynvml
 
 from vgpumgr.host.helper_server import HelperFaultError
-from vgpumgr.model.codec import encode
+from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import (
     Gpu,
     GpuMemory,
@@ -21,6 +19,7 @@ from vgpumgr.model.gpu import (
 )
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import (
+    ComputeInstance,
     GpuInstance,
     MigActivation,
     MigMode,
@@ -29,10 +28,12 @@ from vgpumgr.model.mig import (
     Placement,
 )
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.nvml import mig_calls
-from vgpumgr.nvml.calls import call, error_text, text, try_call
+from vgpumgr.nvml import calls
+from vgpumgr.nvml.calls import call, error_text, id_or_none, text, try_call
 
-_NONE = 0xFFFFFFFF
+if TYPE_CHECKING:
+    from vgpumgr.model.vgpu import GpuVgpus
+
 _ARCHITECTURES = {
     2: "Kepler",
     3: "Maxwell",
@@ -69,7 +70,7 @@ class Adapter:
     def __init__(self) -> None:
         self._ready = False
 
-    def read_inventory(self) -> Any:
+    def read_inventory(self) -> Inventory:
         """See ``protocol.Nvml``."""
         self._init()
         driver = text(call("nvmlSystemGetDriverVersion"))
@@ -82,76 +83,70 @@ class Adapter:
                     raise
                 lost.append(LostGpu(index, fault.data["code"], fault.data["text"]))
         cuda = try_call("nvmlSystemGetCudaDriverVersion_v2")
-        return encode(
-            Inventory(
-                driver_version=driver,
-                nvml_version=text(call("nvmlSystemGetNVMLVersion")),
-                cuda_version=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
-                gpus=tuple(gpus),
-                lost=tuple(lost),
-            )
+        return Inventory(
+            driver_version=driver,
+            nvml_version=text(call("nvmlSystemGetNVMLVersion")),
+            cuda_version=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
+            gpus=tuple(gpus),
+            lost=tuple(lost),
         )
 
-    def list_processes(self, gpu: str) -> Any:
+    def list_processes(self, gpu: str) -> tuple[GpuProcess, ...]:
         """See ``protocol.Nvml``."""
-        return encode(_list_processes(self._handle(gpu)))
+        return _list_processes(self._handle(gpu))
 
-    def list_gpu_instances(self, gpu: str) -> Any:
+    def list_gpu_instances(self, gpu: str) -> tuple[GpuInstance, ...]:
         """See ``protocol.Nvml``."""
         handle = self._handle(gpu)
         if not _read_mig_mode(handle).current:
-            return []
-        return encode(mig_calls.list_instances(handle, mig_calls.list_profiles(handle)))
+            return ()
+        return calls.list_instances(handle, calls.list_profiles(handle))
 
-    def set_mig_mode(self, gpu: str, enabled: bool) -> Any:
+    def set_mig_mode(self, gpu: str, enabled: bool) -> MigModeChange:
         """See ``protocol.Nvml``. Handles are fetched again: the call may have reset the GPU."""
         status = call("nvmlDeviceSetMigMode", self._handle(gpu), int(enabled))
         mode = _read_mig_mode(self._handle(gpu))
-        return encode(
-            MigModeChange(
-                current=mode.current,
-                pending=mode.pending,
-                activation=_ACTIVATIONS.get(status, MigActivation.RESET_REQUIRED),
-                status_code=status,
-                status_text=error_text(status),
-            )
+        return MigModeChange(
+            current=mode.current,
+            pending=mode.pending,
+            activation=_ACTIVATIONS.get(status, MigActivation.RESET_REQUIRED),
+            status_code=status,
+            status_text=error_text(status),
         )
 
-    def create_gpu_instance(self, gpu: str, profile_id: int, start: int, size: int) -> Any:
+    def create_gpu_instance(self, gpu: str, profile_id: int, placement: Any) -> GpuInstance:
         """See ``protocol.Nvml``."""
-        return encode(
-            mig_calls.create_instance(self._handle(gpu), profile_id, Placement(start, size))
-        )
+        place = decode(Placement, placement)
+        return calls.create_instance(self._handle(gpu), profile_id, place)
 
     def create_compute_instance(
-        self, gpu: str, gpu_instance_id: int, slices: int, start: int | None = None
-    ) -> Any:
+        self, gpu: str, gpu_instance_id: int, slices: int, placement: Any = None
+    ) -> ComputeInstance:
         """See ``protocol.Nvml``."""
-        place = None if start is None else Placement(start, slices)
-        return encode(mig_calls.create_compute(self._handle(gpu), gpu_instance_id, slices, place))
+        place = None if placement is None else decode(Placement, placement)
+        return calls.create_compute(self._handle(gpu), gpu_instance_id, slices, place)
 
     def destroy_compute_instance(
         self, gpu: str, gpu_instance_id: int, compute_instance_id: int
     ) -> None:
         """See ``protocol.Nvml``."""
-        mig_calls.destroy_compute(self._handle(gpu), gpu_instance_id, compute_instance_id)
+        gi = call("nvmlDeviceGetGpuInstanceById", self._handle(gpu), gpu_instance_id)
+        ci = call("nvmlGpuInstanceGetComputeInstanceById", gi, compute_instance_id)
+        call("nvmlComputeInstanceDestroy", ci)
 
     def destroy_gpu_instance(self, gpu: str, gpu_instance_id: int) -> None:
         """See ``protocol.Nvml``."""
-        mig_calls.destroy_instance(self._handle(gpu), gpu_instance_id)
+        gi = call("nvmlDeviceGetGpuInstanceById", self._handle(gpu), gpu_instance_id)
+        call("nvmlGpuInstanceDestroy", gi)
 
-    def list_vgpus(self) -> Any:
+    def list_vgpus(self) -> tuple[GpuVgpus, ...]:
         """See ``protocol.Nvml``."""
-        from vgpumgr.nvml import vgpu_calls
-
         self._init()
-        return encode(vgpu_calls.list_vgpus())
+        return calls.list_vgpus()
 
     def set_mixed_sizes(self, gpu: str, enabled: bool) -> None:
         """See ``protocol.Nvml``."""
-        from vgpumgr.nvml import vgpu_calls
-
-        vgpu_calls.set_mixed_sizes(self._handle(gpu), enabled)
+        call("nvmlDeviceSetVgpuHeterogeneousMode", self._handle(gpu), int(enabled))
 
     def _init(self) -> None:
         if not self._ready:
@@ -165,12 +160,13 @@ class Adapter:
 
 def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
     pci = call("nvmlDeviceGetPciInfo", handle)
-    memory = _read_memory(handle)
+    memory = call("nvmlDeviceGetMemoryInfo", handle)
+    serial = try_call("nvmlDeviceGetSerial", handle)
     mode = _read_mig_mode(handle)
-    profiles: tuple[MigProfile, ...] = mig_calls.list_profiles(handle) if mode.supported else ()
+    profiles: tuple[MigProfile, ...] = calls.list_profiles(handle) if mode.supported else ()
     instances: tuple[GpuInstance, ...] = ()
     if mode.current:
-        instances = mig_calls.list_instances(handle, profiles)
+        instances = calls.list_instances(handle, profiles)
     return Gpu(
         index=index,
         uuid=GpuUuid(text(call("nvmlDeviceGetUUID", handle))),
@@ -178,26 +174,17 @@ def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
         pci=PciAddress(pci.domain, pci.bus, pci.device),
         pci_device_id=pci.pciDeviceId,
         pci_subsystem_id=pci.pciSubSystemId,
-        memory=memory,
+        memory=GpuMemory(memory.total, memory.used),
         mig=mode,
         driver_version=driver_version,
         architecture=_ARCHITECTURES.get(try_call("nvmlDeviceGetArchitecture", handle) or 0),
         compute_capability=try_call("nvmlDeviceGetCudaComputeCapability", handle),
-        serial=_text_or_none(try_call("nvmlDeviceGetSerial", handle)),
+        serial=None if serial is None else text(serial),
         utilisation=_read_utilisation(handle),
         profiles=profiles,
         instances=instances,
         processes=_list_processes(handle),
     )
-
-
-def _text_or_none(value: bytes | str | None) -> str | None:
-    return None if value is None else text(value)
-
-
-def _read_memory(handle: Any) -> GpuMemory:
-    memory = call("nvmlDeviceGetMemoryInfo", handle)
-    return GpuMemory(memory.total, memory.used)
 
 
 def _read_mig_mode(handle: Any) -> MigMode:
@@ -226,13 +213,9 @@ def _list_processes(handle: Any) -> tuple[GpuProcess, ...]:
                 name=None,
                 kind=kind,
                 memory_bytes=info.usedGpuMemory,
-                gpu_instance_id=_id_or_none(info.gpuInstanceId),
-                compute_instance_id=_id_or_none(info.computeInstanceId),
+                gpu_instance_id=id_or_none(info.gpuInstanceId),
+                compute_instance_id=id_or_none(info.computeInstanceId),
             )
             key = (process.pid, process.gpu_instance_id, process.compute_instance_id)
             found.setdefault(key, process)
-    return tuple(found[key] for key in found)
-
-
-def _id_or_none(value: int | None) -> int | None:
-    return None if value in (None, _NONE) else value
+    return tuple(found.values())

@@ -8,12 +8,14 @@ every call, nothing is remembered.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from vgpumgr.model.gpu import GpuProcess, Inventory
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Placement
-from vgpumgr.model.vgpu import GpuVgpus
+
+if TYPE_CHECKING:
+    from vgpumgr.model.vgpu import GpuVgpus
 
 
 class Nvml(Protocol):

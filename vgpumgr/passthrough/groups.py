@@ -1,17 +1,17 @@
-"""IOMMU groups and what they say about giving a function to a VM: pure.
+"""IOMMU groups and drivers: whether a function can go to a VM, and which driver it gets for that. Pure.
 
-A group goes to one VM as a whole: as soon as one of its functions is open to the VM, none of the
-others may have a driver of the host. Bridges and root ports do not count.
+A group goes to one VM as a whole: as soon as one of its functions is open to the VM, none of the others may have a
+driver of the host. Bridges and root ports do not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vgpumgr.model.functions import Function, User, UserKind
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.errors import UsageError
+from vgpumgr.model.pci import STUB, VFIO, Function, PciAddress, User, UserKind
 from vgpumgr.model.text import tell_count
 
 #: a patch that some kernels have: it parts groups by assuming isolation that nothing enforces
@@ -170,3 +170,60 @@ def _choose_head(members: Sequence[Function]) -> Function:
     """The GPU that the group is described for, else its first function that is no bridge."""
     rest = [f for f in members if not f.is_bridge] or list(members)
     return next((f for f in rest if f.is_gpu), rest[0])
+
+
+@dataclass(frozen=True, slots=True)
+class DriverChoice:
+    """A driver, and why this one; nothing needs to be said where it is the usual one."""
+
+    name: str
+    why: str | None = None
+
+
+def choose_driver(
+    function: Function,
+    variants: Mapping[PciAddress, str],
+    *,
+    wanted: str | None = None,
+    takes_variants: bool = True,
+) -> DriverChoice:
+    """As asked for; else the one that it has, if that gives it to VMs; else the one that the kernel
+    has for its device (``variants``); else vfio-pci. ``takes_variants``: whether the libvirt that
+    is to have it takes other drivers than vfio-pci.
+    """
+    if wanted is not None:
+        return DriverChoice(wanted)
+    if function.is_ready and function.driver is not None:
+        return DriverChoice(function.driver)
+    variant = variants.get(function.address)
+    if variant is None:
+        return DriverChoice(VFIO)
+    if takes_variants:
+        why = f"{function.address} goes to {variant}: the kernel has it for this device"
+        return DriverChoice(variant, f"{why} (modules.alias)")
+    return DriverChoice(
+        VFIO,
+        f"{function.address} goes to {VFIO}: the kernel has {variant} for this device, but this "
+        "libvirt takes no other driver than vfio-pci (10.0 and later do)",
+    )
+
+
+def check_gives(function: Function, wanted: str, variants: Mapping[PciAddress, str]) -> None:
+    """Raises UsageError for a driver of the host: it is no way to a VM, and giving that back is another
+    command.
+    """
+    asked = replace(function, driver=wanted, has_vfio=False)
+    if asked.is_ready or variants.get(function.address) == wanted:
+        return
+    if wanted == STUB and not function.is_gpu:
+        return
+    if wanted == function.driver and function.is_away:
+        return
+    address = function.address
+    raise UsageError(
+        f"{wanted} gives {address} to no VM",
+        why="bind takes a function from the host: by vfio-pci, or by a driver that the kernel has for"
+        " its device",
+        hint=f"vgpumgr passthrough bind {address}; the host's driver comes back by vgpumgr passthrough"
+        f" unbind {address}",
+    )

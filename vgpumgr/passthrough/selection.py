@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vgpumgr.errors import PciAmbiguousError, PciNotFoundError, VgpumgrError
-from vgpumgr.model.functions import Function, find_function
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import Function, PciAddress, find_function
 
 # A shorter prefix of a UUID, or part of a model, is more likely a slip.
 _SHORTEST_PART = 3

@@ -1,13 +1,21 @@
-"""Drift: one difference between recorded and actual state."""
+"""Drift: one difference between recorded and actual state; and those of functions that were taken from the host and of
+vGPUs that belong to no attachment (``backends/drift.py`` has the attachments').
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDeviceKind
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.pci import Binding, Function, VfSetting, find_function
+from vgpumgr.model.vgpu import VgpuRecord, VgpuState
+
+if TYPE_CHECKING:
+    from vgpumgr.planning.snapshot import Snapshot
 
 
 class DriftKind(StrEnum):
@@ -87,3 +95,107 @@ def has_slice(record: AttachmentRecord, gpu: Gpu) -> bool:
             uuids = {compute.uuid for compute in instance.compute_instances}
             return instance.id == record.mig.gpu_instance_id and record.mig.uuid in uuids
     return False
+
+
+def find_pci_drift(observed: Snapshot, busy: Collection[str] = ()) -> tuple[Drift, ...]:
+    """Every difference; ``busy`` are addresses that an unfinished operation accounts for."""
+    found: list[Drift] = []
+    if observed.stalls:
+        text = f"virtual functions are neither made nor removed now: {'; '.join(observed.stalls)}"
+        found.append(Drift(DriftKind.PCI_STALLED, "PCI", text))
+    for binding in observed.bindings:
+        if str(binding.address) not in busy:
+            found += _find_of_binding(observed, binding)
+    for setting in observed.vf_settings:
+        if str(setting.physical) not in busy:
+            found += _find_of_setting(observed, setting)
+    return tuple(found)
+
+
+def _find_of_binding(observed: Snapshot, binding: Binding) -> Iterator[Drift]:
+    subject = str(binding.address)
+    if binding.boot_id != observed.boot_id:
+        if binding.persist:
+            text = f"was not given to {binding.driver} again after the boot"
+            yield Drift(DriftKind.NOT_RESTORED, subject, text, hint="vgpumgr restore")
+        return
+    now = find_function(observed.functions, binding.address)
+    if now is None or not is_same(now, binding):
+        text = f"was given to {binding.driver}, and has left the bus"
+        hint = f"vgpumgr passthrough unbind {subject}"
+        yield Drift(DriftKind.FUNCTION_GONE, subject, text, hint=hint)
+    elif now.driver is None and (held := observed.users.get(binding.address)):
+        text = f"is being taken from {binding.driver}, which waits for {'; '.join(map(str, held))}"
+        yield Drift(DriftKind.DRIVER_CHANGED, subject, text)
+    elif now.driver != binding.driver:
+        text = f"was given to {binding.driver}, and has {now.driver or 'no driver'} now"
+        hint = f"vgpumgr passthrough bind {subject}, or unbind"
+        yield Drift(DriftKind.DRIVER_CHANGED, subject, text, hint=hint)
+
+
+def _find_of_setting(observed: Snapshot, setting: VfSetting) -> Iterator[Drift]:
+    subject = str(setting.physical)
+    if setting.boot_id != observed.boot_id:
+        if setting.persist:
+            text = f"its {setting.count} virtual functions were not made again after the boot"
+            yield Drift(DriftKind.NOT_RESTORED, subject, text, hint="vgpumgr restore")
+        return
+    now = find_function(observed.functions, setting.physical)
+    count = len(now.vfs) if now else 0
+    if count != setting.count:
+        text = f"was to have {setting.count} virtual functions, and has {count}"
+        hint = f"vgpumgr vf enable {subject} --count {setting.count}"
+        yield Drift(DriftKind.VFS_CHANGED, subject, text, hint=hint)
+
+
+def is_same(function: Function, known: Binding | VfSetting) -> bool:
+    """Whether it is still that kind of device: addresses move when boards are moved."""
+    return (function.vendor_id, function.device_id) == (known.vendor_id, known.device_id)
+
+
+RESTORE = "vgpumgr restore"
+
+
+def find_vgpu_drift(
+    records: Sequence[VgpuRecord],
+    boot_id: str,
+    present: Collection[str],
+    holders: Mapping[str, Sequence[str]],
+    busy: Collection[str] = (),
+    first: Mapping[str, str] | None = None,
+) -> Iterator[Drift]:
+    """Every difference. ``present``: UUIDs of records whose vGPU is there; ``holders``: who has one
+    open that is not, by UUID; ``busy``: those that an unfinished operation accounts for; ``first``:
+    the command without which nothing can bring one back, by UUID.
+    """
+    for record in records:
+        uuid = record.spec.uuid
+        if record.attachment is not None or uuid in busy or uuid in present:
+            continue
+        if record.boot != boot_id or record.lost:
+            yield from _find_since_boot(record, (first or {}).get(uuid))
+        elif record.state is VgpuState.ACTIVE:
+            yield _tell_gone(record, holders.get(uuid, ()))
+
+
+def _find_since_boot(record: VgpuRecord, first: str | None) -> Iterator[Drift]:
+    """Only what is to start by itself is missing; anything else ended with the boot it was made in."""
+    if record.defined and record.auto:
+        text = f"vGPU {record.spec.type_name} on {record.spec.parent} was not created again after the boot"
+        if first is not None:
+            text += f", which took the function: once it is there again, {RESTORE} brings it back"
+        yield Drift(DriftKind.NOT_RESTORED, record.spec.uuid, text, hint=first or RESTORE)
+
+
+def _tell_gone(record: VgpuRecord, held_by: Sequence[str]) -> Drift:
+    uuid, what = record.spec.uuid, f"vGPU {record.spec.type_name} on {record.spec.parent}"
+    if held_by:
+        text = (
+            f"{what} was removed by somebody else while {', '.join(held_by)} has it open: "
+            "its room is taken until he lets go"
+        )
+        hint = f"end who holds it, then: vgpumgr mdev start {uuid}, or mdev delete {uuid}"
+        return Drift(DriftKind.VGPU_HELD, uuid, text, hint=hint)
+    text = f"{what} was removed by somebody else"
+    hint = f"vgpumgr mdev start {uuid}, or mdev delete {uuid}"
+    return Drift(DriftKind.VGPU_GONE, uuid, text, hint=hint)

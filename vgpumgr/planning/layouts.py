@@ -1,26 +1,34 @@
-"""From a planned change of layout to steps for the executor, and what the journal says of them."""
+"""From a planned change of layout to steps for the executor; and what is missing after a boot, with the steps that
+bring it back: pure.
+
+A restore creates only what is missing, at its old place. What stands in the way, and what is there besides, is reported
+and left alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from vgpumgr.engine.journal import Event
 from vgpumgr.engine.mig_state import MigState, find_id
-from vgpumgr.engine.step import Plan, Step, decode_step
+from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import LayoutBusyError, LayoutChangedError
-from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
-from vgpumgr.mig.slices import list_records
-from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.mig.instances import list_records, size_of
+from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind, name_compute
+from vgpumgr.mig.layout.compute import pack
+from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.slice import SliceOwner
-from vgpumgr.steps.mig import (
-    CreateComputeInstance,
-    CreateGpuInstance,
-    MigStep,
-    make_step,
+from vgpumgr.model.mig import (
+    DesiredInstance,
+    DesiredLayout,
+    GpuInstance,
+    MigProfile,
+    MigProfileName,
+    Placement,
 )
+from vgpumgr.steps.mig import CreateComputeInstance, CreateGpuInstance, make_step
 
 OPERATION = "apply"
 #: the subject of every operation on layouts, in the journal and in messages
@@ -110,16 +118,6 @@ def _list_users(spec: MigStepSpec, gpu: Gpu, owners: Sequence[SliceOwner]) -> li
     ]
 
 
-def list_begun(events: Sequence[Event]) -> list[MigStep]:
-    """The steps of an interrupted operation that may have happened, in order: those on MIG, not what
-    was written down with them. Raises JournalError.
-    """
-    rows = events[0].data.get("steps", ())
-    begun = sorted({int(e.data["step"]) for e in events if e.event == "intent"})
-    steps = [decode_step(rows[number]) for number in begun]
-    return [step for step in steps if isinstance(step, MigStep)]
-
-
 def claim_begun(mig: MigState, steps: Sequence[Step]) -> None:
     """What stands at the places where an interrupted operation created is that operation's."""
     for step in steps:
@@ -134,3 +132,129 @@ def claim_begun(mig: MigState, steps: Sequence[Step]) -> None:
                     if places == (step.parent_placement, step.placement):
                         key = (step.gpu, instance.id, compute.id, str(compute.uuid))
                         mig.made_compute.add(key)
+
+
+@dataclass
+class RestorePlan:
+    """Independent pieces: each is done or undone as a whole, and none hinders another."""
+
+    pieces: list[LayoutPlan] = field(default_factory=list)
+    #: what cannot be brought back, in words
+    problems: list[str] = field(default_factory=list)
+
+
+def plan_modes(
+    gpus: Sequence[Gpu],
+    layouts: Mapping[str, DesiredLayout],
+    records: Sequence[AttachmentRecord],
+) -> RestorePlan:
+    """MIG mode, where it is needed and off. Mode is never turned off by a restore."""
+    plan = RestorePlan()
+    by_uuid = {str(gpu.uuid): gpu for gpu in gpus}
+    for uuid in _list_wanted(layouts, records):
+        gpu = by_uuid.get(uuid)
+        if gpu is None:
+            plan.problems.append(f"GPU {uuid} is gone")
+        elif not gpu.mig.supported:
+            plan.problems.append(f"{gpu} has no MIG any more")
+        elif not gpu.mig.current:
+            plan.pieces.append(LayoutPlan((MigStepSpec(StepKind.MODE_ENABLE, uuid),)))
+    return plan
+
+
+def plan_instances(
+    gpus: Sequence[Gpu],
+    layouts: Mapping[str, DesiredLayout],
+    records: Sequence[AttachmentRecord],
+) -> RestorePlan:
+    """Instances, one piece for each GPU instance."""
+    plan = RestorePlan()
+    wanted = set(_list_wanted(layouts, records))
+    for gpu in gpus:
+        if str(gpu.uuid) in wanted and gpu.mig.current:
+            layout = layouts.get(str(gpu.uuid))
+            for one in _list_instances(gpu, layout, records):
+                _plan_instance(gpu, one, plan)
+    return plan
+
+
+def _list_wanted(
+    layouts: Mapping[str, DesiredLayout], records: Sequence[AttachmentRecord]
+) -> list[str]:
+    """GPUs that must be in MIG mode."""
+    layout_gpus = [uuid for uuid, layout in layouts.items() if layout.mig_enabled]
+    return list(dict.fromkeys(layout_gpus + [str(r.gpu) for r in list_records(records)]))
+
+
+def _list_instances(
+    gpu: Gpu, layout: DesiredLayout | None, records: Sequence[AttachmentRecord]
+) -> Iterator[DesiredInstance]:
+    """Attachments first: where somebody has destroyed a part of the layout, they may be there now."""
+    by_place: dict[Placement, list[AttachmentRecord]] = {}
+    for record in list_records(records):
+        if record.gpu == gpu.uuid and record.placement is not None:
+            by_place.setdefault(record.placement, []).append(record)
+    for place, group in by_place.items():
+        name = MigProfileName.parse(group[0].profile).gpu_instance
+        profile = _find_profile(gpu, str(name))
+        slices = profile.slices if profile else name.slices
+        sizes = tuple(sorted((size_of(r, slices) for r in group), reverse=True))
+        yield DesiredInstance(str(name), place, pack(slices, sizes, ()) or ())
+    for instance in layout.instances if layout else ():
+        if not any(instance.placement.overlaps(place) for place in by_place):
+            yield instance
+
+
+def _find_profile(gpu: Gpu, name: str) -> MigProfile | None:
+    return next((p for p in gpu.profiles if str(p.name) == name), None)
+
+
+def _plan_instance(gpu: Gpu, wanted: DesiredInstance, plan: RestorePlan) -> None:
+    profile = _find_profile(gpu, wanted.profile)
+    what = f"{wanted.profile} at {wanted.placement} on {gpu}"
+    if profile is None:
+        plan.problems.append(f"{what}: the GPU has no such profile any more")
+        return
+    there = next((i for i in gpu.instances if i.placement == wanted.placement), None)
+    if there is not None and there.profile_id == profile.id:
+        steps = list(_complete(gpu, profile, there, wanted))
+    elif others := [i for i in gpu.instances if i.placement.overlaps(wanted.placement)]:
+        names = ", ".join(f"{i.profile} at {i.placement}" for i in others)
+        plan.problems.append(f"{what}: in its place is {names}")
+        return
+    else:
+        steps = list(_create(gpu, profile, wanted))
+    if steps:
+        plan.pieces.append(LayoutPlan(tuple(steps)))
+
+
+def _create(gpu: Gpu, profile: MigProfile, wanted: DesiredInstance) -> Iterator[MigStepSpec]:
+    key = f"{gpu.uuid}/{wanted.profile}@{wanted.placement}"
+    yield MigStepSpec(
+        StepKind.GI_CREATE, gpu.uuid, profile=wanted.profile, placement=wanted.placement, key=key
+    )
+    for place in wanted.compute:
+        yield replace(_compute_step(gpu, profile, wanted, place), key=key)
+
+
+def _complete(
+    gpu: Gpu, profile: MigProfile, there: GpuInstance, wanted: DesiredInstance
+) -> Iterator[MigStepSpec]:
+    """The compute instances that an instance lacks, as far as there is room for them."""
+    taken = [c.placement for c in there.compute_instances if c.placement is not None]
+    for place in wanted.compute:
+        if not any(place.overlaps(t) for t in taken):
+            yield replace(_compute_step(gpu, profile, wanted, place), instance_id=there.id)
+
+
+def _compute_step(
+    gpu: Gpu, profile: MigProfile, wanted: DesiredInstance, place: Placement
+) -> MigStepSpec:
+    return MigStepSpec(
+        StepKind.CI_CREATE,
+        gpu.uuid,
+        profile=name_compute(profile.name, place.size, profile.slices),
+        placement=place,
+        parent_profile=wanted.profile,
+        parent_placement=wanted.placement,
+    )

@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from vgpumgr.engine.step import Plan, Step
-from vgpumgr.errors import (
-    GroupNotViableError,
-    NoIommuError,
-    NotBoundError,
-    PciBusyError,
-)
-from vgpumgr.model.functions import (
-    STUB,
-    VFIO,
-    Binding,
-    Function,
-    User,
-    UserKind,
-    VfSetting,
-)
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.errors import GroupNotViableError, NoIommuError, NotBoundError, PciBusyError
+from vgpumgr.model.pci import STUB, VFIO, Binding, Function, PciAddress, UserKind
 from vgpumgr.model.text import tell_count
-from vgpumgr.passthrough.drivers import check_gives, choose_driver
 from vgpumgr.passthrough.groups import (
     ANOTHER_SLOT,
+    check_gives,
+    choose_driver,
     explain_no_iommu,
     explain_shared,
     has_disks,
     list_companions,
     list_members,
 )
+from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.pci import BindDriver, ReleaseDriver
 
 BIND, UNBIND = "passthrough bind", "passthrough unbind"
@@ -54,57 +42,6 @@ class Companions(StrEnum):
     KEEP = "keep"
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The command that frees a function from one holder: an attachment of a VM, which has ``of`` in all,
-    or a vGPU.
-    """
-
-    command: str
-    vm: str | None = None
-    of: int = 1
-
-
-@dataclass(frozen=True)
-class PciObserved:
-    """The snapshot that planning uses. ``holders``: attachments and vGPUs by the address of their GPU."""
-
-    functions: Sequence[Function]
-    bindings: Sequence[Binding] = ()
-    vf_settings: Sequence[VfSetting] = ()
-    users: Mapping[PciAddress, tuple[User, ...]] = field(default_factory=dict)
-    holders: Mapping[PciAddress, tuple[str, ...]] = field(default_factory=dict)
-    #: what frees it from them
-    releases: Mapping[PciAddress, Sequence[Release]] = field(default_factory=dict)
-    #: UUIDs of mediated devices that these holders stand for
-    ours: Collection[str] = ()
-    kernel_words: Sequence[str] = ()
-    #: how many MIG instances a GPU has: they do not outlive its driver
-    instances: Mapping[PciAddress, int] = field(default_factory=dict)
-    #: drivers that know more of a function than vfio-pci
-    variants: Mapping[PciAddress, str] = field(default_factory=dict)
-    #: VMs by the functions that their definitions name
-    configured: Mapping[PciAddress, Sequence[str]] = field(default_factory=dict)
-    #: of GPUs that NVML or an earlier binding knows
-    uuids: Mapping[PciAddress, str] = field(default_factory=dict)
-    models: Mapping[PciAddress, str] = field(default_factory=dict)
-    #: a GPU that was taken keeps the index that it had
-    indexes: Mapping[PciAddress, int] = field(default_factory=dict)
-    boot_id: str = ""
-    #: what holds up the whole bus, in words
-    stalls: Sequence[str] = ()
-
-    def find_binding(self, address: PciAddress) -> Binding | None:
-        """The binding of this boot."""
-        found = (b for b in self.bindings if b.address == address and b.boot_id == self.boot_id)
-        return next(found, None)
-
-    def find_wanted(self, address: PciAddress) -> Binding | None:
-        """The binding of this boot, or one that was to come back at this boot and has not."""
-        found = (b for b in self.bindings if b.address == address and b.persist)
-        return self.find_binding(address) or next(found, None)
-
-
 @dataclass(frozen=True)
 class BindRequest:
     """What ``passthrough bind`` was asked for."""
@@ -120,7 +57,7 @@ class BindRequest:
     confirmed: bool = False
 
 
-def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> Plan:
+def plan_bind(observed: Snapshot, chosen: Function, request: BindRequest) -> Plan:
     """Takes a function and what must go with it from the host.
 
     ``kept`` of the result are functions that need no step, and are to be remembered otherwise.
@@ -147,14 +84,14 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
             wanted = STUB if request.companions is Companions.STUB else wanted
         choice = choose_driver(function, observed.variants, wanted=wanted)
         driver = choice.name
-        known = observed.find_binding(function.address)
+        known = observed.find_bound(function.address)
         if function.driver != driver or (known is None and request.persist):
             steps.append(_bind(observed, function, driver, request))
             notes += [choice.why] if choice.why else []
         elif known is not None and request.persist not in (None, known.persist):
             kept.append(str(function.address))
     concerns = list_concerns(observed, [s.address for s in steps if isinstance(s, BindDriver)])
-    if steps and (count := observed.instances.get(chosen.address)):
+    if steps and (count := observed.count_instances(chosen.address)):
         concerns.append(f"{count} MIG instances of {chosen.address} go with its driver")
     return Plan(
         BIND,
@@ -166,11 +103,9 @@ def plan_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> 
     )
 
 
-def _bind(
-    observed: PciObserved, function: Function, driver: str, request: BindRequest
-) -> BindDriver:
+def _bind(observed: Snapshot, function: Function, driver: str, request: BindRequest) -> BindDriver:
     address = function.address
-    known = next((b for b in observed.bindings if b.address == address), None)
+    known, named = observed.find_binding(address), observed.name_gpu(address)
     persist = request.persist
     return BindDriver(
         address,
@@ -178,14 +113,14 @@ def _bind(
         function.driver,
         bool(known and known.persist) if persist is None else persist,
         request.confirmed,
-        observed.uuids.get(address),
-        observed.models.get(address),
+        named.uuid,
+        named.model,
         known,
-        observed.indexes.get(address),
+        named.index,
     )
 
 
-def _check_chosen(observed: PciObserved, chosen: Function) -> None:
+def _check_chosen(observed: Snapshot, chosen: Function) -> None:
     if chosen.group is None:
         why, hint = explain_no_iommu(observed.kernel_words)
         raise NoIommuError(f"{chosen.address} cannot go to a VM", why=why, hint=hint)
@@ -197,7 +132,7 @@ def _check_chosen(observed: PciObserved, chosen: Function) -> None:
         )
 
 
-def _check_takeable(observed: PciObserved, function: Function) -> None:
+def _check_takeable(observed: Snapshot, function: Function) -> None:
     address = function.address
     if function.vfs:
         raise PciBusyError(
@@ -216,7 +151,7 @@ def _check_takeable(observed: PciObserved, function: Function) -> None:
         )
 
 
-def _check_not_attached(observed: PciObserved, address: PciAddress) -> None:
+def _check_not_attached(observed: Snapshot, address: PciAddress) -> None:
     if held := observed.holders.get(address):
         raise PciBusyError(
             f"{address}, or a slice of it, is attached",
@@ -225,7 +160,7 @@ def _check_not_attached(observed: PciObserved, address: PciAddress) -> None:
         )
 
 
-def list_held(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+def list_held(observed: Snapshot, addresses: Sequence[PciAddress]) -> list[str]:
     """Who has or uses one of the functions, each once: a VM that has it by us is there for its process,
     and for its mediated device.
     """
@@ -240,7 +175,7 @@ def list_held(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[st
     return list(dict.fromkeys([*users, *holders]))
 
 
-def describe_releases(observed: PciObserved, addresses: Sequence[PciAddress]) -> str | None:
+def describe_releases(observed: Snapshot, addresses: Sequence[PciAddress]) -> str | None:
     """The commands that free the functions from their holders; all of a VM go by one."""
     found = list(dict.fromkeys(r for a in addresses for r in observed.releases.get(a, ())))
     counts = Counter(release.vm for release in found)
@@ -253,7 +188,7 @@ def describe_releases(observed: PciObserved, addresses: Sequence[PciAddress]) ->
     return "; ".join(commands) or None
 
 
-def _list_to_bind(observed: PciObserved, chosen: Function, request: BindRequest) -> list[Function]:
+def _list_to_bind(observed: Snapshot, chosen: Function, request: BindRequest) -> list[Function]:
     """Companions first: where the GPU itself is stuck, its late end is the end of all."""
     found = []
     strangers = []
@@ -272,7 +207,7 @@ def _list_to_bind(observed: PciObserved, chosen: Function, request: BindRequest)
 
 
 def _not_viable(
-    observed: PciObserved, chosen: Function, strangers: Sequence[Function]
+    observed: Snapshot, chosen: Function, strangers: Sequence[Function]
 ) -> GroupNotViableError:
     members = list_members(observed.functions, chosen)
     beside = all(f.is_beside(chosen) for f in strangers)
@@ -293,13 +228,13 @@ def _not_viable(
     )
 
 
-def list_concerns(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+def list_concerns(observed: Snapshot, addresses: Sequence[PciAddress]) -> list[str]:
     """Why to ask before these functions are taken or given back: who uses them now."""
     return list(dict.fromkeys(str(user) for a in addresses for user in observed.users.get(a, ())))
 
 
 def plan_unbind(
-    observed: PciObserved,
+    observed: Snapshot,
     chosen: Function,
     *,
     driver: str | None = None,
@@ -333,7 +268,7 @@ def plan_unbind(
     )
 
 
-def list_configured(observed: PciObserved, addresses: Sequence[PciAddress]) -> list[str]:
+def list_configured(observed: Snapshot, addresses: Sequence[PciAddress]) -> list[str]:
     """VMs that would not start any more without these functions, as concerns."""
     return [
         f'vm "{vm}" is configured with {address}, and would not start'
@@ -343,7 +278,7 @@ def list_configured(observed: PciObserved, addresses: Sequence[PciAddress]) -> l
 
 
 def _make_binding(
-    observed: PciObserved, chosen: Function, known: Binding | None, driver: str
+    observed: Snapshot, chosen: Function, known: Binding | None, driver: str
 ) -> Binding:
     return Binding(
         address=chosen.address,

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from vgpumgr.errors import NvmlMissingError, PciNotFoundError
-from vgpumgr.model.functions import find_function
-from vgpumgr.planning.numa import NumaPolicy
-from vgpumgr.planning.reservations import is_reserved, reserve
-from vgpumgr.planning.vgpu_reservations import list_reservations
+from vgpumgr.errors import NoRoomError, NvmlMissingError, PciNotFoundError
+from vgpumgr.model.choices import Numa
+from vgpumgr.model.pci import find_function
+from vgpumgr.passthrough.selection import KnownGpu
+from vgpumgr.planning.reservations import is_reserved, list_reservations, reserve
 
 if TYPE_CHECKING:
     from vgpumgr.domain.hypervisor import Hypervisor, Vm
     from vgpumgr.mdev.control import VgpuControl
     from vgpumgr.model.attachment import AttachmentRecord, AttachmentStore
-    from vgpumgr.model.functions import Binding, Function, User, VfSetting
     from vgpumgr.model.gpu import Gpu, Inventory
     from vgpumgr.model.identity import GpuUuid
     from vgpumgr.model.mig import GpuInstance, Placement
-    from vgpumgr.model.pci import PciAddress
-    from vgpumgr.model.vgpu import VgpuBoard, VgpuDefinition, VgpuHost, VgpuSpec
-    from vgpumgr.model.vgpu_record import VgpuInstance, VgpuRecord, VgpuStore
+    from vgpumgr.model.pci import Binding, Function, PciAddress, User, VfSetting
+    from vgpumgr.model.vgpu import (
+        VgpuBoard,
+        VgpuDefinition,
+        VgpuHost,
+        VgpuInstance,
+        VgpuRecord,
+        VgpuSpec,
+        VgpuStore,
+    )
     from vgpumgr.passthrough.control import PciControl
-    from vgpumgr.planning.vgpu_reservations import Reservation
+    from vgpumgr.planning.reservations import Reservation
     from vgpumgr.virtio.channel import Channels, ChannelStatus
 
 
@@ -67,6 +74,57 @@ class Host(Protocol):
     @property
     def has_iommufd(self) -> Callable[[], bool]:
         """Whether the kernel gives devices to VMs by /dev/iommu."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumaPolicy:
+    """The nodes that a VM is bound to (none: anywhere), and whether it takes no others."""
+
+    nodes: frozenset[int] = frozenset()
+    strict: bool = False
+
+    @classmethod
+    def of(cls, numa: str, nodes: Collection[int]) -> NumaPolicy:
+        """What ``--numa prefer|strict|off`` makes of a VM's nodes."""
+        return cls() if numa == Numa.OFF else cls(frozenset(nodes), numa == Numa.STRICT)
+
+    def is_far(self, node: int | None) -> bool:
+        """Whether the VM is bound to other nodes than this; None is a node that nobody knows."""
+        return bool(self.nodes) and node not in self.nodes
+
+    def is_refused(self, node: int | None) -> bool:
+        """Whether nothing on this node may be taken."""
+        return self.strict and self.is_far(node)
+
+    def describe(self, node: int | None) -> str:
+        """What a device on that node means to the VM; empty where it is bound to none."""
+        if not self.nodes:
+            return ""
+        if not self.is_far(node):
+            return f"; on the VM's NUMA node {node}"
+        return f"; on NUMA node {node}: none on the VM's ({self._names()}) is free"
+
+    def explain(self, where: Collection[str], what: str = "GPU") -> NoRoomError:
+        """The refusal where nothing is near; ``where`` says what there is, and on which nodes."""
+        return NoRoomError(
+            f"no {what} is on its NUMA nodes",
+            why=f"it is bound to node {self._names()}; {', '.join(where)}",
+            hint="--numa prefer takes one elsewhere",
+        )
+
+    def _names(self) -> str:
+        return ", ".join(map(str, sorted(self.nodes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The command that frees a function from one holder: an attachment of a VM, which has ``of`` in all,
+    or a vGPU.
+    """
+
+    command: str
+    vm: str | None = None
+    of: int = 1
 
 
 T = TypeVar("T")
@@ -255,6 +313,22 @@ class Snapshot:
         """Numbers of virtual functions that we set."""
         return self._host.pci.list_vf_settings() if self._host else ()
 
+    #: attachments and vGPUs by the functions that they are on
+    holders: Mapping[PciAddress, tuple[str, ...]] = {}
+    #: what frees the functions from these holders
+    releases: Mapping[PciAddress, Sequence[Release]] = {}
+    #: UUIDs of mediated devices that these holders stand for
+    ours: Collection[str] = ()
+    #: VMs by the functions that their definitions name
+    configured: Mapping[PciAddress, Sequence[str]] = {}
+    #: what holds up the whole bus, in words
+    stalls: Sequence[str] = ()
+
+    @observed
+    def kernel_words(self) -> Sequence[str]:
+        """The kernel's parameters."""
+        return self._host.pci.list_kernel_parameters() if self._host else ()
+
     @cached_property
     def focused(self) -> Sequence[Function]:
         """The functions whose users, regions and drivers are observed."""
@@ -269,7 +343,7 @@ class Snapshot:
         return changed
 
     @cached_property
-    def users(self) -> Mapping[PciAddress, Sequence[User]]:
+    def users(self) -> Mapping[PciAddress, tuple[User, ...]]:
         """Who uses a function now; those that nobody uses are left out."""
         return self._host.pci.list_users(self.focused) if self._host else {}
 
@@ -357,8 +431,32 @@ class Snapshot:
         return find_function(self.functions, address)
 
     def find_binding(self, address: PciAddress) -> Binding | None:
-        """How the function was taken from the host, if we did."""
+        """How the function was taken from the host, in this boot or an earlier one."""
         return next((b for b in self.bindings if b.address == address), None)
+
+    def find_bound(self, address: PciAddress) -> Binding | None:
+        """How the function was taken from the host in this boot."""
+        binding = self.find_binding(address)
+        return binding if binding is not None and binding.boot_id == self.boot_id else None
+
+    def find_wanted(self, address: PciAddress) -> Binding | None:
+        """The binding of this boot, or one that was to come back at this boot and has not."""
+        binding = self.find_binding(address)
+        return binding if binding is not None and binding.persist else self.find_bound(address)
+
+    def name_gpu(self, address: PciAddress) -> KnownGpu:
+        """What NVML calls a GPU, or called it before it was taken."""
+        gpu, known = self.find_gpu(address), self.find_binding(address)
+        if gpu is not None:
+            return KnownGpu(address, gpu.index, str(gpu.uuid), gpu.model)
+        if known is None:
+            return KnownGpu(address)
+        return KnownGpu(address, known.gpu_index, known.gpu_uuid, known.model)
+
+    def count_instances(self, address: PciAddress) -> int:
+        """How many MIG instances a GPU has: they do not outlive its driver."""
+        gpu = self.find_gpu(address)
+        return len(gpu.instances) if gpu else 0
 
     def list_companions(self, function: Function) -> tuple[Function, ...]:
         """Functions of the same card that go with it: audio, USB. Another GPU goes only where the
@@ -381,6 +479,11 @@ class Snapshot:
         from vgpumgr.model.vgpu import VgpuHost
 
         return self._host.vgpus.read_host() if self._host else VgpuHost()
+
+    #: who has a vGPU of ours, by its UUID
+    vgpu_holders: Mapping[str, Sequence[str]] = {}
+    #: the commands that make these let it go, where there is one
+    vgpu_releases: Mapping[str, str] = {}
 
     @observed
     def definitions(self) -> Sequence[VgpuDefinition]:

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import PciBusyError, VfCountError, VfUnsupportedError
-from vgpumgr.model.functions import Function, Quota, VfSetting, VfSupport
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import Function, PciAddress, Quota, VfSetting, VfSupport
 from vgpumgr.model.text import tell_count
 from vgpumgr.passthrough.sriov import find_driver
 from vgpumgr.planning.passthrough import (
     DISABLE,
     ENABLE,
-    PciObserved,
     describe_releases,
     list_configured,
     list_held,
 )
+from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.vf import ChangeVfs, CreateVfs, RememberVfs, RemoveVfs
 
 
@@ -32,7 +31,7 @@ class VfRequest:
 
 
 def plan_vfs(
-    observed: PciObserved, physical: Function, request: VfRequest, support: VfSupport
+    observed: Snapshot, physical: Function, request: VfRequest, support: VfSupport
 ) -> Plan:
     """Makes virtual functions; another number than there is goes through none, unless the driver resizes.
 
@@ -74,9 +73,7 @@ def plan_vfs(
     )
 
 
-def _remake(
-    observed: PciObserved, physical: Function, count: int, request: VfRequest
-) -> list[Step]:
+def _remake(observed: Snapshot, physical: Function, count: int, request: VfRequest) -> list[Step]:
     address, now = physical.address, len(physical.vfs)
     driver = find_driver(physical)
     _check_not_interrupted(observed, physical, driver.interruption)
@@ -102,7 +99,7 @@ def make_again(setting: VfSetting, physical: Function) -> Step:
     )
 
 
-def plan_no_vfs(observed: PciObserved, physical: Function, support: VfSupport) -> Plan:
+def plan_no_vfs(observed: Snapshot, physical: Function, support: VfSupport) -> Plan:
     """Removes all virtual functions. Raises PciBusyError where one is in use."""
     steps: tuple[Step, ...] = ()
     if physical.vfs:
@@ -170,7 +167,7 @@ def _check_count(physical: Function, count: int, total: int) -> None:
     find_driver(physical).check_count(physical, count, total)
 
 
-def _check_vfs_unused(observed: PciObserved, physical: Function, what: str) -> None:
+def _check_vfs_unused(observed: Snapshot, physical: Function, what: str) -> None:
     held = [f"{vf}: {user}" for vf in physical.vfs for user in list_held(observed, [vf])]
     if held:
         raise PciBusyError(
@@ -181,12 +178,12 @@ def _check_vfs_unused(observed: PciObserved, physical: Function, what: str) -> N
         )
 
 
-def _describe_release(observed: PciObserved, addresses: Sequence[PciAddress]) -> str:
+def _describe_release(observed: Snapshot, addresses: Sequence[PciAddress]) -> str:
     return f"{describe_releases(observed, addresses) or 'stop them'}, then repeat"
 
 
 def _check_not_interrupted(
-    observed: PciObserved, physical: Function, interruption: str | None
+    observed: Snapshot, physical: Function, interruption: str | None
 ) -> None:
     """A change that interrupts the physical function needs it unused, and without GPU instances."""
     if interruption is None:
@@ -195,7 +192,7 @@ def _check_not_interrupted(
     places = (address, *physical.vfs)
     held = list_held(observed, places)
     hint = _describe_release(observed, places)
-    if count := observed.instances.get(address):
+    if count := observed.count_instances(address):
         held.append(f"{count} MIG instances, which would be gone")
         hint += "; instances are made after the virtual functions"
     if held:
@@ -207,10 +204,10 @@ def _check_not_interrupted(
         )
 
 
-def _remove(observed: PciObserved, physical: Function) -> RemoveVfs:
+def _remove(observed: Snapshot, physical: Function) -> RemoveVfs:
     program, setting = find_driver(physical).program, _find_setting(observed, physical)
     return RemoveVfs(physical.address, len(physical.vfs), program, setting)
 
 
-def _find_setting(observed: PciObserved, physical: Function) -> VfSetting | None:
+def _find_setting(observed: Snapshot, physical: Function) -> VfSetting | None:
     return next((s for s in observed.vf_settings if s.physical == physical.address), None)

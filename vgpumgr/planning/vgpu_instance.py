@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vgpumgr.engine.step import Step
-from vgpumgr.mig.layout.steps import list_create_steps, list_destroy_steps
-from vgpumgr.mig.placement import list_choices
-from vgpumgr.mig.seats import count_seats
+from vgpumgr.mig.layout.change import list_create_steps, list_destroy_steps
+from vgpumgr.mig.placement import count_free, list_choices
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfile, Placement
-from vgpumgr.model.vgpu_record import VgpuInstance
+from vgpumgr.model.vgpu import VgpuInstance
 from vgpumgr.steps.mig import make_step
 
 #: one that is only planned has no id yet: these count down from here
@@ -31,14 +30,14 @@ def place_instance(gpu: Gpu, profile: MigProfile) -> NewInstance:
     """Where it goes: the best place that costs the profile no more than this one's room. There must
     be room for one.
     """
-    before = count_seats(gpu, profile.name)
+    before = count_free(gpu, profile.name)
     choices = [NewInstance(gpu, profile, c.placement) for c in list_choices([gpu], profile.name)]
     return next((made for made in choices if _count_after(made) == before - 1), choices[0])
 
 
 def _count_after(made: NewInstance) -> int:
     (gpu,), _ = with_instance([made.gpu], made)
-    return count_seats(gpu, made.profile.name)
+    return count_free(gpu, made.profile.name)
 
 
 def with_instance(gpus: Sequence[Gpu], made: NewInstance) -> tuple[tuple[Gpu, ...], int]:

@@ -1,4 +1,9 @@
-"""Choosing a type, a GPU and a parent for a new vGPU: pure, and able to say why not."""
+"""Choosing a type, a GPU and a parent for new vGPUs: pure, and able to say why not.
+
+Of several vGPUs each is chosen as if those before it were there. A driver in equal-size mode places all vGPUs
+itself and refuses to be told (``--placement``); so it does inside a GPU instance. Only a GPU in mixed-size mode
+takes a place, in the driver's own units.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +11,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from vgpumgr.errors import (
+    VgpuAttributeError,
     VgpuNoRoomError,
     VgpuNotSupportedError,
     VgpuParentGoneError,
+    VgpuTakenError,
     VgpuTypeAmbiguousError,
     VgpuTypeNotFoundError,
 )
-from vgpumgr.mdev.capacity import Room, list_free_parents, measure_room
-from vgpumgr.mig.seats import count_seats
+from vgpumgr.mdev.observe import Capacity, list_free_parents, measure_capacity
+from vgpumgr.mig.placement import count_free
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfile, Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import list_near, tell_count
 from vgpumgr.model.vgpu import (
+    Attributes,
     VgpuBoard,
     VgpuDevice,
+    VgpuHost,
+    VgpuOffer,
     VgpuParent,
+    VgpuSpec,
     VgpuType,
 )
-from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.planning.vgpu_instance import NewInstance, has_planned, place_instance
-from vgpumgr.planning.vgpu_reservations import (
+from vgpumgr.planning.reservations import (
     Reservation,
     describe_kept,
     describe_shared,
     keep_unreserved,
     list_reserved_on,
 )
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.vgpu_instance import NewInstance, has_planned, place_instance, with_instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,7 @@ class TypeRoom:
 
     board: VgpuBoard
     type: VgpuType
-    room: Room
+    room: Capacity
     instance: NewInstance | None = None
     parents: list[VgpuParent] = field(default_factory=list)
     #: definitions that keep functions which are free otherwise
@@ -220,16 +231,16 @@ def _full_address(selector: str) -> str:
 def _look(observed: Snapshot, board: VgpuBoard, type_: VgpuType, place: _Place) -> TypeRoom:
     gpu = observed.find_board_gpu(board)
     if gpu is not None and (refusal := _refuse_mode(gpu, type_)):
-        return TypeRoom(board, type_, Room(0, refusal))
+        return TypeRoom(board, type_, Capacity(0, refusal))
     offering = list_free_parents(observed.vgpus, board, type_, observed.claims)
     parents, kept = _keep(observed, offering, place)
     if type_.is_mig_backed and gpu is not None:
         return _look_for_instance(observed, board, type_, gpu, parents, place)
-    room = measure_room(observed.vgpus, board, type_, observed.claims)
+    room = measure_capacity(observed.vgpus, board, type_, observed.claims)
     if kept and room.free:
-        room = Room(min(room.free, len(parents)), None if parents else describe_kept(kept))
+        room = Capacity(min(room.free, len(parents)), None if parents else describe_kept(kept))
     if place.parent is not None and not parents and room.free:
-        room = Room(0, f"{place.parent} has a vGPU already, or offers none of it")
+        room = Capacity(0, f"{place.parent} has a vGPU already, or offers none of it")
     return TypeRoom(board, type_, room, None, parents, kept)
 
 
@@ -263,26 +274,26 @@ def _look_for_instance(
     unused, kept = _keep(observed, _list_unused(observed, board), place)
     profile = next((p for p in gpu.profiles if p.id == type_.gpu_instance_profile_id), None)
     if profile is None:
-        return TypeRoom(board, type_, Room(0, f"{gpu} has no GPU-instance profile for it"))
+        return TypeRoom(board, type_, Capacity(0, f"{gpu} has no GPU-instance profile for it"))
     if not unused:
         reason = describe_kept(kept) if kept else "each of its virtual functions has a vGPU"
-        return TypeRoom(board, type_, Room(0, reason), kept=kept)
+        return TypeRoom(board, type_, Capacity(0, reason), kept=kept)
     if places := _list_slices(observed, gpu, profile):
         reason = f"the driver chooses its GPU instance, and could take {places[0]}, a VM's slice"
-        return TypeRoom(board, type_, Room(0, reason))
+        return TypeRoom(board, type_, Capacity(0, reason))
     each = type_.max_per_gpu_instance or 1
     planned = [p for p in unused if has_planned(gpu, profile)]
     there = _count_inside(observed, board, type_, gpu) if offering or planned else 0
     reserved = observed.find_reserved(gpu)
-    new = count_seats(reserved, profile.name)
+    new = count_free(reserved, profile.name)
     free = min(len(unused), there + new * each)
     if there:
-        return TypeRoom(board, type_, Room(free), None, offering or planned)
+        return TypeRoom(board, type_, Capacity(free), None, offering or planned)
     if not new:
         reason = f"it lives in a {profile.name}, and there is no room for another one on {gpu}"
-        return TypeRoom(board, type_, Room(0, reason))
+        return TypeRoom(board, type_, Capacity(0, reason))
     made = replace(place_instance(reserved, profile), gpu=gpu)
-    return TypeRoom(board, type_, Room(free), made, unused)
+    return TypeRoom(board, type_, Capacity(free), made, unused)
 
 
 def _list_slices(observed: Snapshot, gpu: Gpu, profile: MigProfile) -> list[Placement]:
@@ -347,3 +358,165 @@ def _advise(rooms: Sequence[TypeRoom], place: _Place) -> str:
     if keeping and not place.define:
         return f"vgpumgr mdev define {keeping[0].uuid} --manual"
     return "vgpumgr mdev types -o wide"
+
+
+def choose_vgpus(
+    observed: Snapshot,
+    wanted: str,
+    selector: str | None,
+    uuids: Sequence[str],
+    *,
+    spread: bool = False,
+) -> tuple[tuple[VgpuChoice, VgpuSpec], ...]:
+    """Places for as many vGPUs as there are ``uuids``: each is chosen as if those before it were
+    there. Raises what ``choose_vgpu`` does; VgpuNoRoomError says how many would fit.
+    """
+    found: list[tuple[VgpuChoice, VgpuSpec]] = []
+    real = {gpu.uuid: gpu for gpu in observed.gpus}
+    for uuid in uuids:
+        try:
+            choice = choose_vgpu(observed, wanted, selector, spread=spread)
+        except VgpuNoRoomError as error:
+            if found:
+                name = found[0][0].type.name
+                error.error = f"cannot create {len(uuids)} times {name}: {len(found)} fit"
+            raise
+        spec = make_spec(choice, uuid)
+        observed = with_vgpu(observed, choice, spec)
+        if (made := choice.instance) is not None:
+            choice = replace(choice, instance=replace(made, gpu=real[made.gpu.uuid]))
+        found.append((choice, spec))
+    return tuple(found)
+
+
+def make_spec(
+    choice: VgpuChoice,
+    uuid: str,
+    attributes: Attributes = (),
+    placement_id: int | None = None,
+    *,
+    mixed_sizes: bool = False,
+) -> VgpuSpec:
+    """The vGPU that a choice leads to."""
+    return VgpuSpec(
+        uuid=uuid,
+        framework=choice.parent.framework,
+        parent=choice.parent.name,
+        type_id=choice.type.id,
+        type_name=choice.type.name,
+        attributes=attributes,
+        placement_id=placement_id,
+        mixed_sizes=mixed_sizes,
+    )
+
+
+def with_vgpu(observed: Snapshot, choice: VgpuChoice, spec: VgpuSpec) -> Snapshot:
+    """What is to be once the vGPU is there, with the GPU instance that is made for it."""
+    host, inside = observed.vgpus, None
+    if choice.instance is not None:
+        gpus, inside = with_instance(observed.gpus, choice.instance)
+        reserved, _ = with_instance(observed.reserved, choice.instance)
+        observed = observed.replace(gpus=gpus, reserved=reserved)
+    device = VgpuDevice(
+        spec.uuid,
+        spec.parent,
+        spec.framework,
+        spec.type_id,
+        spec.type_name,
+        spec.pci,
+        gpu_instance_id=inside,
+    )
+    parents = tuple(
+        replace(p, offers=_without_one(p, choice.type)) if p.name == spec.parent else p
+        for p in host.parents
+    )
+    host = replace(host, parents=parents, devices=(*host.devices, device))
+    return observed.replace(vgpus=host)
+
+
+def _without_one(parent: VgpuParent, type_: VgpuType) -> tuple[VgpuOffer, ...]:
+    if parent.is_virtual_function:
+        return ()
+    return tuple(
+        replace(o, available=max(0, o.available - 1)) if o.type.id == type_.id else o
+        for o in parent.offers
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What is asked of a GPU besides room. ``mixed_sizes``: it is switched to vGPUs of several sizes
+    first, where it is not yet.
+    """
+
+    placement: int | None = None
+    mixed_sizes: bool = False
+
+
+def keep_placeable(
+    observed: Snapshot, wanted: str, selector: str | None, placing: Placing
+) -> Snapshot:
+    """With those GPUs alone that can do what is asked. Raises VgpuAttributeError where none takes a
+    place, and what finding GPU and type raises.
+    """
+    if placing == Placing():
+        return observed
+    boards = list_boards(observed, selector)
+    type_ = select_type(boards, wanted)
+    offering = [board for board in boards if board.find_type(type_.id) is not None]
+    left = [b for b in offering if _can(observed.vgpus, b, type_, placing)]
+    if not left:
+        if placing.placement is not None:
+            _refuse(observed.vgpus, offering, type_, placing)
+        return observed  # planning the change of mode says what is in its way
+    return observed.replace(vgpus=replace(observed.vgpus, boards=tuple(left)))
+
+
+def check_place(spec: VgpuSpec, host: VgpuHost) -> None:
+    """That nobody is there already. Raises VgpuTakenError."""
+    parent = host.find_parent(spec.parent)
+    if spec.placement_id is None or parent is None:
+        return
+    there = [d for d in host.list_on(parent.board) if d.placement_id == spec.placement_id]
+    if there:
+        raise VgpuTakenError(
+            f"cannot place {spec.type_name} at {spec.placement_id} on {parent.board}",
+            why="another vGPU begins there",
+            held_by=[f"vGPU {device.type_name} {device.key}" for device in there],
+            hint="another --placement, or none: the driver chooses then; vgpumgr mdev list -o json",
+        )
+
+
+def _can(host: VgpuHost, board: VgpuBoard, type_: VgpuType, placing: Placing) -> bool:
+    if type_.is_mig_backed:
+        return placing.placement is None
+    if board.mixed_sizes:
+        return True
+    return placing.mixed_sizes and board.mixed_sizes is False and not host.list_on(board.name)
+
+
+def _refuse(host: VgpuHost, boards: Sequence[VgpuBoard], type_: VgpuType, placing: Placing) -> None:
+    able = [board for board in boards if board.mixed_sizes is False]
+    if placing.mixed_sizes and able and not type_.is_mig_backed:
+        return  # likewise
+    one = boards[0].name if len(boards) == 1 else None
+    held = [d for board in able for d in host.list_on(board.name)]
+    if type_.is_mig_backed:
+        why, held, advice = "the driver places it inside its GPU instance", [], ""
+    elif not able:
+        why, advice = (
+            "its driver has no mode with vGPUs of several sizes, and places all itself",
+            "",
+        )
+    else:
+        why = "the GPU holds vGPUs of one size, and its driver places them itself"
+        empty = next((board.name for board in able if not host.list_on(board.name)), None)
+        more = f"--gpu {empty or able[0].name} --placement {placing.placement} --mixed-sizes"
+        command = f"vgpumgr mdev create {type_.short_name} {more}"
+        advice = f"{command}, or " if empty else f"once no vGPU is left there: {command}; or "
+    raise VgpuAttributeError(
+        f"cannot place {type_.name} at {placing.placement} on {one or f'any of {len(boards)} GPUs'}",
+        why=why,
+        held_by=[f"vGPU {d.type_name} {d.key}" for d in held],
+        hint=f"{advice}without --placement",
+    )

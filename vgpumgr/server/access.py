@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from vgpumgr.errors import AccessDeniedError
-from vgpumgr.host.peer import Peer
+from vgpumgr.host.sockets import Peer
 from vgpumgr.model.routes import ROLES, Role
 
 ADMIN_GROUP = "vgpumgr"

@@ -24,7 +24,7 @@ from typing import Any
 from vgpumgr.errors import AuditError
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.files import make_directory, open_private, read_private, truncate_file
-from vgpumgr.host.peer import Peer
+from vgpumgr.host.sockets import Peer
 
 MAX_BYTES = 8 << 20
 KEPT = 4

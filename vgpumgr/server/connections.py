@@ -23,7 +23,7 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.host.limits import read_descriptor_limit
-from vgpumgr.host.peer import Peer, read_peer
+from vgpumgr.host.sockets import Peer, read_peer
 from vgpumgr.server.access import Access, Rank
 from vgpumgr.server.responses import encode_error, list_headers
 from vgpumgr.server.settings import LimitSettings
@@ -31,7 +31,7 @@ from vgpumgr.server.settings import LimitSettings
 #: event streams in total, and those kept for root and for administrators
 MAX_LISTENERS = 64
 _KEPT_LISTENERS = {Rank.ROOT: 8, Rank.ADMIN: 8}
-#: every connection, and what the lanes' helpers, libvirt and files need
+#: every connection, and what the pools' helpers, libvirt and files need
 DESCRIPTORS = 4096
 _OTHER_DESCRIPTORS = 256
 _QUIET_S = 60.0

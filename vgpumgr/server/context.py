@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vgpumgr.app.metrics.service import MetricsService
+from vgpumgr.app.metrics import MetricsService
 from vgpumgr.host.clock import Clock
 from vgpumgr.server.access import Access
 from vgpumgr.server.audit import AuditLog, RefusalLog
 from vgpumgr.server.connections import Limits
 from vgpumgr.server.events import EventHub
 from vgpumgr.server.operations import Operations
-from vgpumgr.server.responses import AnswerCache
-from vgpumgr.server.workers import Lanes
+from vgpumgr.server.responses import ResponseCache
+from vgpumgr.server.workers import WorkerPools
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Context:
     machine_name: str | None
     access: Access
     audit: AuditLog
-    cache: AnswerCache
+    cache: ResponseCache
     clock: Clock
     hub: EventHub
-    lanes: Lanes
+    pools: WorkerPools
     limits: Limits
     operations: Operations
     metrics: MetricsService

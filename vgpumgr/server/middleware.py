@@ -1,8 +1,8 @@
-"""The gate before the API: finds the route of a request, checks the caller's role, reads the body within its limits.
+"""The middleware before the API: finds the route of a request, checks the role, reads the body within its limits.
 
 Plain ASGI, so that it sees every request. It passes only rows of the table of routes, and compares paths in the form
 in which they arrive, so that the framework cannot read another path into them. The role is checked here, before the
-body is read, and again where the operation runs (``rest.py``).
+body is read, and again where the operation runs (``routes.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vgpumgr.errors import (
     RouteNotFoundError,
     VgpumgrError,
 )
-from vgpumgr.host.peer import Peer
+from vgpumgr.host.sockets import Peer
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES, Role, Route
 from vgpumgr.server.context import Context
 from vgpumgr.server.responses import encode_error, list_headers
@@ -78,7 +78,7 @@ def _is_name(segment: str) -> bool:
         return False
 
 
-class Gate:
+class Middleware:
     """Wraps the API."""
 
     def __init__(self, app: App, context: Context) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from vgpumgr.app.application import Application
 from vgpumgr.app.documents.base import Document
 from vgpumgr.app.documents.operations import OperationDocument, ProgressDocument
-from vgpumgr.engine.progress import listening
+from vgpumgr.engine.executor import listening
 from vgpumgr.errors import (
     DaemonBusyError,
     InterruptedOperationError,
@@ -30,12 +30,12 @@ from vgpumgr.errors import (
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.files import PRIVATE, make_directory, replace_file
 from vgpumgr.host.lock import reporting_waits
-from vgpumgr.host.peer import Peer
+from vgpumgr.host.sockets import Peer
 from vgpumgr.model.routes import Route
 from vgpumgr.server.access import Rank
 from vgpumgr.server.audit import AuditLog
 from vgpumgr.server.events import EventHub
-from vgpumgr.server.workers import Lane
+from vgpumgr.server.workers import WorkerPool
 
 KEPT = 200
 _MAX_STEPS = 1000
@@ -55,12 +55,12 @@ class Operation:
 
 
 class Operations:
-    """All operations of one daemon; runs them one after another in the lane for changes."""
+    """All operations of one daemon; runs them one after another in the pool for changes."""
 
     def __init__(
         self,
         directory: Path,
-        lane: Lane,
+        pool: WorkerPool,
         hub: EventHub,
         audit: AuditLog,
         clock: Clock,
@@ -68,7 +68,7 @@ class Operations:
     ) -> None:
         self._on_change = on_change
         self._directory = directory
-        self._lane = lane
+        self._pool = pool
         self._hub = hub
         self._audit = audit
         self._clock = clock
@@ -106,7 +106,7 @@ class Operations:
             "event": "operation", "uid": peer.uid, "pid": peer.pid, "operation": route.operation,
             "params": dict(params), "id": operation.document.id,
         }  # fmt: skip
-        self._lane.submit(lambda application: self._work(operation, entry, application, work), rank)
+        self._pool.submit(lambda application: self._work(operation, entry, application, work), rank)
         self._all[operation.document.id] = operation
         self._forget_old()
         self._publish(operation)
@@ -149,7 +149,7 @@ class Operations:
     def _work(
         self, operation: Operation, entry: dict[str, Any], application: Application, work: Work
     ) -> None:
-        """In the lane's thread; raises nothing."""
+        """In the pool's thread; raises nothing."""
 
         def hear(word: str, description: str) -> None:
             self._add_step(operation, word, description)

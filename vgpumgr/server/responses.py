@@ -13,13 +13,8 @@ from fastapi.exceptions import RequestValidationError
 
 from vgpumgr.app.application import Application
 from vgpumgr.app.documents.attachments import AttachmentDocument, VmShowDocument
-from vgpumgr.app.documents.base import (
-    SCHEMA,
-    Document,
-    GpuDocument,
-    GpuListDocument,
-    GpuShowDocument,
-)
+from vgpumgr.app.documents.base import SCHEMA, Document
+from vgpumgr.app.documents.gpus import GpuDocument, GpuListDocument, GpuShowDocument
 from vgpumgr.errors import (
     DaemonBusyError,
     PreconditionError,
@@ -129,7 +124,7 @@ def check_if_match(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CachedResponse:
     """A body as it goes over the wire."""
 
     body: bytes
@@ -138,17 +133,17 @@ class Answer:
     epoch: int
 
 
-class AnswerCache:
+class ResponseCache:
     """Keyed by path and query. A change ends every answer that began before it."""
 
     def __init__(self, clock: Clock, max_age_s: float = MAX_AGE_S, max_answers: int = 64) -> None:
         self._clock = clock
         self._max_age_s = max_age_s
         self._max_answers = max_answers
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, CachedResponse] = {}
         self.epoch = 0
 
-    def find(self, key: str) -> Answer | None:
+    def find(self, key: str) -> CachedResponse | None:
         """A young enough answer."""
         answer = self._answers.get(key)
         if answer is None or answer.epoch != self.epoch:
@@ -160,7 +155,7 @@ class AnswerCache:
         """Keeps an answer whose reading began in ``epoch``."""
         if len(self._answers) >= self._max_answers:
             self._answers.clear()
-        self._answers[key] = Answer(body, etag, self._clock.monotonic_s(), epoch)
+        self._answers[key] = CachedResponse(body, etag, self._clock.monotonic_s(), epoch)
 
     def forget(self) -> None:
         """Something changes: nothing read before counts any more."""

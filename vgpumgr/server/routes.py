@@ -6,19 +6,23 @@ import asyncio
 import contextlib
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from types import NoneType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fastapi import Body as JsonBody
 from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from vgpumgr import __version__
-from vgpumgr.app.application import Application
+from vgpumgr.app.application import Application, find_operation
+from vgpumgr.app.documents import gpus
 from vgpumgr.app.documents.base import Document
 from vgpumgr.app.documents.operations import (
     ErrorDocument,
@@ -26,7 +30,6 @@ from vgpumgr.app.documents.operations import (
     OperationShowDocument,
     ServerDocument,
 )
-from vgpumgr.app.managing import ManagingApplication
 from vgpumgr.errors import (
     AccessDeniedError,
     MethodNotAllowedError,
@@ -36,10 +39,12 @@ from vgpumgr.errors import (
     VgpumgrError,
     explain_unexpected,
 )
-from vgpumgr.host.peer import Peer
+from vgpumgr.host.sockets import Peer
+from vgpumgr.model.choices import MAX_COUNT, Display, Numa, Transport
+from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
 from vgpumgr.model.routes import OPERATIONS, ROUTES, SYSTEM_ROUTES, Kind, Role, Route
 from vgpumgr.server.context import Context
-from vgpumgr.server.requests import MAX_WAIT_S, find_fields, make_body, read_hints, read_wait_s
+from vgpumgr.server.operations import Operation
 from vgpumgr.server.responses import (
     answer_document,
     answer_error,
@@ -67,35 +72,100 @@ _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
 Id = Annotated[str, Path(alias="id", pattern="^[0-9a-f]{1,16}$", description="or its beginning")]
 
 
-def add_system_routes(api: FastAPI, context: Context, version: str) -> None:
-    """Adds them all; the table says where they are and who may call them."""
-    endpoints = {
-        "show_server": _make_show_server(context, version),
-        "list_operations": _make_list(context),
-        "show_operation": _make_show(context),
-        "wait_operation": _make_wait(context),
-        "cancel_operation": _make_cancel(context),
-        "stream_events": _make_events(context),
-        "read_metrics": _make_metrics(context),
-        "show_openapi": _make_openapi(api),
-    }
-    models: dict[str, type[Document] | None] = {
-        "show_server": ServerDocument,
-        "list_operations": OperationListDocument,
-        "stream_events": None,
-        "read_metrics": None,
-    }
+def add_system_routes(api: FastAPI, context: Context) -> None:
+    """Adds what the daemon answers itself; the table says where, and who may call it."""
+    system = SystemRoutes(api, context)
+    models = {"show_server": ServerDocument, "list_operations": OperationListDocument}
     for route in SYSTEM_ROUTES:
-        if route.operation == "show_openapi":
-            add_endpoint(api, context, route, endpoints[route.operation], {}, is_described=False)
-            continue
-        model = models.get(route.operation, OperationShowDocument)
+        text = _TEXTS.get(route.operation)
         content: dict[str, Any] = (
-            {"model": model} if model else {"content": {_TEXTS[route.operation]: {}}}
+            {"content": {text: {}}}
+            if text
+            else {"model": models.get(route.operation, OperationShowDocument)}
         )
         status = 202 if route.operation == "cancel_operation" else 200
         responses: Responses = {status: {**content, "description": route.summary}}
-        add_endpoint(api, context, route, endpoints[route.operation], responses, status)
+        endpoint = getattr(system, route.operation)
+        if route.operation == "show_openapi":
+            add_endpoint(api, context, route, endpoint, {}, is_described=False)
+        else:
+            add_endpoint(api, context, route, endpoint, responses, status)
+
+
+class SystemRoutes:
+    """The endpoints of ``SYSTEM_ROUTES``, each by the name of its operation."""
+
+    def __init__(self, api: FastAPI, context: Context) -> None:
+        self._api = api
+        self._context = context
+
+    async def show_server(self, request: Request) -> Response:
+        """Which daemon answers."""
+        return answer_document(
+            ServerDocument(
+                version=__version__,
+                api_extensions=list(EXTENSIONS),
+                pid=os.getpid(),
+                machine=self._context.machine_name,
+                role="admin" if request.state.role is Role.ADMIN else "viewer",
+                running_operations=self._context.operations.count_running(),
+            )
+        )
+
+    async def show_openapi(self) -> Response:
+        """The description of the API."""
+        return JSONResponse(self._api.openapi())
+
+    async def list_operations(self) -> Response:
+        """Every operation."""
+        operations = self._context.operations.list_all()
+        return answer_document(OperationListDocument(operations=operations))
+
+    async def show_operation(self, operation_id: Id) -> Response:
+        """One operation."""
+        return _answer_operation(self._context.operations.find(operation_id))
+
+    async def wait_operation(
+        self, operation_id: Id, timeout_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 30.0
+    ) -> Response:
+        """One operation, when it has ended or the time is over."""
+        operation = self._context.operations.find(operation_id)
+        with contextlib.suppress(TimeoutError):  # the caller sees that it runs on
+            await asyncio.wait_for(operation.over.wait(), timeout_s)
+        return _answer_operation(operation)
+
+    async def cancel_operation(self, operation_id: Id) -> Response:
+        """One operation that ends before its next step."""
+        operation = self._context.operations.find(operation_id)
+        self._context.operations.cancel(operation)
+        return _answer_operation(operation, 202)
+
+    async def stream_events(
+        self,
+        request: Request,
+        last: Annotated[
+            int | None, Header(alias="Last-Event-ID", description="resume behind this one")
+        ] = None,
+    ) -> Response:
+        """Events, as they happen."""
+        return _EventStream(self._context, request.state.peer, last)
+
+    async def read_metrics(
+        self,
+        accept: Annotated[str, Header(description="OpenMetrics, or else Prometheus' text")] = "",
+    ) -> Response:
+        """The exposition."""
+        read = self._context.metrics.read_metrics
+        openmetrics = "application/openmetrics-text" in accept
+        document = await asyncio.to_thread(read, openmetrics=openmetrics)
+        # not as media_type: the version in it is part of the contract
+        return Response(document.text, headers={"content-type": document.content_type})
+
+
+def _answer_operation(
+    operation: Operation, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    return answer_document(OperationShowDocument(operation=operation.document), status, headers)
 
 
 def add_endpoint(
@@ -129,58 +199,6 @@ def add_endpoint(
     )
 
 
-def _make_show_server(context: Context, version: str) -> Endpoint:
-    async def show_server(request: Request) -> Response:
-        return answer_document(
-            ServerDocument(
-                version=version,
-                api_extensions=list(EXTENSIONS),
-                pid=os.getpid(),
-                machine=context.machine_name,
-                role="admin" if request.state.role is Role.ADMIN else "viewer",
-                running_operations=context.operations.count_running(),
-            )
-        )
-
-    return show_server
-
-
-def _make_list(context: Context) -> Endpoint:
-    async def list_operations() -> Response:
-        return answer_document(OperationListDocument(operations=context.operations.list_all()))
-
-    return list_operations
-
-
-def _make_show(context: Context) -> Endpoint:
-    async def show_operation(operation_id: Id) -> Response:
-        operation = context.operations.find(operation_id)
-        return answer_document(OperationShowDocument(operation=operation.document))
-
-    return show_operation
-
-
-def _make_wait(context: Context) -> Endpoint:
-    async def wait_operation(
-        operation_id: Id, timeout_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 30.0
-    ) -> Response:
-        operation = context.operations.find(operation_id)
-        with contextlib.suppress(TimeoutError):  # the caller sees that it runs on
-            await asyncio.wait_for(operation.over.wait(), timeout_s)
-        return answer_document(OperationShowDocument(operation=operation.document))
-
-    return wait_operation
-
-
-def _make_cancel(context: Context) -> Endpoint:
-    async def cancel_operation(operation_id: Id) -> Response:
-        operation = context.operations.find(operation_id)
-        context.operations.cancel(operation)
-        return answer_document(OperationShowDocument(operation=operation.document), 202)
-
-    return cancel_operation
-
-
 class _EventStream(StreamingResponse):
     """Server-sent events; the stream counts against the caller's limit while it lasts."""
 
@@ -193,45 +211,10 @@ class _EventStream(StreamingResponse):
         """See Starlette."""
         rank = self._context.access.find_rank(self._peer)
         try:
-            self._context.limits.listeners.take(self._peer, rank)
+            with self._context.limits.listeners.hold(self._peer, rank):
+                await super().__call__(scope, receive, send)
         except VgpumgrError as error:
             await answer_error(error)(scope, receive, send)
-            return
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._context.limits.listeners.give_back(self._peer)
-
-
-def _make_openapi(api: FastAPI) -> Endpoint:
-    async def show_openapi() -> Response:
-        return JSONResponse(api.openapi())
-
-    return show_openapi
-
-
-def _make_events(context: Context) -> Endpoint:
-    async def stream_events(
-        request: Request,
-        last: Annotated[
-            int | None, Header(alias="Last-Event-ID", description="resume behind this one")
-        ] = None,
-    ) -> Response:
-        return _EventStream(context, request.state.peer, last)
-
-    return stream_events
-
-
-def _make_metrics(context: Context) -> Endpoint:
-    async def read_metrics(
-        accept: Annotated[str, Header(description="OpenMetrics, or else Prometheus' text")] = "",
-    ) -> Response:
-        openmetrics = "application/openmetrics-text" in accept
-        document = await asyncio.to_thread(context.metrics.read_metrics, openmetrics=openmetrics)
-        # not as media_type: the version in it is part of the contract
-        return Response(document.text, headers={"content-type": document.content_type})
-
-    return read_metrics
 
 
 Endpoint = Callable[..., Awaitable[Response]]
@@ -244,7 +227,7 @@ def build_api(context: Context) -> FastAPI:
     """All routes, and every error in the one envelope."""
 
     async def explain_error(request: Request, error: Exception) -> Response:
-        if isinstance(error, AccessDeniedError):  # the gate did not refuse the request
+        if isinstance(error, AccessDeniedError):  # the middleware did not refuse the request
             target = request.scope["raw_path"].decode("latin-1")
             context.refusals.note(request.state.peer, request.method, target)
         return answer_error(explain(error))
@@ -259,7 +242,7 @@ def build_api(context: Context) -> FastAPI:
         redirect_slashes=False,
         responses={"default": {"model": ErrorDocument, "description": "An error."}},
     )
-    add_system_routes(api, context, __version__)
+    add_system_routes(api, context)
     for route in ROUTES:
         add_route(api, context, route)
     for kind in (Exception, VgpumgrError, RequestValidationError, HTTPException):
@@ -269,7 +252,7 @@ def build_api(context: Context) -> FastAPI:
 
 def add_route(api: FastAPI, context: Context, route: Route) -> None:
     """One row of the table."""
-    method = getattr(ManagingApplication, route.operation)
+    method = find_operation(route.operation)
     document: type[Document] = read_hints(method)["return"]
     fields = find_fields(route.operation, method)
     endpoint = _make_endpoint(context, route, fields)
@@ -339,10 +322,10 @@ def _keyword(name: str, annotation: Any, default: Any = ...) -> inspect.Paramete
 async def _read(
     context: Context, route: Route, request: Request, params: Mapping[str, Any]
 ) -> Response:
-    lane = context.lanes.urgent if route.urgent else context.lanes.read
+    pool = context.pools.urgent if route.urgent else context.pools.read
     epoch = context.cache.epoch
     peer = request.state.peer
-    document = await lane.run(
+    document = await pool.run(
         lambda application: _call(context, application, route, peer, params),
         context.access.find_rank(peer),
     )
@@ -371,7 +354,7 @@ async def _start(
         return _call(context, application, route, peer, params)
 
     if if_match is not None:
-        await context.lanes.read.run(
+        await context.pools.read.run(
             lambda application: check_if_match(if_match, route.guard, application, params), rank
         )
     operation = context.operations.start(route, params, peer, work, rank)
@@ -383,8 +366,7 @@ async def _start(
         headers["Preference-Applied"] = f"wait={wait_s:g}"
         with contextlib.suppress(TimeoutError):  # the caller sees that it runs on
             await asyncio.wait_for(operation.over.wait(), wait_s)
-    document = OperationShowDocument(operation=operation.document)
-    return answer_document(document, 202, headers)
+    return _answer_operation(operation, 202, headers)
 
 
 def _call(
@@ -420,3 +402,107 @@ def _explain_http(error: HTTPException) -> VgpumgrError:
     if error.status_code == 413:
         return RequestTooLargeError("the request is too large")
     return UsageError("the request cannot be read", cause=str(error.detail)[:200], hint=hint)
+
+
+#: names, selectors: no control characters, and short
+Text = Annotated[
+    str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
+#: a file's content; the reader of the file has its own, narrower bounds
+FileText = Annotated[str, StringConstraints(max_length=1 << 20)]
+#: a request is not held longer than this
+MAX_WAIT_S = 60.0
+_WAIT = re.compile(r'wait\s*=\s*"?(\d{1,9})"?', re.IGNORECASE)
+
+
+class Body(BaseModel):
+    """Base: unknown fields are refused, and values are not converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+#: names of drivers and modules
+DriverName = Annotated[
+    str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")
+]
+#: a quota as drivers call it, and the words that one of them takes
+QuotaName = Annotated[str, StringConstraints(max_length=64, pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)?$")]
+QuotaWord = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,16}$")]
+_Attributes = Annotated[list[Text], Field(max_length=64)]
+
+#: the bounds of parameters, by the name of the parameter or of operation and parameter; a ``str`` without
+#: an entry is a ``Text``
+BOUNDS: Mapping[str, Any] = {
+    "text": FileText,
+    "allow": list[Text],
+    "driver": DriverName | None,
+    "quotas": dict[QuotaName, Annotated[int, Field(ge=0, lt=1 << 63)] | QuotaWord],
+    "timeout_s": Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)],
+    "placement": Annotated[int, Field(ge=0, le=1 << 31)] | None,
+    "hello_timeout_s": Annotated[float, Field(ge=0, le=MAX_HELLO_TIMEOUT_S, allow_inf_nan=False)],
+    "attach.count": Annotated[int, Field(ge=1, le=MAX_COUNT)],
+    "attach.transport": Literal[tuple(map(str, Transport))],
+    "attach.display": Literal[tuple(map(str, Display))],
+    "attach.numa": Literal[tuple(map(str, Numa))],
+    "enable_vfs.count": Annotated[int, Field(ge=0, le=65535)] | None,
+    "create_vgpu.attributes": _Attributes,
+    "define_vgpu.attributes": _Attributes | None,
+}
+
+
+def find_fields(operation: str, method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """The parameters of an operation with their bounds: name to type and default (``...`` for none)."""
+    signature = inspect.signature(AttachRequest if operation == "attach" else method)
+    hints = read_hints(AttachRequest if operation == "attach" else method)
+    # the first parameter of a method is no parameter of the operation
+    named = list(signature.parameters.items())[0 if operation == "attach" else 1 :]
+    fields = {}
+    for name, parameter in named:
+        bounds = BOUNDS.get(f"{operation}.{name}") or BOUNDS.get(name)
+        hint = _bound(hints[name]) if bounds is None else bounds
+        fields[name] = (hint, _find_default(parameter.default))
+    return fields | ({"dry_run": (bool, False)} if operation == "attach" else {})
+
+
+def _bound(hint: Any) -> Any:
+    """A plain ``str`` becomes a short one."""
+    if hint is str:
+        return Text
+    if get_origin(hint) is not Annotated and str in get_args(hint) and NoneType in get_args(hint):
+        return Union[Text, None]  # noqa: UP007  # Annotated has no operator |
+    return hint
+
+
+def _find_default(default: Any) -> Any:
+    if default is inspect.Parameter.empty:
+        return ...
+    if isinstance(default, Enum):
+        return str(default)
+    if isinstance(default, Mapping):
+        return dict(default)
+    return [] if default == () else default
+
+
+def make_body(operation: str, fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
+    """The model of a JSON body with these fields."""
+    name = "".join(part.title() for part in operation.split("_")) + "Body"
+    models: dict[str, Any] = dict(fields)
+    return create_model(name, __base__=Body, **models)
+
+
+def read_hints(function: Callable[..., Any] | type) -> dict[str, Any]:
+    """As ``typing.get_type_hints`` with extras, of an operation or a class of parameters."""
+    # the application imports these documents where it makes one
+    return get_type_hints(function, localns=vars(gpus), include_extras=True)
+
+
+def read_wait_s(preferences: Sequence[str]) -> float | None:
+    """How long the caller would wait for the end of what is begun; None: not at all. What cannot be
+    read is ignored, as preferences are.
+    """
+    for words in preferences:
+        for word in re.split("[,;]", words):
+            match = _WAIT.fullmatch(word.strip())
+            if match is not None:
+                return min(float(match[1]), MAX_WAIT_S)
+    return None

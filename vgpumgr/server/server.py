@@ -1,4 +1,9 @@
-"""The daemon: one process that owns the machine, from its lock to its last operation."""
+"""The daemon: one process that owns the machine, from its lock to its last operation.
+
+``Heartbeat`` reports to systemd. The daemon lives while its event loop and its thread for changes run: a change
+that takes longer than any wait that a request can ask for will not end. Then systemd starts another daemon,
+which recovers.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +21,37 @@ from typing import Any
 
 import uvicorn
 
-from vgpumgr.app.local import DAEMON_LOCK, open_application
-from vgpumgr.app.metrics.service import MetricsService
-from vgpumgr.app.metrics.source import open_metrics
+from vgpumgr.app.application import DAEMON_LOCK, open_application
+from vgpumgr.app.metrics import MetricsService
+from vgpumgr.app.metrics_source import open_metrics
 from vgpumgr.errors import DaemonRunningError, LockHeldError, UsageError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.limits import check_limits, raise_descriptor_limit
 from vgpumgr.host.lock import lock_file
 from vgpumgr.host.machine import Machine, find_machine
-from vgpumgr.host.peer import Peer
-from vgpumgr.host.systemd import notify, take_listening_socket
-from vgpumgr.model.routes import BY_OPERATION, Kind, Role, Route
+from vgpumgr.host.sockets import Peer, notify, read_watchdog_s, take_listening_socket
+from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S
+from vgpumgr.model.routes import BY_OPERATION
 from vgpumgr.server.access import Access, read_access
 from vgpumgr.server.audit import AuditLog, RefusalLog
-from vgpumgr.server.connections import (
-    DESCRIPTORS,
-    Limits,
-    PeerProtocol,
-    QuietLoop,
-)
+from vgpumgr.server.connections import DESCRIPTORS, Limits, PeerProtocol, QuietLoop
 from vgpumgr.server.context import Context
 from vgpumgr.server.events import EventHub
-from vgpumgr.server.heartbeat import HANG_S, Heartbeat
-from vgpumgr.server.middleware import Gate
+from vgpumgr.server.middleware import Middleware
 from vgpumgr.server.operations import Operations
-from vgpumgr.server.responses import AnswerCache
+from vgpumgr.server.reconciler import Reconciler, Sources, find_sources, watch
+from vgpumgr.server.responses import ResponseCache
 from vgpumgr.server.routes import build_api
 from vgpumgr.server.settings import read_settings
-from vgpumgr.server.watching import Sources, find_sources, watch
-from vgpumgr.server.workers import Lanes, Opener
+from vgpumgr.server.workers import Opener, WorkerPools
 
 SOCKET = "vgpumgr.sock"
 _MAX_HEAD_BYTES = 32 << 10
 # sun_path has 108 bytes with its end
 _MAX_PATH = 107
+#: a guest may be waited for that long; the rest is what everything else of an attach may take
+HANG_S = MAX_HELLO_TIMEOUT_S + 600.0
+_BEAT_S = 1.0
 
 
 class DaemonServer(uvicorn.Server):
@@ -91,7 +93,7 @@ async def serve(
     asyncio.get_running_loop().set_exception_handler(QuietLoop())
     with open_metrics(machine) as metrics:
         limits = Limits(settings.limits, access or read_access())
-        context = build_context(machine, Lanes(opener), limits, metrics)
+        context = build_context(machine, WorkerPools(opener), limits, metrics)
         server = DaemonServer(_configure(context), context)
         try:
             async with watch(context, settings, sources or find_sources(machine)) as reconciler:
@@ -105,20 +107,20 @@ async def serve(
         finally:
             context.hub.close()
             await context.operations.drain()
-            await asyncio.to_thread(context.lanes.close)
+            await asyncio.to_thread(context.pools.close)
             context.refusals.close()
 
 
 def build_context(
-    machine: Machine, lanes: Lanes, limits: Limits, metrics: MetricsService
+    machine: Machine, pools: WorkerPools, limits: Limits, metrics: MetricsService
 ) -> Context:
     """The parts of a daemon; needs a running event loop."""
     clock = SystemClock()
     hub = EventHub(clock)
-    cache = AnswerCache(clock)
+    cache = ResponseCache(clock)
     audit = AuditLog(machine.state_dir / "audit.jsonl", clock)
     operations = Operations(
-        machine.state_dir / "operations", lanes.change, hub, audit, clock, cache.forget
+        machine.state_dir / "operations", pools.change, hub, audit, clock, cache.forget
     )
     return Context(
         machine_name=machine.name,
@@ -127,7 +129,7 @@ def build_context(
         cache=cache,
         clock=clock,
         hub=hub,
-        lanes=lanes,
+        pools=pools,
         limits=limits,
         operations=operations,
         metrics=metrics,
@@ -138,7 +140,7 @@ def build_context(
 def _configure(context: Context) -> uvicorn.Config:
     make_protocol: Any = partial(PeerProtocol, context.limits)
     return uvicorn.Config(
-        Gate(build_api(context), context),
+        Middleware(build_api(context), context),
         http=make_protocol,  # a class is asked for, and called
         ws="none",
         lifespan="off",
@@ -154,20 +156,14 @@ def _configure(context: Context) -> uvicorn.Config:
 
 
 def _recover(context: Context) -> None:
-    """What an earlier daemon left: reported to listeners, and recovered by the application if it can."""
+    """What an earlier daemon left: reported to listeners, and recovered."""
     for operation in context.operations.list_interrupted():
         context.hub.publish(
             "interrupted", operation=operation.id, name=operation.operation,
             subject=operation.subject,
         )  # fmt: skip
-    route = BY_OPERATION.get("recover") or Route(
-        "POST", "", "recover", Kind.LONG, Role.ADMIN, "Settle what was interrupted."
-    )
-    from vgpumgr.app.managing import ManagingApplication
-
-    if hasattr(ManagingApplication, "recover"):
-        peer = Peer(os.getpid(), os.geteuid(), frozenset())
-        context.operations.start(route, {}, peer, lambda app: getattr(app, "recover")())  # noqa: B009
+    peer = Peer(os.getpid(), os.geteuid(), frozenset())
+    context.operations.start(BY_OPERATION["recover"], {}, peer, lambda app: app.recover())
 
 
 @contextmanager
@@ -217,3 +213,43 @@ def describe_api() -> dict[str, Any]:
     """The OpenAPI document, without a machine."""
     context: Any = None
     return build_api(context).openapi()
+
+
+class Heartbeat:
+    """One daemon's."""
+
+    def __init__(
+        self, server: uvicorn.Server, context: Context, reconciler: Reconciler, hang_s: float
+    ) -> None:
+        self._server = server
+        self._context = context
+        self._reconciler = reconciler
+        self._hang_s = hang_s
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while not self._server.started:
+            await asyncio.sleep(0.01)
+        period_s = read_watchdog_s()
+        told = self._describe()
+        notify(f"READY=1\nSTATUS={told}")
+        while True:
+            now = self._describe()
+            if now != told:
+                notify(f"STATUS={now}")
+                told = now
+            if period_s is not None and not self._hangs():
+                notify("WATCHDOG=1")
+            await asyncio.sleep(min(period_s or _BEAT_S, _BEAT_S))
+
+    def _hangs(self) -> bool:
+        return self._context.pools.change.read_longest_s() > self._hang_s
+
+    def _describe(self) -> str:
+        running = self._context.operations.count_running()
+        parts = [f"{running} operations running" if running else "serving"]
+        if self._hangs():
+            parts.append("a change does not end")
+        if self._reconciler.libvirt_problem is not None:
+            parts.append("libvirt is not there")
+        return "; ".join(parts)

@@ -1,10 +1,10 @@
-"""Lanes: threads that call the application, each thread with an application of its own.
+"""Worker pools: threads that call the application, each thread with an application of its own.
 
 NVML and libvirt calls may take their whole deadline; on threads they never hold the event loop, and
-what runs in one lane never holds another. The change lane has one thread: changes are made one
+what runs in one pool never holds another. The change pool has one thread: changes are made one
 after another.
 
-A thread opens its application when it first needs it and closes it itself when its lane ends. One
+A thread opens its application when it first needs it and closes it itself when its pool ends. One
 that is late then is a daemon thread: nothing of it is touched any more.
 """
 
@@ -34,7 +34,7 @@ _KEPT_WAITING = 8
 READ_PATIENCE_S = 3.0
 
 
-class Lane:
+class WorkerPool:
     """``threads`` threads, started when there is work for them; what is more waits, up to a limit. Where ``by_rank``,
     callers of a higher rank go first; otherwise it is first come, first served.
     """
@@ -78,7 +78,7 @@ class Lane:
         return future
 
     async def run(self, call: Callable[[Application], T], rank: Rank = Rank.ROOT) -> T:
-        """The same, awaited. Raises DaemonBusyError, too, where the lane ends before its turn."""
+        """The same, awaited. Raises DaemonBusyError, too, where the pool ends before its turn."""
         future = self.submit(call, rank)
         try:
             return await asyncio.wrap_future(future)
@@ -159,16 +159,16 @@ class _Job:
         self.future = future
 
 
-class Lanes:
-    """All lanes of one daemon."""
+class WorkerPools:
+    """All pools of one daemon."""
 
     def __init__(self, opener: Opener) -> None:
-        self.read = Lane("read", 3, opener, by_rank=True)
-        self.urgent = Lane("urgent", 1, opener, by_rank=True)
-        self.change = Lane("change", 1, opener)
+        self.read = WorkerPool("read", 3, opener, by_rank=True)
+        self.urgent = WorkerPool("urgent", 1, opener, by_rank=True)
+        self.change = WorkerPool("change", 1, opener)
 
     def close(self) -> None:
         """Waits for the change that runs; reads that are late are left to their helpers."""
         self.change.close()
-        for lane in (self.read, self.urgent):
-            lane.close(READ_PATIENCE_S)
+        for pool in (self.read, self.urgent):
+            pool.close(READ_PATIENCE_S)

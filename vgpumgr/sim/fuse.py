@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vgpumgr.host.files import make_directory
+from vgpumgr.sim.control import Ignored, Sleepers, WriteFaults
 from vgpumgr.sim.pcibus import Asleep, refuse
 from vgpumgr.sim.tree import Directory, File, Link, MachineTree, Node
-from vgpumgr.sim.writefaults import Ignored, Sleepers, WriteFaults
 
 PAGE = 4096
 """What sysfs says of every attribute's size, and the most that one write may carry."""
@@ -51,10 +51,13 @@ class MachineOperations:
         self._lock = threading.Lock()
         self._started_ns = time.time_ns()
 
+    def _find(self, path: str) -> Node:
+        with self._lock:
+            return self._tree.find(path)
+
     def getattr(self, path: str, _fh: int | None = None) -> dict[str, Any]:
         """stat(2)."""
-        with self._lock:
-            node = self._tree.find(path)
+        node = self._find(path)
         times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._started_ns)
         size = PAGE if isinstance(node, File) else len(node.target) if isinstance(node, Link) else 0
         return {
@@ -67,24 +70,21 @@ class MachineOperations:
 
     def readdir(self, path: str, _fh: int) -> list[str]:
         """The names in a directory."""
-        with self._lock:
-            node = self._tree.find(path)
+        node = self._find(path)
         if not isinstance(node, Directory):
             raise refuse(errno.ENOTDIR)
         return [".", "..", *node.entries]
 
     def readlink(self, path: str) -> str:
         """A link's target."""
-        with self._lock:
-            node = self._tree.find(path)
+        node = self._find(path)
         if not isinstance(node, Link):
             raise refuse(errno.EINVAL)
         return node.target
 
     def open(self, path: str, flags: int) -> int:
         """Opens an attribute, if its mode allows what is asked (root included, as sysfs has it)."""
-        with self._lock:
-            node = self._tree.find(path)
+        node = self._find(path)
         if not isinstance(node, File):
             raise refuse(errno.EISDIR)
         access = flags & os.O_ACCMODE

@@ -1,4 +1,6 @@
-"""Starts and stops simulated machines: the state, the file system's process, the ``env`` file."""
+"""Starts and stops simulated machines: the state, their ``/sys`` and ``/proc`` with the process that serves them, the
+``env`` file.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from vgpumgr.errors import UsageError
 from vgpumgr.host.files import READABLE, open_private, replace_file
+from vgpumgr.host.process import is_alive, read_identity
 from vgpumgr.sim import fuse
-from vgpumgr.sim.hostfiles import build_tree
+from vgpumgr.sim.control import ControlTree, Sleepers, WriteFaults
 from vgpumgr.sim.machine import (
     SimulatorError,
     boot_state,
@@ -25,9 +29,15 @@ from vgpumgr.sim.machine import (
     machine_directory,
     machine_env,
     running_machine,
+    set_gpu_field,
 )
-from vgpumgr.sim.tree import MachineTree
-from vgpumgr.sim.writefaults import Sleepers, WriteFaults
+from vgpumgr.sim.machine_model import Gpu, Machine
+from vgpumgr.sim.pcibus import Address, PciBus, State
+from vgpumgr.sim.tree import MachineTree, Part
+from vgpumgr.sim.users import UsesTree, VfioTree
+from vgpumgr.sim.vendortree import AmdTree, GimTree, IntelTree
+from vgpumgr.sim.vgpuhost import MdevTree, VendorTree, VgpuHost
+from vgpumgr.sim.vgpus import VgpuState
 
 BOOT_ID = "boot_id"
 START_TIMEOUT_S = 30.0
@@ -124,7 +134,7 @@ def stop(name: str) -> int:
     return channels
 
 
-def tell(name: str, what: str, line: str) -> None:
+def send_request(name: str, what: str, line: str) -> None:
     """Ask a running machine for something that happens to it: a line for a file of ``control``.
 
     Raises MachineNotFoundError, UsageError, or SimulatorError where the machine refuses.
@@ -133,7 +143,7 @@ def tell(name: str, what: str, line: str) -> None:
     path = machine_directory(name) / "root/.sim" / what
     if "/" in what or not path.is_file():
         known = ", ".join(sorted(entry.name for entry in path.parent.iterdir()))
-        raise UsageError(f"{name} cannot be told {what!r}", why=f"it understands {known}")
+        raise UsageError(f"{name} has no request {what!r}", why=f"it understands {known}")
     if not line:
         raise UsageError(f"{what!r} needs words", hint="vgpumgr sim tell --help")
     try:
@@ -158,8 +168,8 @@ def reboot(name: str) -> None:
     directory = machine_directory(name)
     for pid_file in sorted(directory.glob("host/run/**/*.pid")):
         end_process(pid_file)
-    for pid in list_clients(directory):
-        kill_client(pid)
+    for pid in set(list_clients(directory)) - {os.getpid()}:
+        end_and_wait(pid, signal.SIGKILL)
     shutil.rmtree(directory / "host" / "run", ignore_errors=True)
     boot_state(directory)
     unmount(directory / "root")
@@ -167,19 +177,8 @@ def reboot(name: str) -> None:
     boot_file_system(name, directory)
 
 
-def kill_client(pid: int) -> None:
-    """Kill a process that computes on the machine, and wait until it is gone."""
-    if pid == os.getpid():
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-
 def unmount(root: Path) -> None:
-    """Unmount the machine's files, even if somebody stands in them."""
+    """Unmount the machine's files, even if a process has its directory there."""
     if not os.path.ismount(root):
         return
     tools = (["fusermount3", "-uz"], ["umount", "-l"])
@@ -197,15 +196,117 @@ def end_process(pid_file: Path) -> None:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         if b"vgpumgr" not in command:
             return
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while is_running(pid) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        end_and_wait(pid, signal.SIGTERM)
 
 
-def is_running(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def end_and_wait(pid: int, number: signal.Signals) -> None:
+    """Send the process a signal, and wait until it is gone."""
+    process = read_identity(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while process is not None and is_alive(process) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+_CMDLINE = "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro intel_iommu=on iommu=pt"
+
+
+def build_tree(
+    machine: Machine, boot_id: str, directory: Path, faults: WriteFaults, sleepers: Sleepers
+) -> MachineTree:
+    """The files of a machine that has just booted and runs in this directory."""
+    cpus = {gpu.place.numa_node: gpu.place.cpus for gpu in machine.gpus}
+    bus = PciBus.of(machine.functions())
+    state = VgpuState(directory)
+    watch_driver(machine, bus, state)
+    host = None
+    if machine.data.vgpu is not None:
+        host = VgpuHost(machine, bus, state)
+    mdev = machine.data.vgpu == "mdev"
+    parts: list[Part] = [
+        ControlTree(bus, faults, host, lambda address: lose_gpu(machine, directory, address)),
+        VfioTree(bus, host, mdev=mdev),
+        sleepers,
+        UsesTree(machine, bus),
+        *(IntelTree(bus, pci) for pci in machine.data.pci if pci.quotas),
+        GimTree(bus, machine.data.pci),
+        *(AmdTree(pci) for pci in machine.data.pci if pci.partitions),
+    ]
+    if host is not None:
+        parts.append(MdevTree(host) if mdev else VendorTree(host))
+    proc = {**proc_files(machine), "sys/kernel/random/boot_id": boot_id}
+    return MachineTree(bus, proc, cpus, parts, sys_files(machine))
+
+
+def watch_driver(machine: Machine, bus: PciBus, state: VgpuState) -> None:
+    """NVML and CUDA know the GPUs that NVIDIA's driver has; it leaves none with programs that compute on it."""
+    gpus = {Address.parse(gpu.place.address): gpu.index for gpu in machine.gpus}
+
+    def users(function: State) -> Callable[[], bool]:
+        gpu = gpus.get(function.function.address)
+        if gpu is None or function.driver != "nvidia":
+            return lambda: False
+        return lambda: state.clients(gpu) > 0
+
+    def attach(function: State) -> None:
+        gpu = gpus.get(function.function.address)
+        if gpu is not None:
+            state.detach(gpu, function.driver != "nvidia")
+
+    bus.users.append(users)
+    bus.after_driver.append(attach)
+
+
+def lose_gpu(machine: Machine, directory: Path, address: Address) -> None:
+    """NVML and CUDA find the GPU lost, if it is one of theirs."""
+    for gpu in machine.gpus:
+        if Address.parse(gpu.place.address) == address:
+            set_gpu_field(directory, gpu.index, "lost", 1)
+
+
+def sys_files(machine: Machine) -> dict[str, str]:
+    """Constant files below ``/sys``: parameters of kernel modules."""
+    return {
+        f"module/{module}/parameters/{name}": value
+        for module, parameters in machine.data.modules.items()
+        for name, value in parameters.items()
+    }
+
+
+def proc_files(machine: Machine) -> dict[str, str]:
+    """Constant files below ``/proc``, in the form of NVIDIA's driver README, "The /proc Filesystem Interface"."""
+    version = machine.data.driver_version
+    files = {
+        "sys/kernel/osrelease": machine.data.kernel,
+        "cmdline": " ".join((_CMDLINE, *machine.data.cmdline)),
+    }
+    if not machine.gpus:
+        return files
+    files |= {
+        "modules": "nvidia_uvm 1540096 0 - Live 0x0000000000000000 (OE)\n"
+        "nvidia 56717312 1 nvidia_uvm, Live 0x0000000000000000 (OE)",
+        "driver/nvidia/version": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}\n"
+        "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)",
+        "driver/nvidia/params": 'ModifyDeviceFiles: 1\nDeviceFileMode: 438\nRegistryDwords: ""',
+    }
+    for gpu in machine.gpus:
+        files[f"driver/nvidia/gpus/{gpu.place.address}/information"] = information(gpu)
+    return files
+
+
+def information(gpu: Gpu) -> str:
+    """``/proc/driver/nvidia/gpus/ADDRESS/information``."""
+    rows = {
+        "Model": gpu.board.name,
+        "IRQ": str(100 + gpu.index),
+        "GPU UUID": gpu.uuid,
+        "Video BIOS": gpu.board.vbios,
+        "Bus Type": "PCIe",
+        "DMA Size": "47 bits",
+        "DMA Mask": "0x7fffffffffff",
+        "Bus Location": gpu.place.address,
+        "Device Minor": str(gpu.index),
+        "GPU Excluded": "No",
+    }
+    return "\n".join(f"{key + ':':16} {value}" for key, value in rows.items())

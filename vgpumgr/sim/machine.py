@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Simulated machines: their data files, and the directory that a running one lives in.
 
 A machine is one TOML file in ``machines/``; what its GPUs are comes from ``data/boards.toml`` and the MIG profile
@@ -13,7 +12,6 @@ import shutil
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -135,7 +133,7 @@ def create_machine(name: str, data_file: Path | None = None) -> Path:
         (staging / _HOST).chmod(0o755)
         source = data_file or _HERE / "machines" / f"{name}.toml"
         replace_file(staging / _DATA, source.read_text(encoding="utf-8"))
-        _create_state(staging, machine.state_lines())
+        _run_tool("create", staging, lines="".join(f"{line}\n" for line in machine.state_lines()))
         _publish(staging, directory, name)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -150,23 +148,6 @@ def _publish(staging: Path, directory: Path, name: str) -> None:
             raise
         raise MachineRunsError(
             f"the simulated machine {name} runs already", hint=f"vgpumgr sim stop {name}"
-        ) from err
-
-
-def _create_state(directory: Path, lines: Iterator[str]) -> None:
-    tool = _LIB / "bin/vgpumgr-simstate"
-    text = "".join(f"{line}\n" for line in lines)
-    try:
-        subprocess.run(
-            [tool, "create", directory], input=text, text=True, capture_output=True, check=True
-        )
-    except FileNotFoundError as err:
-        raise SimulatorError(
-            "the native part of vgpumgr is not built", cause=str(err), hint="./run setup"
-        ) from err
-    except subprocess.CalledProcessError as err:
-        raise SimulatorError(
-            "cannot create the machine's state", cause=str(err.stderr).strip()
         ) from err
 
 
@@ -186,13 +167,21 @@ def list_clients(directory: Path) -> list[int]:
     return sorted({int(words[1]) for line in lines if (words := line.split())[0] == "client"})
 
 
-def _run_tool(*arguments: str | Path) -> str:
+def _run_tool(*arguments: str | Path, lines: str = "") -> str:
+    """What the tool prints. Raises SimulatorError."""
     command = [_LIB / "bin/vgpumgr-simstate", *arguments]
     try:
-        return subprocess.run(command, text=True, capture_output=True, check=True).stdout
+        return subprocess.run(
+            command, input=lines, text=True, capture_output=True, check=True
+        ).stdout
+    except FileNotFoundError as err:
+        raise SimulatorError(
+            "the native part of vgpumgr is not built", cause=str(err), hint="./run setup"
+        ) from err
     except (OSError, subprocess.CalledProcessError) as err:
         cause = str(getattr(err, "stderr", "") or err).strip()
-        raise SimulatorError("cannot change the machine's state", cause=cause) from err
+        what = "create" if arguments[0] == "create" else "change"
+        raise SimulatorError(f"cannot {what} the machine's state", cause=cause) from err
 
 
 def destroy_machine(name: str) -> None:
@@ -200,9 +189,7 @@ def destroy_machine(name: str) -> None:
 
     Its ``/sys`` must be unmounted before. Raises MachineNotFoundError if it does not run.
     """
-    directory = machine_directory(name)
-    if not (directory / _STATE).is_file():
-        raise MachineNotFoundError(f"no simulated machine {name} runs", hint="vgpumgr sim list")
+    directory = _find_running(name)
     if os.path.ismount(directory / _ROOT):
         raise SimulatorError(f"{directory / _ROOT} is still mounted")
     (directory / _STATE).unlink()
@@ -223,12 +210,17 @@ def list_machines() -> list[str]:
 
 def running_machine(name: str) -> Machine:
     """The data of a machine that runs. Raises MachineNotFoundError if it does not."""
+    return read_machine(_find_running(name) / _DATA, name)
+
+
+def _find_running(name: str) -> Path:
+    """The directory of a machine that runs. Raises MachineNotFoundError if it does not."""
     directory = machine_directory(name)
     if not (directory / _STATE).is_file():
         raise MachineNotFoundError(
             f"no simulated machine {name} runs", hint=f"vgpumgr sim start {name}"
         )
-    return read_machine(directory / _DATA, name)
+    return directory
 
 
 def machine_env(name: str) -> dict[str, str]:
@@ -236,11 +228,7 @@ def machine_env(name: str) -> dict[str, str]:
 
     ``LD_LIBRARY_PATH`` has the simulated vendor libraries first and keeps what the caller's has.
     """
-    directory = machine_directory(name)
-    if not (directory / _STATE).is_file():
-        raise MachineNotFoundError(
-            f"no simulated machine {name} runs", hint=f"vgpumgr sim start {name}"
-        )
+    directory = _find_running(name)
     mine = str(_LIB / "sim")
     old = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     return {
@@ -248,3 +236,27 @@ def machine_env(name: str) -> dict[str, str]:
         "VGPUMGR_SYSFS_ROOT": str(directory / _ROOT),
         "LD_LIBRARY_PATH": ":".join([mine, *(part for part in old if part and part != mine)]),
     }
+
+
+_FIRST_BUS = 0x10
+_FIRST_GROUP = 10
+
+
+def machine_text(gpus: int, vfs: int, board: str, vgpu: str) -> str:
+    """A vGPU host of so many GPUs of a board, each with so many VFs, as TOML.
+
+    ``vgpu`` is ``mdev`` or ``vendor-vfio``. The machine's model checks what does not go together.
+    """
+    step = (256 - _FIRST_BUS) // max(gpus, 1)
+    head = (
+        f'description = "Generated: {gpus} x {board}, {vfs} VFs each, {vgpu}"\n'
+        'driver_version = "580.95.02"\ncuda_version = "13.0"\n'
+        f'kernel = "{"6.1.0-28-amd64" if vgpu == "mdev" else "6.8.0-51-generic"}"\n'
+        f'vgpu = "{vgpu}"\n'
+    )
+    return head + "".join(
+        f'\n[[gpu]]\nboard = "{board}"\naddress = "0000:{_FIRST_BUS + index * step:02x}:00.0"\n'
+        f"numa_node = {index * 2 // gpus}\niommu_group = {_FIRST_GROUP + index}\n"
+        f'cpus = "{index * 8}-{index * 8 + 7}"\npcie_switch = {index}\nvfs = {vfs}\n'
+        for index in range(gpus)
+    )

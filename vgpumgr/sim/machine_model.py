@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The data of simulated machines: the files' models, and the machine that they make together."""
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from vgpumgr.sim.pci_model import MachinePci, PciAddressText, Uses
 from vgpumgr.sim.pcibus import Address, Function, Sriov
-from vgpumgr.sim.vgpu_model import Family, VgpuTypes, build_family
+from vgpumgr.sim.vgpu_model import Family, Strict, VgpuTypes, build_family
 
 _MIB = 1 << 20
 _NVIDIA = 0x10DE
@@ -24,17 +22,18 @@ _ARCHITECTURES = {
     "hopper": 9,
     "blackwell": 10,
 }  # NVML_DEVICE_ARCH_*
+#: fields of a board that the state has under the same name
+_AS_ON_BOARD = (
+    "sm_count", "cores_per_sm", "sm_clock_mhz", "mem_clock_mhz", "memory_bus_bits", "idle_temperature_c",
+    "max_temperature_c", "pcie_gen",
+)  # fmt: skip
 _BRANDS = {"geforce": 5, "nvidia": 14, "nvidia-rtx": 13}  # NVML_BRAND_*
 _LINK_SPEEDS = {3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
 
 CpuList = Annotated[str, StringConstraints(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$", max_length=63)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Engines(_Strict):
+class Engines(Strict):
     """How many engines of each kind a board has."""
 
     copy_: int = Field(alias="copy", ge=1)
@@ -44,14 +43,14 @@ class Engines(_Strict):
     ofas: int = Field(ge=0)
 
 
-class BoardSriov(_Strict):
-    """A board's SR-IOV capability; NVIDIA's driver lets nobody write ``sriov_numvfs``."""
+class BoardSriov(Strict):
+    """A board's SR-IOV capability; NVIDIA's driver refuses writes to ``sriov_numvfs``."""
 
     total: int = Field(ge=1)
     vf_device: int
 
 
-class Board(_Strict):
+class Board(Strict):
     """A table of ``data/boards.toml``: what is the same for every board of a model."""
 
     name: str
@@ -82,11 +81,11 @@ class Board(_Strict):
     bar_mib: tuple[int, ...]
     engines: Engines
     sriov: BoardSriov | None = None
-    media: dict[str, tuple[int, int, int]] = {}
+    media: dict[str, tuple[int, int, int]] = Field(default={})
     """Decoders, JPEG engines and OFAs of profiles whose row in the MIG table lacks them."""
 
 
-class Placement(_Strict):
+class Placement(Strict):
     """A place on the board's memory axis."""
 
     start: int
@@ -143,7 +142,7 @@ class MigTables(BaseModel):
         return table
 
 
-class MachineGpu(_Strict):
+class MachineGpu(Strict):
     """A GPU of a machine file."""
 
     board: str
@@ -158,7 +157,7 @@ class MachineGpu(_Strict):
     """How many VFs its SR-IOV capability offers, where that is not the board's number."""
 
 
-class MachineFile(_Strict):
+class MachineFile(Strict):
     """A file of ``machines/``."""
 
     description: str
@@ -177,7 +176,7 @@ class MachineFile(_Strict):
     pci: tuple[MachinePci, ...] = ()
     cmdline: tuple[str, ...] = ()
     """Further words of the kernel's command line."""
-    modules: dict[str, dict[str, str]] = {}
+    modules: dict[str, dict[str, str]] = Field(default={})
     """Loaded kernel modules and their parameters, for ``/sys/module``."""
 
 
@@ -273,21 +272,14 @@ class Gpu:
         board = self.board
         major, minor = board.compute_capability.split(".")
         return {
+            **{name: getattr(board, name) for name in _AS_ON_BOARD},
             "cc_major": major,
             "cc_minor": minor,
-            "sm_count": board.sm_count,
-            "cores_per_sm": board.cores_per_sm,
-            "sm_clock_mhz": board.sm_clock_mhz,
-            "mem_clock_mhz": board.mem_clock_mhz,
-            "memory_bus_bits": board.memory_bus_bits,
             "memory_bytes": board.memory_mib * _MIB,
             "memory_reserved_bytes": board.memory_reserved_mib * _MIB,
             "bar1_bytes": board.bar_mib[1] * _MIB,
             "power_limit_mw": board.power_limit_w * 1000,
             "idle_power_mw": board.idle_power_w * 1000,
-            "idle_temperature_c": board.idle_temperature_c,
-            "max_temperature_c": board.max_temperature_c,
-            "pcie_gen": board.pcie_gen,
             "pcie_width": 16,
             "copy_engines": board.engines.copy_,
             "decoders": board.engines.decoders,
@@ -417,3 +409,118 @@ def _families(data: MachineFile, boards: dict[str, Board], vgpus: VgpuTypes) -> 
         return {}
     names = sorted({boards[gpu.board].vgpu_types or "" for gpu in data.gpu} - {""})
     return {name: build_family(number, name, vgpus) for number, name in enumerate(names, 1)}
+
+
+PciAddressText = Annotated[
+    str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")
+]
+PciIds = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
+
+
+class PciSriov(Strict):
+    """The SR-IOV capability of a function."""
+
+    total: int = Field(ge=1, le=64)
+    vf_device: int
+    offset: int = Field(default=1, ge=1)
+    stride: int = Field(default=1, ge=1)
+    configurable: bool = True
+    """Whether its driver lets ``sriov_numvfs`` be written."""
+    at_boot: int = 0
+    """VFs that its driver makes by itself when it is loaded."""
+    vf_driver: str | None = None
+    """The driver of the host that takes new VFs; empty: none. By default the function's own."""
+
+
+class IntelQuotas(Strict):
+    """Where the driver shows the shares of VFs, and what there is to share."""
+
+    layout: Literal["xe", "i915"]
+    vram_mib: int = 0
+    ggtt_mib: int = 4096
+    tiles: int = 1
+
+
+class GimGpu(Strict):
+    """What AMD's driver for hosts knows of a GPU."""
+
+    supported: int = Field(ge=1, le=31)
+    framebuffer_mib: int
+    reserved_mib: int = 0
+    """What the physical function keeps of the frame buffer."""
+    fixed: bool = False
+    """Whether the number of VFs is as it was when the driver was loaded."""
+
+
+class Uses(Strict):
+    """What the host does with a function while its driver has it."""
+
+    net: str | None = None
+    """A network interface that is up."""
+    disk: str | None = None
+    """A disk; ``mounts`` are where it is mounted."""
+    mounts: tuple[str, ...] = ()
+    graphics: str | None = None
+    """A frame buffer, with the console on it."""
+    drm: str | None = None
+    sound: int | None = None
+    """The number of a sound card."""
+    usb: int | None = None
+    """The number of a USB bus; ``plugged`` devices are plugged into it."""
+    plugged: int = 0
+
+
+class MachinePci(Strict):
+    """Another PCI function of a machine file: ``ids`` and ``subsystem`` are ``vendor:device``."""
+
+    address: PciAddressText
+    ids: PciIds
+    subsystem: PciIds
+    class_code: int = Field(ge=0, le=0xFFFFFF)
+    numa_node: int = Field(ge=-1)
+    iommu_group: int | None = Field(default=None, ge=0)
+    driver: str | None = None
+    revision: int = 0xA1
+    bar_mib: tuple[int, ...] = ()
+    boot_vga: bool | None = None
+    sriov: PciSriov | None = None
+    quotas: IntelQuotas | None = None
+    partitions: tuple[str, ...] = ()
+    """Compute partitions that amdgpu offers; the first is in force."""
+    gim: GimGpu | None = None
+    uses: Uses | None = None
+
+    def function(self) -> Function:
+        """The function on the PCI bus, as its own driver has it."""
+        vendor, device = (int(part, 16) for part in self.ids.split(":"))
+        subsystem_vendor, subsystem_device = (int(part, 16) for part in self.subsystem.split(":"))
+        return Function(
+            address=Address.parse(self.address),
+            vendor=vendor,
+            device=device,
+            subsystem_vendor=subsystem_vendor,
+            subsystem_device=subsystem_device,
+            class_code=self.class_code,
+            numa_node=self.numa_node,
+            iommu_group=self.iommu_group,
+            driver=self.driver,
+            revision=self.revision,
+            bars=tuple(mib * _MIB for mib in self.bar_mib),
+            boot_vga=self.boot_vga,
+            sriov=self._sriov(),
+        )
+
+    def _sriov(self) -> Sriov | None:
+        if self.sriov is None:
+            return None
+        data = self.sriov
+        driver = self.driver if data.vf_driver is None else data.vf_driver or None
+        return Sriov(
+            data.total,
+            data.vf_device,
+            data.offset,
+            data.stride,
+            data.configurable,
+            at_boot=data.at_boot,
+            vf_driver=driver,
+        )

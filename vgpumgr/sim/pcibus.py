@@ -152,7 +152,7 @@ class PciBus:
     stalled: bool = False
     """A hot-unplug waits for a holder: global operations of the PCI core wait for it."""
     users: list[Callable[[State], Callable[[], bool]]] = field(default_factory=list)
-    """Asked when a driver is to leave a function; each answers with what tells whether it still is in use."""
+    """Asked when a driver is to leave a function; each answers with a function for whether it still is in use."""
     after_driver: list[Callable[[State], None]] = field(default_factory=list)
     """Told when a function has another driver, or none."""
 
@@ -223,11 +223,11 @@ class PciBus:
     def _take(self, state: State, driver: str) -> None:
         state.driver = driver
         self.generation += 1
-        self._tell_driver(state)
+        self._report_driver(state)
 
-    def _tell_driver(self, state: State) -> None:
-        for tell in self.after_driver:
-            tell(state)
+    def _report_driver(self, state: State) -> None:
+        for report in self.after_driver:
+            report(state)
 
     def unbind(self, driver: str, address: Address) -> None:
         """``/sys/bus/pci/drivers/DRIVER/unbind``; takes the function's VFs away with the driver."""
@@ -237,10 +237,10 @@ class PciBus:
         if state.numvfs:
             self._ask_before_vfs(address, 0)
         self._remove_vfs(state)
-        self._let_go(state, lambda: self._tell_driver(state))
+        self._detach(state, lambda: self._report_driver(state))
 
-    def _let_go(self, state: State, then: Callable[[], None]) -> None:
-        """The driver leaves the function, once nobody uses it any more; the driver link is gone at once."""
+    def _detach(self, state: State, then: Callable[[], None]) -> None:
+        """The driver leaves the function, once its last user has closed it; the driver link is gone at once."""
         free = self._waits(state)
         state.driver = None
         state.leaving = True
@@ -268,12 +268,12 @@ class PciBus:
             self._ask_before_vfs(address, 0)
         self._remove_vfs(state)
         self.stalled = True
-        self._let_go(state, lambda: self._unplug(state))
+        self._detach(state, lambda: self._unplug(state))
 
     def _unplug(self, state: State) -> None:
         self.stalled = False
         address = state.function.address
-        self._tell_driver(state)
+        self._report_driver(state)
         del self.states[address]
         self.removed[address] = state.function
         self.generation += 1
@@ -292,7 +292,7 @@ class PciBus:
         for function in self.removed.values():
             if function.physfn is None:
                 state = self.states[function.address] = State(function, function.driver)
-                self._tell_driver(state)
+                self._report_driver(state)
         self.removed.clear()
         self.generation += 1
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from vgpumgr.sim.pcibus import Address, PciBus, State, refuse
 
@@ -46,7 +45,7 @@ class Link:
 
 
 class Directory:
-    """Named nodes. ``fill`` makes them when somebody first looks: most directories of a large machine nobody reads."""
+    """Named nodes. ``fill`` makes them at the first access: most directories of a large machine are never read."""
 
     __slots__ = ("_fill", "_mixed", "_overlay", "_own", "_seen", "_version")
 
@@ -60,7 +59,7 @@ class Directory:
 
     @property
     def own(self) -> dict[str, Node]:
-        """The nodes that stay, to be changed by whoever builds the tree."""
+        """The nodes that stay, which the builder of the tree changes."""
         if self._fill is not None:
             fill, self._fill = self._fill, None
             fill(self)
@@ -141,17 +140,20 @@ def device_path(address: Address) -> str:
     return f"sys/devices/pci{address.domain:04x}:{address.bus:02x}/{address}"
 
 
-class Part(Protocol):
-    """What a kind of hardware adds to a machine's files."""
+class Part:
+    """What a kind of hardware adds to a machine's files: by default nothing, which never changes."""
 
     def generation(self) -> int:
-        """Rises when ``add`` or ``add_function`` would make other nodes than before."""
+        """Rises when ``add`` or ``add_function`` would make other nodes than before. What is read at each reading, and
+        what overlays hold, does not count.
+        """
+        return 0
 
     def add(self, root: Directory) -> None:
         """Add nodes that belong to no PCI function."""
 
     def add_function(self, root: Directory, path: str, state: State) -> None:
-        """Add nodes to the directory of a function, which is at ``path``; called when somebody looks there."""
+        """Add nodes to the directory of a function, which is at ``path``; called at the first access."""
 
 
 class MachineTree:
@@ -330,7 +332,7 @@ def resource_lines(bars: tuple[int, ...]) -> str:
 
 
 def uevent(state: State) -> bytes:
-    """``uevent``: what udev is told of the function."""
+    """``uevent``: what udev reads of the function."""
     function = state.function
     lines = [f"DRIVER={state.driver}"] if state.driver else []
     lines += [

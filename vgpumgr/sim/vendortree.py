@@ -1,98 +1,292 @@
-# SPDX-License-Identifier: Apache-2.0
-"""vGPUs without mediated devices: NVIDIA's vendor-specific VFIO framework of kernel 6.8 and later, in ``/sys``.
+"""What the drivers of Intel and AMD show of their GPUs in ``/sys``.
 
-A VF stays with NVIDIA's driver, which is its VFIO provider. In ``nvidia/`` below the VF a type's number written to
-``current_vgpu_type`` makes the vGPU, 0 removes it. EPERM: the VF has a type already, or a VM holds it. EIO: does not
-fit beside the GPU's other vGPUs. EINVAL: no such type. ENXIO: needs a vGPU. What real drivers answer in the rarer cases
-is not documented; these are the answers of their kin.
+Intel: shares of the virtual functions.
+
+xe (kernel 6.19 and later, ``Documentation/ABI/testing/sysfs-driver-intel-xe-sriov``): ``sriov_admin`` below the
+function, with a directory for each VF and one for all at once; the scheduling priority is read-only for a single VF.
+i915 of Intel's backports: ``drm/cardN/prelim_iov``, with memory and other quotas for each GT. Values that are
+not a number or beyond what there is answer EINVAL and ENOSPC; memory of a VF that a VM holds answers EBUSY. Memory
+is given in steps: a quota is rounded up.
+
+New VFs get equal shares of all that there is ("auto-provisioning"), unless some was set before they are made: of xe's
+memory any, with i915 any quota at all, until ``pf/auto_provisioning`` is set again.
+
+AMD: compute partitions of a GPU that amdgpu has, which its attributes show and switch. Its VFs are another driver's
+matter: AMD's host driver (gim) makes them when it is loaded, by its parameter ``vf_num``, and refuses writes to
+``sriov_numvfs``.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
-from vgpumgr.sim.pcibus import State, refuse
-from vgpumgr.sim.tree import Directory, File, Node, parse_int, text
-from vgpumgr.sim.vgpuhost import Parent, VgpuHost
-from vgpumgr.sim.vgpus import Vgpu
+from vgpumgr.sim.machine_model import MachinePci
+from vgpumgr.sim.pcibus import Address, PciBus, State, refuse
+from vgpumgr.sim.tree import (
+    Directory,
+    File,
+    Link,
+    Node,
+    Part,
+    Write,
+    constant,
+    parse_address,
+    parse_int,
+    text,
+)
 
-_NO_INSTANCE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_ID of nvml.h: time-sliced
+_MIB = 1 << 20
+_STEP = 2 * _MIB
+_MOST = {"exec_quantum_ms": 100_000, "preempt_timeout_us": 100_000_000}
+_PRIORITIES = ("low", "normal", "high")
+_I915_QUOTAS = ("contexts_quota", "doorbells_quota", "ggtt_quota", "lmem_quota")
+_BYTES = ("vram_quota", "lmem_quota", "ggtt_quota")
+_TIMES = ("exec_quantum_ms", "preempt_timeout_us")
 
 
-class VendorTree:
-    """The part of a machine's files that this framework makes."""
+class IntelTree(Part):
+    """The shares of one function's VFs. VF 0 is the function itself."""
 
-    def __init__(self, host: VgpuHost) -> None:
-        self._host = host
-
-    def generation(self) -> int:
-        """Never changes: what there is of a VF is read when it is read."""
-        return 0
-
-    def add(self, root: Directory) -> None:
-        """Nothing: all of it is below the VFs."""
+    def __init__(self, bus: PciBus, pci: MachinePci) -> None:
+        assert pci.quotas is not None
+        self._bus = bus
+        self._pci = pci
+        self._quotas = pci.quotas
+        self._address = Address.parse(pci.address)
+        self._values: dict[tuple[int, str], int] = {}
+        self._auto = True
+        self._priority = 0
+        vram = pci.quotas.vram_mib * _MIB
+        self._total = {
+            "vram_quota": vram,
+            "lmem_quota": vram,
+            "ggtt_quota": pci.quotas.ggtt_mib * _MIB,
+            "contexts_quota": 65536,
+            "doorbells_quota": 256,
+        }
+        bus.before_vfs.append(self._vfs_change)
 
     def add_function(self, root: Directory, path: str, state: State) -> None:
-        """A VF's ``nvidia``."""
-        parent = self._host.parent(state)
-        if parent is None:
+        """The driver's directory."""
+        if state.function.address != self._address or state.driver != self._pci.driver:
             return
-        files: dict[str, Node] = {
-            "creatable_vgpu_types": File(lambda: self._creatable(parent)),
-            "current_vgpu_type": File(
-                text(lambda: self._current(parent)), lambda data: self._set(parent, parse_int(data))
-            ),
-            "gpu_instance_id": File(text(lambda: self._instance_id(self._need(parent)))),
-            "placement_id": File(
-                text(lambda: self._need(parent).placement),
-                lambda data: self._place(self._need(parent), parse_int(data)),
-            ),
-            "vgpu_params": File(
-                text(lambda: self._need(parent).params),
-                lambda data: self._host.set_params(self._need(parent), data),
-            ),
-            "vm_name": File(text(lambda: self._need(parent).vm)),
-        }
-        root.make(f"{path}/nvidia").own.update(files)
+        if self._quotas.layout == "xe":
+            self._add_xe(root, path)
+        else:
+            self._add_i915(root, path)
 
-    def _vgpu(self, parent: Parent) -> Vgpu | None:
-        return next(iter(self._host.vgpus(parent)), None)
+    def _numbers(self) -> range:
+        assert self._pci.sriov is not None
+        return range(1, self._pci.sriov.total + 1)
 
-    def _need(self, parent: Parent) -> Vgpu:
-        vgpu = self._vgpu(parent)
-        if vgpu is None:
-            raise refuse(errno.ENXIO)
-        return vgpu
+    def _add_xe(self, root: Directory, path: str) -> None:
+        names = _TIMES + (("vram_quota",) if self._quotas.vram_mib else ())
+        base = f"{path}/sriov_admin"
+        for number in (0, *self._numbers()):
+            here = f"{base}/{f'vf{number}' if number else 'pf'}"
+            mine = _TIMES if not number else names
+            files = {name: self._file(number, name) for name in mine}
+            writable = (lambda data: self._set_priority(data)) if not number else None
+            files["sched_priority"] = File(lambda: self._read_priority(), writable)
+            root.make(f"{here}/profile").own.update(files)
+            if number:
+                root.add(f"{here}/stop", File(None, lambda data: _only_one(data)))
+            self._add_device(root, here, number)
+        bulk: dict[str, Node] = {name: File(None, self._bulk(name)) for name in names}
+        bulk["sched_priority"] = File(None, lambda data: self._set_priority(data))
+        root.make(f"{base}/.bulk_profile").own.update(bulk)
 
-    def _creatable(self, parent: Parent) -> bytes:
-        """One ``<id> : <name>`` line for each type that can be made here now, below a heading."""
-        state, gpu = self._host.state, parent.gpu.index
-        rows = [t for t in parent.types if state.available(gpu, parent.vf, t.id)]
-        lines = ["ID    : vGPU Name", *(f"{kind.id:<5} : {kind.name}" for kind in rows)]
-        return ("\n".join(lines) + "\n").encode()
+    def _add_i915(self, root: Directory, path: str) -> None:
+        card = self._pci.uses.drm if self._pci.uses and self._pci.uses.drm else "card0"
+        base = f"{path}/drm/{card}/prelim_iov"
+        gts, names = self._list_gts(), self._list_i915_quotas()
+        for number in (0, *self._numbers()):
+            here = f"{base}/{f'vf{number}' if number else 'pf'}"
+            for gt in gts:
+                mine = [*_TIMES, *(names if number else ())]
+                files = {name: self._file(number, name, gt) for name in mine}
+                root.make(f"{here}/{gt}").own.update(files)
+            self._add_device(root, here, number)
+        auto = text(lambda: int(self._auto))
+        root.add(f"{base}/pf/auto_provisioning", File(auto, lambda data: self._set_auto(data)))
 
-    def _current(self, parent: Parent) -> int:
-        vgpu = self._vgpu(parent)
-        return self._host.type_of(vgpu, parent).id if vgpu else 0
+    def _list_gts(self) -> list[str]:
+        tiles = self._quotas.tiles
+        return ["gt"] if tiles == 1 else [f"gt{n}" for n in range(tiles)]
 
-    def _set(self, parent: Parent, type_id: int) -> None:
-        vgpu = self._vgpu(parent)
-        if vgpu is not None and (type_id or vgpu.vm):
-            raise refuse(errno.EPERM)
-        if not type_id:
-            if vgpu is not None:
-                self._host.state.remove(vgpu.id)
+    def _list_i915_quotas(self) -> list[str]:
+        return [n for n in _I915_QUOTAS if n != "lmem_quota" or self._quotas.vram_mib]
+
+    def _add_device(self, root: Directory, here: str, number: int) -> None:
+        """``device``, a link to the function, which a VF has while it is there."""
+        state = self._bus.state(self._address)
+        if number > state.numvfs:
             return
-        try:
-            self._host.state.create(parent.gpu.index, parent.vf, type_id)
-        except OSError as err:
-            no_room = err.errno in (errno.ENOSPC, errno.EIO)
-            raise refuse(errno.EIO if no_room else err.errno or 0) from None
+        place = self._address
+        if number:
+            place = self._bus.vf_address(state.function, number - 1)
+        up = "../" * (here.count("/") - 2)
+        root.add(f"{here}/device", Link(f"{up}{place}"))
 
-    def _instance_id(self, vgpu: Vgpu) -> int:
-        return _NO_INSTANCE if vgpu.gi_id is None else vgpu.gi_id
+    def _file(self, number: int, name: str, gt: str = "") -> File:
+        key = f"{gt}/{name}"
+        return File(
+            text(lambda: self._values.get((number, key), 0)),
+            lambda data: self._set(number, key, parse_int(data)),
+        )
 
-    def _place(self, vgpu: Vgpu, placement: int) -> None:
-        if placement < 0:
+    def _bulk(self, name: str) -> Write:
+        def write(data: bytes) -> None:
+            value = parse_int(data)
+            for number in self._numbers():
+                self._set(number, f"/{name}", value)
+
+        return write
+
+    def _set(self, number: int, key: str, value: int) -> None:
+        name = key.rpartition("/")[2]
+        if value < 0 or value > _MOST.get(name, value):
             raise refuse(errno.EINVAL)
-        self._host.state.set_placement(vgpu.id, placement)
+        if name in self._total:
+            value = _round_up(name, value)
+            self._check_capacity(number, key, value)
+            self._auto = False
+        self._values[number, key] = value
+
+    def _check_capacity(self, number: int, key: str, value: int) -> None:
+        state = self._bus.state(self._address)
+        if number <= state.numvfs:
+            vf = self._bus.vf_address(state.function, number - 1)
+            if self._bus.state(vf).holder is not None:
+                raise refuse(errno.EBUSY)
+        others = sum(v for (n, k), v in self._values.items() if k == key and n != number)
+        if others + value > self._total[key.rpartition("/")[2]]:
+            raise refuse(errno.ENOSPC)
+
+    def _vfs_change(self, address: Address, count: int) -> None:
+        """Without VFs nothing is provisioned; new ones get their shares."""
+        if address != self._address:
+            return
+        if not count:
+            self._values.clear()
+            self._priority = 0
+        elif self._quotas.layout == "xe":
+            if not any(v for (_, key), v in self._values.items() if key == "/vram_quota"):
+                self._share(count, "/vram_quota")
+        elif self._auto:
+            for gt in self._list_gts():
+                for name in self._list_i915_quotas():
+                    self._share(count, f"{gt}/{name}")
+
+    def _share(self, count: int, key: str) -> None:
+        name = key.rpartition("/")[2]
+        step = _STEP if name in _BYTES else 1
+        share = self._total[name] // count // step * step
+        for number in range(1, count + 1):
+            self._values[number, key] = share
+
+    def _set_auto(self, data: bytes) -> None:
+        """Only while no VF has anything of its own."""
+        if not parse_int(data):
+            self._auto = False
+        elif any(
+            v for (_, key), v in self._values.items() if key.rpartition("/")[2] in self._total
+        ):
+            raise refuse(errno.EPERM)
+        else:
+            self._auto = True
+
+    def _read_priority(self) -> bytes:
+        marked = (f"[{p}]" if i == self._priority else p for i, p in enumerate(_PRIORITIES))
+        return f"{' '.join(marked)}\n".encode()
+
+    def _set_priority(self, data: bytes) -> None:
+        word = data.decode(errors="replace").strip()
+        if word not in _PRIORITIES:
+            raise refuse(errno.EINVAL)
+        self._priority = _PRIORITIES.index(word)
+
+
+def _round_up(name: str, value: int) -> int:
+    return -(-value // _STEP) * _STEP if name in _BYTES else value
+
+
+def _only_one(data: bytes) -> None:
+    """``stop``: 1 stops the VF; nothing runs on it here."""
+    if parse_int(data) != 1:
+        raise refuse(errno.EINVAL)
+
+
+class AmdTree(Part):
+    """The partition files of one GPU."""
+
+    def __init__(self, pci: MachinePci) -> None:
+        self._pci = pci
+        self._current = pci.partitions[0]
+
+    def add_function(self, root: Directory, path: str, state: State) -> None:
+        """The GPU's attributes while amdgpu has it."""
+        if state.function.address != Address.parse(self._pci.address) or state.driver != "amdgpu":
+            return
+        entries = root.make(path).own
+        entries["current_compute_partition"] = File(text(lambda: self._current), self._switch)
+        entries["available_compute_partition"] = constant(", ".join(self._pci.partitions))
+        entries["current_memory_partition"] = constant("NPS1")
+        entries["available_memory_partition"] = constant("NPS1")
+
+    def _switch(self, data: bytes) -> None:
+        word = data.decode(errors="replace").strip()
+        if word not in self._pci.partitions:
+            raise refuse(errno.EINVAL)
+        self._current = word
+
+
+_DRIVER = "gim"
+_STEP_MIB = 16
+"""What a share of the frame buffer is a multiple of."""
+
+
+class GimTree(Part):
+    """The GPUs of a machine that gim may have."""
+
+    def __init__(self, bus: PciBus, functions: Sequence[MachinePci]) -> None:
+        self._bus = bus
+        self._gpus = {Address.parse(pci.address): pci for pci in functions if pci.gim}
+
+    def add(self, root: Directory) -> None:
+        """The driver's device, while the driver is there."""
+        if self._gpus and _DRIVER in self._bus.drivers:
+            root.add(".sim/gim", File(self._read, self._change))
+
+    def _read(self) -> bytes:
+        lines = [line for address in self._gpus for line in self._describe(address)]
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    def _describe(self, address: Address) -> list[str]:
+        state = self._bus.states.get(address)
+        gim = self._gpus[address].gim
+        if state is None or state.driver != _DRIVER or gim is None:
+            return []
+        free = (gim.framebuffer_mib - gim.reserved_mib) // max(state.numvfs, 1)
+        size = free // _STEP_MIB * _STEP_MIB
+        places = [self._bus.vf_address(state.function, index) for index in range(state.numvfs)]
+        return [
+            f"gpu {address} {gim.supported}",
+            *(f"vf {p} {gim.reserved_mib + size * i} {size}" for i, p in enumerate(places)),
+        ]
+
+    def _change(self, data: bytes) -> None:
+        words = data.decode(errors="replace").split()
+        if len(words) != 2 or not words[1].isdecimal():
+            raise refuse(errno.EINVAL)
+        address, count = parse_address(words[0].encode()), int(words[1])
+        state = self._bus.state(address)
+        gim = self._gpus[address].gim if address in self._gpus else None
+        if state.driver != _DRIVER or gim is None:
+            raise refuse(errno.ENODEV)
+        if gim.fixed:
+            raise refuse(errno.EOPNOTSUPP)
+        if not 1 <= count <= gim.supported:
+            raise refuse(errno.EINVAL)
+        self._bus.change_vfs(address, count)

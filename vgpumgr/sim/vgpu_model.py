@@ -12,11 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 _SERIES = re.compile(r"([A-Z])[A-Z]*$")
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Of a data file: unknown keys are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Series(_Strict):
+class Series(Strict):
     """What the letter at the end of a type's name stands for."""
 
     class_: str = Field(alias="class", max_length=15)
@@ -26,7 +28,7 @@ class Series(_Strict):
     frl: int
 
 
-class TypeRow(_Strict):
+class TypeRow(Strict):
     """A row of a table of types."""
 
     id: int = Field(gt=0)
@@ -38,7 +40,7 @@ class TypeRow(_Strict):
     per_gi: int = 0
 
 
-class TypeTable(_Strict):
+class TypeTable(Strict):
     """The types of a board."""
 
     prefix: str
@@ -52,7 +54,7 @@ class TypeTable(_Strict):
     types: tuple[TypeRow, ...]
 
 
-class VgpuTypes(_Strict):
+class VgpuTypes(Strict):
     """``data/vgpu-types.toml``."""
 
     series: dict[str, Series]

@@ -156,15 +156,7 @@ def _number(vf: int | None) -> int:
 
 
 def _vgpu(record: _Record) -> Vgpu:
-    return Vgpu(
-        id=record.id,
-        gpu=record.gpu,
-        type=record.type,
-        vf=None if record.vf < 0 else record.vf,
-        gi_id=None if record.gi_id < 0 else record.gi_id,
-        placement=record.placement,
-        removed=record.removed,
-        uuid=record.uuid.decode(),
-        vm=record.vm.decode(),
-        params=record.params.decode(),
-    )
+    values = {name: getattr(record, name) for name, _ in record._fields_}
+    texts = {name: value.decode() for name, value in values.items() if isinstance(value, bytes)}
+    absent = {name: None for name in ("vf", "gi_id") if values[name] < 0}
+    return Vgpu(**values | texts | absent)

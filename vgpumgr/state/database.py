@@ -21,7 +21,6 @@ from urllib.parse import quote
 from vgpumgr.errors import StoreError
 from vgpumgr.host.files import make_directory, make_file, replace_file
 from vgpumgr.host.lock import lock_file
-from vgpumgr.state.copy import read_copy, write_copy
 from vgpumgr.state.records import (
     ATTACHMENT,
     KEPT,
@@ -32,6 +31,8 @@ from vgpumgr.state.records import (
     check_version,
     current_version,
     migrate,
+    read_copy,
+    write_copy,
 )
 from vgpumgr.state.tables import (
     ERRORS,

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from vgpumgr.domain.domain import AttachmentNote
 from vgpumgr.domain.hypervisor import Hypervisor, Vm
-from vgpumgr.domain.metadata import AttachmentNote
 from vgpumgr.model.attachment import (
     AddedController,
     AttachmentRecord,
     AttachmentState,
     ChannelPart,
     HostDevice,
+    MigInstanceRef,
     MigPart,
 )
+from vgpumgr.model.choices import Backend, Transport
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.mig import Placement
-from vgpumgr.model.request import Transport
-from vgpumgr.model.slice import Backend, MigInstanceRef
 
 
 def describe_record(record: AttachmentRecord) -> AttachmentNote:

@@ -1,4 +1,8 @@
-"""Rows of the store as text with checksums, and how a newer version reads those of an older one."""
+"""Rows of the store as text with checksums, how a newer version reads those of an older one, and the second copy of
+what neither the journal nor the domains' metadata can give back.
+
+The copy is one text file beside the state file, in another format, so that no single fault hits both.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vgpumgr.errors import StoreTooNewError
+from vgpumgr.host.files import make_directory, replace_file
 
 ATTACHMENT, LAYOUT, FUNCTION, VF_SETTING, VGPU = KINDS = (
     "attachment", "layout", "function", "vf-setting", "vgpu",
@@ -106,3 +111,48 @@ def sum_kind(name: str, kind: Kind) -> int:
     """Nor does it notice a row that is gone."""
     sums = [sum_row(name, id_, row) for id_, row in kind.rows.items()]
     return zlib.crc32(f"{name}\0{kind.revision}\0{sums}".encode())
+
+
+_TOO_NEW = "cannot use the copy of the state file"
+
+
+def write_copy(path: Path, kinds: Mapping[str, Kind], version: int) -> None:
+    """Writes the kinds in the place of what the copy has. Raises OSError."""
+    body = {
+        name: {"revision": kind.revision, "rows": [[id_, r.text] for id_, r in kind.rows.items()]}
+        for name, kind in kinds.items()
+    }
+    text = json.dumps({"version": version, "crc": _sum(body, version), "kinds": body})
+    make_directory(path.parent)
+    replace_file(path, f"{text}\n", sync=True)
+
+
+def read_copy(path: Path, names: tuple[str, ...], version: int) -> dict[str, Kind] | None:
+    """The kinds of those names in the present format; None: there is no file.
+
+    Raises:
+        DamageError: it cannot be read, or its checksum does not fit.
+        StoreTooNewError: a newer version wrote it.
+    """
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+        body, found = document["kinds"], document["version"]
+        if document["crc"] != _sum(body, found):
+            raise DamageError("its checksum does not fit")
+        check_version(found, version, path, _TOO_NEW)
+        kinds = {name: _read_kind(kind) for name, kind in body.items()}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamageError(str(error)) from error
+    kinds = migrate(kinds, found)
+    return {name: kinds.get(name, Kind()) for name in names}
+
+
+def _read_kind(data: Any) -> Kind:
+    rows = {str(id_): Row(number, str(text)) for number, (id_, text) in enumerate(data["rows"])}
+    return Kind(int(data["revision"]), rows)
+
+
+def _sum(body: Any, version: Any) -> int:
+    return zlib.crc32(json.dumps([version, body], sort_keys=True).encode())

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vgpumgr.errors import AlreadyAttachedError, StoreError
-from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.codec import decode, encode
-from vgpumgr.model.desired_layout import DesiredLayout
-from vgpumgr.model.functions import Binding, VfSetting
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.slice import SliceOwner
-from vgpumgr.model.vgpu_record import VgpuRecord, stamp
+from vgpumgr.model.mig import DesiredLayout
+from vgpumgr.model.pci import Binding, PciAddress, VfSetting
+from vgpumgr.model.vgpu import VgpuRecord, stamp
 from vgpumgr.state.records import (
     ATTACHMENT,
     FUNCTION,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from vgpumgr.engine.step import Step
+from vgpumgr.engine.step import PRIVATE, OneWayStep, Step
 from vgpumgr.errors import ChannelStartError, LiveUnsupportedError
 from vgpumgr.model.text import format_size
 from vgpumgr.virtio.channel import ChannelSpec
@@ -23,21 +22,11 @@ class StartChannel(Step):
     """Starts keeper and worker on the attachment's slice and waits until its CUDA is up."""
 
     id: str
-    vm_name: str
+    vm_name: str = field(metadata=PRIVATE)
     ring: bool
     serial: bool
     memory_bytes: int
     kind: ClassVar[str] = "channel.start"
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The channel by its id, which is the attachment's."""
-        return {
-            "id": self.id,
-            "ring": self.ring,
-            "serial": self.serial,
-            "memory_bytes": self.memory_bytes,
-        }
 
     def describe(self) -> str:
         """For people."""
@@ -91,16 +80,11 @@ class StartChannel(Step):
 
 
 @dataclass(frozen=True)
-class RestartWorker(Step):
+class RestartWorker(OneWayStep):
     """Gives a channel another worker where the keeper has given up starting one."""
 
     id: str
     kind: ClassVar[str] = "channel.restart"
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The channel."""
-        return {"id": self.id}
 
     def describe(self) -> str:
         """For people."""
@@ -117,9 +101,6 @@ class RestartWorker(Step):
             cause = status.problem if status else "its keeper is gone"
             raise ChannelStartError("the worker does not start", cause=cause)
 
-    def undo(self, context: OperationContext) -> None:
-        """Nothing: a worker that does not start is as it was."""
-
     def observe(self, context: OperationContext) -> bool:
         """Whether it is ready."""
         status = context.channels.read_status(self.id)
@@ -132,16 +113,11 @@ def _has_given_up(context: OperationContext, channel_id: str) -> bool:
 
 
 @dataclass(frozen=True)
-class StopChannel(Step):
+class StopChannel(OneWayStep):
     """Ends worker and keeper."""
 
     id: str
     kind: ClassVar[str] = "channel.stop"
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The channel."""
-        return {"id": self.id}
 
     def describe(self) -> str:
         """For people."""
@@ -151,29 +127,21 @@ class StopChannel(Step):
         """Ends both; a keeper that is dead already is no error."""
         context.channels.stop(self.id)
 
-    def undo(self, context: OperationContext) -> None:
-        """Nothing: a detach goes on, it is not taken back."""
-
     def observe(self, context: OperationContext) -> bool:
         """Whether no keeper runs."""
         return context.channels.read_status(self.id) is None
 
 
 @dataclass(frozen=True)
-class AwaitHello(Step):
+class AwaitHello(OneWayStep):
     """Waits for the hello of the guest's agent: before it, nothing in the guest can use the
     devices.
     """
 
     id: str
     timeout_s: float
-    required: bool
+    required: bool = field(metadata=PRIVATE)
     kind: ClassVar[str] = "channel.hello"
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The channel, and how long."""
-        return {"id": self.id, "timeout_s": self.timeout_s}
 
     def describe(self) -> str:
         """For people."""
@@ -195,9 +163,6 @@ class AwaitHello(Step):
             f"usable from the VM's next start, or as soon as its agent runs: {why}"
         )
 
-    def undo(self, context: OperationContext) -> None:
-        """Nothing to take back."""
-
     def observe(self, context: OperationContext) -> bool:
         """Whether the guest has said hello."""
         status = context.channels.read_status(self.id)
@@ -210,13 +175,8 @@ class ResizeChannel(Step):
 
     id: str
     memory_bytes: int
-    live_bytes: int
+    live_bytes: int = field(metadata=PRIVATE)
     kind: ClassVar[str] = "channel.resize"
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The channel and its size from the next start on."""
-        return {"id": self.id, "memory_bytes": self.memory_bytes}
 
     def describe(self) -> str:
         """For people."""

@@ -9,24 +9,30 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.domain.attaching import (
-    Attachable,
     added_controllers,
     attach_device,
     check_unchanged,
     detach_device,
     find_device,
-    look_at_vm,
+    find_vm,
     observe_device,
     remove_unused_controllers,
 )
-from vgpumgr.domain.devices import Controller
+from vgpumgr.domain.devices import Attachable, Controller
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm
-from vgpumgr.engine.step import PRIVATE, NothingDoneError, Step
+from vgpumgr.engine.step import (
+    PRIVATE,
+    SHOWN_AS_ATTACHMENT,
+    SHOWN_AS_VM,
+    NothingDoneError,
+    OneWayStep,
+    Step,
+)
 from vgpumgr.errors import DeviceBusyError, DomainChangedError, VmNotFoundError
 from vgpumgr.model.attachment import AddedController
 from vgpumgr.state.domain_metadata import describe_record, remove_note, save_note
-from vgpumgr.steps.release import make_release_pending
+from vgpumgr.steps.pci import make_release_pending
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
@@ -90,23 +96,18 @@ def list_controllers(domain: Domain | None) -> tuple[AddedController, ...]:
 class AttachDevices(Step):
     """Gives the domain its devices: in its definition, or in the running machine."""
 
-    vm_name: str
+    vm_name: str = field(metadata=SHOWN_AS_VM)
     vm_uuid: str
-    devices: tuple[Attachable, ...]
+    devices: tuple[Attachable, ...] = field(metadata=PRIVATE)
     scope: Scope
     #: of the definition that was planned on; None where an earlier step has checked it
-    digest: str | None
+    digest: str | None = field(metadata=PRIVATE)
     kind: ClassVar[str] = "domain.attach"
 
     @property
     def target(self) -> Mapping[str, object]:
         """The VM, where, and the devices by their aliases."""
-        return {
-            "vm": self.vm_name,
-            "vm_uuid": self.vm_uuid,
-            "scope": str(self.scope),
-            "aliases": [str(device.alias) for device in self.devices],
-        }
+        return {**super().target, "aliases": [str(device.alias) for device in self.devices]}
 
     def describe(self) -> str:
         """For people."""
@@ -163,7 +164,7 @@ class AttachDevices(Step):
 
     def undo(self, context: OperationContext) -> None:
         """Takes them away in reverse, and the controllers that came with them."""
-        vm = look_at_vm(context.hypervisor, self.vm_uuid)
+        vm = find_vm(context.hypervisor, self.vm_uuid)
         for device in reversed(self.devices):
             if vm is not None:
                 assert device.alias is not None
@@ -182,30 +183,20 @@ class AttachDevices(Step):
 
 
 @dataclass(frozen=True)
-class DetachDevices(Step):
+class DetachDevices(OneWayStep):
     """Takes the devices away again, whichever of them are there.
 
     ``must_release``: they are the host's; a running guest must really release them, else nothing
     behind them can be given back.
     """
 
-    vm_name: str
+    vm_name: str = field(metadata=SHOWN_AS_VM)
     vm_uuid: str
     aliases: tuple[str, ...]
     scope: Scope
-    timeout_s: float
+    timeout_s: float = field(metadata=PRIVATE)
     must_release: bool = field(default=False, kw_only=True, metadata=PRIVATE)
     kind: ClassVar[str] = "domain.detach"
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The VM, where, and the devices by their aliases."""
-        return {
-            "vm": self.vm_name,
-            "vm_uuid": self.vm_uuid,
-            "scope": str(self.scope),
-            "aliases": list(self.aliases),
-        }
 
     def describe(self) -> str:
         """For people."""
@@ -234,9 +225,6 @@ class DetachDevices(Step):
             context.hypervisor, vm, alias, self.scope, context.wait, self.timeout_s
         )
 
-    def undo(self, context: OperationContext) -> None:
-        """Nothing: a detach goes on, it is not taken back."""
-
     def observe(self, context: OperationContext) -> bool:
         """Whether all are gone."""
         try:
@@ -257,15 +245,10 @@ def _forget_controllers_of_vm(context: OperationContext, vm: Vm) -> Vm | None:
 class WriteNote(Step):
     """Writes into the domain's metadata that it has the attachment; notes of others stay."""
 
-    vm_name: str
+    vm_name: str = field(metadata=SHOWN_AS_VM)
     vm_uuid: str
-    id: str
+    id: str = field(metadata=SHOWN_AS_ATTACHMENT)
     kind: ClassVar[str] = "domain.note"
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The VM and the attachment."""
-        return {"vm": self.vm_name, "vm_uuid": self.vm_uuid, "attachment": self.id}
 
     def describe(self) -> str:
         """For people."""
@@ -286,18 +269,13 @@ class WriteNote(Step):
 
 
 @dataclass(frozen=True)
-class RemoveNote(Step):
+class RemoveNote(OneWayStep):
     """Removes the attachment's note from the domain's metadata; without an id, all of ours."""
 
-    vm_name: str
+    vm_name: str = field(metadata=SHOWN_AS_VM)
     vm_uuid: str
-    id: str | None = None
+    id: str | None = field(default=None, metadata=PRIVATE)
     kind: ClassVar[str] = "domain.note.remove"
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The VM."""
-        return {"vm": self.vm_name, "vm_uuid": self.vm_uuid}
 
     def describe(self) -> str:
         """For people."""
@@ -309,9 +287,6 @@ class RemoveNote(Step):
         if vm is not None:
             with contextlib.suppress(VmNotFoundError):
                 context.seen_vm = remove_note(context.hypervisor, vm, self.id)
-
-    def undo(self, context: OperationContext) -> None:
-        """Nothing: a detach goes on, it is not taken back."""
 
     def observe(self, context: OperationContext) -> bool:
         """Whether it is gone."""

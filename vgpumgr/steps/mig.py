@@ -12,7 +12,7 @@ detach takes what is left of them, is not taken back, and notes why MIG mode sta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.mig_state import (
@@ -36,15 +36,17 @@ from vgpumgr.errors import (
     ReadBackError,
     VgpumgrError,
 )
-from vgpumgr.mig.instances import destroy_instance, ensure_mig_mode
+from vgpumgr.mig.instances import (
+    destroy_instance,
+    ensure_mig_mode,
+    find_recorded_instance,
+    list_own_compute,
+)
 from vgpumgr.mig.layout.change import MigStepSpec, StepKind
-from vgpumgr.mig.slices import find_recorded_instance, list_own_compute
-from vgpumgr.model.attachment import list_sharers
-from vgpumgr.model.codec import encode
+from vgpumgr.model.attachment import MigInstanceRef, list_sharers
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfileName, Placement
-from vgpumgr.model.slice import MigInstanceRef
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
@@ -74,8 +76,7 @@ class MigStep(Step):
     @property
     def target(self) -> Mapping[str, object]:
         """What it changes; fields that do not apply are left out."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata}
-        return {name: encode(value) for name, value in values.items() if value is not None}
+        return {name: value for name, value in super().target.items() if value is not None}
 
     @property
     def where(self) -> str:

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, NothingDoneError, Step
-from vgpumgr.errors import PciBusyError, PciNotFoundError, VgpumgrError
-from vgpumgr.model.functions import VFIO, Binding, Function
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.steps.release import RELEASE_TIMEOUT_S, make_release_pending
+from vgpumgr.errors import PciBusyError, PciNotFoundError, ReleasePendingError, VgpumgrError
+from vgpumgr.model.pci import VFIO, Binding, Function, PciAddress
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
@@ -224,4 +222,19 @@ def _changed(now: Function, planned: str | None) -> PciBusyError:
         f"{now.address} has another driver than when this was planned",
         why=f"it had {planned or 'none'}, it has {now.driver or 'none'}",
         hint="repeat the command: it plans anew",
+    )
+
+
+#: QEMU closes its devices a moment after libvirt has told that they are gone
+RELEASE_TIMEOUT_S = 15.0
+
+
+def make_release_pending(what: str, held_by: Sequence[str] = ()) -> ReleasePendingError:
+    """The error of a detach that waits for the guest."""
+    return ReleasePendingError(
+        what,
+        why="nothing is lost: it stays the VM's, and goes as soon as the guest lets go or stops: the "
+        "daemon does that by itself, and so does the next command that changes something",
+        held_by=held_by,
+        hint="shut the VM down; without the daemon, vgpumgr recover afterwards",
     )

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.domain.attaching import observe_device
 from vgpumgr.domain.hypervisor import Scope
-from vgpumgr.engine.step import Step
+from vgpumgr.engine.step import PRIVATE, SHOWN_AS_ID, SHOWN_AS_VM, OneWayStep, Step
 from vgpumgr.errors import VmNotFoundError
-from vgpumgr.mig.slices import list_records, rebind
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.mig.instances import list_records, rebind
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, MigInstanceRef
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.slice import MigInstanceRef
 from vgpumgr.state.domain_metadata import describe_record, save_note
 from vgpumgr.steps.mig import EnableMigMode
 from vgpumgr.steps.vf import CreateVfs
@@ -30,15 +28,10 @@ class RecordAttachment(Step):
     """Records the attachment before anything else is changed."""
 
     id: str
-    vm_name: str
+    vm_name: str = field(metadata=SHOWN_AS_VM)
     vm_uuid: str
     kind: ClassVar[str] = "attachment.record"
     is_account: ClassVar[bool] = True
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The attachment and its VM."""
-        return {"id": self.id, "vm": self.vm_name, "vm_uuid": self.vm_uuid}
 
     def describe(self) -> str:
         """For people."""
@@ -80,13 +73,8 @@ class MarkAttachment(Step):
 
     id: str
     state: AttachmentState
-    before: AttachmentState
+    before: AttachmentState = field(metadata=PRIVATE)
     kind: ClassVar[str] = "attachment.mark"
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The attachment and its new state."""
-        return {"id": self.id, "state": str(self.state)}
 
     def describe(self) -> str:
         """For people."""
@@ -111,15 +99,10 @@ class HandOverMigMode(Step):
     """Leaves it to another attachment on the GPU to turn MIG mode off again when it goes."""
 
     gpu: GpuUuid
-    heir: str
-    heir_vm: str
+    heir: str = field(metadata=SHOWN_AS_ID)
+    heir_vm: str = field(metadata=SHOWN_AS_VM)
     kind: ClassVar[str] = "attachment.handover"
     takes_back: ClassVar[tuple[str, ...]] = (EnableMigMode.kind,)
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The attachment that takes it over."""
-        return {"id": self.heir, "vm": self.heir_vm, "gpu": str(self.gpu)}
 
     def describe(self) -> str:
         """For people."""
@@ -148,16 +131,11 @@ class HandOverVfs(Step):
     """Leaves it to another attachment of the same GPU to remove the virtual functions."""
 
     physical: PciAddress
-    count: int
-    heir: str
-    heir_vm: str
+    count: int = field(metadata=PRIVATE)
+    heir: str = field(metadata=SHOWN_AS_ID)
+    heir_vm: str = field(metadata=SHOWN_AS_VM)
     kind: ClassVar[str] = "attachment.vfs.handover"
     takes_back: ClassVar[tuple[str, ...]] = (CreateVfs.kind,)
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The attachment that takes it over."""
-        return {"id": self.heir, "vm": self.heir_vm, "physical": str(self.physical)}
 
     def describe(self) -> str:
         """For people."""
@@ -204,11 +182,6 @@ class ForgetAttachment(Step):
     id: str
     kind: ClassVar[str] = "attachment.forget"
 
-    @property
-    def target(self) -> Mapping[str, object]:
-        """The attachment."""
-        return {"id": self.id}
-
     def describe(self) -> str:
         """For people."""
         return f"forget attachment {self.id}"
@@ -227,7 +200,7 @@ class ForgetAttachment(Step):
 
 
 @dataclass(frozen=True)
-class BindSlices(Step):
+class BindSlices(OneWayStep):
     """Writes into the attachments at one place which instances are theirs now. It belongs to the
     operation that makes these: one that is interrupted before is undone, and no instances stay.
     """
@@ -244,9 +217,6 @@ class BindSlices(Step):
         """Writes all that changed as one."""
         if changed := self._list_changed(context):
             context.attachment_store.save_attachments(changed)
-
-    def undo(self, context: OperationContext) -> None:
-        """Nothing: what was noted goes with the instances, and the next restore binds anew."""
 
     def observe(self, context: OperationContext) -> bool:
         """Whether the records of all of them are up to date."""

@@ -17,18 +17,28 @@ from vgpumgr.errors import (
     VfQuotaError,
     VfUnsupportedError,
 )
-from vgpumgr.model.functions import VFIO, Function, Quota, VfSetting
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import VFIO, Function, PciAddress, Quota, VfSetting
 from vgpumgr.passthrough.control import PciControl
-from vgpumgr.passthrough.drivers import choose_driver
+from vgpumgr.passthrough.groups import choose_driver
 from vgpumgr.steps.pci import BindDriver, check_unused, find_function, observe_function
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
 
 
+class _ByProgram(Step):
+    """A step that a vendor's program may do."""
+
+    program: str | None
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """Its fields; of the program only whether it is one of the vendor's."""
+        return {**super().target, "vendor_tool": self.program is not None}
+
+
 @dataclass(frozen=True)
-class CreateVfs(Step):
+class CreateVfs(_ByProgram):
     """Makes virtual functions where there are none, without a driver, and sets their quotas.
 
     ``program``: the vendor's that makes them, as the plan names it.
@@ -44,11 +54,6 @@ class CreateVfs(Step):
     kind: ClassVar[str] = "vf.enable"
     by_helper: ClassVar[bool] = True
 
-    @property
-    def target(self) -> Mapping[str, object]:
-        """Its fields; of the program only whether it is one of the vendor's."""
-        return {**super().target, "vendor_tool": self.program is not None}
-
     def describe(self) -> str:
         """For people."""
         how = f" by {self.program}" if self.program else ""
@@ -60,12 +65,7 @@ class CreateVfs(Step):
         check_not_stalled(context, self.describe())
         if now.vfs and len(now.vfs) != self.count:
             raise NothingDoneError(_unexpected(now))
-        context.pci.save_vf_setting(
-            VfSetting(
-                self.physical, self.count, now.vendor_id, now.device_id, context.pci.boot_id,
-                self.persist, self.quotas,
-            )
-        )  # fmt: skip
+        _save_setting(context, now, self.count, self.persist, self.quotas)
         try:
             if self.quotas:
                 context.pci.provide_quotas(self.physical, self.count, self.quotas)
@@ -124,12 +124,7 @@ class ChangeVfs(Step):
         if len(now.vfs) not in (self.previous, self.count):
             raise NothingDoneError(_unexpected(now))
         check_unused(context, _list_vfs(context, now))
-        context.pci.save_vf_setting(
-            VfSetting(
-                self.physical, self.count, now.vendor_id, now.device_id, context.pci.boot_id,
-                self.persist,
-            )
-        )  # fmt: skip
+        _save_setting(context, now, self.count, self.persist)
         if len(now.vfs) == self.count:
             return
         try:
@@ -181,12 +176,7 @@ class RememberVfs(Step):
         if len(now.vfs) != self.count:
             raise NothingDoneError(_unexpected(now))
         quotas = self.earlier.quotas if self.earlier else ()
-        context.pci.save_vf_setting(
-            VfSetting(
-                self.physical, self.count, now.vendor_id, now.device_id, context.pci.boot_id,
-                True, quotas,
-            )
-        )  # fmt: skip
+        _save_setting(context, now, self.count, True, quotas)
 
     def undo(self, context: OperationContext) -> None:
         """As it was remembered before."""
@@ -199,7 +189,7 @@ class RememberVfs(Step):
 
 
 @dataclass(frozen=True)
-class RemoveVfs(Step):
+class RemoveVfs(_ByProgram):
     """Removes all virtual functions of a physical one, none of which may be in use.
 
     ``for_vm``: those that an attach made; a device that is gone has none.
@@ -214,11 +204,6 @@ class RemoveVfs(Step):
     kind: ClassVar[str] = "vf.disable"
     by_helper: ClassVar[bool] = True
     takes_back: ClassVar[tuple[str, ...]] = (CreateVfs.kind,)
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """Its fields; of the program only whether it is one of the vendor's."""
-        return {**super().target, "vendor_tool": self.program is not None}
 
     def describe(self) -> str:
         """For people."""
@@ -375,6 +360,18 @@ def _take_back_quotas(
     if quotas:
         with contextlib.suppress(PciNotFoundError):  # with the device its quotas are gone
             context.pci.take_back_quotas(physical, count, quotas)
+
+
+def _save_setting(
+    context: OperationContext,
+    now: Function,
+    count: int,
+    persist: bool,
+    quotas: tuple[Quota, ...] = (),
+) -> None:
+    boot = context.pci.boot_id
+    setting = VfSetting(now.address, count, now.vendor_id, now.device_id, boot, persist, quotas)
+    context.pci.save_vf_setting(setting)
 
 
 def _restore_setting(

@@ -1,4 +1,6 @@
-"""Steps on vGPUs, for both frameworks: create and delete."""
+"""Steps on vGPUs: creating and deleting them, their definitions, taking over those of others, and the mode in which
+a GPU holds time-sliced ones of several sizes.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from vgpumgr.engine.step import PRIVATE, NothingDoneError, Step
+from vgpumgr.engine.step import PRIVATE, NothingDoneError, OneWayStep, Step
 from vgpumgr.errors import (
     HelperDiedError,
     HelperLateError,
+    ReadBackError,
     VgpuBusyError,
     VgpuForeignError,
     VgpumgrError,
@@ -19,19 +22,24 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.mdev.control import VgpuControl
-from vgpumgr.model.vgpu import Framework, VgpuDevice, VgpuSpec
-from vgpumgr.model.vgpu_record import (
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.vgpu import (
+    Framework,
+    VgpuDefinition,
+    VgpuDevice,
     VgpuInstance,
     VgpuRecord,
+    VgpuSpec,
     VgpuState,
     VgpuStore,
     find_record,
     make_inactive,
 )
-from vgpumgr.steps.release import RELEASE_TIMEOUT_S, make_release_pending
+from vgpumgr.steps.pci import RELEASE_TIMEOUT_S, make_release_pending
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
+
 
 #: what is answered before anything was changed
 CERTAIN = (VgpuNoRoomError, VgpuParentGoneError, VgpuTakenError, VgpuTypeNotFoundError)
@@ -45,21 +53,27 @@ def describe_place(spec: VgpuSpec) -> str:
 
 
 @dataclass(frozen=True)
-class CreateVgpu(Step):
-    """Creates a vGPU and sets its attributes; it is recorded as ours before the kernel is asked."""
+class VgpuStep(Step):
+    """A step on one vGPU, which its specification names before it exists."""
 
-    spec: VgpuSpec
-    #: the attachment that it is made for
-    attachment: str | None = None
-    #: the GPU instance that the same plan made for it
-    instance: VgpuInstance | None = None
-    kind: ClassVar[str] = "mdev.create"
-    by_helper: ClassVar[bool] = True
+    spec: VgpuSpec = field(metadata=PRIVATE)
 
     @property
     def target(self) -> Mapping[str, object]:
-        """All of the specification: it names the vGPU before it exists."""
-        return {**self.spec.as_dict(), "attachment": self.attachment}
+        """All of the specification, and the step's other fields."""
+        return {**self.spec.as_dict(), **super().target}
+
+
+@dataclass(frozen=True)
+class CreateVgpu(VgpuStep):
+    """Creates a vGPU and sets its attributes; it is recorded as ours before the kernel is asked."""
+
+    #: the attachment that it is made for
+    attachment: str | None = None
+    #: the GPU instance that the same plan made for it
+    instance: VgpuInstance | None = field(default=None, metadata=PRIVATE)
+    kind: ClassVar[str] = "mdev.create"
+    by_helper: ClassVar[bool] = True
 
     def describe(self) -> str:
         """For people."""
@@ -124,24 +138,18 @@ def _find_shared(context: OperationContext, device: VgpuDevice) -> VgpuInstance 
 
 
 @dataclass(frozen=True)
-class DeleteVgpu(Step):
+class DeleteVgpu(VgpuStep):
     """Removes a vGPU of ours. A definition stays.
 
     ``for_vm``: it was made for a VM, which may still have it open, and its record goes with it.
     """
 
-    spec: VgpuSpec
     for_vm: bool = field(default=False, kw_only=True, metadata=PRIVATE)
     #: with ``for_vm``: the GPU instance that it lives in, if that was made for it or one that it joined
     home: VgpuInstance | None = field(default=None, kw_only=True, metadata=PRIVATE)
     kind: ClassVar[str] = "mdev.delete"
     by_helper: ClassVar[bool] = True
     takes_back: ClassVar[tuple[str, ...]] = (CreateVgpu.kind,)
-
-    @property
-    def target(self) -> Mapping[str, object]:
-        """All of the specification, so that undoing can create it again."""
-        return self.spec.as_dict()
 
     def describe(self) -> str:
         """For people."""
@@ -271,3 +279,188 @@ def _forget(store: VgpuStore, record: VgpuRecord) -> None:
         store.save_vgpu(make_inactive(record))
     else:
         store.delete_vgpu(record.spec.uuid)
+
+
+@dataclass(frozen=True)
+class SetMixedSizes(Step):
+    """Switches mixed sizes on; the GPU has no vGPU then. A boot forgets it."""
+
+    gpu: GpuUuid
+    kind: ClassVar[str] = "mdev.mixed-sizes"
+    by_helper: ClassVar[bool] = True
+
+    def describe(self) -> str:
+        """For people."""
+        return f"let {self.gpu} hold vGPUs of several sizes"
+
+    def do(self, context: OperationContext) -> None:
+        """Asks NVML and reads back."""
+        context.nvml.set_mixed_sizes(self.gpu, True)
+        if not self.observe(context):
+            raise ReadBackError(f"mixed vGPU sizes were switched on on {self.gpu}, and are off")
+
+    def undo(self, context: OperationContext) -> None:
+        """Switches them off again."""
+        context.nvml.set_mixed_sizes(self.gpu, False)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether they are on."""
+        return any(g.gpu == self.gpu and g.mixed_sizes for g in context.nvml.list_vgpus())
+
+
+def make_definition(spec: VgpuSpec, auto: bool) -> VgpuDefinition:
+    """The definition as mdevctl has it."""
+    return VgpuDefinition(spec.uuid, spec.parent, spec.type_id, auto, spec.attributes)
+
+
+@dataclass(frozen=True)
+class DefineVgpu(VgpuStep):
+    """Writes down that a vGPU is to come back: for mdevctl as well, where it is a mediated device.
+
+    ``before``: the definition that there was, None if there was none.
+    """
+
+    auto: bool
+    before: VgpuSpec | None = None
+    before_auto: bool = False
+    kind: ClassVar[str] = "mdev.define"
+
+    @property
+    def target(self) -> Mapping[str, object]:
+        """What is defined, and what was."""
+        return {**super().target, "before": self.before and self.before.as_dict()}
+
+    def describe(self) -> str:
+        """For people."""
+        when = "at boot" if self.auto else "when asked for"
+        what = f"define vGPU {self.spec.type_name} {describe_place(self.spec)}, started {when}"
+        said = ", ".join(f"{name}={value}" for name, value in self.spec.attributes)
+        return f"{what}, with {said}" if said else what
+
+    def do(self, context: OperationContext) -> None:
+        """Writes the definition, and reads it back."""
+        _define(context, self.spec, self.auto)
+        if self.spec.framework is Framework.MDEV:
+            wanted = make_definition(self.spec, self.auto)
+            if wanted not in context.vgpus.list_definitions():
+                raise ReadBackError(f"the definition of {self.spec.uuid} is not as it was written")
+
+    def undo(self, context: OperationContext) -> None:
+        """Puts back what there was."""
+        if self.before is not None:
+            _define(context, self.before, self.before_auto)
+        else:
+            _undefine(context, self.spec)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is defined so."""
+        record = find_record(context.vgpu_store, self.spec.uuid)
+        if record is None or not record.defined:
+            return False
+        same = record.spec.attributes == self.spec.attributes
+        return same and record.auto == self.auto
+
+
+@dataclass(frozen=True)
+class UndefineVgpu(VgpuStep):
+    """Takes a definition of ours away; the vGPU itself stays."""
+
+    auto: bool
+    kind: ClassVar[str] = "mdev.undefine"
+
+    def describe(self) -> str:
+        """For people."""
+        return f"forget the definition of vGPU {self.spec.type_name} {describe_place(self.spec)}"
+
+    def do(self, context: OperationContext) -> None:
+        """Removes it."""
+        _undefine(context, self.spec)
+
+    def undo(self, context: OperationContext) -> None:
+        """Writes it again."""
+        _define(context, self.spec, self.auto)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is gone."""
+        record = find_record(context.vgpu_store, self.spec.uuid)
+        return record is None or not record.defined
+
+
+@dataclass(frozen=True)
+class AdoptVgpu(VgpuStep):
+    """Records a vGPU, or a definition, that somebody else made as ours. The host is not changed."""
+
+    active: bool
+    defined: bool
+    auto: bool
+    iommu_group: int | None = None
+    kind: ClassVar[str] = "mdev.adopt"
+
+    def describe(self) -> str:
+        """For people."""
+        return f"take over vGPU {self.spec.type_name} {describe_place(self.spec)}"
+
+    def do(self, context: OperationContext) -> None:
+        """Records it."""
+        context.vgpu_store.save_vgpu(
+            VgpuRecord(
+                self.spec,
+                VgpuState.ACTIVE if self.active else VgpuState.INACTIVE,
+                defined=self.defined,
+                auto=self.auto,
+                iommu_group=self.iommu_group,
+            )
+        )
+
+    def undo(self, context: OperationContext) -> None:
+        """Forgets it."""
+        context.vgpu_store.delete_vgpu(self.spec.uuid)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is ours."""
+        return find_record(context.vgpu_store, self.spec.uuid) is not None
+
+
+@dataclass(frozen=True)
+class ForgetVgpu(VgpuStep, OneWayStep):
+    """Drops the record of a vGPU that is gone."""
+
+    kind: ClassVar[str] = "mdev.forget"
+
+    def describe(self) -> str:
+        """For people."""
+        return f"forget vGPU {self.spec.type_name} {describe_place(self.spec)}, which is gone"
+
+    def do(self, context: OperationContext) -> None:
+        """Drops it; what is defined stays so."""
+        record = find_record(context.vgpu_store, self.spec.uuid)
+        if record is not None and record.defined:
+            gone = make_inactive(record)
+            context.vgpu_store.save_vgpu(gone)
+        elif record is not None:
+            context.vgpu_store.delete_vgpu(self.spec.uuid)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether nothing is recorded as there."""
+        record = find_record(context.vgpu_store, self.spec.uuid)
+        return record is None or not record.takes_room
+
+
+def _define(context: OperationContext, spec: VgpuSpec, auto: bool) -> None:
+    """The record first: with it, a crash leaves nothing that would not be ours."""
+    record = find_record(context.vgpu_store, spec.uuid) or VgpuRecord(spec, VgpuState.INACTIVE)
+    context.vgpu_store.save_vgpu(replace(record, spec=spec, defined=True, auto=auto))
+    if spec.framework is Framework.MDEV:
+        context.vgpus.write_definition(make_definition(spec, auto))
+
+
+def _undefine(context: OperationContext, spec: VgpuSpec) -> None:
+    if spec.framework is Framework.MDEV:
+        context.vgpus.remove_definition(spec.parent, spec.uuid)
+    record = find_record(context.vgpu_store, spec.uuid)
+    if record is None:
+        return
+    if record.takes_room:
+        context.vgpu_store.save_vgpu(replace(record, defined=False, auto=False))
+    else:
+        context.vgpu_store.delete_vgpu(spec.uuid)

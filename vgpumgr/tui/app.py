@@ -15,8 +15,7 @@ from textual.widgets import Input
 
 from vgpumgr.host.clock import Clock
 from vgpumgr.tui.frame import Tone, draw
-from vgpumgr.tui.poller import OpenCall, Poller
-from vgpumgr.tui.sample import Sample
+from vgpumgr.tui.sample import OpenCall, Poller, Sample
 from vgpumgr.tui.view import Page, View
 
 #: a running question is mentioned from here on
@@ -95,7 +94,7 @@ class TopApp(App[None]):
         """Starts to ask."""
         self.board.focus()
         self.poller.start()
-        self.set_interval(1.0, self._tell_late)
+        self.set_interval(1.0, self._report_late)
 
     def on_unmount(self) -> None:
         """Stops to ask; who is stuck is left alone."""
@@ -164,7 +163,7 @@ class TopApp(App[None]):
         self.view.late_s = 0.0
         self._change(lambda: self.view.show(sample))
 
-    def _tell_late(self) -> None:
+    def _report_late(self) -> None:
         waiting_s = self.poller.waiting_s()
         late_s = waiting_s if waiting_s >= _LATE_S else 0.0
         if late_s or self.view.late_s:

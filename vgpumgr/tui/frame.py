@@ -15,7 +15,7 @@ from vgpumgr.tui.view import Page, View
 _LABEL = 24
 
 HELP = """\
-vgpumgr top shows what the GPUs of this host do and for whom. It only looks:
+vgpumgr top shows what the GPUs of this host do and for whom. It only reads:
 there are no actions here; vgpumgr attach and detach change what it shows.
 
   up, down, k, j        one row up or down
@@ -26,7 +26,7 @@ there are no actions here; vgpumgr attach and detach change what it shows.
   Space                 fold or unfold the GPU of the row
   Tab, v                from GPUs to VMs and back
   /                     filter: rows that contain the text; Escape drops it
-  r                     look at the machine now
+  r                     read the machine now
   ?                     this page
   q                     quit
 
@@ -90,7 +90,7 @@ _TEXT_FOOTER = "q quit  h back  j k scroll"
 
 
 class Tone(StrEnum):
-    """What a line is, for whoever colours it."""
+    """What a line is, for its colour."""
 
     TITLE = "title"
     HEADER = "header"
@@ -158,11 +158,11 @@ def draw_once(view: View, width: int) -> list[str]:
     return [line.text.rstrip() for line in lines] + [f"! {problem}" for problem in problems]
 
 
-def tell_title(view: View) -> str:
+def describe_title(view: View) -> str:
     """The machine and what is on it; or that it does not answer."""
     sample = view.sample
     if sample is None or sample.gpus is None:
-        return f"vgpumgr top{_tell_problems(view) or '  asking the machine'}"
+        return f"vgpumgr top{_describe_problems(view) or '  asking the machine'}"
     machine = sample.machine or {}
     name = machine.get("name")
     where = f"{name} (simulated)  " if name else ""
@@ -172,21 +172,21 @@ def tell_title(view: View) -> str:
     version = machine.get("driver_version")
     driver = f"  driver {version}" if version else ""
     # problems first: a narrow terminal cuts at the right
-    return f"vgpumgr top{_tell_problems(view)}  {where}{counts}{driver}"
+    return f"vgpumgr top{_describe_problems(view)}  {where}{counts}{driver}"
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _tell_problems(view: View) -> str:
+def _describe_problems(view: View) -> str:
     late = [f"no answer for {view.late_s:.0f} s"] if view.late_s else []
     problems = view.sample.problems if view.sample else ()
     return "".join(f"  ! {problem}" for problem in (*late, *problems))
 
 
 def _draw_title(view: View, width: int) -> Line:
-    text = tell_title(view)
+    text = describe_title(view)
     tone = Tone.ALERT if "  ! " in text else Tone.TITLE
     return Line(view.symbols.cut(text, width), tone)
 
@@ -215,10 +215,10 @@ def _draw_list(view: View, width: int, height: int) -> Iterator[Line]:
     for number, row in enumerate(rows[view.top : view.top + height], view.top):
         yield _draw_row(view, row, width, at_cursor=number == at)
     if not rows:
-        yield Line(view.symbols.cut(_tell_empty(view), width), Tone.FREE)
+        yield Line(view.symbols.cut(_describe_empty(view), width), Tone.FREE)
 
 
-def _tell_empty(view: View) -> str:
+def _describe_empty(view: View) -> str:
     if view.sample is None:
         return ""
     if view.wanted:

@@ -8,7 +8,6 @@ from typing import Any
 
 from vgpumgr.model.text import format_size
 from vgpumgr.tui.sample import History, Sample, channel_key, vm_key
-from vgpumgr.tui.symbols import Symbols
 
 _GIB = 1 << 30
 ABSENT = "-"
@@ -75,7 +74,7 @@ def list_vms(sample: Sample, history: History) -> Iterator[Row]:
         yield Row(
             vm["name"],
             f"{vm['name']} ({vm['state']})",
-            tell_first(vm["problems"]) or _tell_attachments(vm),
+            describe_first(vm["problems"]) or _describe_attachments(vm),
             memory,
             _rate(history, vm_key(vm["name"])),
             vm_key(vm["name"]),
@@ -85,7 +84,7 @@ def list_vms(sample: Sample, history: History) -> Iterator[Row]:
         )
 
 
-def _tell_attachments(vm: Mapping[str, Any]) -> str:
+def _describe_attachments(vm: Mapping[str, Any]) -> str:
     words = [f"{a['profile']} {a['usable'] or 'not usable'}" for a in vm["attachments"]]
     return ", ".join(words) or "no GPU"
 
@@ -105,7 +104,7 @@ def keep_matching(rows: Sequence[Row], wanted: str) -> list[Row]:
     return kept
 
 
-def tell_first(problems: Sequence[str]) -> str:
+def describe_first(problems: Sequence[str]) -> str:
     """The first problem, and that there are more."""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"! {problems[0]}{more}" if problems else ""
@@ -118,7 +117,7 @@ def _gpu_row(gpu: Mapping[str, Any], history: History, mark: str) -> Row:
     return Row(
         gpu["uuid"],
         f"{mark}{gpu['index']} {gpu['model'].removeprefix('NVIDIA ')}",
-        _tell_mig(gpu["mig"]),
+        _describe_mig(gpu["mig"]),
         _memory(gpu["memory_used_bytes"], gpu["memory_total_bytes"]),
         load,
         gpu["uuid"],
@@ -130,7 +129,7 @@ def _gpu_row(gpu: Mapping[str, Any], history: History, mark: str) -> Row:
     )
 
 
-def _tell_mig(mig: Mapping[str, Any]) -> str:
+def _describe_mig(mig: Mapping[str, Any]) -> str:
     if mig["current"] != mig["pending"]:
         return f"MIG {'on' if mig['pending'] else 'off'} after reset"
     if not mig["current"]:
@@ -155,7 +154,7 @@ def _slice_row(
     return Row(
         f"{gpu['uuid']}/{instance['id']}",
         f"  {mark}{instance['profile']} at {place['start']}:{place['size']}",
-        _tell_owner(instance, vm),
+        _describe_owner(instance, vm),
         _memory(sum(known), instance["memory_bytes"]) if known else ABSENT,
         _rate(history, key) if key else ABSENT,
         key,
@@ -166,9 +165,9 @@ def _slice_row(
     )
 
 
-def _tell_owner(instance: Mapping[str, Any], vm: Mapping[str, Any] | None) -> str:
+def _describe_owner(instance: Mapping[str, Any], vm: Mapping[str, Any] | None) -> str:
     if vm is not None:
-        return tell_first(vm["problems"]) or f"{vm['name']} ({vm['state']})"
+        return describe_first(vm["problems"]) or f"{vm['name']} ({vm['state']})"
     if instance["vm"]:
         return str(instance["vm"])
     users = [f"{p['name'] or 'process'} ({p['pid']})" for p in instance["processes"]]
@@ -227,3 +226,43 @@ def _per_second(rate: float | None) -> str:
         if rate < limit:
             return f"{rate / scale:.{0 if rate >= 10 * scale or not unit else 1}f}{unit}/s"
     return f"{rate / 1e6:.1f}M/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """``bars`` from nothing to full."""
+
+    bars: str
+    open: str
+    closed: str
+    branch: str
+    last: str
+    trunk: str
+    ellipsis: str
+    rule: str
+
+    def draw_history(self, values: Sequence[float | None], width: int, full: float) -> str:
+        """The newest ``width`` values, right-aligned; unknown ones are blank, more than ``full`` is
+        full.
+        """
+        shown = values[-width:] if width else ()
+        return "".join(self._draw_bar(value, full) for value in shown).rjust(width)
+
+    def _draw_bar(self, value: float | None, full: float) -> str:
+        if value is None:
+            return " "
+        share = min(max(value / full, 0.0), 1.0) if full > 0 else 0.0
+        # the smallest bar is for nothing alone
+        steps = len(self.bars) - 1
+        return self.bars[0] if share == 0 else self.bars[max(1, round(share * steps))]
+
+    def cut(self, text: str, width: int) -> str:
+        """The text in exactly that many columns."""
+        if len(text) <= width:
+            return text.ljust(width)
+        kept = max(width - len(self.ellipsis), 0)
+        return (text[:kept] + self.ellipsis)[:width]
+
+
+UNICODE = Symbols("▁▂▃▄▅▆▇█", "▾ ", "▸ ", "├ ", "└ ", "│ ", "…", "─")
+ASCII = Symbols("_.:-=+*#", "- ", "+ ", "|-", "`-", "| ", "~", "-")

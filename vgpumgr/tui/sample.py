@@ -1,11 +1,13 @@
-"""What is on the machine at one moment, from the application's documents, and what changes between
-two moments.
+"""What is on the machine at one moment, from the application's documents, what changes between two
+moments, and the thread that asks, so that the terminal never waits for it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +22,7 @@ Call = Callable[[str], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at the machine; ``problems`` says what could not be read. GPUs None: nothing was."""
+    """One snapshot of the machine; ``problems`` says what could not be read. GPUs None: nothing was."""
 
     monotonic_s: float
     wall_s: float
@@ -32,7 +34,7 @@ class Sample:
 
 
 def take_sample(call: Call, clock: Clock) -> Sample:
-    """Asks for GPUs and VMs; what fails is told and hides nothing else."""
+    """Asks for GPUs and VMs; failures are reported and hide nothing else."""
     problems: list[str] = []
     listing = _try(call, "list_gpus", problems) or {}
     vms = _try(call, "list_vms", problems)
@@ -68,7 +70,7 @@ class History:
         """Takes a sample in. Rows that are gone are forgotten; unknown values leave a gap."""
         found = dict(self._measure(sample))
         if sample.gpus is None:
-            # nothing is known: nobody is gone
+            # nothing is known: no row is gone
             found = dict.fromkeys(self.loads) | found
         self.loads = {key: self._extend(self.loads.get(key), value) for key, value in found.items()}
         if sample.gpus is not None:
@@ -132,3 +134,68 @@ def _rate(old: Mapping[str, Any] | None, new: Mapping[str, Any], passed_s: float
         return None
     moved = int(new["calls"]) - int(old["calls"])
     return moved / passed_s if moved >= 0 else None
+
+
+OpenCall = Callable[[], AbstractContextManager[Call]]
+
+
+class Poller:
+    """Hands every sample to ``deliver``, in its own thread, until it is stopped."""
+
+    def __init__(
+        self,
+        open_call: OpenCall,
+        clock: Clock,
+        interval_s: float,
+        deliver: Callable[[Sample], None],
+    ) -> None:
+        self._open_call = open_call
+        self._clock = clock
+        self._interval_s = interval_s
+        self._deliver = deliver
+        self._wake = threading.Event()
+        self._stopped = False
+        self._asked_s: float | None = None
+
+    def start(self) -> None:
+        """A daemon thread: one that is stuck in a call must not keep the program."""
+        threading.Thread(target=self._run, name="poller", daemon=True).start()
+
+    def stop(self) -> None:
+        """No sample is delivered after the next; does not wait."""
+        self._stopped = True
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Asks again at once, or when the running question is answered."""
+        self._wake.set()
+
+    def waiting_s(self) -> float:
+        """For how long the running question has had no answer; 0 if none runs."""
+        asked_s = self._asked_s
+        return 0.0 if asked_s is None else self._clock.monotonic_s() - asked_s
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                with self._open_call() as call:
+                    self._ask_on(call)
+            except VgpumgrError as error:
+                # the machine cannot even be opened: say so, and try again later
+                self._answer(Sample(0, self._clock.wall_s(), problems=(error.error,)))
+                self._pause()
+
+    def _ask_on(self, call: Call) -> None:
+        while not self._stopped:
+            self._asked_s = self._clock.monotonic_s()
+            self._answer(take_sample(call, self._clock))
+            self._pause()
+
+    def _answer(self, sample: Sample) -> None:
+        self._asked_s = None
+        if not self._stopped:
+            self._deliver(sample)
+
+    def _pause(self) -> None:
+        self._wake.wait(self._interval_s)
+        self._wake.clear()

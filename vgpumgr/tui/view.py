@@ -1,14 +1,13 @@
-"""What the user looks at: page, cursor, filter, folded GPUs. No terminal in here."""
+"""What the user sees: page, cursor, filter, folded GPUs. No terminal in here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from vgpumgr.tui.rows import Row, keep_matching, list_tree, list_vms
+from vgpumgr.tui.rows import Row, Symbols, keep_matching, list_tree, list_vms
 from vgpumgr.tui.sample import History, Sample
-from vgpumgr.tui.symbols import Symbols
 
 
 class Page(StrEnum):
@@ -140,12 +139,6 @@ class View:
 
 
 def _keep_old(old: Sample, new: Sample) -> Sample:
-    return Sample(
-        monotonic_s=new.monotonic_s,
-        wall_s=new.wall_s,
-        machine=new.machine if new.gpus is not None else old.machine,
-        gpus=new.gpus if new.gpus is not None else old.gpus,
-        lost=new.lost if new.gpus is not None else old.lost,
-        vms=new.vms if new.vms is not None else old.vms,
-        problems=new.problems,
-    )
+    if new.gpus is None:
+        new = replace(new, machine=old.machine, gpus=old.gpus, lost=old.lost)
+    return replace(new, vms=old.vms) if new.vms is None else new

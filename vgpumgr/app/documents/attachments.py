@@ -1,29 +1,17 @@
-"""The documents about VMs, attachments and channels; see ``documents`` for the rules."""
+"""Documents of VMs, attachments and channels; see ``documents.base`` for the rules."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from vgpumgr.app.documents.base import SCHEMA, Document, Field, PlacementDocument
-
-
-class StepDocument(Document):
-    """One step of a plan."""
-
-    kind: str = Field(description="a fixed name: mig.gi.create, domain.attach, ...")
-    target: dict[str, Any] = Field(description="what it is done to")
-    description: str
-
-
-class PlanDocument(Document):
-    """What an operation does, in order."""
-
-    operation: Literal["attach", "detach"]
-    subject: str = Field(description="the VM")
-    on_failure: Literal["undo", "stop"]
-    notes: list[str]
-    result: dict[str, Any]
-    steps: list[StepDocument]
+from vgpumgr.app.documents.base import SCHEMA, Document, Field, PlacementDocument, PlanDocument
+from vgpumgr.domain.devices import attachment_of
+from vgpumgr.domain.domain import Domain
+from vgpumgr.domain.hypervisor import Vm
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDevice
+from vgpumgr.planning.drift import describe_half, describe_remedy
+from vgpumgr.virtio.channel import ChannelStatus
 
 
 class HostDeviceDocument(Document):
@@ -185,3 +173,181 @@ class GuestPackageDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     path: str
     files: list[str]
+
+
+Usable = Literal["now", "next-start"] | None
+#: what helps whoever may not look at a channel
+HIDDEN = "sudo vgpumgr vm list, or ask the daemon as a member of vgpumgr or vgpumgr-ro"
+#: an attachment and its channel as it is now
+Seen = tuple[AttachmentRecord, ChannelStatus | None]
+
+
+def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> AttachmentDocument:
+    """The document of an attachment."""
+    mig = record.mig
+    return AttachmentDocument.of(
+        record,
+        vm=record.vm_name,
+        transport=record.channel.transport.value if record.channel else None,
+        usable=usable,
+        gpu_instance_id=mig.gpu_instance_id if mig else None,
+        compute_instance_id=mig.compute_instance_id if mig else None,
+        device=str(mig.uuid) if mig else None,
+        host_devices=[_describe_host_device(device) for device in record.host_devices],
+    )
+
+
+def _describe_host_device(device: HostDevice) -> HostDeviceDocument:
+    return HostDeviceDocument.of(
+        device,
+        address=device.place,
+        uuid=device.vgpu.uuid if device.vgpu else None,
+        type=device.vgpu.type_name if device.vgpu else None,
+    )
+
+
+def make_unknown_status(
+    record: AttachmentRecord, problem: str, *, hidden: bool = False
+) -> ChannelStatus:
+    """The status of a channel that does not answer, and why."""
+    return ChannelStatus(
+        id=record.id,
+        keeper_pid=0,
+        worker_pid=None,
+        worker_ready=False,
+        hello_ring=False,
+        hello_serial=False,
+        memory_bytes=0,
+        problem=problem,
+        hidden=hidden,
+    )
+
+
+def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> ChannelDocument:
+    """The document of an attachment's channel, whether its keeper runs or not."""
+    known = status or make_unknown_status(record, "its keeper does not run")
+    lanes = [
+        LaneDocument.of(lane, transport="ring" if lane.ring else "serial") for lane in known.lanes
+    ]
+    used: Literal["ring", "serial"] = "ring" if known.hello_ring else "serial"
+    return ChannelDocument.of(
+        known,
+        vm=record.vm_name,
+        profile=record.profile,
+        device=str(record.mig.uuid) if record.mig else None,
+        running=status is not None,
+        keeper_pid=known.keeper_pid or None,
+        transport=used if known.hello else None,
+        ring_bytes=known.memory_bytes,
+        lanes=lanes,
+        memory_bytes=sum(lane.memory_bytes for lane in lanes),
+    )
+
+
+def describe_vm(
+    vm: Vm,
+    seen: Sequence[Seen],
+    held: Mapping[str, Sequence[str]] | None = None,
+    absent: Mapping[str, str] | None = None,
+) -> VmDocument:
+    """The document of a VM with its attachments, in their order; ``held`` says who keeps those that
+    are half there, ``absent`` what is missing of those whose device is gone.
+    """
+    usable = [find_usable(vm, record, status) for record, status in seen]
+    return VmDocument(
+        name=vm.name,
+        uuid=vm.uuid,
+        state=vm.state.value,
+        persistent=vm.config is not None,
+        **_describe_seen(seen, usable),
+        devices_live=_aliases(vm.live),
+        devices_config=_aliases(vm.config),
+        problems=[*_list_problems(vm, seen, held or {}), *_list_absent(seen, absent or {})],
+    )
+
+
+def describe_undefined_vm(seen: Sequence[Seen]) -> VmDocument:
+    """The document of a VM that libvirt no longer knows but that has attachments."""
+    first = seen[0][0]
+    every = " --all" if len(seen) > 1 else ""
+    hint = f"vgpumgr detach {first.vm_name}{every}"
+    return VmDocument(
+        name=first.vm_name,
+        uuid=first.vm_uuid,
+        state="undefined",
+        persistent=False,
+        **_describe_seen(seen, [None for _ in seen]),
+        devices_live=[],
+        devices_config=[],
+        problems=[f"the VM is no longer defined; free its slice: {hint}"],
+    )
+
+
+def _describe_seen(seen: Sequence[Seen], usable: Sequence[Usable]) -> dict[str, Any]:
+    """What a VM has: attachments and channels, and the first of each."""
+    attachments = [
+        describe_attachment(record, when) for (record, _), when in zip(seen, usable, strict=True)
+    ]
+    channels = [describe_channel(r, status) for r, status in seen if r.channel is not None]
+    return {
+        "attachment": attachments[0] if attachments else None,
+        "attachments": attachments,
+        "usable": usable[0] if usable else None,
+        "channel": channels[0] if channels else None,
+        "channels": channels,
+    }
+
+
+def find_usable(vm: Vm, record: AttachmentRecord, status: ChannelStatus | None) -> Usable:
+    """When the guest can use its slice: live counts only after its agent's hello."""
+    if record.state is not AttachmentState.ATTACHED:
+        return None
+    live, config = _aliases(vm.live, record.id), _aliases(vm.config, record.id)
+    answers = record.channel is None or (status is not None and status.hello)
+    if vm.is_active and live and status is not None and status.hidden:
+        return None  # nobody who may not look can tell
+    if vm.is_active and answers and live:
+        return "now"
+    return "next-start" if config or live else None
+
+
+def _aliases(domain: Domain | None, attachment: str | None = None) -> list[str]:
+    own = domain.own_aliases() if domain else ()
+    return sorted(alias for alias in own if attachment in (None, attachment_of(alias)))
+
+
+def _list_absent(seen: Sequence[Seen], absent: Mapping[str, str]) -> list[str]:
+    return [f"{absent[r.id]}; {describe_remedy(r)}" for r, _ in seen if r.id in absent]
+
+
+def _list_problems(vm: Vm, seen: Sequence[Seen], held: Mapping[str, Sequence[str]]) -> list[str]:
+    known = {record.id for record, _ in seen}
+    found = {*_aliases(vm.live), *_aliases(vm.config)}
+    strays = sorted(alias for alias in found if attachment_of(alias) not in known)
+    problems = [f"has devices of no recorded attachment: {', '.join(strays)}"] if strays else []
+    for record, status in seen:
+        name = f"{record.profile} ({record.id}): " if len(seen) > 1 else ""
+        problems += [
+            name + text for text in _list_problems_of(vm, record, status, held.get(record.id, ()))
+        ]
+    return problems
+
+
+def _list_problems_of(
+    vm: Vm, record: AttachmentRecord, status: ChannelStatus | None, held_by: Sequence[str]
+) -> Iterator[str]:
+    half = record.state is not AttachmentState.ATTACHED
+    if half:
+        yield f"{describe_half(record, held_by)}; vgpumgr detach {vm.name}"
+    if record.channel is None:
+        pass
+    elif status is None:
+        yield "its keeper does not run: the guest has no GPU, and the VM does not start"
+    elif status.hidden:
+        yield f"whether its worker is ready is not known to this user: {HIDDEN}"
+    elif not status.worker_ready:
+        yield f"its worker is not ready: {status.problem or 'starting'}"
+    gone = not _aliases(vm.config, record.id) and not _aliases(vm.live, record.id)
+    # of one that is half there nobody knows that: QEMU may have them, and libvirt not know
+    if vm.config is not None and gone and not half:
+        yield "its devices were removed from the domain"

@@ -11,9 +11,24 @@ the API's description alone.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from functools import cache
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_type_hints,
+)
 
 from vgpumgr.model.codec import decode, encode
+
+if TYPE_CHECKING:
+    from vgpumgr.engine.step import Plan
+
+AnyPlan = TypeVar("AnyPlan", bound="VgpuPlanDocument")
 
 SCHEMA: Literal["vgpumgr/v1"] = "vgpumgr/v1"
 
@@ -78,6 +93,29 @@ class Document:
         """The document that ``as_data`` made ``data`` from. Raises ShapeError."""
         return decode(cls, data)
 
+    @classmethod
+    def of(cls, source: object, **values: Any) -> Self:
+        """The document of a model. A field that ``values`` does not name has the value of the attribute of
+        its name, as text where it is declared as text, else converted as by ``model.codec``.
+        """
+        hashable: Any = cls
+        for name, kind in _list_types(hashable).items():
+            if name not in values and hasattr(source, name):
+                values[name] = _convert(kind, getattr(source, name))
+        return cls(**values)
+
+
+@cache
+def _list_types(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {name: hints[name] for name in kind.__dataclass_fields__}
+
+
+def _convert(kind: Any, value: object) -> Any:
+    if value is None or kind in (int, bool):
+        return value
+    return str(value) if kind in (str, str | None) else decode(kind, encode(value))
+
 
 def _take_default(document: Document, field: dataclasses.Field[Any]) -> Any:
     if field.default is not dataclasses.MISSING:
@@ -87,15 +125,6 @@ def _take_default(document: Document, field: dataclasses.Field[Any]) -> Any:
     raise TypeError(f"{type(document).__name__} needs {field.name}")
 
 
-class ProcessDocument(Document):
-    """A process with a context on the GPU or on one of its instances."""
-
-    pid: int
-    name: str | None = Field(description="as the kernel has it, at most 15 characters")
-    kind: Literal["compute", "graphics"]
-    memory_bytes: int | None
-
-
 class PlacementDocument(Document):
     """The half-open range [start, start + size) on the memory axis."""
 
@@ -103,183 +132,37 @@ class PlacementDocument(Document):
     size: int
 
 
-class ComputeInstanceDocument(Document):
-    """A compute instance: the MIG device that CUDA sees."""
+class StepDocument(Document):
+    """One step of a plan."""
 
-    id: int
-    uuid: str | None = Field(description="MIG-..., what CUDA_VISIBLE_DEVICES takes")
-    slices: int
-    memory_used_bytes: int | None
-    vm: str | None = Field(description="whose it is")
-    attachment: str | None
+    kind: str = Field(description="a fixed name: mig.gi.create, domain.attach, ...")
+    target: dict[str, Any] = Field(description="what it is done to")
+    description: str
 
 
-class InstanceDocument(Document):
-    """A GPU instance, and whose it is: a VM's, some processes', or nobody's."""
+class VgpuPlanDocument(Document):
+    """What an operation on a vGPU does, in order."""
 
-    id: int
-    profile: str
-    placement: PlacementDocument
-    slices: int
-    memory_bytes: int
-    vm: str | None = Field(description="the VM that it is attached to")
-    attachment: str | None = Field(description="id of that attachment")
-    compute_instances: list[ComputeInstanceDocument]
-    processes: list[ProcessDocument]
+    operation: str
+    subject: str
+    on_failure: Literal["undo", "stop"]
+    notes: list[str]
+    result: dict[str, Any]
+    steps: list[StepDocument]
 
 
-class MigModeDocument(Document):
-    """MIG mode, and what is free."""
+class PlanDocument(VgpuPlanDocument):
+    """What an operation does, in order."""
 
-    supported: bool
-    current: bool
-    pending: bool
-    needs_reset: bool = Field(description="the mode changes only by a reset of the GPU")
-    compute_slices: int = Field(description="of the whole GPU; 0 without MIG")
-    compute_slices_used: int
-    memory_positions: int = Field(description="length of the memory axis; 0 without MIG")
-    memory_positions_used: int
+    operation: Literal["attach", "detach"]
+    subject: str = Field(description="the VM")
 
 
-class IommuGroupDocument(Document):
-    """The IOMMU group; all its members go to one VM together."""
-
-    number: int
-    members: list[str]
+def describe_plan(plan: Plan, kind: type[AnyPlan]) -> AnyPlan:
+    """The document of a plan."""
+    return kind.of(plan, steps=list_steps(plan))
 
 
-class UtilisationDocument(Document):
-    """Share of the last sample period in which kernels ran, and memory was read or written."""
-
-    gpu_ratio: float
-    memory_ratio: float
-
-
-class GpuDocument(Document):
-    """One GPU."""
-
-    index: int
-    uuid: str
-    model: str
-    pci: str
-    numa_node: int | None
-    iommu_group: IommuGroupDocument | None
-    driver: str | None = Field(description="kernel driver bound to the PCI function")
-    driver_version: str
-    architecture: str | None
-    compute_capability: str | None
-    serial: str | None
-    memory_total_bytes: int
-    memory_used_bytes: int
-    utilisation: UtilisationDocument | None
-    mig: MigModeDocument
-    instances: list[InstanceDocument]
-    processes: list[ProcessDocument] = Field(description="those on the GPU as a whole")
-    vms: list[str] = Field(
-        default_factory=list, description="VMs that have it, a virtual function or a vGPU of it"
-    )
-
-
-class PciGpuDocument(Document):
-    """A GPU that NVML does not speak about, as ``/sys`` shows it."""
-
-    model: str
-    pci: str
-    vendor_id: int
-    device_id: int
-    class_code: int = Field(description="three bytes: base class, subclass, interface")
-    numa_node: int | None
-    iommu_group: IommuGroupDocument | None
-    driver: str | None = Field(description="kernel driver bound to the PCI function")
-    bar_bytes: list[int] = Field(description="sizes of its memory BARs")
-    vfs_total: int | None = Field(description="virtual functions it can have; null without SR-IOV")
-    vfs_enabled: int | None
-    boot_display: bool = Field(description="the firmware draws on it")
-    vms: list[str] = Field(
-        default_factory=list, description="VMs that have it, a virtual function or a vGPU of it"
-    )
-
-
-class LostGpuDocument(Document):
-    """A GPU that NVML counts but cannot speak about."""
-
-    index: int
-    nvml_code: int
-    nvml_text: str
-
-
-class MachineDocument(Document):
-    """Where the answer comes from."""
-
-    name: str | None = Field(description="null on the real machine")
-    simulated: bool
-    driver_version: str | None = Field(description="null without NVML, as the next two")
-    nvml_version: str | None
-    cuda_version: str | None
-
-
-class GpuListDocument(Document):
-    """``vgpumgr gpu list -o json``."""
-
-    schema: Literal["vgpumgr/v1"] = SCHEMA
-    machine: MachineDocument
-    gpus: list[GpuDocument]
-    others: list[PciGpuDocument] = Field(description="GPUs that NVML does not speak about")
-    lost: list[LostGpuDocument]
-
-
-class ProfileFitDocument(Document):
-    """A profile on one GPU: how many more fit, and if none does, why not."""
-
-    name: str
-    id: int
-    slices: int
-    memory_bytes: int
-    sm_count: int
-    max_instances: int
-    placements: list[PlacementDocument]
-    free_placements: list[PlacementDocument]
-    free: int = Field(description="how many more of this profile alone fit")
-    why_not: str | None
-
-
-class GpuShowDocument(Document):
-    """``vgpumgr gpu show GPU -o json``."""
-
-    schema: Literal["vgpumgr/v1"] = SCHEMA
-    machine: MachineDocument
-    gpu: GpuDocument | None = Field(description="null for a GPU that NVML does not speak about")
-    other: PciGpuDocument | None = Field(description="null for one that it does")
-    profiles: list[ProfileFitDocument]
-    held_by: list[str] = Field(
-        default_factory=list,
-        description="who has device files of it or of its virtual functions open",
-    )
-
-
-class MigInstanceRow(InstanceDocument):
-    """An instance with the GPU that it is on."""
-
-    gpu_index: int
-    gpu_uuid: str
-
-
-class MigListDocument(Document):
-    """``vgpumgr mig list -o json``."""
-
-    schema: Literal["vgpumgr/v1"] = SCHEMA
-    instances: list[MigInstanceRow]
-
-
-class MigProfileRow(ProfileFitDocument):
-    """A profile with the GPU that offers it."""
-
-    gpu_index: int
-    gpu_uuid: str
-
-
-class MigProfilesDocument(Document):
-    """``vgpumgr mig profiles -o json``."""
-
-    schema: Literal["vgpumgr/v1"] = SCHEMA
-    profiles: list[MigProfileRow]
+def list_steps(plan: Plan) -> list[StepDocument]:
+    """The documents of a plan's steps, in their order."""
+    return [StepDocument(**step.as_dict()) for step in plan.steps]

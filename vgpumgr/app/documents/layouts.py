@@ -1,4 +1,4 @@
-"""Documents of layouts: plans, differences, exports. See ``documents`` for what they promise."""
+"""Documents of layouts and capacity: plans, differences, exports, why a profile does not fit, and what makes room."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vgpumgr.app.documents.base import SCHEMA, Document, Field, PlacementDocument
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
-from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
+from vgpumgr.mig.layout.target import GpuTarget
+from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import Placement
 
 if TYPE_CHECKING:
-    from vgpumgr.planning.vgpu_layouts import VgpuChange, VgpuTarget
+    from vgpumgr.planning.vgpus import VgpuChange, VgpuTarget
 
 
 class LayoutStepDocument(Document):
@@ -148,46 +148,13 @@ _DESTRUCTIONS = (StepKind.GI_DESTROY, StepKind.CI_DESTROY, StepKind.MODE_DISABLE
 def describe_step(step: MigStepSpec, gpus: Sequence[Gpu]) -> LayoutStepDocument:
     """The document of one step."""
     index = next(gpu.index for gpu in gpus if gpu.uuid == step.gpu_uuid)
-    return LayoutStepDocument(
-        kind=step.kind.value,
+    return LayoutStepDocument.of(
+        step,
         gpu=step.gpu_uuid,
         gpu_index=index,
-        profile=step.profile,
-        placement=_describe_place(step.placement),
         instance=step.instance_id,
         compute_instance=step.compute_instance_id,
-        key=step.key,
-        parent_profile=step.parent_profile,
-        parent_placement=_describe_place(step.parent_placement),
-        disrupts=list(step.disrupts),
     )
-
-
-def describe_vgpu_steps(changes: Sequence[VgpuChange]) -> list[LayoutStepDocument]:
-    """The documents of what happens to vGPUs: what goes, then what comes."""
-    gone = [
-        LayoutStepDocument(
-            kind="mdev.delete",
-            gpu=change.gpu.uuid,
-            gpu_index=change.gpu.index,
-            vgpu_type=record.spec.type_name,
-            parent=record.spec.parent,
-            vgpu=record.spec.uuid,
-        )
-        for change in changes
-        for record in change.deletes
-    ]
-    return gone + [
-        LayoutStepDocument(
-            kind="mdev.create",
-            gpu=change.gpu.uuid,
-            gpu_index=change.gpu.index,
-            vgpu_type=spec.type_name,
-            parent=spec.parent,
-        )
-        for change in changes
-        for spec in change.creates
-    ]
 
 
 def describe_cost(plan: LayoutPlan, changes: Sequence[VgpuChange] = ()) -> LayoutCostDocument:
@@ -214,52 +181,25 @@ def describe_explanations(
 
 def describe_vgpu_target(target: VgpuTarget) -> VgpuTargetDocument:
     """The document of the vGPUs that are wanted of one GPU."""
-    instances = None if target.instances is None else dict(target.instances)
-    return VgpuTargetDocument(gpu=target.gpu_uuid, vgpus=dict(target.wanted), instances=instances)
+    return VgpuTargetDocument.of(target, gpu=target.gpu_uuid, vgpus=dict(target.wanted))
 
 
 def read_vgpu_target(document: VgpuTargetDocument) -> VgpuTarget:
     """The reverse of ``describe_vgpu_target``."""
-    from vgpumgr.planning.vgpu_layouts import VgpuTarget
+    from vgpumgr.planning.vgpus import VgpuTarget
 
     return VgpuTarget(document.gpu, tuple(document.vgpus.items()), None, document.instances)
 
 
 def describe_target(target: GpuTarget) -> GpuTargetDocument:
     """The document of what is wanted of one GPU."""
-    instances = None
-    if target.instances is not None:
-        instances = [_describe_instance(one) for one in target.instances]
-    return GpuTargetDocument(
-        gpu=target.gpu_uuid, mig_enabled=target.mig_enabled, instances=instances
-    )
-
-
-def _describe_instance(one: TargetInstance) -> TargetInstanceDocument:
-    return TargetInstanceDocument(
-        profile=one.profile,
-        compute=None if one.compute is None else list(one.compute),
-        placement=_describe_place(one.placement),
-    )
-
-
-def _describe_place(place: Placement | None) -> PlacementDocument | None:
-    return None if place is None else PlacementDocument(start=place.start, size=place.size)
+    return GpuTargetDocument.of(target, gpu=target.gpu_uuid)
 
 
 def read_target(document: GpuTargetDocument) -> GpuTarget:
     """The reverse of ``describe_target``."""
-    if document.instances is None:
-        return GpuTarget(document.gpu, document.mig_enabled)
-    instances = tuple(
-        TargetInstance(
-            one.profile,
-            None if one.compute is None else tuple(one.compute),
-            Placement(one.placement.start, one.placement.size) if one.placement else None,
-        )
-        for one in document.instances
-    )
-    return GpuTarget(document.gpu, document.mig_enabled, instances)
+    data = document.as_data()
+    return decode(GpuTarget, {"gpu_uuid": data.pop("gpu"), **data})
 
 
 def is_destructive(plan: LayoutPlan) -> bool:
@@ -288,3 +228,69 @@ def _list_state(gpu: Gpu) -> Any:
         for instance in gpu.instances
     ]
     return [gpu.uuid, gpu.mig.current, gpu.mig.pending, instances]
+
+
+class ObstacleDocument(Document):
+    """An instance in the way, and who holds it."""
+
+    instance: int | None = Field(description="null: not there, its place is only kept")
+    profile: str
+    placement: PlacementDocument
+    holders: list[str] = Field(description="VMs and processes; empty: nobody uses it")
+
+
+class WhyRow(Document):
+    """The answer for one GPU."""
+
+    gpu_index: int
+    gpu_uuid: str
+    fits: bool
+    places: list[PlacementDocument]
+    rules: list[str] = Field(description="which rules forbid it, in words")
+    remove: list[ObstacleDocument] = Field(description="the fewest whose removal makes room")
+    kept: list[ObstacleDocument] = Field(
+        description="slices that are gone since a boot and are to come back: places of theirs"
+    )
+    sentence: str
+    moving: str | None = Field(description="which moves alone make room, where some do")
+
+
+class WhyDocument(Document):
+    """``vgpumgr why PROFILE -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    profile: str
+    fits: bool = Field(description="on some GPU")
+    gpus: list[WhyRow]
+
+
+class MoveDocument(Document):
+    """An instance that would go to another place."""
+
+    instance: int
+    profile: str
+    from_: PlacementDocument = Field(in_json="from")
+    to: PlacementDocument
+    vms: list[str] = Field(description="VMs that have it and are shut off")
+    onto: int | None = Field(description="the unused instance there that takes its part")
+
+
+class DefragRow(Document):
+    """How one GPU would get room. ``steps`` null: not without taking from running holders."""
+
+    gpu_index: int
+    gpu_uuid: str
+    possible: bool
+    moves: list[MoveDocument]
+    remove: list[ObstacleDocument] = Field(description="unused instances that have to go")
+    at: PlacementDocument | None = Field(description="where the new instance would be")
+    steps: list[dict[str, Any]] | None = Field(description="as in mig layout plan")
+    sentence: str
+
+
+class DefragDocument(Document):
+    """``vgpumgr mig defrag --plan PROFILE -o json``; the best option first."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    profile: str
+    options: list[DefragRow]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from vgpumgr.app.documents.attachments import StepDocument
-from vgpumgr.app.documents.base import SCHEMA, Document, Field
+from vgpumgr.app.documents.base import SCHEMA, Document, Field, VgpuPlanDocument
 from vgpumgr.errors import VgpuAmbiguousError, VgpuNotFoundError
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import list_near
-from vgpumgr.model.vgpu import VgpuDefinition, VgpuDevice, VgpuHost, VgpuSpec
-from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState
+from vgpumgr.model.vgpu import VgpuDefinition, VgpuDevice, VgpuHost, VgpuRecord, VgpuSpec, VgpuState
 from vgpumgr.planning.vgpu_selection import TypeRoom
 
 FrameworkName = Literal["mdev", "vendor-vfio"]
@@ -93,17 +91,6 @@ class VgpuListDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     vgpus: list[VgpuDocument]
-
-
-class VgpuPlanDocument(Document):
-    """What an operation on a vGPU does, in order."""
-
-    operation: str
-    subject: str
-    on_failure: Literal["undo", "stop"]
-    notes: list[str]
-    result: dict[str, Any]
-    steps: list[StepDocument]
 
 
 class VgpuChangeDocument(Document):
@@ -302,16 +289,10 @@ def describe_types(rooms: Sequence[TypeRoom], gpus: Sequence[Gpu]) -> Iterator[V
     by_address = {str(gpu.pci): gpu for gpu in gpus}
     for room in rooms:
         type_, gpu = room.type, by_address.get(room.board.name)
-        yield VgpuTypeDocument(
+        yield VgpuTypeDocument.of(
+            type_,
             gpu=room.board.name,
             gpu_index=gpu.index if gpu else None,
-            framework=type_.framework.value,
-            id=type_.id,
-            name=type_.name,
-            framebuffer_bytes=type_.framebuffer_bytes,
-            heads=type_.heads,
-            max_instances=type_.max_instances,
-            frame_rate_limit=type_.frame_rate_limit,
             resolution=_describe_resolution(type_.resolution),
             mig_profile=_find_profile(gpu, type_.gpu_instance_profile_id),
             free=room.room.free,

@@ -11,11 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from vgpumgr.app.host_observation import (
-    list_absent,
-    list_held,
-)
-from vgpumgr.app.parts import Parts
+from vgpumgr.app.context import Parts
+from vgpumgr.app.host_observation import list_absent, list_held
 from vgpumgr.backends.detach import plan_cleanup, plan_detach
 from vgpumgr.backends.drift import is_whole, list_rebuildable
 from vgpumgr.backends.interrupted import (
@@ -29,17 +26,24 @@ from vgpumgr.backends.interrupted import (
     plan_finish,
     plan_forward,
 )
-from vgpumgr.backends.journaled import list_attachment_ids, list_last_known
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.engine.executor import Executor
 from vgpumgr.engine.journal import Contents
-from vgpumgr.engine.recovery import RECOVER, Recovered, Report, Unfinished
-from vgpumgr.engine.step import Plan, read_steps
+from vgpumgr.engine.recovery import (
+    RECOVER,
+    Family,
+    Recovered,
+    Report,
+    Unfinished,
+    list_attachment_ids,
+    list_last_known,
+)
+from vgpumgr.engine.step import Plan
 from vgpumgr.errors import NotAttachedError, VgpumgrError, VmNotFoundError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
-from vgpumgr.model.functions import Binding
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.pci import Binding
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.domain import list_controllers
 from vgpumgr.steps.pci import BindDriver
@@ -49,7 +53,7 @@ from vgpumgr.steps.vf import CreateVfs
 FINISH_TIMEOUT_S = 1.0
 
 
-class AttachmentFamily:
+class AttachmentFamily(Family):
     """How interrupted attaches, detaches and recoveries of attachments are completed or undone."""
 
     def __init__(self, parts: Parts) -> None:
@@ -89,10 +93,6 @@ class AttachmentFamily:
             for r in self._parts.store.list_attachments()
             if _is_half(r) and r.id not in named
         ]
-
-    def describe(self, found: Unfinished) -> tuple[str, str]:
-        """The VM, and which operation."""
-        return found.subject, f"the interrupted {found.operation}"
 
     def may_wait_for(self, found: Unfinished, helper: str) -> bool:  # noqa: ARG002
         """Whichever helper it is: it does not say for which attachment it works."""
@@ -185,9 +185,11 @@ class AttachmentFamily:
         short_waits = find_backend(record.backend).needs_release and (
             way is Way.FINISH or (found.undone and not _shows_live(observed, record))
         )
-        self._run(plan, record, short_waits=short_waits)
+        notes = self._run(plan, record, short_waits=short_waits)
         words = {Way.FORWARD: "completed", Way.BACK: "undone", Way.FINISH: "finished"}
-        text = "; ".join((f"the interrupted {found.operation} was {words[way]}", *plan.notes))
+        text = "; ".join(
+            (f"the interrupted {found.operation} was {words[way]}", *plan.notes, *notes)
+        )
         self._report(record.vm_name, text)
 
     def _keep_controllers(self, record: AttachmentRecord, observed: Snapshot) -> AttachmentRecord:
@@ -227,19 +229,21 @@ class AttachmentFamily:
     def _finish_cleanup(self, found: Interrupted) -> None:
         try:
             vm: Vm = self._parts.hypervisor.read_vm(found.subject)
-            self._run(plan_cleanup(vm), None)
+            notes = self._run(plan_cleanup(vm), None)
         except (VmNotFoundError, NotAttachedError):
             return
-        self._report(found.subject, "the interrupted detach was finished")
+        self._report(found.subject, "; ".join(("the interrupted detach was finished", *notes)))
 
     def _run(
         self, plan: Plan, record: AttachmentRecord | None, *, short_waits: bool = False
-    ) -> None:
+    ) -> Sequence[str]:
+        """Does the steps; answers what they had to say."""
         context = self._parts.make_context(record)
         context.short_waits = short_waits
         with closing(self._parts.open_journal()) as journal:
             executor = Executor(context, journal, list_late=self._parts.list_late)
             executor.run(replace(plan, operation=RECOVER), secrets.token_hex(8))
+        return context.notes
 
     def _report(self, subject: str, text: str, *, done: bool = True) -> None:
         self._reports.append(Report(subject, text, done))
@@ -249,7 +253,7 @@ def remember_earlier(parts: Parts, found: Unfinished) -> None:
     """What was to come back at boot before an attach that was undone has taken it is to come back again."""
     pci = parts.pci
     # also those not begun: giving a device back forgets all of its functions
-    for step in read_steps(found.events[0].data) if found.events else ():
+    for step in found.steps:
         if not isinstance(step, BindDriver | CreateVfs):
             continue
         earlier = step.earlier

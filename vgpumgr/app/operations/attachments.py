@@ -1,4 +1,4 @@
-"""Attaching and detaching as operations, and what there is to see of VMs and their channels."""
+"""Operations on VMs: attach, detach, lists of VMs and channels, a VM's definition as it is or after an attach."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from vgpumgr.app.documents.attachment_serializers import (
-    Seen,
-    describe_attachment,
-    describe_channel,
-    describe_plan,
-    describe_undefined_vm,
-    describe_vm,
-    tell_usable,
-)
+from vgpumgr.app.context import Parts, find_stuck_gpus
 from vgpumgr.app.documents.attachments import (
     AttachDocument,
     ChannelListDocument,
     ChannelShowDocument,
     DetachDocument,
+    Seen,
     VmDocument,
     VmListDocument,
     VmShowDocument,
+    VmXmlDocument,
+    describe_attachment,
+    describe_channel,
+    describe_undefined_vm,
+    describe_vm,
+    find_usable,
+    make_unknown_status,
 )
+from vgpumgr.app.documents.base import PlanDocument, describe_plan
 from vgpumgr.app.host_observation import list_absent, list_held, list_instances
-from vgpumgr.app.parts import Parts, find_stuck_gpus
-from vgpumgr.app.refusal_hints import explaining
+from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.attach import check_not_stalled, check_request, plan_attach
 from vgpumgr.backends.base import NewAttachment, Target
@@ -41,10 +42,12 @@ from vgpumgr.backends.detach import (
     plan_cleanup,
     plan_detach,
 )
-from vgpumgr.backends.journaled import list_attachment_ids
-from vgpumgr.domain.domain import find_nodes
-from vgpumgr.domain.hypervisor import Vm
+from vgpumgr.domain.attaching import add_devices, render_domain
+from vgpumgr.domain.devices import Attachable
+from vgpumgr.domain.domain import Domain, find_nodes
+from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.engine.context import OperationContext
+from vgpumgr.engine.recovery import list_attachment_ids
 from vgpumgr.engine.step import Plan
 from vgpumgr.engine.transaction import Transaction
 from vgpumgr.errors import (
@@ -52,6 +55,7 @@ from vgpumgr.errors import (
     DomainChangedError,
     LayoutChangedError,
     NotPermittedError,
+    PreviewImpossibleError,
     ReleasePendingError,
     RollbackIncompleteError,
     StoreError,
@@ -59,17 +63,21 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.choices import Transport
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.domain import AttachDevices
 from vgpumgr.virtio.channel import ChannelStatus
 
 #: how often to plan anew when another program changes the domain or the GPU at the same time
 _ATTEMPTS = 2
 _CHANGED = (DomainChangedError, LayoutChangedError)
-
-
-__all__ = ["AttachmentService", "Parts"]
+#: what stands for the attachment's id, and the UUID of a vGPU, which attach chooses
+PREVIEW_ID = "preview"
+PREVIEW_UUID = "00000000-0000-0000-0000-000000000000"
+_OWN_NAMES = f'attach chooses the names that have "{PREVIEW_ID}" or zeros in them here'
+_LIBVIRTS = "libvirt adds addresses, and the controllers that the devices need"
 
 
 class AttachmentService:
@@ -87,11 +95,11 @@ class AttachmentService:
         """Gives a VM a slice. Raises what stands in the way before anything is changed, or what
         ended it after everything was undone.
         """
-        with explaining(self._parts, request.gpu, request.profile):
+        with adding_hints(self._parts, request.gpu, request.profile):
             check_request(request)
         if dry_run:
             _, plan, _ = self._plan_attach(request)
-            document = describe_plan(plan)
+            document = describe_plan(plan, PlanDocument)
             return AttachDocument(
                 dry_run=True, plan=document, attachment=None, attachments=[], usable=None, notes=[]
             )
@@ -124,21 +132,11 @@ class AttachmentService:
     ) -> tuple[tuple[AttachmentRecord, ...], Plan, Sequence[Gpu] | None]:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
-        names = [secrets.token_hex(4) for _ in range(request.count)]
-        target = Target(
-            vm=vm,
-            names=tuple(
-                NewAttachment(name, parts.channels.paths(name), str(uuid.uuid4())) for name in names
-            ),
-            now_s=parts.clock.wall_s(),
-            nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
-        )
-        instances = list_instances(parts)
-        snapshot = Snapshot(parts, stuck=find_stuck_gpus(parts), instances=instances)
-        with explaining(parts, request.gpu, request.profile):
-            found, plan = plan_attach(request, target, snapshot)
+        names = {secrets.token_hex(4): str(uuid.uuid4()) for _ in range(request.count)}
+        with adding_hints(parts, request.gpu, request.profile):
+            found, plan, gpus = _plan_attach(parts, request, vm, names)
             check_not_stalled(plan, parts.pci)
-            return found, plan, snapshot.observed_gpus
+            return found, plan, gpus
 
     def _describe_attached(self, plan: Plan, context: OperationContext) -> AttachDocument:
         uuid = context.record.vm_uuid
@@ -146,12 +144,12 @@ class AttachmentService:
         seen = context.take_vm(uuid) if context.record.channel is None else None
         vm = seen or context.read_vm(uuid)
         attachments = [
-            describe_attachment(record, tell_usable(vm, record, status))
+            describe_attachment(record, find_usable(vm, record, status))
             for record, status in self._look_at(context.list_records())
         ]
         return AttachDocument(
             dry_run=False,
-            plan=describe_plan(plan),
+            plan=describe_plan(plan, PlanDocument),
             attachment=attachments[0],
             attachments=attachments,
             usable=attachments[0].usable,
@@ -290,19 +288,18 @@ class AttachmentService:
         self, dry_run: bool, plans: Sequence[Plan], notes: list[str]
     ) -> DetachDocument:
         plan = plans[0] if len(plans) == 1 else merge_detaches(plans)
-        return DetachDocument(dry_run=dry_run, plan=describe_plan(plan), notes=notes)
+        return DetachDocument(dry_run=dry_run, plan=describe_plan(plan, PlanDocument), notes=notes)
 
     def list_vms(self) -> VmListDocument:
         """Every VM that libvirt knows, and every one that still has an attachment."""
         records: dict[str, list[AttachmentRecord]] = {}
         for record in self._parts.store.list_attachments():
             records.setdefault(record.vm_uuid, []).append(record)
-        found = [self._describe(vm, records.pop(vm.uuid, ())) for vm in self._list()]
+        found = [
+            self._describe(vm, records.pop(vm.uuid, ())) for vm in self._parts.hypervisor.list_vms()
+        ]
         gone = [describe_undefined_vm(self._look_at(own)) for own in records.values()]
         return VmListDocument(vms=[*found, *gone])
-
-    def _list(self) -> tuple[Vm, ...]:
-        return self._parts.hypervisor.list_vms()
 
     def show_vm(self, selector: str) -> VmShowDocument:
         """One VM, by its name, its UUID or an attachment's id. Raises VmNotFoundError,
@@ -337,17 +334,8 @@ class AttachmentService:
         try:
             return self._parts.channels.read_status(record.id)
         except VgpumgrError as error:
-            return ChannelStatus(
-                id=record.id,
-                keeper_pid=0,
-                worker_pid=None,
-                worker_ready=False,
-                hello_ring=False,
-                hello_serial=False,
-                memory_bytes=0,
-                problem=f"{error.error}: {error.cause}",
-                hidden=isinstance(error, NotPermittedError),
-            )
+            hidden = isinstance(error, NotPermittedError)
+            return make_unknown_status(record, f"{error.error}: {error.cause}", hidden=hidden)
 
     def list_channels(self) -> ChannelListDocument:
         """Every channel, running or not."""
@@ -367,3 +355,71 @@ class AttachmentService:
         if not channels:
             raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
         return ChannelShowDocument(channel=channels[0], channels=channels)
+
+
+def attach(
+    parts: Parts, *, dry_run: bool = False, transport: str = "auto", **asked: Any
+) -> AttachDocument:
+    """See ``AttachmentService.attach``; the other parameters are the fields of AttachRequest."""
+    request = AttachRequest(transport=Transport(transport), **asked)
+    return AttachmentService(parts).attach(request, dry_run)
+
+
+def show_vm_xml(
+    parts: Parts,
+    *,
+    selector: str,
+    profile: str | None = None,
+    backend: str = "auto",
+    gpu: str | None = None,
+    display: str = "off",
+) -> VmXmlDocument:
+    """See ``render_vm_xml``."""
+    request = AttachRequest(selector, profile or "", gpu, backend, display=display)
+    return render_vm_xml(parts, request)
+
+
+def render_vm_xml(parts: Parts, request: AttachRequest) -> VmXmlDocument:
+    """The definition of the VM's next start; with a profile, as it would be after the attach.
+    Nothing is touched. Raises what stands in the way of the attach.
+    """
+    vm = parts.hypervisor.read_vm(request.vm)
+    definition = vm.config
+    if definition is None:
+        raise PreviewImpossibleError(
+            f"{vm} has no definition",
+            why="it is transient: what it has ends when it stops",
+            hint=f"virsh dumpxml {vm.name}",
+        )
+    if not request.profile:
+        return VmXmlDocument(vm=vm.name, xml=render_domain(definition), notes=[])
+    with adding_hints(parts, request.gpu, request.profile):
+        offline = replace(request, live=False, config=True, add=True)
+        plan = _plan_attach(parts, offline, vm, {PREVIEW_ID: PREVIEW_UUID})[1]
+    xml = render_domain(_add(definition, plan))
+    return VmXmlDocument(vm=vm.name, xml=xml, notes=[*plan.notes, _OWN_NAMES, _LIBVIRTS])
+
+
+def _plan_attach(
+    parts: Parts, request: AttachRequest, vm: Vm, names: Mapping[str, str]
+) -> tuple[tuple[AttachmentRecord, ...], Plan, Sequence[Gpu] | None]:
+    """Records, plan, and the GPUs that it was made on; ``names`` are ids of new attachments, each with the UUID
+    for its vGPU.
+    """
+    target = Target(
+        vm=vm,
+        names=tuple(NewAttachment(id_, parts.channels.paths(id_), names[id_]) for id_ in names),
+        now_s=parts.clock.wall_s(),
+        nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
+    )
+    snapshot = Snapshot(parts, stuck=find_stuck_gpus(parts), instances=list_instances(parts))
+    found, plan = plan_attach(request, target, snapshot)
+    return found, plan, snapshot.observed_gpus
+
+
+def _add(definition: Domain, plan: Plan) -> Domain:
+    devices: list[Attachable] = []
+    for step in plan.steps:
+        if isinstance(step, AttachDevices) and step.scope is Scope.CONFIG:
+            devices += step.devices
+    return add_devices(definition, devices)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
 from vgpumgr.app.documents.base import PlacementDocument
-from vgpumgr.app.documents.capacity import (
+from vgpumgr.app.documents.layouts import (
     DefragDocument,
     DefragRow,
     MoveDocument,
@@ -15,15 +16,13 @@ from vgpumgr.app.documents.capacity import (
     WhyRow,
 )
 from vgpumgr.errors import UsageError, VgpumgrError
-from vgpumgr.mig.layout.defrag import Move, Option, plan_defrag
-from vgpumgr.mig.layout.pins import list_owner_pins
-from vgpumgr.mig.layout.room import Answer, Obstacle, explain_profile
-from vgpumgr.mig.layout.target import Pinned
+from vgpumgr.mig.layout.capacity import Answer, Move, Obstacle, Option, explain_profile, plan_defrag
+from vgpumgr.mig.layout.target import Pinned, list_owner_pins
 from vgpumgr.mig.placement import explain_refusal, find_profile
 from vgpumgr.mig.selection import check_visible
+from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import MigProfileName, Placement
-from vgpumgr.model.slice import SliceOwner
+from vgpumgr.model.mig import MigProfileName
 from vgpumgr.planning.reservations import (
     LostSlice,
     explain_kept,
@@ -31,6 +30,30 @@ from vgpumgr.planning.reservations import (
     keep_places,
     list_kept_pins,
 )
+
+
+def why(parts: Parts, profile: str, selector: str | None = None) -> WhyDocument:
+    """What keeps a profile from every GPU, or the one that is named, and what would make room; see ``describe_why``."""
+    gpus = parts.select_gpus(selector)
+    return describe_why(
+        gpus, profile, parts.list_owners(), list_stopped_vms(parts), parts.list_lost(gpus)
+    )
+
+
+def defrag(parts: Parts, profile: str, selector: str | None = None) -> DefragDocument:
+    """The moves that make room for a profile; see ``describe_defrag``."""
+    gpus = parts.select_gpus(selector)
+    return describe_defrag(
+        gpus, profile, parts.list_owners(), list_stopped_vms(parts), parts.list_lost(gpus)
+    )
+
+
+def list_stopped_vms(parts: Parts) -> frozenset[str]:
+    """VMs that libvirt says are shut off. Without libvirt, none: what may run is not moved."""
+    try:
+        return frozenset(vm.name for vm in parts.hypervisor.list_vms() if vm.state == "shut off")
+    except LIBVIRT_ERRORS:
+        return frozenset()
 
 
 def describe_why(
@@ -110,52 +133,41 @@ def _advise(text: str) -> str:
 
 def _describe_answer(answer: Answer, option: Option) -> WhyRow:
     moves = bool(option.moves) and not option.removed
-    return WhyRow(
+    return WhyRow.of(
+        answer,
         gpu_index=answer.gpu.index,
         gpu_uuid=answer.gpu.uuid,
-        fits=answer.fits,
-        places=[_place(p) for p in answer.places],
-        rules=list(answer.rules),
         remove=[_describe_obstacle(o) for o in answer.remove],
         kept=[_describe_obstacle(o) for o in answer.kept],
-        sentence=answer.sentence,
         moving=option.sentence if moves else None,
     )
 
 
 def _describe_option(option: Option) -> DefragRow:
-    removed = [Obstacle(instance, ()) for instance in option.removed]
-    return DefragRow(
+    return DefragRow.of(
+        option,
         gpu_index=option.gpu.index,
         gpu_uuid=option.gpu.uuid,
         possible=option.plan is not None,
         moves=[_describe_move(move) for move in option.moves],
-        remove=[_describe_obstacle(o) for o in removed],
-        at=_place(option.at) if option.at else None,
+        remove=[_describe_obstacle(Obstacle(instance, ())) for instance in option.removed],
         steps=[step.as_dict() for step in option.plan.steps] if option.plan else None,
-        sentence=option.sentence,
     )
 
 
 def _describe_move(move: Move) -> MoveDocument:
-    return MoveDocument(
+    return MoveDocument.of(
+        move,
         instance=move.instance.id,
         profile=str(move.instance.profile),
-        from_=_place(move.instance.placement),
-        to=_place(move.to),
-        vms=list(move.vms),
+        from_=PlacementDocument.of(move.instance.placement),
         onto=move.onto.id if move.onto else None,
     )
 
 
 def _describe_obstacle(obstacle: Obstacle) -> ObstacleDocument:
-    return ObstacleDocument(
+    return ObstacleDocument.of(
+        obstacle.instance,
         instance=None if is_reserved(obstacle.instance) else obstacle.instance.id,
-        profile=str(obstacle.instance.profile),
-        placement=_place(obstacle.instance.placement),
         holders=list(obstacle.holders),
     )
-
-
-def _place(placement: Placement) -> PlacementDocument:
-    return PlacementDocument(start=placement.start, size=placement.size)

@@ -1,31 +1,38 @@
-"""Applying layouts: one transaction with the steps of a plan, and new slices for attachments that lose theirs."""
+"""Applies layouts: one transaction with the steps of a plan, and new slices for attachments that lose theirs.
+
+``Victims`` are attachments whose slices a change destroys, because --allow-disruptive names them. Their workers are
+ended before, for they hold the slices. Afterwards each has a slice of its profile that is there now, its old one
+where the change was undone, and its worker starts again; one for which there is none is detached.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from vgpumgr.app.operations.layout_victims import Victims
-from vgpumgr.app.parts import Parts
-from vgpumgr.app.slice_owners import list_vgpu_owners
+from vgpumgr.app.context import Parts
 from vgpumgr.app.transactions import open_change
 from vgpumgr.engine.context import OperationContext
-from vgpumgr.engine.executor import Progress
-from vgpumgr.engine.progress import report_step
-from vgpumgr.engine.step import Plan
+from vgpumgr.engine.executor import Progress, report_step
+from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.engine.transaction import Transaction
 from vgpumgr.errors import (
     MigModePendingError,
     OutcomePendingError,
     RolledBackError,
     VgpumgrError,
+    VmNotFoundError,
 )
-from vgpumgr.mig.layout.change import LayoutPlan
+from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.slice import SliceOwner
 from vgpumgr.planning.layouts import check_fresh, make_plan
-from vgpumgr.steps.desired_layout import RememberLayouts
+from vgpumgr.steps.layouts import RememberLayouts
+
+if TYPE_CHECKING:
+    from vgpumgr.domain.hypervisor import Vm
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ class LayoutChange:
         """
         parts = self.parts
         gpus = parts.read_inventory().gpus
-        check_fresh(plan, gpus, list_owners(parts))
+        check_fresh(plan, gpus, parts.list_owners())
         victims = Victims(parts, plan, self.transaction)
         last = plan_remembering(parts, plan, gpus) if remember else ()
         try:
@@ -127,12 +134,6 @@ def plan_remembering(
     return (RememberLayouts(chosen, earlier),)
 
 
-def list_owners(parts: Parts) -> list[SliceOwner]:
-    """Whose slices are VMs'."""
-    slices = [owner for r in parts.store.list_attachments() if (owner := r.owner) is not None]
-    return slices + list_vgpu_owners(parts)
-
-
 def execute_layout(
     transaction: Transaction,
     plan: Plan,
@@ -144,11 +145,11 @@ def execute_layout(
         transaction.execute(plan, context, progress)
     except RolledBackError as error:
         if isinstance(error.__cause__, MigModePendingError):
-            raise _tell_pending(error.__cause__) from error
+            raise _explain_pending(error.__cause__) from error
         raise
 
 
-def _tell_pending(error: MigModePendingError) -> MigModePendingError:
+def _explain_pending(error: MigModePendingError) -> MigModePendingError:
     """Not a failure: the mode waits. What was done before it was undone, so it can be repeated."""
     return MigModePendingError(
         error.error,
@@ -157,3 +158,72 @@ def _tell_pending(error: MigModePendingError) -> MigModePendingError:
         held_by=error.held_by,
         hint=error.hint,
     )
+
+
+class Victims:
+    """Those of one plan."""
+
+    def __init__(self, parts: Parts, plan: LayoutPlan, transaction: Transaction) -> None:
+        self._parts = parts
+        self._transaction = transaction
+        self._ids = tuple(
+            record.id
+            for record in parts.store.list_attachments()
+            if record.channel is not None and any(_takes(spec, record) for spec in plan.steps)
+        )
+
+    def enclose(self, plan: Plan) -> Plan:
+        """The plan with their steps around it."""
+        if not self._ids:
+            return plan
+        from vgpumgr.steps.layouts import ReleaseSlices, TakeSlices
+
+        return replace(plan, steps=(ReleaseSlices(self._ids), *plan.steps, TakeSlices(self._ids)))
+
+    def restart(self) -> list[str]:
+        """Starts the worker of each that has none, or detaches it; returns what was done, in words."""
+        return [
+            self._restart(record)
+            for record in self._parts.store.list_attachments()
+            if record.id in self._ids and self._parts.channels.read_status(record.id) is None
+        ]
+
+    def _restart(self, record: AttachmentRecord) -> str:
+        # most changes of layout end no worker
+        from vgpumgr.backends.detach import plan_detach
+        from vgpumgr.planning.snapshot import Snapshot
+        from vgpumgr.steps.channel import StartChannel
+        from vgpumgr.steps.domain import WriteNote
+        from vgpumgr.virtio.channel import RING_BYTES
+
+        vm = self._find_vm(record)
+        what = f"{record.vm_name}: {record.profile}"
+        if record.state is AttachmentState.DETACHING:
+            self._run(plan_detach(record, vm, Snapshot(self._parts)), record)
+            return f"{what} is gone with its slice, and was detached"
+        steps: list[Step] = [
+            StartChannel(record.id, record.vm_name, record.has_ring, record.has_serial, RING_BYTES)
+        ]
+        if vm is not None:
+            steps.append(WriteNote(vm.name, vm.uuid, record.id))
+        result = {"attachment": record.id, "vm": record.vm_name}
+        plan = Plan("recover", record.vm_name, tuple(steps), OnFailure.STOP, (), result)
+        self._run(plan, record)
+        return f"{what} is at {record.placement} now; its programs in the guest have to start anew"
+
+    def _find_vm(self, record: AttachmentRecord) -> Vm | None:
+        try:
+            return self._parts.hypervisor.read_vm(record.vm_uuid)
+        except VmNotFoundError:
+            return None
+
+    def _run(self, plan: Plan, record: AttachmentRecord) -> None:
+        self._transaction.execute(plan, self._parts.make_context(record))
+
+
+def _takes(spec: MigStepSpec, record: AttachmentRecord) -> bool:
+    if spec.kind not in (StepKind.GI_DESTROY, StepKind.CI_DESTROY) or record.mig is None:
+        return False
+    if (spec.gpu_uuid, spec.instance_id) != (record.gpu, record.mig.gpu_instance_id):
+        return False
+    return spec.compute_instance_id in (None, record.mig.compute_instance_id)

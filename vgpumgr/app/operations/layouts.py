@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
+from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.layouts import (
     DifferenceDocument,
     LayoutAssertDocument,
@@ -23,93 +23,29 @@ from vgpumgr.app.documents.layouts import (
     describe_explanations,
     describe_step,
     describe_target,
-    describe_vgpu_steps,
     describe_vgpu_target,
     is_destructive,
     read_target,
     read_vgpu_target,
 )
-from vgpumgr.errors import (
-    LayoutFileError,
-    MigNotSupportedError,
-    PlanOutdatedError,
-    VgpumgrError,
-)
+from vgpumgr.errors import LayoutFileError, MigNotSupportedError, PlanOutdatedError, VgpumgrError
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal, StepKind
-from vgpumgr.mig.layout.formats.files import choose_layout, read_layout_root
+from vgpumgr.mig.layout.formats.files import GpuSpec, check_sum, choose_layout, read_layout_root
 from vgpumgr.mig.layout.formats.reader import Value, read_root
 from vgpumgr.mig.layout.formats.resolve import resolve
-from vgpumgr.mig.layout.formats.spec import GpuSpec, check_sum
-from vgpumgr.mig.layout.pins import find_slices, list_owner_pins, name_pins
 from vgpumgr.mig.layout.planner import list_whole_users, try_layout
-from vgpumgr.mig.layout.target import GpuTarget
+from vgpumgr.mig.layout.target import GpuTarget, find_slices, list_owner_pins, name_pins
 from vgpumgr.mig.selection import check_visible, select_gpu
 from vgpumgr.model.codec import ShapeError
 from vgpumgr.model.gpu import Gpu, Inventory
-from vgpumgr.model.slice import SliceOwner
 
 if TYPE_CHECKING:
-    from vgpumgr.engine.transaction import Transaction
-    from vgpumgr.planning.vgpu_layouts import VgpuChange, VgpuTarget
-
-
-class LayoutRun(Protocol):
-    """The machine while its layout is changed; see ``layout_apply.LayoutChange``."""
-
-    @property
-    def transaction(self) -> Transaction:
-        """For what is changed beside."""
-
-    def apply(self, plan: LayoutPlan) -> Sequence[str]:
-        """Carries a plan out and remembers the layout; answers notes."""
-
-
-OpenChange = Callable[[], AbstractContextManager[LayoutRun]]
-"""Locks and recovers the machine."""
-
-
-class VgpuPart(Protocol):
-    """The vGPUs of layouts; see ``vgpu_layouts.VgpuLayouts``."""
-
-    def plan(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> tuple[VgpuChange, ...]:
-        """The least change."""
-
-    def compare(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> list[tuple[Gpu, str]]:
-        """What differs."""
-
-    def count(self, gpus: Sequence[Gpu]) -> Mapping[str, Mapping[str, int]]:
-        """What there is, by GPU and type."""
-
-    def list_state(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> Any:
-        """For the digest."""
-
-    def run(
-        self, transaction: Transaction, plan: LayoutPlan, changes: Sequence[VgpuChange]
-    ) -> Sequence[str]:
-        """Carries both parts out."""
-
-
-OpenVgpus = Callable[[], VgpuPart]
-"""Loaded where a layout speaks of vGPUs; most do not."""
-
-
-CheckPlaces = Callable[[LayoutPlan, Sequence[Gpu]], None]
-
-
-@dataclass(frozen=True)
-class LayoutParts:
-    """What the operations work with."""
-
-    read_inventory: Callable[[], Inventory]
-    list_owners: Callable[[], Sequence[SliceOwner]]
-    open_change: OpenChange | None = None
-    open_vgpus: OpenVgpus | None = None
-    #: raises LayoutBusyError where a plan takes a place that is kept
-    check_places: CheckPlaces | None = None
+    from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
+    from vgpumgr.planning.vgpus import VgpuChange, VgpuTarget
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Wanted:
     """What a file asks of the GPUs that there are."""
 
     inventory: Inventory
@@ -128,15 +64,15 @@ class _Wish:
 class LayoutService:
     """The operations on layouts of one machine."""
 
-    def __init__(self, parts: LayoutParts) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def plan(
         self, *, text: str, source: str, name: str | None = None, allow: Sequence[str] = ()
     ) -> LayoutPlanDocument:
         """The least change that brings the machine to a layout, or the error of the refusal."""
-        wish = self._read_wish(text, source, name, allow)
-        return self._describe(wish, self._make_plan(wish), self._plan_vgpus(wish))
+        wanted = self._read_wanted(text, source, name, allow)
+        return self._describe(wanted, self._make_plan(wanted), self._plan_vgpus(wanted))
 
     def apply(
         self,
@@ -152,7 +88,7 @@ class LayoutService:
         state has moved since, nothing is done (PlanOutdatedError).
         """
         return self._change(
-            lambda: self._read_wish(text, source, name, allow), self._make_plan, dry_run, expected
+            lambda: self._read_wanted(text, source, name, allow), self._make_plan, dry_run, expected
         )
 
     def restore(
@@ -167,10 +103,10 @@ class LayoutService:
         """As ``apply``, of a checkpoint."""
         from vgpumgr.mig.layout.formats.checkpoint import make_targets, read_checkpoint
 
-        def read() -> _Wish:
+        def read() -> _Wanted:
             inventory = self._read_inventory()
             targets = make_targets(read_checkpoint(read_root(text, source)), inventory.gpus)
-            return _Wish(inventory, targets, source=source, allowed=tuple(allow))
+            return _Wanted(inventory, targets, source=source, allowed=tuple(allow))
 
         return self._change(read, self._make_plan, dry_run, expected)
 
@@ -178,18 +114,18 @@ class LayoutService:
         """How the machine differs from a layout."""
         from vgpumgr.mig.layout.target import list_differences
 
-        wish = self._read_wish(text, source, name, ())
-        found = list_differences(wish.inventory.gpus, wish.targets)
-        if wish.vgpu_targets:
-            found += self._vgpus.compare(wish.vgpu_targets, wish.inventory.gpus)
+        wanted = self._read_wanted(text, source, name, ())
+        found = list_differences(wanted.inventory.gpus, wanted.targets)
+        if wanted.vgpu_targets:
+            found += self._vgpus.compare(wanted.vgpu_targets, wanted.inventory.gpus)
         return LayoutAssertDocument(
-            layout=wish.layout or "",
+            layout=wanted.layout or "",
             source=source,
             matches=not found,
             differences=[
                 DifferenceDocument(gpu=gpu.uuid, gpu_index=gpu.index, text=t) for gpu, t in found
             ],
-            notes=list(wish.notes),
+            notes=list(wanted.notes),
         )
 
     def export(self, *, dialect: str, label: str, placements: bool) -> LayoutFileDocument:
@@ -204,7 +140,7 @@ class LayoutService:
         gpus = self._read_inventory().gpus
         if dialect == "mig-parted":
             return LayoutFileDocument(file=write_parted(gpus, label), notes=list_losses(gpus))
-        vgpus = self._vgpus.count(gpus) if self._parts.open_vgpus else {}
+        vgpus = self._vgpus.count(gpus)
         if dialect == "vgpu-device-manager":
             return LayoutFileDocument(file=write_vgpu_dm(gpus, label, vgpus), notes=[])
         file = write_own(gpus, label, placements=placements, vgpus=vgpus)
@@ -226,7 +162,7 @@ class LayoutService:
         follow: the request is then left with the driver, and nothing else is changed.
         """
 
-        def read() -> _Wish:
+        def read() -> _Wanted:
             inventory = self._read_inventory()
             chosen = select_gpu(inventory.gpus, gpu, inventory.lost)
             if not chosen.mig.supported:
@@ -235,20 +171,20 @@ class LayoutService:
                     why=f"{chosen.model} has no MIG",
                     hint="vgpumgr gpu list",
                 )
-            return _Wish(inventory, (GpuTarget(chosen.uuid, enabled),))
+            return _Wanted(inventory, (GpuTarget(chosen.uuid, enabled),))
 
-        def plan(wish: _Wish) -> LayoutPlan:
-            (target,) = wish.targets
-            chosen = next(g for g in wish.inventory.gpus if g.uuid == target.gpu_uuid)
+        def plan(wanted: _Wanted) -> LayoutPlan:
+            (target,) = wanted.targets
+            chosen = next(g for g in wanted.inventory.gpus if g.uuid == target.gpu_uuid)
             users = list_whole_users(chosen) if chosen.mig.current != enabled else []
-            return _plan_mode(chosen, enabled, users) if users else self._make_plan(wish)
+            return _plan_mode(chosen, enabled, users) if users else self._make_plan(wanted)
 
         return self._change(read, plan, dry_run, expected)
 
     def _change(
         self,
-        read: Callable[[], _Wish],
-        make_plan: Callable[[_Wish], LayoutPlan],
+        read: Callable[[], _Wanted],
+        make_plan: Callable[[_Wanted], LayoutPlan],
         dry_run: bool,
         expected: str | None,
     ) -> LayoutPlanDocument:
@@ -257,28 +193,30 @@ class LayoutService:
         """
         if dry_run:
             return self._plan_checked(read(), make_plan, expected)[-1]
-        if self._parts.open_change is None:
-            raise TypeError("an application that only observes cannot change layouts")
-        with self._parts.open_change() as change:
-            wish = read()
-            plan, changes, document = self._plan_checked(wish, make_plan, expected)
+        from vgpumgr.app.operations.layout_apply import open_layout_change
+
+        with open_layout_change(self._parts) as change:
+            wanted = read()
+            plan, changes, document = self._plan_checked(wanted, make_plan, expected)
             notes = (
                 self._vgpus.run(change.transaction, plan, changes)
-                if wish.vgpu_targets
+                if wanted.vgpu_targets
                 else change.apply(plan)
             )
         return document.replace(applied=True, notes=[*document.notes, *notes])
 
     def _plan_checked(
-        self, wish: _Wish, make_plan: Callable[[_Wish], LayoutPlan], expected: str | None
+        self, wanted: _Wanted, make_plan: Callable[[_Wanted], LayoutPlan], expected: str | None
     ) -> tuple[LayoutPlan, Sequence[VgpuChange], LayoutPlanDocument]:
-        plan = make_plan(wish)
-        changes = self._plan_vgpus(wish)
-        document = self._describe(wish, plan, changes)
-        _check_moved(wish, document, expected)
+        plan = make_plan(wanted)
+        changes = self._plan_vgpus(wanted)
+        document = self._describe(wanted, plan, changes)
+        _check_moved(wanted, document, expected)
         return plan, changes, document
 
-    def _read_wish(self, text: str, source: str, name: str | None, allow: Sequence[str]) -> _Wish:
+    def _read_wanted(
+        self, text: str, source: str, name: str | None, allow: Sequence[str]
+    ) -> _Wanted:
         root = read_root(text, source)
         if _is_saved_plan(root):
             return self._read_saved(root, text, source, allow)
@@ -286,7 +224,7 @@ class LayoutService:
         label = choose_layout(file, name)
         inventory = self._read_inventory()
         resolved = resolve(file, label, inventory)
-        return _Wish(
+        return _Wanted(
             inventory=inventory,
             targets=resolved.targets,
             vgpu_targets=tuple(_make_vgpu_target(gpu, spec) for gpu, spec in resolved.vgpus),
@@ -297,7 +235,7 @@ class LayoutService:
             allowed=tuple(allow),
         )
 
-    def _read_saved(self, root: Value, text: str, source: str, allow: Sequence[str]) -> _Wish:
+    def _read_saved(self, root: Value, text: str, source: str, allow: Sequence[str]) -> _Wanted:
         """A plan that ``plan --out`` wrote. It is made anew from its targets, so that nothing is
         done that the planner would not do.
         """
@@ -307,7 +245,7 @@ class LayoutService:
         for target in saved.targets:
             check_sum(root, len(target.instances or ()))
         inventory = self._read_inventory()
-        return _Wish(
+        return _Wanted(
             inventory=inventory,
             targets=tuple(read_target(target) for target in saved.targets),
             vgpu_targets=tuple(read_vgpu_target(target) for target in saved.vgpu_targets),
@@ -321,66 +259,76 @@ class LayoutService:
 
     def _read_inventory(self) -> Inventory:
         """Raises NotPermittedError for a user who would be shown a machine without instances."""
-        inventory = self._parts.read_inventory()
+        # NUMA nodes and IOMMU groups, which take a walk through sysfs, do not matter here
+        inventory = self._parts.nvml.read_inventory()
         check_visible(inventory.gpus)
         return inventory
 
-    def _make_plan(self, wish: _Wish) -> LayoutPlan:
-        gpus = wish.inventory.gpus
+    def _make_plan(self, wanted: _Wanted) -> LayoutPlan:
+        gpus = wanted.inventory.gpus
         owners = self._parts.list_owners()
-        if wish.digest is not None and wish.digest != self._compute_digest(wish):
-            raise _outdated(wish.source)
-        allowed = find_slices(wish.allowed, gpus, owners)
-        outcome = try_layout(gpus, wish.targets, list_owner_pins(owners), allowed)
+        if wanted.digest is not None and wanted.digest != self._compute_digest(wanted):
+            raise _outdated(wanted.source)
+        allowed = find_slices(wanted.allowed, gpus, owners)
+        outcome = try_layout(gpus, wanted.targets, list_owner_pins(owners), allowed)
         if isinstance(outcome, Refusal):
-            raise _explain(outcome, wish)
-        if self._parts.check_places is not None and outcome.steps:
-            self._parts.check_places(outcome, gpus)
+            raise _explain(outcome, wanted)
+        if outcome.steps and (lost := self._parts.list_lost(gpus)):
+            from vgpumgr.planning.reservations import check_places
+
+            check_places(outcome, gpus, lost)
         return outcome
 
     @property
-    def _vgpus(self) -> VgpuPart:
-        if self._parts.open_vgpus is None:
-            raise TypeError("an application that only looks at GPUs knows no vGPUs")
-        return self._parts.open_vgpus()
+    def _vgpus(self) -> VgpuLayouts:
+        """Loaded where a layout is about vGPUs; most are not."""
+        from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
 
-    def _plan_vgpus(self, wish: _Wish) -> tuple[VgpuChange, ...]:
-        if not wish.vgpu_targets:
+        return VgpuLayouts(self._parts)
+
+    def _plan_vgpus(self, wanted: _Wanted) -> tuple[VgpuChange, ...]:
+        if not wanted.vgpu_targets:
             return ()
-        return self._vgpus.plan(wish.vgpu_targets, wish.inventory.gpus)
+        return self._vgpus.plan(wanted.vgpu_targets, wanted.inventory.gpus)
 
-    def _compute_digest(self, wish: _Wish) -> str:
-        gpus, state = wish.inventory.gpus, []
-        if wish.vgpu_targets:
-            state = self._vgpus.list_state(wish.vgpu_targets, gpus)
-        return compute_digest(gpus, wish.targets, state)
+    def _compute_digest(self, wanted: _Wanted) -> str:
+        gpus, state = wanted.inventory.gpus, []
+        if wanted.vgpu_targets:
+            state = self._vgpus.list_state(wanted.vgpu_targets, gpus)
+        return compute_digest(gpus, wanted.targets, state)
 
     def _describe(
-        self, wish: _Wish, plan: LayoutPlan, changes: Sequence[VgpuChange]
+        self, wanted: _Wanted, plan: LayoutPlan, changes: Sequence[VgpuChange]
     ) -> LayoutPlanDocument:
-        gpus = wish.inventory.gpus
-        vgpus = describe_vgpu_steps(changes)
+        gpus = wanted.inventory.gpus
+        vgpus = _describe_vgpu_steps(changes) if changes else []
         gone = [step for step in vgpus if step.kind == "mdev.delete"]
         new = [step for step in vgpus if step.kind == "mdev.create"]
         return LayoutPlanDocument(
-            layout=wish.layout,
-            source=wish.source,
+            layout=wanted.layout,
+            source=wanted.source,
             applied=False,
             steps=[*gone, *(describe_step(step, gpus) for step in plan.steps), *new],
             disruptive=plan.is_disruptive,
             destructive=is_destructive(plan) or bool(gone),
             cost=describe_cost(plan, changes),
             explanations=describe_explanations(plan, changes, gpus),
-            notes=list(wish.notes),
-            targets=[describe_target(target) for target in wish.targets],
-            vgpu_targets=[describe_vgpu_target(target) for target in wish.vgpu_targets],
-            allowed=list(wish.allowed),
-            digest=self._compute_digest(wish),
+            notes=list(wanted.notes),
+            targets=[describe_target(target) for target in wanted.targets],
+            vgpu_targets=[describe_vgpu_target(target) for target in wanted.vgpu_targets],
+            allowed=list(wanted.allowed),
+            digest=self._compute_digest(wanted),
         )
 
 
+def _describe_vgpu_steps(changes: Sequence[VgpuChange]) -> list[LayoutStepDocument]:
+    from vgpumgr.app.operations.vgpu_layouts import describe_steps
+
+    return describe_steps(changes)
+
+
 def _make_vgpu_target(gpu: Gpu, spec: GpuSpec) -> VgpuTarget:
-    from vgpumgr.planning.vgpu_layouts import VgpuTarget
+    from vgpumgr.planning.vgpus import VgpuTarget
 
     counts: Counter[str] = Counter()
     for one in spec.vgpus or ():
@@ -420,12 +368,12 @@ def _parse_saved(text: str, source: str) -> LayoutPlanDocument:
         raise LayoutFileError(f"{source}: a saved plan is JSON", cause=str(error)) from error
 
 
-def _check_moved(wish: _Wish, document: LayoutPlanDocument, expected: str | None) -> None:
+def _check_moved(wanted: _Wanted, document: LayoutPlanDocument, expected: str | None) -> None:
     """What was shown is what is done: same state, and of a saved plan the same steps."""
     if expected is not None and expected != document.digest:
-        raise _outdated(wish.source)
-    if wish.steps is not None and wish.steps != document.steps:
-        raise _outdated(wish.source)
+        raise _outdated(wanted.source)
+    if wanted.steps is not None and wanted.steps != document.steps:
+        raise _outdated(wanted.source)
 
 
 def _outdated(source: str | None) -> PlanOutdatedError:
@@ -436,19 +384,19 @@ def _outdated(source: str | None) -> PlanOutdatedError:
     )
 
 
-def _explain(refusal: Refusal, wish: _Wish) -> VgpumgrError:
+def _explain(refusal: Refusal, wanted: _Wanted) -> VgpumgrError:
     """The refusal with the place in the file, and the plan that would do it at somebody's
     expense.
     """
     error = refusal.as_error()
     causes = []
-    if place := wish.places.get(refusal.gpu_uuid or ""):
+    if place := wanted.places.get(refusal.gpu_uuid or ""):
         causes.append(f"asked for by {place}")
     hint = error.hint
     if refusal.alternative is not None:
-        names = name_pins(refusal.in_the_way, wish.inventory.gpus)
+        names = name_pins(refusal.in_the_way, wanted.inventory.gpus)
         causes.append(f"possible only so: {tell_steps(refusal.alternative)}")
-        flags = " ".join(f"--allow-disruptive {name}" for name in (*wish.allowed, *names))
+        flags = " ".join(f"--allow-disruptive {name}" for name in (*wanted.allowed, *names))
         hint = f"stop or detach the holders, or add {flags}"
     return type(error)(
         error.error,

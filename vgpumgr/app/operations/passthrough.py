@@ -5,42 +5,36 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Literal, cast
 
-from vgpumgr.app.documents.attachments import StepDocument
-from vgpumgr.app.documents.function_serializers import PciView
+from vgpumgr.app.context import Parts
+from vgpumgr.app.documents.base import list_steps
 from vgpumgr.app.documents.functions import (
     Change,
     GroupListDocument,
     PassthroughListDocument,
     PciChangeDocument,
+    PciView,
     VfListDocument,
 )
 from vgpumgr.app.operations.pci_recovery import execute_pci
-from vgpumgr.app.parts import Parts
 from vgpumgr.app.transactions import open_change
 from vgpumgr.engine.step import Plan
 from vgpumgr.errors import NvmlMissingError, PciBusyError, PciNotFoundError, VgpumgrError
-from vgpumgr.host.pci_names import name_pci_device
+from vgpumgr.host.pci_tree import name_pci_device
 from vgpumgr.model.attachment import AttachmentRecord, HostDeviceKind
-from vgpumgr.model.functions import Binding, Function, User, UserKind, find_function
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.pci import Binding, Function, PciAddress, User, UserKind, find_function
 from vgpumgr.passthrough.selection import KnownGpu, is_index, select_function
-from vgpumgr.planning.passthrough import (
-    BindRequest,
-    Companions,
-    PciObserved,
-    Release,
-    plan_bind,
-    plan_unbind,
-)
+from vgpumgr.planning.passthrough import BindRequest, Companions, plan_bind, plan_unbind
+from vgpumgr.planning.snapshot import Release, Snapshot
 from vgpumgr.planning.vfs import VfRequest, plan_no_vfs, plan_vfs
 
-Make = Callable[[PciObserved, Function], Plan]
+Make = Callable[[Snapshot, Function], Plan]
 
 
 class PassthroughService:
@@ -87,10 +81,10 @@ class PassthroughService:
         """
         request = BindRequest(driver, Companions(companions), whole_group, persist, confirmed)
 
-        def make(observed: PciObserved, chosen: Function) -> Plan:
+        def make(observed: Snapshot, chosen: Function) -> Plan:
             addresses = [f.address for f in observed.functions if not f.is_bridge]
             variants = self._parts.pci.list_variants(addresses)
-            plan = plan_bind(replace(observed, variants=variants), chosen, request)
+            plan = plan_bind(observed.replace(variants=variants), chosen, request)
             plan = replace(plan, notes=(*plan.notes, *self._describe_condition(chosen)))
             if not dry_run and persist is not None:
                 self._remember(plan, persist)
@@ -127,14 +121,14 @@ class PassthroughService:
         selector: str,
         count: int | None = None,
         persist: bool = False,
-        quotas: dict[str, int | str] | None = None,
+        quotas: Mapping[str, int | str] = MappingProxyType({}),
         confirmed: bool = False,
         dry_run: bool = False,
     ) -> PciChangeDocument:
         """Makes virtual functions."""
-        request = VfRequest(count, persist, tuple((quotas or {}).items()))
+        request = VfRequest(count, persist, tuple(quotas.items()))
 
-        def make(observed: PciObserved, chosen: Function) -> Plan:
+        def make(observed: Snapshot, chosen: Function) -> Plan:
             pci = self._parts.pci
             if request.quotas:
                 pci.check_quotas(chosen.address, request.quotas)
@@ -147,7 +141,7 @@ class PassthroughService:
     ) -> PciChangeDocument:
         """Removes all virtual functions of a physical one."""
 
-        def make(observed: PciObserved, chosen: Function) -> Plan:
+        def make(observed: Snapshot, chosen: Function) -> Plan:
             return plan_no_vfs(observed, chosen, self._parts.pci.observe_vfs(chosen))
 
         return self._change(selector, make, confirmed, dry_run)
@@ -190,7 +184,7 @@ class PassthroughService:
         taken may be another's now, and either may be meant.
         """
         functions, gpus = view.observed.functions, view.gpus
-        ours = [gpu for gpu in gpus if view.observed.find_binding(gpu.address)]
+        ours = [gpu for gpu in gpus if view.observed.find_bound(gpu.address)]
         if taken and ours and not is_index(selector):
             with contextlib.suppress(PciNotFoundError):
                 return select_function(functions, ours, selector)
@@ -203,7 +197,6 @@ class PassthroughService:
         parts, notes = self._parts, []
         pci = parts.pci
         functions = pci.list_functions()
-        bindings = pci.list_bindings()
         gpus: Sequence[Gpu] = ()
         try:
             gpus = parts.read_inventory().gpus
@@ -221,20 +214,15 @@ class PassthroughService:
             more = [p for p in gpu.processes if p.pid not in known]
             _add(users, gpu.pci, [User(UserKind.PROCESS, str(p), p.pid) for p in more])
         holders = _find_holders(parts, gpus)
-        observed = PciObserved(
+        observed = Snapshot(
+            parts,
             functions=functions,
-            bindings=bindings,
-            vf_settings=pci.list_vf_settings(),
+            gpus=gpus,
             users=users,
             holders=holders.texts,
             releases=holders.releases,
             ours=holders.vgpus,
-            kernel_words=pci.list_kernel_parameters(),
-            instances={gpu.pci: len(gpu.instances) for gpu in gpus if gpu.instances},
             configured=configured,
-            uuids=_list_uuids(gpus, bindings),
-            models=_list_models(gpus, bindings),
-            indexes=_list_indexes(gpus, bindings),
             boot_id=pci.boot_id,
         )
         return PciView(observed, _list_known(observed), notes)
@@ -289,12 +277,11 @@ def _describe(plan: Plan, notes: Sequence[str], *, dry_run: bool) -> PciChangeDo
     result = dict(plan.result)
     concerns = cast(list[str], result.pop("concerns"))
     result.pop("kept", None)
-    steps = [StepDocument(**step.as_dict()) for step in plan.steps]
     return PciChangeDocument(
         change=cast(Change, plan.operation),
         subject=plan.subject,
         dry_run=dry_run,
-        steps=steps,
+        steps=list_steps(plan),
         concerns=concerns,
         result=result,
         notes=[*plan.notes, *notes],
@@ -308,31 +295,12 @@ def _add(
         users[address] = (*users.get(address, ()), *more)
 
 
-def _list_uuids(gpus: Sequence[Gpu], bindings: Sequence[Binding]) -> dict[PciAddress, str]:
-    """NVML knows no GPU that it has no driver for: its binding remembers."""
-    known = {b.address: b.gpu_uuid for b in bindings if b.gpu_uuid}
-    return known | {gpu.pci: str(gpu.uuid) for gpu in gpus}
-
-
-def _list_models(gpus: Sequence[Gpu], bindings: Sequence[Binding]) -> dict[PciAddress, str]:
-    known = {b.address: b.model for b in bindings if b.model}
-    return known | {gpu.pci: gpu.model for gpu in gpus}
-
-
-def _list_indexes(gpus: Sequence[Gpu], bindings: Sequence[Binding]) -> dict[PciAddress, int]:
-    known = {b.address: b.gpu_index for b in bindings if b.gpu_index is not None}
-    return known | {gpu.pci: gpu.index for gpu in gpus}
-
-
-def _list_known(observed: PciObserved) -> list[KnownGpu]:
+def _list_known(observed: Snapshot) -> list[KnownGpu]:
+    """What each GPU is called; without NVML's word for its model, as the PCI database has it."""
+    named = [(f, observed.name_gpu(f.address)) for f in observed.functions]
     return [
-        KnownGpu(
-            f.address,
-            observed.indexes.get(f.address),
-            observed.uuids.get(f.address),
-            observed.models.get(f.address) or name_pci_device(f.vendor_id, f.device_id),
-        )
-        for f in observed.functions
+        replace(known, model=known.model or name_pci_device(f.vendor_id, f.device_id))
+        for f, known in named
         if f.is_gpu and f.physical is None
     ]
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from vgpumgr.app.parts import Parts
+from vgpumgr.app.context import Parts
 from vgpumgr.engine.context import OperationContext
-from vgpumgr.engine.journal import Contents
-from vgpumgr.engine.recovery import Recovered, Report, Unfinished, list_unfinished
-from vgpumgr.engine.step import Plan, Step, read_steps
+from vgpumgr.engine.recovery import Family, Recovered, Unfinished, list_unfinished
+from vgpumgr.engine.step import Plan, Step
 from vgpumgr.engine.transaction import Transaction
 from vgpumgr.errors import OutcomePendingError, VgpumgrError
 from vgpumgr.planning.passthrough import DISABLE, OPERATIONS
@@ -21,31 +20,19 @@ from vgpumgr.planning.passthrough import DISABLE, OPERATIONS
 SUBJECT = "passthrough"
 
 
-class PciFamily:
+class PciFamily(Family):
     """How interrupted operations on functions are completed or undone."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def repair(self, contents: Contents) -> Sequence[Report]:  # noqa: ARG002
-        """Nothing: a record that cannot be read is reported by what needs it."""
-        return ()
-
-    def list_more(self, contents: Contents) -> Sequence[Unfinished]:  # noqa: ARG002
-        """None: all of them are in the journal."""
-        return ()
-
     def describe(self, found: Unfinished) -> tuple[str, str]:
         """Which operation on which function."""
         return SUBJECT, f"the interrupted {found.operation} of {found.subject}"
 
-    def concerns(self, found: Unfinished, subject: str) -> bool:  # noqa: ARG002
-        """It is about no VM."""
-        return False
-
     def may_wait_for(self, found: Unfinished, helper: str) -> bool:
         """One that works on its functions; that of a killed command has no words, and counts."""
-        names = list_addresses(read_steps(found.events[0].data))
+        names = list_addresses(found.steps)
         return "was killed" in helper or any(name in helper for name in names)
 
     def recover(self, found: Unfinished) -> Recovered:
@@ -53,17 +40,17 @@ class PciFamily:
         name = self.describe(found)[1]
         if found.boot != self._parts.boot_id:
             text = f"{name} ended with the boot it was made in"
-            return Recovered((Report(SUBJECT, text),), "rebooted")
-        steps = read_steps(found.events[0].data)
+            return Recovered.describe(SUBJECT, text, outcome="rebooted")
+        steps = found.steps
         context = self._parts.make_context()
         begun = max((int(e.data["step"]) for e in found.events if e.event == "intent"), default=-1)
         # virtual functions that are gone do not come back as they were: what was set on each is lost
         onward = found.operation == DISABLE or found.is_late
         if onward and begun >= 0 and _complete(context, steps[begun:]):
-            return Recovered((Report(SUBJECT, f"{name} was completed"),), "done")
+            return Recovered.describe(SUBJECT, f"{name} was completed", context.notes, "done")
         for step in reversed(steps[: begun + 1]):
             step.undo(context)
-        return Recovered((Report(SUBJECT, f"{name} was undone"),))
+        return Recovered.describe(SUBJECT, f"{name} was undone", context.notes)
 
 
 def execute_pci(parts: Parts, transaction: Transaction, plan: Plan) -> None:
@@ -98,7 +85,7 @@ def list_busy(parts: Parts) -> frozenset[str]:
             address
             for found in list_unfinished(journal.look())
             if found.operation in OPERATIONS
-            for address in list_addresses(read_steps(found.events[0].data))
+            for address in list_addresses(found.steps)
         )
 
 

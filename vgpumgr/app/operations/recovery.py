@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
-from vgpumgr.app.documents.recovery import (
+from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
+from vgpumgr.app.documents.operations import (
     ActionDocument,
     DiffDocument,
     DriftDocument,
@@ -16,9 +17,9 @@ from vgpumgr.app.documents.recovery import (
     RecoverDocument,
     StatusDocument,
 )
-from vgpumgr.app.host_drift import compare_despite, find_host_drift, find_store_drift
 from vgpumgr.app.operations.attachment_recovery import observe_attachments, rebuild_records
-from vgpumgr.app.parts import Parts
+from vgpumgr.app.operations.pci_recovery import list_busy
+from vgpumgr.app.refusal_hints import find_enabling
 from vgpumgr.app.transactions import ATTACHMENTS, FAMILIES, MachineFamilies
 from vgpumgr.backends.detach import plan_detach
 from vgpumgr.backends.drift import find_drift, find_drift_on_host, list_missing_devices
@@ -26,31 +27,24 @@ from vgpumgr.backends.interrupted import list_interrupted
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.engine.journal import Contents
-from vgpumgr.engine.recovery import Outcome, Report
+from vgpumgr.engine.recovery import Outcome, Report, list_unfinished
 from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.engine.transaction import Transaction, open_transaction
-from vgpumgr.errors import (
-    LibvirtDownError,
-    LibvirtError,
-    LibvirtLateError,
-    LibvirtPermissionError,
-    OutcomePendingError,
-    RollbackIncompleteError,
-    VgpumgrError,
-)
+from vgpumgr.errors import OutcomePendingError, RollbackIncompleteError, StoreError, VgpumgrError
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Inventory
+from vgpumgr.model.vgpu import VgpuRecord, VgpuState
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
-from vgpumgr.planning.drift import Drift, DriftKind
+from vgpumgr.planning.drift import Drift, DriftKind, find_pci_drift, find_vgpu_drift
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.vgpus import OPERATIONS
 from vgpumgr.steps.channel import RestartWorker, StartChannel, StopChannel
 from vgpumgr.steps.domain import AttachDevices, WriteNote
+from vgpumgr.steps.vgpu import list_holders
 from vgpumgr.virtio.channel import RING_BYTES
 
 T = TypeVar("T")
-#: libvirt does not answer now
-LIBVIRT_ERRORS = (LibvirtError, LibvirtDownError, LibvirtLateError, LibvirtPermissionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +71,11 @@ def release_nothing(_observed: Snapshot) -> Sequence[Release]:
     return ()
 
 
+def recover(parts: Parts, *, release: bool = False, readd: bool = False) -> RecoverDocument:
+    """See ``Recovery.recover``."""
+    return Recovery(parts).recover(Policy(release, readd))
+
+
 class Recovery:
     """The operations of recovery on one machine."""
 
@@ -86,7 +85,7 @@ class Recovery:
     def status(self) -> StatusDocument:
         """How the machine is; what does not answer is said, and hides nothing else."""
         problems: list[str] = []
-        journal = _try(self._look, problems)
+        journal = _try(self._read_journal, problems)
         contents = journal or Contents()
         records = _try(self._parts.store.list_attachments, problems)
         vms = _try(self._parts.hypervisor.list_vms, problems)
@@ -99,6 +98,11 @@ class Recovery:
         damage = _try(lambda: find_store_drift(self._parts), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
+        problems += [
+            f"{one.operation} {one.subject}: {why}: {why.cause}; {why.hint}"
+            for one in list_unfinished(contents)
+            if (why := one.unreadable) is not None
+        ]
         return StatusDocument(
             journal=None if journal is None else self._journal_state(journal),
             attachments=None if records is None else len(records),
@@ -119,11 +123,9 @@ class Recovery:
 
     def diff(self) -> DiffDocument:
         """What differs between what is recorded and what is."""
-        damage = find_store_drift(self._parts)
-        found = compare_despite(damage, lambda: find_drift(observe_attachments(self._parts)))
-        interrupted = self._describe_interrupted(self._look())
-        taken = compare_despite(damage, lambda: find_host_drift(self._parts))
-        return DiffDocument(drift=_describe([*damage, *found, *taken]), interrupted=interrupted)
+        drift = list_drift(self._parts)
+        interrupted = self._describe_interrupted(self._read_journal())
+        return DiffDocument(drift=_describe(drift), interrupted=interrupted)
 
     def recover(
         self,
@@ -168,7 +170,7 @@ class Recovery:
             return [ActionDocument(subject="journal", text=text, done=True)]
 
     def _rebuild_records(self) -> list[ActionDocument]:
-        return [_describe_report(r) for r in rebuild_records(self._parts, self._look())]
+        return [_describe_report(r) for r in rebuild_records(self._parts, self._read_journal())]
 
     def _repair_all(
         self,
@@ -207,7 +209,7 @@ class Recovery:
             observe_attachments(parts, records, ()) if repair.actions else observed
         )
 
-    def _look(self) -> Contents:
+    def _read_journal(self) -> Contents:
         return self._parts.open_journal().look()
 
     def _journal_state(self, contents: Contents) -> Literal["ok", "failed", "corrupt"]:
@@ -219,12 +221,7 @@ class Recovery:
         found = list_interrupted(contents)
         # one that was late may have come back since
         waits = any(i.late for i in found) and bool(self._parts.list_late())
-        return [
-            InterruptedDocument(
-                op=i.op, operation=i.operation, subject=i.subject, waits=i.late and waits
-            )
-            for i in found
-        ]
+        return [InterruptedDocument.of(i, waits=i.late and waits) for i in found]
 
 
 def _try(read: Callable[[], T], problems: list[str]) -> T | None:
@@ -244,16 +241,11 @@ def _try_libvirt(act: Callable[[], object]) -> VgpumgrError | None:
 
 
 def _describe(found: Sequence[Drift]) -> list[DriftDocument]:
-    return [
-        DriftDocument(
-            kind=str(d.kind), subject=d.subject, attachment=d.attachment, text=d.text, hint=d.hint
-        )
-        for d in found
-    ]
+    return [DriftDocument.of(d) for d in found]
 
 
 def _describe_report(report: Report) -> ActionDocument:
-    return ActionDocument(subject=report.subject, text=report.text, done=report.done)
+    return ActionDocument.of(report)
 
 
 class _Repair:
@@ -275,19 +267,19 @@ class _Repair:
         try:
             text = self._repair(drift, record, policy)
         except VgpumgrError as error:
-            self._tell(drift, f"{drift.text}: not repaired: {error}", done=False)
+            self._report(drift, f"{drift.text}: not repaired: {error}", done=False)
             return
         if text is not None:
-            self._tell(drift, text, done=True)
+            self._report(drift, text, done=True)
 
     def try_release(self, release: Release) -> None:
         """Frees an attachment; a failure is told and stops nothing."""
         record, why = release
         drift = Drift(DriftKind.VM_GONE, record.vm_name, why, record.id)
         try:
-            self._tell(drift, self._release(drift, record), done=True)
+            self._report(drift, self._release(drift, record), done=True)
         except VgpumgrError as error:
-            self._tell(drift, f"{why}: {record.profile} is not freed: {error}", done=False)
+            self._report(drift, f"{why}: {record.profile} is not freed: {error}", done=False)
 
     def _repair(self, drift: Drift, record: AttachmentRecord | None, policy: Policy) -> str | None:
         if drift.kind is DriftKind.STRAY_CHANNEL:
@@ -368,5 +360,91 @@ class _Repair:
         context = self._parts.make_context(record)
         self._transaction.execute(plan, context)
 
-    def _tell(self, drift: Drift, text: str, *, done: bool) -> None:
+    def _report(self, drift: Drift, text: str, *, done: bool) -> None:
         self.actions.append(ActionDocument(subject=drift.subject, text=text, done=done))
+
+
+def find_host_drift(parts: Parts) -> list[Drift]:
+    """Every difference; a host where nothing was ever taken or created is not looked at. Raises
+    StoreError, and what looking raises.
+    """
+    return [*find_drift_of_pci(parts), *find_drift_of_vgpus(parts)]
+
+
+def find_store_drift(parts: Parts) -> list[Drift]:
+    """Damage to the state file, its copy, and each kind of record."""
+    return [
+        Drift(DriftKind(damage.kind), damage.subject, damage.text, hint=damage.hint)
+        for damage in parts.store.list_damage()
+    ]
+
+
+def list_drift(parts: Parts) -> list[Drift]:
+    """Every difference between recorded and actual state. Records that cannot be read are one themselves, and are
+    compared with nothing.
+    """
+    found = damage = find_store_drift(parts)
+    for compare in (lambda: find_drift(observe_attachments(parts)), lambda: find_host_drift(parts)):
+        try:
+            found = [*found, *compare()]
+        except StoreError:
+            if not damage:
+                raise
+    return found
+
+
+def find_drift_of_vgpus(parts: Parts) -> Sequence[Drift]:
+    """What differs of vGPUs that no attachment has."""
+    records = [r for r in parts.vgpu_store.list_vgpus() if r.attachment is None]
+    looked_at = [r for r in records if _is_expected(parts, r)]
+    if not looked_at:
+        return ()
+    present = {r.spec.uuid for r in looked_at if parts.vgpus.find_device(r.spec) is not None}
+    gone = [r for r in looked_at if r.spec.uuid not in present]
+    holders = {r.spec.uuid: list_holders(parts.vgpus, r) for r in gone if r.boot == parts.boot_id}
+    # those of an earlier boot: what brings back the function that they were on
+    first = {
+        r.spec.uuid: command
+        for r in gone
+        if r.spec.uuid not in holders and (command := find_enabling(parts, r.spec.parent))
+    }
+    return tuple(find_vgpu_drift(gone, parts.boot_id, present, holders, _list_busy(parts), first))
+
+
+def _is_expected(parts: Parts, record: VgpuRecord) -> bool:
+    if record.boot != parts.boot_id or record.lost:
+        return record.auto
+    return record.state is VgpuState.ACTIVE
+
+
+def _list_busy(parts: Parts) -> set[str]:
+    """What unfinished operations are about."""
+    plans = (events[0].data for events in parts.open_journal().look().unfinished.values())
+    return {
+        str(plan.get("result", {}).get("vgpu"))
+        for plan in plans
+        if plan.get("operation") in OPERATIONS
+    }
+
+
+def find_drift_of_pci(parts: Parts) -> Sequence[Drift]:
+    """What differs from the record, and what holds up the whole bus. Where nothing was ever taken
+    functions are not read. Raises StoreError.
+    """
+    pci = parts.pci
+    bindings, settings = pci.list_bindings(), pci.list_vf_settings()
+    stalls = pci.list_removals()
+    if not bindings and not settings:
+        return find_pci_drift(Snapshot(stalls=stalls))
+    functions = pci.list_functions()
+    taken = {binding.address for binding in bindings}
+    leaving = [f for f in functions if f.address in taken and f.driver is None]
+    observed = Snapshot(
+        functions=functions,
+        bindings=bindings,
+        vf_settings=settings,
+        users=pci.list_users(leaving) if leaving else {},
+        boot_id=pci.boot_id,
+        stalls=stalls,
+    )
+    return find_pci_drift(observed, list_busy(parts))

@@ -11,27 +11,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from vgpumgr.app.documents.recovery import RestoreDocument
+from vgpumgr.app.context import Parts
+from vgpumgr.app.documents.operations import RestoreDocument
 from vgpumgr.app.operations.layout_apply import execute_layout
-from vgpumgr.app.operations.pci_restore import restore_pci
-from vgpumgr.app.operations.vgpu_restore import restore_vgpus
-from vgpumgr.app.parts import Parts
+from vgpumgr.app.operations.pci_recovery import execute_pci
+from vgpumgr.app.operations.vgpus import VgpuService
 from vgpumgr.app.transactions import ATTACHMENTS, LAYOUTS, VGPUS, MachineFamilies
 from vgpumgr.backends.base import Restored
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.engine.context import wait_until
 from vgpumgr.engine.step import OnFailure, Plan
 from vgpumgr.engine.transaction import Transaction, open_transaction
-from vgpumgr.errors import VgpumgrError
+from vgpumgr.errors import PciBusyError, PciNotFoundError, VgpumgrError
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
-from vgpumgr.model.desired_layout import DesiredLayout
-from vgpumgr.planning.layouts import make_restore_plan
-from vgpumgr.planning.restore import RestorePlan, plan_instances, plan_modes
+from vgpumgr.model.mig import DesiredLayout
+from vgpumgr.model.pci import Binding, Function, PciAddress, UserKind, VfSetting
+from vgpumgr.model.vgpu import VgpuRecord
+from vgpumgr.passthrough.sriov import SrIovDriver, find_driver
+from vgpumgr.planning.drift import is_same
+from vgpumgr.planning.layouts import RestorePlan, make_restore_plan, plan_instances, plan_modes
+from vgpumgr.planning.passthrough import BIND, ENABLE
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.vfs import make_again
 from vgpumgr.steps.channel import WORKER_TIMEOUT_S
 from vgpumgr.steps.domain import WriteNote
 from vgpumgr.steps.mig import make_step
+from vgpumgr.steps.pci import BindDriver
+from vgpumgr.steps.vgpu import describe_place
 from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
 
 TIMEOUT_S = 240.0
@@ -226,3 +233,133 @@ def restore(
 ) -> RestoreDocument:
     """See ``Restorer.restore``."""
     return Restorer(parts, timeout_s).restore(early=early, boot=boot)
+
+
+#: does one thing, and reports whether it could be done
+Try = Callable[[str, Callable[[], object]], bool]
+
+
+def restore_pci(
+    parts: Parts, transaction: Transaction, try_one: Try, *, early: bool = False
+) -> None:
+    """Virtual functions first, for these may be among what is bound.
+
+    ``early``: before services use the GPUs. What an SR-IOV driver does not restore early waits for MIG mode, and
+    what has moved waits until NVML reports where it is.
+    """
+    pci = parts.pci
+    for setting in pci.list_vf_settings():
+        if setting.boot_id == pci.boot_id:
+            continue
+        if early and not _find_sriov(setting).restores_early:
+            continue
+        if setting.persist:
+            what = f"{setting.count} virtual functions of {setting.physical}"
+            try_one(what, partial(_make_vfs, parts, transaction, setting))
+        else:
+            pci.forget_vf_setting(setting.physical)
+    for binding in pci.list_bindings():
+        if binding.boot_id == pci.boot_id:
+            continue
+        if early and not _is_there(parts, binding):
+            continue
+        if binding.persist:
+            action = partial(_bind, parts, transaction, binding, follow=not early)
+            try_one(f"{binding.address} to {binding.driver}", action)
+        else:
+            pci.forget_binding(binding.address)
+
+
+def _make_vfs(parts: Parts, transaction: Transaction, setting: VfSetting) -> None:
+    physical = _check_same(parts, setting.physical, setting)
+    step = make_again(setting, physical)
+    execute_pci(parts, transaction, Plan(ENABLE, str(physical.address), (step,)))
+
+
+def _find_sriov(setting: VfSetting) -> SrIovDriver:
+    """By what is remembered: the function may have left the bus."""
+    return find_driver(Function(setting.physical, setting.vendor_id, setting.device_id, 0))
+
+
+def _is_there(parts: Parts, binding: Binding) -> bool:
+    try:
+        return is_same(parts.pci.read_function(binding.address), binding)
+    except PciNotFoundError:
+        return False
+
+
+def _bind(parts: Parts, transaction: Transaction, binding: Binding, *, follow: bool) -> None:
+    address = _find_again(parts, binding) if follow else binding.address
+    function = _check_same(parts, address, binding)
+    _check_processes(parts, function)
+    if function.address != binding.address:
+        parts.pci.forget_binding(binding.address)
+    step = BindDriver(
+        function.address,
+        binding.driver,
+        function.driver,
+        True,
+        True,
+        binding.gpu_uuid,
+        binding.model,
+        binding,
+        binding.gpu_index,
+    )
+    execute_pci(parts, transaction, Plan(BIND, str(function.address), (step,)))
+
+
+def _find_again(parts: Parts, binding: Binding) -> PciAddress:
+    """Where it is now: a GPU is followed by its UUID where boards were moved."""
+    if binding.gpu_uuid is None:
+        return binding.address
+    try:
+        gpus = parts.read_inventory().gpus
+    except VgpumgrError:
+        return binding.address
+    found = (gpu.pci for gpu in gpus if str(gpu.uuid) == binding.gpu_uuid)
+    return next(found, binding.address)
+
+
+def _check_same(parts: Parts, address: PciAddress, known: Binding | VfSetting) -> Function:
+    function = parts.pci.read_function(address)
+    if not is_same(function, known):
+        raise PciNotFoundError(
+            f"at {address} is another device",
+            why=f"it was {known.vendor_id:04x}:{known.device_id:04x}, "
+            f"it is {function.vendor_id:04x}:{function.device_id:04x}",
+            hint="vgpumgr passthrough list",
+        )
+    return function
+
+
+def _check_processes(parts: Parts, function: Function) -> None:
+    """That it is the boot display was confirmed when it was first bound; that a process has it open
+    or a disk of it is mounted now was not.
+    """
+    users = parts.pci.list_users([function]).get(function.address, ())
+    held = [str(u) for u in users if u.kind in (UserKind.PROCESS, UserKind.DISK)]
+    if held:
+        raise PciBusyError(
+            f"{function.address} is in use", held_by=held, hint="stop them, then: vgpumgr restore"
+        )
+
+
+def restore_vgpus(parts: Parts, transaction: Transaction, try_one: Try) -> None:
+    """Creates what is missing, in the order in which it was first created. MIG mode, virtual functions and layouts are
+    back by now.
+    """
+    if not parts.vgpu_store.list_vgpus():
+        return
+    service = VgpuService(parts)
+    for record in parts.vgpu_store.list_vgpus():
+        if _is_wanted(record) and not _has_device(parts, record):
+            what = f"vGPU {record.spec.type_name} {describe_place(record.spec)}"
+            try_one(what, partial(service.restart, record.spec.uuid, transaction))
+
+
+def _is_wanted(record: VgpuRecord) -> bool:
+    return (record.defined and record.auto) or record.attachment is not None
+
+
+def _has_device(parts: Parts, record: VgpuRecord) -> bool:
+    return record.takes_room and parts.vgpus.find_device(record.spec) is not None

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import shlex
-import uuid as uuids
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vgpumgr.app.operations.layout_apply import list_owners, plan_remembering
-from vgpumgr.app.parts import Parts
-from vgpumgr.app.vf_hints import explain_vfs_off, list_vfs_off
+from vgpumgr.app.context import Parts
+from vgpumgr.app.documents.layouts import LayoutStepDocument
+from vgpumgr.app.operations.layout_apply import plan_remembering
+from vgpumgr.app.refusal_hints import explain_vfs_off, list_vfs_off
 from vgpumgr.engine.step import Plan
 from vgpumgr.engine.transaction import Transaction
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.vgpu_record import VgpuRecord
+from vgpumgr.model.vgpu import VgpuRecord
 from vgpumgr.planning.layouts import check_fresh
+from vgpumgr.planning.reservations import list_reservations
 from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.planning.vgpu_layouts import (
+from vgpumgr.planning.vgpus import (
+    LAYOUT,
     VgpuChange,
     VgpuTarget,
-    VgpuView,
     list_vgpu_differences,
     make_steps,
     plan_vgpus,
 )
-from vgpumgr.planning.vgpu_reservations import list_reservations
-from vgpumgr.planning.vgpus import LAYOUT
 from vgpumgr.steps.mig import make_step
 from vgpumgr.steps.vgpu import list_holders
 
@@ -40,13 +39,13 @@ class VgpuLayouts:
 
     def plan(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> tuple[VgpuChange, ...]:
         """See ``plan_vgpus``; a layout that says nothing of vGPUs costs no look."""
-        return plan_vgpus(self._look_for(targets, gpus), targets) if targets else ()
+        return plan_vgpus(self._observe_for(targets, gpus), targets) if targets else ()
 
     def compare(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> list[tuple[Gpu, str]]:
         """See ``list_vgpu_differences``."""
         if not targets:
             return []
-        return list(list_vgpu_differences(self._look_for(targets, gpus), targets))
+        return list(list_vgpu_differences(self._observe_for(targets, gpus), targets))
 
     def count(self, gpus: Sequence[Gpu]) -> Mapping[str, Mapping[str, int]]:
         """For each GPU that is a vGPU host, how many of which type it has."""
@@ -75,7 +74,7 @@ class VgpuLayouts:
     ) -> Sequence[str]:
         """Does both parts as one operation: all of it or nothing. Raises as ``LayoutChange.run``."""
         gpus = self._parts.read_inventory().gpus
-        check_fresh(plan, gpus, list_owners(self._parts))
+        check_fresh(plan, gpus, self._parts.list_owners())
         self._carry_out(transaction, plan, changes, gpus)
         return transaction.notes
 
@@ -99,10 +98,10 @@ class VgpuLayouts:
         )
         transaction.execute(whole, context)
 
-    def _look_for(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> VgpuView:
+    def _observe_for(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> Snapshot:
         """Raises VgpuFunctionsOffError where the virtual functions come first."""
-        view = self._look(gpus)
-        boards = {board.name for board in view.observed.vgpus.boards}
+        view = self._observe(gpus)
+        boards = {board.name for board in view.vgpus.boards}
         for target in targets:
             gpu = next(gpu for gpu in gpus if str(gpu.uuid) == target.gpu_uuid)
             for name, count in target.wanted if str(gpu.pci) not in boards else ():
@@ -112,14 +111,20 @@ class VgpuLayouts:
                     raise explain_vfs_off(found, f"{place}{gpu} cannot have {count} x {name} yet")
         return view
 
-    def _look(self, gpus: Sequence[Gpu]) -> VgpuView:
+    def _observe(self, gpus: Sequence[Gpu]) -> Snapshot:
         records = self._parts.vgpu_store.list_vgpus()
         claims = [record.spec for record in records if record.takes_room]
         host = self._parts.vgpus.read_host()
         reservations = list_reservations(records, self._parts.vgpus.list_definitions(), host)
-        observed = Snapshot(vgpus=host, gpus=gpus, claims=claims, reservations=reservations)
-        return VgpuView(
-            observed, records, self._list_users, lambda: str(uuids.uuid4()), self._tell_release
+        releases = ((r.spec.uuid, self._name_release(r)) for r in records)
+        return Snapshot(
+            vgpus=host,
+            gpus=gpus,
+            claims=claims,
+            vgpu_records=records,
+            reservations=reservations,
+            vgpu_holders={r.spec.uuid: self._list_users(r) for r in records},
+            vgpu_releases={uuid: command for uuid, command in releases if command},
         )
 
     def _list_users(self, record: VgpuRecord) -> Sequence[str]:
@@ -136,6 +141,33 @@ class VgpuLayouts:
         records = self._parts.store.list_attachments()
         return next((r.vm_name for r in records if r.id == attachment), None)
 
-    def _tell_release(self, record: VgpuRecord) -> str | None:
+    def _name_release(self, record: VgpuRecord) -> str | None:
         vm = self._find_vm(record.attachment) if record.attachment else None
         return f"vgpumgr detach {shlex.quote(vm)} --attachment {record.attachment}" if vm else None
+
+
+def describe_steps(changes: Sequence[VgpuChange]) -> list[LayoutStepDocument]:
+    """The documents of what happens to vGPUs: what goes, then what comes."""
+    gone = [
+        LayoutStepDocument(
+            kind="mdev.delete",
+            gpu=change.gpu.uuid,
+            gpu_index=change.gpu.index,
+            vgpu_type=record.spec.type_name,
+            parent=record.spec.parent,
+            vgpu=record.spec.uuid,
+        )
+        for change in changes
+        for record in change.deletes
+    ]
+    return gone + [
+        LayoutStepDocument(
+            kind="mdev.create",
+            gpu=change.gpu.uuid,
+            gpu_index=change.gpu.index,
+            vgpu_type=spec.type_name,
+            parent=spec.parent,
+        )
+        for change in changes
+        for spec in change.creates
+    ]

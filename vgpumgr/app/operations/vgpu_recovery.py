@@ -5,19 +5,16 @@ What was to be removed is removed; anything else is undone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from vgpumgr.app.parts import Parts
+from vgpumgr.app.context import Parts
 from vgpumgr.engine.context import OperationContext
-from vgpumgr.engine.journal import Contents, Event
-from vgpumgr.engine.recovery import Recovered, Report, Unfinished
-from vgpumgr.engine.step import read_steps
+from vgpumgr.engine.journal import Contents
+from vgpumgr.engine.recovery import Family, Recovered, Report, Unfinished
 from vgpumgr.errors import NvmlMissingError, VgpumgrError
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.vgpu_record import make_inactive
+from vgpumgr.model.vgpu import make_inactive
 from vgpumgr.planning.layouts import claim_begun
 from vgpumgr.planning.vgpus import FORWARD
-from vgpumgr.steps.desired_layout import is_through
+from vgpumgr.steps.layouts import is_through
 
 #: of reports
 SUBJECT = "vGPU"
@@ -31,7 +28,7 @@ def read_gpus(parts: Parts) -> tuple[Gpu, ...]:
         return ()
 
 
-class VgpuFamily:
+class VgpuFamily(Family):
     """How interrupted operations on vGPUs are finished or undone."""
 
     def __init__(self, parts: Parts) -> None:
@@ -44,51 +41,38 @@ class VgpuFamily:
         except VgpumgrError as error:
             return [Report(SUBJECT, str(error), done=False)]
 
-    def list_more(self, contents: Contents) -> Sequence[Unfinished]:  # noqa: ARG002
-        """None: all of them are in the journal."""
-        return ()
-
     def describe(self, found: Unfinished) -> tuple[str, str]:
         """Which operation on which vGPU."""
         return SUBJECT, f"the interrupted operation to {found.operation} {found.subject}"
 
-    def concerns(self, found: Unfinished, subject: str) -> bool:  # noqa: ARG002
-        """It is about no VM."""
-        return False
-
     def may_wait_for(self, found: Unfinished, helper: str) -> bool:  # noqa: ARG002
         """Whichever helper it is: it does not say for which vGPU it works."""
-        return not is_through(found.events, self._parts.store)
+        return not is_through(found, self._parts.store)
 
     def recover(self, found: Unfinished) -> Recovered:
         """What was to be removed is removed; anything else is undone."""
         name = self.describe(found)[1]
-        if is_through(found.events, self._parts.store):
-            return Recovered((Report(SUBJECT, f"{name} was complete"),), "done")
+        if is_through(found, self._parts.store):
+            return Recovered.describe(SUBJECT, f"{name} was complete", outcome="done")
         context = self._parts.make_context(gpus=read_gpus(self._parts))
         forward = found.operation in FORWARD
         # instances end with their boot: what stands in their places now is not of this operation
         rebooted = found.boot != self._parts.boot_id
-        (_finish if forward else _undo)(context, found.events, rebooted)
+        (_finish if forward else _undo)(context, found, rebooted)
         word = "finished" if forward else "undone"
-        return Recovered((Report(SUBJECT, f"{name} was {word}"),))
+        return Recovered.describe(SUBJECT, f"{name} was {word}", context.notes)
 
 
-def _finish(context: OperationContext, events: Sequence[Event], rebooted: bool) -> None:
-    done = {int(e.data["step"]) for e in events if e.event == "done"}
-    for number, step in enumerate(read_steps(events[0].data)):
+def _finish(context: OperationContext, found: Unfinished, rebooted: bool) -> None:
+    done = {int(e.data["step"]) for e in found.events if e.event == "done"}
+    for number, step in enumerate(found.steps):
         kept = rebooted and step.ends_with_boot
         if number not in done and not kept and not step.observe(context):
             step.do(context)
 
 
-def _undo(context: OperationContext, events: Sequence[Event], rebooted: bool) -> None:
-    begun = {int(e.data["step"]) for e in events if e.event == "intent"}
-    steps = [
-        step
-        for number, step in enumerate(read_steps(events[0].data))
-        if number in begun and not (rebooted and step.ends_with_boot)
-    ]
+def _undo(context: OperationContext, found: Unfinished, rebooted: bool) -> None:
+    steps = [step for step in found.begun if not (rebooted and step.ends_with_boot)]
     claim_begun(context.mig, steps)
     for step in reversed(steps):
         step.undo(context)  # also what may be half done: undoing is restartable

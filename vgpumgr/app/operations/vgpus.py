@@ -7,13 +7,13 @@ import uuid as uuids
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vgpumgr.app.documents.attachments import StepDocument
+from vgpumgr.app.context import Parts
+from vgpumgr.app.documents.base import VgpuPlanDocument, describe_plan
 from vgpumgr.app.documents.vgpus import (
     VgpuChangeDocument,
     VgpuEntry,
     VgpuListDocument,
     VgpuPicture,
-    VgpuPlanDocument,
     VgpuTypesDocument,
     describe_entry,
     describe_types,
@@ -22,10 +22,8 @@ from vgpumgr.app.documents.vgpus import (
 )
 from vgpumgr.app.host_observation import list_instances, list_slices
 from vgpumgr.app.operations.vgpu_recovery import read_gpus
-from vgpumgr.app.parts import Parts
-from vgpumgr.app.refusal_hints import explaining
+from vgpumgr.app.refusal_hints import adding_hints, explain_no_types, find_enabling
 from vgpumgr.app.transactions import open_change
-from vgpumgr.app.vf_hints import explain_no_types, find_enabling
 from vgpumgr.engine.step import Plan
 from vgpumgr.engine.transaction import Transaction
 from vgpumgr.errors import (
@@ -41,15 +39,33 @@ from vgpumgr.errors import (
 )
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.vgpu import Attributes, Framework, VgpuHost, VgpuSpec, is_uuid
-from vgpumgr.model.vgpu_record import VgpuRecord, VgpuState, find_record
-from vgpumgr.planning.reservations import reserve
+from vgpumgr.model.vgpu import (
+    Attributes,
+    Framework,
+    VgpuHost,
+    VgpuRecord,
+    VgpuSpec,
+    VgpuState,
+    find_record,
+    is_uuid,
+)
+from vgpumgr.planning.reservations import (
+    describe_fleeting,
+    describe_shared,
+    list_reservations,
+    reserve,
+)
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vgpu_instance import NewInstance
-from vgpumgr.planning.vgpu_many import make_spec
-from vgpumgr.planning.vgpu_placement import Placing, check_place, keep_placeable
-from vgpumgr.planning.vgpu_reservations import describe_fleeting, describe_shared, list_reservations
-from vgpumgr.planning.vgpu_selection import VgpuChoice, choose_vgpu, list_rooms
+from vgpumgr.planning.vgpu_selection import (
+    Placing,
+    VgpuChoice,
+    check_place,
+    choose_vgpu,
+    keep_placeable,
+    list_rooms,
+    make_spec,
+)
 from vgpumgr.planning.vgpus import (
     ADOPT,
     START,
@@ -67,8 +83,7 @@ from vgpumgr.planning.vgpus import (
     plan_stop,
 )
 from vgpumgr.steps.mig import MigStep
-from vgpumgr.steps.vgpu import list_holders
-from vgpumgr.steps.vgpu_definition import AdoptVgpu
+from vgpumgr.steps.vgpu import AdoptVgpu, list_holders
 
 Planner = Callable[[VgpuPicture], Plan]
 
@@ -84,14 +99,14 @@ class VgpuService:
 
     def list_types(self, selector: str | None = None) -> VgpuTypesDocument:
         """Every type of every GPU, or of the one that is named, with its true remaining capacity."""
-        observed = self._observe(self._look())
+        observed = self._observe(self._read())
         rooms = list_rooms(observed, selector)
         types = list(describe_types(rooms, observed.gpus))
         return VgpuTypesDocument(types=types, note=None if types else explain_no_types(self._parts))
 
     def list_vgpus(self) -> VgpuListDocument:
         """Every vGPU, ours and others', there or only defined."""
-        picture = self._look()
+        picture = self._read()
         return VgpuListDocument(
             vgpus=[
                 describe_entry(entry, picture, self._list_holders)
@@ -120,7 +135,7 @@ class VgpuService:
 
         def plan(picture: VgpuPicture) -> Plan:
             name = self._choose_uuid(picture, uuid)
-            with explaining(self._parts, gpu, type):
+            with adding_hints(self._parts, gpu, type):
                 observed = keep_placeable(self._observe(picture), type, gpu, placing)
                 choice = choose_vgpu(observed, type, gpu, spread=spread, define=definition.wanted)
             # what has a place needs the mode again after a boot
@@ -153,14 +168,14 @@ class VgpuService:
         def plan(picture: VgpuPicture) -> Plan:
             if type is not None:
                 name = self._choose_uuid(picture, vgpu)
-                with explaining(self._parts, gpu, type):
+                with adding_hints(self._parts, gpu, type):
                     choice = choose_vgpu(self._observe(picture), type, gpu, define=True)
                 spec = make_spec(choice, name, parsed or ())
                 choice = self._note_fleeting(choice, picture, auto)
                 return plan_create(spec, choice, Definition(True, bool(auto)), start=False)
             record = self._find_own(picture, str(vgpu))
             _check_definable(record, picture)
-            notes = _tell_other_definitions(record, picture)
+            notes = _list_other_definitions(record, picture)
             if auto:
                 notes += self._describe_fleeting(record.spec.parent, picture)
             written = picture.definitions
@@ -247,7 +262,7 @@ class VgpuService:
                 hint=command or "vgpumgr mdev types",
             )
         observed = self._observe(picture, without=record.spec.uuid)
-        with explaining(self._parts, None):
+        with adding_hints(self._parts, None):
             choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
         old = record.spec
         spec = make_spec(
@@ -300,7 +315,7 @@ class VgpuService:
             )
 
     def _run(self, planner: Planner, transaction: Transaction) -> tuple[Plan, VgpuPicture]:
-        picture = self._look()
+        picture = self._read()
         plan = planner(picture)
         # without MIG steps NVML is not asked anything
         cut = any(isinstance(step, MigStep) for step in plan.steps)
@@ -310,13 +325,13 @@ class VgpuService:
     def _change(self, planner: Planner, dry_run: bool) -> VgpuChangeDocument:
         parts = self._parts
         if dry_run:
-            return _describe(planner(self._look()), True, None)
+            return _describe(planner(self._read()), True, None)
         with open_change(parts, "change vGPUs") as transaction:
             plan, before = self._run(planner, transaction)
-            after = self._look_again(before, str(plan.result["vgpu"]))
+            after = self._read_again(before, str(plan.result["vgpu"]))
         return _describe(plan, False, after, transaction.notes)
 
-    def _look_again(self, before: VgpuPicture, uuid: str) -> VgpuPicture:
+    def _read_again(self, before: VgpuPicture, uuid: str) -> VgpuPicture:
         """The picture with that one vGPU as it is now."""
         parts = self._parts
         record = find_record(parts.vgpu_store, uuid)
@@ -329,7 +344,7 @@ class VgpuService:
             before, host=host, records=(record,) if record else (), definitions=definitions
         )
 
-    def _look(self) -> VgpuPicture:
+    def _read(self) -> VgpuPicture:
         parts = self._parts
         host = parts.vgpus.read_host()
         gpus: Sequence[Gpu] = ()
@@ -440,7 +455,7 @@ def parse_attributes(texts: Sequence[str]) -> Attributes:
     return tuple(found)
 
 
-def _tell_other_definitions(record: VgpuRecord, picture: VgpuPicture) -> tuple[str, ...]:
+def _list_other_definitions(record: VgpuRecord, picture: VgpuPicture) -> tuple[str, ...]:
     """What else is defined on the function of one that gets a definition."""
     parent = picture.host.find_parent(record.spec.parent)
     if parent is None or record.defined:
@@ -489,21 +504,6 @@ def _make_adoption(entry: VgpuEntry, host: VgpuHost) -> AdoptVgpu:
     return AdoptVgpu(spec, False, True, auto)
 
 
-def _describe_plan(plan: Plan) -> VgpuPlanDocument:
-    steps = [
-        StepDocument(kind=step.kind, target=dict(step.target), description=step.describe())
-        for step in plan.steps
-    ]
-    return VgpuPlanDocument(
-        operation=plan.operation,
-        subject=plan.subject,
-        on_failure=plan.on_failure.value,
-        notes=list(plan.notes),
-        result=dict(plan.result),
-        steps=steps,
-    )
-
-
 def _describe(
     plan: Plan,
     dry_run: bool,
@@ -515,7 +515,7 @@ def _describe(
     entry = next((e for e in entries if e.record and e.record.spec.uuid == name), None)
     return VgpuChangeDocument(
         dry_run=dry_run,
-        plan=_describe_plan(plan),
+        plan=describe_plan(plan, VgpuPlanDocument),
         vgpu=describe_entry(entry, after) if entry and after else None,
         notes=list(notes),
     )

@@ -1,25 +1,46 @@
 """A board's geometry: every layout that it can have, from nothing but the profiles NVML reports.
 
-A *cell* is a profile at one of its placements; a layout is a set of cells, kept as the bits of an
-integer. Rules: those of ``mig.rules``, and the media engines: what the profiles of a layout have
-together may not exceed what the whole board has.
+A *cell* is a profile at one of its placements; a layout is a set of cells, kept as the bits of an integer. Five rules,
+in the words of NVIDIA's MIG user guide ("Supported MIG Profiles", "Placement of GPU Instances"): instances do not
+overlap on the memory axis; their compute slices do not exceed the GPU's; no profile has more instances than its
+maximum; an instance with all media engines (+me.all) lives only beside instances without any (-me); all instances
+together have no more media engines than the board (an A30 has one NVJPG, so 1g.6gb+me excludes 2g.12gb+me).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 
-from vgpumgr.mig.rules import ENGINES, find_engine_totals
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import MigProfile, MigProfileName, Placement, Variant
+from vgpumgr.model.mig import GpuInstance, MigProfile, MigProfileName, Placement, Variant
+from vgpumgr.model.text import list_near
 
 Counts = tuple[int, ...]
 """How many instances of each of the board's profiles, in the order of ``Board.profiles``."""
 
 # A new value for every driver or hand of boards; hosts have few kinds.
 _BOARDS_KEPT = 64
+
+
+# Fields of MigProfile that count media engines, and what NVIDIA calls these.
+ENGINES = {"decoders": "NVDEC", "encoders": "NVENC", "jpegs": "NVJPG", "ofas": "OFA"}
+
+
+def find_engine_totals(profiles: Sequence[MigProfile]) -> dict[str, int]:
+    """Kinds of media engines that limit layouts, with how many the board has.
+
+    NVML states no total, but the profile of the whole board has them all. A kind of which one
+    profile's full number of instances would have more than that is shared, and limits nothing.
+    """
+    totals = {e: max((int(getattr(p, e)) for p in profiles), default=0) for e in ENGINES}
+    return {
+        engine: total
+        for engine, total in totals.items()
+        if total and all(p.max_instances * getattr(p, engine) <= total for p in profiles)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +81,10 @@ class Board:
     def find(self, name: MigProfileName) -> int | None:
         """Index of the profile of that name; a ``c`` part does not matter."""
         return self._names.get(name.gpu_instance)
+
+    def index(self, profile: MigProfile) -> int:
+        """Index of a profile of the GPU that the board is made of."""
+        return self._names[profile.name]
 
     def bit(self, profile: int, placement: Placement) -> int | None:
         """The cell as a bit; None where the profile has no such placement."""
@@ -144,12 +169,47 @@ class Board:
             if needs[engine] > total
         ]
 
+    def list_places(self, layout: int, profile: int) -> tuple[Placement, ...]:
+        """Every place where one more of the profile fits beside a layout."""
+        if not self.list_packable(layout)[profile]:
+            return ()
+        taken = self._list_memory(layout)
+        return tuple(c.placement for _, c in self._by_profile[profile] if not c.memory & taken)
+
+    def find_instance(self, instance: GpuInstance) -> int:
+        """The cell of an observed instance as a bit; a board made of its GPU has one for each."""
+        for index, profile in enumerate(self.profiles):
+            bit = self.bit(index, instance.placement)
+            if profile.id == instance.profile_id and bit is not None:
+                return bit
+        raise ValueError(f"{instance.profile} at {instance.placement} is unknown on this board")
+
+    def read_layout(self, instances: Iterable[GpuInstance]) -> int:
+        """Observed instances as a layout."""
+        return sum(self.find_instance(instance) for instance in instances)
+
+    def list_removals(
+        self, instances: Sequence[GpuInstance], profile: int
+    ) -> Iterator[tuple[GpuInstance, ...]]:
+        """Every group of observed instances without which one more of the profile fits, small ones first."""
+        for count in range(1, len(instances) + 1):
+            for group in combinations(instances, count):
+                rest = self.read_layout(i for i in instances if i not in group)
+                if self.list_packable(rest)[profile]:
+                    yield group
+
     def measure_room(self, layout: int) -> int:
         """Room left beside a layout, in compute slices: what each profile could still get alone,
-        added up (as ``rules.measure_room``). Less of it means more fragmentation.
+        added up. It falls where a placement blocks big profiles: least fragmentation means most of it.
         """
         packable = self.list_packable(layout)
         return sum(n * p.slices for n, p in zip(packable, self.profiles, strict=True))
+
+    def describe_rest(self, layout: int) -> str:
+        """What still fits beside a layout, in words."""
+        packable = self.list_packable(layout)
+        fits = [str(p.name) for p, n in zip(self.profiles, packable, strict=True) if n]
+        return f"then still fits: {', '.join(fits)}" if fits else "then it is full"
 
     def list_packable(self, layout: int) -> Counts:
         """For each profile, how many more of it fit beside a layout, if nothing else comes."""
@@ -193,22 +253,9 @@ class Board:
         most = min(profile.max_instances, len(self._by_profile[index]))
         for more in range(most - counts[index], 0, -1):
             grown = (*counts[:index], counts[index] + more, *counts[index + 1 :])
-            if not self._exceeds(grown):
+            if not self.list_excesses(grown):
                 return more
         return 0
-
-    def _exceeds(self, counts: Counts) -> bool:
-        """As ``list_excesses``, without words and without memory."""
-        pairs = [(p, n) for p, n in zip(self.profiles, counts, strict=True) if n]
-        return (
-            sum(p.slices * n for p, n in pairs) > self.compute_slices
-            or any(n > p.max_instances for p, n in pairs)
-            or bool(_list_media_clashes(pairs))
-            or any(
-                sum(getattr(p, engine) * n for p, n in pairs) > total
-                for engine, total in self._engines.items()
-            )
-        )
 
 
 def iterate_bits(bits: int) -> Iterator[int]:
@@ -242,7 +289,10 @@ def _list_profiles(gpu: Gpu) -> tuple[MigProfile, ...]:
         profile = known.get(instance.profile_id)
         if profile is None or instance.placement not in profile.placements:
             strange.setdefault(instance.profile_id, []).append(instance.placement)
-    found = [_freeze(p, strange.pop(p.id, [])) for p in gpu.profiles]
+    found = [
+        replace(p, remaining=None, placements=(*p.placements, *strange.pop(p.id, ())))
+        for p in gpu.profiles
+    ]
     for instance in gpu.instances:
         if places := strange.pop(instance.profile_id, None):
             found.append(
@@ -260,23 +310,6 @@ def _list_profiles(gpu: Gpu) -> tuple[MigProfile, ...]:
     return tuple(found)
 
 
-def _freeze(profile: MigProfile, more: Sequence[Placement]) -> MigProfile:
-    return MigProfile(
-        name=profile.name,
-        enum=profile.enum,
-        id=profile.id,
-        slices=profile.slices,
-        memory_bytes=profile.memory_bytes,
-        max_instances=profile.max_instances,
-        sm_count=profile.sm_count,
-        placements=(*profile.placements, *more),
-        decoders=profile.decoders,
-        encoders=profile.encoders,
-        jpegs=profile.jpegs,
-        ofas=profile.ofas,
-    )
-
-
 def _list_media_clashes(pairs: Sequence[tuple[MigProfile, int]]) -> list[str]:
     """+me.all lives only beside -me (nvml.h at NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME)."""
     everything = [(p, n) for p, n in pairs if p.name.variant is Variant.ALL_MEDIA]
@@ -287,3 +320,12 @@ def _list_media_clashes(pairs: Sequence[tuple[MigProfile, int]]) -> list[str]:
     if sum(n for _, n in everything) > 1:
         return [f"only one instance can have all media engines ({first})"]
     return [f"{first} has all media engines, so {p.name} cannot be beside it" for p in others]
+
+
+def list_near_profiles(profiles: Sequence[MigProfile], name: MigProfileName) -> list[str]:
+    """What a name that no profile has may mean: names of its size, then others that look like it; else all."""
+    sizes = {str(p.name): p.name.slices for p in profiles}
+    near = list_near(str(name.gpu_instance), sizes)
+    near += [known for known, slices in sizes.items() if slices == name.slices]
+    found = sorted(dict.fromkeys(near), key=lambda known: sizes[known] != name.slices)
+    return found[:4] or list(sizes)

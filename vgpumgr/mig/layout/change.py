@@ -1,9 +1,13 @@
-"""The plan of a change: its steps in order, what they cost, why; or why there is none."""
+"""The plan of a change: its steps, what they cost, why; or why there is none.
+
+The order of steps is valid at every moment: first what goes, then what comes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass, field
 from enum import StrEnum
 
 from vgpumgr.errors import (
@@ -15,10 +19,12 @@ from vgpumgr.errors import (
     ProfileNotFoundError,
     VgpumgrError,
 )
-from vgpumgr.mig.layout.target import Pinned
-from vgpumgr.model.mig import Placement
-
-SCHEMA = "vgpumgr/v1"
+from vgpumgr.mig.layout.board import Board
+from vgpumgr.mig.layout.compute import ComputeChange, Sizes, pack
+from vgpumgr.mig.layout.solver import Solution
+from vgpumgr.mig.layout.target import GpuTarget, Pinned
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, MigProfileName, Placement
 
 
 class StepKind(StrEnum):
@@ -98,29 +104,26 @@ class PlanCost:
         instances = self.gi_destroys + self.gi_creates
         return instances + self.ci_destroys + self.ci_creates + self.mode_changes
 
-    def __add__(self, other: PlanCost) -> PlanCost:
-        return PlanCost(
-            self.disruptions + other.disruptions,
-            self.gi_destroys + other.gi_destroys,
-            self.gi_creates + other.gi_creates,
-            self.ci_destroys + other.ci_destroys,
-            self.ci_creates + other.ci_creates,
-            self.mode_changes + other.mode_changes,
-            self.kept + other.kept,
+    @classmethod
+    def of(cls, steps: Sequence[MigStepSpec], kept: int, disruptions: int = 0) -> PlanCost:
+        """What these steps do."""
+        kinds = Counter(step.kind for step in steps)
+        return cls(
+            disruptions=disruptions,
+            gi_destroys=kinds[StepKind.GI_DESTROY],
+            gi_creates=kinds[StepKind.GI_CREATE],
+            ci_destroys=kinds[StepKind.CI_DESTROY],
+            ci_creates=kinds[StepKind.CI_CREATE],
+            mode_changes=kinds[StepKind.MODE_ENABLE] + kinds[StepKind.MODE_DISABLE],
+            kept=kept,
         )
+
+    def __add__(self, other: PlanCost) -> PlanCost:
+        return PlanCost(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def as_dict(self) -> dict[str, int]:
         """For JSON."""
-        return {
-            "disruptions": self.disruptions,
-            "gi_destroys": self.gi_destroys,
-            "gi_creates": self.gi_creates,
-            "ci_destroys": self.ci_destroys,
-            "ci_creates": self.ci_creates,
-            "mode_changes": self.mode_changes,
-            "kept": self.kept,
-            "calls": self.calls,
-        }
+        return {**asdict(self), "calls": self.calls}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +140,8 @@ class LayoutPlan:
 
     @property
     def is_disruptive(self) -> bool:
-        """Whether somebody loses a slice that he uses."""
+        """Whether a held slice is destroyed."""
         return self.cost.disruptions > 0
-
-    def as_dict(self) -> dict[str, object]:
-        """The plan as ``-o json`` has it."""
-        return {
-            "schema": SCHEMA,
-            "steps": [step.as_dict() for step in self.steps],
-            "disruptive": self.is_disruptive,
-            "cost": self.cost.as_dict(),
-            "explanations": [{"gpu": gpu, "text": text} for gpu, text in self.explanations],
-        }
 
 
 class Reason(StrEnum):
@@ -199,3 +192,105 @@ class Refusal:
 def unique(words: Iterable[str]) -> list[str]:
     """Each word once, in the order of first use."""
     return list(dict.fromkeys(words))
+
+
+def list_steps(
+    gpu: Gpu, board: Board, target: GpuTarget, solution: Solution | None, *, changes_mode: bool
+) -> tuple[MigStepSpec, ...]:
+    """MIG mode goes on before and off after everything else."""
+    kind = StepKind.MODE_ENABLE if target.mig_enabled else StepKind.MODE_DISABLE
+    mode = [MigStepSpec(kind, gpu.uuid)] if changes_mode else []
+    steps = list(_list_instance_steps(gpu, board, solution)) if solution else []
+    return tuple(mode + steps if target.mig_enabled else steps + mode)
+
+
+def list_create_steps(
+    gpu: Gpu, profile: MigProfile, placement: Placement
+) -> tuple[MigStepSpec, ...]:
+    """A GPU instance at its place, with one compute instance of full size."""
+    return tuple(_create(gpu, profile, placement, (profile.slices,)))
+
+
+def list_destroy_steps(gpu: Gpu, instance: GpuInstance) -> tuple[MigStepSpec, ...]:
+    """A GPU instance with all that is in it; it must be unused."""
+    return tuple(_destroy(gpu, instance, ()))
+
+
+def _list_instance_steps(gpu: Gpu, board: Board, solution: Solution) -> Iterable[MigStepSpec]:
+    for instance in solution.destroyed:
+        yield from _destroy(gpu, instance, solution.touched)
+    for instance, change in solution.kept:
+        yield from _change_inside(gpu, instance, change)
+    for cell, sizes in sorted(solution.created, key=lambda pair: pair[0].placement):
+        yield from _create(gpu, board.profiles[cell.profile], cell.placement, sizes)
+
+
+def _destroy(gpu: Gpu, instance: GpuInstance, touched: Sequence[Pinned]) -> Iterable[MigStepSpec]:
+    holders = [pin for pin in touched if pin.instance_id == instance.id]
+    for compute in instance.compute_instances:
+        yield _destroy_compute(gpu, instance, compute, holders)
+    yield MigStepSpec(
+        StepKind.GI_DESTROY,
+        gpu.uuid,
+        profile=str(instance.profile),
+        placement=instance.placement,
+        instance_id=instance.id,
+        disrupts=tuple(unique(pin.holder for pin in holders)),
+    )
+
+
+def _destroy_compute(
+    gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, holders: Sequence[Pinned]
+) -> MigStepSpec:
+    losing = [pin for pin in holders if pin.compute_instance_id in (None, compute.id)]
+    return MigStepSpec(
+        StepKind.CI_DESTROY,
+        gpu.uuid,
+        profile=name_compute(instance.profile, compute.slices, instance.slices),
+        placement=compute.placement,
+        instance_id=instance.id,
+        compute_instance_id=compute.id,
+        parent_profile=str(instance.profile),
+        parent_placement=instance.placement,
+        disrupts=tuple(unique(pin.holder for pin in losing)),
+    )
+
+
+def _change_inside(gpu: Gpu, instance: GpuInstance, change: ComputeChange) -> Iterable[MigStepSpec]:
+    for compute in change.destroy:
+        yield _destroy_compute(gpu, instance, compute, change.touched)
+    for place in change.create:
+        yield MigStepSpec(
+            StepKind.CI_CREATE,
+            gpu.uuid,
+            profile=name_compute(instance.profile, place.size, instance.slices),
+            placement=place,
+            instance_id=instance.id,
+            parent_profile=str(instance.profile),
+            parent_placement=instance.placement,
+        )
+
+
+def _create(
+    gpu: Gpu, profile: MigProfile, placement: Placement, sizes: Sizes
+) -> Iterable[MigStepSpec]:
+    key = f"{gpu.uuid}/{profile.name}@{placement}"
+    yield MigStepSpec(
+        StepKind.GI_CREATE, gpu.uuid, profile=str(profile.name), placement=placement, key=key
+    )
+    for place in pack(profile.slices, sizes, ()) or ():
+        yield MigStepSpec(
+            StepKind.CI_CREATE,
+            gpu.uuid,
+            profile=name_compute(profile.name, place.size, profile.slices),
+            placement=place,
+            key=key,
+            parent_profile=str(profile.name),
+            parent_placement=placement,
+        )
+
+
+def name_compute(profile: MigProfileName, size: int, slices: int) -> str:
+    """``1c.3g.40gb``; the ``c`` part is left out where the whole GPU instance is meant."""
+    compute = None if size == slices else size
+    return str(MigProfileName(profile.slices, profile.gigabytes, profile.variant, compute))

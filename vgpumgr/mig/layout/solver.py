@@ -1,7 +1,7 @@
 """One GPU: of all layouts that hold what is wanted, the one that costs least.
 
 Cost, in this order: held slices destroyed, GPU instances destroyed, created, compute instances
-destroyed and created; then the room left, most first. What is destroyed and created follows from
+destroyed and created; then the capacity left, most first. What is destroyed and created follows from
 what is kept, so the search is for the layout that keeps most.
 """
 
@@ -52,7 +52,6 @@ class Solution:
     created: tuple[tuple[Cell, Sizes], ...]
     touched: tuple[Pinned, ...]
     layout: int
-    room: int
 
 
 _Change = tuple[int, Wanted, ComputeChange]
@@ -75,7 +74,7 @@ class Problem:
         self.board = board
         self.wanted = tuple(wanted)
         self._held = held
-        self._present = {bit_of(gpu, board, i): i for i in gpu.instances}
+        self._present = {board.find_instance(i): i for i in gpu.instances}
         self._now = sum(self._present)
         pinned = {pin.instance_id for pin in held.fixed}
         self._fixed = sum(bit for bit, i in self._present.items() if i.id in pinned)
@@ -217,7 +216,6 @@ class Problem:
             created=tuple(self._fill(layout & ~kept, left)),
             touched=tuple(lost),
             layout=layout,
-            room=self.board.measure_room(layout),
         )
 
     def _fill(self, cells: int, left: list[Wanted]) -> list[tuple[Cell, Sizes]]:
@@ -238,15 +236,6 @@ def _without(wanted: Sequence[Wanted], one: Wanted) -> list[Wanted]:
     return left
 
 
-def bit_of(gpu: Gpu, board: Board, instance: GpuInstance) -> int:
-    """The cell of an observed instance; a board made of this GPU has one for each."""
-    for index, profile in enumerate(board.profiles):
-        bit = board.bit(index, instance.placement)
-        if profile.id == instance.profile_id and bit is not None:
-            return bit
-    raise ValueError(f"{instance.profile} at {instance.placement} is unknown on {gpu}")
-
-
 def count_wanted(board: Board, wanted: Sequence[Wanted]) -> Counts:
     """How many of each of the board's profiles."""
     counts = Counter(one.profile for one in wanted)
@@ -254,7 +243,7 @@ def count_wanted(board: Board, wanted: Sequence[Wanted]) -> Counts:
 
 
 def split_held(pins: Sequence[Pinned], allowed: AbstractSet[tuple[str, int]]) -> Held:
-    """Who keeps what he has, and who may lose it."""
+    """Holders that keep their slices, and those that may lose them."""
     return Held(
         fixed=tuple(pin for pin in pins if pin.key not in allowed),
         movable=tuple(pin for pin in pins if pin.key in allowed),

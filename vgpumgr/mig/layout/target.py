@@ -1,14 +1,17 @@
-"""What a GPU is to look like, and what on it may not be touched."""
+"""What a GPU is to look like, and which slices on it are held: as NVML sees it, and as attachments say."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from vgpumgr.errors import SliceNotFoundError
+from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
+from vgpumgr.model.text import list_near
 
 parse_name = lru_cache(maxsize=1024)(MigProfileName.parse)
 """``MigProfileName.parse``, remembered: layouts repeat a handful of names."""
@@ -114,7 +117,9 @@ def _compare_instances(gpu: Gpu, wanted: Sequence[TargetInstance]) -> Iterator[s
     for one in wanted:
         if one.placement is None:
             continue
-        found = next((i for i in left if _matches(gpu, i, one)), None)
+        shape = _wanted_shape(gpu, one)
+        same = (i for i in left if (i.placement, _shape(i)) == (one.placement, shape))
+        found = next(same, None)
         if found is None:
             yield f"there is no {one}"
         else:
@@ -123,11 +128,7 @@ def _compare_instances(gpu: Gpu, wanted: Sequence[TargetInstance]) -> Iterator[s
     want = Counter(_wanted_shape(gpu, one) for one in wanted if one.placement is None)
     for shape in sorted(have.keys() | want.keys()):
         if have[shape] != want[shape]:
-            yield f"{have[shape]}x {_tell(gpu, shape)}, expected {want[shape]}"
-
-
-def _matches(gpu: Gpu, instance: GpuInstance, wanted: TargetInstance) -> bool:
-    return instance.placement == wanted.placement and _shape(instance) == _wanted_shape(gpu, wanted)
+            yield f"{have[shape]}x {_describe(gpu, shape)}, expected {want[shape]}"
 
 
 def _shape(instance: GpuInstance) -> _Shape:
@@ -146,9 +147,90 @@ def _count_slices(gpu: Gpu, name: str) -> int | None:
     return next((p.slices for p in gpu.profiles if str(p.name) == name), None)
 
 
-def _tell(gpu: Gpu, shape: _Shape) -> str:
+def _describe(gpu: Gpu, shape: _Shape) -> str:
     name, sizes = shape
     if sizes == (_count_slices(gpu, name),):
         return name
     inside = ", ".join(f"{size}c" for size in sizes) or "no compute instance"
     return f"{name} with {inside}"
+
+
+def list_process_pins(gpu: Gpu) -> tuple[Pinned, ...]:
+    """One for each process in an instance of the GPU."""
+    return tuple(
+        Pinned(gpu.uuid, p.gpu_instance_id, str(p), p.compute_instance_id)
+        for p in gpu.processes
+        if p.gpu_instance_id is not None
+    )
+
+
+def list_owner_pins(owners: Sequence[SliceOwner], free: Collection[str] = ()) -> tuple[Pinned, ...]:
+    """One for each slice that belongs to a VM; not for VMs whose names are in ``free``."""
+    return tuple(
+        Pinned(o.gpu, o.gpu_instance_id, o.holder, o.compute_instance_id)
+        for o in owners
+        if o.vm_name not in free
+    )
+
+
+def merge_pins(gpu: Gpu, *groups: Sequence[Pinned]) -> tuple[Pinned, ...]:
+    """The pins of one GPU, each once, for instances that exist."""
+    present = {instance.id for instance in gpu.instances}
+    found = [
+        pin
+        for group in groups
+        for pin in group
+        if pin.gpu_uuid == gpu.uuid and pin.instance_id in present
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+_SHORTEST_PREFIX = 8
+
+
+def find_slices(
+    names: Sequence[str], gpus: Sequence[Gpu], owners: Sequence[SliceOwner]
+) -> frozenset[SliceKey]:
+    """The slices that the names mean; a VM or a process may have several. Raises
+    SliceNotFoundError.
+    """
+    return frozenset(key for name in names for key in _find(name, gpus, owners))
+
+
+def _find(name: str, gpus: Sequence[Gpu], owners: Sequence[SliceOwner]) -> set[SliceKey]:
+    found: set[SliceKey] = {(o.gpu, o.gpu_instance_id) for o in owners if o.vm_name == name}
+    for gpu in gpus:
+        found |= {(gpu.uuid, i.id) for i in gpu.instances if name == f"{gpu.index}/{i.id}"}
+        found |= {
+            (gpu.uuid, i.id)
+            for i in gpu.instances
+            for c in i.compute_instances
+            if c.uuid and len(name) >= _SHORTEST_PREFIX and c.uuid.startswith(name)
+        }
+        found |= {
+            (gpu.uuid, p.gpu_instance_id)
+            for p in gpu.processes
+            if p.gpu_instance_id is not None and name == str(p.pid)
+        }
+    if not found:
+        raise _explain(name, gpus, owners)
+    return found
+
+
+def _explain(name: str, gpus: Sequence[Gpu], owners: Sequence[SliceOwner]) -> SliceNotFoundError:
+    known = [owner.vm_name for owner in owners]
+    known += [f"{gpu.index}/{i.id}" for gpu in gpus for i in gpu.instances]
+    near = list_near(name, known, n=1)
+    return SliceNotFoundError(
+        f'no slice is "{name}"',
+        why=f"did you mean {near[0]}?"
+        if near
+        else "name a VM, a process id, a MIG UUID, or GPU/INSTANCE as in 0/3",
+        hint="vgpumgr mig list",
+    )
+
+
+def name_pins(pins: Sequence[Pinned], gpus: Sequence[Gpu]) -> list[str]:
+    """What to type to name these slices."""
+    indexes = {str(gpu.uuid): gpu.index for gpu in gpus}
+    return list(dict.fromkeys(f"{indexes[p.gpu_uuid]}/{p.instance_id}" for p in pins))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from vgpumgr.model.functions import Function
+from vgpumgr.model.pci import Function
 from vgpumgr.passthrough.sriov.amd import AmdSriov
-from vgpumgr.passthrough.sriov.base import SrIovDriver, SrIovHost
-from vgpumgr.passthrough.sriov.generic import GenericSriov
+from vgpumgr.passthrough.sriov.base import GenericSriov, SrIovDriver, SrIovHost
 from vgpumgr.passthrough.sriov.intel import IntelSriov
 from vgpumgr.passthrough.sriov.nvidia import NvidiaSriov
 

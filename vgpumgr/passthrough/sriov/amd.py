@@ -21,10 +21,8 @@ from vgpumgr.host.amdsmi_helper import MISSING
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import HelperFaultError, HelperOnDemand
 from vgpumgr.host.machine import Machine
-from vgpumgr.model.functions import Function, Quota, VfMethod, VfSupport
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.sriov.base import SrIovHost, check_made
-from vgpumgr.passthrough.sriov.generic import GenericSriov
+from vgpumgr.model.pci import Function, PciAddress, Quota, VfMethod, VfSupport
+from vgpumgr.passthrough.sriov.base import SrIovDriver, SrIovHost, check_made
 
 #: AMD's driver for hosts of virtual functions, and the one that makes none
 _GIM, _AMDGPU = "gim", "amdgpu"
@@ -84,7 +82,7 @@ class AmdSmi:
             raise _make_error(what, fault) from None
 
 
-class AmdSriov(GenericSriov):
+class AmdSriov(SrIovDriver):
     """See ``SrIovDriver``."""
 
     method: VfMethod = "libamdsmi"

@@ -24,10 +24,8 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_tree import list_attributes, read_attribute_mode
-from vgpumgr.model.functions import INTEL, Function, Quota
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.sriov.base import SrIovHost
-from vgpumgr.passthrough.sriov.generic import GenericSriov, check_quota_names
+from vgpumgr.model.pci import INTEL, Function, PciAddress, Quota
+from vgpumgr.passthrough.sriov.base import SrIovDriver, SrIovHost, check_quota_names
 
 #: what is shared out, in the order in which it is written
 _RESOURCES = ("vram_quota", "lmem_quota", "ggtt_quota", "contexts_quota", "doorbells_quota")
@@ -66,7 +64,7 @@ def _list_i915(machine: Machine, physical: PciAddress) -> Iterator[str]:
             yield from (f"drm/{card}/{name}" for name in _I915)
 
 
-class IntelSriov(GenericSriov):
+class IntelSriov(SrIovDriver):
     """See ``SrIovDriver``. A quota that the kernel refuses is a VfQuotaError."""
 
     def probe(self, physical: Function) -> bool:

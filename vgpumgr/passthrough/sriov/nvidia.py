@@ -6,17 +6,15 @@ import os
 
 from vgpumgr.errors import VfCountError, VfVendorToolError
 from vgpumgr.host.pci_changes import VF_TIMEOUT_S
-from vgpumgr.model.functions import NVIDIA, Function, VfMethod, VfSupport
-from vgpumgr.model.pci import PciAddress
-from vgpumgr.passthrough.sriov.base import SrIovHost
-from vgpumgr.passthrough.sriov.generic import GenericSriov
+from vgpumgr.model.pci import NVIDIA, Function, PciAddress, VfMethod, VfSupport
+from vgpumgr.passthrough.sriov.base import SrIovDriver, SrIovHost
 
 _PROGRAM = "/usr/lib/nvidia/sriov-manage"
 #: what it says while any NVML client is open; nothing else is worth repeating
 _LOCKED = "Cannot obtain unbindLock"
 
 
-class NvidiaSriov(GenericSriov):
+class NvidiaSriov(SrIovDriver):
     """See ``SrIovDriver``."""
 
     method: VfMethod = "sriov-manage"

@@ -17,22 +17,22 @@ from vgpumgr.errors import (
     ProfileNotFoundError,
     VgpumgrError,
 )
+from vgpumgr.mig.layout.board import list_near_profiles
 from vgpumgr.mig.layout.compute import pack
-from vgpumgr.mig.layout.formats.reader import Where
-from vgpumgr.mig.layout.formats.spec import (
-    DeviceCount,
+from vgpumgr.mig.layout.formats.files import (
     Dialect,
     GpuChoice,
     GpuSpec,
     InstanceSpec,
     LayoutFile,
 )
+from vgpumgr.mig.layout.formats.reader import Where
 from vgpumgr.mig.layout.formats.write import count_devices
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
+from vgpumgr.mig.placement import find_profile
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.gpu import Gpu, Inventory, LostGpu
 from vgpumgr.model.mig import MigProfile, MigProfileName
-from vgpumgr.model.text import list_near
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,6 @@ def _list_named(spec: GpuSpec, inventory: Inventory) -> list[Gpu]:
     choice = spec.choice
     if choice.names is not None:
         return _unique((_select(name, where, inventory), where) for name, where in choice.names)
-    if choice.indexes is not None:
-        return _unique(
-            (_select(str(index), where, inventory), where) for index, where in choice.indexes
-        )
     if inventory.lost:
         raise _lost(inventory.lost[0], spec.where)
     return list(inventory.gpus)
@@ -177,27 +173,24 @@ def _is_model(model: str, wanted: str) -> bool:
 
 
 def _overlap(file: LayoutFile, gpu: Gpu, first: GpuSpec, second: GpuSpec, notes: list[str]) -> None:
-    """Two entries that say the same of a GPU are told; two that differ are a mistake, also where
+    """Two entries that say the same of a GPU give a note; two that differ are a mistake, also where
     the file's own tool would silently take the last one.
     """
     also = f"{second.where}: {gpu} is also meant by line {first.where.line}"
-    if _list_wishes(first) == _list_wishes(second):
+    if _normalize(first) == _normalize(second):
         notes.append(f"{also}, which says the same")
-    elif file.dialect is Dialect.OWN:
-        raise LayoutContradictionError(
-            f"{also}, which says otherwise",
-            why="a GPU can have one layout",
-            hint="narrow gpus or model of one of them",
-        )
     else:
+        own = file.dialect is Dialect.OWN
+        order = "" if own else f"; {file.dialect} would let the later entry win"
+        keys = "gpus or model" if own else "devices or device-filter"
         raise LayoutContradictionError(
             f"{also}, which says otherwise",
-            why=f"a GPU can have one layout; {file.dialect} would let the later entry win",
-            hint="narrow devices or device-filter of one of them, or delete it",
+            why=f"a GPU can have one layout{order}",
+            hint=f"narrow {keys} of one of them{'' if own else ', or delete it'}",
         )
 
 
-def _list_wishes(spec: GpuSpec) -> tuple[object, ...]:
+def _normalize(spec: GpuSpec) -> tuple[object, ...]:
     """What an entry says of its GPUs, in a form that compares by meaning: without the order, and
     without counts of zero.
     """
@@ -255,33 +248,27 @@ def _make_target(gpu: Gpu, spec: GpuSpec) -> GpuTarget:
 
 
 def _repeat(gpu: Gpu, spec: InstanceSpec) -> list[TargetInstance]:
-    find_profile(gpu, spec.profile, spec.where)
+    _get_profile(gpu, spec.profile, spec.where)
     compute = None if spec.compute is None else tuple(str(name) for name in spec.compute)
     return [TargetInstance(str(spec.profile), compute, spec.placement)] * spec.count
 
 
-def find_profile(gpu: Gpu, name: MigProfileName, where: Where) -> MigProfile:
+def _get_profile(gpu: Gpu, name: MigProfileName, where: Where) -> MigProfile:
     """The board's profile of that name. Raises ProfileNotFoundError with near names."""
-    wanted = name.gpu_instance
-    for profile in gpu.profiles:
-        if profile.name == wanted:
-            return profile
-    known = [str(profile.name) for profile in gpu.profiles]
-    near = list_near(str(wanted), known, n=3)
-    near += [str(p.name) for p in gpu.profiles if p.name.slices == wanted.slices]
-    offered = ", ".join(list(dict.fromkeys(near))[:4] or known)
+    if (profile := find_profile(gpu, name)) is not None:
+        return profile
     raise ProfileNotFoundError(
-        f"{where}: {gpu} has no profile {wanted}",
-        why=f"{gpu.model} has near it: {offered}",
+        f"{where}: {gpu} has no profile {name.gpu_instance}",
+        why=f"{gpu.model} has near it: {', '.join(list_near_profiles(gpu.profiles, name))}",
         hint=f"vgpumgr mig profiles --gpu {gpu.index}",
     )
 
 
-def _group_devices(gpu: Gpu, devices: Sequence[DeviceCount]) -> Iterator[TargetInstance]:
+def _group_devices(gpu: Gpu, devices: Sequence[InstanceSpec]) -> Iterator[TargetInstance]:
     """GPU instances around MIG devices. Where the GPU has just these devices, however they are
     grouped, that is what is meant.
     """
-    slices = {one.profile: find_profile(gpu, one.profile, one.where).slices for one in devices}
+    slices = {one.profile: _get_profile(gpu, one.profile, one.where).slices for one in devices}
     wanted: Counter[str] = Counter()
     for one in devices:
         wanted[str(one.profile)] += one.count

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from vgpumgr.mig.layout.formats.own import SCHEMA
-from vgpumgr.mig.layout.formats.parted import VERSION
-from vgpumgr.mig.layout.steps import name_compute
+from vgpumgr.mig.layout.change import name_compute
+from vgpumgr.mig.layout.formats.files import SCHEMA, VERSION
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance
 
@@ -49,7 +48,10 @@ def _describe(gpu: Gpu, *, placements: bool) -> Plain:
     if not gpu.mig.current:
         return {"mig": False}
     if placements:
-        return {"mig": True, "instances": [_place(i) for i in gpu.instances]}
+        return {
+            "mig": True,
+            "instances": [{**_name(i), "placement": str(i.placement)} for i in gpu.instances],
+        }
     found: list[Plain] = []
     for instance in gpu.instances:
         one = _name(instance)
@@ -61,10 +63,6 @@ def _describe(gpu: Gpu, *, placements: bool) -> Plain:
             assert isinstance(count, int)
             same["count"] = count + 1
     return {"mig": True, "instances": found}
-
-
-def _place(instance: GpuInstance) -> Plain:
-    return {**_name(instance), "placement": str(instance.placement)}
 
 
 def _name(instance: GpuInstance) -> Plain:
@@ -92,17 +90,16 @@ def write_parted(gpus: Sequence[Gpu], label: str) -> Plain:
 def write_vgpu_dm(gpus: Sequence[Gpu], label: str, vgpus: VgpuCounts) -> Plain:
     """vgpu-device-manager's format, of the GPUs that are vGPU hosts."""
     hosts = [gpu for gpu in gpus if gpu.uuid in vgpus]
-    entries = _join_equal((gpu.index, _describe_vgpu_dm(vgpus[gpu.uuid])) for gpu in hosts)
+    # its own names are without the vendor's word
+    entries = _join_equal(
+        (gpu.index, {"vgpu-devices": {n.split()[-1]: c for n, c in vgpus[gpu.uuid].items()}})
+        for gpu in hosts
+    )
     layout = [
         {"devices": "all" if len(indexes) == len(gpus) else indexes, **state}
         for indexes, state in entries
     ]
     return {"version": VERSION, "vgpu-configs": {label: layout}}
-
-
-def _describe_vgpu_dm(counts: Mapping[str, int]) -> Plain:
-    # its own names are without the vendor's word
-    return {"vgpu-devices": {name.split()[-1]: count for name, count in counts.items()}}
 
 
 def _join(devices: object, state: Plain) -> Plain:

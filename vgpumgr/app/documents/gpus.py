@@ -1,0 +1,286 @@
+"""Documents of GPUs, their MIG instances and profiles; see ``documents.base`` for the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from vgpumgr.app.documents.base import SCHEMA, Document, Field, PlacementDocument
+from vgpumgr.mig.placement import count_fits, list_fits, list_refusals
+from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.gpu import Gpu, PciGpu
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile
+
+
+class ProcessDocument(Document):
+    """A process with a context on the GPU or on one of its instances."""
+
+    pid: int
+    name: str | None = Field(description="as the kernel has it, at most 15 characters")
+    kind: Literal["compute", "graphics"]
+    memory_bytes: int | None
+
+
+class ComputeInstanceDocument(Document):
+    """A compute instance: the MIG device that CUDA sees."""
+
+    id: int
+    uuid: str | None = Field(description="MIG-..., what CUDA_VISIBLE_DEVICES takes")
+    slices: int
+    memory_used_bytes: int | None
+    vm: str | None = Field(description="whose it is")
+    attachment: str | None
+
+
+class InstanceDocument(Document):
+    """A GPU instance, and whose it is: a VM's, some processes', or nobody's."""
+
+    id: int
+    profile: str
+    placement: PlacementDocument
+    slices: int
+    memory_bytes: int
+    vm: str | None = Field(description="the VM that it is attached to")
+    attachment: str | None = Field(description="id of that attachment")
+    compute_instances: list[ComputeInstanceDocument]
+    processes: list[ProcessDocument]
+
+
+class MigModeDocument(Document):
+    """MIG mode, and what is free."""
+
+    supported: bool
+    current: bool
+    pending: bool
+    needs_reset: bool = Field(description="the mode changes only by a reset of the GPU")
+    compute_slices: int = Field(description="of the whole GPU; 0 without MIG")
+    compute_slices_used: int
+    memory_positions: int = Field(description="length of the memory axis; 0 without MIG")
+    memory_positions_used: int
+
+
+class IommuGroupDocument(Document):
+    """The IOMMU group; all its members go to one VM together."""
+
+    number: int
+    members: list[str]
+
+
+class UtilisationDocument(Document):
+    """Share of the last sample period in which kernels ran, and memory was read or written."""
+
+    gpu_ratio: float
+    memory_ratio: float
+
+
+class GpuDocument(Document):
+    """One GPU."""
+
+    index: int
+    uuid: str
+    model: str
+    pci: str
+    numa_node: int | None
+    iommu_group: IommuGroupDocument | None
+    driver: str | None = Field(description="kernel driver bound to the PCI function")
+    driver_version: str
+    architecture: str | None
+    compute_capability: str | None
+    serial: str | None
+    memory_total_bytes: int
+    memory_used_bytes: int
+    utilisation: UtilisationDocument | None
+    mig: MigModeDocument
+    instances: list[InstanceDocument]
+    processes: list[ProcessDocument] = Field(description="those on the GPU as a whole")
+    vms: list[str] = Field(
+        default_factory=list, description="VMs that have it, a virtual function or a vGPU of it"
+    )
+
+
+class PciGpuDocument(Document):
+    """A GPU that NVML does not speak about, as ``/sys`` shows it."""
+
+    model: str
+    pci: str
+    vendor_id: int
+    device_id: int
+    class_code: int = Field(description="three bytes: base class, subclass, interface")
+    numa_node: int | None
+    iommu_group: IommuGroupDocument | None
+    driver: str | None = Field(description="kernel driver bound to the PCI function")
+    bar_bytes: list[int] = Field(description="sizes of its memory BARs")
+    vfs_total: int | None = Field(description="virtual functions it can have; null without SR-IOV")
+    vfs_enabled: int | None
+    boot_display: bool = Field(description="the firmware draws on it")
+    vms: list[str] = Field(
+        default_factory=list, description="VMs that have it, a virtual function or a vGPU of it"
+    )
+
+
+class LostGpuDocument(Document):
+    """A GPU that NVML counts but cannot speak about."""
+
+    index: int
+    nvml_code: int
+    nvml_text: str
+
+
+class MachineDocument(Document):
+    """Where the answer comes from."""
+
+    name: str | None = Field(description="null on the real machine")
+    simulated: bool
+    driver_version: str | None = Field(description="null without NVML, as the next two")
+    nvml_version: str | None
+    cuda_version: str | None
+
+
+class GpuListDocument(Document):
+    """``vgpumgr gpu list -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    machine: MachineDocument
+    gpus: list[GpuDocument]
+    others: list[PciGpuDocument] = Field(description="GPUs that NVML does not speak about")
+    lost: list[LostGpuDocument]
+
+
+class ProfileFitDocument(Document):
+    """A profile on one GPU: how many more fit, and if none does, why not."""
+
+    name: str
+    id: int
+    slices: int
+    memory_bytes: int
+    sm_count: int
+    max_instances: int
+    placements: list[PlacementDocument]
+    free_placements: list[PlacementDocument]
+    free: int = Field(description="how many more of this profile alone fit")
+    why_not: str | None
+
+
+class GpuShowDocument(Document):
+    """``vgpumgr gpu show GPU -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    machine: MachineDocument
+    gpu: GpuDocument | None = Field(description="null for a GPU that NVML does not speak about")
+    other: PciGpuDocument | None = Field(description="null for one that it does")
+    profiles: list[ProfileFitDocument]
+    held_by: list[str] = Field(
+        default_factory=list,
+        description="who has device files of it or of its virtual functions open",
+    )
+
+
+class MigInstanceRow(InstanceDocument):
+    """An instance with the GPU that it is on."""
+
+    gpu_index: int
+    gpu_uuid: str
+
+
+class MigListDocument(Document):
+    """``vgpumgr mig list -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    instances: list[MigInstanceRow]
+
+
+class MigProfileRow(ProfileFitDocument):
+    """A profile with the GPU that offers it."""
+
+    gpu_index: int
+    gpu_uuid: str
+
+
+class MigProfilesDocument(Document):
+    """``vgpumgr mig profiles -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    profiles: list[MigProfileRow]
+
+
+#: those of each GPU instance, by its GPU and id: several where they share it
+Owners = Mapping[tuple[GpuUuid, int], Sequence[SliceOwner]]
+
+
+def index_owners(owners: Sequence[SliceOwner]) -> Owners:
+    """Owners by GPU and GPU instance."""
+    found: dict[tuple[GpuUuid, int], list[SliceOwner]] = {}
+    for owner in owners:
+        found.setdefault((owner.gpu, owner.gpu_instance_id), []).append(owner)
+    return found
+
+
+def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
+    """The document of one GPU."""
+    capability = gpu.compute_capability
+    return GpuDocument.of(
+        gpu,
+        compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
+        memory_total_bytes=gpu.memory.total_bytes,
+        memory_used_bytes=gpu.memory.used_bytes,
+        mig=_describe_mode(gpu),
+        instances=[describe_instance(gpu, instance, owners) for instance in gpu.instances],
+        processes=_list_processes(gpu, None),
+    )
+
+
+def describe_pci_gpu(gpu: PciGpu) -> PciGpuDocument:
+    """The document of a GPU that NVML does not speak about."""
+    return PciGpuDocument.of(gpu, pci=str(gpu.address), boot_display=gpu.is_boot_display)
+
+
+def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> InstanceDocument:
+    """The document of one GPU instance."""
+    own = owners.get((gpu.uuid, instance.id), ())
+    return InstanceDocument.of(
+        instance,
+        **_name_owner(own[0] if own else None),
+        compute_instances=[_describe_compute(c, own) for c in instance.compute_instances],
+        processes=_list_processes(gpu, instance.id),
+    )
+
+
+def describe_profile(gpu: Gpu, profile: MigProfile) -> ProfileFitDocument:
+    """The document of one profile on one GPU, with what fits now or why nothing does."""
+    refusals = list_refusals([gpu], profile.name)
+    fits = () if refusals else list_fits(gpu, profile)
+    return ProfileFitDocument.of(
+        profile,
+        free_placements=[PlacementDocument.of(place) for place in fits],
+        free=0 if refusals else count_fits(gpu, profile),
+        why_not=refusals[0].reason if refusals else None,
+    )
+
+
+def _describe_mode(gpu: Gpu) -> MigModeDocument:
+    return MigModeDocument.of(
+        gpu.mig,
+        compute_slices=gpu.compute_slices,
+        compute_slices_used=sum(i.slices for i in gpu.instances),
+        memory_positions=gpu.memory_positions,
+        memory_positions_used=sum(i.placement.size for i in gpu.instances),
+    )
+
+
+def _describe_compute(
+    compute: ComputeInstance, owners: Sequence[SliceOwner]
+) -> ComputeInstanceDocument:
+    owner = next((o for o in owners if o.compute_instance_id in (None, compute.id)), None)
+    return ComputeInstanceDocument.of(compute, **_name_owner(owner))
+
+
+def _name_owner(owner: SliceOwner | None) -> dict[str, str | None]:
+    return {
+        "vm": owner.vm_name if owner else None,
+        "attachment": owner.attachment_id if owner else None,
+    }
+
+
+def _list_processes(gpu: Gpu, instance: int | None) -> list[ProcessDocument]:
+    return [ProcessDocument.of(p) for p in gpu.processes if p.gpu_instance_id == instance]

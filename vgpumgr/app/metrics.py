@@ -1,0 +1,427 @@
+"""Metrics as an operation: the table, samples of what was observed, and the exposition for Prometheus."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from vgpumgr import __version__
+from vgpumgr.app.documents.gpus import index_owners
+from vgpumgr.app.documents.operations import MetricsDocument
+from vgpumgr.errors import Exit, VgpumgrError
+from vgpumgr.host.statistics import DURATION_BUCKETS_S, OperationCounts, OperationStatistics
+from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.virtio.channel import ChannelStatus
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
+Kind = Literal["gauge", "counter", "histogram", "info"]
+
+PREFIX = "vgpumgr_"
+#: how long a scrape waits for a collection
+PATIENCE_S = 2.0
+HOST_LABELS = ("hostname",)
+GPU_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One family. ``name`` is what queries say (a histogram's without ``_bucket`` and the like);
+    ``absent`` says when its series are not there.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    absent: str
+    unit: Literal["", "bytes", "seconds", "ratio"] = ""
+
+    @property
+    def family(self) -> str:
+        """The name in ``# TYPE`` lines of OpenMetrics: without the suffix of its kind."""
+        suffix = {"counter": "_total", "info": "_info"}.get(self.kind, "")
+        return PREFIX + self.name.removesuffix(suffix)
+
+    def list_series(self) -> tuple[str, ...]:
+        """Names of the series, as queries say them."""
+        full = PREFIX + self.name
+        if self.kind == "histogram":
+            return (f"{full}_bucket", f"{full}_count", f"{full}_sum")
+        return (full,)
+
+
+_NO_VALUES = "no collection has succeeded yet"
+_NO_CHANNEL = "the VM's keeper does not run or does not answer"
+
+METRICS: tuple[MetricSpec, ...] = (
+    MetricSpec(
+        "build_info",
+        "info",
+        ("version", "hostname"),
+        "The version of vgpumgr; the value is always 1.",
+        "never",
+    ),
+    MetricSpec(
+        "gpu_info",
+        "info",
+        (*GPU_LABELS, "framework"),
+        "A GPU that answers; framework is mig where MIG mode is on, else none. Always 1.",
+        "the GPU is lost",
+    ),
+    MetricSpec(
+        "gpu_framebuffer_bytes",
+        "gauge",
+        GPU_LABELS,
+        "Memory of the GPU.",
+        _NO_VALUES,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_framebuffer_used_bytes",
+        "gauge",
+        GPU_LABELS,
+        "Memory in use, what the driver reserves included.",
+        _NO_VALUES,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_utilization_ratio",
+        "gauge",
+        (*GPU_LABELS, "engine"),
+        "Share of the driver's last sample period in which kernels ran (engine gpu), or memory "
+        "was read or written (engine memory).",
+        "the driver gives none, as for every GPU in MIG mode",
+        "ratio",
+    ),
+    MetricSpec(
+        "mig_slices",
+        "gauge",
+        (*GPU_LABELS, "kind", "state"),
+        "Slices of the GPU: kind compute or memory, state used or free.",
+        "MIG mode is off",
+    ),
+    MetricSpec(
+        "mig_instance_info",
+        "info",
+        (*GPU_LABELS, "GPU_I_ID", "GPU_I_PROFILE", "domain"),
+        "A GPU instance; domain is the VM that has it, empty for none. Always 1.",
+        "MIG mode is off, or the GPU is not cut",
+    ),
+    MetricSpec(
+        "desired_state_drift",
+        "gauge",
+        ("kind", "hostname"),
+        "Differences between what is recorded and what is, by kind, as vgpumgr diff lists them.",
+        "they cannot be told: libvirt, NVML or the records do not answer",
+    ),
+    MetricSpec(
+        "operations_total",
+        "counter",
+        ("op", "outcome", "hostname"),
+        "Operations since the host's boot; outcome is done, rolled-back, incomplete or failed.",
+        "there was none of that outcome",
+    ),
+    MetricSpec(
+        "operation_duration_seconds",
+        "histogram",
+        ("op", "hostname"),
+        "How long operations took, whatever their outcome.",
+        "there was none",
+        "seconds",
+    ),
+    MetricSpec(
+        "channel_lanes",
+        "gauge",
+        ("domain", "attachment", "hostname"),
+        "Processes in the VM that use its slice now; attachment counts those of the VM from 0.",
+        _NO_CHANNEL,
+    ),
+    MetricSpec(
+        "channel_calls_total",
+        "counter",
+        ("domain", "attachment", "api", "hostname"),
+        "Forwarded calls since the VM's worker started.",
+        _NO_CHANNEL,
+    ),
+    MetricSpec(
+        "channel_bytes_total",
+        "counter",
+        ("domain", "attachment", "direction", "hostname"),
+        "Bytes through the channel since the worker started; direction in is from the guest.",
+        _NO_CHANNEL,
+        "bytes",
+    ),
+    MetricSpec(
+        "channel_protocol_errors_total",
+        "counter",
+        ("domain", "attachment", "hostname"),
+        "Sessions that were ended because the guest broke the protocol.",
+        _NO_CHANNEL,
+    ),
+    MetricSpec(
+        "last_collect_success",
+        "gauge",
+        HOST_LABELS,
+        "1 if the latest collection came to its end; 0 if it failed or is overdue. All other "
+        "values are then those of the last good one.",
+        "never",
+    ),
+    MetricSpec(
+        "last_collect_timestamp_seconds",
+        "gauge",
+        HOST_LABELS,
+        "When the values were collected, as Unix time: time() minus it is their age.",
+        _NO_VALUES,
+        "seconds",
+    ),
+    MetricSpec(
+        "collect_duration_seconds",
+        "gauge",
+        HOST_LABELS,
+        "How long the last good collection took.",
+        _NO_VALUES,
+        "seconds",
+    ),
+)
+
+BY_NAME: Mapping[str, MetricSpec] = {spec.name: spec for spec in METRICS}
+
+
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_FORMAT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+class MetricsMissingError(VgpumgrError):
+    """The Python package that writes the exposition is not installed."""
+
+    id = "VG390"
+    exit_code = Exit.ERROR
+    http_status = 501
+
+
+class MetricsService:
+    """The operation; ``read`` is MetricsCache's."""
+
+    def __init__(
+        self,
+        read: Callable[[float], Collected],
+        statistics: OperationStatistics,
+        hostname: str | None = None,
+    ) -> None:
+        self._read = read
+        self._statistics = statistics
+        self._hostname = hostname or platform.node()
+
+    def read_metrics(
+        self, *, openmetrics: bool = False, wait_s: float = PATIENCE_S
+    ) -> MetricsDocument:
+        """The exposition of now; waits no longer than ``wait_s`` for the machine. Raises
+        MetricsMissingError.
+        """
+        samples = list_samples(
+            self._read(wait_s), self._statistics.list_counts(), __version__, self._hostname
+        )
+        text = format_exposition(samples, openmetrics=openmetrics)
+        kind = OPENMETRICS_FORMAT if openmetrics else TEXT_FORMAT
+        return MetricsDocument(content_type=kind, text=text)
+
+
+def format_exposition(samples: Iterable[Sample], *, openmetrics: bool = False) -> str:
+    """The text of the samples, families in the table's order. Raises MetricsMissingError."""
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+        from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+    except ImportError as error:
+        raise MetricsMissingError(
+            "cannot write metrics",
+            cause=str(error),
+            hint="pip install 'vgpumgr[daemon]', or apt install python3-prometheus-client",
+        ) from error
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(samples))
+    generate = generate_openmetrics if openmetrics else generate_latest
+    return generate(registry).decode()
+
+
+class _Families:
+    """What the registry asks for families: the samples, once."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._by_name: dict[str, list[Sample]] = {}
+        for sample in samples:
+            self._by_name.setdefault(sample.name, []).append(sample)
+
+    def describe(self) -> list[Metric]:
+        """Nothing: asked at registration, before there is anything."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family that has a sample."""
+        for spec in METRICS:
+            if samples := self._by_name.get(spec.name):
+                yield _make_family(spec, samples)
+
+
+def _make_family(spec: MetricSpec, samples: Iterable[Sample]) -> Metric:
+    from prometheus_client.core import Metric
+
+    family = Metric(spec.family, spec.help, spec.kind, spec.unit)
+    for sample in samples:
+        name = family.name + sample.suffix
+        if spec.kind in ("counter", "info"):
+            name += {"counter": "_total", "info": "_info"}[spec.kind]
+        labels = {label: sample.labels[label] for label in _order(spec, sample)}
+        family.add_sample(name, labels, sample.value)
+    return family
+
+
+def _order(spec: MetricSpec, sample: Sample) -> tuple[str, ...]:
+    """The labels of the table and no others; a sample with others is a bug and fails here."""
+    allowed = (*spec.labels, "le") if sample.suffix == "_bucket" else spec.labels
+    if set(allowed) != set(sample.labels):
+        raise ValueError(f"{spec.name} has labels {sorted(sample.labels)}, not {sorted(allowed)}")
+    return allowed
+
+
+#: what the channel forwards: the runtime's calls become the driver's in the guest
+_API = "cuda"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that one collection sees. ``channels`` by the VM's name and the attachment's number in it,
+    None: no answer; ``drift`` None: it cannot be told.
+    """
+
+    inventory: Inventory
+    owners: Sequence[SliceOwner] = ()
+    channels: Mapping[tuple[str, int], ChannelStatus | None] = field(default_factory=dict)
+    drift: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a scrape gets: the last good observation, if any, and how collecting goes now."""
+
+    observation: Observation | None = None
+    success: bool = False
+    observed_s: float | None = None
+    duration_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a metric; ``suffix`` is a histogram's (``_bucket``, ``_count``, ``_sum``)."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+    suffix: str = ""
+
+
+def list_samples(
+    collected: Collected, operations: Sequence[OperationCounts], version: str, hostname: str
+) -> Iterator[Sample]:
+    """Every sample of one exposition."""
+    host = {"hostname": hostname}
+    yield Sample("build_info", {"version": version, **host}, 1)
+    yield Sample("last_collect_success", host, int(collected.success))
+    if collected.observed_s is not None:
+        yield Sample("last_collect_timestamp_seconds", host, collected.observed_s)
+    if collected.duration_s is not None:
+        yield Sample("collect_duration_seconds", host, collected.duration_s)
+    for counts in operations:
+        yield from _sample_operation(counts, host)
+    if (seen := collected.observation) is not None:
+        vms = {
+            key: ",".join(dict.fromkeys(owner.vm_name for owner in own))
+            for key, own in index_owners(seen.owners).items()
+        }
+        for gpu in seen.inventory.gpus:
+            labels = label_gpu(gpu, hostname)
+            yield from _sample_gpu(gpu, labels)
+            yield from _sample_mig(
+                gpu, labels, {id_: vms[u, id_] for u, id_ in vms if u == gpu.uuid}
+            )
+        for (domain, number), status in seen.channels.items():
+            if status is not None:
+                labels = {"domain": domain, "attachment": str(number), **host}
+                yield from _sample_channel(status, labels)
+        for kind, count in sorted((seen.drift or {}).items()):
+            yield Sample("desired_state_drift", {"kind": kind, **host}, count)
+
+
+def label_gpu(gpu: Gpu, hostname: str) -> dict[str, str]:
+    """The labels of a GPU, each written as dcgm-exporter writes it."""
+    return {
+        "gpu": str(gpu.index),
+        "UUID": gpu.uuid,
+        "pci_bus_id": format_bus_id(gpu.pci),
+        "device": f"nvidia{gpu.index}",
+        "modelName": gpu.model,
+        "hostname": hostname,
+    }
+
+
+def format_bus_id(pci: PciAddress) -> str:
+    """NVML's spelling of an address: a domain of eight digits, upper case."""
+    return f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.{pci.function:X}"
+
+
+def _sample_gpu(gpu: Gpu, labels: Mapping[str, str]) -> Iterator[Sample]:
+    framework = "mig" if gpu.mig.current else "none"
+    yield Sample("gpu_info", {**labels, "framework": framework}, 1)
+    yield Sample("gpu_framebuffer_bytes", labels, gpu.memory.total_bytes)
+    yield Sample("gpu_framebuffer_used_bytes", labels, gpu.memory.used_bytes)
+    if (use := gpu.utilisation) is not None:
+        for engine, ratio in (("gpu", use.gpu_ratio), ("memory", use.memory_ratio)):
+            yield Sample("gpu_utilization_ratio", {**labels, "engine": engine}, ratio)
+
+
+def _sample_mig(gpu: Gpu, labels: Mapping[str, str], vms: Mapping[int, str]) -> Iterator[Sample]:
+    if not gpu.mig.current:
+        return
+    used = sum(instance.slices for instance in gpu.instances)
+    taken = sum(instance.placement.size for instance in gpu.instances)
+    for kind, state, count in (
+        ("compute", "used", used),
+        ("compute", "free", gpu.compute_slices - used),
+        ("memory", "used", taken),
+        ("memory", "free", gpu.memory_positions - taken),
+    ):
+        yield Sample("mig_slices", {**labels, "kind": kind, "state": state}, count)
+    for instance in gpu.instances:
+        own = {
+            "GPU_I_ID": str(instance.id),
+            "GPU_I_PROFILE": str(instance.profile),
+            "domain": vms.get(instance.id, ""),
+        }
+        yield Sample("mig_instance_info", {**labels, **own}, 1)
+
+
+def _sample_channel(status: ChannelStatus, labels: Mapping[str, str]) -> Iterator[Sample]:
+    yield Sample("channel_lanes", labels, len(status.lanes))
+    yield Sample("channel_calls_total", {**labels, "api": _API}, status.calls)
+    for direction, count in (("in", status.bytes_in), ("out", status.bytes_out)):
+        yield Sample("channel_bytes_total", {**labels, "direction": direction}, count)
+    yield Sample("channel_protocol_errors_total", labels, status.protocol_errors)
+
+
+def _sample_operation(counts: OperationCounts, host: Mapping[str, str]) -> Iterator[Sample]:
+    labels = {"op": counts.op, **host}
+    for outcome, count in sorted(counts.outcomes.items()):
+        yield Sample("operations_total", {**labels, "outcome": outcome}, count)
+    name, total = "operation_duration_seconds", 0
+    for bound, count in zip((*DURATION_BUCKETS_S, None), counts.buckets, strict=True):
+        total += count
+        edge = "+Inf" if bound is None else repr(bound)
+        yield Sample(name, {**labels, "le": edge}, total, "_bucket")
+    yield Sample(name, labels, total, "_count")
+    yield Sample(name, labels, counts.duration_sum_s, "_sum")

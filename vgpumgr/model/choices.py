@@ -1,0 +1,69 @@
+"""What a user can choose of an attachment. The command line reads it at every start: it imports nothing of ours."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+#: seconds to wait for the running guest
+HELLO_TIMEOUT_S = 15.0
+#: the guest's agent serves so many channels
+MAX_COUNT = 16
+
+
+class Backend(StrEnum):
+    """How a slice reaches a VM."""
+
+    PASSTHROUGH = "passthrough"
+    VF = "vf"
+    MDEV = "mdev"
+    FORWARD = "forward"
+
+
+class BackendChoice(StrEnum):
+    """``--backend``: one of them, or the first that the profile and the host allow."""
+
+    AUTO = "auto"
+    FORWARD = Backend.FORWARD.value
+    PASSTHROUGH = Backend.PASSTHROUGH.value
+    VF = Backend.VF.value
+    MDEV = Backend.MDEV.value
+
+
+class Transport(StrEnum):
+    """``--transport``: how the guest reaches its worker; AUTO gives it both devices."""
+
+    AUTO = "auto"
+    RING = "ring"
+    SERIAL = "serial"
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether the domain gets shared memory."""
+        return self is not Transport.SERIAL
+
+    @property
+    def has_serial(self) -> bool:
+        """Whether the domain gets a virtio-serial channel."""
+        return self is not Transport.RING
+
+
+class Display(StrEnum):
+    """``--display``: whether a mediated device draws the guest's screen."""
+
+    #: it computes only
+    OFF = "off"
+    #: its picture is shown once the guest's driver runs
+    ON = "on"
+    #: as ``on``, and firmware draws on it before that (``ramfb``): the guest's first display
+    BOOT = "boot"
+
+
+class Numa(StrEnum):
+    """``--numa``: what the NUMA nodes that a VM is bound to mean for the choice of a GPU."""
+
+    #: a GPU on one of them is taken first
+    PREFER = "prefer"
+    #: no other GPU is taken
+    STRICT = "strict"
+    #: they do not matter
+    OFF = "off"
