@@ -161,14 +161,17 @@ def test_carry_chains_make_wide_integers(inputs: list[tuple[int, int, int]]) -> 
         f"mad.lo.cc.u32 %r12, %r6, 1, %r12; madc.hi.u32 %r13, %r8, 0, %r13; {join}",
         "add.cc.u64 %rd8, %rd4, %rd5; addc.u64 %rd7, 0, 0;",
         "sub.cc.u64 %rd8, %rd4, %rd5; subc.u64 %rd7, 0, 0;",
+        "sub.cc.u64 %rd8, %rd4, %rd5; addc.u64 %rd7, 0, 0;",
+        "sub.cc.u64 %rd8, %rd4, %rd5; subc.cc.u64 %rd8, 0, 0; addc.u64 %rd7, 0, 0;",
     ]
-    sums, differences, products, carries, borrows = evaluate(codes, inputs)
+    sums, differences, products, carries, borrows, whole, chained = evaluate(codes, inputs)
     for k, (a, b, c) in enumerate(inputs):
         assert sums[k] == (a + b) % 2**64
         assert differences[k] == (a - b) % 2**64
         assert products[k] == ((a % 2**32) * (b % 2**32) + c % 2**32) % 2**64
         assert carries[k] == (a + b) >> 64
         assert borrows[k] == (2**64 - 1 if a < b else 0)
+        assert whole[k] == chained[k] == (a >= b)
 
 
 COMPARE = {

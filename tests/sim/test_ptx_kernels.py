@@ -190,6 +190,28 @@ def test_divide64(module: Module) -> None:
         assert got[4 * i : 4 * i + 4] == [q, x - q * y, unsigned, x * y >> 64]
 
 
+def words128(values: list[int]) -> list[int]:
+    return [v >> s & (2**64 - 1) for v in values for s in (0, 64)]
+
+
+def test_divide128(module: Module) -> None:
+    rng, whole = random.Random(5), 2**128
+    pairs = [
+        (rng.getrandbits(rng.randint(1, 128)), rng.getrandbits(rng.randint(1, 128)) + 1)
+        for _ in range(256)
+    ]
+    pairs = [(a, b % whole or 1) for a, b in pairs]
+    a, b = (module.upload("Q", words128(list(side))) for side in zip(*pairs, strict=True))
+    out = module.alloc(64 * len(pairs))
+    module.run("divide128", 1, len(pairs), "QQQ", a, b, out)
+    got = module.read(out, "Q", 8 * len(pairs))
+    for i, (x, y) in enumerate(pairs):
+        sx, sy = (v - whole if v >> 127 else v for v in (x, y))
+        q = abs(sx) // abs(sy) * (1 if (sx < 0) == (sy < 0) else -1)
+        want = [x // y, x % y, q % whole, (sx - q * sy) % whole]
+        assert got[8 * i : 8 * i + 8] == words128(want), (x, y)
+
+
 def test_compaction(module: Module) -> None:
     values = [(i * i) % 31 for i in range(128)]
     data, out, count = module.upload("i", values), module.alloc(512), module.alloc(4)

@@ -344,6 +344,17 @@ __global__ void heap(int **keep, int *out)
 	free(p);
 }
 
+__global__ void divide128(const unsigned __int128 *a, const unsigned __int128 *b, unsigned __int128 *out)
+{
+	int i = threadIdx.x;
+	__int128 x = (__int128)a[i], y = (__int128)b[i];
+
+	out[4 * i] = a[i] / b[i];
+	out[4 * i + 1] = a[i] % b[i];
+	out[4 * i + 2] = (unsigned __int128)(x / y);
+	out[4 * i + 3] = (unsigned __int128)(x % y);
+}
+
 __global__ void barrier_votes(const int *in, int *out)
 {
 	int v = in[threadIdx.x];
