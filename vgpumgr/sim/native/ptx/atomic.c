@@ -110,8 +110,7 @@ enum { FLAG_OP_SHIFT = 4, FLAG_TYPE_SHIFT = 8 };
 	{                                                                                                            \
 		enum atomic op = (enum atomic)(i->flags >> FLAG_OP_SHIFT & 15);                                      \
 		combine *fn = choose(op, (enum type)(i->flags >> FLAG_TYPE_SHIFT));                                  \
-		u64 addr = (i->flags & FLAG_ADDRESS32 ? (u32)r[i->a] : r[i->a]) + (u64)i->offset;                    \
-		T *at = (T *)(void *)reach(t, i, (enum space)i->space, addr, sizeof(T), true);                       \
+		T *at = (T *)(void *)reach(t, i, (enum space)i->space, effective(r, i), sizeof(T), true);            \
 		T old, want;                                                                                         \
                                                                                                                      \
 		if (!at)                                                                                             \

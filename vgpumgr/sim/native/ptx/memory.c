@@ -115,11 +115,6 @@ uint8_t *reach(struct thread *t, const struct insn *i, enum space space, uint64_
 	}
 }
 
-static inline uint64_t effective(const uint64_t *r, const struct insn *i)
-{
-	return (i->flags & FLAG_ADDRESS32 ? (u32)r[i->a] : r[i->a]) + (u64)i->offset;
-}
-
 /* Atomic accesses: other blocks may run at the same time. */
 #define LOAD(space, T)                                                                                               \
 	static HANDLER(ld_##space##_##T)                                                                             \
@@ -326,7 +321,7 @@ DECODER(prefetch)
 /* cp.async.{ca,cg}.shared.global [d], [s], size{, bytes to read}: copied at once, the rest is zero */
 static HANDLER(cp_async)
 {
-	uint64_t from = (i[1].flags & FLAG_ADDRESS32 ? (u32)r[i[1].a] : r[i[1].a]) + (u64)i[1].offset;
+	uint64_t from = effective(r, i + 1);
 	uint32_t read = i->b ? (u32)r[i->b] : i->size;
 	uint8_t *to = reach_shared(t, i, effective(r, i), i->size, true), *at = NULL;
 
