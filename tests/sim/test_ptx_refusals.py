@@ -168,6 +168,24 @@ def test_scopes_hide_names() -> None:
     assert module.read(out, "I", 3) == [2, 1, 0]
 
 
+def test_directives_without_blanks_between_them() -> None:
+    # NVIDIA's cuda_fp16.hpp writes {.reg.b32 c; ...} in its inline assembly
+    text = HEADER + (
+        ".global.align 4 .b8 g[4] = {5, 0, 0, 0};\n.shared.align 16 .b8 s[16];\n"
+        ".func(.param.b32 back) twice(.param.b32 value)\n"
+        "{.reg.b32 a; ld.param.b32 a, [value]; add.u32 a, a, a; st.param.b32 [back], a; ret;}\n"
+        ".visible.entry k(.param.u64 out)\n"
+        "{.reg.b64 p<2>;.reg.b32 r<3>;.local.align 4 .b8 l[4]; ld.param.u64 p0, [out];\n"
+        "mov.u64 p1, g; ld.global.b32 r0, [p1]; {.param.b32 a;.param.b32 b; st.param.b32 [a], r0;\n"
+        "call.uni (b), twice, (a); ld.param.b32 r1, [b];}\n"
+        "st.local.b32 [l], r1; ld.local.b32 r2, [l]; st.global.b32 [p0], r2; ret;}\n"
+    )
+    module = Module(text)
+    out = module.alloc(4)
+    module.run("k", 1, 1, "Q", out)
+    assert module.read(out, "I", 1) == [10]
+
+
 def test_branch_tables() -> None:
     code = """
     ld.param.u64 %rd0, [out]; mov.u32 %r0, %tid.x; mad.wide.u32 %rd0, %r0, 4, %rd0;
