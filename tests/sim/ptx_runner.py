@@ -41,6 +41,7 @@ class KernelInfo(ctypes.Structure):
         ("max_threads", ctypes.c_uint32),
         ("ptx_version", ctypes.c_uint32),
         ("target", ctypes.c_uint32),
+        ("refusal", ctypes.c_char_p),
     )
 
 

@@ -53,7 +53,7 @@ def cases(program: str) -> list[str]:
     return re.findall(r'\{ "(\w+)", \w+ \}', source)
 
 
-SPECIAL = {"list", "no_device", "hold", "try_most", "print", "machine_code_only", "busy"}
+SPECIAL = {"list", "no_device", "hold", "try_most", "print", "machine_code_only", "busy", "refused"}
 
 
 def ordinary(*programs: str) -> list[tuple[str, str]]:
@@ -114,6 +114,16 @@ def test_the_library_is_silent_and_logs_where_told(
     assert (done.stdout, done.stderr) == ("", "")
     assert log.read_text().startswith("launch: ")
     assert "store" in log.read_text()
+
+
+def test_a_refused_kernel_is_named(slice_machine: Machine, built: Path, ptx: Path) -> None:
+    done = subprocess.run(
+        [built / "launches", "refused"], capture_output=True, text=True, check=True,
+        env=slice_machine.environment(KERNELS=str(ptx)),
+    )  # fmt: skip
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("simulated GPU: kernel transposed cannot be launched: line ")
+    assert "movmatrix.sync.aligned.m8n8.trans.b16 is not supported" in line
 
 
 def test_exports_every_name_of_the_header() -> None:

@@ -102,6 +102,20 @@ def test_what_is_no_ptx(text: str) -> None:
     assert refused(text)[0] == SYNTAX
 
 
+def test_a_kernel_that_cannot_run_leaves_the_others() -> None:
+    odd = ".func odd()\n{\nfrobnicate.u32 1, 2;\nret;\n}\n"
+    store = "ld.param.u64 %rd0, [out]; mov.u32 %r0, 5; st.global.u32 [%rd0], %r0;"
+    module = Module(HEADER + odd + kernel("call odd;", "broken") + kernel(store))
+    out = module.alloc(4)
+    module.run("k", 1, 1, "Q", out)
+    assert module.read(out, "I", 1) == [5]
+    assert module.info("k").refusal is None
+    assert b"line 6: frobnicate.u32 is not supported" in module.info("broken").refusal
+    with pytest.raises(PtxError, match="kernel broken: line 6: frobnicate.u32") as caught:
+        module.run("broken", 1, 1, "Q", out)
+    assert caught.value.status == UNSUPPORTED
+
+
 def test_unreachable_functions_may_hold_anything() -> None:
     unused = ".func odd()\n{\n.reg .b32 %r<4>;\nfrobnicate.u32 %r0, %r1;\nret;\n}\n"
     Module(HEADER + unused + kernel(""))

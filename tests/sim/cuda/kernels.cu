@@ -89,6 +89,15 @@ extern "C" __global__ void misaligned(char *p)
 	*(int *)(p + 1) = 1;
 }
 
+/* Has an instruction that the interpreter does not know. */
+extern "C" __global__ void transposed(unsigned *p)
+{
+	unsigned out;
+
+	asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(p[threadIdx.x]));
+	p[threadIdx.x] = out;
+}
+
 extern "C" __global__ void say(int n)
 {
 	printf("hello %d from %d\n", n, threadIdx.x);

@@ -452,6 +452,23 @@ static void bad_images(void)
 	OK(cuCtxSynchronize());
 }
 
+static void refused(void)
+{
+	CUmodule m;
+	CUfunction f;
+	CUdeviceptr p;
+	void *params[] = { &p };
+
+	new_context();
+	m = load_kernels();
+	OK(cuMemAlloc(&p, 128));
+	f = find_kernel(m, "transposed");
+	EXPECT_ERROR(CUDA_ERROR_INVALID_PTX, launch(f, 1, 32, params));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_PTX, launch(f, 1, 32, params));
+	OK(launch(find_kernel(m, "nothing"), 1, 1, NULL));
+	OK(cuCtxSynchronize());
+}
+
 /* The file has only machine code. */
 static void machine_code_only(void)
 {
@@ -470,7 +487,7 @@ int main(int argc, char **argv)
 		{ "failed_assert", failed_assert }, { "misaligned", misaligned },
 		{ "primary_recovers", primary_recovers }, { "order", order }, { "asynchronous", asynchronous },
 		{ "print", print }, { "busy", busy }, { "libraries", libraries }, { "enumerate", enumerate },
-		{ "bad_images", bad_images }, { "machine_code_only", machine_code_only }, { NULL, NULL },
+		{ "bad_images", bad_images }, { "refused", refused }, { "machine_code_only", machine_code_only }, { NULL, NULL },
 	};
 
 	return run_case(cases, argc, argv);

@@ -4,7 +4,9 @@
  *
  * The interpreter owns no device memory: it asks its host for addresses (module variables) and has every global,
  * constant and generic access translated and checked by it. It knows nothing of CUDA contexts or streams.
- * What it cannot do it refuses by name when the module is loaded (PTX_UNSUPPORTED); it never guesses.
+ * What it cannot do it refuses by name and never guesses. A kernel that reaches an instruction that is not supported is
+ * refused when it is launched (PTX_UNSUPPORTED); the module's other kernels run. A module in which no kernel can run is
+ * refused when it is loaded, and so is a declaration that is not supported.
  */
 #ifndef VGPUMGR_PTX_H
 #define VGPUMGR_PTX_H
@@ -75,6 +77,7 @@ struct ptx_kernel_info {
 	uint32_t max_threads;  /* from .maxntid, else 1024 */
 	uint32_t ptx_version;  /* 80 for .version 8.0 */
 	uint32_t target;       /* 80 for sm_80 */
+	const char *refusal;   /* why it cannot run, with line and instruction; NULL if it can */
 };
 void ptx_kernel_info(const struct ptx_kernel *kernel, struct ptx_kernel_info *info);
 

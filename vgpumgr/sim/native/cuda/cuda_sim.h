@@ -104,7 +104,8 @@ static inline void drv_unlock_scope(int *unused)
 struct device *device_find(CUdevice dev);
 /* True in a thread that runs a host function of a stream: CUDA calls are not permitted there. */
 extern _Thread_local bool in_callback;
-/* Appends a line to the file that $VGPUMGR_SIM_LOG names, if any. The library itself prints nothing. */
+/* Appends a line to the file that $VGPUMGR_SIM_LOG names, if any. The library itself prints only
+ * what a failed assertion of a kernel says, and why it refuses a kernel. */
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t clock_ns(void);
 /* Ids of contexts, streams and buffers: never used twice. */
@@ -312,6 +313,7 @@ struct function {
 	struct ptx_kernel_info info;
 	int max_dynamic_shared, carveout;
 	CUfunc_cache cache;
+	bool told; /* why it is refused */
 };
 struct module {
 	struct module *next;

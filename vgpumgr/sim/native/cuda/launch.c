@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel launches: checks at the call, parameters copied, execution by the interpreter on the stream's thread. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +86,17 @@ static CUresult op_create(const struct function *f, const CUlaunchConfig *c, voi
 	return r;
 }
 
+/* A kernel with an instruction that the interpreter does not know: said once, as nobody would look for it elsewhere. */
+static CUresult check_refusal(struct function *f)
+{
+	if (!f->info.refusal)
+		return CUDA_SUCCESS;
+	if (!__atomic_exchange_n(&f->told, true, __ATOMIC_RELAXED))
+		fprintf(stderr, "simulated GPU: kernel %s cannot be launched: %s\n", f->info.name, f->info.refusal);
+	log_line("launch: kernel %s: %s", f->info.name, f->info.refusal);
+	return ptx_to_cuda(PTX_UNSUPPORTED);
+}
+
 static CUresult submit(struct context *ctx, CUstream stream, struct launch_op *l)
 {
 	struct stream *s;
@@ -114,6 +126,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r == CUDA_SUCCESS)
 		r = function_get(handle, ctx, &f);
+	if (r == CUDA_SUCCESS)
+		r = check_refusal(f);
 	if (r == CUDA_SUCCESS)
 		r = check_launch(f, config);
 	if (r == CUDA_SUCCESS)

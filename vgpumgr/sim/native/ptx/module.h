@@ -131,6 +131,7 @@ struct ptx_kernel {
 	struct ptx_module *module;
 	struct function *function;
 	char *name;
+	const char *refusal; /* names an instruction that we do not run, or NULL */
 	struct ptx_param *params;
 	uint32_t param_bytes, static_shared, local_bytes, max_threads;
 	uint32_t *shared_offset; /* by symbol.shared_index */
