@@ -116,6 +116,16 @@ def test_the_library_is_silent_and_logs_where_told(
     assert "store" in log.read_text()
 
 
+def test_a_failed_assertion_is_printed(slice_machine: Machine, built: Path, ptx: Path) -> None:
+    done = subprocess.run(
+        [built / "launches", "failed_assert"], capture_output=True, text=True, check=True,
+        env=slice_machine.environment(KERNELS=str(ptx)),
+    )  # fmt: skip
+    place, _, said = done.stderr.partition(": void assert_now(int): ")
+    assert re.fullmatch(r".*/kernels\.cu:\d+", place)
+    assert said == "block: [0,0,0], thread: [0,0,0] Assertion `x == 1` failed.\n"
+
+
 def test_a_refused_kernel_is_named(slice_machine: Machine, built: Path, ptx: Path) -> None:
     done = subprocess.run(
         [built / "launches", "refused"], capture_output=True, text=True, check=True,
@@ -134,7 +144,8 @@ def test_exports_every_name_of_the_header() -> None:
     ).stdout  # fmt: skip
     declared = set(re.findall(r"\bCUresult\s+(cu\w+)\s*\(", shown))
     assert len(declared) > 650
-    assert harness.exported(harness.LIB / "libcuda.so.1") == declared
+    profiler = {"cuProfilerStart", "cuProfilerStop"}  # of cudaProfiler.h
+    assert harness.exported(harness.LIB / "libcuda.so.1") == declared | profiler
 
 
 def test_cuda_without_a_machine(tmp_path: Path, built: Path) -> None:

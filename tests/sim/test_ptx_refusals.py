@@ -111,7 +111,7 @@ def test_a_kernel_that_cannot_run_leaves_the_others() -> None:
     assert module.read(out, "I", 1) == [5]
     assert module.info("k").refusal is None
     assert b"line 6: frobnicate.u32 is not supported" in module.info("broken").refusal
-    with pytest.raises(PtxError, match="kernel broken: line 6: frobnicate.u32") as caught:
+    with pytest.raises(PtxError, match=r"kernel broken: line 6: frobnicate\.u32") as caught:
         module.run("broken", 1, 1, "Q", out)
     assert caught.value.status == UNSUPPORTED
 

@@ -34,6 +34,7 @@ enum ptx_status {
 struct ptx_error {
 	enum ptx_status status;
 	char message[512]; /* with line number, instruction and, at run time, kernel, block and thread */
+	char assertion[1024]; /* PTX_ASSERT: the line that CUDA prints */
 };
 
 /* What the interpreter needs of the machine around it. `ctx` is passed through. All must be thread-safe. */

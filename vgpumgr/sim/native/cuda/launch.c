@@ -23,6 +23,8 @@ static CUresult run_launch(struct op *op)
 
 	if (r != CUDA_SUCCESS)
 		log_line("launch: %s", error.message);
+	if (r == CUDA_ERROR_ASSERT)
+		fprintf(stderr, "%s\n", error.assertion);
 	return r;
 }
 
