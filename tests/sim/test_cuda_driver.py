@@ -53,7 +53,17 @@ def cases(program: str) -> list[str]:
     return re.findall(r'\{ "(\w+)", \w+ \}', source)
 
 
-SPECIAL = {"list", "no_device", "hold", "try_most", "print", "machine_code_only", "busy", "refused"}
+SPECIAL = {
+    "list",
+    "no_device",
+    "hold",
+    "try_most",
+    "print",
+    "machine_code_only",
+    "busy",
+    "refused",
+    "in_step",
+}
 
 
 def ordinary(*programs: str) -> list[tuple[str, str]]:
@@ -124,6 +134,16 @@ def test_a_failed_assertion_is_printed(slice_machine: Machine, built: Path, ptx:
     place, _, said = done.stderr.partition(": void assert_now(int): ")
     assert re.fullmatch(r".*/kernels\.cu:\d+", place)
     assert said == "block: [0,0,0], thread: [0,0,0] Assertion `x == 1` failed.\n"
+
+
+def test_the_order_of_threads_can_be_random(slice_machine: Machine, built: Path, ptx: Path) -> None:
+    def right(schedule: str) -> int:
+        env = {"KERNELS": str(ptx), "VGPUMGR_SIM_SCHEDULE": schedule}
+        return int(slice_machine.run(built / "launches", "in_step", **env))
+
+    assert right("") == 32
+    assert right("random:7") == right("random:7") < 32
+    assert right("random") < 32
 
 
 def test_a_refused_kernel_is_named(slice_machine: Machine, built: Path, ptx: Path) -> None:

@@ -261,6 +261,45 @@ def test_spin_lock_within_a_warp(module: Module) -> None:
     assert module.read(value, "i", 1) == [128]
 
 
+def exchanged(values: list[int]) -> list[int]:
+    total = sum(values)
+    counts = [lane % 5 + (total % 7 if lane % 3 else 0) for lane in range(32)]
+    return [counts[(lane + 9) % 32] * total for lane in range(32)]
+
+
+def test_lanes_run_in_step(module: Module) -> None:
+    values = [(i * 37) % 19 for i in range(32)]
+    for name in ("in_step", "synchronised"):
+        data, out = module.upload("i", values), module.alloc(128)
+        module.run(name, 1, 32, "QQ", data, out)
+        assert module.read(out, "i", 32) == exchanged(values)
+
+
+def test_random_order_finds_what_is_not_synchronised(module: Module) -> None:
+    values, wrong = [(i * 37) % 19 for i in range(32)], []
+    for seed in range(1, 21):
+        module.schedule(seed)
+        for name in ("in_step", "synchronised"):
+            data, out = module.upload("i", values), module.alloc(128)
+            module.run(name, 1, 32, "QQ", data, out)
+            if module.read(out, "i", 32) != exchanged(values):
+                wrong.append(name)
+    assert set(wrong) == {"in_step"}
+    assert len(wrong) > 10
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_synchronised_kernels_in_random_order(module: Module, seed: int) -> None:
+    module.schedule(seed)
+    for test in (test_reduce, test_scan, test_bitonic_sort, test_compaction, test_matmul):
+        test(module)
+    test_spin_lock_within_a_warp(module)
+    test_heap(module)
+    test_barrier_votes(module, 17, 0, 1)
+    test_deadlock_is_found(module)
+    test_recursion(module)
+
+
 def test_heap(module: Module) -> None:
     keep, out = module.alloc(64), module.alloc(32)
     module.run("heap", 1, 8, "QQ", keep, out)

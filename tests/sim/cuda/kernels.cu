@@ -89,6 +89,16 @@ extern "C" __global__ void misaligned(char *p)
 	*(int *)(p + 1) = 1;
 }
 
+/* Right only where the lanes of a warp run in step. */
+extern "C" __global__ void shift_in_step(unsigned *p)
+{
+	__shared__ volatile unsigned s[33];
+	unsigned lane = threadIdx.x;
+
+	s[lane] = lane;
+	p[lane] = s[(lane + 1) % 32] + s[(lane + 31) % 32];
+}
+
 /* Has an instruction that the interpreter does not know. */
 extern "C" __global__ void transposed(unsigned *p)
 {

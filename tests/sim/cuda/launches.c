@@ -452,6 +452,21 @@ static void bad_images(void)
 	OK(cuCtxSynchronize());
 }
 
+/* Says how many lanes saw what their neighbours had stored. */
+static void in_step(void)
+{
+	unsigned got[32], right = 0;
+	CUdeviceptr p;
+
+	new_context();
+	OK(cuMemAlloc(&p, sizeof(got)));
+	OK(launch(find_kernel(load_kernels(), "shift_in_step"), 1, 32, (void *[]){ &p }));
+	OK(cuMemcpyDtoH(got, p, sizeof(got)));
+	for (unsigned i = 0; i < 32; i++)
+		right += got[i] == (i + 1) % 32 + (i + 31) % 32;
+	printf("%u\n", right);
+}
+
 static void refused(void)
 {
 	CUmodule m;
@@ -487,7 +502,8 @@ int main(int argc, char **argv)
 		{ "failed_assert", failed_assert }, { "misaligned", misaligned },
 		{ "primary_recovers", primary_recovers }, { "order", order }, { "asynchronous", asynchronous },
 		{ "print", print }, { "busy", busy }, { "libraries", libraries }, { "enumerate", enumerate },
-		{ "bad_images", bad_images }, { "refused", refused }, { "machine_code_only", machine_code_only }, { NULL, NULL },
+		{ "bad_images", bad_images }, { "refused", refused },
+		{ "in_step", in_step }, { "machine_code_only", machine_code_only }, { NULL, NULL },
 	};
 
 	return run_case(cases, argc, argv);

@@ -88,6 +88,7 @@ struct ptx_launch {
 	const void *params;    /* the parameter block, param_bytes long */
 	uint32_t sm_count;     /* %nsmid */
 	const volatile bool *cancel; /* polled; may be NULL */
+	uint64_t seed;         /* 0: the lanes of a warp run in step; else threads run in an order made from it */
 };
 /* Runs the whole grid on the calling thread (or on some of its own). Returns err->status. */
 int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct ptx_error *err);

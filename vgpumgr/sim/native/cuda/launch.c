@@ -8,6 +8,23 @@
 
 enum { MAX_GRID_YZ = 65535, MAX_BLOCK_Z = 64 };
 
+/*
+ * VGPUMGR_SIM_SCHEDULE=random[:SEED] runs threads in a random order, to find what lacks synchronisation. Every launch has an
+ * order of its own, which the seed repeats. 0: the lanes of warps run in step.
+ */
+static uint64_t schedule_seed(void)
+{
+	static uint64_t launches;
+	const char *wish = getenv("VGPUMGR_SIM_SCHEDULE");
+	uint64_t seed;
+
+	if (!wish || strncmp(wish, "random", 6) || (wish[6] && wish[6] != ':'))
+		return 0;
+	seed = wish[6] ? strtoull(wish + 7, NULL, 0) : clock_ns();
+	seed = (seed << 20) + __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+	return seed ? seed : 1;
+}
+
 struct launch_op {
 	struct op op;
 	struct ptx_kernel *kernel;
@@ -79,6 +96,7 @@ static CUresult op_create(const struct function *f, const CUlaunchConfig *c, voi
 		.dynamic_shared_bytes = c->sharedMemBytes,
 		.params = l->params,
 		.sm_count = sm_count,
+		.seed = schedule_seed(),
 	};
 	r = gather(&f->info, params, extra, l->params);
 	if (r == CUDA_SUCCESS)

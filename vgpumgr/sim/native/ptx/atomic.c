@@ -115,6 +115,7 @@ enum { FLAG_OP_SHIFT = 4, FLAG_TYPE_SHIFT = 8 };
                                                                                                                      \
 		if (!at)                                                                                             \
 			return NULL;                                                                                 \
+		t->fuel = t->fuel > FUEL_ATOMIC ? t->fuel - FUEL_ATOMIC : 1;                                         \
 		old = op == A_CAS ? (T)r[i->b] : __atomic_load_n(at, __ATOMIC_RELAXED);                              \
 		if (op == A_CAS)                                                                                     \
 			__atomic_compare_exchange_n(at, &old, (T)r[i->c], false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
@@ -155,7 +156,7 @@ static bool decode_atomic(struct body *b, struct statement *s, bool result)
 		return false;
 	operands(b, s, first + (op == A_CAS ? 3 : 2), first + (op == A_CAS ? 3 : 2));
 	width = type_size(type) == 2 ? T_B16 : type_size(type) == 4 ? T_B32 : T_B64;
-	i = emit(b, s, width == T_B16 ? atom_u16 : width == T_B32 ? atom_u32 : atom_u64);
+	i = emit_visible(b, s, width == T_B16 ? atom_u16 : width == T_B32 ? atom_u32 : atom_u64);
 	i->space = (uint8_t)space;
 	i->flags = (uint16_t)((uint32_t)op << FLAG_OP_SHIFT | (uint32_t)type << FLAG_TYPE_SHIFT);
 	address(b, s, first, i);

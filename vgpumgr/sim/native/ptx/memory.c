@@ -253,7 +253,7 @@ static bool decode_vector(struct body *b, struct statement *s, struct insn *i, e
 	i->run = load ? ld_vector : st_vector;
 	i->flags |= (uint16_t)(n << FLAG_COUNT_SHIFT | (type_signed(type) && !type_float(type) ? FLAG_SIGNED : 0));
 	for (uint32_t k = 0; k < n; k += CELLS) {
-		struct insn *list = emit(b, s, run_unsupported);
+		struct insn *list = emit_visible(b, s, run_unsupported);
 
 		list->d = slots[k];
 		list->a = slots[k + 1];
@@ -281,7 +281,7 @@ static bool decode_access(struct body *b, struct statement *s, bool load)
 	if (s->operands[at].kind == O_ADDRESS && s->operands[at].base == O_FRAME && space == SPACE_GENERIC)
 		space = SPACE_LOCAL;
 	power = (uint32_t)__builtin_ctz(type_size(type));
-	i = emit(b, s, load ? loads[space][power][type_signed(type) && !type_float(type)] : stores[space][power]);
+	i = emit_visible(b, s, load ? loads[space][power][type_signed(type) && !type_float(type)] : stores[space][power]);
 	i->space = (uint8_t)space;
 	i->size = (uint8_t)type_size(type);
 	address(b, s, at, i);
@@ -352,11 +352,11 @@ static bool decode_copy(struct body *b, struct statement *s)
 		bad_operand(b, s, 2, "4, 8 or 16");
 	if (s->n == 4)
 		read = src(b, s, 3, T_U32);
-	i = emit(b, s, cp_async);
+	i = emit_visible(b, s, cp_async);
 	i->size = (uint8_t)s->operands[2].bits;
 	i->b = read;
 	address(b, s, 0, i);
-	address(b, s, 1, emit(b, s, run_unsupported));
+	address(b, s, 1, emit_visible(b, s, run_unsupported));
 	return true;
 }
 

@@ -47,8 +47,9 @@ struct insn {
 		const void *ext;           /* what does not fit here, by handler */
 		const struct insn *target; /* of a branch */
 	};
-	uint32_t line;
-	uint16_t flags; /* by handler */
+	uint32_t line : 24;
+	uint32_t span : 8; /* so many instructions from here on touch only the thread's registers and end behind the last of them */
+	uint16_t flags;    /* by handler */
 	uint8_t space, size;
 };
 
