@@ -63,6 +63,7 @@ SPECIAL = {
     "busy",
     "refused",
     "in_step",
+    "peers",
 }
 
 
@@ -134,6 +135,10 @@ def test_a_failed_assertion_is_printed(slice_machine: Machine, built: Path, ptx:
     place, _, said = done.stderr.partition(": void assert_now(int): ")
     assert re.fullmatch(r".*/kernels\.cu:\d+", place)
     assert said == "block: [0,0,0], thread: [0,0,0] Assertion `x == 1` failed.\n"
+
+
+def test_kernels_reach_the_memory_of_peers(machine: Machine, built: Path, ptx: Path) -> None:
+    machine.run(built / "launches", "peers", KERNELS=str(ptx))
 
 
 def test_the_order_of_threads_can_be_random(slice_machine: Machine, built: Path, ptx: Path) -> None:

@@ -27,6 +27,7 @@ enum {
 	SUBALLOC_MAX = GRANULE / 2, /* larger ones get pieces of their own */
 	WARP_SIZE = 32,
 	MAX_THREADS_PER_BLOCK = 1024,
+	MAX_PEERS = 64,             /* contexts whose memory one context may reach */
 };
 
 /* Attribute: runs the cleanup function when the variable leaves its scope. */
@@ -150,6 +151,7 @@ struct allocation {
 	uint64_t addr, size;
 	enum allocation_kind kind;
 	struct context *ctx;
+	uint64_t ctx_id;    /* of device memory */
 	struct chunk *chunk;
 	struct pool *pool;  /* cuMemAllocAsync */
 	unsigned flags;     /* of host memory */
@@ -191,6 +193,7 @@ struct context {
 	struct module *modules;
 	struct event *events;
 	struct chunk *chunks; /* under vm.lock */
+	uint64_t peers[MAX_PEERS]; /* ids */
 	size_t limits[MAX_LIMITS];
 	CUfunc_cache cache;
 	CUsharedconfig shared_config;
@@ -346,6 +349,9 @@ struct arch_limits {
 };
 const struct arch_limits *arch_limits(const struct device *dev);
 enum { SHARED_PER_BLOCK = 48 << 10, SHARED_RESERVED = 1 << 10, REGISTERS_PER_SM = 65536 };
+
+/* peer.c: may kernels of ctx reach device memory of the context with this id? */
+bool peer_permits(struct context *ctx, uint64_t id);
 
 /* pool.c */
 void pool_freed(struct pool *pool, uint64_t size); /* with drv.lock held */
