@@ -64,6 +64,7 @@ SPECIAL = {
     "refused",
     "in_step",
     "peers",
+    "limited",
 }
 
 
@@ -259,6 +260,11 @@ def test_processes_share_the_capacity(slice_machine: Machine, built: Path) -> No
     assert holder.returncode == 0
     error, left = slice_machine.run(built / "memory", "try_most").split()
     assert (error, int(left)) == ("CUDA_SUCCESS", available)
+
+
+def test_a_machine_bounds_the_memory_of_its_programs(machine: Machine, built: Path) -> None:
+    (machine.directory / "memory").write_text(f"{1 << 30}\n")
+    machine.run(built / "memory", "limited")
 
 
 def test_a_killed_process_leaves_nothing(slice_machine: Machine, built: Path) -> None:
