@@ -41,6 +41,7 @@ class KernelInfo(ctypes.Structure):
         ("max_threads", ctypes.c_uint32),
         ("ptx_version", ctypes.c_uint32),
         ("target", ctypes.c_uint32),
+        ("refusal", ctypes.c_char_p),
     )
 
 
@@ -54,6 +55,7 @@ def library() -> ctypes.CDLL:
     lib.runner_open.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     lib.runner_close.argtypes = lib.runner_status.argtypes = [ctypes.c_void_p]
     lib.runner_cancel.argtypes = [ctypes.c_void_p]
+    lib.runner_schedule.argtypes = [ctypes.c_void_p, u64]
     lib.runner_message.restype = lib.runner_printed.restype = ctypes.c_char_p
     lib.runner_message.argtypes = lib.runner_printed.argtypes = [ctypes.c_void_p]
     lib.runner_alloc.restype = u64
@@ -154,6 +156,10 @@ class Module:
     def cancel(self) -> None:
         """Stop the running kernel, from another thread."""
         self._lib.runner_cancel(self._runner)
+
+    def schedule(self, seed: int) -> None:
+        """Run threads in an order made from the seed; 0: lanes in step."""
+        self._lib.runner_schedule(self._runner, seed)
 
     def run(
         self,

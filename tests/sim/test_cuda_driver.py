@@ -53,7 +53,19 @@ def cases(program: str) -> list[str]:
     return re.findall(r'\{ "(\w+)", \w+ \}', source)
 
 
-SPECIAL = {"list", "no_device", "hold", "try_most", "print", "machine_code_only", "busy"}
+SPECIAL = {
+    "list",
+    "no_device",
+    "hold",
+    "try_most",
+    "print",
+    "machine_code_only",
+    "busy",
+    "refused",
+    "in_step",
+    "peers",
+    "limited",
+}
 
 
 def ordinary(*programs: str) -> list[tuple[str, str]]:
@@ -116,6 +128,40 @@ def test_the_library_is_silent_and_logs_where_told(
     assert "store" in log.read_text()
 
 
+def test_a_failed_assertion_is_printed(slice_machine: Machine, built: Path, ptx: Path) -> None:
+    done = subprocess.run(
+        [built / "launches", "failed_assert"], capture_output=True, text=True, check=True,
+        env=slice_machine.environment(KERNELS=str(ptx)),
+    )  # fmt: skip
+    place, _, said = done.stderr.partition(": void assert_now(int): ")
+    assert re.fullmatch(r".*/kernels\.cu:\d+", place)
+    assert said == "block: [0,0,0], thread: [0,0,0] Assertion `x == 1` failed.\n"
+
+
+def test_kernels_reach_the_memory_of_peers(machine: Machine, built: Path, ptx: Path) -> None:
+    machine.run(built / "launches", "peers", KERNELS=str(ptx))
+
+
+def test_the_order_of_threads_can_be_random(slice_machine: Machine, built: Path, ptx: Path) -> None:
+    def right(schedule: str) -> int:
+        env = {"KERNELS": str(ptx), "VGPUMGR_SIM_SCHEDULE": schedule}
+        return int(slice_machine.run(built / "launches", "in_step", **env))
+
+    assert right("") == 32
+    assert right("random:7") == right("random:7") < 32
+    assert right("random") < 32
+
+
+def test_a_refused_kernel_is_named(slice_machine: Machine, built: Path, ptx: Path) -> None:
+    done = subprocess.run(
+        [built / "launches", "refused"], capture_output=True, text=True, check=True,
+        env=slice_machine.environment(KERNELS=str(ptx)),
+    )  # fmt: skip
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("simulated GPU: kernel transposed cannot be launched: line ")
+    assert "movmatrix.sync.aligned.m8n8.trans.b16 is not supported" in line
+
+
 def test_exports_every_name_of_the_header() -> None:
     typedefs = harness.cuda_include() / "cudaTypedefs.h"
     shown = subprocess.run(
@@ -124,7 +170,8 @@ def test_exports_every_name_of_the_header() -> None:
     ).stdout  # fmt: skip
     declared = set(re.findall(r"\bCUresult\s+(cu\w+)\s*\(", shown))
     assert len(declared) > 650
-    assert harness.exported(harness.LIB / "libcuda.so.1") == declared
+    profiler = {"cuProfilerStart", "cuProfilerStop"}  # of cudaProfiler.h
+    assert harness.exported(harness.LIB / "libcuda.so.1") == declared | profiler
 
 
 def test_cuda_without_a_machine(tmp_path: Path, built: Path) -> None:
@@ -213,6 +260,11 @@ def test_processes_share_the_capacity(slice_machine: Machine, built: Path) -> No
     assert holder.returncode == 0
     error, left = slice_machine.run(built / "memory", "try_most").split()
     assert (error, int(left)) == ("CUDA_SUCCESS", available)
+
+
+def test_a_machine_bounds_the_memory_of_its_programs(machine: Machine, built: Path) -> None:
+    (machine.directory / "memory").write_text(f"{1 << 30}\n")
+    machine.run(built / "memory", "limited")
 
 
 def test_a_killed_process_leaves_nothing(slice_machine: Machine, built: Path) -> None:

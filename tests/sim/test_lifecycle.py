@@ -109,6 +109,24 @@ def test_env_lets_an_ordinary_nvml_program_see_the_machine(run: Run) -> None:
     assert shell.stdout.split(maxsplit=1) == ["8", "NVIDIA H100 80GB HBM3\n"]
 
 
+def test_a_bound_on_the_memory_of_all_programs(run: Run) -> None:
+    refused = run("sim", "start", "a30-pair", "--memory", "2GB")
+    assert refused.returncode == 2
+    assert "2GiB" in refused.stderr
+    assert run("sim", "start", "a30-pair", "--memory", "2GiB").returncode == 0
+    program = (
+        "import ctypes as c; d = c.CDLL('libcuda.so.1'); x, n = c.c_void_p(), c.c_size_t(1 << 31)\n"
+        "assert not d.cuInit(0) and not d.cuCtxCreate_v2(c.byref(x), 0, 0)\n"
+        "print(d.cuMemAlloc_v2(c.byref(x), n), d.cuMemAlloc_v2(c.byref(x), c.c_size_t(1 << 20)))\n"
+    )
+    exports = run("sim", "env", "a30-pair").stdout
+    shell = subprocess.run(
+        ["sh", "-c", f'{exports}\nexec "$@"', "sh", sys.executable, "-c", program],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shell.stdout == "2 0\n"  # CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS
+
+
 def test_a_reader_who_has_enough_is_no_error() -> None:
     command = [sys.executable, "-m", "vgpumgr", "sim", "list", "-o", "json"]
     reader, writer = os.pipe()

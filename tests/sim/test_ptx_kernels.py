@@ -190,6 +190,28 @@ def test_divide64(module: Module) -> None:
         assert got[4 * i : 4 * i + 4] == [q, x - q * y, unsigned, x * y >> 64]
 
 
+def words128(values: list[int]) -> list[int]:
+    return [v >> s & (2**64 - 1) for v in values for s in (0, 64)]
+
+
+def test_divide128(module: Module) -> None:
+    rng, whole = random.Random(5), 2**128
+    pairs = [
+        (rng.getrandbits(rng.randint(1, 128)), rng.getrandbits(rng.randint(1, 128)) + 1)
+        for _ in range(256)
+    ]
+    pairs = [(a, b % whole or 1) for a, b in pairs]
+    a, b = (module.upload("Q", words128(list(side))) for side in zip(*pairs, strict=True))
+    out = module.alloc(64 * len(pairs))
+    module.run("divide128", 1, len(pairs), "QQQ", a, b, out)
+    got = module.read(out, "Q", 8 * len(pairs))
+    for i, (x, y) in enumerate(pairs):
+        sx, sy = (v - whole if v >> 127 else v for v in (x, y))
+        q = abs(sx) // abs(sy) * (1 if (sx < 0) == (sy < 0) else -1)
+        want = [x // y, x % y, q % whole, (sx - q * sy) % whole]
+        assert got[8 * i : 8 * i + 8] == words128(want), (x, y)
+
+
 def test_compaction(module: Module) -> None:
     values = [(i * i) % 31 for i in range(128)]
     data, out, count = module.upload("i", values), module.alloc(512), module.alloc(4)
@@ -237,6 +259,45 @@ def test_spin_lock_within_a_warp(module: Module) -> None:
     mutex, value = module.alloc(4), module.alloc(4)
     module.run("lock", 2, 64, "QQ", mutex, value)
     assert module.read(value, "i", 1) == [128]
+
+
+def exchanged(values: list[int]) -> list[int]:
+    total = sum(values)
+    counts = [lane % 5 + (total % 7 if lane % 3 else 0) for lane in range(32)]
+    return [counts[(lane + 9) % 32] * total for lane in range(32)]
+
+
+def test_lanes_run_in_step(module: Module) -> None:
+    values = [(i * 37) % 19 for i in range(32)]
+    for name in ("in_step", "synchronised"):
+        data, out = module.upload("i", values), module.alloc(128)
+        module.run(name, 1, 32, "QQ", data, out)
+        assert module.read(out, "i", 32) == exchanged(values)
+
+
+def test_random_order_finds_what_is_not_synchronised(module: Module) -> None:
+    values, wrong = [(i * 37) % 19 for i in range(32)], []
+    for seed in range(1, 21):
+        module.schedule(seed)
+        for name in ("in_step", "synchronised"):
+            data, out = module.upload("i", values), module.alloc(128)
+            module.run(name, 1, 32, "QQ", data, out)
+            if module.read(out, "i", 32) != exchanged(values):
+                wrong.append(name)
+    assert set(wrong) == {"in_step"}
+    assert len(wrong) > 10
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_synchronised_kernels_in_random_order(module: Module, seed: int) -> None:
+    module.schedule(seed)
+    for test in (test_reduce, test_scan, test_bitonic_sort, test_compaction, test_matmul):
+        test(module)
+    test_spin_lock_within_a_warp(module)
+    test_heap(module)
+    test_barrier_votes(module, 17, 0, 1)
+    test_deadlock_is_found(module)
+    test_recursion(module)
 
 
 def test_heap(module: Module) -> None:

@@ -100,6 +100,17 @@ def test_generic_addresses_of_every_space() -> None:
     assert results(code, [0] * 4, 1, before)[0] == [33, 11, 22, 13]
 
 
+def test_sums_of_short_addresses_wrap() -> None:
+    code = (
+        "mov.u32 %r1, s; add.u32 %r1, %r1, -16; mov.u32 %r2, 7; st.shared.u32 [%r1+16], %r2;"
+        "atom.shared.add.u32 %r3, [%r1+16], 5; ld.shared.v2.u32 {%r4, %r5}, [%r1+16];"
+        "cp.async.ca.shared.global [%r1+24], [%rd0], 4; ld.shared.u32 %r6, [s+8];"
+        "st.global.v4.u32 [%rd0], {%r3, %r4, %r5, %r6};"
+    )
+    before = ".shared .align 8 .b8 s[16];\n"
+    assert results(code, [9, 0, 0, 0], 1, before)[0] == [7, 12, 0, 9]
+
+
 @pytest.mark.parametrize(
     ("code", "status"),
     [

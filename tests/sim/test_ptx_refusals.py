@@ -102,6 +102,20 @@ def test_what_is_no_ptx(text: str) -> None:
     assert refused(text)[0] == SYNTAX
 
 
+def test_a_kernel_that_cannot_run_leaves_the_others() -> None:
+    odd = ".func odd()\n{\nfrobnicate.u32 1, 2;\nret;\n}\n"
+    store = "ld.param.u64 %rd0, [out]; mov.u32 %r0, 5; st.global.u32 [%rd0], %r0;"
+    module = Module(HEADER + odd + kernel("call odd;", "broken") + kernel(store))
+    out = module.alloc(4)
+    module.run("k", 1, 1, "Q", out)
+    assert module.read(out, "I", 1) == [5]
+    assert module.info("k").refusal is None
+    assert b"line 6: frobnicate.u32 is not supported" in module.info("broken").refusal
+    with pytest.raises(PtxError, match=r"kernel broken: line 6: frobnicate\.u32") as caught:
+        module.run("broken", 1, 1, "Q", out)
+    assert caught.value.status == UNSUPPORTED
+
+
 def test_unreachable_functions_may_hold_anything() -> None:
     unused = ".func odd()\n{\n.reg .b32 %r<4>;\nfrobnicate.u32 %r0, %r1;\nret;\n}\n"
     Module(HEADER + unused + kernel(""))
@@ -166,6 +180,24 @@ def test_scopes_hide_names() -> None:
     out = module.alloc(12)
     module.run("k", 1, 1, "Q", out)
     assert module.read(out, "I", 3) == [2, 1, 0]
+
+
+def test_directives_without_blanks_between_them() -> None:
+    # NVIDIA's cuda_fp16.hpp writes {.reg.b32 c; ...} in its inline assembly
+    text = HEADER + (
+        ".global.align 4 .b8 g[4] = {5, 0, 0, 0};\n.shared.align 16 .b8 s[16];\n"
+        ".func(.param.b32 back) twice(.param.b32 value)\n"
+        "{.reg.b32 a; ld.param.b32 a, [value]; add.u32 a, a, a; st.param.b32 [back], a; ret;}\n"
+        ".visible.entry k(.param.u64 out)\n"
+        "{.reg.b64 p<2>;.reg.b32 r<3>;.local.align 4 .b8 l[4]; ld.param.u64 p0, [out];\n"
+        "mov.u64 p1, g; ld.global.b32 r0, [p1]; {.param.b32 a;.param.b32 b; st.param.b32 [a], r0;\n"
+        "call.uni (b), twice, (a); ld.param.b32 r1, [b];}\n"
+        "st.local.b32 [l], r1; ld.local.b32 r2, [l]; st.global.b32 [p0], r2; ret;}\n"
+    )
+    module = Module(text)
+    out = module.alloc(4)
+    module.run("k", 1, 1, "Q", out)
+    assert module.read(out, "I", 1) == [10]
 
 
 def test_branch_tables() -> None:

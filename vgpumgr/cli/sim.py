@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Context, Option
+from typer import Argument, BadParameter, Context, Option
 
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import Column, print_list, print_single, value_column
@@ -42,6 +42,15 @@ def _open(context: Context, verb: str) -> Iterator[Session]:
         ) from error
 
 
+def _size(text: str) -> int:
+    from vgpumgr.model.text import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise BadParameter(str(error)) from None
+
+
 @app.single("start")
 def start(
     context: Context,
@@ -51,6 +60,15 @@ def start(
     ] = None,
     file: Annotated[
         Path | None, Option("--file", metavar="FILE", help="A machine file of your own (TOML).")
+    ] = None,
+    memory: Annotated[
+        int | None,
+        Option(
+            "--memory",
+            metavar="SIZE",
+            parser=_size,
+            help="GPU memory that all programs together may take.",
+        ),
     ] = None,
 ) -> None:
     """Start a simulated machine.
@@ -65,7 +83,7 @@ def start(
     from vgpumgr.sim import lifecycle, machine
 
     with _open(context, "start") as session:
-        directory, snapshot = lifecycle.start(name, libvirt, file)
+        directory, snapshot = lifecycle.start(name, libvirt, file, memory)
         document = {
             "schema": _SCHEMA, "name": name, "directory": str(directory), "behaves": snapshot is None
         }  # fmt: skip

@@ -46,9 +46,12 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def start(
-    name: str, libvirt_uri: str | None = None, data_file: Path | None = None
+    name: str,
+    libvirt_uri: str | None = None,
+    data_file: Path | None = None,
+    memory_bytes: int | None = None,
 ) -> tuple[Path, str | None]:
-    """Start a machine, of the known ones or of a data file.
+    """Start a machine, of the known ones or of a data file. All its CUDA programs together get ``memory_bytes``.
 
     Returns its directory, and why its ``/sys`` only is a snapshot (None: it behaves).
 
@@ -57,6 +60,8 @@ def start(
     directory = create_machine(name, data_file)
     try:
         write_env(name, directory, libvirt_uri)
+        if memory_bytes is not None:
+            replace_file(directory / "memory", f"{memory_bytes}\n")
         without_fuse = boot_file_system(name, directory)
     except BaseException:
         stop(name)

@@ -263,6 +263,8 @@ static void entry_points(void)
 	EXPECT(own == (void *)cuMemAlloc);
 	EXPECT_ERROR(CUDA_ERROR_NOT_FOUND, cuGetProcAddress("cuLibraryLoadData", &own, 11080, 0, &status));
 	EXPECT(status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT && !own);
+	OK(cuGetProcAddress("cuProfilerStart", &own, 13000, 0, &status));
+	EXPECT(((CUresult (*)(void))own)() != CUDA_ERROR_NOT_SUPPORTED);
 	EXPECT_ERROR(CUDA_ERROR_NOT_FOUND, cuGetProcAddress("cuNothing", &own, 13000, 0, &status));
 	EXPECT(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuGetExportTable(&unused, &table));

@@ -89,6 +89,25 @@ extern "C" __global__ void misaligned(char *p)
 	*(int *)(p + 1) = 1;
 }
 
+/* Right only where the lanes of a warp run in step. */
+extern "C" __global__ void shift_in_step(unsigned *p)
+{
+	__shared__ volatile unsigned s[33];
+	unsigned lane = threadIdx.x;
+
+	s[lane] = lane;
+	p[lane] = s[(lane + 1) % 32] + s[(lane + 31) % 32];
+}
+
+/* Has an instruction that the interpreter does not know. */
+extern "C" __global__ void transposed(unsigned *p)
+{
+	unsigned out;
+
+	asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(p[threadIdx.x]));
+	p[threadIdx.x] = out;
+}
+
 extern "C" __global__ void say(int n)
 {
 	printf("hello %d from %d\n", n, threadIdx.x);

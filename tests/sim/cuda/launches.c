@@ -452,6 +452,70 @@ static void bad_images(void)
 	OK(cuCtxSynchronize());
 }
 
+static void peers(void)
+{
+	CUcontext own, other;
+	CUdeviceptr p;
+	unsigned value = 77, got = 0;
+	CUfunction f;
+	int can = -1;
+
+	OK(cuInit(0));
+	OK(cuDeviceCanAccessPeer(&can, 0, 1));
+	EXPECT(can == 1);
+	OK(cuDeviceCanAccessPeer(&can, 1, 1));
+	EXPECT(can == 0);
+	OK(cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
+	EXPECT(can == 1);
+	OK(cuCtxCreate(&other, NULL, 0, 1));
+	OK(cuMemAlloc(&p, 4));
+	OK(cuCtxCreate(&own, NULL, 0, 0));
+	f = find_kernel(load_kernels(), "store");
+	EXPECT_ERROR(CUDA_ERROR_INVALID_CONTEXT, cuCtxEnablePeerAccess(own, 0));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuCtxEnablePeerAccess(other, 1));
+	EXPECT_ERROR(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(other));
+	OK(cuCtxEnablePeerAccess(other, 0));
+	EXPECT_ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(other, 0));
+	OK(launch(f, 1, 1, (void *[]){ &p, &value }));
+	OK(cuMemcpyDtoH(&got, p, 4));
+	EXPECT(got == 77);
+	OK(cuCtxDisablePeerAccess(other));
+	OK(launch(f, 1, 1, (void *[]){ &p, &value }));
+	EXPECT_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+}
+
+/* Says how many lanes saw what their neighbours had stored. */
+static void in_step(void)
+{
+	unsigned got[32], right = 0;
+	CUdeviceptr p;
+
+	new_context();
+	OK(cuMemAlloc(&p, sizeof(got)));
+	OK(launch(find_kernel(load_kernels(), "shift_in_step"), 1, 32, (void *[]){ &p }));
+	OK(cuMemcpyDtoH(got, p, sizeof(got)));
+	for (unsigned i = 0; i < 32; i++)
+		right += got[i] == (i + 1) % 32 + (i + 31) % 32;
+	printf("%u\n", right);
+}
+
+static void refused(void)
+{
+	CUmodule m;
+	CUfunction f;
+	CUdeviceptr p;
+	void *params[] = { &p };
+
+	new_context();
+	m = load_kernels();
+	OK(cuMemAlloc(&p, 128));
+	f = find_kernel(m, "transposed");
+	EXPECT_ERROR(CUDA_ERROR_INVALID_PTX, launch(f, 1, 32, params));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_PTX, launch(f, 1, 32, params));
+	OK(launch(find_kernel(m, "nothing"), 1, 1, NULL));
+	OK(cuCtxSynchronize());
+}
+
 /* The file has only machine code. */
 static void machine_code_only(void)
 {
@@ -470,7 +534,8 @@ int main(int argc, char **argv)
 		{ "failed_assert", failed_assert }, { "misaligned", misaligned },
 		{ "primary_recovers", primary_recovers }, { "order", order }, { "asynchronous", asynchronous },
 		{ "print", print }, { "busy", busy }, { "libraries", libraries }, { "enumerate", enumerate },
-		{ "bad_images", bad_images }, { "machine_code_only", machine_code_only }, { NULL, NULL },
+		{ "bad_images", bad_images }, { "refused", refused },
+		{ "in_step", in_step }, { "peers", peers }, { "machine_code_only", machine_code_only }, { NULL, NULL },
 	};
 
 	return run_case(cases, argc, argv);

@@ -273,13 +273,27 @@ static void try_most(void)
 	printf("%s %zu\n", error_name(r), available);
 }
 
+/* The machine has 1 GiB for all programs. */
+static void limited(void)
+{
+	size_t available, total;
+	CUdeviceptr p;
+
+	new_context();
+	OK(cuMemGetInfo(&available, &total));
+	EXPECT(available < (size_t)1 << 30 && total > (size_t)1 << 30);
+	EXPECT_ERROR(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&p, (size_t)1 << 30));
+	OK(cuMemAlloc(&p, available / 2));
+	EXPECT_ERROR(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&p, available / 4 * 3));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		{ "allocate", allocate }, { "exhaust", exhaust }, { "copies", copies },
 		{ "fills", fills }, { "copies_2d_3d", copies_2d_3d }, { "host_memory", host_memory },
 		{ "pointers", pointers }, { "pools", pools }, { "pool_waits", pool_waits },
-		{ "hold", hold }, { "try_most", try_most }, { NULL, NULL },
+		{ "hold", hold }, { "try_most", try_most }, { "limited", limited }, { NULL, NULL },
 	};
 
 	return run_case(cases, argc, argv);

@@ -76,7 +76,7 @@ static void run(struct ptx_kernel *k)
 	struct ptx_kernel_info info;
 	struct ptx_error error;
 	uint64_t params[4096];
-	struct ptx_launch launch = { { 2, 1, 1 }, { 40, 1, 1 }, 64, params, 4, &cancel };
+	struct ptx_launch launch = { { 2, 1, 1 }, { 40, 1, 1 }, 64, params, 4, &cancel, pick(2) ? state : 0 };
 
 	ptx_kernel_info(k, &info);
 	for (int i = 0; i < 4096; i++)

@@ -344,6 +344,57 @@ __global__ void heap(int **keep, int *out)
 	free(p);
 }
 
+/* As before compute capability 7.0: nothing but the lanes' step keeps their order. */
+__global__ void in_step(const int *in, int *out)
+{
+	__shared__ volatile int s[64];
+	int lane = threadIdx.x % 32, turns = 0;
+
+	s[lane] = in[threadIdx.x];
+	s[lane + 32] = 0;
+	for (int d = 16; d; d /= 2)
+		s[lane] += s[lane + d];
+	if (lane % 3)
+		turns = s[0] % 7;
+	for (int i = 0; i < lane % 5 + turns; i++)
+		s[lane + 32] += s[0];
+	out[threadIdx.x] = s[(lane + 9) % 32 + 32];
+}
+
+/* The same with the synchronisation that newer GPUs ask for. */
+__global__ void synchronised(const int *in, int *out)
+{
+	__shared__ volatile int s[64];
+	int lane = threadIdx.x % 32, turns = 0, sum;
+
+	s[lane] = in[threadIdx.x];
+	s[lane + 32] = 0;
+	__syncwarp();
+	for (int d = 16; d; d /= 2) {
+		sum = s[lane] + s[lane + d];
+		__syncwarp();
+		s[lane] = sum;
+		__syncwarp();
+	}
+	if (lane % 3)
+		turns = s[0] % 7;
+	for (int i = 0; i < lane % 5 + turns; i++)
+		s[lane + 32] += s[0];
+	__syncwarp();
+	out[threadIdx.x] = s[(lane + 9) % 32 + 32];
+}
+
+__global__ void divide128(const unsigned __int128 *a, const unsigned __int128 *b, unsigned __int128 *out)
+{
+	int i = threadIdx.x;
+	__int128 x = (__int128)a[i], y = (__int128)b[i];
+
+	out[4 * i] = a[i] / b[i];
+	out[4 * i + 1] = a[i] % b[i];
+	out[4 * i + 2] = (unsigned __int128)(x / y);
+	out[4 * i + 3] = (unsigned __int128)(x % y);
+}
+
 __global__ void barrier_votes(const int *in, int *out)
 {
 	int v = in[threadIdx.x];

@@ -4,7 +4,9 @@
  *
  * The interpreter owns no device memory: it asks its host for addresses (module variables) and has every global,
  * constant and generic access translated and checked by it. It knows nothing of CUDA contexts or streams.
- * What it cannot do it refuses by name when the module is loaded (PTX_UNSUPPORTED); it never guesses.
+ * What it cannot do it refuses by name and never guesses. A kernel that reaches an instruction that is not supported is
+ * refused when it is launched (PTX_UNSUPPORTED); the module's other kernels run. A module in which no kernel can run is
+ * refused when it is loaded, and so is a declaration that is not supported.
  */
 #ifndef VGPUMGR_PTX_H
 #define VGPUMGR_PTX_H
@@ -32,6 +34,7 @@ enum ptx_status {
 struct ptx_error {
 	enum ptx_status status;
 	char message[512]; /* with line number, instruction and, at run time, kernel, block and thread */
+	char assertion[1024]; /* PTX_ASSERT: the line that CUDA prints */
 };
 
 /* What the interpreter needs of the machine around it. `ctx` is passed through. All must be thread-safe. */
@@ -75,6 +78,7 @@ struct ptx_kernel_info {
 	uint32_t max_threads;  /* from .maxntid, else 1024 */
 	uint32_t ptx_version;  /* 80 for .version 8.0 */
 	uint32_t target;       /* 80 for sm_80 */
+	const char *refusal;   /* why it cannot run, with line and instruction; NULL if it can */
 };
 void ptx_kernel_info(const struct ptx_kernel *kernel, struct ptx_kernel_info *info);
 
@@ -84,6 +88,7 @@ struct ptx_launch {
 	const void *params;    /* the parameter block, param_bytes long */
 	uint32_t sm_count;     /* %nsmid */
 	const volatile bool *cancel; /* polled; may be NULL */
+	uint64_t seed;         /* 0: the lanes of a warp run in step; else threads run in an order made from it */
 };
 /* Runs the whole grid on the calling thread (or on some of its own). Returns err->status. */
 int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct ptx_error *err);

@@ -11,6 +11,7 @@
 #include <cuda.h>
 #pragma GCC visibility pop
 
+#define API __attribute__((visibility("default")))
 #define WEAK __attribute__((weak, visibility("default")))
 
 #include <cuda_rules.h>

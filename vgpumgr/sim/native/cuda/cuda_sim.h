@@ -27,6 +27,7 @@ enum {
 	SUBALLOC_MAX = GRANULE / 2, /* larger ones get pieces of their own */
 	WARP_SIZE = 32,
 	MAX_THREADS_PER_BLOCK = 1024,
+	MAX_PEERS = 64,             /* contexts whose memory one context may reach */
 };
 
 /* Attribute: runs the cleanup function when the variable leaves its scope. */
@@ -104,7 +105,8 @@ static inline void drv_unlock_scope(int *unused)
 struct device *device_find(CUdevice dev);
 /* True in a thread that runs a host function of a stream: CUDA calls are not permitted there. */
 extern _Thread_local bool in_callback;
-/* Appends a line to the file that $VGPUMGR_SIM_LOG names, if any. The library itself prints nothing. */
+/* Appends a line to the file that $VGPUMGR_SIM_LOG names, if any. The library itself prints only
+ * what a failed assertion of a kernel says, and why it refuses a kernel. */
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t clock_ns(void);
 /* Ids of contexts, streams and buffers: never used twice. */
@@ -149,6 +151,7 @@ struct allocation {
 	uint64_t addr, size;
 	enum allocation_kind kind;
 	struct context *ctx;
+	uint64_t ctx_id;    /* of device memory */
 	struct chunk *chunk;
 	struct pool *pool;  /* cuMemAllocAsync */
 	unsigned flags;     /* of host memory */
@@ -190,6 +193,7 @@ struct context {
 	struct module *modules;
 	struct event *events;
 	struct chunk *chunks; /* under vm.lock */
+	uint64_t peers[MAX_PEERS]; /* ids */
 	size_t limits[MAX_LIMITS];
 	CUfunc_cache cache;
 	CUsharedconfig shared_config;
@@ -312,6 +316,7 @@ struct function {
 	struct ptx_kernel_info info;
 	int max_dynamic_shared, carveout;
 	CUfunc_cache cache;
+	bool told; /* why it is refused */
 };
 struct module {
 	struct module *next;
@@ -344,6 +349,9 @@ struct arch_limits {
 };
 const struct arch_limits *arch_limits(const struct device *dev);
 enum { SHARED_PER_BLOCK = 48 << 10, SHARED_RESERVED = 1 << 10, REGISTERS_PER_SM = 65536 };
+
+/* peer.c: may kernels of ctx reach device memory of the context with this id? */
+bool peer_permits(struct context *ctx, uint64_t id);
 
 /* pool.c */
 void pool_freed(struct pool *pool, uint64_t size); /* with drv.lock held */

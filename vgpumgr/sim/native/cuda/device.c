@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices: count, names, ids, sizes, and what they can do with one another. */
+/* Devices: count, names, ids and sizes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -114,39 +114,6 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *id)
 		}
 	}
 	return CUDA_ERROR_INVALID_DEVICE;
-}
-
-/* Copies between devices go through the host; kernels reach only their own device. */
-CUresult cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
-{
-	DEVICE_ENTER(dev, can);
-	*can = 0;
-	return device_find(peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice dev, CUdevice peer)
-{
-	CUresult r = cuda_check_peer_attribute(attribute, dev, peer);
-
-	DEVICE_ENTER(dev, value);
-	if (r != CUDA_SUCCESS)
-		return r;
-	*value = 0;
-	return device_find(peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
-{
-	CUresult r = cuda_check_peer_access(peer, flags);
-
-	CONTEXT_ENTER(ctx);
-	return r == CUDA_SUCCESS ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : r;
-}
-
-CUresult cuCtxDisablePeerAccess(CUcontext peer)
-{
-	CONTEXT_ENTER(ctx);
-	return peer ? CUDA_ERROR_PEER_ACCESS_NOT_ENABLED : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* No limit on how SMs are shared out is offered. */

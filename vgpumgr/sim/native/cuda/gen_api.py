@@ -22,6 +22,8 @@ FUNCTION = re.compile(
 )
 TYPEDEF = re.compile(r"PFN_(cu\w+?)_v(\d+)(_ptds|_ptsz)?\)")
 NEWEST_SUFFIX = 9
+# Declared by cudaProfiler.h, which is no part of cudaTypedefs.h; the versions are those of cudaProfilerTypedefs.h.
+PROFILER = {"cuProfilerStart": 4000, "cuProfilerStop": 4000}
 HEAD = """/* Made by gen_api.py from NVIDIA's headers; do not edit. */
 #include "api_tables.h"
 
@@ -82,9 +84,11 @@ def procs(text: str, functions: dict[str, str]) -> str:
             f'\t{{"{base}", {version}, {per_thread}, (void *){symbol}}},\n'
             for version, symbol in zip(sorted(found), symbols, strict=True)
         ]
+    rows += [f'\t{{"{n}", {version}, false, (void *){n}}},\n' for n, version in PROFILER.items()]
     table = "".join(rows)
+    declare = "".join(f"API CUresult {name}(void);\n" for name in PROFILER)
     return (
-        f"{HEAD}const struct cuda_proc api_procs[] = {{\n{table}}};\n"
+        f"{HEAD}{declare}\nconst struct cuda_proc api_procs[] = {{\n{table}}};\n"
         f"const size_t n_api_procs = {len(rows)};\n"
     )
 

@@ -105,7 +105,13 @@ CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuui
 	return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
 }
 
-/* Profilers may always be switched: there is nothing to profile. */
+/*
+ * Profilers may always be switched: there is nothing to profile. cudaProfiler.h declares them, which not every distribution
+ * of the headers holds.
+ */
+API CUresult cuProfilerStart(void);
+API CUresult cuProfilerStop(void);
+
 CUresult cuProfilerStart(void)
 {
 	CONTEXT_ENTER(ctx);

@@ -1,11 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel launches: checks at the call, parameters copied, execution by the interpreter on the stream's thread. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_sim.h"
 
 enum { MAX_GRID_YZ = 65535, MAX_BLOCK_Z = 64 };
+
+/*
+ * VGPUMGR_SIM_SCHEDULE=random[:SEED] runs threads in a random order, to find what lacks synchronisation. Every launch has an
+ * order of its own, which the seed repeats. 0: the lanes of warps run in step.
+ */
+static uint64_t schedule_seed(void)
+{
+	static uint64_t launches;
+	const char *wish = getenv("VGPUMGR_SIM_SCHEDULE");
+	uint64_t seed;
+
+	if (!wish || strncmp(wish, "random", 6) || (wish[6] && wish[6] != ':'))
+		return 0;
+	seed = wish[6] ? strtoull(wish + 7, NULL, 0) : clock_ns();
+	seed = (seed << 20) + __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+	return seed ? seed : 1;
+}
 
 struct launch_op {
 	struct op op;
@@ -22,6 +40,8 @@ static CUresult run_launch(struct op *op)
 
 	if (r != CUDA_SUCCESS)
 		log_line("launch: %s", error.message);
+	if (r == CUDA_ERROR_ASSERT)
+		fprintf(stderr, "%s\n", error.assertion);
 	return r;
 }
 
@@ -76,6 +96,7 @@ static CUresult op_create(const struct function *f, const CUlaunchConfig *c, voi
 		.dynamic_shared_bytes = c->sharedMemBytes,
 		.params = l->params,
 		.sm_count = sm_count,
+		.seed = schedule_seed(),
 	};
 	r = gather(&f->info, params, extra, l->params);
 	if (r == CUDA_SUCCESS)
@@ -83,6 +104,17 @@ static CUresult op_create(const struct function *f, const CUlaunchConfig *c, voi
 	else
 		free(l);
 	return r;
+}
+
+/* A kernel with an instruction that the interpreter does not know: said once, as nobody would look for it elsewhere. */
+static CUresult check_refusal(struct function *f)
+{
+	if (!f->info.refusal)
+		return CUDA_SUCCESS;
+	if (!__atomic_exchange_n(&f->told, true, __ATOMIC_RELAXED))
+		fprintf(stderr, "simulated GPU: kernel %s cannot be launched: %s\n", f->info.name, f->info.refusal);
+	log_line("launch: kernel %s: %s", f->info.name, f->info.refusal);
+	return ptx_to_cuda(PTX_UNSUPPORTED);
 }
 
 static CUresult submit(struct context *ctx, CUstream stream, struct launch_op *l)
@@ -114,6 +146,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r == CUDA_SUCCESS)
 		r = function_get(handle, ctx, &f);
+	if (r == CUDA_SUCCESS)
+		r = check_refusal(f);
 	if (r == CUDA_SUCCESS)
 		r = check_launch(f, config);
 	if (r == CUDA_SUCCESS)

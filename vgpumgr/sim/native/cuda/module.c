@@ -6,13 +6,13 @@
 
 #include "cuda_sim.h"
 
-/* What a kernel of this context may touch: its own device memory, and page-locked host memory. */
+/* What a kernel of this context may touch: its own device memory, that of its peers, and page-locked host memory. */
 static void *translate(void *arg, uint64_t addr, uint64_t size, bool write, uint64_t *base, uint64_t *length)
 {
 	struct context *ctx = arg;
 	struct allocation a;
 
-	if (!vm_contains(addr, size, &a) || (a.kind == ALLOCATION_DEVICE && a.ctx != ctx))
+	if (!vm_contains(addr, size, &a) || (a.kind == ALLOCATION_DEVICE && !peer_permits(ctx, a.ctx_id)))
 		return NULL;
 	if (write && a.kind == ALLOCATION_REGISTERED && a.flags & CU_MEMHOSTREGISTER_READ_ONLY)
 		return NULL;

@@ -219,7 +219,7 @@ static void give_back(const struct allocation *a)
 
 CUresult vm_alloc(struct context *ctx, uint64_t size, bool of_module, uint64_t *addr)
 {
-	struct allocation a = { .size = size, .kind = ALLOCATION_DEVICE, .ctx = ctx, .of_module = of_module };
+	struct allocation a = { .size = size, .kind = ALLOCATION_DEVICE, .ctx = ctx, .ctx_id = ctx->id, .of_module = of_module };
 	CUresult r;
 
 	if (size > ctx->dev->total_bytes)

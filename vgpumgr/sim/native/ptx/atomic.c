@@ -110,12 +110,12 @@ enum { FLAG_OP_SHIFT = 4, FLAG_TYPE_SHIFT = 8 };
 	{                                                                                                            \
 		enum atomic op = (enum atomic)(i->flags >> FLAG_OP_SHIFT & 15);                                      \
 		combine *fn = choose(op, (enum type)(i->flags >> FLAG_TYPE_SHIFT));                                  \
-		u64 addr = (i->flags & FLAG_ADDRESS32 ? (u32)r[i->a] : r[i->a]) + (u64)i->offset;                    \
-		T *at = (T *)(void *)reach(t, i, (enum space)i->space, addr, sizeof(T), true);                       \
+		T *at = (T *)(void *)reach(t, i, (enum space)i->space, effective(r, i), sizeof(T), true);            \
 		T old, want;                                                                                         \
                                                                                                                      \
 		if (!at)                                                                                             \
 			return NULL;                                                                                 \
+		t->fuel = t->fuel > FUEL_ATOMIC ? t->fuel - FUEL_ATOMIC : 1;                                         \
 		old = op == A_CAS ? (T)r[i->b] : __atomic_load_n(at, __ATOMIC_RELAXED);                              \
 		if (op == A_CAS)                                                                                     \
 			__atomic_compare_exchange_n(at, &old, (T)r[i->c], false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
@@ -156,7 +156,7 @@ static bool decode_atomic(struct body *b, struct statement *s, bool result)
 		return false;
 	operands(b, s, first + (op == A_CAS ? 3 : 2), first + (op == A_CAS ? 3 : 2));
 	width = type_size(type) == 2 ? T_B16 : type_size(type) == 4 ? T_B32 : T_B64;
-	i = emit(b, s, width == T_B16 ? atom_u16 : width == T_B32 ? atom_u32 : atom_u64);
+	i = emit_visible(b, s, width == T_B16 ? atom_u16 : width == T_B32 ? atom_u32 : atom_u64);
 	i->space = (uint8_t)space;
 	i->flags = (uint16_t)((uint32_t)op << FLAG_OP_SHIFT | (uint32_t)type << FLAG_TYPE_SHIFT);
 	address(b, s, first, i);

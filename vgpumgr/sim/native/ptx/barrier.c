@@ -88,7 +88,7 @@ DECODER(bar)
 	operands(b, s, kind == BAR_ARRIVE ? 2 : 1 + 2 * red, 2 + 2 * red);
 	if (red)
 		c = src_predicate(b, s, last);
-	i = emit(b, s, run_bar);
+	i = emit_visible(b, s, run_bar);
 	i->flags = (uint16_t)kind;
 	i->a = src(b, s, first, T_U32);
 	i->b = last - first > 1 ? src(b, s, first + 1, T_U32) : 0;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One block. Every thread has a program counter of its own and runs until it must wait for others, is out of fuel, or
- * ends; so threads of a warp that went different ways need not be brought together again by force.
- */
+/* One block: how its threads begin, and its warps' turns until all have ended. Every thread has a program counter of its own. */
 #include "ops.h"
 
 #include <stdlib.h>
@@ -221,43 +218,6 @@ static bool start_thread(struct worker *w, uint32_t index)
 	return true;
 }
 
-static void run_thread(struct thread *t)
-{
-	const struct insn *i = t->pc;
-
-	t->fuel = FUEL;
-	do
-		i = i->run(t, t->r, i);
-	while (i);
-}
-
-static bool stopped(struct worker *w)
-{
-	struct grid *g = w->grid;
-
-	if (g->launch->cancel && *g->launch->cancel)
-		fault(&w->threads[0], w->threads[0].pc, PTX_CANCELLED, "cancelled");
-	return g->stop;
-}
-
-/* Runs each lane as far as it gets, and again after each warp-wide operation. False: the grid stops. */
-static bool run_warp_lanes(struct worker *w, uint32_t warp, bool *progress)
-{
-	uint32_t first = warp * WARP, last = first + WARP < w->n_threads ? first + WARP : w->n_threads;
-
-	do {
-		for (uint32_t k = first; k < last; k++) {
-			if (w->threads[k].state != THREAD_READY)
-				continue;
-			*progress = true;
-			run_thread(&w->threads[k]);
-			if (stopped(w))
-				return false;
-		}
-	} while (warp_step(w, warp));
-	return true;
-}
-
 static bool place_block(struct worker *w, uint64_t index)
 {
 	const uint32_t *grid = w->grid->launch->grid;
@@ -287,16 +247,27 @@ static bool deadlock(struct worker *w)
 	return false;
 }
 
+static bool run_turn(struct worker *w, uint64_t *random, bool *progress)
+{
+	if (w->grid->launch->seed)
+		return random_turn(w, random, progress);
+	for (uint32_t warp = 0; warp * WARP < w->n_threads; warp++)
+		if (!warp_turn(w, warp, progress))
+			return false;
+	return true;
+}
+
 bool run_block(struct worker *w, uint64_t index)
 {
+	uint64_t random = (w->grid->launch->seed + index) * 0x9e3779b97f4a7c15u;
+
 	if (!place_block(w, index))
 		return false;
 	while (w->alive) {
 		bool progress = false;
 
-		for (uint32_t warp = 0; warp * WARP < w->n_threads; warp++)
-			if (!run_warp_lanes(w, warp, &progress))
-				return false;
+		if (!run_turn(w, &random, &progress))
+			return false;
 		if (!progress && w->alive)
 			return deadlock(w);
 		barriers_check(w);

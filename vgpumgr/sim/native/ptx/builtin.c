@@ -3,6 +3,8 @@
 #include "control.h"
 #include "ops.h"
 
+#include <stdio.h>
+
 static bool has_arguments(const struct insn *i, uint32_t n)
 {
 	return ((const struct call *)i->ext)->n_args == n;
@@ -26,10 +28,24 @@ static HANDLER(call_vprintf)
 	return i + 1;
 }
 
+/* The form is that of the CUDA C++ Programming Guide, "Assertion". The first thread that fails is the one that is shown. */
+static void write_assertion(const struct thread *t, u32 line, const char *message, const char *file, const char *function)
+{
+	struct grid *g = t->worker->grid;
+	const uint32_t *block = t->worker->ctaid;
+
+	pthread_mutex_lock(&g->lock);
+	if (!g->stop)
+		snprintf(g->error->assertion, sizeof g->error->assertion,
+			 "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.", file, line, function,
+			 block[0], block[1], block[2], t->tid[0], t->tid[1], t->tid[2], message);
+	pthread_mutex_unlock(&g->lock);
+}
+
 /* void __assertfail(message, file, line, function, character size) */
 static HANDLER(call_assertfail)
 {
-	char message[128], file[128], function[96];
+	char message[256], file[256], function[256];
 
 	if (!has_arguments(i, 5))
 		return bad_call(t, i);
@@ -37,6 +53,7 @@ static HANDLER(call_assertfail)
 	    !read_string(t, i, call_argument(t, i, 1), file, sizeof file) ||
 	    !read_string(t, i, call_argument(t, i, 3), function, sizeof function))
 		return NULL;
+	write_assertion(t, (u32)call_argument(t, i, 2), message, file, function);
 	return fault(t, i, PTX_ASSERT, "%s:%u: %s: assertion `%s' failed", file, (u32)call_argument(t, i, 2), function,
 		     message);
 }

@@ -187,7 +187,7 @@ DECODER(bra)
 	operands(b, s, 1, 1);
 	if (!s->operands[0].name.n)
 		bad_operand(b, s, 0, "a label");
-	emit(b, s, run_bra);
+	emit_visible(b, s, run_bra);
 	add_fixup(b, s, s->operands[0].name, NULL);
 	return true;
 }
@@ -207,7 +207,7 @@ DECODER(brx)
 		bad_operand(b, s, 1, "a list of branch targets");
 	table = arena_alloc(b->arena, sizeof *table + list->n_targets * sizeof *table->targets);
 	table->n = list->n_targets;
-	i = emit(b, s, run_brx);
+	i = emit_visible(b, s, run_brx);
 	i->a = src(b, s, 0, T_U32);
 	i->ext = table;
 	for (uint32_t k = 0; k < table->n; k++)
@@ -280,7 +280,7 @@ DECODER(call)
 	call->n_returns = shape->n_returns;
 	call->returns = call_values(b, s, target ? &s->operands[0] : NULL, shape->returns, shape->n_returns, true);
 	call->args = call_values(b, s, args, shape->params, shape->n_params, false);
-	i = emit(b, s, !call->target ? run_call_indirect : call->target->has_body ? run_call : run_call_builtin);
+	i = emit_visible(b, s, !call->target ? run_call_indirect : call->target->has_body ? run_call : run_call_builtin);
 	i->a = a;
 	i->ext = call;
 	return true;
@@ -290,14 +290,14 @@ DECODER(ret)
 {
 	take(s, "uni");
 	operands(b, s, 0, 0);
-	emit(b, s, b->function->entry ? run_exit : run_ret);
+	emit_visible(b, s, b->function->entry ? run_exit : run_ret);
 	return true;
 }
 
 DECODER(exit)
 {
 	operands(b, s, 0, 0);
-	emit(b, s, run_exit);
+	emit_visible(b, s, run_exit);
 	return true;
 }
 
@@ -305,12 +305,13 @@ DECODER(exit)
 DECODER(trap)
 {
 	operands(b, s, 0, 0);
-	emit(b, s, run_trap);
+	emit_visible(b, s, run_trap);
 	return true;
 }
 
 static HANDLER(run_yield)
 {
+	t->fuel = 0;
 	t->pc = i + 1;
 	return NULL;
 }
@@ -321,6 +322,6 @@ DECODER(nanosleep)
 		return false;
 	operands(b, s, 1, 1);
 	src(b, s, 0, T_U32);
-	emit(b, s, run_yield);
+	emit_visible(b, s, run_yield);
 	return true;
 }

@@ -64,14 +64,27 @@ static long double integral(long double v, enum rounding rounding)
 	}
 }
 
-/* Out of range gives the nearest number in range; NaN gives 0. */
-static u64 float_to_int(long double v, enum type to, enum rounding rounding)
+/*
+ * PTX ISA 9.7.9.21, cvt: NaN gives zero, but the number with only its highest bit set where the source is .f64 or the
+ * destination has 64 bits.
+ */
+static u64 nan_to_int(enum type from, enum type to)
+{
+	uint32_t bits = 8 * type_size(to);
+
+	if (from != T_F64 && bits != 64)
+		return 0;
+	return type_signed(to) ? 0 - ((u64)1 << (bits - 1)) : (u64)1 << (bits - 1);
+}
+
+/* Out of range gives the nearest number in range. */
+static u64 float_to_int(long double v, enum type from, enum type to, enum rounding rounding)
 {
 	uint32_t bits = 8 * type_size(to);
 	long double limit = ldexpl(1, (int)bits - type_signed(to));
 
 	if (isnan(v))
-		return 0;
+		return nan_to_int(from, to);
 	v = integral(v, rounding);
 	if (type_signed(to)) {
 		if (v >= limit)
@@ -112,8 +125,8 @@ static u64 store_float(long double v, enum type to, uint32_t flags)
 
 OP(int_to_float, enum type from = (enum type)i->b; int64_t v = extend(r[i->a], from);
    r[i->d] = store_float(type_signed(from) ? (long double)v : (long double)(u64)v, (enum type)i->c, i->flags))
-OP(float_to_int_any, r[i->d] = float_to_int(load_float(r[i->a], (enum type)i->b, i->flags), (enum type)i->c,
-					    flag_rounding(i->flags & 0x3ff)))
+OP(float_to_int_any, enum type from = (enum type)i->b;
+   r[i->d] = float_to_int(load_float(r[i->a], from, i->flags), from, (enum type)i->c, flag_rounding(i->flags & 0x3ff)))
 OP(float_to_float, long double v = load_float(r[i->a], (enum type)i->b, i->flags); uint32_t flags = i->flags;
    if (flags & CVT_INTEGRAL) v = integral(v, flag_rounding(flags & 0x3ff)), flags &= ~0x300u;
    r[i->d] = store_float(v, (enum type)i->c, flags))

@@ -236,7 +236,15 @@ struct insn *emit(struct body *b, const struct statement *s, handler *run)
 	struct function *f = b->function;
 	struct insn *i = ARENA_PUSH(b->arena, f->code, f->n_code, f->cap_code);
 
-	*i = (struct insn){ .run = run, .line = s->line };
+	*i = (struct insn){ .run = run, .line = s->line & 0xffffff, .span = 1 };
+	return i;
+}
+
+struct insn *emit_visible(struct body *b, const struct statement *s, handler *run)
+{
+	struct insn *i = emit(b, s, run);
+
+	i->span = 0;
 	return i;
 }
 

@@ -43,7 +43,10 @@ uint32_t dst_pair(struct body *b, struct statement *s, uint32_t n);
 void address(struct body *b, struct statement *s, uint32_t n, struct insn *i);
 void operands(struct body *b, struct statement *s, uint32_t least, uint32_t most);
 
+/* An instruction that reads and writes registers only and goes on to the next one. */
 struct insn *emit(struct body *b, const struct statement *s, handler *run);
+/* One that other threads notice, that may stop, or that may go elsewhere. */
+struct insn *emit_visible(struct body *b, const struct statement *s, handler *run);
 /* Emit `run`, if there is one for this type, with d, a, b, c from the operands; `n` sources. */
 bool emit_simple(struct body *b, struct statement *s, handler *run, enum type type, uint32_t n);
 

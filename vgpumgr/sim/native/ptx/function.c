@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { MAX_SPAN = 255 };
+
 static void declare_registers(struct body *b)
 {
 	struct parser *p = b->parser;
@@ -212,7 +214,7 @@ static void decode_statement(struct body *b, struct statement *s)
 	if (!op || !op->decode(b, s) || !all_taken(s)) {
 		note_unsupported(b, s);
 		b->function->n_code = start;
-		emit(b, s, run_unsupported);
+		emit_visible(b, s, run_unsupported);
 		return;
 	}
 	if (s->guarded)
@@ -322,6 +324,23 @@ static void resolve_fixups(struct body *b)
 	}
 }
 
+/*
+ * How far a thread may run from each instruction without another one noticing. A guard belongs to what it guards: the
+ * instructions that it may skip.
+ */
+static void measure_spans(struct function *f)
+{
+	for (uint32_t n = f->n_code - 1; n--;) {
+		struct insn *i = &f->code[n];
+		uint32_t behind = i[1].span;
+
+		if ((i->run == run_guard || i->run == run_guard_not) && i->imm - 1 > behind)
+			i->span = 0;
+		else if (i->span)
+			i->span = behind < MAX_SPAN ? behind + 1 : 1;
+	}
+}
+
 static void declare_formals(struct body *b)
 {
 	struct function *f = b->function;
@@ -369,6 +388,7 @@ void parse_body(struct parser *p, struct function *function)
 		else
 			fail(p, PTX_SYNTAX, p->token.line, "an instruction is expected");
 	}
-	emit(b, &end, function->entry ? run_exit : run_ret);
+	emit_visible(b, &end, function->entry ? run_exit : run_ret);
 	resolve_fixups(b);
+	measure_spans(function);
 }

@@ -52,6 +52,7 @@ void ptx_kernel_info(const struct ptx_kernel *k, struct ptx_kernel_info *info)
 		.max_threads = k->max_threads < MAX_BLOCK ? k->max_threads : MAX_BLOCK,
 		.ptx_version = k->module->version,
 		.target = k->module->target,
+		.refusal = k->refusal,
 	};
 }
 
@@ -66,6 +67,11 @@ static int check_launch(const struct ptx_kernel *k, const struct ptx_launch *l, 
 {
 	uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2];
 
+	if (k->refusal) {
+		err->status = PTX_UNSUPPORTED;
+		snprintf(err->message, sizeof err->message, "kernel %.100s: %s", k->name, k->refusal);
+		return PTX_UNSUPPORTED;
+	}
 	for (int d = 0; d < 3; d++) {
 		if (!l->grid[d] || !l->block[d])
 			return refuse(err, "a dimension is zero");

@@ -81,13 +81,18 @@ static bool name_char(char c)
 	return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.';
 }
 
-/* A name; `::` belongs to it inside a modifier such as .L2::128B. */
+/*
+ * A name; `::` belongs to it inside a modifier such as .L2::128B. An opcode and its modifiers are one name; directives are
+ * not, so that `.reg.b32` and `.reg .b32` are the same two (PTX ISA 4.3.1: a directive is a dot and a keyword).
+ */
 static void lex_name(struct lexer *l, struct token *t)
 {
 	const char *start = l->at;
 
 	t->kind = TOKEN_NAME;
 	for (;;) {
+		if (l->at > start && l->at < l->end && *l->at == '.' && *start == '.')
+			break;
 		if (l->at < l->end && name_char(*l->at))
 			l->at++;
 		else if (l->end - l->at > 2 && l->at[0] == ':' && l->at[1] == ':' && name_char(l->at[2]))

@@ -2,6 +2,7 @@
 /* After parsing: what the kernels reach, where variables live, what constants are worth. */
 #include "decode.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void place_variable(struct parser *p, struct symbol *s)
@@ -86,8 +87,8 @@ static void reach_function(struct walk *w, struct function *f)
 static void check_function(struct walk *w, struct function *f)
 {
 	f->reachable = true;
-	if (f->unsupported)
-		fail(w->parser, PTX_UNSUPPORTED, f->unsupported_line, "%s is not supported", f->unsupported);
+	if (f->unsupported && !w->kernel->refusal)
+		w->kernel->refusal = describe(w->parser, f->unsupported_line, "%s is not supported", f->unsupported);
 	if (!f->has_body && !f->builtin) {
 		f->builtin = builtin_named(f->symbol->name);
 		if (!f->builtin)
@@ -158,12 +159,28 @@ static void resolve_addresses(struct parser *p, struct function *f)
 	}
 }
 
+/* A module whose kernels are all refused is refused itself, for the first one's reason. */
+static void check_kernels(struct parser *p)
+{
+	struct ptx_module *m = p->module;
+
+	for (uint32_t i = 0; i < m->n_kernels; i++)
+		if (!m->kernels[i].refusal)
+			return;
+	if (!m->n_kernels)
+		return;
+	p->error->status = p->status = PTX_UNSUPPORTED;
+	snprintf(p->error->message, sizeof p->error->message, "%s", m->kernels[0].refusal);
+	longjmp(p->failure, 1);
+}
+
 void link_module(struct parser *p)
 {
 	struct ptx_module *m = p->module;
 
 	for (uint32_t i = 0; i < m->n_kernels; i++)
 		walk_kernel(p, &m->kernels[i]);
+	check_kernels(p);
 	for (uint32_t i = 0; i < m->n_symbols; i++)
 		place_variable(p, m->symbols[i]);
 	for (uint32_t i = 0; i < m->n_symbols; i++)

@@ -115,11 +115,6 @@ uint8_t *reach(struct thread *t, const struct insn *i, enum space space, uint64_
 	}
 }
 
-static inline uint64_t effective(const uint64_t *r, const struct insn *i)
-{
-	return (i->flags & FLAG_ADDRESS32 ? (u32)r[i->a] : r[i->a]) + (u64)i->offset;
-}
-
 /* Atomic accesses: other blocks may run at the same time. */
 #define LOAD(space, T)                                                                                               \
 	static HANDLER(ld_##space##_##T)                                                                             \
@@ -258,7 +253,7 @@ static bool decode_vector(struct body *b, struct statement *s, struct insn *i, e
 	i->run = load ? ld_vector : st_vector;
 	i->flags |= (uint16_t)(n << FLAG_COUNT_SHIFT | (type_signed(type) && !type_float(type) ? FLAG_SIGNED : 0));
 	for (uint32_t k = 0; k < n; k += CELLS) {
-		struct insn *list = emit(b, s, run_unsupported);
+		struct insn *list = emit_visible(b, s, run_unsupported);
 
 		list->d = slots[k];
 		list->a = slots[k + 1];
@@ -286,7 +281,7 @@ static bool decode_access(struct body *b, struct statement *s, bool load)
 	if (s->operands[at].kind == O_ADDRESS && s->operands[at].base == O_FRAME && space == SPACE_GENERIC)
 		space = SPACE_LOCAL;
 	power = (uint32_t)__builtin_ctz(type_size(type));
-	i = emit(b, s, load ? loads[space][power][type_signed(type) && !type_float(type)] : stores[space][power]);
+	i = emit_visible(b, s, load ? loads[space][power][type_signed(type) && !type_float(type)] : stores[space][power]);
 	i->space = (uint8_t)space;
 	i->size = (uint8_t)type_size(type);
 	address(b, s, at, i);
@@ -326,7 +321,7 @@ DECODER(prefetch)
 /* cp.async.{ca,cg}.shared.global [d], [s], size{, bytes to read}: copied at once, the rest is zero */
 static HANDLER(cp_async)
 {
-	uint64_t from = (i[1].flags & FLAG_ADDRESS32 ? (u32)r[i[1].a] : r[i[1].a]) + (u64)i[1].offset;
+	uint64_t from = effective(r, i + 1);
 	uint32_t read = i->b ? (u32)r[i->b] : i->size;
 	uint8_t *to = reach_shared(t, i, effective(r, i), i->size, true), *at = NULL;
 
@@ -357,11 +352,11 @@ static bool decode_copy(struct body *b, struct statement *s)
 		bad_operand(b, s, 2, "4, 8 or 16");
 	if (s->n == 4)
 		read = src(b, s, 3, T_U32);
-	i = emit(b, s, cp_async);
+	i = emit_visible(b, s, cp_async);
 	i->size = (uint8_t)s->operands[2].bits;
 	i->b = read;
 	address(b, s, 0, i);
-	address(b, s, 1, emit(b, s, run_unsupported));
+	address(b, s, 1, emit_visible(b, s, run_unsupported));
 	return true;
 }
 

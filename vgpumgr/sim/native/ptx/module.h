@@ -47,8 +47,9 @@ struct insn {
 		const void *ext;           /* what does not fit here, by handler */
 		const struct insn *target; /* of a branch */
 	};
-	uint32_t line;
-	uint16_t flags; /* by handler */
+	uint32_t line : 24;
+	uint32_t span : 8; /* so many instructions from here on touch only the thread's registers and end behind the last of them */
+	uint16_t flags;    /* by handler */
 	uint8_t space, size;
 };
 
@@ -131,6 +132,7 @@ struct ptx_kernel {
 	struct ptx_module *module;
 	struct function *function;
 	char *name;
+	const char *refusal; /* names an instruction that we do not run, or NULL */
 	struct ptx_param *params;
 	uint32_t param_bytes, static_shared, local_bytes, max_threads;
 	uint32_t *shared_offset; /* by symbol.shared_index */

@@ -74,6 +74,18 @@ static inline uint64_t put_f64(double f)
 	return bits;
 }
 
+/*
+ * The address of a memory instruction: the register's value plus the offset. The sum of a 32-bit register and its offset is
+ * of 32 bits as well (PTX ISA 6.4.1, "Addresses as Operands": address arithmetic is integer arithmetic of the address's
+ * size).
+ */
+static inline uint64_t effective(const uint64_t *r, const struct insn *i)
+{
+	uint64_t sum = r[i->a] + (uint64_t)i->offset;
+
+	return i->flags & FLAG_ADDRESS32 ? (uint32_t)sum : sum;
+}
+
 /* The NaN that single-precision instructions make. */
 static inline uint64_t put_f32_result(float f)
 {

@@ -5,19 +5,37 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void fail(struct parser *p, enum ptx_status status, uint32_t line, const char *format, ...)
+enum { MESSAGE = sizeof ((struct ptx_error *)NULL)->message };
+
+static void write_message(struct parser *p, char out[MESSAGE], uint32_t line, const char *format, va_list args)
 {
 	struct text source = lex_line(p->module->text, p->module->length, line);
 	char message[320];
+
+	vsnprintf(message, sizeof message, format, args);
+	snprintf(out, MESSAGE, "line %u: %s: %.*s", line, message, (int)(source.n < 120 ? source.n : 120), source.s);
+}
+
+void fail(struct parser *p, enum ptx_status status, uint32_t line, const char *format, ...)
+{
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(message, sizeof message, format, args);
+	write_message(p, p->error->message, line, format, args);
 	va_end(args);
 	p->error->status = p->status = status;
-	snprintf(p->error->message, sizeof p->error->message, "line %u: %s: %.*s", line, message,
-		 (int)(source.n < 120 ? source.n : 120), source.s);
 	longjmp(p->failure, 1);
+}
+
+char *describe(struct parser *p, uint32_t line, const char *format, ...)
+{
+	char *message = arena_alloc(&p->module->arena, MESSAGE);
+	va_list args;
+
+	va_start(args, format);
+	write_message(p, message, line, format, args);
+	va_end(args);
+	return message;
 }
 
 void advance(struct parser *p)

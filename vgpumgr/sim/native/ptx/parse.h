@@ -22,6 +22,8 @@ struct parser {
 /* parser basics: parse.c */
 _Noreturn void fail(struct parser *p, enum ptx_status status, uint32_t line, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+/* The message of such an error: line, what is said of it, and the source line. */
+char *describe(struct parser *p, uint32_t line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void advance(struct parser *p);
 bool at_punct(const struct parser *p, char c);
 bool at_name(const struct parser *p, const char *word);

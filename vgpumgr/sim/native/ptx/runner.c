@@ -25,6 +25,7 @@ struct runner {
 	char *printed;
 	size_t printed_length;
 	bool cancel;
+	uint64_t seed;
 };
 
 static void *runner_translate(void *ctx, uint64_t addr, uint64_t size, bool write, uint64_t *base, uint64_t *length)
@@ -145,6 +146,11 @@ void runner_cancel(struct runner *r)
 	*(volatile bool *)&r->cancel = true;
 }
 
+void runner_schedule(struct runner *r, uint64_t seed)
+{
+	r->seed = seed;
+}
+
 bool runner_copy(struct runner *r, uint64_t addr, void *host, uint64_t size, bool to_device)
 {
 	void *at = runner_translate(r, addr, size, to_device, NULL, NULL);
@@ -173,7 +179,8 @@ bool runner_info(struct runner *r, const char *name, struct ptx_kernel_info *inf
 int runner_run(struct runner *r, const char *name, const uint32_t dims[6], uint32_t dynamic, const void *params)
 {
 	struct ptx_kernel *k = r->module ? ptx_module_kernel(r->module, name) : NULL;
-	struct ptx_launch launch = { { dims[0], dims[1], dims[2] }, { dims[3], dims[4], dims[5] }, dynamic, params, 8, &r->cancel };
+	struct ptx_launch launch = { { dims[0], dims[1], dims[2] }, { dims[3], dims[4], dims[5] }, dynamic, params, 8, &r->cancel,
+				     r->seed };
 
 	return k ? ptx_run(k, &launch, &r->error) : -1;
 }

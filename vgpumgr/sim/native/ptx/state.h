@@ -13,6 +13,7 @@ enum {
 	BARRIERS = 16,
 	CACHE = 64,
 	FUEL = 20000,                   /* backward branches and calls before another thread gets its turn */
+	FUEL_ATOMIC = 64,               /* what an atomic operation takes of it: a loop around one may wait for others */
 	STACK_SLOTS = 1 << 17,          /* register cells of one thread, all frames together */
 	LOCAL_BYTES = 512 << 10,        /* local memory of one thread, as the hardware's bound */
 	MAX_SHARED = 227 << 10,
@@ -27,7 +28,7 @@ struct range { /* a live allocation, as the host told */
 enum thread_state {
 	THREAD_READY,
 	THREAD_WARP,     /* at a warp-wide instruction, for the lanes in `mask` */
-	THREAD_CONVERGE, /* at activemask: until no lane of the warp can come closer */
+	THREAD_CONVERGE, /* at activemask: those who stand there together are active together */
 	THREAD_BARRIER,
 	THREAD_EXITED,
 };
@@ -45,7 +46,7 @@ struct thread {
 	const struct insn *pc;
 	struct worker *worker;
 	enum thread_state state;
-	uint32_t fuel;
+	uint32_t fuel; /* 0: its turn is over */
 	bool carry;
 	uint32_t index, lane, warp, tid[3];
 	uint32_t mask;     /* THREAD_WARP */
@@ -100,8 +101,13 @@ uint8_t *reach_global(struct thread *t, const struct insn *i, uint64_t addr, uin
  */
 typedef void warp_operation(struct thread *lanes, uint32_t members);
 
-/* block.c and barrier.c */
+/* block.c, schedule.c, warp.c and barrier.c */
 bool run_block(struct worker *w, uint64_t index);
+/* A turn of a warp's lanes, in step; or of the block's threads, at random. False: the grid stops. */
+bool warp_turn(struct worker *w, uint32_t warp, bool *progress);
+bool random_turn(struct worker *w, uint64_t *random, bool *progress);
+bool stopped(struct worker *w);
+/* Runs the warp-wide instructions that all their lanes have come to. False: there is none. */
 bool warp_step(struct worker *w, uint32_t warp);
 void barriers_check(struct worker *w);
 bool push_frame(struct thread *t, const struct insn *i, const struct function *f);

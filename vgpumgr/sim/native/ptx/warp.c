@@ -192,7 +192,7 @@ static void release(struct thread *lanes, uint32_t members, uint32_t length)
 	}
 }
 
-/* Nobody can come closer any more: who stands at the same activemask is active together. */
+/* Lanes that run in step come to an activemask together; no lane that stands behind it can come any more. */
 static bool settle_converged(struct thread *lanes, uint32_t n)
 {
 	bool settled = false;
@@ -237,7 +237,7 @@ struct warp_form {
 
 static bool emit_warp(struct body *b, struct statement *s, const struct warp_form *f)
 {
-	struct insn *i = emit(b, s, run_warp);
+	struct insn *i = emit_visible(b, s, run_warp);
 
 	i->imm = (uint64_t)(uintptr_t)f->run;
 	i->flags = f->flags;
@@ -245,7 +245,7 @@ static bool emit_warp(struct body *b, struct statement *s, const struct warp_for
 	i->b = f->b;
 	i->c = f->c;
 	i->d = f->d;
-	i = emit(b, s, run_unsupported);
+	i = emit_visible(b, s, run_unsupported);
 	i->d = f->second;
 	i->a = f->mask;
 	return true;
@@ -354,7 +354,7 @@ DECODER(activemask)
 	if (take_type(s) != T_B32)
 		return false;
 	operands(b, s, 1, 1);
-	i = emit(b, s, run_activemask);
+	i = emit_visible(b, s, run_activemask);
 	i->d = dst(b, s, 0, T_B32);
 	return true;
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Multi-word arithmetic: the carry flag of a thread. After a subtraction it holds the borrow. */
+/*
+ * Multi-word arithmetic: a thread's CC.CF (PTX ISA 9.7.2, extended-precision integer arithmetic). Additions and subtractions
+ * share the flag, and it is a carry: a - b is a + ~b + 1, so a subtraction without a borrow sets it. The manual
+ * describes each of the two chains for itself; the division of __int128 that nvcc emits ends a subc.cc chain with addc and
+ * takes 1 for "no borrow".
+ */
 #include "ops.h"
 
 enum { CARRY_IN = 1, CARRY_OUT = 2 };
@@ -14,8 +19,8 @@ enum { CARRY_IN = 1, CARRY_OUT = 2 };
 			t->carry = sum >> 8 * sizeof(T) != 0;                                                        \
 	}                                                                                                            \
 	OP(add_cc_##T, sum_##T(t, r, i, (T)r[i->a], (T)r[i->b]))                                                     \
-	OP(sub_cc_##T, T a = (T)r[i->a]; wide b = (wide)(T)r[i->b] + (i->flags & CARRY_IN ? t->carry : 0);           \
-	   r[i->d] = (T)(a - (T)b); if (i->flags & CARRY_OUT) t->carry = a < b)                                      \
+	OP(sub_cc_##T, T a = (T)r[i->a]; wide b = (wide)(T)r[i->b] + (i->flags & CARRY_IN ? !t->carry : 0);          \
+	   r[i->d] = (T)(a - (T)b); if (i->flags & CARRY_OUT) t->carry = a >= b)                                     \
 	OP(mad_lo_cc_##T, sum_##T(t, r, i, (T)((T)r[i->a] * (T)r[i->b]), (T)r[i->c]))                                \
 	OP(mad_hi_cc_##T, sum_##T(t, r, i, (T)((wide)(T)r[i->a] * (T)r[i->b] >> 8 * sizeof(T)), (T)r[i->c]))
 CARRY(u32, uint64_t)
