@@ -19,7 +19,7 @@ from tests.unit.transport_rig import LIB, Rig
 pytestmark = pytest.mark.native
 
 SOURCE = Path(__file__).parents[1] / "native" / "calls" / "threads.c"
-RACES = ("free", "launch", "create", "look-up", "copy")
+RACES = ("free", "free-elsewhere", "launch", "create", "look-up", "copy")
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MEMORIES = 300, EVENTS = 100, HOST_MS = 20, BEHIND = 3000 };
+enum { MEMORIES = 500, EVENTS = 100, HOST_MS = 20, BEHIND = 3000 };
 
 static const char image[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
 			    ".visible .entry kernel(.param .u64 a, .param .u32 b, .param .u64 c) { ret; }\n";
 
 static struct {
-	CUcontext context;
-	CUdeviceptr memory[MEMORIES];
+	CUcontext context, elsewhere;
+	CUdeviceptr memory[MEMORIES], memory_elsewhere[MEMORIES];
 	CUmodule module;
 	CUfunction function;
 	pthread_barrier_t start;
@@ -34,9 +34,14 @@ static void must(const char *what, CUresult r)
 
 static void open_context(void)
 {
+	must("cuCtxCreate", cuCtxCreate_v2(&shared.elsewhere, 0, 0));
 	must("cuCtxCreate", cuCtxCreate_v2(&shared.context, 0, 0));
-	for (int i = 0; i < MEMORIES; i++)
+	for (int i = 0; i < MEMORIES; i++) {
 		must("cuMemAlloc", cuMemAlloc_v2(&shared.memory[i], 256));
+		must("cuCtxPushCurrent", cuCtxPushCurrent_v2(shared.elsewhere));
+		must("cuMemAlloc", cuMemAlloc_v2(&shared.memory_elsewhere[i], 256));
+		must("cuCtxPopCurrent", cuCtxPopCurrent_v2(NULL));
+	}
 	must("cuModuleLoadData", cuModuleLoadData(&shared.module, image));
 	must("cuModuleGetFunction", cuModuleGetFunction(&shared.function, shared.module, "kernel"));
 }
@@ -56,6 +61,12 @@ static void free_all(void)
 {
 	for (int i = 0; i < MEMORIES; i++)
 		cuMemFree_v2(shared.memory[i]);
+}
+
+static void free_elsewhere(void)
+{
+	for (int i = 0; i < MEMORIES; i++)
+		must("cuMemFree", cuMemFree_v2(shared.memory_elsewhere[i]));
 }
 
 static void launch_often(void)
@@ -126,10 +137,11 @@ static void destroy_while(void (*work)(void))
 	open_context();
 	pthread_create(&thread, NULL, other, NULL);
 	pthread_barrier_wait(&shared.start);
-	usleep(rand() % 3000);
+	usleep(rand() % 100);
 	must("cuCtxDestroy", cuCtxDestroy_v2(shared.context));
 	shared.ended = 1;
 	pthread_join(thread, NULL);
+	must("cuCtxDestroy", cuCtxDestroy_v2(shared.elsewhere));
 }
 
 /* ---- host functions */
@@ -185,6 +197,7 @@ static const struct {
 	void (*alone)(void);
 } cases[] = {
 	{ "free", .beside = free_all },
+	{ "free-elsewhere", .beside = free_elsewhere },
 	{ "launch", .beside = launch_often },
 	{ "create", .beside = create_often },
 	{ "look-up", .beside = look_up_often },

@@ -23,6 +23,7 @@ struct host_function {
 
 struct memory {
 	struct memory *next;
+	const void *context;
 	char *at;
 	size_t bytes, mapped;
 };
@@ -131,12 +132,13 @@ void null_end(enum null_kind kind, void *object)
 	atomic_fetch_sub(&live, 1);
 }
 
-void *null_memory(size_t bytes)
+void *null_memory(const void *context, size_t bytes)
 {
 	struct memory *m = malloc(sizeof(*m));
 
 	if (!m || !bytes || bytes > 1ull << 32)
 		return free(m), NULL;
+	m->context = context;
 	m->bytes = bytes;
 	m->mapped = (bytes + 4095) & ~4095ull;
 	m->at = mmap(NULL, m->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -168,6 +170,18 @@ void null_memory_end(CUdeviceptr address)
 	atomic_fetch_sub(&live, 1);
 }
 
+const void *null_memory_context(CUdeviceptr address)
+{
+	const void *context = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (struct memory *m = memories; m; m = m->next)
+		if ((CUdeviceptr)m->at == address)
+			context = m->context;
+	pthread_mutex_unlock(&lock);
+	return context;
+}
+
 void null_check_memory(CUdeviceptr address, size_t bytes)
 {
 	bool inside = !bytes;
@@ -187,7 +201,7 @@ CUdeviceptr null_variable(void *module)
 	void *made, *none = NULL;
 
 	null_check(NULL_MODULE, module);
-	made = __atomic_load_n(&o->variable, __ATOMIC_ACQUIRE) ? NULL : null_memory(NULL_VARIABLE_BYTES);
+	made = __atomic_load_n(&o->variable, __ATOMIC_ACQUIRE) ? NULL : null_memory(NULL, NULL_VARIABLE_BYTES);
 	if (made && !__atomic_compare_exchange_n(&o->variable, &none, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		null_memory_end((CUdeviceptr)made);
 	return (CUdeviceptr)__atomic_load_n(&o->variable, __ATOMIC_ACQUIRE);

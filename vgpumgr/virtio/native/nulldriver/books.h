@@ -30,7 +30,8 @@ void null_check(enum null_kind kind, const void *object);
 /* NULL is the default stream. */
 void null_check_stream(CUstream stream);
 
-void *null_memory(size_t bytes);
+void *null_memory(const void *context, size_t bytes);
+const void *null_memory_context(CUdeviceptr address);
 void null_memory_end(CUdeviceptr address);
 void null_check_memory(CUdeviceptr address, size_t bytes);
 /* The one variable that each module has. */

@@ -193,7 +193,7 @@ NULL_API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 NULL_API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
 	ENTER;
-	*address = (CUdeviceptr)null_memory(bytes);
+	*address = (CUdeviceptr)null_memory(current, bytes);
 	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -201,7 +201,7 @@ NULL_API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream s
 {
 	ENTER;
 	null_check_stream(stream);
-	*address = (CUdeviceptr)null_memory(bytes);
+	*address = (CUdeviceptr)null_memory(current, bytes);
 	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -216,13 +216,13 @@ NULL_API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t
 	*pitch = (width + 511) & ~511ull;
 	if (__builtin_mul_overflow(*pitch, height, &bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*address = (CUdeviceptr)null_memory(bytes);
+	*address = (CUdeviceptr)null_memory(current, bytes);
 	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 NULL_API CUresult cuMemFree_v2(CUdeviceptr address)
 {
-	null_wait(current);
+	null_wait(null_memory_context(address));
 	null_memory_end(address);
 	return CUDA_SUCCESS;
 }

@@ -30,10 +30,15 @@ static void run(struct wk_session *s, struct vg_lane *lane, const struct vg_call
 	release_all(&c);
 }
 
-/* What a waiting call of the driver may need: it must not stand behind that call. */
-static bool overtakes(uint32_t op)
+/*
+ * In order, off the reader: what is behind something, and what makes a host function, so that none is outstanding while
+ * the reader executes a call or gives back an object. What a waiting call of the driver may need is never behind it.
+ */
+static bool is_behind(struct wk_session *s, uint32_t op)
 {
-	return op == VG_OP_host_gate_next || op == VG_OP_host_gate_open;
+	if (op == VG_OP_host_gate_next || op == VG_OP_host_gate_open)
+		return false;
+	return wk_is_behind(s) || op == VG_OP_host_gate;
 }
 
 static int run_elsewhere(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call,
@@ -51,7 +56,7 @@ int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 	struct wk_session *s = argument;
 	const struct wk_operation *o = wk_operation(call->op);
 	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
-	bool behind = wk_is_behind(s) && !overtakes(call->op), elsewhere;
+	bool behind = is_behind(s, call->op), elsewhere;
 	int error;
 
 	if (!o || !fits(call, o) || s->violation)
