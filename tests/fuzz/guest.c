@@ -211,6 +211,8 @@ void guest_make(struct guest *g, const struct operation *o)
 	g->spoil = guest_once_in(g, 700);
 	g->bulk = 1 + guest_roll(g) % 200;
 	g->context = some_handle(g, WK_CONTEXT);
+	if (o->id == VG_OP_launch_large && !guest_once_in(g, 20))
+		g->bulk = 24;
 	if (o->in_context)
 		put(g, g->context);
 	for (unsigned int i = 0; i < o->count; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* By hand: what is in modules, and launching it. Parameter sizes come from the driver's table, never from the guest. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "vg_worker.h"
@@ -108,4 +109,33 @@ CUresult wk_do_launch(struct wk_call *c, const struct vg_launch_request *in)
 							   wk_raw(stream), parameters);
 	return wk_driver.cuLaunchKernel(wk_raw(function), in->grid_x, in->grid_y, in->grid_z, in->block_x,
 					in->block_y, in->block_z, in->shared_bytes, wk_raw(stream), parameters, NULL);
+}
+
+/* Bulk stands in memory that the guest may be changing: the driver gets a copy. */
+CUresult wk_do_launch_large(struct wk_call *c, const struct vg_launch_large_request *in)
+{
+	size_t length = c->call->bulk_in_length;
+	void *parameters = length <= WK_PARAMETERS_BYTES ? malloc(length) : NULL;
+	struct vg_launch_request launch = {
+		.context = in->context,
+		.function = in->function,
+		.grid_x = in->grid_x,
+		.grid_y = in->grid_y,
+		.grid_z = in->grid_z,
+		.block_x = in->block_x,
+		.block_y = in->block_y,
+		.block_z = in->block_z,
+		.shared_bytes = in->shared_bytes,
+		.cooperative = in->cooperative,
+		.stream = in->stream,
+		.parameters = { parameters, length },
+	};
+	CUresult r;
+
+	if (!parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(parameters, c->call->bulk_in, length);
+	r = wk_do_launch(c, &launch);
+	free(parameters);
+	return r;
 }

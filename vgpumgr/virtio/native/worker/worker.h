@@ -40,6 +40,7 @@ enum {
 enum {
 	WK_TABLE_AHEAD = 4096,    /* slots that a new handle may be beyond the table's end */
 	WK_PARAMETERS = 1024,
+	WK_PARAMETERS_BYTES = 32764, /* CUDA's own limit */
 	WK_UPLOADS = 16,
 	WK_ALLOCATIONS = 1 << 20,
 	WK_HELPERS = 64,          /* threads that wait for one guest process */
