@@ -124,3 +124,12 @@ def test_a_short_run_reaches_the_operations(tmp_path: Path) -> None:
 def test_a_million_forged_handles_are_refused(tmp_path: Path) -> None:
     program = build(tmp_path, ("forged.c", "lane.c"), SANITIZERS["address"])
     assert run(program, "1000000", "1") == "1000000 forged, 0 accepted\n"
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_a_module_stays_while_its_function_is_launched(
+    sanitizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = build(tmp_path, ("unload.c", "lane.c"), SANITIZERS[sanitizer])
+    monkeypatch.setenv("VGPUMGR_NULL_SLOW", "cuLaunchKernel:2000")
+    assert run(program) == ""

@@ -33,7 +33,8 @@ static pthread_cond_t returned = PTHREAD_COND_INITIALIZER;
 static struct memory *memories;
 static _Atomic unsigned long live;
 static _Atomic unsigned int countdown;
-static pthread_once_t configured = PTHREAD_ONCE_INIT;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Atomic bool configured;
 /* One function, as the environment names it: NAME[:NUMBER]. */
 struct chosen {
 	const char *name;
@@ -73,6 +74,7 @@ static void configure(void)
 		null_fail_after(atoi(n));
 	choose(&failing, "VGPUMGR_NULL_FAIL_NAME");
 	choose(&slow, "VGPUMGR_NULL_SLOW");
+	atomic_store(&configured, true);
 }
 
 static bool is_chosen(const struct chosen *c, const char *name)
@@ -84,7 +86,8 @@ CUresult null_enter(const char *name)
 {
 	unsigned int left;
 
-	pthread_once(&configured, configure);
+	if (!atomic_load_explicit(&configured, memory_order_acquire))
+		pthread_once(&once, configure);
 	if (is_chosen(&failing, name))
 		return failing.number;
 	if (is_chosen(&slow, name))

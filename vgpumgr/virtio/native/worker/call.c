@@ -41,8 +41,9 @@ static bool is_behind(struct wk_session *s, uint32_t op)
 	return wk_is_behind(s) || op == VG_OP_host_gate;
 }
 
-static int run_elsewhere(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call,
-			 const struct wk_operation *o, bool behind)
+__attribute__((cold, noinline)) static int run_elsewhere(struct wk_session *s, struct vg_lane *lane,
+							 const struct vg_call *call, const struct wk_operation *o,
+							 bool behind)
 {
 	struct wk_job *job = wk_job_new(lane, call, o, run);
 
