@@ -34,9 +34,14 @@ TESTS = {
     "address,undefined": (
         "tests/unit/test_transport_faults.py",
         "tests/unit/test_calls_channel.py",
+        "tests/unit/test_calls_threads.py",
         "-k=not given_up",
     ),
-    "thread": ("tests/unit/test_transport.py", "-k=ring"),
+    "thread": (
+        "tests/unit/test_transport.py",
+        "tests/unit/test_calls_threads.py",
+        "-k=ring or calls_threads",
+    ),
 }
 pytestmark = pytest.mark.native
 
@@ -152,7 +157,7 @@ def compile_programs(sanitizer: str, target: Path) -> None:
     ]
     work = target / "build"
     configure = ["cmake", "-S", ROOT, "-B", work, f"-DVGPUMGR_SANITIZE={sanitizer}", *headers]
-    targets = [*PROGRAMS, *(["simcuda"] if "address" in sanitizer else [])]
+    targets = [*PROGRAMS, "simcuda"]
     for command in (configure, ["cmake", "--build", work, "-j2", "--target", *targets]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
@@ -160,8 +165,7 @@ def compile_programs(sanitizer: str, target: Path) -> None:
         (target / "lib" / place).mkdir(parents=True, exist_ok=True)
         (found,) = (p for p in work.rglob(name) if p.is_file())
         shutil.copy2(found, target / "lib" / place / name)
-    if "address" in sanitizer:
-        (target / "lib" / "sim").mkdir()
-        (driver,) = (p for p in work.glob("vgpumgr/sim/native/cuda/libcuda.so.1") if p.is_file())
-        shutil.copy2(driver, target / "lib" / "sim" / "libcuda.so.1")
+    (target / "lib" / "sim").mkdir()
+    (driver,) = (p for p in work.glob("vgpumgr/sim/native/cuda/libcuda.so.1") if p.is_file())
+    shutil.copy2(driver, target / "lib" / "sim" / "libcuda.so.1")
     shutil.rmtree(work)

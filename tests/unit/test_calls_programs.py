@@ -67,3 +67,32 @@ assert seen == [1, 2, 0], seen
 ok(cu.cuMemcpyDtoH_v2(back, p, c_size_t(4))); assert back.raw == bytes([9]) * 4; ok(cu.cuEventQuery(event))
 """,
     )
+
+
+@pytest.mark.parametrize("bytes_in_all", [4096, 16352, 16360, 32764])
+def test_parameters_of_every_size_arrive(rig: Rig, bytes_in_all: int) -> None:
+    run_python(
+        rig,
+        """
+import os, sys
+n = int(sys.argv[1]) - 8
+image = f'''.version 8.1
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out, .param .align 4 .b8 data[{n}])
+{{ .reg .u64 %p; .reg .u32 %a, %b;
+ld.param.u64 %p, [out]; ld.param.u32 %a, [data]; ld.param.u32 %b, [data+{n - 4}];
+st.global.u32 [%p], %a; st.global.u32 [%p+4], %b; ret; }}'''.encode() + bytes(1)
+ctx = context(); f = function(module(image), b"k"); p = memory(8); back = ctypes.create_string_buffer(8)
+data = os.urandom(n); first = ctypes.create_string_buffer(data, n)
+array = (c_void_p * 2)(addressof(p), addressof(first))
+def check():
+    ok(cu.cuMemcpyDtoH_v2(back, p, c_size_t(8))); assert back.raw == data[:4] + data[-4:]
+    ok(cu.cuMemsetD8_v2(p, 0, c_size_t(8)))
+ok(cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, array, None)); check()
+packed = bytes(p) + data; size = c_size_t(len(packed))       # the same in one buffer
+extra = (c_void_p * 5)(1, ctypes.cast(packed, c_void_p), 2, addressof(size), 0)
+ok(cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, None, extra)); check()
+""",
+        str(bytes_in_all),
+    )

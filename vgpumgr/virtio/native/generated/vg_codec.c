@@ -582,6 +582,41 @@ void vg_get_launch_request(struct vg_decoder *d, struct vg_launch_request *v)
 	v->parameters = vg_get_bytes(d, 32768);
 }
 
+size_t vg_size_launch_large_request(const struct vg_launch_large_request *v __attribute__((unused)))
+{
+	return 88;
+}
+
+void vg_put_launch_large_request(struct vg_encoder *e, const struct vg_launch_large_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->function);
+	vg_put_u64(e, v->grid_x);
+	vg_put_u64(e, v->grid_y);
+	vg_put_u64(e, v->grid_z);
+	vg_put_u64(e, v->block_x);
+	vg_put_u64(e, v->block_y);
+	vg_put_u64(e, v->block_z);
+	vg_put_u64(e, v->shared_bytes);
+	vg_put_u64(e, v->cooperative);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_launch_large_request(struct vg_decoder *d, struct vg_launch_large_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->function = vg_get_handle(d, VG_TAG_FUNCTION);
+	v->grid_x = vg_get_u32(d);
+	v->grid_y = vg_get_u32(d);
+	v->grid_z = vg_get_u32(d);
+	v->block_x = vg_get_u32(d);
+	v->block_y = vg_get_u32(d);
+	v->block_z = vg_get_u32(d);
+	v->shared_bytes = vg_get_u32(d);
+	v->cooperative = vg_get_u32(d);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
 size_t vg_size_host_gate_request(const struct vg_host_gate_request *v __attribute__((unused)))
 {
 	return 24;

@@ -496,6 +496,24 @@ static int handle_launch(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_launch_large(struct wk_call *c, bool check_only)
+{
+	struct vg_launch_large_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_launch_large_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_launch_large(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_host_gate(struct wk_call *c, bool check_only)
 {
 	struct vg_host_gate_request in;
@@ -1738,6 +1756,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_cuOccupancyAvailableDynamicSMemPerBlock: {
 		static const struct wk_operation it = { "cuOccupancyAvailableDynamicSMemPerBlock", handle_cuOccupancyAvailableDynamicSMemPerBlock, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_launch_large: {
+		static const struct wk_operation it = { "launch_large", handle_launch_large, WK_QUIET | WK_IN_CONTEXT | WK_BULK_IN };
 		return &it;
 	}
 	case VG_OP_host_gate: {

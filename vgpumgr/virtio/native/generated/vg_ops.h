@@ -7,7 +7,7 @@
 #include <codec.h>
 
 /* Both ends of a channel must have the same. */
-#define VG_SCHEMA_HASH { 0xfc, 0x19, 0x79, 0x72, 0x91, 0x3c, 0x5b, 0x0f, 0x8a, 0xb9, 0xa3, 0xc0, 0x31, 0xa6, 0x01, 0x5a }
+#define VG_SCHEMA_HASH { 0x0e, 0xf2, 0x9a, 0x00, 0x4a, 0x7c, 0x53, 0x09, 0x7e, 0xc3, 0x4c, 0x12, 0x4a, 0x12, 0xad, 0x1b }
 
 enum {
 	VG_TAG_CONTEXT = 1,
@@ -74,6 +74,7 @@ enum vg_op {
 	VG_OP_cuFuncSetSharedMemConfig = 0x0503,
 	VG_OP_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = 0x0504,
 	VG_OP_cuOccupancyAvailableDynamicSMemPerBlock = 0x0505,
+	VG_OP_launch_large = 0x0506,
 	VG_OP_host_gate = 0x0600,
 	VG_OP_host_gate_next = 0x0601,
 	VG_OP_host_gate_open = 0x0602,
@@ -419,6 +420,25 @@ enum { VG_MAX_launch_request = 32864 }; /* bytes on the wire */
 size_t vg_size_launch_request(const struct vg_launch_request *v);
 void vg_put_launch_request(struct vg_encoder *e, const struct vg_launch_request *v);
 void vg_get_launch_request(struct vg_decoder *d, struct vg_launch_request *v);
+
+struct vg_launch_large_request {
+	uint64_t context;
+	uint64_t function;
+	uint32_t grid_x;
+	uint32_t grid_y;
+	uint32_t grid_z;
+	uint32_t block_x;
+	uint32_t block_y;
+	uint32_t block_z;
+	uint32_t shared_bytes;
+	uint32_t cooperative;
+	uint64_t stream;
+};
+
+enum { VG_MAX_launch_large_request = 88 }; /* bytes on the wire */
+size_t vg_size_launch_large_request(const struct vg_launch_large_request *v);
+void vg_put_launch_large_request(struct vg_encoder *e, const struct vg_launch_large_request *v);
+void vg_get_launch_large_request(struct vg_decoder *d, struct vg_launch_large_request *v);
 
 struct vg_host_gate_request {
 	uint64_t context;

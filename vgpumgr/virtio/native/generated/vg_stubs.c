@@ -336,6 +336,19 @@ CUresult vg_send_launch(const struct vg_launch_request *in)
 	return shim_end(&f, r, false);
 }
 
+CUresult vg_send_launch_large(const struct vg_launch_large_request *in, struct shim_bulk *bulk)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_launch_large, SHIM_QUIET, vg_size_launch_large_request(in), bulk);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_launch_large_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in)
 {
 	struct shim_frame f;

@@ -28,6 +28,7 @@ CUresult vg_send_module_unload(const struct vg_module_unload_request *in);
 CUresult vg_send_module_function(const struct vg_module_function_request *in, struct vg_module_function_reply *out);
 CUresult vg_send_module_global(const struct vg_module_global_request *in, struct vg_module_global_reply *out);
 CUresult vg_send_launch(const struct vg_launch_request *in);
+CUresult vg_send_launch_large(const struct vg_launch_large_request *in, struct shim_bulk *bulk);
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in);
 CUresult vg_send_host_gate_next(struct vg_host_gate_next_reply *out);
 CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in);

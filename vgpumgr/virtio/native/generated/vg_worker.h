@@ -29,6 +29,7 @@ CUresult wk_do_module_unload(struct wk_call *c, const struct vg_module_unload_re
 CUresult wk_do_module_function(struct wk_call *c, const struct vg_module_function_request *in, struct vg_module_function_reply *out);
 CUresult wk_do_module_global(struct wk_call *c, const struct vg_module_global_request *in, struct vg_module_global_reply *out);
 CUresult wk_do_launch(struct wk_call *c, const struct vg_launch_request *in);
+CUresult wk_do_launch_large(struct wk_call *c, const struct vg_launch_large_request *in);
 CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *in);
 CUresult wk_do_host_gate_next(struct wk_call *c, struct vg_host_gate_next_reply *out);
 CUresult wk_do_host_gate_open(struct wk_call *c, const struct vg_host_gate_open_request *in);

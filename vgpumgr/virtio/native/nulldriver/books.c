@@ -5,27 +5,43 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "books.h"
 
 struct object {
 	enum null_kind kind;
-	struct object *next;
+	void *variable;          /* of a module */
+	_Atomic int functions;   /* of a context: host functions that have not returned */
+};
+
+struct host_function {
+	struct object *context;
+	CUhostFn function;
+	void *data;
 };
 
 struct memory {
 	struct memory *next;
+	const void *context;
 	char *at;
 	size_t bytes, mapped;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t returned = PTHREAD_COND_INITIALIZER;
 static struct memory *memories;
 static _Atomic unsigned long live;
 static _Atomic unsigned int countdown;
-static _Atomic int configured;
-static const char *failing_name;
-static CUresult failing_code = CUDA_ERROR_UNKNOWN;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Atomic bool configured;
+/* One function, as the environment names it: NAME[:NUMBER]. */
+struct chosen {
+	const char *name;
+	int number;
+};
+
+static struct chosen failing = { NULL, CUDA_ERROR_UNKNOWN }, slow;
 
 void null_abort(const char *what)
 {
@@ -38,33 +54,44 @@ void null_fail_after(unsigned int n)
 	atomic_store(&countdown, n);
 }
 
-static void configure(void)
+static void choose(struct chosen *c, const char *variable)
 {
-	const char *n = getenv("VGPUMGR_NULL_FAIL"), *name = getenv("VGPUMGR_NULL_FAIL_NAME");
-	char *colon;
+	const char *text = getenv(variable);
+	char *name = text ? strdup(text) : NULL, *colon = name ? strchr(name, ':') : NULL;
 
-	if (atomic_exchange(&configured, 1))
-		return;
-	if (n)
-		null_fail_after(atoi(n));
-	if (!name)
-		return;
-	failing_name = strdup(name);
-	colon = failing_name ? strchr(failing_name, ':') : NULL;
 	if (colon) {
 		*colon = 0;
-		failing_code = atoi(colon + 1);
+		c->number = atoi(colon + 1);
 	}
+	c->name = name;
+}
+
+static void configure(void)
+{
+	const char *n = getenv("VGPUMGR_NULL_FAIL");
+
+	if (n)
+		null_fail_after(atoi(n));
+	choose(&failing, "VGPUMGR_NULL_FAIL_NAME");
+	choose(&slow, "VGPUMGR_NULL_SLOW");
+	atomic_store(&configured, true);
+}
+
+static bool is_chosen(const struct chosen *c, const char *name)
+{
+	return c->name && !strcmp(c->name, name);
 }
 
 CUresult null_enter(const char *name)
 {
 	unsigned int left;
 
-	if (!atomic_load_explicit(&configured, memory_order_relaxed))
-		configure();
-	if (failing_name && !strcmp(failing_name, name))
-		return failing_code;
+	if (!atomic_load_explicit(&configured, memory_order_acquire))
+		pthread_once(&once, configure);
+	if (is_chosen(&failing, name))
+		return failing.number;
+	if (is_chosen(&slow, name))
+		usleep(slow.number);
 	left = atomic_load_explicit(&countdown, memory_order_relaxed);
 	if (left && atomic_fetch_sub(&countdown, 1) == 1)
 		return CUDA_ERROR_UNKNOWN;
@@ -101,17 +128,20 @@ void null_end(enum null_kind kind, void *object)
 	struct object *o = object;
 
 	null_check(kind, o);
+	if (o->variable)
+		null_memory_end((CUdeviceptr)o->variable);
 	o->kind = 0;
 	free(o);
 	atomic_fetch_sub(&live, 1);
 }
 
-void *null_memory(size_t bytes)
+void *null_memory(const void *context, size_t bytes)
 {
 	struct memory *m = malloc(sizeof(*m));
 
 	if (!m || !bytes || bytes > 1ull << 32)
 		return free(m), NULL;
+	m->context = context;
 	m->bytes = bytes;
 	m->mapped = (bytes + 4095) & ~4095ull;
 	m->at = mmap(NULL, m->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -143,6 +173,18 @@ void null_memory_end(CUdeviceptr address)
 	atomic_fetch_sub(&live, 1);
 }
 
+const void *null_memory_context(CUdeviceptr address)
+{
+	const void *context = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (struct memory *m = memories; m; m = m->next)
+		if ((CUdeviceptr)m->at == address)
+			context = m->context;
+	pthread_mutex_unlock(&lock);
+	return context;
+}
+
 void null_check_memory(CUdeviceptr address, size_t bytes)
 {
 	bool inside = !bytes;
@@ -154,6 +196,64 @@ void null_check_memory(CUdeviceptr address, size_t bytes)
 	pthread_mutex_unlock(&lock);
 	if (!inside)
 		null_abort("an address outside of every allocation");
+}
+
+CUdeviceptr null_variable(void *module)
+{
+	struct object *o = module;
+	void *made, *none = NULL;
+
+	null_check(NULL_MODULE, module);
+	made = __atomic_load_n(&o->variable, __ATOMIC_ACQUIRE) ? NULL : null_memory(NULL, NULL_VARIABLE_BYTES);
+	if (made && !__atomic_compare_exchange_n(&o->variable, &none, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		null_memory_end((CUdeviceptr)made);
+	return (CUdeviceptr)__atomic_load_n(&o->variable, __ATOMIC_ACQUIRE);
+}
+
+/* ---- host functions */
+
+static void *call_function(void *argument)
+{
+	struct host_function *h = argument;
+
+	h->function(h->data);
+	pthread_mutex_lock(&lock);
+	h->context->functions--;
+	pthread_cond_broadcast(&returned);
+	pthread_mutex_unlock(&lock);
+	free(h);
+	return NULL;
+}
+
+CUresult null_host_function(void *context, CUhostFn function, void *data)
+{
+	struct host_function *h = malloc(sizeof(*h));
+	pthread_t thread;
+
+	null_check(NULL_CONTEXT, context);
+	if (!h)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*h = (struct host_function){ context, function, data };
+	h->context->functions++;
+	if (pthread_create(&thread, NULL, call_function, h)) {
+		h->context->functions--;
+		free(h);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	pthread_detach(thread);
+	return CUDA_SUCCESS;
+}
+
+void null_wait(const void *context)
+{
+	const struct object *o = context;
+
+	if (!o || !o->functions)
+		return;
+	pthread_mutex_lock(&lock);
+	while (o->functions)
+		pthread_cond_wait(&returned, &lock);
+	pthread_mutex_unlock(&lock);
 }
 
 unsigned long null_live(void)

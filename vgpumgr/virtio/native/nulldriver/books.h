@@ -2,10 +2,12 @@
 /*
  * The null driver: a libcuda.so.1 that answers at once. Objects and allocations are real enough that misuse is noticed
  * (a destroyed handle, a free of nothing, a copy outside an allocation aborts the process: the worker must never let
- * that through); device memory is host memory; a launch changes nothing but counters.
+ * that through); device memory is host memory; a launch changes nothing. Each host function runs on a thread of its own,
+ * and what synchronises waits for those of its context.
  *
  * Environment: VGPUMGR_NULL_FAIL=N makes the N-th call fail with CUDA_ERROR_UNKNOWN; VGPUMGR_NULL_FAIL_NAME=NAME[:CODE]
- * makes every call of that function fail. In a process that is linked with it, null_fail_after() does the former.
+ * makes every call of that function fail, VGPUMGR_NULL_SLOW=NAME:MICROSECONDS makes it take that long. In a process that
+ * is linked with it, null_fail_after() does the first.
  */
 #ifndef VGPUMGR_NULL_BOOKS_H
 #define VGPUMGR_NULL_BOOKS_H
@@ -28,9 +30,16 @@ void null_check(enum null_kind kind, const void *object);
 /* NULL is the default stream. */
 void null_check_stream(CUstream stream);
 
-void *null_memory(size_t bytes);
+void *null_memory(const void *context, size_t bytes);
+const void *null_memory_context(CUdeviceptr address);
 void null_memory_end(CUdeviceptr address);
 void null_check_memory(CUdeviceptr address, size_t bytes);
+/* The one variable that each module has. */
+enum { NULL_VARIABLE_BYTES = 64 };
+CUdeviceptr null_variable(void *module);
+CUresult null_host_function(void *context, CUhostFn function, void *data);
+/* Until the context's host functions have returned. */
+void null_wait(const void *context);
 /* Objects and allocations that are there, for tests: nothing may be left. */
 NULL_API unsigned long null_live(void);
 /* Ends the process: the worker let something through that it must stop. */

@@ -120,6 +120,7 @@ NULL_API CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevic
 
 NULL_API CUresult cuCtxDestroy_v2(CUcontext context)
 {
+	null_wait(context);
 	if (current == context)
 		current = NULL;
 	null_end(NULL_CONTEXT, context);
@@ -161,6 +162,7 @@ NULL_API CUresult cuCtxSynchronize(void)
 {
 	ENTER;
 	null_check(NULL_CONTEXT, current);
+	null_wait(current);
 	return CUDA_SUCCESS;
 }
 
@@ -191,7 +193,7 @@ NULL_API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 NULL_API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
 	ENTER;
-	*address = (CUdeviceptr)null_memory(bytes);
+	*address = (CUdeviceptr)null_memory(current, bytes);
 	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -199,7 +201,7 @@ NULL_API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream s
 {
 	ENTER;
 	null_check_stream(stream);
-	*address = (CUdeviceptr)null_memory(bytes);
+	*address = (CUdeviceptr)null_memory(current, bytes);
 	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -214,12 +216,13 @@ NULL_API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t
 	*pitch = (width + 511) & ~511ull;
 	if (__builtin_mul_overflow(*pitch, height, &bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*address = (CUdeviceptr)null_memory(bytes);
+	*address = (CUdeviceptr)null_memory(current, bytes);
 	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 NULL_API CUresult cuMemFree_v2(CUdeviceptr address)
 {
+	null_wait(null_memory_context(address));
 	null_memory_end(address);
 	return CUDA_SUCCESS;
 }
@@ -340,6 +343,7 @@ NULL_API CUresult cuStreamSynchronize(CUstream stream)
 {
 	ENTER;
 	null_check_stream(stream);
+	null_wait(current);
 	return CUDA_SUCCESS;
 }
 
@@ -356,9 +360,7 @@ NULL_API CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *dat
 {
 	ENTER;
 	null_check_stream(stream);
-	(void)function;
-	(void)data;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	return null_host_function(current, function, data);
 }
 
 NULL_API CUresult cuEventCreate(CUevent *event, unsigned int flags)
@@ -436,6 +438,16 @@ NULL_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, con
 	return CUDA_SUCCESS;
 }
 
+NULL_API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name)
+{
+	ENTER;
+	if (!strcmp(name, "missing"))
+		return CUDA_ERROR_NOT_FOUND;
+	*address = null_variable(module);
+	*bytes = NULL_VARIABLE_BYTES;
+	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 NULL_API CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size)
 {
 	static const size_t sizes[] = { 8, 4, 8 }, offsets[] = { 0, 8, 16 };
@@ -500,4 +512,11 @@ NULL_API CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned 
 	null_check_stream(stream);
 	sum += ((char *)parameters[0])[7] + ((char *)parameters[1])[3] + ((char *)parameters[2])[7];
 	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz,
+					    unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+					    CUstream stream, void **parameters)
+{
+	return cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, NULL);
 }

@@ -49,6 +49,33 @@ static CUresult pack(const struct shim_object *f, void **params, void **extra, u
 	return CUDA_SUCCESS;
 }
 
+/* Parameters that no frame holds travel beside it. */
+static CUresult send_large(const struct vg_launch_request *in)
+{
+	struct shim_bulk bulk = {
+		.direction = VG_BULK_TO_WORKER,
+		.host = (void *)in->parameters.data,
+		.width = in->parameters.length,
+		.rows = 1,
+		.pitch = in->parameters.length,
+	};
+	struct vg_launch_large_request large = {
+		.context = in->context,
+		.function = in->function,
+		.grid_x = in->grid_x,
+		.grid_y = in->grid_y,
+		.grid_z = in->grid_z,
+		.block_x = in->block_x,
+		.block_y = in->block_y,
+		.block_z = in->block_z,
+		.shared_bytes = in->shared_bytes,
+		.cooperative = in->cooperative,
+		.stream = in->stream,
+	};
+
+	return vg_send_launch_large(&large, &bulk);
+}
+
 static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooperative, void **params, void **extra)
 {
 	uint8_t room[32768];
@@ -73,7 +100,7 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooper
 	in.block_x = c->blockDimX, in.block_y = c->blockDimY, in.block_z = c->blockDimZ;
 	in.shared_bytes = c->sharedMemBytes;
 	in.cooperative = cooperative;
-	return vg_send_launch(&in);
+	return vg_size_launch_request(&in) <= VG_PAYLOAD_RING_MAX ? vg_send_launch(&in) : send_large(&in);
 }
 
 SHIM_API CUresult cuLaunchKernel(CUfunction f, unsigned int gridX, unsigned int gridY, unsigned int gridZ,

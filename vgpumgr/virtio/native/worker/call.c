@@ -23,11 +23,33 @@ static void run(struct wk_session *s, struct vg_lane *lane, const struct vg_call
 	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
 
 	if (o->handle(&c, false) < 0) {
-		/* found late: the next frame ends the session */
 		s->violation = -EPROTO;
-		vg_answer(lane, call->sequence, CUDA_ERROR_UNKNOWN, NULL, 0, 0);
+		if (call->wants_reply)
+			vg_answer(lane, call->sequence, CUDA_ERROR_UNKNOWN, NULL, 0, 0);
 	}
 	release_all(&c);
+}
+
+/*
+ * In order, off the reader: what is behind something, and what makes a host function, so that none is outstanding while
+ * the reader executes a call or gives back an object. What a waiting call of the driver may need is never behind it.
+ */
+static bool is_behind(struct wk_session *s, uint32_t op)
+{
+	if (op == VG_OP_host_gate_next || op == VG_OP_host_gate_open)
+		return false;
+	return wk_is_behind(s) || op == VG_OP_host_gate;
+}
+
+__attribute__((cold, noinline)) static int run_elsewhere(struct wk_session *s, struct vg_lane *lane,
+							 const struct vg_call *call, const struct wk_operation *o,
+							 bool behind)
+{
+	struct wk_job *job = wk_job_new(lane, call, o, run);
+
+	if (!job)
+		return -ENOMEM;
+	return behind ? wk_enqueue(s, job) : wk_offload(s, job);
 }
 
 int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
@@ -35,13 +57,15 @@ int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 	struct wk_session *s = argument;
 	const struct wk_operation *o = wk_operation(call->op);
 	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
+	bool behind = is_behind(s, call->op), elsewhere;
 	int error;
 
 	if (!o || !fits(call, o) || s->violation)
 		return -EPROTO;
-	error = o->handle(&c, o->flags & WK_BLOCKING);
-	if (!error && o->flags & WK_BLOCKING)
-		error = wk_offload(s, lane, call, o, run);
+	elsewhere = behind || o->flags & WK_BLOCKING;
+	error = o->handle(&c, elsewhere);
+	if (!error && elsewhere)
+		error = run_elsewhere(s, lane, call, o, behind);
 	release_all(&c);
 	return error ? error : c.violation;
 }
@@ -87,6 +111,12 @@ static int answer(struct wk_call *c, CUresult result, const void *data, size_t l
 	return 0;
 }
 
+/* Under the lock. Threads of a program may use a context while another destroys it: that concerns no other context. */
+static bool concerns_nobody(const struct wk_call *c)
+{
+	return c->operation->flags & WK_IN_CONTEXT && (!c->context || c->context->out);
+}
+
 int wk_finish(struct wk_call *c, CUresult result, const void *data, size_t length)
 {
 	struct wk_session *s = c->session;
@@ -99,7 +129,7 @@ int wk_finish(struct wk_call *c, CUresult result, const void *data, size_t lengt
 		return answer(c, result, data, length);
 	if (result != CUDA_SUCCESS) {
 		pthread_mutex_lock(&s->lock);
-		if (s->deferred == CUDA_SUCCESS)
+		if (s->deferred == CUDA_SUCCESS && !concerns_nobody(c))
 			s->deferred = result;
 		pthread_mutex_unlock(&s->lock);
 	}

@@ -38,6 +38,7 @@ static void unlink_gate(struct wk_session *s, struct wk_gate *g)
 	if (*at) {
 		*at = g->next;
 		s->gates_count--;
+		atomic_fetch_sub_explicit(&s->behind, 1, memory_order_release);
 	}
 	for (at = &s->reached; *at && *at != g; at = &(*at)->next_reached)
 		;
@@ -87,6 +88,7 @@ CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *i
 		g->next = s->gates;
 		s->gates = g;
 		s->gates_count++;
+		atomic_fetch_add_explicit(&s->behind, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (full) {

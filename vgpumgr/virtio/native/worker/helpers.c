@@ -5,19 +5,8 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "session.h"
-
-struct wk_job {
-	struct wk_job *next;
-	struct wk_session *session;
-	struct vg_lane *lane;
-	const struct wk_operation *operation;
-	wk_runner *run;
-	struct vg_call call;
-	uint8_t payload[];
-};
 
 /* Under the lock: the next job, or NULL when the session ends. */
 static struct wk_job *next_job(struct wk_session *s)
@@ -73,17 +62,10 @@ static void start_helper(struct wk_session *s)
 	pthread_attr_destroy(&attributes);
 }
 
-int wk_offload(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call, const struct wk_operation *o,
-	       wk_runner *run)
+int wk_offload(struct wk_session *s, struct wk_job *job)
 {
-	struct wk_job *job = malloc(sizeof(*job) + call->payload_length);
 	bool queued = false, taken = false;
 
-	if (!job)
-		return -ENOMEM;
-	*job = (struct wk_job){ .session = s, .lane = lane, .operation = o, .run = run, .call = *call };
-	memcpy(job->payload, call->payload, call->payload_length);
-	job->call.payload = job->payload;
 	pthread_mutex_lock(&s->lock);
 	if (s->jobs < WK_JOBS) {
 		*s->last = job;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ledger of device memory: what each guest process may name in a copy or a memset. */
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,64 +39,99 @@ static bool make_room(struct wk_session *s)
 }
 
 /* A module's variable may be asked for again. */
-static bool known(struct wk_session *s, uint64_t address, uint64_t module)
+static bool is_known(const struct wk_session *s, const struct wk_object *o)
 {
-	size_t at = below(s, address);
+	size_t at = below(s, o->address);
 
-	return module && at && s->ledger.at[at - 1]->address == address;
+	return wk_is_variable(o) && at && s->ledger.at[at - 1]->address == o->address;
 }
 
-CUresult wk_ledger_add(struct wk_call *c, uint64_t address, uint64_t bytes, uint64_t module)
+static uint64_t charged_bytes(const struct wk_object *o)
+{
+	return wk_is_variable(o) ? 0 : o->bytes;
+}
+
+static void account(struct wk_session *s, uint64_t total)
+{
+	s->ledger.bytes = total;
+	vg_lane_account(s->lane, total);
+}
+
+/* Under the lock. Its owner may have gone while the driver worked. */
+static CUresult enter(struct wk_session *s, struct wk_object *o)
+{
+	size_t at = below(s, o->address);
+
+	if (o->owner->out)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (!make_room(s))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memmove(&s->ledger.at[at + 1], &s->ledger.at[at], (s->ledger.count - at) * sizeof(o));
+	s->ledger.at[at] = o;
+	s->ledger.count++;
+	wk_own(o);
+	account(s, s->ledger.bytes + charged_bytes(o));
+	return CUDA_SUCCESS;
+}
+
+CUresult wk_ledger_add(struct wk_call *c, struct wk_object *owner, uint64_t address, uint64_t bytes)
 {
 	struct wk_session *s = c->session;
-	struct wk_object *o = wk_object_new(c, WK_MEMORY, NULL, 0);
-	bool added = false, again = false;
-	uint64_t total;
-	size_t at;
+	struct wk_object *o = wk_object_new(WK_MEMORY, owner, NULL, 0);
+	CUresult r = CUDA_SUCCESS;
+	bool known;
 
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	o->address = address;
 	o->bytes = bytes;
-	o->module = module;
 	pthread_mutex_lock(&s->lock);
-	again = known(s, address, module);
-	if (!again && make_room(s)) {
-		at = below(s, address);
-		memmove(&s->ledger.at[at + 1], &s->ledger.at[at], (s->ledger.count - at) * sizeof(o));
-		s->ledger.at[at] = o;
-		s->ledger.count++;
-		s->ledger.bytes += module ? 0 : bytes;
-		added = true;
-	}
-	total = s->ledger.bytes;
+	known = is_known(s, o);
+	if (!known)
+		r = enter(s, o);
 	pthread_mutex_unlock(&s->lock);
-	vg_lane_account(s->lane, total);
-	if (!added)
+	if (known || r != CUDA_SUCCESS)
 		wk_release(o);
-	return added || again ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return r;
 }
 
 CUresult wk_ledger_take(struct wk_call *c, uint64_t address, struct wk_object **memory)
 {
 	struct wk_session *s = c->session;
-	uint64_t total;
+	struct wk_object *o;
 	size_t at;
 
 	*memory = NULL;
 	pthread_mutex_lock(&s->lock);
 	at = below(s, address);
-	if (at && s->ledger.at[at - 1]->address == address && !s->ledger.at[at - 1]->module &&
-	    s->ledger.at[at - 1]->context == c->context) {
-		*memory = s->ledger.at[at - 1];
-		s->ledger.bytes -= (*memory)->bytes;
-		memmove(&s->ledger.at[at - 1], &s->ledger.at[at], (s->ledger.count - at) * sizeof(*memory));
+	o = at ? s->ledger.at[at - 1] : NULL;
+	if (o && o->address == address && o->owner == c->context) {
+		*memory = o;
+		memmove(&s->ledger.at[at - 1], &s->ledger.at[at], (s->ledger.count - at) * sizeof(o));
 		s->ledger.count--;
+		wk_disown(o);
+		account(s, s->ledger.bytes - o->bytes);
 	}
-	total = s->ledger.bytes;
 	pthread_mutex_unlock(&s->lock);
-	vg_lane_account(s->lane, total);
 	return *memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void wk_ledger_sweep(struct wk_session *s)
+{
+	uint64_t total = s->ledger.bytes;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < s->ledger.count; i++) {
+		struct wk_object *o = s->ledger.at[i];
+
+		if (o->out)
+			total -= charged_bytes(o);
+		else
+			s->ledger.at[kept++] = o;
+	}
+	s->ledger.count = kept;
+	s->ledger.out = 0;
+	account(s, total);
 }
 
 static struct wk_object *hold_at(struct wk_session *s, uint64_t address, uint64_t bytes, const struct wk_object *context)
@@ -112,7 +146,7 @@ static struct wk_object *hold_at(struct wk_session *s, uint64_t address, uint64_
 		if (address - o->address > o->bytes || bytes > o->bytes - (address - o->address))
 			o = NULL;
 		else
-			atomic_fetch_add_explicit(&o->references, 1, memory_order_relaxed);
+			wk_hold_again(o);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return o;

@@ -78,32 +78,17 @@ CUresult wk_do_context_create(struct wk_call *c, const struct vg_context_create_
 
 CUresult wk_do_context_destroy(struct wk_call *c, const struct vg_context_destroy_request *in)
 {
-	struct wk_object *context;
-	CUresult r = wk_take(c, WK_CONTEXT, in->target, &context);
+	CUresult r = wk_remove(c, WK_CONTEXT, in->target);
 
-	if (r != CUDA_SUCCESS)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	wk_forget_context(c->session, context);
-	wk_release(context);
-	return CUDA_SUCCESS;
+	return r == CUDA_SUCCESS ? r : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 CUresult wk_do_cuStreamDestroy_v2(struct wk_call *c, const struct vg_cuStreamDestroy_v2_request *in)
 {
-	struct wk_object *o;
-	CUresult r = wk_take(c, WK_STREAM, in->hStream, &o);
-
-	if (r == CUDA_SUCCESS)
-		wk_release(o);
-	return r;
+	return wk_remove(c, WK_STREAM, in->hStream);
 }
 
 CUresult wk_do_cuEventDestroy_v2(struct wk_call *c, const struct vg_cuEventDestroy_v2_request *in)
 {
-	struct wk_object *o;
-	CUresult r = wk_take(c, WK_EVENT, in->hEvent, &o);
-
-	if (r == CUDA_SUCCESS)
-		wk_release(o);
-	return r;
+	return wk_remove(c, WK_EVENT, in->hEvent);
 }

@@ -5,7 +5,7 @@
 /* Refused by the ledger, the allocation is freed with its entry. */
 static CUresult keep(struct wk_call *c, uint64_t address, uint64_t bytes)
 {
-	return wk_ledger_add(c, address, bytes, 0);
+	return wk_ledger_add(c, c->context, address, bytes);
 }
 
 CUresult wk_do_memory_allocate(struct wk_call *c, const struct vg_memory_allocate_request *in,

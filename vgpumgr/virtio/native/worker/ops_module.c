@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* By hand: what is in modules, and launching it. Parameter sizes come from the driver's table, never from the guest. */
+#include <stdlib.h>
 #include <string.h>
 
-#include "session.h"
 #include "vg_worker.h"
 
 enum { ATTRIBUTES = 16 };
 
+/* Its functions and variables go with it. */
 CUresult wk_do_module_unload(struct wk_call *c, const struct vg_module_unload_request *in)
 {
-	struct wk_object *o;
-	CUresult r = wk_take(c, WK_MODULE, in->module, &o);
-
-	if (r != CUDA_SUCCESS)
-		return r;
-	wk_forget_module(c->session, in->module);
-	wk_release(o);
-	return CUDA_SUCCESS;
+	return wk_remove(c, WK_MODULE, in->module);
 }
 
 static CUresult read_parameters(CUfunction f, struct wk_parameter *p, uint32_t *count)
@@ -34,7 +28,7 @@ static CUresult read_parameters(CUfunction f, struct wk_parameter *p, uint32_t *
 	return r == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : r == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : r;
 }
 
-static CUresult keep_function(struct wk_call *c, const struct vg_module_function_request *in, CUfunction f,
+static CUresult keep_function(struct wk_call *c, uint64_t handle, struct wk_object *module, CUfunction f,
 			      struct vg_module_function_reply *out)
 {
 	struct wk_parameter table[WK_PARAMETERS];
@@ -45,10 +39,9 @@ static CUresult keep_function(struct wk_call *c, const struct vg_module_function
 	if (r != CUDA_SUCCESS)
 		return r;
 	_Static_assert(sizeof(table) <= sizeof(out->parameters), "the reply holds every table");
-	o = wk_object_new(c, WK_FUNCTION, f, count);
+	o = wk_object_new(WK_FUNCTION, module, f, count);
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	o->module = in->module;
 	o->parameters_count = count;
 	memcpy(o->parameters, table, count * sizeof(*table));
 	for (uint32_t i = 0; i < count; i++)
@@ -56,7 +49,7 @@ static CUresult keep_function(struct wk_call *c, const struct vg_module_function
 			o->parameters_bytes = table[i].offset + table[i].size;
 	out->parameters_length = count * sizeof(*table);
 	memcpy(out->parameters, table, out->parameters_length);
-	return wk_put(c, in->created, o);
+	return wk_put(c, handle, o);
 }
 
 CUresult wk_do_module_function(struct wk_call *c, const struct vg_module_function_request *in,
@@ -76,7 +69,7 @@ CUresult wk_do_module_function(struct wk_call *c, const struct vg_module_functio
 			attributes[i] = 0;
 	out->attributes_length = sizeof(attributes);
 	memcpy(out->attributes, attributes, sizeof(attributes));
-	return keep_function(c, in, f, out);
+	return keep_function(c, in->created, module, f, out);
 }
 
 CUresult wk_do_module_global(struct wk_call *c, const struct vg_module_global_request *in,
@@ -90,7 +83,7 @@ CUresult wk_do_module_global(struct wk_call *c, const struct vg_module_global_re
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuModuleGetGlobal_v2(&address, &bytes, wk_raw(module), in->name.data);
 	if (r == CUDA_SUCCESS)
-		r = wk_ledger_add(c, address, bytes, in->module);
+		r = wk_ledger_add(c, module, address, bytes);
 	out->address = address;
 	out->bytes = bytes;
 	return r;
@@ -116,4 +109,33 @@ CUresult wk_do_launch(struct wk_call *c, const struct vg_launch_request *in)
 							   wk_raw(stream), parameters);
 	return wk_driver.cuLaunchKernel(wk_raw(function), in->grid_x, in->grid_y, in->grid_z, in->block_x,
 					in->block_y, in->block_z, in->shared_bytes, wk_raw(stream), parameters, NULL);
+}
+
+/* Bulk stands in memory that the guest may be changing: the driver gets a copy. */
+CUresult wk_do_launch_large(struct wk_call *c, const struct vg_launch_large_request *in)
+{
+	size_t length = c->call->bulk_in_length;
+	void *parameters = length <= WK_PARAMETERS_BYTES ? malloc(length) : NULL;
+	struct vg_launch_request launch = {
+		.context = in->context,
+		.function = in->function,
+		.grid_x = in->grid_x,
+		.grid_y = in->grid_y,
+		.grid_z = in->grid_z,
+		.block_x = in->block_x,
+		.block_y = in->block_y,
+		.block_z = in->block_z,
+		.shared_bytes = in->shared_bytes,
+		.cooperative = in->cooperative,
+		.stream = in->stream,
+		.parameters = { parameters, length },
+	};
+	CUresult r;
+
+	if (!parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(parameters, c->call->bulk_in, length);
+	r = wk_do_launch(c, &launch);
+	free(parameters);
+	return r;
 }

@@ -3,6 +3,8 @@
 #ifndef VGPUMGR_SESSION_H
 #define VGPUMGR_SESSION_H
 
+#include <stdatomic.h>
+
 #include "worker.h"
 
 struct wk_slot {
@@ -21,7 +23,17 @@ struct wk_upload {
 	uint64_t filled, total;
 };
 
-struct wk_job;
+/* A call with copies of all that it came with. */
+struct wk_job {
+	struct wk_job *next;
+	struct vg_lane *lane;
+	const struct wk_operation *operation;
+	wk_runner *run;
+	struct vg_call call;
+	size_t bytes;
+	uint8_t data[];                /* payload, then bulk from the guest */
+};
+
 struct wk_gate;
 
 struct wk_session {
@@ -31,16 +43,23 @@ struct wk_session {
 	struct {
 		struct wk_object **at; /* by address */
 		size_t count, room;
+		size_t out;            /* how many of them are out, to be swept */
 		uint64_t bytes;
 	} ledger;
 	CUresult deferred;             /* of the first quiet call that failed and has not been reported */
-	int violation;
+	_Atomic int violation;         /* found late; the next frame ends the session */
 	struct wk_upload uploads[WK_UPLOADS];
-	/* calls that wait */
+	/* calls that wait: helpers.c */
 	pthread_cond_t work, idle;
 	struct wk_job *first, **last;
 	unsigned int jobs, helpers, sleeping;
 	bool stopping;
+	/* calls in their order: order.c */
+	pthread_cond_t arrived, room;
+	struct wk_job *queue, **queue_last;
+	size_t queue_bytes;
+	bool executor;                 /* its thread runs */
+	_Atomic uint32_t behind;       /* calls queued or being executed in order, and gates not yet passed */
 	/* host functions */
 	pthread_cond_t opened;
 	struct wk_gate *gates, *reached;
@@ -51,5 +70,20 @@ struct wk_session {
 
 /* Under the lock: the object, held, or NULL. */
 struct wk_object *wk_hold_locked(struct wk_session *session, enum wk_kind kind, uint64_t handle);
+/* Under the lock, or by who holds it already. */
+static inline void wk_hold_again(struct wk_object *object)
+{
+	atomic_fetch_add_explicit(&object->references, 1, memory_order_relaxed);
+}
+/* Destroys the driver's object; not under the lock. */
+void wk_destroy(const struct wk_object *object);
+/* Under the lock: enters a new object below its owner, which is not out; takes one off that is going. */
+void wk_own(struct wk_object *object);
+void wk_disown(struct wk_object *object);
+/* A variable of a module, in contrast to an allocation. */
+static inline bool wk_is_variable(const struct wk_object *memory)
+{
+	return memory->owner->kind == WK_MODULE;
+}
 
 #endif

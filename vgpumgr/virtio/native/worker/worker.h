@@ -4,7 +4,17 @@
  * decoded from private copies, handles resolved in typed tables, addresses checked against a ledger.
  *
  * Objects (and device allocations) are counted: a table or the ledger holds one reference, each running call its own,
- * and the driver's object ends with the last one. So a call that waits on one thread is safe from a destroy on another.
+ * each object one on its owner (a function's is its module, a module's its context), and the driver's object ends with the
+ * last one. So a function keeps its module loaded, and a call that waits on one thread is safe from a destroy on another.
+ *
+ * Locks. A session's lock guards its tables, its ledger, who owns what in them, and its queues. What is taken out of a
+ * table is taken out in one go with all that it owns, and nothing is put below an owner that is out: so nobody finds half
+ * of a context. The driver is never called under the lock; references are given back without it, because the last one
+ * calls the driver. Only lane locks are taken under it. tests/sanitize runs all of this under the thread sanitizer.
+ *
+ * Threads. The lane's reader executes calls, those marked as blocking excepted, which helpers do. While a host function of
+ * the guest is outstanding, any call of the driver may wait for it: then the reader only reads, and one thread of the
+ * session executes calls in their order (see order.c).
  */
 #ifndef VGPUMGR_WORKER_H
 #define VGPUMGR_WORKER_H
@@ -30,10 +40,12 @@ enum {
 enum {
 	WK_TABLE_AHEAD = 4096,    /* slots that a new handle may be beyond the table's end */
 	WK_PARAMETERS = 1024,
+	WK_PARAMETERS_BYTES = 32764, /* CUDA's own limit */
 	WK_UPLOADS = 16,
 	WK_ALLOCATIONS = 1 << 20,
 	WK_HELPERS = 64,          /* threads that wait for one guest process */
 	WK_JOBS = 4096,
+	WK_QUEUE_BYTES = 64 << 20, /* of calls behind a host function; then the reader waits */
 	WK_GATES = 4096,          /* host functions that wait in streams */
 };
 
@@ -45,13 +57,16 @@ struct wk_parameter {
 
 struct wk_object {
 	enum wk_kind kind;
-	struct wk_session *session;
 	_Atomic uint32_t references;  /* taken under the session's lock or from one that is held; given back anywhere */
-	struct wk_object *context;    /* NULL for a context */
+	struct wk_object *owner;      /* held: of a function or a variable its module, else the context; NULL for a context */
+	struct wk_object *context;    /* the owner, or its owner; the object itself for a context */
 	void *driver;                 /* CUcontext, CUstream, ... */
 	uint64_t number;              /* of a context: never used again, unlike its address */
 	uint64_t address, bytes;      /* of memory */
-	uint64_t module;              /* handle: of the module that a function or a variable is part of */
+	/* under the session's lock */
+	struct wk_object *owned, *next, **link; /* what is owned and in a table; the neighbours below the same owner */
+	uint32_t slot;
+	bool out;                     /* of its table: it owns nothing any more */
 	uint32_t parameters_count, parameters_bytes;
 	struct wk_parameter parameters[];
 };
@@ -103,41 +118,49 @@ static inline void *wk_raw(const struct wk_object *object)
 }
 /* Takes the slot that the guest has chosen; -EPROTO: not its to choose. */
 int wk_reserve(struct wk_call *c, enum wk_kind kind, uint64_t handle);
-/* Puts a new driver object into its reserved slot; on failure the object is destroyed. */
+/* Puts a new driver object of the call's context into its reserved slot; on failure the object is destroyed. */
 CUresult wk_fill(struct wk_call *c, enum wk_kind kind, uint64_t handle, void *driver);
 /* As wk_fill, for an object made by the caller. */
 CUresult wk_put(struct wk_call *c, uint64_t handle, struct wk_object *object);
-struct wk_object *wk_object_new(struct wk_call *c, enum wk_kind kind, void *driver, uint32_t parameters);
-/* Takes the object out of its table, which gives the table's reference to the caller. */
-CUresult wk_take(struct wk_call *c, enum wk_kind kind, uint64_t handle, struct wk_object **object);
-/* Drops the functions and variables of a module. */
-void wk_forget_module(struct wk_session *session, uint64_t module);
-/* Drops all that a context holds. */
-void wk_forget_context(struct wk_session *session, struct wk_object *context);
+/* NULL: out of memory. `owner` is NULL for a context. */
+struct wk_object *wk_object_new(enum wk_kind kind, struct wk_object *owner, void *driver, uint32_t parameters);
+/* Takes the object and all that it owns out of the tables and the ledger, then destroys what is not in use. */
+CUresult wk_remove(struct wk_call *c, enum wk_kind kind, uint64_t handle);
+/* The same for every context of the session. */
+void wk_remove_all(struct wk_session *session);
 int wk_set_current(struct wk_object *context);
 /* The driver has changed what is current on this thread. */
 void wk_forget_current(void);
 
 /* ---- ledger.c */
-/* What is remembered is destroyed with its context, or by wk_ledger_take() and wk_release(). */
-CUresult wk_ledger_add(struct wk_call *c, uint64_t address, uint64_t bytes, uint64_t module);
+/* What is remembered is destroyed with its owner, a context or a module, or by wk_ledger_take() and wk_release(). */
+CUresult wk_ledger_add(struct wk_call *c, struct wk_object *owner, uint64_t address, uint64_t bytes);
 CUresult wk_ledger_take(struct wk_call *c, uint64_t address, struct wk_object **memory);
 /* rows x (count * factor) bytes, pitch apart, lie in one allocation of the call's context, which stays for the call. */
 CUresult wk_check_range(struct wk_call *c, uint64_t address, uint64_t count, uint64_t factor, uint64_t rows,
 			uint64_t pitch);
+/* Under the lock: drops what is out, in one pass. */
+void wk_ledger_sweep(struct wk_session *session);
 
 /* ---- call.c */
 int wk_call(void *session, struct vg_lane *lane, const struct vg_call *call);
 CUresult wk_begin(struct wk_call *c, uint64_t context);
 int wk_finish(struct wk_call *c, CUresult result, const void *data, size_t length);
 
-/* ---- helpers.c: threads for calls that wait */
+/* ---- jobs.c, helpers.c, order.c: calls on other threads than the reader */
 typedef void wk_runner(struct wk_session *session, struct vg_lane *lane, const struct vg_call *call,
 		       const struct wk_operation *operation);
-/* Has `run` called with a copy of the call on another thread. */
-int wk_offload(struct wk_session *session, struct vg_lane *lane, const struct vg_call *call,
-	       const struct wk_operation *operation, wk_runner *run);
+/* A copy of the call, for `run`; NULL: out of memory. */
+struct wk_job *wk_job_new(struct vg_lane *lane, const struct vg_call *call, const struct wk_operation *operation,
+			  wk_runner *run);
+/* Has a helper run the job, which is its from now on. */
+int wk_offload(struct wk_session *session, struct wk_job *job);
+/* Whether something is before this call that may not be waited for where calls are read. */
+bool wk_is_behind(struct wk_session *session);
+/* Has the job run when all before it have, and been begun if it is a blocking one; it is the queue's from now on. */
+int wk_enqueue(struct wk_session *session, struct wk_job *job);
 void wk_helpers_stop(struct wk_session *session);
+void wk_order_stop(struct wk_session *session);
 
 /* ---- image.c, gate.c */
 bool wk_image_is_whole(const void *image, size_t length);

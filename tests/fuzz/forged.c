@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A million handles and addresses that a guest process was not given: usage is forged COUNT SEED. One session has objects of
+ * every kind, so has another, and some are gone again. Whatever is accepted is counted; nothing may be.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lane.h"
+#include "session.h"
+#include "vg_worker.h"
+
+enum { OBJECTS = 40, GENERATION = 1000 };
+
+static const uint32_t tags[WK_TABLES] = { VG_TAG_CONTEXT, VG_TAG_STREAM, VG_TAG_EVENT, VG_TAG_MODULE, VG_TAG_FUNCTION };
+static struct vg_lane lanes[2];
+static uint64_t state;
+
+static uint64_t roll(void)
+{
+	state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+	return state;
+}
+
+static uint64_t handle_of(int session, enum wk_kind kind, uint32_t slot)
+{
+	return vg_handle_make(tags[kind], GENERATION + 2 * slot + session, slot);
+}
+
+/* The odd ones are taken out again: their handles are stale. */
+static void fill(struct wk_session *s, int session, struct wk_object *context)
+{
+	struct wk_call c = { .session = s, .context = context };
+
+	for (uint32_t i = 0; i < OBJECTS; i++) {
+		for (enum wk_kind kind = WK_CONTEXT; kind < WK_TABLES; kind++) {
+			struct wk_object *owner = kind == WK_CONTEXT ? NULL : context;
+			uint64_t handle = handle_of(session, kind, i);
+			void *driver = NULL;
+
+			/* what the driver knows of these does not matter: no call may come so far */
+			if (kind == WK_CONTEXT)
+				wk_driver.cuCtxCreate_v2((CUcontext *)&driver, 0, 0);
+			else if (kind == WK_STREAM)
+				wk_driver.cuStreamCreateWithPriority((CUstream *)&driver, 0, 0);
+			else if (kind == WK_EVENT)
+				wk_driver.cuEventCreate((CUevent *)&driver, 0);
+			else if (kind == WK_MODULE)
+				wk_driver.cuModuleLoadDataEx((CUmodule *)&driver, "", 0, NULL, NULL);
+			if (wk_reserve(&c, kind, handle) ||
+			    wk_put(&c, handle, wk_object_new(kind, owner, driver, 0)) != CUDA_SUCCESS)
+				abort();
+			if (i % 2)
+				wk_remove(&c, kind, handle);
+		}
+		if (wk_ledger_add(&c, context, (1ull + session + 2 * i) << 20, 4096) != CUDA_SUCCESS)
+			abort();
+	}
+}
+
+static struct wk_object *new_context(struct wk_session *s, int session)
+{
+	struct wk_call c = { .session = s };
+	uint64_t handle = vg_handle_make(VG_TAG_CONTEXT, 1 + session, OBJECTS);
+	CUcontext driver;
+	struct wk_object *o;
+
+	wk_driver.cuCtxCreate_v2(&driver, 0, 0);
+	for (uint32_t slot = 0; slot <= OBJECTS; slot++)
+		if (wk_reserve(&c, WK_CONTEXT, vg_handle_make(VG_TAG_CONTEXT, 1 + session, slot)))
+			abort();
+	o = wk_object_new(WK_CONTEXT, NULL, driver, 0);
+	if (wk_put(&c, handle, o) != CUDA_SUCCESS)
+		abort();
+	return o;
+}
+
+/* The memory is the driver's no more than the handles are. */
+static void empty(struct wk_session *s, int session, struct wk_object *context)
+{
+	struct wk_call c = { .session = s, .context = context };
+	struct wk_object *o;
+
+	for (uint32_t i = 0; i < OBJECTS; i++) {
+		if (wk_ledger_take(&c, (1ull + session + 2 * i) << 20, &o) != CUDA_SUCCESS)
+			abort();
+		o->address = 0;
+		wk_release(o);
+	}
+	wk_session_destroy(s);
+}
+
+static bool was_given(enum wk_kind kind, uint64_t handle)
+{
+	uint32_t slot = vg_handle_slot(handle);
+
+	return (slot < OBJECTS && slot % 2 == 0 && handle == handle_of(0, kind, slot)) ||
+	       (kind == WK_CONTEXT && handle == vg_handle_make(VG_TAG_CONTEXT, 1, OBJECTS)) ||
+	       (kind == WK_STREAM && !handle);
+}
+
+static uint64_t forge(enum wk_kind kind)
+{
+	uint64_t handle = handle_of(0, kind, roll() % OBJECTS);
+
+	switch (roll() % 6) {
+	case 0: /* stale, or right: the latter is passed over */
+		return handle;
+	case 1: /* the other session's */
+		return handle_of(1, kind, roll() % OBJECTS);
+	case 2: /* a generation near */
+		return handle + ((roll() % 5 - 2) << VG_HANDLE_GENERATION_SHIFT);
+	case 3: /* of another kind */
+		return handle_of(0, roll() % WK_TABLES, roll() % OBJECTS);
+	case 4: /* one bit wrong */
+		return handle ^ 1ull << roll() % 64;
+	default:
+		return roll();
+	}
+}
+
+static bool accepts_handle(struct wk_call *c)
+{
+	enum wk_kind kind = roll() % WK_TABLES;
+	struct wk_object *o = NULL;
+	uint64_t handle;
+
+	do
+		handle = forge(kind);
+	while (was_given(kind, handle));
+	if (wk_hold(c, kind, handle, &o) == CUDA_SUCCESS) {
+		wk_release(o);
+		return true;
+	}
+	return wk_remove(c, kind, handle) == CUDA_SUCCESS;
+}
+
+/* The other session's memory, and what lies beside one's own. */
+static bool accepts_address(struct wk_call *c)
+{
+	uint64_t mine = (1ull + 2 * (roll() % OBJECTS)) << 20, theirs = mine + (1 << 20);
+	struct wk_object *o;
+	CUresult r;
+
+	switch (roll() % 4) {
+	case 0:
+		r = wk_check_range(c, theirs + roll() % 4096, 1, 1, 1, 0);
+		break;
+	case 1:
+		r = wk_check_range(c, mine + roll() % 4096, 4097 + roll() % 4096, 1, 1, 0);
+		break;
+	case 2:
+		r = wk_check_range(c, mine - 1 - roll() % 64, 1 + roll() % 4096, 1 + roll() % 3, 1, 0);
+		break;
+	default:
+		r = wk_ledger_take(c, roll() % 2 ? theirs : mine + 1 + roll() % 4095, &o);
+	}
+	return r == CUDA_SUCCESS;
+}
+
+/* A slot whose generations are used up is never used again. */
+static bool wraps(struct wk_call *c)
+{
+	uint64_t last = vg_handle_make(VG_TAG_EVENT, VG_HANDLE_GENERATION_MAX, 1);
+	void *driver = NULL;
+
+	wk_driver.cuEventCreate((CUevent *)&driver, 0);
+	if (wk_reserve(c, WK_EVENT, last) || wk_fill(c, WK_EVENT, last, driver) != CUDA_SUCCESS)
+		return true;
+	wk_remove(c, WK_EVENT, last);
+	for (uint32_t generation = 0; generation < 2000; generation++)
+		if (!wk_reserve(c, WK_EVENT, vg_handle_make(VG_TAG_EVENT, generation, 1)))
+			return true;
+	return !wk_reserve(c, WK_EVENT, last);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long count = argc > 1 ? strtoul(argv[1], NULL, 0) : 1000000, accepted = 0;
+	struct wk_session *sessions[2];
+	struct wk_object *contexts[2];
+	struct wk_call c;
+	char message[512];
+
+	state = (argc > 2 ? strtoull(argv[2], NULL, 0) : 1) * 2 + 1;
+	if (wk_driver_load(NULL, message, sizeof(message)))
+		return 2;
+	for (int i = 0; i < 2; i++) {
+		pthread_mutex_init(&lanes[i].lock, NULL);
+		sessions[i] = wk_session_create(&lanes[i]);
+		contexts[i] = new_context(sessions[i], i);
+		fill(sessions[i], i, contexts[i]);
+	}
+	c = (struct wk_call){ .session = sessions[0], .context = contexts[0] };
+	for (unsigned long i = 0; i < count; i++)
+		accepted += roll() % 4 ? accepts_handle(&c) : accepts_address(&c);
+	printf("%lu forged, %lu accepted\n", count, accepted);
+	if (wraps(&c))
+		printf("a generation was used twice\n");
+	for (int i = 0; i < 2; i++)
+		empty(sessions[i], i, contexts[i]);
+	return 0;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Guest processes that know what they have, and send the worker's calls in any order: usage is stateful ROUNDS SEED. In each
+ * round several of them run at once, each with the threads that its calls need, while calls of the driver fail. At its
+ * end every call has one answer, and no object of the driver is left.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "guest.h"
+#include "operations.h"
+#include "vg_worker.h"
+
+enum { GUESTS = 3, STEPS = 400 };
+
+void null_fail_after(unsigned int n);
+unsigned long null_live(void);
+
+static struct guest guests[GUESTS];
+static unsigned long accepted, refused;
+
+/* A program's own data race is its own affair. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+	return "race:cuMemcpy\nrace:cuMemset\n";
+}
+
+/* Texts, an ELF file and a fat binary, whole and cut short. */
+static size_t make_image(struct guest *g, uint8_t *image)
+{
+	static const uint8_t fat[] = { 0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 64, 0, 0, 0, 0, 0, 0, 0, [20] = 64 };
+	size_t length = 1 + guest_roll(g) % 100;
+
+	memset(image, 'x', LANE_BULK);
+	image[length - 1] = 0;
+	if (guest_once_in(g, 6)) {
+		memcpy(image, "\177ELF", 4);
+		memset(image + 4, 0, 76);
+		length = guest_once_in(g, 3) ? guest_roll(g) % 64 + 4 : 80;
+		image[guest_roll(g) % 80] = guest_once_in(g, 2) ? guest_roll(g) : image[0];
+	} else if (guest_once_in(g, 6)) {
+		memset(image, 0, 80);
+		memcpy(image, fat, sizeof(fat));
+		length = guest_once_in(g, 3) ? 4 + guest_roll(g) % 76 : 80;
+	}
+	return length;
+}
+
+static struct vg_call *frame(struct guest *g, const struct wk_operation *w, uint32_t op, struct vg_call *call)
+{
+	static __thread uint8_t bulk[LANE_BULK];
+	struct lane_call *answer = NULL;
+
+	*call = (struct vg_call){ .op = op, .sequence = ++g->sequence, .wants_reply = !(w->flags & WK_QUIET) };
+	if (call->wants_reply) {
+		answer = lane_ask(&g->lane, g->sequence, op);
+		if (!answer)
+			return NULL;
+		answer->context = g->context;
+	}
+	if (w->flags & WK_BULK_IN) {
+		call->bulk_in = bulk;
+		call->bulk_in_length = g->bulk;
+	} else if (w->flags & WK_BULK_OUT) {
+		call->bulk_out = answer->bulk;
+		call->bulk_out_length = g->bulk;
+	}
+	if (op == VG_OP_image_data)
+		memcpy(bulk, g->payload + PAYLOAD - LANE_BULK, LANE_BULK);
+	return call;
+}
+
+/* The payload is a copy of exactly its length, so that a read beyond it is noticed. */
+static int send_payload(struct guest *g, struct vg_call *call)
+{
+	uint8_t *payload = malloc(g->length ? g->length : 1);
+	int error;
+
+	memcpy(payload, g->payload, g->length);
+	call->payload = payload;
+	call->payload_length = g->length;
+	error = wk_call(g->session, &g->lane, call);
+	free(payload);
+	if (error && call->wants_reply)
+		lane_refused(&g->lane, call->sequence);
+	__atomic_fetch_add(error ? &refused : &accepted, 1, __ATOMIC_RELAXED);
+	return error;
+}
+
+static int step(struct guest *g, const struct operation *o)
+{
+	struct vg_call call;
+
+	guest_make(g, o);
+	if (o->id == VG_OP_image_data) {
+		g->bulk = make_image(g, g->payload + PAYLOAD - LANE_BULK);
+		memcpy(g->payload + 8, &(uint64_t){ guest_once_in(g, 20) ? guest_roll(g) : g->bulk }, 8);
+	}
+	return frame(g, wk_operation(o->id), o->id, &call) ? send_payload(g, &call) : 0;
+}
+
+static const struct operation *find(uint32_t id)
+{
+	for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
+		if (operations[i].id == id)
+			return &operations[i];
+	abort();
+}
+
+/* Too much waits: opens what there is to open. */
+static int relieve(struct guest *g)
+{
+	int error = 0;
+
+	for (unsigned int i = 0; i < 8 && !error; i++)
+		error = step(g, find(VG_OP_host_gate_open));
+	usleep(50);
+	return error;
+}
+
+static int prepare(struct guest *g)
+{
+	static const uint32_t first[] = { VG_OP_context_create, VG_OP_memory_allocate, VG_OP_image_data, VG_OP_module_load,
+					  VG_OP_cuStreamCreateWithPriority, VG_OP_cuEventCreate, VG_OP_module_function };
+	int error = 0;
+
+	for (size_t i = 0; i < 3 * sizeof(first) / sizeof(first[0]) && !error; i++)
+		error = step(g, find(first[i % (sizeof(first) / sizeof(first[0]))]));
+	return error;
+}
+
+static bool rarely(uint32_t id)
+{
+	return id == VG_OP_context_create || id == VG_OP_context_destroy || id == VG_OP_host_gate;
+}
+
+static void *live(void *argument)
+{
+	struct guest *g = argument;
+	int error = prepare(g);
+
+	for (int i = 0; i < STEPS && !error; i++) {
+		const struct operation *o = &operations[guest_roll(g) % (sizeof(operations) / sizeof(operations[0]))];
+
+		if (rarely(o->id) && !guest_once_in(g, 3))
+			continue;
+		if (guest_once_in(g, 300))
+			null_fail_after(1 + guest_roll(g) % 20);
+		if (o->id == VG_OP_module_load)
+			error = step(g, find(VG_OP_image_data));
+		if (!error)
+			error = g->lane.waiting > LANE_SLOTS / 2 ? relieve(g) : step(g, o);
+	}
+	wk_session_destroy(g->session);
+	return NULL;
+}
+
+static void start(struct guest *g, uint64_t seed)
+{
+	memset(g, 0, sizeof(*g));
+	pthread_mutex_init(&g->lane.lock, NULL);
+	g->lane.learn = guest_learn;
+	g->lane.guest = g;
+	g->random = seed * 0x9e3779b97f4a7c15ull | 1;
+	g->session = wk_session_create(&g->lane);
+}
+
+static bool run_round(uint64_t seed)
+{
+	pthread_t threads[GUESTS];
+	bool good = true;
+
+	for (int i = 0; i < GUESTS; i++) {
+		start(&guests[i], seed * GUESTS + i + 1);
+		pthread_create(&threads[i], NULL, live, &guests[i]);
+	}
+	for (int i = 0; i < GUESTS; i++) {
+		pthread_join(threads[i], NULL);
+		good = good && guests[i].lane.asked == guests[i].lane.answered;
+	}
+	null_fail_after(0);
+	return good && !null_live();
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 100;
+	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+	char message[512];
+
+	if (wk_driver_load(NULL, message, sizeof(message)))
+		return 2;
+	for (unsigned long i = 0; i < rounds; i++) {
+		if (!run_round(seed + i)) {
+			fprintf(stderr, "seed %lu: %lu objects left, or calls without an answer\n",
+				(unsigned long)(seed + i), null_live());
+			return 1;
+		}
+	}
+	printf("%lu calls accepted, %lu refused\n", accepted, refused);
+	return 0;
+}
