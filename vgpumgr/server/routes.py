@@ -483,11 +483,22 @@ def _find_default(default: Any) -> Any:
     return [] if default == () else default
 
 
+#: of bodies: what names and types do not say
+_DESCRIPTIONS = {
+    "apply_layout": "``expected`` is the digest of the plan that was shown.",
+    "create_vgpu": "``attributes`` are NAME=VALUE, written in order.",
+    "define_vgpu": "A vGPU of ours, or with ``type`` a new one that is started later. Null keeps what a definition "
+    "has; a new one starts when asked for.",
+    "plan_layout": "The text of a layout file or of a saved plan, and where it came from.",
+    "restore_mig": "As ``apply_layout``, of a checkpoint.",
+}
+
+
 def make_body(operation: str, fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
     """The model of a JSON body with these fields."""
     name = "".join(part.title() for part in operation.split("_")) + "Body"
     models: dict[str, Any] = dict(fields)
-    return create_model(name, __base__=Body, **models)
+    return create_model(name, __base__=Body, __doc__=_DESCRIPTIONS.get(operation), **models)
 
 
 def read_hints(function: Callable[..., Any] | type) -> dict[str, Any]:
