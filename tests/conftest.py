@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any-machine")
+# what a shell starts in the background ignores Ctrl-C, and so would every program that the tests start and interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: what may be missing where all is set up: these tests are of machines without a driver
 EXPECTED_SKIPS = ("this machine has a libcuda.so.1",)

@@ -168,8 +168,13 @@ install_promtool() {
 	[ ! -x "$cache/promtool" ] || return 0
 	local tmp
 	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
-	say "unpacking promtool from Debian's prometheus"
-	fetch_prometheus() { (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download prometheus) >"$cache/promtool.log" 2>&1; }
+	say "unpacking Debian's promtool"
+	# its own package from Debian 13 on, before a part of prometheus
+	fetch_prometheus() {
+		local package=prometheus
+		[ -z "$(apt-cache madison promtool)" ] || package=promtool
+		(cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "$package") >"$cache/promtool.log" 2>&1
+	}
 	# without it the tests that need it say so and are skipped
 	fetch_prometheus || { apt-get -qq update && fetch_prometheus; } >>"$cache/promtool.log" 2>&1 ||
 		{ say "promtool cannot be had; see $cache/promtool.log"; rm -rf "$tmp"; return 0; }

@@ -50,7 +50,7 @@ newest_kernel() { apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*
 
 # unpack_kernel VERSION DIRECTORY: vmlinux, guest-modules/ and lib/modules/VERSION/
 unpack_kernel() {
-	local version=$1 dir=$2 work=$2/work at
+	local version=$1 dir=$2 work=$2/work
 	mkdir "$work"
 	(cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "linux-image-$version") || return 1
 	dpkg-deb -x "$work"/linux-image-*.deb "$work" || return 1
@@ -58,8 +58,7 @@ unpack_kernel() {
 	[ -e "$work/lib" ] || ln -s usr/lib "$work/lib"
 	depmod -b "$work" "$version" || return 1
 	# QEMU starts an uncompressed kernel directly: under TCG that saves seconds of decompression
-	at=$(LC_ALL=C grep -abo $'\xfd7zXZ' "$work/boot/vmlinuz-$version" | cut -d: -f1 | head -n 1)
-	xz -dc --single-stream < <(tail -c "+$((at + 1))" "$work/boot/vmlinuz-$version") >"$dir/vmlinux" || return 1
+	extract_vmlinux "$work/boot/vmlinuz-$version" >"$dir/vmlinux" || return 1
 	mkdir "$dir/guest-modules"
 	local n=10 m
 	list_modules "$work" "$version" "${guest_modules[@]}" |
@@ -70,6 +69,23 @@ unpack_kernel() {
 	depmod -b "$dir" "$version"
 	rm -rf "$work"
 }
+
+# extract_vmlinux FILE: the kernel inside a compressed one, to standard output. Debian 12 compresses it with xz, 13 with zstd.
+extract_vmlinux() {
+	local at
+	at=$(find_bytes $'\xfd7zXZ' "$1")
+	if [ -n "$at" ]; then
+		xz -dc --single-stream < <(tail -c "+$((at + 1))" "$1")
+		return
+	fi
+	at=$(find_bytes $'\x28\xb5\x2f\xfd' "$1")
+	[ -n "$at" ] || { say "no way to decompress ${1##*/}"; return 1; }
+	# zstd complains of what follows its frame, and has written the kernel by then
+	zstd -qdc < <(tail -c "+$((at + 1))" "$1") 2>/dev/null || :
+}
+
+# find_bytes BYTES FILE: where they are first
+find_bytes() { LC_ALL=C grep -aboF -m 1 "$1" "$2" | cut -d: -f1 | head -n 1 || :; }
 
 # copy_module FILE TARGET: uncompressed, as busybox loads it
 copy_module() {

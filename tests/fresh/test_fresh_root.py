@@ -12,8 +12,8 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-#: with its own Python, which may be older than the one that runs this
-SUITE = "bookworm"
+#: Debian 12 and 13, each with its own Python, which may be older or newer than the one that runs this
+SUITES = ("bookworm", "trixie")
 COMMANDS = (
     "./run demo",
     # the demo brought nothing that only tests need
@@ -26,13 +26,14 @@ COMMANDS = (
 
 @pytest.mark.fresh
 @pytest.mark.timeout(2400)
-def test_the_demo_and_a_test_run_on_a_stock_debian(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_demo_and_a_test_run_on_a_stock_debian(suite: str, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root (namespaces)")
     if shutil.which("debootstrap") is None:
         pytest.skip("no debootstrap")
     log = tmp_path / "log"
-    done = run_in_fresh_root(log, SUITE, " && ".join(f"{{ {command}; }}" for command in COMMANDS))
+    done = run_in_fresh_root(log, suite, " && ".join(f"{{ {command}; }}" for command in COMMANDS))
     text = log.read_text(errors="replace")
     assert done == 0, text[-6000:]
     story, _, checks = text.partition("\ndemo done\n")

@@ -175,6 +175,9 @@ def history(root: Path, announce: Callable[[str], object] | None = None) -> None
         ("vm02", detach("vm02")),
         ("vm03", detach("vm03")),
         ("vm01", attach("vm01")),
+        ("vm02", attach("vm02")),
+        ("vm01", detach("vm01")),
+        ("vm03", attach("vm03")),
     ):
         announce(f"begin {vm}\n")
         with suppress(VgpumgrError):

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -67,7 +66,8 @@ def test_a_command_says_for_whom_it_waits(command: Command, tmp_path: Path) -> N
         )
         quiet = command("--quiet", "recover")
         interrupted = command("recover")
-        time.sleep(1)
+        assert interrupted.stderr
+        assert interrupted.stderr.readline().startswith("waiting for process")
         interrupted.send_signal(signal.SIGINT)
         assert interrupted.wait(20) == 130
     assert waiting.wait(20) == 0
