@@ -193,6 +193,7 @@ def test_a_profile_that_was_nearly_written(bench: Bench, written: str, meant: st
         with pytest.raises(VgpumgrError) as caught:
             call(ask(written))
         assert meant in str(caught.value.why)
+        assert str(caught.value.why).count("did you mean") == 1
 
 
 def test_gpu_show_says_who_has_it(bench: Bench) -> None:

@@ -23,6 +23,7 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.mig.selection import select_gpu
+from vgpumgr.model.choices import PROFILE_WORDS
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.pci import NVIDIA, Function, PciAddress
@@ -31,9 +32,6 @@ from vgpumgr.model.text import list_near
 from vgpumgr.model.vgpu import NvmlVgpuType
 from vgpumgr.passthrough.sriov import find_driver
 from vgpumgr.steps.vgpu import list_holders
-
-#: profiles that every machine knows
-_WORDS = ("passthrough", "vf")
 
 
 @contextlib.contextmanager
@@ -65,7 +63,8 @@ def adding_hints(parts: Parts, gpu: str | None, profile: str | None = None) -> I
         if profile is not None and (found := list_vfs_off(parts, profile, gpu)):
             raise explain_vfs_off(found, error.error) from error
         near = _list_near(parts, profile) if profile is not None else []
-        if near:
+        # a backend that was asked has said so by itself
+        if near and "did you mean" not in (error.why or ""):
             told = f"{error.why}; " if error.why else ""
             error.why = f"{told}did you mean {' or '.join(near)}?"
         raise
@@ -103,7 +102,7 @@ def _list_near(parts: Parts, profile: str) -> list[str]:
             return []
     inventory = _read(parts)
     names = {str(p.name): None for g in (inventory.gpus if inventory else ()) for p in g.profiles}
-    return list_near(profile.strip().lower(), [*names, *_WORDS], n=3, cutoff=0.7)
+    return list_near(profile.strip().lower(), [*names, *PROFILE_WORDS], n=3, cutoff=0.7)
 
 
 def _read(parts: Parts) -> Inventory | None:

@@ -17,8 +17,8 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.model.attachment import AttachmentRecord, HostDevice, HostDeviceKind
+from vgpumgr.model.choices import PROFILE_WORDS, Display
 from vgpumgr.model.choices import Backend as BackendName
-from vgpumgr.model.choices import Display
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.pci import Function, PciAddress
 from vgpumgr.model.request import MigRequest, ProfileRequest, VgpuRequest
@@ -81,7 +81,7 @@ class VgpuBackend(HostDeviceBackend):
         if not unknown or not isinstance(profile, VgpuRequest):
             return
         profiles = {p.name for gpu in snapshot.observed_gpus or () for p in gpu.profiles}
-        known = ["passthrough", "vf", *sorted(map(str, profiles))]
+        known = [*PROFILE_WORDS, *sorted(map(str, profiles))]
         if near := list_near(profile.type_name.lower(), known, cutoff=0.75):
             error.why = f"did you mean {' or '.join(near)}?"
             error.hint = f"vgpumgr attach {wanted.request.vm} --profile {near[0]} --dry-run"

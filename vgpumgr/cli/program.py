@@ -20,6 +20,7 @@ from vgpumgr.cli.main import App, Noun, Parameter, build_root, run_line
 from vgpumgr.cli.output import print_single
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import UsageError
+from vgpumgr.model.choices import PROFILE_WORDS
 
 app = App()
 _PROGRAM = "vgpumgr"
@@ -216,7 +217,7 @@ _list_profiles = _ask("list_mig_profiles", "profiles", lambda row: row["name"], 
 
 
 def _list_attachable(session: Session) -> Iterable[str]:
-    found = {"passthrough", "vf"}
+    found = set(PROFILE_WORDS)
     for ask in (_list_profiles, _list_types):
         try:
             found.update(ask(session))

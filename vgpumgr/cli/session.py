@@ -17,7 +17,7 @@ import typer
 from typer import Context, Option
 
 from vgpumgr.errors import UsageError, VgpumgrError
-from vgpumgr.model.choices import BackendChoice, Display
+from vgpumgr.model.choices import PROFILE_WORDS, BackendChoice, Display
 
 
 class Color(StrEnum):
@@ -287,7 +287,7 @@ Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 
 PROFILE_HELP = (
     "What it gets: a MIG profile (1g.10gb), a vGPU type by name or id (A100-4C, nvidia-471), "
-    "passthrough (a whole GPU), vf or vf:N (a virtual function; one of N if none is enabled yet)."
+    f"{', '.join(PROFILE_WORDS.values())}."
 )
 BackendOption = Annotated[
     BackendChoice,

@@ -8,6 +8,11 @@ from enum import StrEnum
 HELLO_TIMEOUT_S = 15.0
 #: the guest's agent serves so many channels
 MAX_COUNT = 16
+#: forms of ``--profile`` that every host knows, as the help has them; ``model.request`` reads them
+PROFILE_WORDS = {
+    "passthrough": "passthrough (a whole GPU)",
+    "vf": "vf or vf:N (a virtual function; one of N if none is enabled yet)",
+}
 
 
 class Backend(StrEnum):
