@@ -18,7 +18,7 @@ pytestmark = pytest.mark.native
 
 PROGRAM = Path(__file__).parent / "arguments_program.py"
 OK, INVALID, BAD_DEVICE, BAD_HANDLE, NOT_FOUND, UNSUPPORTED = 0, 1, 101, 400, 500, 801
-BAD_IMAGE, BAD_CONTEXT, NO_PEER, NO_AFFINITY = 200, 201, 217, 224
+BAD_IMAGE, BAD_CONTEXT, NO_AFFINITY = 200, 201, 224
 ZEROS, HALF = [0] * 8, [0] * 4 + [255] * 4
 EXPECTED: dict[str, Any] = {
     "name of NULL": INVALID,
@@ -35,7 +35,7 @@ EXPECTED: dict[str, Any] = {
     "affinity": [INVALID, INVALID, NO_AFFINITY],
     "affinity type": [INVALID, OK, INVALID],
     "peer attribute": [INVALID, BAD_DEVICE, INVALID],
-    "peer access": [BAD_CONTEXT, INVALID, NO_PEER],
+    "peer access": [BAD_CONTEXT, INVALID, BAD_CONTEXT],
     "managed": [INVALID, INVALID, UNSUPPORTED],
     "stream flags": [OK, OK, INVALID],
     "event flags": [OK, OK, OK, INVALID, UNSUPPORTED, INVALID],

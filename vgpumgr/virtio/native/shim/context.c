@@ -512,10 +512,15 @@ SHIM_API CUresult cuCtxResetPersistingL2Cache(void)
 SHIM_API CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int flags)
 {
 	struct shim_object *o;
+	CUcontext current = NULL;
 	CUresult r = cuda_check_peer_access(peerContext, flags);
 
 	if (r == CUDA_SUCCESS)
 		r = live(peerContext, &o);
+	if (r == CUDA_SUCCESS)
+		r = cuCtxGetCurrent(&current);
+	if (r == CUDA_SUCCESS && current == peerContext)
+		r = CUDA_ERROR_INVALID_CONTEXT;
 	return r == CUDA_SUCCESS ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : r;
 }
 
