@@ -24,6 +24,8 @@ from vgpumgr.errors import VgpumgrError
 ROOT = Path(__file__).parents[2]
 
 
+# before pytest-xdist, which writes the groups into the ids
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One file's tests share a daemon, so they stay in one process."""
     for item in items:

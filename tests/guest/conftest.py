@@ -14,6 +14,8 @@ from tests.guest.lab import GuestLab, lab
 PROFILE = "1g.10gb"
 
 
+# before pytest-xdist, which writes the groups into the ids
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything here boots guests; tests of one file share theirs, so they stay in one process."""
     for item in items:

@@ -13,6 +13,8 @@ from tests.lab.kernels import RealKernel
 from tests.lab.nested import NestedGuest, nested_guest
 
 
+# before pytest-xdist, which writes the groups into the ids
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of it stays in one test process, so that there is one lab host at a time."""
     for item in items:
