@@ -3,7 +3,7 @@
 The machine has two attachments and one that was being made when the process was killed. A bit of any
 byte of our files is flipped, or a file is cut off anywhere. Every time the program must start and
 recover: both attachments are there, nothing is lost (neither a layout nor a defined vGPU, which only our
-files know), and what cannot be told from somebody else's is kept and said - until ``detach`` removes it.
+files know), and what may be another program's is kept and reported, until ``detach`` removes it.
 """
 
 from __future__ import annotations

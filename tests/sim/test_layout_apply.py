@@ -13,10 +13,10 @@ import pytest
 
 from tests.sim.nvml_support import TOOL, Client, build_simstate
 from tests.support.inprocess_nvml import InProcessNvml
+from tests.support.layout_changes import apply_layout
 from tests.support.layout_rig import LayoutRig, layout_rig
 from tests.support.recovering import recover_parts
 from vgpumgr.app.context import list_late_processes
-from vgpumgr.app.operations.layout_apply import apply_layout
 from vgpumgr.errors import (
     Exit,
     LayoutBusyError,

@@ -25,9 +25,9 @@ from tests.support.domains import PC
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.inprocess_nvml import InProcessNvml
+from tests.support.layout_changes import apply_layout
 from tests.support.layout_rig import LayoutRig, make_parts
 from vgpumgr.app.operations.attachments import AttachmentService
-from vgpumgr.app.operations.layout_apply import apply_layout
 from vgpumgr.app.operations.restore import restore
 from vgpumgr.domain.domain import Domain
 from vgpumgr.errors import VgpumgrError

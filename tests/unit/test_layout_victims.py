@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.layout_changes import apply_layout
 from tests.support.service import Bench, make_bench
 from vgpumgr.app.application import Application
-from vgpumgr.app.operations.layout_apply import apply_layout
 from vgpumgr.errors import LayoutBusyError, NvmlError, RolledBackError
 from vgpumgr.host.machine import Machine
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from vgpumgr.errors import (
     MigModePendingError,
@@ -22,7 +22,6 @@ from vgpumgr.model.attachment import (
     AttachmentRecord,
     AttachmentState,
     MigInstanceRef,
-    SliceOwner,
     list_sharers,
 )
 from vgpumgr.model.gpu import Gpu
@@ -38,7 +37,7 @@ from vgpumgr.model.mig import (
 from vgpumgr.nvml.protocol import Nvml
 
 if TYPE_CHECKING:
-    from vgpumgr.model.attachment import SliceOwner
+    pass
 
 
 def find_instance(
@@ -112,21 +111,6 @@ def _tolerate_absent(destroy: Callable[[], None]) -> None:
     """An instance that another program destroyed meanwhile is destroyed."""
     with contextlib.suppress(NvmlNotFoundError):
         destroy()
-
-
-class OwnerProvider(Protocol):
-    """Knows the attachments of a machine."""
-
-    def list_owners(self) -> Sequence[SliceOwner]:
-        """One entry for each MIG slice that is recorded as some VM's."""
-
-
-class NoOwners:
-    """Owners of a machine without attachments: none."""
-
-    def list_owners(self) -> Sequence[SliceOwner]:
-        """Always empty."""
-        return ()
 
 
 def list_records(records: Sequence[AttachmentRecord]) -> list[AttachmentRecord]:

@@ -164,10 +164,6 @@ class Store:
         known = self._list(VGPU, VgpuRecord)
         return tuple(r if r.boot == self._boot_id else _forget_numbers(r) for r in known)
 
-    def has_vgpus(self) -> bool:
-        """Whether there are any; what is about vGPUs need not be loaded otherwise."""
-        return self.exists() and bool(self._database.read(VGPU))
-
     def save_vgpu(self, record: VgpuRecord) -> None:
         """Writes one with the present boot, in the place of the one with the same UUID."""
         self._put(VGPU, record.spec.uuid, stamp(record, self._boot_id))

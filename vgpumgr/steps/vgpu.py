@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from vgpumgr.engine.step import PRIVATE, NothingDoneError, OneWayStep, Step
+from vgpumgr.engine.step import PRIVATE, NothingDoneError, Step
 from vgpumgr.errors import (
     HelperDiedError,
     HelperLateError,
@@ -419,31 +419,6 @@ class AdoptVgpu(VgpuStep):
     def observe(self, context: OperationContext) -> bool:
         """Whether it is ours."""
         return find_record(context.vgpu_store, self.spec.uuid) is not None
-
-
-@dataclass(frozen=True)
-class ForgetVgpu(VgpuStep, OneWayStep):
-    """Drops the record of a vGPU that is gone."""
-
-    kind: ClassVar[str] = "mdev.forget"
-
-    def describe(self) -> str:
-        """For people."""
-        return f"forget vGPU {self.spec.type_name} {describe_place(self.spec)}, which is gone"
-
-    def do(self, context: OperationContext) -> None:
-        """Drops it; what is defined stays so."""
-        record = find_record(context.vgpu_store, self.spec.uuid)
-        if record is not None and record.defined:
-            gone = make_inactive(record)
-            context.vgpu_store.save_vgpu(gone)
-        elif record is not None:
-            context.vgpu_store.delete_vgpu(self.spec.uuid)
-
-    def observe(self, context: OperationContext) -> bool:
-        """Whether nothing is recorded as there."""
-        record = find_record(context.vgpu_store, self.spec.uuid)
-        return record is None or not record.takes_room
 
 
 def _define(context: OperationContext, spec: VgpuSpec, auto: bool) -> None:

@@ -111,14 +111,6 @@ def open_layout_change(parts: Parts) -> Iterator[LayoutChange]:
         yield LayoutChange(parts, transaction)
 
 
-def apply_layout(
-    plan: LayoutPlan, parts: Parts, *, remember: bool = True, progress: Progress = report_step
-) -> LayoutOutcome:
-    """One plan as a transaction of its own; see ``LayoutChange.run``."""
-    with open_layout_change(parts) as change:
-        return change.run(plan, remember=remember, progress=progress)
-
-
 def plan_remembering(
     parts: Parts, plan: LayoutPlan, gpus: Sequence[Gpu]
 ) -> tuple[RememberLayouts, ...]:
