@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from vgpumgr.app.context import Parts
 from vgpumgr.app.transactions import open_change
 from vgpumgr.engine.context import OperationContext
-from vgpumgr.engine.executor import Progress, report_step
 from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.engine.transaction import Transaction
 from vgpumgr.errors import (
@@ -51,12 +50,9 @@ class LayoutChange:
     parts: Parts
     transaction: Transaction
 
-    def run(
-        self, plan: LayoutPlan, *, remember: bool = True, progress: Progress = report_step
-    ) -> LayoutOutcome:
-        """Does the steps of a plan, in order, and reads the result back.
-
-        With ``remember`` the GPUs that the plan explains get this layout back after a boot.
+    def run(self, plan: LayoutPlan) -> LayoutOutcome:
+        """Does the steps of a plan, in order, and reads the result back. The GPUs that the plan explains get
+        this layout back after a boot.
 
         Raises:
             LayoutChangedError, LayoutBusyError: what was planned for is no more; nothing was done.
@@ -69,9 +65,9 @@ class LayoutChange:
         gpus = parts.read_inventory().gpus
         check_fresh(plan, gpus, parts.list_owners())
         victims = Victims(parts, plan, self.transaction)
-        last = plan_remembering(parts, plan, gpus) if remember else ()
+        last = plan_remembering(parts, plan, gpus)
         try:
-            self._run_steps(plan, victims, gpus, progress, last)
+            self._run_steps(plan, victims, gpus, last)
         except OutcomePendingError:
             raise  # until then nobody knows which slices there are: recover does the rest
         except VgpumgrError as error:
@@ -86,7 +82,6 @@ class LayoutChange:
         plan: LayoutPlan,
         victims: Victims,
         gpus: Sequence[Gpu],
-        progress: Progress,
         last: Sequence[RememberLayouts],
     ) -> None:
         """Runs a plan's steps in the journal, and at the end what is to be remembered of them."""
@@ -94,7 +89,7 @@ class LayoutChange:
         if plan.steps:
             whole = victims.enclose(make_plan(plan))
             whole = replace(whole, steps=(*whole.steps, *last))
-            execute_layout(self.transaction, whole, context, progress)
+            execute_layout(self.transaction, whole, context)
             return
         for step in last:
             step.do(context)
@@ -130,11 +125,10 @@ def execute_layout(
     transaction: Transaction,
     plan: Plan,
     context: OperationContext,
-    progress: Progress = report_step,
 ) -> None:
     """Runs any plan on the MIG layout in its context."""
     try:
-        transaction.execute(plan, context, progress)
+        transaction.execute(plan, context)
     except RolledBackError as error:
         if isinstance(error.__cause__, MigModePendingError):
             raise _explain_pending(error.__cause__) from error
