@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vgpumgr.engine.context import OperationContext
-from vgpumgr.engine.executor import Executor, Progress, report_step
+from vgpumgr.engine.executor import Executor, report_step
 from vgpumgr.engine.journal import Journal
 from vgpumgr.engine.recovery import (
     RECOVER,
@@ -85,12 +85,7 @@ class Transaction:
         self.notes += self.recovered.list_notes()
         return self.recovered
 
-    def execute(
-        self,
-        plan: Plan,
-        context: OperationContext,
-        progress: Progress = report_step,
-    ) -> None:
+    def execute(self, plan: Plan, context: OperationContext) -> None:
         """Journals a plan and does its steps; nothing for a plan without steps. Raises as ``Executor.run``.
 
         Raises:
@@ -100,7 +95,7 @@ class Transaction:
             return
         with closing(self.host.open_journal()) as journal:
             self._check_free(plan, journal)
-            executor = Executor(context, journal, progress, self.host.list_late)
+            executor = Executor(context, journal, report_step, self.host.list_late)
             with self.host.open_statistics().measure(plan.operation, self.host.clock):
                 executor.run(plan, secrets.token_hex(8))
 
