@@ -15,9 +15,10 @@ from tests.support.clock import FakeClock
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.inprocess_nvml import InProcessNvml
+from tests.support.layout_changes import apply_layout
 from tests.support.sim_machine import running
 from vgpumgr.app.context import Parts
-from vgpumgr.app.operations.layout_apply import LayoutOutcome, apply_layout
+from vgpumgr.app.operations.layout_apply import LayoutOutcome
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.mig.layout.planner import plan_layout
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance, list_owner_pins
