@@ -25,8 +25,8 @@ from tests.lab.image import build_hold, build_image, modules_root
 from tests.lab.qmp import Monitor
 
 ROOT = Path(__file__).resolve().parents[2]
-#: the first answer of a lab host on a loaded machine
-BOOT_S = 240
+#: the longest wait for an answer: the machine below may stand still for minutes
+BOOT_S = 420
 SHELLS = 3
 #: in the environment: the directory of a lab host that ``python -m tests.lab keep`` has booted
 KEPT = "VGPUMGR_LAB_HOST"
@@ -76,6 +76,8 @@ class LabHost:
     """None: off, or somebody else's."""
     arguments: Sequence[str] = ()
     shells: list[GuestShell] = field(default_factory=list)
+    died: bool = False
+    """It has once not answered in time: nothing that is in it can be relied on."""
     _commands: dict[int, GuestShell] = field(default_factory=dict)
     _monitor: Monitor | None = None
 
@@ -84,20 +86,20 @@ class LabHost:
         """Seen as ``/out`` in the lab host, writable there."""
         return self.directory / "out"
 
-    def run(self, command: str, timeout_s: float = 240, shell: int = 0) -> Result:
+    def run(self, command: str, timeout_s: float = 420, shell: int = 0) -> Result:
         """Run a command of one line in a shell of the lab host (bash, as root)."""
         try:
             return self.shells[shell].run(command, timeout_s)
         except (TimeoutError, OSError) as error:
             raise self._died(command, error) from error
 
-    def check(self, command: str, timeout_s: float = 240, shell: int = 0) -> str:
+    def check(self, command: str, timeout_s: float = 420, shell: int = 0) -> str:
         """Run a command that must succeed; its output without the last newline."""
         result = self.run(command, timeout_s, shell)
         assert result.status == 0, f"{command}: exit {result.status}\n{result.output}"
         return result.output.rstrip("\n")
 
-    def vgpumgr(self, *arguments: str, timeout_s: float = 300, port: int = 0) -> Done:
+    def vgpumgr(self, *arguments: str, timeout_s: float = 420, port: int = 0) -> Done:
         """Run vgpumgr in the lab host, whatever its exit status."""
         return self.finish_vgpumgr(self.start_vgpumgr(*arguments, port=port), timeout_s, port)
 
@@ -114,14 +116,14 @@ class LabHost:
             self._commands[port] = shell(self.directory / f"vgpumgr.{port}", BOOT_S)
         return self._commands[port]
 
-    def run_module(self, name: str, *arguments: str, timeout_s: float = 300) -> Any:
+    def run_module(self, name: str, *arguments: str, timeout_s: float = 420) -> Any:
         """Run a Python module in the lab host, vgpumgr already loaded; the JSON that it prints."""
         command = json.dumps({"module": name, "argv": arguments})
         done = self.finish_vgpumgr(self._command_port(0).start(command), timeout_s)
         assert done.status == 0, f"{name}: exit {done.status}\n{done.stdout}{done.stderr}"
         return json.loads(done.stdout)
 
-    def finish_vgpumgr(self, name: bytes, timeout_s: float = 300, port: int = 0) -> Done:
+    def finish_vgpumgr(self, name: bytes, timeout_s: float = 420, port: int = 0) -> Done:
         """Wait for a started vgpumgr."""
         try:
             output = self._commands[port].finish(name, timeout_s).output
@@ -131,7 +133,7 @@ class LabHost:
             raise self._died("vgpumgr", error) from error
         return Done(answer["status"], answer["stdout"], answer["stderr"])
 
-    def succeed(self, *arguments: str, timeout_s: float = 300) -> str:
+    def succeed(self, *arguments: str, timeout_s: float = 420) -> str:
         """Run a vgpumgr command that must succeed; its output."""
         done = self.vgpumgr(*arguments, timeout_s=timeout_s)
         assert done.status == 0, (
@@ -143,20 +145,27 @@ class LabHost:
         """Run a vgpumgr command with ``-o json`` that must succeed."""
         return json.loads(self.succeed(*arguments, "-o", "json"))
 
+    def assert_alive(self, error: Exception) -> None:
+        """Whether it still answers, after something in it did not. Raises LabHostDiedError."""
+        if self.process is None or self.process.poll() is not None:
+            raise self._died("a command", error) from error
+        self.run("true")
+
     def _died(self, what: str, error: Exception) -> LabHostDiedError:
+        self.died = True
         return LabHostDiedError(f"{what}: {error}\n{self.console()}\n{self._log()}")
 
     def _log(self) -> str:
         path = self.out / "server.log"
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
-    def write(self, path: str, text: str, timeout_s: float = 240) -> str | None:
+    def write(self, path: str, text: str, timeout_s: float = 420) -> str | None:
         """Write a line to a kernel's file; None, or the error's text (``File exists``)."""
         words = f"echo {shlex.quote(text)} >{shlex.quote(path)}"
         result = self.run(words, timeout_s)
         return None if result.status == 0 else result.output.strip().rpartition(": ")[2]
 
-    def wait_until(self, condition: str, timeout_s: float = 240, shell: int = 0) -> None:
+    def wait_until(self, condition: str, timeout_s: float = 420, shell: int = 0) -> None:
         """Wait until a command of the lab host succeeds."""
         self.check(
             f"for _ in {{1..{int(timeout_s * 5)}}}; do {{ {condition}; }} >/dev/null 2>&1 && exit 0; sleep 0.2; done; "

@@ -141,6 +141,7 @@ class NestedGuest:
             for shell in self.shells:
                 shell.wait_ready(BOOT_S)
         except (OSError, TimeoutError) as error:
+            self.host.assert_alive(error)
             error.add_note(self.host.run(f"tail -n 30 /run/{self.name}.console").output)
             raise
 
@@ -156,7 +157,11 @@ class NestedGuest:
 
     def check(self, command: str) -> str:
         """Run a command in the guest that must succeed; its output without the last newline."""
-        return self.shells[0].check(command, BOOT_S).rstrip("\n")
+        try:
+            return self.shells[0].check(command, BOOT_S).rstrip("\n")
+        except (TimeoutError, OSError) as error:
+            self.host.assert_alive(error)
+            raise
 
     def list_pci(self) -> set[str]:
         """``vendor:device`` of what the guest's kernel sees on its PCI buses."""
@@ -215,6 +220,7 @@ def nested_guest(host: LabHost) -> Iterator[NestedGuest]:
         guest.start()
         yield guest
     finally:
-        guest.destroy()
-        host.run(f"virsh -q undefine {guest.name}")
+        if not host.died:
+            guest.destroy()
+            host.run(f"virsh -q undefine {guest.name}")
         guest.hang_up()

@@ -46,6 +46,7 @@ TESTS = {
 pytestmark = pytest.mark.native
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("sanitizer", TESTS)
 def test_the_channel_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
     library = build(sanitizer)
@@ -57,7 +58,7 @@ def test_the_channel_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
     env.pop("PYTEST_XDIST_WORKER", None)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run(
-        [*words, *TESTS[sanitizer]], cwd=ROOT, env=env, capture_output=True, text=True, timeout=540
+        [*words, *TESTS[sanitizer]], cwd=ROOT, env=env, capture_output=True, text=True, timeout=1700
     )
     found = "\n".join(path.read_text(errors="replace") for path in sorted(reports.iterdir()))
     assert not found, found[:6000]
