@@ -12,6 +12,7 @@ from tests.support.domains import UUID_Q35
 from tests.support.fake_host import AUDIO, FLEX, GPU, VARIANT
 from tests.support.hostdev_rig import ask, make
 from tests.support.service import Bench
+from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.restore import restore
 from vgpumgr.domain.libvirt import LibvirtHypervisor
@@ -66,6 +67,20 @@ def test_the_driver_of_before_comes_back_after_a_boot(bench: Bench, forgotten: b
         bench.pci.bindings.clear()
     bench.service.detach("vm02")
     assert drivers(bench, GPU, AUDIO) == ["nvidia", "snd_hda_intel"]
+
+
+def test_what_was_to_come_back_at_a_boot_stays_bound_though_a_vm_has_it_first(bench: Bench) -> None:
+    """Attached and detached between a boot and ``restore``."""
+    PassthroughService(bench.service.parts).bind(selector=str(GPU), persist=True, confirmed=True)
+    bench.pci.boot_id = "boot-2"
+    bench.pci.functions[GPU] = replace(bench.pci.functions[GPU], driver="nvidia")
+    bench.pci.functions[AUDIO] = replace(bench.pci.functions[AUDIO], driver="snd_hda_intel")
+    bench.pci.overrides.clear()
+    service = AttachmentService(replace(bench.service.parts, boot_id="boot-2"))
+    service.attach(ask(gpu=str(GPU)))
+    service.detach("vm02")
+    assert drivers(bench, GPU) == [VARIANT]
+    assert [b.persist for b in bench.pci.bindings.values() if b.address == GPU] == [True]
 
 
 def test_an_old_libvirt_gets_the_one_driver_that_it_takes(bench: Bench) -> None:

@@ -69,17 +69,25 @@ def _grant(
     snapshot: Snapshot, choice: WholeGpu, attachment: str, *, persist: bool
 ) -> HostDeviceGrant:
     """Functions that the host's drivers have are taken from them first, and with ``persist`` again at
-    every boot.
+    every boot. Those that a persistent binding takes at this boot anyway, once ``restore`` has run, stay bound after a
+    detach.
     """
     gpu = snapshot.find_gpu(choice.gpu.address)
     uuid = str(choice.uuid) if choice.uuid else None
     drivers = choose_drivers(snapshot, [f for f in choice.functions if not f.is_ready])
+    due = {
+        f.address: binding.driver
+        for f in choice.functions
+        if (binding := snapshot.find_binding(f.address))
+        and binding.persist
+        and binding.boot_id != snapshot.boot_id
+    }
     binds = [
         BindDriver(
             f.address,
-            drivers[f.address].name,
+            due.get(f.address, drivers[f.address].name),
             previous=f.driver,
-            persist=persist,
+            persist=persist or f.address in due,
             gpu_uuid=uuid if f is choice.gpu else None,
             model=gpu.model if gpu and f is choice.gpu else None,
             earlier=next((b for b in snapshot.bindings if b.address == f.address), None),
@@ -88,7 +96,7 @@ def _grant(
         for f in choice.functions
         if not f.is_ready
     ]
-    taken = {bind.address for bind in binds}
+    taken = {bind.address for bind in binds} - due.keys()
     return HostDeviceGrant(
         backend=BackendName.PASSTHROUGH,
         profile="passthrough",
