@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.calls_rig import null_channel, run_python, start_python
+from tests.unit.calls_rig import PROGRAM_S, null_channel, run_python, start_python
 from tests.unit.transport_rig import Rig
 from vgpumgr.virtio.keeper import KeeperError
 
@@ -98,7 +98,8 @@ assert cu.cuMemcpy2D_v2(byref(c)) == 1
     )
 
 
-def test_illegal_arguments_fail_at_the_call(rig: Rig) -> None:
+def test_illegal_arguments_fail_at_the_call(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGPUMGR_QUIET", "1")
     run_python(
         rig,
         """
@@ -128,6 +129,35 @@ assert cu.cuMemAllocManaged(byref(p), c_size_t(64), 1) == 801 and p.value == 0
 assert cu.cuGraphCreate(byref(p), 0) == 801
 assert waits() == before
 g = c_void_p(); assert cu.cuModuleGetFunction(byref(g), module(), b"missing") == 500
+""",
+    )
+
+
+def test_a_function_that_is_not_supported_names_itself_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "p = c_void_p()\nfor _ in range(3): assert cu.cuGraphCreate(byref(p), 0) == 801"
+    process = start_python(rig, code)
+    errors = process.communicate(timeout=PROGRAM_S)[1]
+    said = "vgpumgr: cuGraphCreate is not supported over a forwarded GPU\n"
+    assert (process.returncode, errors) == (0, said)
+    monkeypatch.setenv("VGPUMGR_QUIET", "1")
+    run_python(rig, code)
+
+
+def test_profilers_may_be_switched_and_handles_are_positive(rig: Rig) -> None:
+    run_python(
+        rig,
+        """
+assert cu.cuProfilerStart() == 201 == cu.cuProfilerStop()            # no context
+ctx = context(); ok(cu.cuProfilerStart()); ok(cu.cuProfilerStop())
+found = c_void_p()
+ok(cu.cuGetProcAddress_v2(b"cuProfilerStart", byref(found), 12000, c_uint64(0), None)); assert found.value
+library, kernel = c_void_p(), c_void_p()
+ok(cu.cuLibraryLoadData(byref(library), PTX, None, None, 0, None, None, 0))
+ok(cu.cuLibraryGetKernel(byref(kernel), library, b"kernel"))
+assert library.value >> 63 == kernel.value >> 63 == 0
+ok(cu.cuLibraryUnload(library))
 """,
     )
 

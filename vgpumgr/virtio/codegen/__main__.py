@@ -22,6 +22,8 @@ from vgpumgr.virtio.codegen.parse import parse
 
 VIRTIO = Path(__file__).resolve().parent.parent
 SPEC = VIRTIO / "spec" / "cuda.yaml"
+#: declared by cudaProfiler.h, which not every distribution of the headers holds; versions as in cudaProfilerTypedefs.h
+PROFILER = {"cuProfilerStart": 4000, "cuProfilerStop": 4000}
 
 
 def outputs(spec: Spec, native: str = "vgpumgr/virtio/native/generated") -> dict[str, bytes]:
@@ -59,8 +61,10 @@ def stale(root: Path, files: dict[str, bytes]) -> list[str]:
 def write_headers(spec: Spec, include: Path, output: Path) -> None:
     """Writes the C files that need NVIDIA's headers into ``output``."""
     cuda = preprocess(include, "cuda.h")
-    names = exported_names(cuda)
+    names = exported_names(cuda) | PROFILER.keys()
     table = variants(names, preprocess(include, "cudaTypedefs.h"))
+    table += [Variant(name, version, False, name) for name, version in PROFILER.items()]
+    table.sort(key=lambda v: (v.name, v.per_thread, v.version))
     output.mkdir(parents=True, exist_ok=True)
     (output / "vg_unsupported.c").write_text(emit_unsupported(spec, names))
     (output / "vg_procs.c").write_text(emit_procs(table))
@@ -168,11 +172,18 @@ def emit_unsupported(spec: Spec, names: set[str]) -> str:
     done = {e for f in spec.functions for e in f.exports}
     if unknown := sorted(done - names):
         raise HeaderError(f"described but not in cuda.h: {', '.join(unknown)}")
-    out = ["/* Generated from cuda.h: names without an implementation yet. */"]
-    out += [
-        f'__attribute__((visibility("default"))) int {n}(void);\nint {n}(void) {{ return 801; }}'
-        for n in sorted(names - done)
+    out = [
+        "/* Generated from cuda.h: names without an implementation yet. */",
+        "#include <stdatomic.h>\n\nint shim_unsupported(const char *name, atomic_flag *said);\n",
+        "#define UNSUPPORTED(name) \\",
+        '\t__attribute__((visibility("default"))) int name(void); \\',
+        "\tint name(void) \\",
+        "\t{ \\",
+        "\t\tstatic atomic_flag said = ATOMIC_FLAG_INIT; \\",
+        "\t\treturn shim_unsupported(#name, &said); \\",
+        "\t}",
     ]
+    out += [f"UNSUPPORTED({n})" for n in sorted(names - done)]
     return "\n".join(out) + "\n"
 
 

@@ -131,7 +131,7 @@ def emit_coverage(spec: Spec) -> str:
         "",
         f"Generated from `vgpumgr/virtio/spec/{spec.file}`; do not edit. The guest's `libcuda.so.1` exports every",
         f"name of cuda.h {spec.header}. The {names} names below are implemented; all others answer",
-        "CUDA_ERROR_NOT_SUPPORTED.",
+        "CUDA_ERROR_NOT_SUPPORTED, and name themselves once on standard error (`VGPUMGR_QUIET=1`: never).",
         "",
         "| class | names | round trips |",
         "|---|---|---|",

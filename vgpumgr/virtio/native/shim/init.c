@@ -51,3 +51,18 @@ SHIM_API CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVe
 {
 	return cuda_find_proc(shim_procs, shim_procs_count, symbol, cudaVersion, flags, pfn, symbolStatus);
 }
+
+/* Profilers may always be switched: none can be attached to a forwarded GPU. */
+SHIM_API CUresult cuProfilerStart(void)
+{
+	uint64_t context;
+
+	return shim_enter_current(&context);
+}
+
+SHIM_API CUresult cuProfilerStop(void)
+{
+	uint64_t context;
+
+	return shim_enter_current(&context);
+}

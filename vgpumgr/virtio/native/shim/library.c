@@ -9,7 +9,12 @@
 
 #include "shim.h"
 
-enum { LIBRARY_TAG = 14, KERNEL_TAG = 15, LOADS = 64 };
+/*
+ * Below 8: a handle with bit 63 set is no address that a program can have, and bindings of languages with signed
+ * integers only refuse it.
+ */
+enum { LIBRARY_TAG = 6, KERNEL_TAG = 7, LOADS = 64 };
+_Static_assert((int)LIBRARY_TAG > (int)VG_TAG_FUNCTION && KERNEL_TAG < 8, "tags of their own");
 
 struct library {
 	uint64_t id;

@@ -9,4 +9,8 @@
 extern const struct cuda_proc shim_procs[];
 extern const size_t shim_procs_count;
 
+/* cudaProfiler.h has them, which not every distribution of the headers holds. */
+CUresult cuProfilerStart(void);
+CUresult cuProfilerStop(void);
+
 #endif

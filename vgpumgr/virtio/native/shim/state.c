@@ -43,13 +43,30 @@ CUresult shim_channel_error(int error)
 	}
 }
 
+/* Whether this is the first time, and the program's user wants to hear of it. */
+static bool is_news(atomic_flag *told)
+{
+	const char *quiet = secure_getenv("VGPUMGR_QUIET");
+
+	return !(quiet && *quiet) && !atomic_flag_test_and_set(told);
+}
+
+int shim_unsupported(const char *name, atomic_flag *told)
+{
+	int saved = errno;
+
+	if (is_news(told))
+		dprintf(STDERR_FILENO, "vgpumgr: %s is not supported over a forwarded GPU\n", name);
+	errno = saved;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 /* CUDA has one code for all reasons why there is no device; the person at the terminal gets ours, once. */
 static void tell_why(void)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
-	const char *quiet = secure_getenv("VGPUMGR_QUIET");
 
-	if ((quiet && *quiet) || atomic_flag_test_and_set(&told))
+	if (!is_news(&told))
 		return;
 	dprintf(STDERR_FILENO, "vgpumgr: no GPU for this process: %s\n", vg_conn_error());
 }
