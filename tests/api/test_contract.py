@@ -24,7 +24,7 @@ from vgpumgr.server.server import describe_api
 
 ROOT = Path(__file__).parents[2]
 CASES = 250
-PATIENCE_S = 120
+PATIENCE_S = 240
 #: one process sends them all, so that they can be counted
 pytestmark = pytest.mark.xdist_group("contract")
 SENT: list[int] = []

@@ -23,7 +23,7 @@ from vgpumgr.errors import VgpuBusyError, VgpumgrError, VgpuTakenError
 
 pytestmark = pytest.mark.native
 TYPE = "GRID T4-2A"
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 @contextmanager

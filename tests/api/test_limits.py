@@ -25,7 +25,7 @@ from vgpumgr.server.audit import verify_audit
 pytestmark = needs_root
 #: as they are, but for the times: tests do not wait half a minute
 SETTINGS = "[limits]\nhead_s = 2\nbody_s = 2\nanswer_s = 2\n"
-PATIENCE_S = 60
+PATIENCE_S = 240
 #: a request that waits for nobody
 BUDGET_S = 2.0
 HALF = "GET /1.0/status HTTP/1.1\r\nHost: x\r\n"

@@ -23,7 +23,7 @@ from vgpumgr.cli.http import HttpBackend, connect_unix
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "templates/systemd"
-PATIENCE_S = 60
+PATIENCE_S = 240
 #: systemd gives a service its sockets as descriptors from 3 on, and names it by its pid
 AS_SYSTEMD = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_PID'] = str(os.getpid()); "

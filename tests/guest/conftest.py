@@ -54,7 +54,7 @@ def remove(scene: GuestLab, name: str) -> None:
     scene.libvirtd.virsh("undefine", name, check=False)
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 300) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + timeout_s
     while not condition():

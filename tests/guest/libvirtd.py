@@ -44,7 +44,7 @@ class PrivateLibvirtd:
         self.uri = f"qemu+unix:///system?socket={self.socket}"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, timeout_s: float = 60) -> None:
+    def start(self, timeout_s: float = 300) -> None:
         """Start and wait for the socket to answer."""
         for directory in PRIVATE:
             (self.scratch / directory).mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ class PrivateLibvirtd:
         )  # fmt: skip
         self.wait_ready(timeout_s)
 
-    def wait_ready(self, timeout_s: float = 60) -> None:
+    def wait_ready(self, timeout_s: float = 300) -> None:
         """Wait until libvirtd answers a client."""
         deadline = time.monotonic() + timeout_s
         while self.virsh("uri", check=False).returncode != 0:

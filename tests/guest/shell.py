@@ -21,7 +21,7 @@ class Result:
 class GuestShell:
     """One port of a guest; commands run one after another."""
 
-    def __init__(self, path: Path, timeout_s: float = 120) -> None:
+    def __init__(self, path: Path, timeout_s: float = 400) -> None:
         self._socket = self._connect(path, timeout_s)
         self._buffer = b""
         self._count = 0
@@ -69,16 +69,16 @@ class GuestShell:
         self._socket.sendall(name + b" " + command.encode() + b"\n")
         return name
 
-    def finish(self, name: bytes, timeout_s: float = 120) -> Result:
+    def finish(self, name: bytes, timeout_s: float = 400) -> Result:
         """Wait for a started command."""
         status, output = self._until_mark(name, timeout_s)
         return Result(status, output.decode(errors="replace"))
 
-    def run(self, command: str, timeout_s: float = 120) -> Result:
+    def run(self, command: str, timeout_s: float = 400) -> Result:
         """Run a shell command in the guest."""
         return self.finish(self.start(command), timeout_s)
 
-    def check(self, command: str, timeout_s: float = 120) -> str:
+    def check(self, command: str, timeout_s: float = 400) -> str:
         """Run a command that must succeed; returns its output."""
         result = self.run(command, timeout_s)
         assert result.status == 0, f"{command}: exit {result.status}\n{result.output}"

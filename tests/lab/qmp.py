@@ -11,7 +11,7 @@ from typing import Any
 class Monitor:
     """One connection; a command at a time."""
 
-    def __init__(self, path: Path, timeout_s: float = 60) -> None:
+    def __init__(self, path: Path, timeout_s: float = 300) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout_s)
         self._socket.connect(str(path))

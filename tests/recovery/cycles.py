@@ -30,7 +30,7 @@ WARM_UP = {"fakes": 20, "fakes-daemon": 20, "here": 50, "daemon": 50}
 #: on fakes
 LOOKS = 20
 VMS = ("vm01", "vm02")
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def cycle(call: Callable[..., Any], backends: Sequence[str], count: int) -> None:

@@ -199,7 +199,7 @@ def test_a_keeper_refuses_a_directory_of_others(directory: Path) -> None:
         prepare()
         done = subprocess.run(
             [keeper, "--dir", place, "--worker", "/bin/true"],
-            capture_output=True, text=True, check=False, timeout=20,
+            capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
         assert done.returncode == 1
         assert "directory" in done.stderr

@@ -210,7 +210,7 @@ class Scene:
         """What is remembered as taken."""
         return [str(b.address) for b in self.parts.pci.list_bindings()]
 
-    def await_no_late(self, timeout_s: float = 60) -> None:
+    def await_no_late(self, timeout_s: float = 300) -> None:
         """Waits until no helper is late any more."""
         end_s = time.monotonic() + timeout_s
         while self.parts.list_late():

@@ -23,7 +23,7 @@ from vgpumgr.server.server import build_context
 from vgpumgr.server.settings import Settings
 from vgpumgr.server.workers import WorkerPools
 
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 class Watched:

@@ -17,7 +17,7 @@ from vgpumgr.sim import machine as machines
 WORKER = LIB / "bin" / "vgpumgr-worker"
 NULL_DRIVER = LIB / "bin" / "null" / "libcuda.so.1"
 SHIM = LIB / "guest" / "libcuda.so.1"
-PROGRAM_S = 240.0
+PROGRAM_S = 400.0
 """Longest that a guest program may take on a busy machine."""
 
 

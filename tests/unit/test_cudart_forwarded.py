@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.native, pytest.mark.cuda]
 MACHINE = "a30-pair"
 _GUEST = library(13).parent
 _LIB = _GUEST.parent
-_TIMEOUT_S = 120
+_TIMEOUT_S = 300
 
 
 @pytest.fixture(scope="module", params=["ring", "serial"])

@@ -15,7 +15,7 @@ from vgpumgr.sim.machine import create_machine, destroy_machine, machine_env
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 _OWN = Path(__file__).parent / "cudart/programs"
-_TIMEOUT_S = 120
+_TIMEOUT_S = 300
 MACHINE = "a30-pair"
 
 

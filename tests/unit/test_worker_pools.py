@@ -21,7 +21,7 @@ from vgpumgr.server.access import Rank
 from vgpumgr.server.workers import MAX_WAITING, WorkerPool, WorkerPools
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 class Opened:
