@@ -37,6 +37,7 @@ from vgpumgr.errors import (
     VgpuReleasingError,
     VgpuTakenError,
 )
+from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import (
@@ -350,7 +351,7 @@ class VgpuService:
         gpus: Sequence[Gpu] = ()
         if any(parent.pci is not None for parent in host.parents):
             gpus = read_gpus(parts)
-        records = parts.vgpu_store.list_vgpus()
+        records = read_records(parts.vgpu_store, parts.vgpus)
         attachments: Sequence[AttachmentRecord] = ()
         with contextlib.suppress(StoreError):
             attachments = parts.store.list_attachments()
