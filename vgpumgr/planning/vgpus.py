@@ -231,9 +231,13 @@ class VgpuChange:
 
 
 def _find_board(observed: Snapshot, target: VgpuTarget) -> tuple[Gpu, VgpuBoard]:
-    """Raises VgpuNotSupportedError."""
+    """A GPU without virtual functions, or that is no vGPU host, has no vGPUs: where none are wanted, it is as wanted.
+    Raises VgpuNotSupportedError.
+    """
     gpu = next(gpu for gpu in observed.gpus if str(gpu.uuid) == target.gpu_uuid)
     board = observed.vgpus.find_board(str(gpu.pci))
+    if board is None and not any(count for _, count in target.wanted):
+        return gpu, VgpuBoard(str(gpu.pci))
     if board is None:
         raise VgpuNotSupportedError(
             f"{_prefix(target)}{gpu} is no vGPU host",
@@ -320,7 +324,7 @@ def _plan_one(observed: Snapshot, target: VgpuTarget) -> VgpuChange:
 def _resolve(board: VgpuBoard, target: VgpuTarget) -> Counter[str]:
     """Counts by the kernel's id."""
     counts: Counter[str] = Counter()
-    for name, count in target.wanted:
+    for name, count in target.wanted if board.types else ():
         counts[select_type([board], name).id] += count
     return +counts
 
