@@ -66,13 +66,13 @@ class Definition:
     auto: bool = False
 
 
-def plan_mode_steps(spec: VgpuSpec, board: VgpuBoard, count: int) -> Steps:
-    """Mixed sizes, where they are wanted and off. ``count``: vGPUs on the GPU, with which the mode
-    cannot change. Raises VgpuNotSupportedError, VgpuBusyError.
+def plan_mode_steps(spec: VgpuSpec, board: VgpuBoard, gpu: Gpu | None, count: int) -> Steps:
+    """Mixed sizes, where they are wanted and off. ``gpu``: NVML's side of the board; ``count``: vGPUs on it, with
+    which the mode cannot change. Raises VgpuNotSupportedError, VgpuBusyError.
     """
     if not spec.mixed_sizes or board.mixed_sizes:
         return ()
-    what = f"cannot let {board.name} hold vGPUs of several sizes"
+    what = f"cannot let {gpu or board.name} hold vGPUs of several sizes"
     if board.mixed_sizes is None or board.gpu is None:
         raise VgpuNotSupportedError(what, why="its driver has no such mode")
     if count:
@@ -81,7 +81,7 @@ def plan_mode_steps(spec: VgpuSpec, board: VgpuBoard, count: int) -> Steps:
             why=f"the mode changes only on a GPU without vGPUs, and it has {count}",
             hint="vgpumgr mdev list",
         )
-    return (SetMixedSizes(board.gpu),)
+    return (SetMixedSizes(board.gpu, gpu_index=gpu.index if gpu else None),)
 
 
 def plan_create(
