@@ -184,6 +184,9 @@ class FrameworkVgpus(FakeVgpus):
     def list_definitions(self) -> tuple[VgpuDefinition, ...]:
         return tuple(self.definitions[key] for key in sorted(self.definitions))
 
+    def has_definition(self, parent: str, uuid: str) -> bool:
+        return (parent, uuid) in self.definitions
+
     def write_definition(self, definition: VgpuDefinition) -> None:
         self.definitions[definition.parent, definition.uuid] = definition
 

@@ -134,3 +134,94 @@ def test_a_definition_keeps_what_is_not_named(t4: VgpuMachine) -> None:
     # the address of a GPU that holds many names none of them
     with pytest.raises(VgpuNotFoundError):
         t4.call("delete_vgpu", vgpu=made.parent)
+
+
+def change_definition(machine: VgpuMachine, place: str, **keys: object) -> None:
+    """As ``mdevctl modify`` does."""
+    path = machine.directory / "host/etc/mdevctl.d" / place
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+
+
+@pytest.fixture
+def adopted(t4: VgpuMachine) -> VgpuMachine:
+    """A vGPU that runs and that mdevctl had defined to start at boot, taken over."""
+    place = f"0000:3b:00.0/{UUID.format(1)}"
+    home = t4.directory / "host/etc/mdevctl.d/0000:3b:00.0"
+    home.mkdir(parents=True)
+    (home / UUID.format(1)).write_text(json.dumps({"mdev_type": "nvidia-226", "start": "auto"}))
+    t4.call("adopt_vgpu", vgpu=UUID.format(1))
+    t4.call("start_vgpu", vgpu=UUID.format(1))
+    assert t4.list_definitions()[place]["start"] == "auto"
+    return t4
+
+
+@pytest.mark.parametrize("before_boot", [True, False])
+def test_a_boot_obeys_what_mdevctl_made_manual(adopted: VgpuMachine, before_boot: bool) -> None:
+    uuid, place = UUID.format(1), f"0000:3b:00.0/{UUID.format(1)}"
+    if before_boot:
+        change_definition(
+            adopted, place, start="manual", attrs=[{"nvidia/vgpu_params": "disable_vnc=1"}]
+        )
+        assert adopted.call("list_vgpus").vgpus[0].auto is False
+    adopted.reboot()
+    if not before_boot:
+        change_definition(
+            adopted, place, start="manual", attrs=[{"nvidia/vgpu_params": "disable_vnc=1"}]
+        )
+    assert not adopted.call("status").drift
+    restored = adopted.call("restore")
+    assert (restored.done, restored.problems, adopted.list_uuids()) == ([], [], [])
+    assert [v.state for v in adopted.call("list_vgpus").vgpus] == ["defined"]
+    # the attributes are mdevctl's, too; and what is made auto there comes back
+    change_definition(adopted, place, start="auto")
+    adopted.reboot()
+    assert [d.kind for d in adopted.call("status").drift] == ["not-restored"]
+    assert adopted.call("restore").problems == []
+    assert adopted.list_uuids() == [uuid]
+    assert adopted.read(f"{MDEVS}/{uuid}/nvidia/vgpu_params") == "disable_vnc=1"
+
+
+def test_a_boot_obeys_another_type(adopted: VgpuMachine) -> None:
+    uuid, place = UUID.format(1), f"0000:3b:00.0/{UUID.format(1)}"
+    change_definition(adopted, place, mdev_type="nvidia-231")
+    (running,) = adopted.call("list_vgpus").vgpus
+    assert running.type == "GRID T4-2A"
+    adopted.reboot()
+    assert adopted.call("restore").problems == []
+    (now,) = adopted.call("list_vgpus").vgpus
+    assert (now.uuid, now.state, now.type) == (uuid, "active", "GRID T4-2Q")
+
+
+@pytest.mark.parametrize("before_boot", [True, False])
+def test_a_boot_obeys_what_mdevctl_undefined(adopted: VgpuMachine, before_boot: bool) -> None:
+    file = adopted.directory / f"host/etc/mdevctl.d/0000:3b:00.0/{UUID.format(1)}"
+    if before_boot:
+        file.unlink()
+        (shown,) = adopted.call("list_vgpus").vgpus
+        assert (shown.state, shown.ours, shown.defined) == ("active", True, False)
+    adopted.reboot()
+    if not before_boot:
+        file.unlink()
+    assert not adopted.call("status").drift
+    restored = adopted.call("restore")
+    assert (restored.done, restored.problems, adopted.list_uuids()) == ([], [], [])
+    assert adopted.call("list_vgpus").vgpus == []
+    # its function is kept for nobody, and its UUID is free
+    assert adopted.call("create_vgpu", type="T4-2A", uuid=UUID.format(1)).vgpu.state == "active"
+
+
+def test_what_mdevctl_undefined_can_be_deleted_and_leaves_nothing(adopted: VgpuMachine) -> None:
+    uuid = UUID.format(1)
+    (adopted.directory / f"host/etc/mdevctl.d/0000:3b:00.0/{uuid}").unlink()
+    deleted = adopted.call("delete_vgpu", vgpu=uuid)
+    assert [step.kind for step in deleted.plan.steps] == ["mdev.delete"]
+    assert (adopted.call("list_vgpus").vgpus, adopted.list_uuids()) == ([], [])
+
+
+def test_a_definition_that_cannot_be_read_changes_nothing(adopted: VgpuMachine) -> None:
+    uuid = UUID.format(1)
+    (adopted.directory / f"host/etc/mdevctl.d/0000:3b:00.0/{uuid}").write_text("{")
+    adopted.reboot()
+    assert [d.kind for d in adopted.call("status").drift] == ["not-restored"]
+    assert adopted.call("restore").problems == []
+    assert adopted.list_uuids() == [uuid]

@@ -273,6 +273,9 @@ class FakeVgpus:
     def list_definitions(self) -> tuple[VgpuDefinition, ...]:
         return ()
 
+    def has_definition(self, parent: str, uuid: str) -> bool:
+        return False
+
     def write_definition(self, definition: VgpuDefinition) -> None:
         raise AssertionError("an attachment defines nothing")
 

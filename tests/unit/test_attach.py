@@ -185,6 +185,25 @@ def test_running_vm_gets_both_scopes_and_hello_counts(tmp_path: Path) -> None:
     ]
 
 
+def test_detach_destroys_no_slice_that_is_gone(bench: Bench) -> None:
+    before = bench.snapshot()
+    bench.service.attach(ask())
+    uuid = bench.gpu.uuid
+    (instance,) = bench.gpu.instances
+    bench.nvml.gpus[uuid] = replace(bench.gpu, instances=(replace(instance, compute_instances=()),))
+    kinds = [s.kind for s in bench.service.detach("vm01", dry_run=True).plan.steps]
+    assert [kind for kind in kinds if kind.startswith("mig.")] == [
+        "mig.gi.destroy",
+        "mig.mode.disable",
+    ]
+    bench.nvml.gpus[uuid] = replace(bench.gpu, instances=())
+    plan = bench.service.detach("vm01", dry_run=True).plan
+    assert [s.kind for s in plan.steps if s.kind.startswith("mig.")] == ["mig.mode.disable"]
+    assert f"its slice 1g.10gb at {instance.placement} on {bench.gpu} is gone already" in plan.notes
+    bench.service.detach("vm01")
+    assert bench.snapshot() == before
+
+
 @pytest.mark.parametrize("running", [False, True])
 @pytest.mark.parametrize("transport", list(Transport))
 @pytest.mark.parametrize("vm", ["vm01", "vm02"])

@@ -27,6 +27,7 @@ from vgpumgr.model.vgpu import (
 from vgpumgr.planning.reservations import Reservation, describe_fleeting, list_reservations
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vgpu_selection import choose_vgpu, choose_vgpus, list_rooms
+from vgpumgr.steps.vgpu import make_definition
 
 UUID = "11111111-2222-3333-4444-5555555555{:02}"
 TYPE = VgpuType("nvidia-1", "NVIDIA X-4C", Framework.MDEV, framebuffer_bytes=4 << 30)
@@ -145,7 +146,9 @@ def test_attach_takes_neither_ours_nor_mdevctls_function(
     bench.vgpu_store.records[spec.uuid] = record
     theirs = VgpuDefinition(UUID.format(2), vf(2), TYPE.id, auto=True)
     monkeypatch.setattr(bench.vgpus, "read_host", lambda: make_observed(3).vgpus)
-    monkeypatch.setattr(bench.vgpus, "list_definitions", lambda: (theirs,))
+    monkeypatch.setattr(
+        bench.vgpus, "list_definitions", lambda: (make_definition(spec, True), theirs)
+    )
     plan = bench.service.attach(ask("X-4C"), dry_run=True).plan
     places = [step.target["parent"] for step in plan.steps if step.kind == "mdev.create"]
     assert places == [vf(3)]

@@ -71,7 +71,7 @@ class MachineFamilies:
     def list_all(self, contents: Contents) -> Sequence[Family]:
         """See ``Families``."""
         asked = [ATTACHMENTS] if self._has_attachments_to_repair(contents) else []
-        asked += [VGPUS] if self._has_old_vgpus() else []
+        asked += [VGPUS] if self._has_vgpus_to_repair() else []
         return [family for name in asked if (family := self._load(name)) is not None]
 
     def _load(self, name: tuple[str, str]) -> Family | None:
@@ -95,13 +95,14 @@ class MachineFamilies:
         half = any(record.state is not AttachmentState.ATTACHED for record in records)
         return half or not expected <= {record.id for record in records}
 
-    def _has_old_vgpus(self) -> bool:
-        """Whether one is recorded of an earlier boot, or the records cannot be read."""
+    def _has_vgpus_to_repair(self) -> bool:
+        """Whether one is recorded of an earlier boot, or mdevctl may know one, or the records cannot be read."""
+        boot = self._parts.boot_id
         try:
             known = self._parts.vgpu_store.list_vgpus()
         except StoreError:
             return True
-        return any(record.boot != self._parts.boot_id and record.takes_room for record in known)
+        return any((r.boot != boot and r.takes_room) or r.follows_mdevctl for r in known)
 
 
 @contextmanager

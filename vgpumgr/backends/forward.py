@@ -26,11 +26,22 @@ from vgpumgr.errors import (
     NoRoomError,
     VgpumgrError,
 )
-from vgpumgr.mig.instances import list_records, rebind
+from vgpumgr.mig.instances import (
+    find_recorded_instance,
+    list_own_compute,
+    list_records,
+    rebind,
+)
 from vgpumgr.mig.layout.change import name_compute
 from vgpumgr.mig.placement import Constraints, SlicePlacement, choose_placements
 from vgpumgr.mig.selection import select_gpu
-from vgpumgr.model.attachment import AttachmentRecord, ChannelPart, MigPart, list_sharers
+from vgpumgr.model.attachment import (
+    AttachmentRecord,
+    AttachmentState,
+    ChannelPart,
+    MigPart,
+    list_sharers,
+)
 from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
@@ -249,11 +260,19 @@ class ForwardBackend(Backend):
         snapshot.require_gpus()
         gpu = snapshot.find_gpu_of(record)
         if gpu is None:
-            note = f"GPU {record.gpu} is gone, and its slice with it"
+            note = f"{record.gpu} is gone, and its slice with it"
             return Revocation(unplug, steps, (note,))
         notes: list[str] = []
-        steps.append(_destroy_compute(record, part, gpu))
-        if sharers := list_sharers(record, snapshot.records):
+        instance = find_recorded_instance(gpu.instances, record)
+        # what an interrupted operation began may yet come
+        settled = record.state is AttachmentState.ATTACHED
+        if not settled or list_own_compute(instance, record, snapshot.records):
+            steps.append(_destroy_compute(record, part, gpu))
+        if settled and instance is None:
+            notes.append(
+                f"its slice {record.profile} at {record.placement} on {gpu} is gone already"
+            )
+        elif sharers := list_sharers(record, snapshot.records):
             names = ", ".join(f"{r.id} ({r.vm_name})" for r in sharers)
             notes.append(f"its GPU instance stays: attachment {names} is in it, too")
         else:
@@ -288,7 +307,7 @@ class ForwardBackend(Backend):
         """See ``Backend``."""
         gpu, status = snapshot.find_gpu_of(record), snapshot.statuses.get(record.id)
         if gpu is None:
-            yield make_drift(record, DriftKind.GPU_GONE, f"its GPU {record.gpu} is gone")
+            yield make_drift(record, DriftKind.GPU_GONE, f"its GPU, {record.gpu}, is gone")
         elif record.mig_part is not None and not has_slice(record, gpu):
             text = f"its slice {record.profile} at {record.placement} on {gpu} is gone"
             yield make_drift(record, DriftKind.SLICE_GONE, text, "vgpumgr restore")

@@ -23,7 +23,15 @@ from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.pci import Function, PciAddress
 from vgpumgr.model.request import MigRequest, ProfileRequest, VgpuRequest
 from vgpumgr.model.text import list_near
-from vgpumgr.model.vgpu import Framework, VgpuHost, VgpuInstance, VgpuRecord, VgpuSpec, VgpuType
+from vgpumgr.model.vgpu import (
+    Framework,
+    VgpuDevice,
+    VgpuHost,
+    VgpuInstance,
+    VgpuRecord,
+    VgpuSpec,
+    VgpuType,
+)
 from vgpumgr.planning.reservations import describe_fleeting
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vgpu_instance import plan_instance, plan_without_instance
@@ -96,7 +104,8 @@ class VgpuBackend(HostDeviceBackend):
             return ()
         homes = snapshot.homes
         home = homes.get(device.vgpu.uuid, device.instance)
-        steps: list[Step] = [DeleteVgpu(device.vgpu, for_vm=True, home=home)]
+        gone = not any(_is_device(device.vgpu, one) for one in snapshot.vgpus.devices)
+        steps: list[Step] = [DeleteVgpu(device.vgpu, for_vm=True, home=home, gone=gone)]
         if home is not None:
             own = {d.vgpu.uuid for d in record.host_devices if d.vgpu is not None}
             others = [one for uuid, one in homes.items() if uuid not in own and one is not None]
@@ -275,3 +284,10 @@ class MdevBackend(VgpuBackend):
     """Mediated devices of ``/sys/class/mdev_bus``: NVIDIA before SR-IOV, GVT-g, mtty."""
 
     name = BackendName.MDEV
+
+
+def _is_device(spec: VgpuSpec, device: VgpuDevice) -> bool:
+    """Whether the kernel shows a vGPU of ours; a virtual function has no UUID."""
+    if device.uuid is not None:
+        return device.uuid == spec.uuid
+    return (device.parent, device.type_id) == (spec.parent, spec.type_id)

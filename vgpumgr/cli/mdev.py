@@ -203,7 +203,12 @@ def create(
 
 
 @app.named("delete")
-def delete(context: Context, vgpu: VgpuName, dry_run: DryRun = False) -> None:
+def delete(
+    context: Context,
+    vgpu: VgpuName,
+    yes: Annotated[bool, Option("-y", "--yes", help="It never asks; for scripts.")] = False,  # noqa: ARG001
+    dry_run: DryRun = False,
+) -> None:
     """Delete a vGPU, its definition, and its GPU instance.
 
     Refuses if the vGPU is in use, or not ours: see adopt. If the device is still open, removal

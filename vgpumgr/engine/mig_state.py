@@ -39,7 +39,7 @@ class MigState:
 
     def read_gpu(self, uuid: str) -> Gpu:
         """The GPU as it is now. Raises NvmlNotFoundError if it is gone."""
-        return _find(self.nvml.read_inventory().gpus, uuid)
+        return _find(self.nvml.read_inventory().gpus, uuid, self.gpus or ())
 
     def find_profile(self, uuid: str, name: str) -> MigProfile:
         """The GPU's profile of that name. Raises NvmlNotFoundError."""
@@ -82,11 +82,12 @@ class MigState:
         self._expected[uuid] = strip(instances)
 
 
-def _find(gpus: Sequence[Gpu], uuid: str) -> Gpu:
+def _find(gpus: Sequence[Gpu], uuid: str, before: Sequence[Gpu] = ()) -> Gpu:
     for gpu in gpus:
         if gpu.uuid == uuid:
             return gpu
-    raise NvmlNotFoundError(f"GPU {uuid} is gone", hint="vgpumgr gpu list")
+    name = next((str(gpu) for gpu in before if gpu.uuid == uuid), uuid)
+    raise NvmlNotFoundError(f"{name} is gone", hint="vgpumgr gpu list")
 
 
 def strip(instances: Sequence[GpuInstance]) -> Instances:

@@ -100,6 +100,9 @@ class VgpuControl(Protocol):
     def list_definitions(self) -> tuple[VgpuDefinition, ...]:
         """mdevctl's definitions, ours and others', in the order of parents and UUIDs."""
 
+    def has_definition(self, parent: str, uuid: str) -> bool:
+        """Whether mdevctl has a definition of that parent and UUID, also one that cannot be read."""
+
     def write_definition(self, definition: VgpuDefinition) -> None:
         """Writes one as mdevctl does, in the place of the one with the same parent and UUID."""
 
@@ -136,6 +139,10 @@ class NoVgpus:
     def list_definitions(self) -> tuple[VgpuDefinition, ...]:
         """None."""
         return ()
+
+    def has_definition(self, parent: str, uuid: str) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
 
     def write_definition(self, definition: VgpuDefinition) -> None:
         """Refuses."""
@@ -174,6 +181,10 @@ class DefinitionFiles:
             except VgpuDefinitionError:
                 continue
         return tuple(found)
+
+    def has_definition(self, parent: str, uuid: str) -> bool:
+        """See ``VgpuControl``."""
+        return self._path(parent, uuid).exists()
 
     def write_definition(self, definition: VgpuDefinition) -> None:
         """Writes one; a reader sees the old file or the new one, never half of it.

@@ -312,6 +312,11 @@ class VgpuRecord:
         """Whether its parent is not to be used for another."""
         return self.state is not VgpuState.INACTIVE
 
+    @property
+    def follows_mdevctl(self) -> bool:
+        """Whether a definition of mdevctl says if it comes back; an attachment brings back its own."""
+        return self.spec.framework is Framework.MDEV and self.attachment is None
+
     def find_home(self, boot: str) -> VgpuInstance | None:
         """The GPU instance that was made for it, if that was in this boot."""
         return self.instance if self.instance_boot == boot else None

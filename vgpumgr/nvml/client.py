@@ -64,33 +64,39 @@ class NvmlClient:
         self._helper = helper or HelperOnDemand(machine, "vgpumgr.nvml.helper", clock=clock)
         self._read_timeout_s = read_timeout_s
         self._change_timeout_s = change_timeout_s
+        self._names: dict[GpuUuid, str] = {}
 
     def read_inventory(self) -> Inventory:
         """See ``Nvml``."""
         inventory = self._read(Inventory, "read the GPUs", READ_INVENTORY)
         gpus = tuple(replace(gpu, processes=_name_all(gpu.processes)) for gpu in inventory.gpus)
+        self._names |= {gpu.uuid: str(gpu) for gpu in gpus}
         return replace(inventory, gpus=gpus)
+
+    def _name(self, gpu: GpuUuid) -> str:
+        """The GPU as people call it, if it was read before."""
+        return self._names.get(gpu, str(gpu))
 
     def list_processes(self, gpu: GpuUuid) -> tuple[GpuProcess, ...]:
         """See ``Nvml``."""
-        what = f"list the processes on {gpu}"
+        what = f"list the processes on {self._name(gpu)}"
         return _name_all(self._read(tuple[GpuProcess, ...], what, "list_processes", gpu=gpu))
 
     def list_gpu_instances(self, gpu: GpuUuid) -> tuple[GpuInstance, ...]:
         """See ``Nvml``."""
-        what = f"list the MIG instances of {gpu}"
+        what = f"list the MIG instances of {self._name(gpu)}"
         return self._read(tuple[GpuInstance, ...], what, "list_gpu_instances", gpu=gpu)
 
     def set_mig_mode(self, gpu: GpuUuid, enabled: bool) -> MigModeChange:
         """See ``Nvml``."""
-        what = f"turn MIG {'on' if enabled else 'off'} on {gpu}"
+        what = f"turn MIG {'on' if enabled else 'off'} on {self._name(gpu)}"
         return self._change(MigModeChange, what, "set_mig_mode", gpu, enabled=enabled)
 
     def create_gpu_instance(
         self, gpu: GpuUuid, profile_id: int, placement: Placement
     ) -> GpuInstance:
         """See ``Nvml``."""
-        what = f"create a GPU instance (profile {profile_id} at {placement}) on {gpu}"
+        what = f"create a GPU instance (profile {profile_id} at {placement}) on {self._name(gpu)}"
         asked = {"profile_id": profile_id, "placement": placement}
         return self._change(GpuInstance, what, "create_gpu_instance", gpu, **asked)
 
@@ -102,7 +108,7 @@ class NvmlClient:
         placement: Placement | None = None,
     ) -> ComputeInstance:
         """See ``Nvml``."""
-        where = f"instance {gpu_instance_id} of {gpu}"
+        where = f"instance {gpu_instance_id} of {self._name(gpu)}"
         what = f"create a compute instance of {slices} slices in {where}"
         asked = {"gpu_instance_id": gpu_instance_id, "slices": slices, "placement": placement}
         return self._change(ComputeInstance, what, "create_compute_instance", gpu, **asked)
@@ -111,14 +117,14 @@ class NvmlClient:
         self, gpu: GpuUuid, gpu_instance_id: int, compute_instance_id: int
     ) -> None:
         """See ``Nvml``."""
-        where = f"instance {gpu_instance_id} of {gpu}"
+        where = f"instance {gpu_instance_id} of {self._name(gpu)}"
         what = f"destroy compute instance {compute_instance_id} in {where}"
         asked = {"gpu_instance_id": gpu_instance_id, "compute_instance_id": compute_instance_id}
         self._change(NoneType, what, "destroy_compute_instance", gpu, **asked)
 
     def destroy_gpu_instance(self, gpu: GpuUuid, gpu_instance_id: int) -> None:
         """See ``Nvml``."""
-        what = f"destroy GPU instance {gpu_instance_id} on {gpu}"
+        what = f"destroy GPU instance {gpu_instance_id} on {self._name(gpu)}"
         asked = {"gpu_instance_id": gpu_instance_id}
         self._change(NoneType, what, "destroy_gpu_instance", gpu, **asked)
 
@@ -130,7 +136,7 @@ class NvmlClient:
 
     def set_mixed_sizes(self, gpu: GpuUuid, enabled: bool) -> None:
         """See ``Nvml``."""
-        what = f"turn mixed vGPU sizes {'on' if enabled else 'off'} on {gpu}"
+        what = f"turn mixed vGPU sizes {'on' if enabled else 'off'} on {self._name(gpu)}"
         self._change(NoneType, what, "set_mixed_sizes", gpu, enabled=enabled)
 
     def close(self) -> None:

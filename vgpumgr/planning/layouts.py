@@ -77,7 +77,7 @@ def check_fresh(plan: LayoutPlan, gpus: Sequence[Gpu], owners: Sequence[SliceOwn
     for spec in plan.steps:
         gpu = by_uuid.get(spec.gpu_uuid)
         if gpu is None:
-            raise LayoutChangedError(f"GPU {spec.gpu_uuid} is gone", hint="vgpumgr gpu list")
+            raise LayoutChangedError(f"{spec.gpu_uuid} is gone", hint="vgpumgr gpu list")
         if spec.kind in (StepKind.GI_DESTROY, StepKind.CI_DESTROY):
             _check_destroy(spec, gpu, owners)
 
@@ -154,7 +154,7 @@ def plan_modes(
     for uuid in _list_wanted(layouts, records):
         gpu = by_uuid.get(uuid)
         if gpu is None:
-            plan.problems.append(f"GPU {uuid} is gone")
+            plan.problems.append(f"{uuid} is gone")
         elif not gpu.mig.supported:
             plan.problems.append(f"{gpu} has no MIG any more")
         elif not gpu.mig.current:

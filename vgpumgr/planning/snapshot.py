@@ -185,7 +185,9 @@ class Snapshot:
     @observed
     def vgpu_records(self) -> Sequence[VgpuRecord]:
         """vGPUs of ours, of attachments or not."""
-        return self._host.vgpu_store.list_vgpus() if self._host else ()
+        from vgpumgr.mdev.records import read_records  # which a change of layout does not need
+
+        return read_records(self._host.vgpu_store, self._host.vgpus) if self._host else ()
 
     @cached_property
     def boot_id(self) -> str:

@@ -106,7 +106,7 @@ def choose_vgpu(
     ]
     open_ = [room for room in rooms if room.room.free and room.parents]
     if not open_:
-        raise _explain_full(kind, rooms, place)
+        raise _explain_full(observed, kind, rooms, place)
 
     def rank(room: TypeRoom) -> tuple[bool, bool, bool, int, str]:
         used = len(observed.vgpus.list_on(room.board.name))
@@ -119,7 +119,8 @@ def choose_vgpu(
     count = len(observed.vgpus.list_on(best.board.name))
     gpu = observed.find_board_gpu(best.board) or best.board.name
     near = observed.numa.describe(observed.find_node(best.board))
-    why = f"{gpu}: {tell_count(count, 'vGPU')} so far, room for {best.room.free} more of this type{near}"
+    before, after = tell_count(count, "vGPU"), best.room.free - 1
+    why = f"{gpu}: {before} before it, room for {after} more of this type after it{near}"
     notes = describe_shared(observed.reservations, parent)
     return VgpuChoice(best.board, best.type, parent, why, best.instance, notes)
 
@@ -335,11 +336,13 @@ def _list_unused(observed: Snapshot, board: VgpuBoard) -> list[VgpuParent]:
     ]
 
 
-def _explain_full(kind: VgpuType, rooms: Sequence[TypeRoom], place: _Place) -> VgpuNoRoomError:
-    where = place.parent or (
-        rooms[0].board.name if len(rooms) == 1 else f"any of {len(rooms)} GPUs"
-    )
-    reasons = [f"{room.board.name}: {room.room.reason}" for room in rooms if room.room.reason]
+def _explain_full(
+    observed: Snapshot, kind: VgpuType, rooms: Sequence[TypeRoom], place: _Place
+) -> VgpuNoRoomError:
+    names = [str(observed.find_board_gpu(room.board) or room.board.name) for room in rooms]
+    where = place.parent or (names[0] if len(rooms) == 1 else f"any of {len(rooms)} GPUs")
+    rows = zip(names, rooms, strict=True)
+    reasons = [f"{name}: {room.room.reason}" for name, room in rows if room.room.reason]
     return VgpuNoRoomError(
         f"cannot create {kind.name} on {where}",
         why="; ".join(dict.fromkeys(reasons)) or "no parent has room for it",

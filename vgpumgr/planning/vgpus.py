@@ -66,13 +66,13 @@ class Definition:
     auto: bool = False
 
 
-def plan_mode_steps(spec: VgpuSpec, board: VgpuBoard, count: int) -> Steps:
-    """Mixed sizes, where they are wanted and off. ``count``: vGPUs on the GPU, with which the mode
-    cannot change. Raises VgpuNotSupportedError, VgpuBusyError.
+def plan_mode_steps(spec: VgpuSpec, board: VgpuBoard, gpu: Gpu | None, count: int) -> Steps:
+    """Mixed sizes, where they are wanted and off. ``gpu``: NVML's side of the board; ``count``: vGPUs on it, with
+    which the mode cannot change. Raises VgpuNotSupportedError, VgpuBusyError.
     """
     if not spec.mixed_sizes or board.mixed_sizes:
         return ()
-    what = f"cannot let {board.name} hold vGPUs of several sizes"
+    what = f"cannot let {gpu or board.name} hold vGPUs of several sizes"
     if board.mixed_sizes is None or board.gpu is None:
         raise VgpuNotSupportedError(what, why="its driver has no such mode")
     if count:
@@ -81,7 +81,7 @@ def plan_mode_steps(spec: VgpuSpec, board: VgpuBoard, count: int) -> Steps:
             why=f"the mode changes only on a GPU without vGPUs, and it has {count}",
             hint="vgpumgr mdev list",
         )
-    return (SetMixedSizes(board.gpu),)
+    return (SetMixedSizes(board.gpu, gpu_index=gpu.index if gpu else None),)
 
 
 def plan_create(
@@ -231,9 +231,13 @@ class VgpuChange:
 
 
 def _find_board(observed: Snapshot, target: VgpuTarget) -> tuple[Gpu, VgpuBoard]:
-    """Raises VgpuNotSupportedError."""
+    """A GPU without virtual functions, or that is no vGPU host, has no vGPUs: where none are wanted, it is as wanted.
+    Raises VgpuNotSupportedError.
+    """
     gpu = next(gpu for gpu in observed.gpus if str(gpu.uuid) == target.gpu_uuid)
     board = observed.vgpus.find_board(str(gpu.pci))
+    if board is None and not any(count for _, count in target.wanted):
+        return gpu, VgpuBoard(str(gpu.pci))
     if board is None:
         raise VgpuNotSupportedError(
             f"{_prefix(target)}{gpu} is no vGPU host",
@@ -320,7 +324,7 @@ def _plan_one(observed: Snapshot, target: VgpuTarget) -> VgpuChange:
 def _resolve(board: VgpuBoard, target: VgpuTarget) -> Counter[str]:
     """Counts by the kernel's id."""
     counts: Counter[str] = Counter()
-    for name, count in target.wanted:
+    for name, count in target.wanted if board.types else ():
         counts[select_type([board], name).id] += count
     return +counts
 

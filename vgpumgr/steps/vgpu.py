@@ -141,19 +141,23 @@ def _find_shared(context: OperationContext, device: VgpuDevice) -> VgpuInstance 
 class DeleteVgpu(VgpuStep):
     """Removes a vGPU of ours. A definition stays.
 
-    ``for_vm``: it was made for a VM, which may still have it open, and its record goes with it.
+    ``for_vm``: it was made for a VM, which may still have it open, and its record goes with it. ``gone``: it was not
+    there any more when this was planned, and only its record goes.
     """
 
     for_vm: bool = field(default=False, kw_only=True, metadata=PRIVATE)
     #: with ``for_vm``: the GPU instance that it lives in, if that was made for it or one that it joined
     home: VgpuInstance | None = field(default=None, kw_only=True, metadata=PRIVATE)
+    gone: bool = field(default=False, kw_only=True, metadata=PRIVATE)
     kind: ClassVar[str] = "mdev.delete"
     by_helper: ClassVar[bool] = True
     takes_back: ClassVar[tuple[str, ...]] = (CreateVgpu.kind,)
 
     def describe(self) -> str:
         """For people."""
-        return f"delete vGPU {self.spec.type_name} {describe_place(self.spec)}"
+        word = "forget" if self.gone else "delete"
+        rest = ", which is gone already" if self.gone else ""
+        return f"{word} vGPU {self.spec.type_name} {describe_place(self.spec)}{rest}"
 
     def do(self, context: OperationContext) -> None:
         """Waits until nobody has it open, then removes it.
@@ -286,18 +290,25 @@ class SetMixedSizes(Step):
     """Switches mixed sizes on; the GPU has no vGPU then. A boot forgets it."""
 
     gpu: GpuUuid
+    #: for people
+    gpu_index: int | None = field(default=None, kw_only=True)
     kind: ClassVar[str] = "mdev.mixed-sizes"
     by_helper: ClassVar[bool] = True
 
+    @property
+    def where(self) -> str:
+        """The GPU, for people."""
+        return str(self.gpu) if self.gpu_index is None else f"GPU {self.gpu_index}"
+
     def describe(self) -> str:
         """For people."""
-        return f"let {self.gpu} hold vGPUs of several sizes"
+        return f"let {self.where} hold vGPUs of several sizes"
 
     def do(self, context: OperationContext) -> None:
         """Asks NVML and reads back."""
         context.nvml.set_mixed_sizes(self.gpu, True)
         if not self.observe(context):
-            raise ReadBackError(f"mixed vGPU sizes were switched on on {self.gpu}, and are off")
+            raise ReadBackError(f"mixed vGPU sizes were switched on on {self.where}, and are off")
 
     def undo(self, context: OperationContext) -> None:
         """Switches them off again."""

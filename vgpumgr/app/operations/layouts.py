@@ -28,7 +28,13 @@ from vgpumgr.app.documents.layouts import (
     read_target,
     read_vgpu_target,
 )
-from vgpumgr.errors import LayoutFileError, MigNotSupportedError, PlanOutdatedError, VgpumgrError
+from vgpumgr.errors import (
+    LayoutFileError,
+    MigNotSupportedError,
+    NvmlInUseError,
+    PlanOutdatedError,
+    VgpumgrError,
+)
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal, StepKind
 from vgpumgr.mig.layout.formats.files import GpuSpec, check_sum, choose_layout, read_layout_root
 from vgpumgr.mig.layout.formats.reader import Value, read_root
@@ -38,6 +44,7 @@ from vgpumgr.mig.layout.target import GpuTarget, find_slices, list_owner_pins, n
 from vgpumgr.mig.selection import check_visible, select_gpu
 from vgpumgr.model.codec import ShapeError
 from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.model.text import tell_count
 
 if TYPE_CHECKING:
     from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
@@ -177,7 +184,11 @@ class LayoutService:
             (target,) = wanted.targets
             chosen = next(g for g in wanted.inventory.gpus if g.uuid == target.gpu_uuid)
             users = list_whole_users(chosen) if chosen.mig.current != enabled else []
-            return _plan_mode(chosen, enabled, users) if users else self._make_plan(wanted)
+            if not users:
+                return self._make_plan(wanted)
+            request = _plan_mode(chosen, enabled, users)
+            self._check_functions(request)
+            return request
 
         return self._change(read, plan, dry_run, expected)
 
@@ -273,11 +284,26 @@ class LayoutService:
         outcome = try_layout(gpus, wanted.targets, list_owner_pins(owners), allowed)
         if isinstance(outcome, Refusal):
             raise _explain(outcome, wanted)
+        self._check_functions(outcome)
         if outcome.steps and (lost := self._parts.list_lost(gpus)):
             from vgpumgr.planning.reservations import check_places
 
             check_places(outcome, gpus, lost)
         return outcome
+
+    def _check_functions(self, plan: LayoutPlan) -> None:
+        """Raises NvmlInUseError if a GPU whose MIG mode is to change has virtual functions."""
+        modes = {StepKind.MODE_ENABLE: True, StepKind.MODE_DISABLE: False}
+        changed = {step.gpu_uuid: modes[step.kind] for step in plan.steps if step.kind in modes}
+        for gpu in self._parts.read_inventory().gpus if changed else ():
+            enabled = changed.get(str(gpu.uuid), gpu.mig.current)
+            if gpu.vfs_enabled and enabled != gpu.mig.current:
+                raise NvmlInUseError(
+                    f"cannot turn MIG {_word(enabled)} on {gpu}",
+                    why="MIG mode changes only while the GPU has no virtual functions",
+                    held_by=[tell_count(gpu.vfs_enabled, "virtual function")],
+                    hint=f"vgpumgr vf disable {gpu.index}, then repeat",
+                )
 
     @property
     def _vgpus(self) -> VgpuLayouts:

@@ -32,6 +32,7 @@ from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.engine.transaction import Transaction, open_transaction
 from vgpumgr.errors import OutcomePendingError, RollbackIncompleteError, StoreError, VgpumgrError
 from vgpumgr.host.helper import LateRecords
+from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Inventory
 from vgpumgr.model.vgpu import VgpuRecord, VgpuState
@@ -395,7 +396,7 @@ def list_drift(parts: Parts) -> list[Drift]:
 
 def find_drift_of_vgpus(parts: Parts) -> Sequence[Drift]:
     """What differs of vGPUs that no attachment has."""
-    records = [r for r in parts.vgpu_store.list_vgpus() if r.attachment is None]
+    records = [r for r in read_records(parts.vgpu_store, parts.vgpus) if r.attachment is None]
     looked_at = [r for r in records if _is_expected(parts, r)]
     if not looked_at:
         return ()

@@ -23,6 +23,7 @@ from vgpumgr.engine.context import wait_until
 from vgpumgr.engine.step import OnFailure, Plan
 from vgpumgr.engine.transaction import Transaction, open_transaction
 from vgpumgr.errors import PciBusyError, PciNotFoundError, VgpumgrError
+from vgpumgr.mdev.records import read_records
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.mig import DesiredLayout
@@ -348,10 +349,11 @@ def restore_vgpus(parts: Parts, transaction: Transaction, try_one: Try) -> None:
     """Creates what is missing, in the order in which it was first created. MIG mode, virtual functions and layouts are
     back by now.
     """
-    if not parts.vgpu_store.list_vgpus():
+    records = read_records(parts.vgpu_store, parts.vgpus)
+    if not records:
         return
     service = VgpuService(parts)
-    for record in parts.vgpu_store.list_vgpus():
+    for record in records:
         if _is_wanted(record) and not _has_device(parts, record):
             what = f"vGPU {record.spec.type_name} {describe_place(record.spec)}"
             try_one(what, partial(service.restart, record.spec.uuid, transaction))

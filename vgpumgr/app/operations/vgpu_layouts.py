@@ -13,6 +13,7 @@ from vgpumgr.app.operations.layout_apply import plan_remembering
 from vgpumgr.app.refusal_hints import explain_vfs_off, list_vfs_off
 from vgpumgr.engine.step import Plan
 from vgpumgr.engine.transaction import Transaction
+from vgpumgr.mdev.records import read_records
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import VgpuRecord
@@ -112,7 +113,7 @@ class VgpuLayouts:
         return view
 
     def _observe(self, gpus: Sequence[Gpu]) -> Snapshot:
-        records = self._parts.vgpu_store.list_vgpus()
+        records = read_records(self._parts.vgpu_store, self._parts.vgpus)
         claims = [record.spec for record in records if record.takes_room]
         host = self._parts.vgpus.read_host()
         reservations = list_reservations(records, self._parts.vgpus.list_definitions(), host)

@@ -1,19 +1,24 @@
 """Recovery of operations on vGPUs that a crash, or a removal that could not end yet, interrupted.
 
 What was to be removed is removed; anything else is undone.
+
+``VgpuFamily.repair`` writes to the store what a boot and mdevctl have changed meanwhile.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from vgpumgr.app.context import Parts
 from vgpumgr.engine.context import OperationContext
 from vgpumgr.engine.journal import Contents
 from vgpumgr.engine.recovery import Family, Recovered, Report, Unfinished
 from vgpumgr.errors import NvmlMissingError, VgpumgrError
+from vgpumgr.mdev.records import follow_definitions
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import make_inactive
 from vgpumgr.planning.layouts import claim_begun
-from vgpumgr.planning.vgpus import FORWARD
+from vgpumgr.planning.vgpus import FORWARD, OPERATIONS
 from vgpumgr.steps.layouts import is_through
 
 #: of reports
@@ -34,10 +39,16 @@ class VgpuFamily(Family):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def repair(self, contents: Contents) -> list[Report]:  # noqa: ARG002
-        """A boot takes every vGPU away; records that cannot be read are reported, and hinder nothing else."""
+    def repair(self, contents: Contents) -> list[Report]:
+        """A boot takes every vGPU away, and mdevctl may have changed a definition; records that cannot be read are
+        reported, and hinder nothing else.
+        """
+        # an operation that was interrupted between record and definition is recovered first
+        begun = [events[0].data.get("operation") for events in contents.unfinished.values()]
+        follow = not any(operation in OPERATIONS for operation in begun)
         try:
-            return [Report(SUBJECT, text, is_note=True) for text in _forget_old(self._parts)]
+            texts = _repair_records(self._parts, follow=follow)
+            return [Report(SUBJECT, text, is_note=True) for text in texts]
         except VgpumgrError as error:
             return [Report(SUBJECT, str(error), done=False)]
 
@@ -78,21 +89,31 @@ def _undo(context: OperationContext, found: Unfinished, rebooted: bool) -> None:
         step.undo(context)  # also what may be half done: undoing is restartable
 
 
-def _forget_old(parts: Parts) -> list[str]:
-    """A boot takes every vGPU away: what is defined is only that now, the rest is simply gone.
+def _repair_records(parts: Parts, *, follow: bool) -> list[str]:
+    """A boot takes every vGPU away: what is defined is only that now, the rest is simply gone. ``follow``: mdevctl's
+    definitions say what is defined.
 
     What belongs to an attachment is the attachment's: its restore brings it back.
     """
     notes = []
-    for record in parts.vgpu_store.list_vgpus():
-        if record.boot == parts.boot_id or not record.takes_room or record.attachment is not None:
-            continue
-        if parts.vgpus.find_device(record.spec) is not None:
+    records = parts.vgpu_store.list_vgpus()
+    for record, now in (
+        follow_definitions(records, parts.vgpus) if follow else zip(records, records, strict=True)
+    ):
+        uuid = record.spec.uuid
+        old = record.boot != parts.boot_id and record.takes_room and record.attachment is None
+        if old and parts.vgpus.find_device(record.spec) is not None:
             continue  # mdevctl has been here first, or the boot id is not what it seems
-        if record.defined:
-            gone = make_inactive(record, lost=True)
-            parts.vgpu_store.save_vgpu(gone)
-        else:
-            parts.vgpu_store.delete_vgpu(record.spec.uuid)
-            notes.append(f"vGPU {record.spec.uuid} ended with the boot it was made in")
+        if now is None:
+            parts.vgpu_store.delete_vgpu(uuid)
+            notes.append(f"vGPU {uuid} is forgotten: its definition was removed by another program")
+        elif old and now.defined:
+            parts.vgpu_store.save_vgpu(make_inactive(now, lost=True))
+        elif old:
+            parts.vgpu_store.delete_vgpu(uuid)
+            notes.append(f"vGPU {uuid} ended with the boot it was made in")
+        elif now != record:
+            # what is written has the present boot: that the vGPU is missing since an earlier one stays known
+            lost = now.lost or (record.boot != parts.boot_id and not now.takes_room)
+            parts.vgpu_store.save_vgpu(replace(now, lost=lost))
     return notes

@@ -37,6 +37,7 @@ from vgpumgr.errors import (
     VgpuReleasingError,
     VgpuTakenError,
 )
+from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.vgpu import (
@@ -287,7 +288,10 @@ class VgpuService:
     def _plan_mode(self, spec: VgpuSpec, picture: VgpuPicture) -> Steps:
         parent = picture.host.find_parent(spec.parent)
         board = picture.host.find_board(parent.board) if parent else None
-        return plan_mode_steps(spec, board, len(picture.host.list_on(board.name))) if board else ()
+        if board is None:
+            return ()
+        gpu = next((gpu for gpu in picture.gpus if str(gpu.pci) == board.name), None)
+        return plan_mode_steps(spec, board, gpu, len(picture.host.list_on(board.name)))
 
     def restart(self, uuid: str, transaction: Transaction) -> None:
         """Creates one of ours again; what is there already as it should be is completed."""
@@ -350,7 +354,7 @@ class VgpuService:
         gpus: Sequence[Gpu] = ()
         if any(parent.pci is not None for parent in host.parents):
             gpus = read_gpus(parts)
-        records = parts.vgpu_store.list_vgpus()
+        records = read_records(parts.vgpu_store, parts.vgpus)
         attachments: Sequence[AttachmentRecord] = ()
         with contextlib.suppress(StoreError):
             attachments = parts.store.list_attachments()

@@ -96,7 +96,7 @@ def _match(
     file: LayoutFile, spec: GpuSpec, inventory: Inventory, notes: list[str]
 ) -> Iterator[Gpu]:
     """GPUs of one entry. Those that are named must be there; of the others, boards without MIG are
-    passed over.
+    passed over. A filter of the vendors' files may mean none: their default files list every board there is.
     """
     matched = 0
     for gpu in _list_named(spec, inventory):
@@ -109,10 +109,8 @@ def _match(
             raise _no_mig(gpu, spec)
         elif spec.mig:
             notes.append(f"{spec.where}: {gpu} is passed over, {gpu.model} has no MIG")
-    if not matched:
-        if file.dialect is Dialect.OWN:
-            raise _no_model(spec, inventory)
-        notes.append(f"{spec.where}: no GPU of this machine is meant")
+    if not matched and file.dialect is Dialect.OWN:
+        raise _no_model(spec, inventory)
 
 
 def _list_named(spec: GpuSpec, inventory: Inventory) -> list[Gpu]:
