@@ -88,6 +88,14 @@ def attach(vm: str = "vm01", **more: object) -> Act:
     return lambda world: world.service.attach(replace(request, **more))  # type: ignore[arg-type]
 
 
+def take(world: World) -> None:
+    """Attaches the MIG device that another program made."""
+    gpu = next(iter(world.nvml.gpus.values()))
+    (mig,) = [c.uuid for i in gpu.instances for c in i.compute_instances]
+    assert mig is not None
+    world.service.attach(AttachRequest("vm01", "2g.20gb", gpu=str(mig), hello_timeout_s=0.2))
+
+
 def detach(vm: str = "vm01", **more: bool) -> Act:
     return lambda world: world.service.detach(vm, **more)
 
@@ -194,7 +202,7 @@ def apply_layout(gpu: PciAddress, vgpus: dict[str, int], *instances: str) -> Act
             VgpuTarget(str(chosen.uuid), tuple(vgpus.items()), instances=Counter(instances) or None)
         ]
         with open_change(world.parts, "change MIG instances") as transaction:
-            plan = plan_layout(gpus, [target], list_owner_pins(world.parts.list_owners()))
+            plan = plan_layout(gpus, [target], list_owner_pins(world.parts.list_owners(gpus)))
             layouts.run(transaction, plan, layouts.plan(targets, gpus))
 
     return act
@@ -238,6 +246,14 @@ SCENARIOS = (
         both(fail("hypervisor", "set_notes config", STUCK), attach("vm03", profile=PART, count=3)),
         fails=True,
     ),
+    Scenario("attach takes an instance", take),
+    Scenario("attach takes an instance live", take, say_hello, running=True),
+    Scenario(
+        "attach that fails late leaves an instance",
+        both(fail("hypervisor", "set_notes config", STUCK), take),
+        fails=True,
+    ),
+    Scenario("detach leaves an instance", detach(), take),
     Scenario("detach from a shut off VM", detach(), attach()),
     Scenario(
         "detach one of two", detach("aaaa0002"), both(attach("vm03"), attach("vm03", add=True))

@@ -114,6 +114,42 @@ def test_layout_and_attachment_come_back_at_their_places(rig: LayoutRig) -> None
     assert rig.nvml.changes == []
 
 
+def test_an_instance_of_a_layout_comes_back_whole_for_the_attachment_that_took_a_part(
+    rig: LayoutRig,
+) -> None:
+    rig.apply(SPLIT, "1g.10gb")
+    gpu = rig.gpus[0]
+    instance = next(i for i in gpu.instances if str(i.profile) == "3g.40gb")
+    part = next(c for c in instance.compute_instances if c.slices == 1)
+    assert part.uuid is not None
+    ref = MigInstanceRef(instance.id, part.id, instance.placement, part.uuid)
+    record = AttachmentRecord(
+        id="a1b2c3d4",
+        vm_name="vm01",
+        vm_uuid="11111111-1111-4111-8111-111111111111",
+        gpu=gpu.uuid,
+        profile="1c.3g.40gb",
+        memory_bytes=instance.memory_bytes,
+        backend=Backend.FORWARD,
+        created_s=1.0,
+        state=AttachmentState.ATTACHED,
+        mig_part=MigPart(
+            instance.profile_id, instance.placement, part.placement, ref, instance.id, taken=True
+        ),
+        channel=ChannelPart(Transport.AUTO, (64055, 108)),
+    )
+    rig.parts.store.save_attachment(record)
+    before = rig.shape()
+    after = reboot(rig)
+    assert restore(after.parts).problems == []
+    assert after.shape() == before
+    (now,) = after.parts.store.list_attachments()
+    assert now.is_taken
+    assert now.mig is not None
+    slices = {c.uuid: c.slices for i in after.gpus[0].instances for c in i.compute_instances}
+    assert slices[now.mig.uuid] == 1
+
+
 def test_what_is_not_ours_stays_and_is_told(rig: LayoutRig) -> None:
     rig.apply("3g.40gb", "2g.20gb")
     ours = rig.shape()

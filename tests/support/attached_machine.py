@@ -52,6 +52,27 @@ class Attached:
 @contextmanager
 def attached_machine() -> Iterator[Attached]:
     """vm01 has 1g.10gb, vm02 has 3g.40gb; one attachment failed and was undone, one VM was detached."""
+    with machine_of_vms() as scene:
+        application, vms = scene.application, ("vm01", "vm02")
+        try:
+            application.attach(vm="vm01", profile="1g.10gb")
+            application.detach(vm="vm01")
+            scene.hypervisor.fail["attach_device config"] = VgpumgrError("refused")
+            try:
+                application.attach(vm="vm01", profile="1g.10gb")
+            except VgpumgrError as error:
+                assert error.id != "VG190", error
+            application.attach(vm="vm01", profile="1g.10gb")
+            application.attach(vm="vm02", profile="3g.40gb")
+            yield scene
+        finally:
+            for vm in vms:
+                application.detach(vm=vm)
+
+
+@contextmanager
+def machine_of_vms() -> Iterator[Attached]:
+    """vm01 and vm02 are shut off and have nothing; what a test attaches it detaches."""
     # short: the paths of sockets are limited
     with tempfile.TemporaryDirectory(prefix="vgm") as directory:
         with mock.patch.dict(os.environ, VGPUMGR_SIM_ROOT=directory):
@@ -60,22 +81,7 @@ def attached_machine() -> Iterator[Attached]:
             write_snapshot(MachineTree(bus, {}, {}).root(), machine_dir / "root")
             machine = find_machine("dgx-a100")
         with NvmlClient(machine) as nvml:
-            scene = _make_scene(machine, nvml)
-            application, vms = scene.application, ("vm01", "vm02")
-            try:
-                application.attach(vm="vm01", profile="1g.10gb")
-                application.detach(vm="vm01")
-                scene.hypervisor.fail["attach_device config"] = VgpumgrError("refused")
-                try:
-                    application.attach(vm="vm01", profile="1g.10gb")
-                except VgpumgrError as error:
-                    assert error.id != "VG190", error
-                application.attach(vm="vm01", profile="1g.10gb")
-                application.attach(vm="vm02", profile="3g.40gb")
-                yield scene
-            finally:
-                for vm in vms:
-                    application.detach(vm=vm)
+            yield _make_scene(machine, nvml)
 
 
 def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:

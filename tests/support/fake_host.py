@@ -238,6 +238,9 @@ class FakeVgpus:
         board = VgpuBoard("mtty", (MTTY,))
         return VgpuHost((parent,), tuple(self.devices.values()), (board,))
 
+    def may_have_devices(self) -> bool:
+        return bool(self.devices)
+
     def find_device(self, spec: VgpuSpec) -> VgpuDevice | None:
         return self.devices.get(spec.uuid)
 

@@ -47,7 +47,7 @@ class LayoutRig:
         """The plan for a GPU to have exactly these instances."""
         instances = tuple(TargetInstance(w) if isinstance(w, str) else w for w in wanted)
         gpus = self.gpus
-        pins = list_owner_pins(self.parts.list_owners())
+        pins = list_owner_pins(self.parts.list_owners(self.parts.read_inventory().gpus))
         return plan_layout(gpus, [GpuTarget(gpus[gpu].uuid, True, instances)], pins)
 
     def apply(self, *wanted: str | TargetInstance, gpu: int = 0) -> LayoutOutcome:

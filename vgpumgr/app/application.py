@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from vgpumgr.app.documents.operations import MetricsDocument, RecoverDocument
     from vgpumgr.app.metrics import MetricsService
     from vgpumgr.app.operations.recovery import Policy, Release
-    from vgpumgr.model.gpu import Inventory
+    from vgpumgr.model.gpu import Gpu, Inventory
     from vgpumgr.planning.snapshot import Snapshot
 
 DAEMON_LOCK = "daemon.lock"
@@ -97,7 +97,7 @@ class Application:
         )
 
         inventory = self.parts.read_inventory()
-        owners = self._index_owners()
+        owners = self._index_owners(inventory.gpus)
         document = GpuListDocument(
             machine=self._describe_machine(inventory),
             gpus=[describe_gpu(gpu, owners) for gpu in inventory.gpus],
@@ -136,7 +136,7 @@ class Application:
         gpu = select_gpu(inventory.gpus, selector, inventory.lost)
         document = GpuShowDocument(
             machine=machine,
-            gpu=describe_gpu(gpu, self._index_owners()),
+            gpu=describe_gpu(gpu, self._index_owners([gpu])),
             other=None,
             profiles=[describe_profile(gpu, profile) for profile in gpu.profiles],
         )
@@ -148,7 +148,8 @@ class Application:
         """
         from vgpumgr.app.documents.gpus import MigInstanceRow, MigListDocument, describe_instance
 
-        owners, gpus = self._index_owners(), self.parts.select_gpus(selector)
+        gpus = self.parts.select_gpus(selector)
+        owners = self._index_owners(gpus)
         check_visible(gpu for gpu in gpus if gpu.mig.current)
         return MigListDocument(
             instances=[
@@ -178,10 +179,10 @@ class Application:
             ]
         )
 
-    def _index_owners(self) -> Owners:
+    def _index_owners(self, gpus: Sequence[Gpu]) -> Owners:
         from vgpumgr.app.documents.gpus import index_owners
 
-        return index_owners(self.parts.list_owners())
+        return index_owners(self.parts.list_owners(gpus))
 
     def _describe_machine(self, inventory: Inventory) -> MachineDocument:
         from vgpumgr.app.documents.gpus import MachineDocument

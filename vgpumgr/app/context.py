@@ -123,14 +123,17 @@ class Parts:
             return inventory.gpus
         return (select_gpu(inventory.gpus, selector, inventory.lost),)
 
-    def list_owners(self) -> Sequence[SliceOwner]:
-        """Owners of GPU instances: VMs with an attachment, and vGPUs that live in one."""
+    def list_owners(self, gpus: Sequence[Gpu]) -> Sequence[SliceOwner]:
+        """Owners of the GPU instances on these GPUs: VMs with an attachment, and vGPUs that live in one,
+        also those of other programs.
+        """
         owners = self.store.list_owners()
-        if not self.vgpu_store.list_vgpus():
+        cut = [gpu for gpu in gpus if gpu.mig.current and gpu.instances]
+        if not cut or not (self.vgpu_store.list_vgpus() or self.vgpus.may_have_devices()):
             return owners
         from vgpumgr.app.host_observation import list_vgpu_owners
 
-        return (*owners, *list_vgpu_owners(self))
+        return (*owners, *list_vgpu_owners(self, cut))
 
     def list_lost(self, gpus: Sequence[Gpu]) -> Sequence[LostSlice]:
         """Slices of attachments and vGPUs that are gone from these GPUs and are to come back."""

@@ -9,10 +9,12 @@ from vgpumgr.app.context import Parts, list_unfinished_here
 from vgpumgr.app.documents.gpus import GpuListDocument, GpuShowDocument
 from vgpumgr.errors import PciNotFoundError, VgpumgrError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SliceOwner
+from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.vgpu import VgpuDevice, VgpuHost, VgpuInstance, VgpuRecord
+from vgpumgr.model.vgpu import VgpuInstance
+from vgpumgr.planning.vgpu_instance import find_vgpu_owners
 from vgpumgr.steps.vgpu import list_holders
 
 
@@ -175,40 +177,12 @@ def _index_vms(records: Sequence[AttachmentRecord]) -> Callable[..., list[str]]:
     return find
 
 
-def list_vgpu_owners(parts: Parts) -> list[SliceOwner]:
-    """GPU instances that vGPUs are in; asks the host only where some of ours are MIG-backed."""
-    records = [r for r in parts.vgpu_store.list_vgpus() if r.takes_room]
-    if not any(r.instance or r.gpu_instance_id is not None for r in records):
-        return []
-    host = parts.vgpus.read_host()
-    return [*_list_seen(host, records), *_list_made(parts, records)]
-
-
-def _list_seen(host: VgpuHost, records: Sequence[VgpuRecord]) -> Iterator[SliceOwner]:
-    """Those that say themselves where they are."""
-    boards = {parent.name: host.find_board(parent.board) for parent in host.parents}
-    for device in host.devices:
-        board = boards.get(device.parent)
-        if device.gpu_instance_id is not None and board is not None and board.gpu is not None:
-            record = _find(records, device)
-            name = device.vm_name or f"vGPU {device.type_name} {device.key}"
-            owner = (record.attachment or record.spec.uuid) if record else device.key
-            is_vm = bool(device.vm_name)
-            yield SliceOwner(board.gpu, device.gpu_instance_id, None, name, owner, is_vm)
-
-
-def _list_made(parts: Parts, records: Sequence[VgpuRecord]) -> Iterator[SliceOwner]:
-    """Mediated devices do not say it, but we know what was made for them."""
-    for record in records:
-        made = record.find_home(parts.boot_id)
-        if made is None or record.gpu_instance_id is not None:
-            continue
-        for instance in parts.nvml.list_gpu_instances(made.gpu):
-            if instance.placement == made.placement:
-                name = f"vGPU {record.spec.type_name} {record.spec.uuid}"
-                owner = record.attachment or record.spec.uuid
-                yield SliceOwner(made.gpu, instance.id, None, name, owner, is_vm=False)
-
-
-def _find(records: Sequence[VgpuRecord], device: VgpuDevice) -> VgpuRecord | None:
-    return next((r for r in records if r.spec.parent == device.parent), None)
+def list_vgpu_owners(parts: Parts, gpus: Sequence[Gpu]) -> list[SliceOwner]:
+    """Whose vGPUs are in the GPU instances of these GPUs; see ``find_vgpu_owners``."""
+    return find_vgpu_owners(
+        gpus,
+        parts.vgpus.read_host(),
+        parts.vgpu_store.list_vgpus(),
+        parts.store.list_attachments(),
+        parts.boot_id,
+    )

@@ -33,8 +33,14 @@ from vgpumgr.mig.instances import (
     rebind,
 )
 from vgpumgr.mig.layout.change import name_compute
-from vgpumgr.mig.placement import Constraints, SlicePlacement, choose_placements
-from vgpumgr.mig.selection import select_gpu
+from vgpumgr.mig.placement import (
+    Constraints,
+    IdleSlice,
+    SlicePlacement,
+    choose_placements,
+    find_profile,
+)
+from vgpumgr.mig.selection import find_mig_device, select_gpu
 from vgpumgr.model.attachment import (
     AttachmentRecord,
     AttachmentState,
@@ -59,7 +65,7 @@ from vgpumgr.steps.mig import (
     DisableMigMode,
     EnableMigMode,
 )
-from vgpumgr.steps.record import HandOverMigMode, bind_slice
+from vgpumgr.steps.record import HandOverMigMode, TakeSlice, bind_slice
 from vgpumgr.virtio.channel import LIVE_RING_BYTES, RING_BYTES, ChannelPaths
 
 
@@ -98,6 +104,7 @@ class ChannelGrant(DeviceGrant):
             compute=self.seat.compute,
             gpu_instance_id=self.seat.joins,
             mode_enabled=choice.needs_mig_mode,
+            taken=self.seat.takes is not None,
         )
         return {"mig_part": part, "channel": ChannelPart(self.request.transport)}
 
@@ -266,12 +273,14 @@ class ForwardBackend(Backend):
         instance = find_recorded_instance(gpu.instances, record)
         # what an interrupted operation began may yet come
         settled = record.state is AttachmentState.ATTACHED
-        if not settled or list_own_compute(instance, record, snapshot.records):
+        if not part.taken and (not settled or list_own_compute(instance, record, snapshot.records)):
             steps.append(_destroy_compute(record, part, gpu))
         if settled and instance is None:
             notes.append(
                 f"its slice {record.profile} at {record.placement} on {gpu} is gone already"
             )
+        elif part.taken:
+            notes.append(_describe_left(record, gpu))
         elif sharers := list_sharers(record, snapshot.records):
             names = ", ".join(f"{r.id} ({r.vm_name})" for r in sharers)
             notes.append(f"its GPU instance stays: attachment {names} is in it, too")
@@ -287,7 +296,7 @@ class ForwardBackend(Backend):
         if heir is not None and record.mig_mode_enabled:
             left = [r.with_mig(mode_enabled=True) if r is heir else r for r in left]
         gpus = snapshot.require_gpus()
-        if not list_sharers(record, snapshot.records):
+        if not record.is_taken and not list_sharers(record, snapshot.records):
             gpus = [_without(gpu, record) for gpu in gpus]
         return snapshot.replace(records=left, gpus=gpus)
 
@@ -381,6 +390,10 @@ def _choose_seats(
     is as near as --numa strict wants it, and GpuStuckError.
     """
     near = NumaPolicy.of(request.numa, target.nodes)
+    if named := find_mig_device(snapshot.gpus, request.gpu or ""):
+        return (
+            _take_named(request, target.vm, snapshot, name, IdleSlice(named[0].uuid, *named[1:])),
+        )
     gpus = _list_candidates(request, target.vm, snapshot.gpus, near)
     held = _list_stuck(gpus, snapshot)
     if gpus and len(held) == len(gpus):
@@ -401,13 +414,17 @@ def _choose_seats(
         and r.gpu_instance_id is not None
         and r.backend is BackendName.FORWARD
         and has_slice(r, gpu)
+        and not r.is_taken
     }
+    idle = [
+        one for gpu in gpus for one in _list_idle(gpu, snapshot) if _is_of_layout(one, snapshot)
+    ]
     constraints = Constraints(request.spread, near.nodes)
     there = {gpu.uuid: gpu for gpu in gpus}
     lost = list_lost(gpus, snapshot.records, snapshot.instances)
     try:
         seats = choose_placements(
-            keep_places(gpus, lost), name, request.count, owners, joinable, constraints
+            keep_places(gpus, lost), name, request.count, owners, joinable, constraints, idle
         )
         return tuple(
             replace(s, choice=replace(s.choice, gpu=there[s.choice.gpu.uuid])) for s in seats
@@ -417,7 +434,91 @@ def _choose_seats(
         error.held_by = (*error.held_by, *held)
         if isinstance(error, NoRoomError):
             explain_kept(error, lost)
+            _hint_at_idle(error, request, gpus, snapshot, name)
         raise
+
+
+def _take_named(
+    request: AttachRequest, vm: Vm, snapshot: Snapshot, name: MigProfileName, device: IdleSlice
+) -> SlicePlacement:
+    """The MIG device that --gpu names, also one of another program. Raises NoRoomError where the VM cannot have it."""
+    gpu = next(gpu for gpu in snapshot.gpus if gpu.uuid == device.gpu)
+    profile, held_by = find_profile(gpu, name), _list_holders(gpu, device, snapshot)
+    own = name_compute(device.instance.profile, device.compute.slices, device.instance.slices)
+    why = None
+    if profile is None or not device.suits(name):
+        why = f"it is a {own}"
+    elif request.count > 1:
+        why = f"it is one slice, and {request.count} are asked for"
+    elif held_by:
+        why = "it is in use"
+    elif str(gpu.uuid) in snapshot.stuck:
+        why = snapshot.stuck[str(gpu.uuid)]
+    if why is None and profile is not None:
+        return device.place(gpu, name, profile)
+    raise NoRoomError(
+        f"cannot attach {request.profile} to {vm}: it cannot have {device.compute.uuid}",
+        why=why,
+        held_by=held_by,
+        hint=f"--gpu {gpu.index}, for any place on that GPU; vgpumgr mig list",
+    )
+
+
+def _list_holders(gpu: Gpu, device: IdleSlice, snapshot: Snapshot) -> list[str]:
+    """Who has a MIG device: VMs with an attachment, vGPUs, processes."""
+    instance, compute = device.instance, device.compute
+    found = [f'vm "{r.vm_name}"' for r in snapshot.records if _has(r, gpu, device)]
+    found += [
+        owner.holder
+        for owner in snapshot.vgpu_owners
+        if (owner.gpu, owner.gpu_instance_id) == (gpu.uuid, instance.id)
+    ]
+    found += [
+        str(process)
+        for process in gpu.processes
+        if process.gpu_instance_id == instance.id
+        and process.compute_instance_id in (None, compute.id)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _has(record: AttachmentRecord, gpu: Gpu, device: IdleSlice) -> bool:
+    """Whether an attachment, however far it is, has that MIG device, or made its GPU instance."""
+    part = record.mig_part
+    if part is None or (record.gpu, part.placement) != (gpu.uuid, device.instance.placement):
+        return False
+    if not part.taken or part.compute is None:
+        return True
+    if part.ref is not None:
+        return part.ref.uuid == device.compute.uuid
+    return device.compute.placement in (None, part.compute)
+
+
+def _list_idle(gpu: Gpu, snapshot: Snapshot) -> list[IdleSlice]:
+    """The MIG devices without a holder."""
+    devices = [IdleSlice(gpu.uuid, i, c) for i in gpu.instances for c in i.compute_instances]
+    return [one for one in devices if not _list_holders(gpu, one, snapshot)]
+
+
+def _is_of_layout(device: IdleSlice, snapshot: Snapshot) -> bool:
+    """Whether its GPU instance was made by the layout that was applied to its GPU."""
+    layout = snapshot.layouts.get(str(device.gpu))
+    made = (str(device.instance.profile), device.instance.placement)
+    return layout is not None and made in [(i.profile, i.placement) for i in layout.instances]
+
+
+def _hint_at_idle(
+    error: NoRoomError,
+    request: AttachRequest,
+    gpus: Sequence[Gpu],
+    snapshot: Snapshot,
+    name: MigProfileName,
+) -> None:
+    """Names the idle MIG devices of that profile that another program made."""
+    idle = [one for gpu in gpus for one in _list_idle(gpu, snapshot) if one.suits(name)]
+    others = [one for one in idle if not _is_of_layout(one, snapshot)]
+    if others:
+        error.hint = f"--gpu {others[0].compute.uuid} takes that {request.profile}, which is idle"
 
 
 def _list_candidates(
@@ -442,6 +543,9 @@ def _list_stuck(gpus: Sequence[Gpu], snapshot: Snapshot) -> list[str]:
 
 def _mig_steps(seat: SlicePlacement, name: MigProfileName) -> list[Step]:
     gpu, profile, place = seat.choice.gpu, seat.choice.profile, seat.choice.placement
+    if seat.takes is not None:
+        mig = str(seat.takes.compute.uuid)
+        return [TakeSlice(gpu.uuid, mig, str(name), place, gpu_index=gpu.index)]
     slices = name.compute_slices or profile.slices
     parent, index = str(profile.name), gpu.index
     steps: list[Step] = []
@@ -454,6 +558,11 @@ def _mig_steps(seat: SlicePlacement, name: MigProfileName) -> list[Step]:
         CreateComputeInstance(gpu.uuid, compute, seat.compute, parent, place, gpu_index=index)
     )
     return steps
+
+
+def _describe_left(record: AttachmentRecord, gpu: Gpu) -> str:
+    name = record.mig.uuid if record.mig else record.profile
+    return f"{name} stays at {record.placement} on {gpu}: it was there before the attach"
 
 
 def _destroy_compute(record: AttachmentRecord, part: MigPart, gpu: Gpu) -> DestroyComputeInstance:
@@ -483,7 +592,7 @@ def _plan_mode(
     others = [r for r in snapshot.records if r.gpu == gpu.uuid and r.id != record.id and r.mig_part]
     if others:
         return [HandOverMigMode(gpu.uuid, others[0].id, others[0].vm_name)], []
-    if any(i.placement != record.placement for i in gpu.instances):
+    if any(record.is_taken or i.placement != record.placement for i in gpu.instances):
         return [], [f"MIG mode of {gpu} stays on: it has instances that are not vgpumgr's"]
     why = "attach turned it on, nobody else uses it"
     step = DisableMigMode(gpu.uuid, gpu_index=gpu.index, by_record=True)

@@ -92,9 +92,11 @@ def attach(
     it to the domain. If a step fails, all steps are undone. Without --live and --config: the next
     start always, a running guest now if it can take the devices.
 
-    1c.3g.40gb is one compute slice of a 3g.40gb: it joins a GPU instance of an attachment that has
-    one free, and shares its memory. A VM that is bound to a NUMA node (numatune, vcpupin,
-    emulatorpin) gets a GPU of that node if one has capacity. --dry-run explains the selection.
+    An idle MIG instance of the applied layout is taken before one is created; --gpu MIG-UUID takes
+    that device; detach leaves it. 1c.3g.40gb is one compute slice of a 3g.40gb: it joins a GPU
+    instance of an attachment that has one free, and shares its memory. A VM that is bound to a NUMA
+    node (numatune, vcpupin, emulatorpin) gets a GPU of that node if one has capacity. --dry-run
+    explains the selection.
 
     \b
     Examples:

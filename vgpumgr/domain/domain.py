@@ -146,6 +146,8 @@ class AttachmentNote(Element):
     #: of the compute instance in its GPU instance
     compute_start: Annotated[int | None, At("@computestart", NUMBER)] = None
     compute_size: Annotated[int | None, At("@computesize", NUMBER)] = None
+    #: whether attach took an instance that was there, so that detach leaves it
+    taken: Annotated[bool | None, At("@taken", ON_OFF)] = None
     #: the attachment's number in its VM
     number: Annotated[int | None, At("@number", NUMBER)] = None
     #: what libvirt added for our devices: ``TYPE:INDEX:MODEL``, separated by spaces

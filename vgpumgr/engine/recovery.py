@@ -53,7 +53,7 @@ class Claim:
 def list_claims(step: Step) -> Iterator[Claim]:
     """The claims of one step."""
     kind, target = step.kind, cast("Mapping[str, Any]", step.target)
-    if kind.startswith("mig.") or kind in _WHOLE:
+    if kind.startswith("mig.") or kind in _WHOLE or kind == "attachment.take":
         yield from _list_gpu_claims(kind, target)
     elif kind.startswith(("passthrough.", "vf.")):
         row = target.get("binding", target)

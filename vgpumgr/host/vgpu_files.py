@@ -199,6 +199,17 @@ def _read_shared(directory: Path) -> dict[str, Any]:
     }
 
 
+def may_have_vgpus(root: Path) -> bool:
+    """Whether a mediated device exists, or a virtual function that takes a vGPU type."""
+    functions = root / _PCI_DEVICES
+    try:
+        return bool(_list(root / _MDEV_DEVICES)) or any(
+            (functions / name / _VENDOR / "current_vgpu_type").exists() for name in _list(functions)
+        )
+    except (HelperFaultError, OSError):
+        return True
+
+
 def _offers_some(framework: str, directory: Path) -> bool:
     """Whether there is anything to read in full."""
     if framework != "mdev":

@@ -40,6 +40,7 @@ from vgpumgr.host.files import make_directory, replace_file
 from vgpumgr.host.helper import HelperFaultError, HelperOnDemand
 from vgpumgr.host.holders import list_group_holders
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.vgpu_files import may_have_vgpus
 from vgpumgr.mdev.observe import NVIDIA, make_device, make_host, make_offers
 from vgpumgr.model.vgpu import (
     Attributes,
@@ -61,6 +62,11 @@ class VgpuControl(Protocol):
 
     def read_host(self) -> VgpuHost:
         """All parents with their types, and all vGPUs, ours and others'."""
+
+    def may_have_devices(self) -> bool:
+        """Whether there may be a vGPU, ours or another program's; without a helper process, which
+        ``read_host`` needs to find out.
+        """
 
     def find_device(self, spec: VgpuSpec) -> VgpuDevice | None:
         """The vGPU at the spec's UUID or function, whatever type it is; None if there is none."""
@@ -116,6 +122,10 @@ class NoVgpus:
     def read_host(self) -> VgpuHost:
         """Nothing."""
         return VgpuHost()
+
+    def may_have_devices(self) -> bool:
+        """No."""
+        return False
 
     def find_device(self, spec: VgpuSpec) -> VgpuDevice | None:  # noqa: ARG002
         """Nothing."""
@@ -257,6 +267,10 @@ class HostVgpus(DefinitionFiles):
         raw = self._read("read the vGPUs", "read_host")
         boards = any(row["vendor"] == NVIDIA for row in raw["parents"])
         return make_host(raw, self._read_nvml() if boards else ())
+
+    def may_have_devices(self) -> bool:
+        """See ``VgpuControl``."""
+        return may_have_vgpus(self._machine.root)
 
     def find_device(self, spec: VgpuSpec) -> VgpuDevice | None:
         """See ``VgpuControl``."""

@@ -280,6 +280,31 @@ _PLANNED = -1
 
 
 @dataclass(frozen=True, slots=True)
+class IdleSlice:
+    """A compute instance that is there and unused: a slice without anything to be created."""
+
+    gpu: GpuUuid
+    instance: GpuInstance
+    compute: ComputeInstance
+
+    def suits(self, name: MigProfileName) -> bool:
+        """Whether it is a slice of that profile."""
+        if self.instance.profile != name.gpu_instance or self.compute.uuid is None:
+            return False
+        if name.compute_slices is None:
+            return self.compute.slices == self.instance.slices
+        return self.compute.slices == name.compute_slices and self.compute.placement is not None
+
+    def place(self, gpu: Gpu, name: MigProfileName, profile: MigProfile) -> SlicePlacement:
+        """The slice as a place for an attachment, on its GPU."""
+        where = f"an idle {profile.name} at {self.instance.placement}"
+        why = f"{gpu}: takes {self.compute.uuid}, {where}; detach leaves it there"
+        choice = Choice(gpu, profile, self.instance.placement, False, 0, 0, why)
+        place = None if name.compute_slices is None else self.compute.placement
+        return SlicePlacement(choice, place, self.instance.id, creates=False, takes=self)
+
+
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """What a GPU is preferred by, among those with capacity."""
 
@@ -299,6 +324,8 @@ class SlicePlacement:
     compute: Placement | None = None
     joins: int | None = None
     creates: bool = True
+    #: the slice, where it is there already
+    takes: IdleSlice | None = None
 
 
 def choose_placements(
@@ -308,20 +335,22 @@ def choose_placements(
     owners: Sequence[SliceOwner] = (),
     joinable: Joinable = (),
     constraints: Constraints | None = None,
+    idle: Sequence[IdleSlice] = (),
 ) -> tuple[SlicePlacement, ...]:
-    """Places for ``count`` slices of that profile.
+    """Places for ``count`` slices of that profile; those that are there already (``idle``) first.
 
     Raises ProfileNotFoundError, MigNotSupportedError or NoRoomError, which says how many would fit.
     """
     real = {gpu.uuid: gpu for gpu in gpus}
-    now = list(gpus)
+    now, left_idle = list(gpus), list(idle)
     placed: list[SlicePlacement] = []
     constraints = constraints or Constraints()
     while len(placed) < count:
         left = count - len(placed)
-        found = _choose_one(now, name, left, joinable, constraints)
+        found = _choose_one(now, name, left, joinable, constraints, left_idle)
         if found is None:
-            raise _refuse_count(gpus, name, count, owners, joinable)
+            raise _refuse_count(gpus, name, count, owners, joinable, idle)
+        left_idle = [one for one in left_idle if one != found.takes]
         placed.append(replace(found, choice=replace(found.choice, gpu=real[found.choice.gpu.uuid])))
         now = [
             _with_placement(gpu, found) if gpu.uuid == found.choice.gpu.uuid else gpu for gpu in now
@@ -329,11 +358,18 @@ def choose_placements(
     return tuple(placed)
 
 
-def count_free(gpu: Gpu, name: MigProfileName, joinable: Joinable = ()) -> int:
+def count_free(
+    gpu: Gpu, name: MigProfileName, joinable: Joinable = (), idle: Sequence[IdleSlice] = ()
+) -> int:
     """How many more slices of that profile the GPU takes."""
     profile = find_profile(gpu, name)
     if profile is None or refuse_mode(gpu) is not None:
         return 0
+    there = sum(one.gpu == gpu.uuid and one.suits(name) for one in idle)
+    return there + _count_new(gpu, name, profile, joinable)
+
+
+def _count_new(gpu: Gpu, name: MigProfileName, profile: MigProfile, joinable: Joinable) -> int:
     fresh = count_fits(gpu, profile)
     if gpu.mig.current and profile.remaining is not None:
         fresh = min(fresh, profile.remaining)
@@ -370,18 +406,33 @@ def _choose_one(
     left: int,
     joinable: Joinable,
     constraints: Constraints,
+    idle: Sequence[IdleSlice],
 ) -> SlicePlacement | None:
     """The best place beside which the others that are needed still fit."""
-    capacity = {gpu.uuid: count_free(gpu, name, joinable) for gpu in gpus}
+    capacity = {gpu.uuid: count_free(gpu, name, joinable, idle) for gpu in gpus}
     if sum(capacity.values()) < left:
         return None
-    candidates = _list_joins(gpus, name, joinable) + _list_fresh(gpus, name)
+    candidates = _list_takes(gpus, name, idle)
+    candidates += _list_joins(gpus, name, joinable) + _list_fresh(gpus, name)
     for one in sorted(candidates, key=lambda one: _rank(one, constraints)):
         gpu = one.choice.gpu
-        after = count_free(_with_placement(gpu, one), name, joinable)
+        others = [other for other in idle if other != one.takes]
+        after = count_free(_with_placement(gpu, one), name, joinable, others)
         if sum(capacity.values()) - capacity[gpu.uuid] + after >= left - 1:
             return _explain(one, constraints)
     return None
+
+
+def _list_takes(
+    gpus: Sequence[Gpu], name: MigProfileName, idle: Sequence[IdleSlice]
+) -> list[SlicePlacement]:
+    return [
+        one.place(gpu, name, profile)
+        for gpu in gpus
+        for one in idle
+        if one.gpu == gpu.uuid and one.suits(name) and refuse_mode(gpu) is None
+        if (profile := find_profile(gpu, name)) is not None
+    ]
 
 
 def _list_fresh(gpus: Sequence[Gpu], name: MigProfileName) -> list[SlicePlacement]:
@@ -443,6 +494,8 @@ def _explain(one: SlicePlacement, constraints: Constraints) -> SlicePlacement:
 
 def _with_placement(gpu: Gpu, one: SlicePlacement) -> Gpu:
     """The GPU as it is to be with the slice placed."""
+    if one.takes is not None:
+        return gpu
     profile, placement = one.choice.profile, one.choice.placement
     # what it is called does not matter: only its place does
     compute = ComputeInstance(
@@ -479,9 +532,10 @@ def _refuse_count(
     count: int,
     owners: Sequence[SliceOwner],
     joinable: Joinable,
+    idle: Sequence[IdleSlice],
 ) -> Exception:
     fits: Mapping[str, int] = {
-        str(gpu): n for gpu in gpus if (n := count_free(gpu, name, joinable))
+        str(gpu): n for gpu in gpus if (n := count_free(gpu, name, joinable, idle))
     }
     if not fits:
         return explain_refusal(gpus, name, owners)

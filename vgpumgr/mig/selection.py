@@ -12,6 +12,7 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.model.gpu import Gpu, LostGpu, PciGpu
+from vgpumgr.model.mig import ComputeInstance, GpuInstance
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import list_near
 
@@ -39,6 +40,27 @@ def select_gpu(gpus: Sequence[Gpu], selector: str, lost: Sequence[LostGpu] = ())
                 hint="nvidia-smi --gpu-reset, or reboot; dmesg names the Xid",
             )
     raise _explain(gpus, selector, found)
+
+
+def find_mig_device(
+    gpus: Sequence[Gpu], selector: str
+) -> tuple[Gpu, GpuInstance, ComputeInstance] | None:
+    """The MIG device that ``selector`` names by its UUID or a unique prefix of it, with ``MIG-``; None for
+    anything else.
+    """
+    text = selector.strip().lower()
+    if not text.startswith("mig-") or len(text.removeprefix("mig-")) < _SHORTEST_PREFIX:
+        return None
+    devices = [
+        (gpu, instance, compute)
+        for gpu in gpus
+        for instance in gpu.instances
+        for compute in instance.compute_instances
+        if compute.uuid is not None and compute.uuid.lower().startswith(text)
+    ]
+    exact = [found for found in devices if str(found[2].uuid).lower() == text]
+    found = exact or devices
+    return found[0] if len(found) == 1 else None
 
 
 def check_visible(gpus: Iterable[Gpu]) -> None:

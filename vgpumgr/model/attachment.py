@@ -41,11 +41,15 @@ class SliceOwner:
     vm_name: str
     attachment_id: str
     is_vm: bool = True
+    #: the vGPU that it is, in words: the GPU instance cannot be destroyed before that is deleted
+    vgpu: str | None = None
 
     @property
     def holder(self) -> str:
         """For people."""
-        return f'vm "{self.vm_name}"' if self.is_vm else self.vm_name
+        if not self.is_vm:
+            return self.vm_name
+        return f'{self.vgpu} of vm "{self.vm_name}"' if self.vgpu else f'vm "{self.vm_name}"'
 
 
 class AttachmentState(StrEnum):
@@ -80,6 +84,8 @@ class MigPart:
     gpu_instance_id: int | None = None
     #: whether attach turned MIG mode on, so that the last detach turns it off
     mode_enabled: bool = False
+    #: whether attach took an instance that was there, so that detach leaves it
+    taken: bool = False
 
     @property
     def known_instance(self) -> int | None:
@@ -187,6 +193,11 @@ class AttachmentRecord:
     def mig_mode_enabled(self) -> bool:
         """Whether it is to turn MIG mode off when it goes."""
         return self.mig_part is not None and self.mig_part.mode_enabled
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether its MIG instance was there before it, and stays when it goes."""
+        return self.mig_part is not None and self.mig_part.taken
 
     @property
     def has_ring(self) -> bool:

@@ -195,6 +195,10 @@ def _list_instances(
         if record.gpu == gpu.uuid and record.placement is not None:
             by_place.setdefault(record.placement, []).append(record)
     for place, group in by_place.items():
+        own = next((i for i in layout.instances if i.placement == place), None) if layout else None
+        if own is not None and any(record.is_taken for record in group):
+            yield own
+            continue
         name = MigProfileName.parse(group[0].profile).gpu_instance
         profile = _find_profile(gpu, str(name))
         slices = profile.slices if profile else name.slices

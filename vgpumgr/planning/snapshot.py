@@ -17,10 +17,10 @@ from vgpumgr.planning.reservations import is_reserved, list_reservations, reserv
 if TYPE_CHECKING:
     from vgpumgr.domain.hypervisor import Hypervisor, Vm
     from vgpumgr.mdev.control import VgpuControl
-    from vgpumgr.model.attachment import AttachmentRecord, AttachmentStore
+    from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
     from vgpumgr.model.gpu import Gpu, Inventory
     from vgpumgr.model.identity import GpuUuid
-    from vgpumgr.model.mig import GpuInstance, Placement
+    from vgpumgr.model.mig import DesiredLayout, GpuInstance, Placement
     from vgpumgr.model.pci import Binding, Function, PciAddress, User, VfSetting
     from vgpumgr.model.vgpu import (
         VgpuBoard,
@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from vgpumgr.virtio.channel import Channels, ChannelStatus
 
 
+class RecordStore(Protocol):
+    """What is recorded besides vGPUs. May raise StoreError."""
+
+    def list_attachments(self) -> Sequence[AttachmentRecord]:
+        """See ``AttachmentStore``."""
+
+    def read_layouts(self) -> Mapping[str, DesiredLayout]:
+        """See ``LayoutStore``."""
+
+
 class Host(Protocol):
     """The interfaces that a snapshot reads."""
 
@@ -48,8 +58,8 @@ class Host(Protocol):
         """The VMs."""
 
     @property
-    def store(self) -> AttachmentStore:
-        """The attachments that are recorded."""
+    def store(self) -> RecordStore:
+        """The attachments and layouts that are recorded."""
 
     @property
     def vgpu_store(self) -> VgpuStore:
@@ -181,6 +191,11 @@ class Snapshot:
     def records(self) -> Sequence[AttachmentRecord]:
         """Attachments."""
         return self._host.store.list_attachments() if self._host else ()
+
+    @observed
+    def layouts(self) -> Mapping[str, DesiredLayout]:
+        """The layouts that were applied, by the GPU's UUID."""
+        return self._host.store.read_layouts() if self._host else {}
 
     @observed
     def vgpu_records(self) -> Sequence[VgpuRecord]:
@@ -509,6 +524,17 @@ class Snapshot:
         """The board's NUMA node, as its functions tell."""
         parents = self.vgpus.list_parents(board.name)
         return next((p.numa_node for p in parents if p.numa_node is not None), None)
+
+    @observed
+    def vgpu_owners(self) -> Sequence[SliceOwner]:
+        """Whose vGPUs are in the GPU instances that there are."""
+        cut = [gpu for gpu in self.gpus if gpu.mig.current and gpu.instances]
+        there = self._host is not None and self._host.vgpus.may_have_devices()
+        if not cut or not (there or self.vgpu_records):
+            return ()
+        from vgpumgr.planning.vgpu_instance import find_vgpu_owners
+
+        return find_vgpu_owners(cut, self.vgpus, self.vgpu_records, self.records, self.boot_id)
 
     # --- channels
 

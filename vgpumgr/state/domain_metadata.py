@@ -46,6 +46,7 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         mig_mode=record.mig_mode_enabled if part else None,
         compute_start=compute.start if compute else None,
         compute_size=compute.size if compute else None,
+        taken=True if record.is_taken else None,
         number=record.number or None,
         controllers=controllers or None,
         qemu_owner="{}:{}".format(*owner) if owner else None,
@@ -124,6 +125,7 @@ def _rebuild_mig(note: AttachmentNote) -> MigPart | None:
         ref=ref,
         gpu_instance_id=ref.gpu_instance_id if ref else None,
         mode_enabled=bool(note.mig_mode),
+        taken=bool(note.taken),
     )
 
 

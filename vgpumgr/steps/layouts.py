@@ -41,7 +41,8 @@ class RememberLayouts(Step):
         """Writes all as one. Raises StoreError."""
         now_s = context.clock.wall_s()
         # an attachment's slice has a record of its own: where it is by now
-        spared = [(r.gpu, r.placement) for r in context.attachment_store.list_attachments()]
+        records = context.attachment_store.list_attachments()
+        spared = [(r.gpu, r.placement) for r in records if not r.is_taken]
         context.layout_store.save_layouts(
             [
                 make_desired(
@@ -90,8 +91,10 @@ class _OfAttachments(Step):
         """Those of them that there are."""
         return [r for r in context.attachment_store.list_attachments() if r.id in self.attachments]
 
-    def rebind(self, context: OperationContext) -> None:
-        """Writes which slice each has now; one for which there is none is to be detached."""
+    def rebind(self, context: OperationContext, *, taken: bool | None = None) -> None:
+        """Writes which slice each has now; one for which there is none is to be detached. ``taken``: whether
+        these are the layout's; None: as before.
+        """
         gpus = context.nvml.read_inventory().gpus
         for record in self.list_records(context):
             found = find_slice(gpus, record, context.attachment_store.list_attachments())
@@ -100,7 +103,10 @@ class _OfAttachments(Step):
             else:
                 changed = replace(
                     record.with_mig(
-                        placement=found.placement, ref=found, gpu_instance_id=found.gpu_instance_id
+                        placement=found.placement,
+                        ref=found,
+                        gpu_instance_id=found.gpu_instance_id,
+                        taken=record.is_taken if taken is None else taken,
                     ),
                     state=AttachmentState.ATTACHED,
                 )
@@ -136,7 +142,9 @@ class ReleaseSlices(_OfAttachments):
 
 @dataclass(frozen=True)
 class TakeSlices(_OfAttachments, OneWayStep):
-    """The last step but the remembering: gives each a slice of its profile that is there now."""
+    """The last step but the remembering: gives each a slice of its profile that is there now, and that stays the
+    layout's.
+    """
 
     kind: ClassVar[str] = "attachment.take-slices"
 
@@ -146,7 +154,7 @@ class TakeSlices(_OfAttachments, OneWayStep):
 
     def do(self, context: OperationContext) -> None:
         """Writes what is found."""
-        self.rebind(context)
+        self.rebind(context, taken=True)
 
     def observe(self, context: OperationContext) -> bool:
         """Whether each has a slice that is there, or is to be detached."""

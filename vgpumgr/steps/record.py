@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.domain.attaching import observe_device
 from vgpumgr.domain.hypervisor import Scope
-from vgpumgr.engine.step import PRIVATE, SHOWN_AS_ID, SHOWN_AS_VM, OneWayStep, Step
-from vgpumgr.errors import VmNotFoundError
+from vgpumgr.engine.step import (
+    PRIVATE,
+    SHOWN_AS_ID,
+    SHOWN_AS_VM,
+    NothingDoneError,
+    OneWayStep,
+    Step,
+)
+from vgpumgr.errors import LayoutChangedError, VmNotFoundError
 from vgpumgr.mig.instances import list_records, rebind
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, MigInstanceRef
 from vgpumgr.model.identity import GpuUuid
@@ -65,6 +72,57 @@ class RecordAttachment(Step):
     def observe(self, context: OperationContext) -> bool:
         """Whether it is recorded."""
         return context.find_attachment(self.id) is not None
+
+
+@dataclass(frozen=True)
+class TakeSlice(Step):
+    """Records a MIG device that is there as the attachment's slice. Nothing is created, so that neither undoing nor a
+    detach destroys it.
+    """
+
+    gpu: GpuUuid
+    mig: str
+    profile: str
+    #: of its GPU instance
+    placement: Placement
+    #: for people
+    gpu_index: int | None = field(default=None, kw_only=True)
+    kind: ClassVar[str] = "attachment.take"
+
+    def describe(self) -> str:
+        """For people."""
+        where = str(self.gpu) if self.gpu_index is None else f"GPU {self.gpu_index}"
+        return f"take {self.mig} ({self.profile} at {self.placement} on {where}), which is idle"
+
+    def do(self, context: OperationContext) -> None:
+        """Writes its ids. Raises LayoutChangedError if it is gone."""
+        found = self._find(context)
+        if found is None:
+            raise NothingDoneError(
+                LayoutChangedError(
+                    f"cannot {self.describe()}",
+                    why="another program destroyed it meanwhile",
+                    hint="repeat the command: it plans anew",
+                )
+            )
+        context.save_mig(ref=found, gpu_instance_id=found.gpu_instance_id)
+
+    def undo(self, context: OperationContext) -> None:
+        """Leaves it where it is."""
+        if self.observe(context):
+            context.save_mig(ref=None, gpu_instance_id=None)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is recorded as the attachment's."""
+        known = context.find_attachment(context.record.id)
+        return known is not None and known.mig is not None
+
+    def _find(self, context: OperationContext) -> MigInstanceRef | None:
+        for instance in context.mig.list_instances(self.gpu):
+            for compute in instance.compute_instances:
+                if instance.placement == self.placement and compute.uuid == self.mig:
+                    return MigInstanceRef(instance.id, compute.id, self.placement, compute.uuid)
+        return None
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def why(parts: Parts, profile: str, selector: str | None = None) -> WhyDocument:
     """What keeps a profile from every GPU, or the one that is named, and what would make room; see ``describe_why``."""
     gpus = parts.select_gpus(selector)
     return describe_why(
-        gpus, profile, parts.list_owners(), list_stopped_vms(parts), parts.list_lost(gpus)
+        gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
     )
 
 
@@ -44,7 +44,7 @@ def defrag(parts: Parts, profile: str, selector: str | None = None) -> DefragDoc
     """The moves that make room for a profile; see ``describe_defrag``."""
     gpus = parts.select_gpus(selector)
     return describe_defrag(
-        gpus, profile, parts.list_owners(), list_stopped_vms(parts), parts.list_lost(gpus)
+        gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
     )
 
 

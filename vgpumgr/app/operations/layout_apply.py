@@ -63,7 +63,7 @@ class LayoutChange:
         """
         parts = self.parts
         gpus = parts.read_inventory().gpus
-        check_fresh(plan, gpus, parts.list_owners())
+        check_fresh(plan, gpus, parts.list_owners(gpus))
         victims = Victims(parts, plan, self.transaction)
         last = plan_remembering(parts, plan, gpus)
         try:

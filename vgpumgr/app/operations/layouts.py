@@ -42,6 +42,7 @@ from vgpumgr.mig.layout.formats.resolve import resolve
 from vgpumgr.mig.layout.planner import list_whole_users, try_layout
 from vgpumgr.mig.layout.target import GpuTarget, find_slices, list_owner_pins, name_pins
 from vgpumgr.mig.selection import check_visible, select_gpu
+from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.codec import ShapeError
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.text import tell_count
@@ -277,7 +278,7 @@ class LayoutService:
 
     def _make_plan(self, wanted: _Wanted) -> LayoutPlan:
         gpus = wanted.inventory.gpus
-        owners = self._parts.list_owners()
+        owners = self._list_owners(wanted)
         if wanted.digest is not None and wanted.digest != self._compute_digest(wanted):
             raise _outdated(wanted.source)
         allowed = find_slices(wanted.allowed, gpus, owners)
@@ -304,6 +305,14 @@ class LayoutService:
                     held_by=[tell_count(gpu.vfs_enabled, "virtual function")],
                     hint=f"vgpumgr vf disable {gpu.index}, then repeat",
                 )
+
+    def _list_owners(self, wanted: _Wanted) -> Sequence[SliceOwner]:
+        """Without the vGPUs that the same plan deletes."""
+        owners = self._parts.list_owners(wanted.inventory.gpus)
+        if not any(owner.vgpu for owner in owners):
+            return owners
+        deleted = {r.spec.uuid for change in self._plan_vgpus(wanted) for r in change.deletes}
+        return [owner for owner in owners if owner.attachment_id not in deleted]
 
     @property
     def _vgpus(self) -> VgpuLayouts:

@@ -75,7 +75,9 @@ class VgpuLayouts:
     ) -> Sequence[str]:
         """Does both parts as one operation: all of it or nothing. Raises as ``LayoutChange.run``."""
         gpus = self._parts.read_inventory().gpus
-        check_fresh(plan, gpus, self._parts.list_owners())
+        deleted = {record.spec.uuid for change in changes for record in change.deletes}
+        owners = self._parts.list_owners(gpus)
+        check_fresh(plan, gpus, [o for o in owners if o.attachment_id not in deleted])
         self._carry_out(transaction, plan, changes, gpus)
         return transaction.notes
 

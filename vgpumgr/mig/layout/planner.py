@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from vgpumgr.mig.layout.board import Board, list_near_profiles, make_board
 from vgpumgr.mig.layout.change import (
@@ -178,9 +179,15 @@ def _explain_none(
     """If the layout is possible without holders, that plan is offered."""
     everyone = {pin.key for pin in pins}
     solution = Problem(gpu, board, wanted, split_held(pins, everyone)).solve()
-    if solution is None:
-        return _impossible(gpu, board, wanted)
-    return _busy(gpu, solution.touched, _finish(gpu, board, target, solution))
+    if solution is not None:
+        return _busy(gpu, solution.touched, _finish(gpu, board, target, solution))
+    if vgpus := [pin for pin in pins if pin.is_vgpu]:
+        left = split_held([replace(pin, is_vgpu=False) for pin in pins], everyone)
+        solution = Problem(gpu, board, wanted, left).solve()
+        if solution is not None:
+            there = {pin.instance_id for pin in solution.touched}
+            return _held_by_vgpus(gpu, [pin for pin in vgpus if pin.instance_id in there])
+    return _impossible(gpu, board, wanted)
 
 
 def _finish(gpu: Gpu, board: Board, target: GpuTarget, solution: Solution | None) -> LayoutPlan:
@@ -320,13 +327,30 @@ def _no_such_place(gpu: Gpu, profile: MigProfile, placement: Placement) -> Refus
     )
 
 
-def _busy(gpu: Gpu, touched: Sequence[Pinned], alternative: LayoutPlan) -> Refusal:
-    """Only at the expense of slices in use."""
+def _list_touched(gpu: Gpu, touched: Sequence[Pinned]) -> list[str]:
     instances = {i.id: i for i in gpu.instances}
-    moved = unique(
+    return unique(
         f"{instances[p.instance_id].profile} at {instances[p.instance_id].placement}"
         for p in touched
     )
+
+
+def _held_by_vgpus(gpu: Gpu, touched: Sequence[Pinned]) -> Refusal:
+    """Only without GPU instances that vGPUs are in."""
+    return Refusal(
+        Reason.BUSY,
+        f"cannot reach the layout on {gpu}",
+        "it takes destroying GPU instances that vGPUs are in, which the driver refuses: "
+        + ", ".join(_list_touched(gpu, touched)),
+        gpu.uuid,
+        in_the_way=tuple(touched),
+        helps="delete these vGPUs (vgpumgr mdev delete; vgpumgr detach for a VM's), then plan again",
+    )
+
+
+def _busy(gpu: Gpu, touched: Sequence[Pinned], alternative: LayoutPlan) -> Refusal:
+    """Only at the expense of slices in use."""
+    moved = _list_touched(gpu, touched)
     plural = "slices that are" if len(moved) > 1 else "a slice that is"
     return Refusal(
         Reason.BUSY,

@@ -77,6 +77,8 @@ class Pinned:
     instance_id: int
     holder: str
     compute_instance_id: int | None = None
+    #: a vGPU is in it, so that the driver does not destroy it, whatever is allowed
+    is_vgpu: bool = False
 
     @property
     def key(self) -> SliceKey:
@@ -165,11 +167,11 @@ def list_process_pins(gpu: Gpu) -> tuple[Pinned, ...]:
 
 
 def list_owner_pins(owners: Sequence[SliceOwner], free: Collection[str] = ()) -> tuple[Pinned, ...]:
-    """One for each slice that belongs to a VM; not for VMs whose names are in ``free``."""
+    """One for each slice that belongs to a VM or a vGPU; not for slices of VMs whose names are in ``free``."""
     return tuple(
-        Pinned(o.gpu, o.gpu_instance_id, o.holder, o.compute_instance_id)
+        Pinned(o.gpu, o.gpu_instance_id, o.holder, o.compute_instance_id, o.vgpu is not None)
         for o in owners
-        if o.vm_name not in free
+        if o.vm_name not in free or o.vgpu is not None
     )
 
 
