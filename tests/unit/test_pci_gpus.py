@@ -129,7 +129,7 @@ def test_rows_of_the_table(machine: Machine) -> None:
     rows = [as_row(other) for other in document["others"]]
     texts = [{column.name: column.text(row) for column in COLUMNS} for row in rows]
     assert [text["index"] for text in texts] == ["-", "-", "-"]
-    assert texts[0]["slices"] == "1 of 31 VFs"
+    assert texts[0]["slices"] == "1 of 31 VFs, 1 free"
     assert texts[2]["driver"] == "vfio-pci"
     assert {text["memory"] for text in texts} == {"-"}
 

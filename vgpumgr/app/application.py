@@ -108,11 +108,13 @@ class Application:
             ],
         )
         records = self.parts.store.list_attachments()
-        if not document.others and not any(record.host_devices for record in records):
+        has_devices = inventory.has_vgpu_parents or any(gpu.vfs for gpu in inventory.gpus)
+        if not (has_devices or document.others or any(record.host_devices for record in records)):
             return document
-        from vgpumgr.app.host_observation import name_holders, name_models
+        from vgpumgr.app.host_observation import index_devices, name_holders, name_models
 
-        return name_holders(name_models(self.parts, document), records)
+        devices = index_devices(self.parts, inventory, records)
+        return name_holders(name_models(self.parts, document), records, devices)
 
     def show_gpu(self, selector: str) -> GpuShowDocument:
         """One GPU with every profile and what still fits, the VMs that have devices of it, and holders of
@@ -132,7 +134,7 @@ class Application:
             document = GpuShowDocument(
                 machine=machine, gpu=None, other=describe_pci_gpu(other), profiles=[]
             )
-            return name_holders_of(self.parts, document)
+            return name_holders_of(self.parts, inventory, document)
         gpu = select_gpu(inventory.gpus, selector, inventory.lost)
         document = GpuShowDocument(
             machine=machine,
@@ -140,7 +142,12 @@ class Application:
             other=None,
             profiles=[describe_profile(gpu, profile) for profile in gpu.profiles],
         )
-        return name_holders_of(self.parts, document)
+        document = name_holders_of(self.parts, inventory, document)
+        if not gpu.vfs_total and not inventory.has_vgpu_parents:
+            return document
+        from vgpumgr.app.operations.vgpus import describe_vgpu_types
+
+        return document.replace(**describe_vgpu_types(self.parts, gpu))
 
     def list_mig_instances(self, selector: str | None = None) -> MigListDocument:
         """Every MIG instance of all GPUs, or of one. Raises NotPermittedError for a user who would

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vgpumgr.app.context import Parts, list_unfinished_here
-from vgpumgr.app.documents.gpus import GpuListDocument, GpuShowDocument
+from vgpumgr.app.documents.gpus import (
+    GpuListDocument,
+    GpuShowDocument,
+    SliceDeviceDocument,
+    describe_vf,
+    describe_vgpu,
+)
 from vgpumgr.errors import PciNotFoundError, VgpumgrError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SliceOwner
-from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.vgpu import VgpuInstance
+from vgpumgr.model.vgpu import VgpuHost, VgpuInstance
 from vgpumgr.planning.vgpu_instance import find_vgpu_owners
 from vgpumgr.steps.vgpu import list_holders
 
@@ -103,12 +110,57 @@ def _list_holders(parts: Parts, record: AttachmentRecord) -> Iterator[str]:
                 yield from (str(user) for found in users.values() for user in found)
 
 
-def name_holders(document: GpuListDocument, records: Sequence[AttachmentRecord]) -> GpuListDocument:
-    """With the VMs that have a GPU as a whole, a virtual function or a vGPU of it."""
-    find = _index_vms(records)
+Devices = Mapping[str, Sequence[SliceDeviceDocument]]
+
+
+def index_devices(
+    parts: Parts, inventory: Inventory, records: Sequence[AttachmentRecord]
+) -> Devices:
+    """The vGPUs and virtual functions of each GPU, by its address. A virtual function that takes a vGPU type is
+    no slice of its own. Without an answer about vGPUs there are none.
+    """
+    host = VgpuHost()
+    if inventory.has_vgpu_parents:
+        with contextlib.suppress(VgpumgrError):
+            host = parts.vgpus.read_host()
+    owners = {
+        name: record
+        for record in records
+        for device in record.host_devices
+        for name in (device.vgpu.uuid if device.vgpu else None, str(device.address))
+        if name is not None
+    }
+    found: dict[str, list[SliceDeviceDocument]] = defaultdict(list)
+    for board in host.boards:
+        for device in host.list_on(board.name):
+            type_ = board.find_type(device.type_id)
+            owner = owners.get(device.uuid or "") or owners.get(device.parent)
+            found[board.name].append(describe_vgpu(device, type_, owner))
+    typed = {parent.name for parent in host.parents}
+    for pci, vfs in (
+        *((gpu.pci, gpu.vfs) for gpu in inventory.gpus),
+        *((gpu.address, gpu.vfs) for gpu in inventory.others),
+    ):
+        for vf in vfs:
+            if str(vf.address) not in typed:
+                found[str(pci)].append(describe_vf(vf, owners.get(str(vf.address))))
+    return found
+
+
+def name_holders(
+    document: GpuListDocument, records: Sequence[AttachmentRecord], devices: Devices
+) -> GpuListDocument:
+    """With the vGPUs and virtual functions, and the VMs that have a GPU as a whole or one of these."""
+    find = _index_vms(records, devices)
     return document.replace(
-        gpus=[gpu.replace(vms=find(gpu.uuid, gpu.pci)) for gpu in document.gpus],
-        others=[gpu.replace(vms=find(gpu.pci)) for gpu in document.others],
+        gpus=[
+            gpu.replace(vms=find(gpu.uuid, gpu.pci), devices=list(devices.get(gpu.pci, ())))
+            for gpu in document.gpus
+        ],
+        others=[
+            gpu.replace(vms=find(gpu.pci), devices=list(devices.get(gpu.pci, ())))
+            for gpu in document.others
+        ],
     )
 
 
@@ -130,17 +182,25 @@ def _read_models(parts: Parts) -> dict[str, str]:
     return {address: model for address, model in found.items() if model}
 
 
-def name_holders_of(parts: Parts, document: GpuShowDocument) -> GpuShowDocument:
-    """With the VMs that have the GPU or a part of it as a device, and with whoever has a device file
-    of it open; what cannot be looked at now is left out.
+def name_holders_of(
+    parts: Parts, inventory: Inventory, document: GpuShowDocument
+) -> GpuShowDocument:
+    """With its vGPUs and virtual functions, the VMs that have the GPU or a part of it as a device, and with
+    whoever has a device file of it open; what cannot be observed now is left out.
     """
-    find = _index_vms(parts.store.list_attachments())
+    records = parts.store.list_attachments()
+    devices = index_devices(parts, inventory, records)
+    find = _index_vms(records, devices)
     gpu, other = document.gpu, document.other
     if gpu is not None:
-        document = document.replace(gpu=gpu.replace(vms=find(gpu.uuid, gpu.pci)))
+        own = list(devices.get(gpu.pci, ()))
+        document = document.replace(gpu=gpu.replace(vms=find(gpu.uuid, gpu.pci), devices=own))
     if other is not None:
+        own = list(devices.get(other.pci, ()))
         model = _read_models(parts).get(other.pci, other.model)
-        document = document.replace(other=other.replace(vms=find(other.pci), model=model))
+        document = document.replace(
+            other=other.replace(vms=find(other.pci), model=model, devices=own)
+        )
     address = gpu.pci if gpu is not None else other.pci if other is not None else None
     if address is None:
         return document
@@ -160,9 +220,11 @@ def _list_openers(parts: Parts, address: PciAddress) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _index_vms(records: Sequence[AttachmentRecord]) -> Callable[..., list[str]]:
+def _index_vms(records: Sequence[AttachmentRecord], devices: Devices) -> Callable[..., list[str]]:
     """Names of VMs by any of the names that a GPU has."""
-    holders: dict[str, list[str]] = {}
+    holders: dict[str, list[str]] = {
+        address: [device.vm for device in own if device.vm] for address, own in devices.items()
+    }
     for record in records:
         places = {str(record.gpu)}
         places |= {str(p) for d in record.host_devices for p in (d.address, d.parent)}

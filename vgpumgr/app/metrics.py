@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from vgpumgr import __version__
-from vgpumgr.app.documents.gpus import index_owners
+from vgpumgr.app.documents.gpus import SliceDeviceDocument, index_owners
 from vgpumgr.app.documents.operations import MetricsDocument
 from vgpumgr.errors import Exit, VgpumgrError
 from vgpumgr.host.statistics import DURATION_BUCKETS_S, OperationCounts, OperationStatistics
 from vgpumgr.model.attachment import SliceOwner
-from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.model.gpu import Gpu, Inventory, PciGpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.virtio.channel import ChannelStatus
 
@@ -113,6 +113,43 @@ METRICS: tuple[MetricSpec, ...] = (
         (*GPU_LABELS, "GPU_I_ID", "GPU_I_PROFILE", "domain"),
         "A GPU instance; domain is the VM that has it, empty for none. Always 1.",
         "MIG mode is off, or the GPU is not cut",
+    ),
+    MetricSpec(
+        "gpu_vfs",
+        "gauge",
+        (*GPU_LABELS, "state"),
+        "Virtual functions of a GPU of any vendor: state enabled, or possible. A GPU without NVML has its "
+        "address in pci_bus_id, and empty gpu, UUID and device.",
+        "the GPU has no SR-IOV",
+    ),
+    MetricSpec(
+        "vf_info",
+        "info",
+        (*GPU_LABELS, "vf", "driver", "domain"),
+        "A virtual function that goes to VMs as it is; domain is the VM that has it, empty for none. Always 1.",
+        "it is not enabled, or takes a vGPU type",
+    ),
+    MetricSpec(
+        "vgpu_info",
+        "info",
+        (*GPU_LABELS, "vgpu", "vgpu_type", "function", "domain"),
+        "A vGPU by its UUID or function; domain is the VM that has it, empty for none. Always 1.",
+        "the GPU has no vGPU",
+    ),
+    MetricSpec(
+        "vgpu_framebuffer_bytes",
+        "gauge",
+        (*GPU_LABELS, "vgpu", "vgpu_type"),
+        "Memory of a vGPU.",
+        "its type has no known size",
+        "bytes",
+    ),
+    MetricSpec(
+        "vgpu_creatable",
+        "gauge",
+        (*GPU_LABELS, "vgpu_type"),
+        "How many more vGPUs of the type can be created now, as vgpumgr mdev types says.",
+        "the GPU offers no vGPU types",
     ),
     MetricSpec(
         "desired_state_drift",
@@ -304,6 +341,10 @@ class Observation:
     owners: Sequence[SliceOwner] = ()
     channels: Mapping[tuple[str, int], ChannelStatus | None] = field(default_factory=dict)
     drift: Mapping[str, int] | None = None
+    #: vGPUs and virtual functions by the GPU's address
+    devices: Mapping[str, Sequence[SliceDeviceDocument]] = field(default_factory=dict)
+    #: how many more vGPUs fit, by the GPU's address and the type's name
+    creatable: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +391,10 @@ def list_samples(
             yield from _sample_mig(
                 gpu, labels, {id_: vms[u, id_] for u, id_ in vms if u == gpu.uuid}
             )
+            yield from _sample_devices(seen, gpu, str(gpu.pci), labels)
+        for other in seen.inventory.others:
+            labels = label_other(other, hostname)
+            yield from _sample_devices(seen, other, str(other.address), labels)
         for (domain, number), status in seen.channels.items():
             if status is not None:
                 labels = {"domain": domain, "attachment": str(number), **host}
@@ -368,6 +413,12 @@ def label_gpu(gpu: Gpu, hostname: str) -> dict[str, str]:
         "modelName": gpu.model,
         "hostname": hostname,
     }
+
+
+def label_other(gpu: PciGpu, hostname: str) -> dict[str, str]:
+    """The labels of a GPU without NVML: what NVML would give it is empty."""
+    known = {"pci_bus_id": format_bus_id(gpu.address), "modelName": gpu.model, "hostname": hostname}
+    return dict.fromkeys(GPU_LABELS, "") | known
 
 
 def format_bus_id(pci: PciAddress) -> str:
@@ -404,6 +455,29 @@ def _sample_mig(gpu: Gpu, labels: Mapping[str, str], vms: Mapping[int, str]) -> 
             "domain": vms.get(instance.id, ""),
         }
         yield Sample("mig_instance_info", {**labels, **own}, 1)
+
+
+def _sample_devices(
+    seen: Observation, gpu: Gpu | PciGpu, address: str, labels: Mapping[str, str]
+) -> Iterator[Sample]:
+    """vGPUs and virtual functions of one GPU, and what still fits."""
+    if gpu.vfs_total:
+        for state, count in (("enabled", gpu.vfs_enabled or 0), ("possible", gpu.vfs_total)):
+            yield Sample("gpu_vfs", {**labels, "state": state}, count)
+    for device in seen.devices.get(address, ()):
+        domain = {"domain": device.vm or ""}
+        if device.kind == "vf":
+            own = {"vf": device.name, "driver": device.driver or "", **domain}
+            yield Sample("vf_info", {**labels, **own}, 1)
+            continue
+        own = {"vgpu": device.name, "vgpu_type": device.profile}
+        place = {"function": device.function, **domain}
+        yield Sample("vgpu_info", {**labels, **own, **place}, 1)
+        if device.memory_bytes is not None:
+            yield Sample("vgpu_framebuffer_bytes", {**labels, **own}, device.memory_bytes)
+    for (board, name), count in seen.creatable.items():
+        if board == address:
+            yield Sample("vgpu_creatable", {**labels, "vgpu_type": name}, count)
 
 
 def _sample_channel(status: ChannelStatus, labels: Mapping[str, str]) -> Iterator[Sample]:

@@ -11,10 +11,12 @@ from dataclasses import replace
 from functools import partial
 
 from vgpumgr.app.context import Parts, open_parts
+from vgpumgr.app.host_observation import Devices, index_devices
 from vgpumgr.app.metrics import PATIENCE_S, Collected, MetricsService, Observation
 from vgpumgr.app.operations.recovery import (
     list_drift,
 )
+from vgpumgr.app.operations.vgpus import VgpuService
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import LateRecords
@@ -40,12 +42,15 @@ class MetricsSource:
         channels: Channels,
         late: LateRecords,
         count_drift: Callable[[Inventory], Mapping[str, int]] | None = None,
+        read_devices: Callable[[Inventory], tuple[Devices, Mapping[tuple[str, str], int]]]
+        | None = None,
     ) -> None:
         self._read_inventory = read_inventory
         self._store = store
         self._channels = channels
         self._late = late
         self._count_drift = count_drift
+        self._read_devices = read_devices
 
     def observe(self) -> Observation:
         """One collection. Raises VgpumgrError where GPUs or records cannot be read.
@@ -56,11 +61,14 @@ class MetricsSource:
         self._late.check_not_stuck(READ_INVENTORY, STUCK)
         records = self._store.list_attachments()
         inventory = self._read_inventory()
+        devices, creatable = self._read_devices(inventory) if self._read_devices else ({}, {})
         return Observation(
             inventory=inventory,
             owners=[owner for r in records if (owner := r.owner) is not None],
             channels={(r.vm_name, r.number): self._read_channel(r) for r in records if r.channel},
             drift=self._try_drift(inventory),
+            devices=devices,
+            creatable=creatable,
         )
 
     def _read_channel(self, record: AttachmentRecord) -> ChannelStatus | None:
@@ -83,6 +91,21 @@ def count_drift(parts: Parts, inventory: Inventory) -> Mapping[str, int]:
     return {str(kind): found[str(kind)] for kind in DriftKind}
 
 
+def read_devices(
+    parts: Parts, inventory: Inventory
+) -> tuple[Devices, Mapping[tuple[str, str], int]]:
+    """The vGPUs and virtual functions of each GPU, and how many more of each vGPU type it takes, by address.
+    What does not answer is left out.
+    """
+    devices = index_devices(parts, inventory, parts.store.list_attachments())
+    if not inventory.has_vgpu_parents:
+        return devices, {}
+    with contextlib.suppress(VgpumgrError):
+        types = VgpuService(parts).list_types().types
+        return devices, {(one.gpu, one.name): one.free for one in types}
+    return devices, {}
+
+
 @contextmanager
 def open_metrics(machine: Machine) -> Iterator[MetricsService]:
     """The operation on a machine, with a cache and an NVML helper of its own: it collects in a
@@ -95,6 +118,7 @@ def open_metrics(machine: Machine) -> Iterator[MetricsService]:
             parts.channels,
             LateRecords(machine.run_dir),
             partial(count_drift, parts),
+            partial(read_devices, parts),
         )
         cache = MetricsCache(source.observe, parts.clock)
         yield MetricsService(cache.read, open_statistics(machine.run_dir))

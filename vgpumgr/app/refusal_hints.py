@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from vgpumgr.app.context import Parts
 from vgpumgr.errors import (
     GpuNotFoundError,
+    MigNotSupportedError,
     UsageError,
     VgpuFunctionsOffError,
     VgpumgrError,
@@ -31,7 +32,12 @@ from vgpumgr.model.request import VgpuRequest, parse_profile_request
 from vgpumgr.model.text import list_near
 from vgpumgr.model.vgpu import NvmlVgpuType
 from vgpumgr.passthrough.sriov import find_driver
+from vgpumgr.planning.vgpu_selection import NO_HOST
 from vgpumgr.steps.vgpu import list_holders
+
+_NO_TYPES = "the drivers of these GPUs have no vGPU types"
+#: on a host whose GPUs have neither MIG nor vGPU types
+_OTHER_PROFILES = "vgpumgr passthrough list; what they take: --profile passthrough or vf"
 
 
 @contextlib.contextmanager
@@ -59,10 +65,26 @@ def adding_hints(parts: Parts, gpu: str | None, profile: str | None = None) -> I
             error.why = f"{told}{found[0].gpu} would have room with its virtual functions"
             error.hint = found[0].commands
         raise
+    except MigNotSupportedError as error:
+        inventory = _read(parts)
+        if inventory is not None and not inventory.gpus and inventory.others:
+            models = ", ".join(sorted({other.model for other in inventory.others}))
+            error.why = f"no GPU here has MIG: {models}"
+            error.hint = _OTHER_PROFILES
+        raise
     except (UsageError, VgpuNotSupportedError, VgpuTypeNotFoundError) as error:
         if profile is not None and (found := list_vfs_off(parts, profile, gpu)):
             raise explain_vfs_off(found, error.error) from error
         near = _list_near(parts, profile) if profile is not None else []
+        if isinstance(error, VgpuNotSupportedError) and _has_profiles(parts, profile):
+            # on a MIG host an unknown profile does not mean a vGPU type
+            error.error = error.error.replace(NO_HOST, f'no profile here is called "{profile}"')
+            error.why = f"did you mean {' or '.join(near)}?" if near else "it is no MIG profile"
+            error.hint = "vgpumgr mig profiles"
+            raise
+        if not near and not _may_have_types(parts):
+            error.why, error.hint = _NO_TYPES, _OTHER_PROFILES
+            raise
         # a backend that was asked has said so by itself
         if near and "did you mean" not in (error.why or ""):
             told = f"{error.why}; " if error.why else ""
@@ -102,7 +124,16 @@ def _list_near(parts: Parts, profile: str) -> list[str]:
             return []
     inventory = _read(parts)
     names = {str(p.name): None for g in (inventory.gpus if inventory else ()) for p in g.profiles}
-    return list_near(profile.strip().lower(), [*names, *PROFILE_WORDS], n=3, cutoff=0.7)
+    text = profile.strip().lower()
+    if begun := [name for name in names if name.startswith(f"{text}.")]:
+        return begun[:3]
+    return list_near(text, [*names, *PROFILE_WORDS], n=3, cutoff=0.7)
+
+
+def _has_profiles(parts: Parts, profile: str | None) -> bool:
+    """Whether the profile may be meant as one of MIG, and GPUs have such."""
+    inventory = _read(parts) if profile is not None else None
+    return any(gpu.profiles for gpu in inventory.gpus) if inventory else False
 
 
 def _read(parts: Parts) -> Inventory | None:
@@ -209,13 +240,23 @@ def explain_no_types(parts: Parts) -> str:
     """
     if (gpu := _find_vfs_off(parts)) is not None:
         return f"no GPU offers vGPU types before it has virtual functions: vgpumgr vf enable {gpu} --persist"
+    if not _may_have_types(parts):
+        return f"{_NO_TYPES}; what can be given: vgpumgr passthrough list"
+    return "no GPU here offers vGPU types; it takes the vGPU driver on the host"
+
+
+def explain_vfs_needed(gpu: int) -> str:
+    """What a GPU whose vGPUs live on virtual functions needs before it offers types."""
+    return f"no vGPU types before it has virtual functions: vgpumgr vf enable {gpu} --persist"
+
+
+def _may_have_types(parts: Parts) -> bool:
+    """False where the drivers of all GPUs are known to have no vGPU types."""
     try:
         drivers = [find_driver(f) for f in parts.pci.list_functions() if f.is_gpu]
     except VgpumgrError:
-        drivers = []
-    if drivers and not any(driver.needs_type for driver in drivers):
-        return "the drivers of these GPUs have no vGPU types; what can be given: vgpumgr passthrough list"
-    return "no GPU here offers vGPU types; it takes the vGPU driver on the host"
+        return True
+    return not drivers or any(driver.needs_type for driver in drivers)
 
 
 def _find_vfs_off(parts: Parts) -> int | None:

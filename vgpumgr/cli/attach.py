@@ -233,8 +233,13 @@ def _explain(row: dict[str, Any]) -> str:
     return f"{row['sentence']}{moving}"
 
 
+def _name_gpu(row: dict[str, Any]) -> Any:
+    """The index, or the address of a GPU without one."""
+    return row["gpu"] if row["gpu_index"] is None else row["gpu_index"]
+
+
 COLUMNS = (
-    value_column("gpu", "gpu_index", right=True),
+    Column("gpu", lambda r: str(_name_gpu(r)), _name_gpu, right=True),
     value_column("gpu_uuid", wide=True),
     Column("fits", lambda r: "yes" if r["fits"] else "no"),
     Column("why", _explain, wraps=True),
@@ -244,10 +249,12 @@ COLUMNS = (
 @app.listing("why")
 def why(
     context: Context,
-    profile: Annotated[str, Argument(help="A MIG profile, such as 3g.40gb.")],
+    profile: Annotated[str, Argument(help=PROFILE_HELP)],
     gpu: GpuOption = None,
 ) -> None:
     """Explain why a profile does not fit, and what would help.
+
+    Any profile that attach takes: of MIG, a vGPU type, vf, passthrough.
 
     One GPU is explained in a sentence, several in a table.
 
@@ -255,11 +262,15 @@ def why(
     Examples:
       vgpumgr why 3g.40gb
       vgpumgr why 1g.10gb+me --gpu 0
+      vgpumgr why A100-4C
+      vgpumgr why vf
     """
     document = call(context, "why", profile=profile, selector=gpu)
     rows = document["gpus"]
     if get_layout(context).format is None and len(rows) == 1:
-        index, name = rows[0]["gpu_index"], document["profile"]
+        index, name = _name_gpu(rows[0]), document["profile"]
         get_streams(context).print(f"GPU {index}: {name} {_explain(rows[0])}")
         return
-    print_list(context, document, rows, COLUMNS, "gpu_uuid")
+    print_list(
+        context, document, rows, COLUMNS, name=lambda row: str(row["gpu_uuid"] or row["gpu"])
+    )

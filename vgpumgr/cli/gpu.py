@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import fill
 from typing import Annotated, Any
 
 from typer import Argument, Context
@@ -14,12 +15,13 @@ from vgpumgr.cli.text import (
     as_row,
     describe_memory,
     describe_mig,
+    describe_owner,
     describe_placement,
     describe_process,
     describe_slices,
     describe_users,
 )
-from vgpumgr.model.text import format_size
+from vgpumgr.model.text import format_size, shorten_type
 
 app = App()
 _WIDTH = 14
@@ -92,7 +94,8 @@ def show_gpu(
       vgpumgr gpu show GPU-5c8f -o json
     """
     document = call(context, "show_gpu", selector=gpu)
-    print_single(context, document, render(document), lambda: _name(document))
+    lines = map(get_streams(context).address, render(document))
+    print_single(context, document, lines, lambda: _name(document))
 
 
 def _name(document: dict[str, Any]) -> str:
@@ -106,6 +109,7 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     if gpu is None:
         yield from _render_other(document["other"])
         yield from _render_holders(document)
+        yield from _render_devices(document["other"]["devices"])
         return
     yield f"GPU {gpu['index']}  {gpu['model']}"
     for label, value in _facts(gpu):
@@ -118,9 +122,49 @@ def render(document: dict[str, Any]) -> Iterator[str]:
         yield "  instances" + ("" if gpu["instances"] else "     none")
     for instance in gpu["instances"]:
         yield from _render_instance(instance)
-    if document["profiles"]:
+    yield from _render_devices(gpu["devices"])
+    if document["profiles"] or document["vgpu_types"] or document["vgpu_note"]:
         yield "  room"
+    if document["profiles"]:
         yield from _render_profiles(document["profiles"])
+    yield from _render_types(document["vgpu_types"])
+    if document["vgpu_note"]:
+        yield f"    {document['vgpu_note']}"
+
+
+def _render_devices(devices: list[dict[str, Any]]) -> Iterator[str]:
+    """Its vGPUs, then its virtual functions that go to VMs as they are."""
+    for kind, label in (("vgpu", "vGPUs"), ("vf", "virtual functions")):
+        own = [device for device in devices if device["kind"] == kind]
+        if own:
+            yield f"  {label}"
+        for device in own:
+            place = f" on {device['function']}" if device["function"] != device["name"] else ""
+            facts = [device["driver"]] if device["driver"] else []
+            if device["memory_bytes"] is not None:
+                facts.append(format_size(device["memory_bytes"]))
+            if device["gpu_instance"] is not None:
+                facts.append(f"GPU instance {device['gpu_instance']}")
+            name = f"{device['profile']} {device['name']}" if kind == "vgpu" else device["name"]
+            yield f"    {name}{place}, {', '.join([*facts, describe_owner(device)])}"
+
+
+def _render_types(types: list[dict[str, Any]]) -> Iterator[str]:
+    """vGPU types that still fit, then the others by their reason."""
+    reasons: dict[str, list[str]] = {}
+    width = max((len(type_["name"]) for type_ in types), default=0) + 2
+    for type_ in types:
+        if type_["free"]:
+            yield f"    {type_['name']:<{width}}{type_['free']} more"
+        else:
+            reasons.setdefault(type_["reason"] or "no capacity", []).append(
+                shorten_type(type_["name"])
+            )
+    for reason, names in reasons.items():
+        yield f"    no: {reason}"
+        yield from fill(
+            ", ".join(names), 88, initial_indent=" " * 8, subsequent_indent=" " * 8
+        ).splitlines()
 
 
 def _render_holders(document: dict[str, Any]) -> Iterator[str]:
@@ -139,13 +183,17 @@ def _render_other(gpu: dict[str, Any]) -> Iterator[str]:
         "memory BARs": ", ".join(map(format_size, gpu["bar_bytes"])) or ABSENT,
     }
     if gpu["vfs_total"] is not None:
-        facts["VFs"] = f"{gpu['vfs_enabled']} of {gpu['vfs_total']} enabled"
+        facts["VFs"] = _describe_vfs(gpu)
     if gpu["boot_display"]:
         facts["display"] = "the host's boot display"
     yield f"GPU {gpu['model']}"
     if gpu["vms"]:
         facts["VMs"] = ", ".join(gpu["vms"])
     yield from (f"  {label:<{_WIDTH}}{value}" for label, value in facts.items())
+
+
+def _describe_vfs(gpu: dict[str, Any]) -> str:
+    return f"{gpu['vfs_enabled']} of {gpu['vfs_total']} enabled"
 
 
 def _facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -162,6 +210,8 @@ def _facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
         use = gpu["utilisation"]
         yield "utilisation", f"{use['gpu_ratio']:.0%} GPU, {use['memory_ratio']:.0%} memory"
     yield "mig", _describe_mig(gpu["mig"])
+    if gpu["vfs_total"] is not None:
+        yield "VFs", _describe_vfs(gpu)
     if gpu["vms"]:
         yield "VMs", ", ".join(gpu["vms"])
 

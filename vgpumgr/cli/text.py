@@ -8,7 +8,7 @@ from typing import Any
 
 from vgpumgr.cli.output import ABSENT, or_absent
 from vgpumgr.cli.session import Streams
-from vgpumgr.model.text import format_size
+from vgpumgr.model.text import format_size, shorten_type
 
 _ADDING = {
     "create", "start", "attach", "enable", "record", "note", "define", "adopt"
@@ -19,7 +19,9 @@ _USABLE = {"now": "live now", "next-start": "at the next start", None: ABSENT}
 
 def as_row(other: dict[str, Any]) -> dict[str, Any]:
     """A GPU without NVML in the form of one with it; unknown values are None."""
-    unknown = ("index", "uuid", "driver_version", "memory_total_bytes", "memory_used_bytes")
+    unknown = (
+        "index", "uuid", "driver_version", "memory_total_bytes", "memory_used_bytes", "utilisation"
+    )  # fmt: skip
     mig = {"supported": False, "current": False, "memory_positions": 0}
     return {**dict.fromkeys(unknown), "mig": mig, "instances": [], "processes": [], **other}
 
@@ -41,18 +43,40 @@ def describe_memory(gpu: dict[str, Any]) -> str:
 
 
 def describe_slices(gpu: dict[str, Any]) -> str:
-    """What the GPU is cut into and the compute slices left: ``2x 1g.10gb, 3g.40gb; 2/7 free``."""
-    mig = gpu["mig"]
-    if gpu.get("vfs_enabled"):
-        return f"{gpu['vfs_enabled']} of {gpu['vfs_total']} VFs"
-    if not mig["current"] or not mig["memory_positions"]:  # the latter: shown to root only
-        return ABSENT
-    counts = Counter(instance["profile"] for instance in gpu["instances"])
-    parts = [name if n == 1 else f"{n}x {name}" for name, n in counts.items()]
-    free = mig["compute_slices"] - mig["compute_slices_used"]
-    return "; ".join(
-        [*([", ".join(parts)] if parts else []), f"{free}/{mig['compute_slices']} free"]
-    )
+    """What the GPU is cut into and what is left: ``2x 1g.10gb, 3g.40gb; 2/7 free``, ``2x T4-4C``,
+    ``4 of 31 VFs, 3 free``.
+    """
+    mig, found = gpu["mig"], []
+    if names := [shorten_type(d["profile"]) for d in gpu["devices"] if d["kind"] == "vgpu"]:
+        found.append(_count_names(names))
+    if mig["current"] and mig["memory_positions"]:  # without positions: shown to root only
+        if gpu["instances"]:
+            found.append(_count_names([instance["profile"] for instance in gpu["instances"]]))
+        free = mig["compute_slices"] - mig["compute_slices_used"]
+        found.append(f"{free}/{mig['compute_slices']} free")
+    if gpu["vfs_enabled"]:
+        free = sum(is_free(device) for device in gpu["devices"] if device["kind"] == "vf")
+        left = f", {free} free" if free else ""
+        found.append(f"{gpu['vfs_enabled']} of {gpu['vfs_total']} VFs{left}")
+    return "; ".join(found) or ABSENT
+
+
+def _count_names(names: Sequence[str]) -> str:
+    counts = Counter(names)
+    return ", ".join(name if n == 1 else f"{n}x {name}" for name, n in counts.items())
+
+
+def is_free(device: dict[str, Any]) -> bool:
+    """Whether no attachment and no VM that the driver names has it."""
+    return device["vm"] is None and device["attachment"] is None
+
+
+def describe_owner(device: dict[str, Any]) -> str:
+    """Which VM has a vGPU or a virtual function."""
+    if device["vm"] is None:
+        return "free"
+    attachment = f" (attachment {device['attachment']})" if device["attachment"] else ""
+    return f"vm {device['vm']}{attachment}"
 
 
 def list_users(gpu: dict[str, Any]) -> list[str]:

@@ -52,6 +52,14 @@ def read_function(machine: Machine, address: PciAddress) -> Function | None:
         return None if devices is None else _read_function(devices, address, str(address))
 
 
+def has_mdev_parents(machine: Machine) -> bool:
+    """Whether a driver offers mediated devices."""
+    try:
+        return any(machine.path("/sys/class/mdev_bus").iterdir())
+    except OSError:
+        return False
+
+
 def list_bar_sizes(machine: Machine, address: PciAddress) -> tuple[int, ...] | None:
     """Sizes in bytes of the function's memory regions, the largest first; None if it is gone.
 

@@ -87,6 +87,8 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None
 
 
+#: what the driver writes for a vGPU that is in no GPU instance
+_NO_INSTANCE = 0xFFFFFFFF
 NVIDIA = "0x10de"
 #: a type that NVML says nothing of
 _UNKNOWN = NvmlVgpuType(0, "", 0)
@@ -238,7 +240,7 @@ def make_device(row: Raw, boards: Mapping[str, VgpuBoard] | None = None) -> Vgpu
         driver=row["driver"],
         attributes=(("nvidia/vgpu_params", row["params"]),) if row["params"] else (),
         placement_id=row["placement"],
-        gpu_instance_id=row["gpu_instance"],
+        gpu_instance_id=None if row["gpu_instance"] == _NO_INSTANCE else row["gpu_instance"],
         vm_name=row["vm_name"] or None,
     )
 

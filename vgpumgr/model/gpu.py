@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance, MigMode, MigProfile
-from vgpumgr.model.pci import IommuGroup, PciAddress
+from vgpumgr.model.pci import Function, IommuGroup, PciAddress
 
 
 class ProcessKind(StrEnum):
@@ -67,8 +67,10 @@ class Gpu:
     numa_node: int | None = None
     iommu_group: IommuGroup | None = None
     driver: str | None = None
-    #: virtual functions that it has now
+    #: virtual functions that it has now, and how many it can have; None without SR-IOV
+    vfs: tuple[Function, ...] = ()
     vfs_enabled: int = 0
+    vfs_total: int | None = None
     utilisation: Utilisation | None = None
     profiles: tuple[MigProfile, ...] = ()
     instances: tuple[GpuInstance, ...] = ()
@@ -107,6 +109,7 @@ class PciGpu:
     #: virtual functions that it can have, and has; None without SR-IOV
     vfs_total: int | None = None
     vfs_enabled: int | None = None
+    vfs: tuple[Function, ...] = ()
     #: the firmware draws on it
     is_boot_display: bool = False
 
@@ -135,3 +138,5 @@ class Inventory:
     gpus: tuple[Gpu, ...]
     lost: tuple[LostGpu, ...] = ()
     others: tuple[PciGpu, ...] = ()
+    #: whether any function may have vGPUs
+    has_vgpu_parents: bool = False

@@ -58,3 +58,8 @@ def list_near(word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) 
     import difflib  # mistakes are rare, and it is no small module
 
     return difflib.get_close_matches(word, list(known), n, cutoff)
+
+
+def shorten_type(name: str) -> str:
+    """A vGPU type without the vendor's words: ``T4-4C`` of ``GRID T4-4C``."""
+    return name.rpartition(" ")[2] or name

@@ -23,7 +23,12 @@ from vgpumgr.errors import (
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import HelperFaultError, HelperOnDemand
 from vgpumgr.host.machine import Machine
-from vgpumgr.host.pci_tree import list_bar_sizes, list_functions, name_pci_device
+from vgpumgr.host.pci_tree import (
+    has_mdev_parents,
+    list_bar_sizes,
+    list_functions,
+    name_pci_device,
+)
 from vgpumgr.host.process import read_name
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import Gpu, GpuProcess, Inventory, PciGpu
@@ -250,14 +255,16 @@ def read_machine_inventory(nvml: Nvml, machine: Machine) -> Inventory:
         others = list_pci_gpus(machine)
         if not others:
             raise
-        return Inventory("", "", None, (), others=others)
+        parents = has_mdev_parents(machine)
+        return Inventory("", "", None, (), others=others, has_vgpu_parents=parents)
     functions = _read_functions(machine)
     gpus = tuple(_complete(gpu, functions) for gpu in inventory.gpus)
     others = _list_others(machine, functions, {gpu.pci for gpu in gpus})
     if inventory.lost:
         # NVML counts these, but does not say where they are
         others = tuple(gpu for gpu in others if gpu.driver != "nvidia")
-    return replace(inventory, gpus=gpus, others=others)
+    parents = any(gpu.vfs for gpu in gpus) or has_mdev_parents(machine)
+    return replace(inventory, gpus=gpus, others=others, has_vgpu_parents=parents)
 
 
 def list_pci_gpus(machine: Machine, known: Collection[PciAddress] = ()) -> tuple[PciGpu, ...]:
@@ -290,8 +297,14 @@ def _complete(gpu: Gpu, functions: _Functions) -> Gpu:
         numa_node=function.numa_node,
         iommu_group=_find_group(function, functions),
         driver=function.driver,
+        vfs=_list_vfs(function, functions),
         vfs_enabled=len(function.vfs),
+        vfs_total=function.vf_total or None,
     )
+
+
+def _list_vfs(function: Function, functions: _Functions) -> tuple[Function, ...]:
+    return tuple(functions[address] for address in function.vfs if address in functions)
 
 
 def _find_group(function: Function, functions: _Functions) -> IommuGroup | None:
@@ -315,5 +328,6 @@ def _describe(machine: Machine, function: Function, functions: _Functions) -> Pc
         bar_bytes=list_bar_sizes(machine, function.address) or (),
         vfs_total=function.vf_total if has_vfs else None,
         vfs_enabled=len(function.vfs) if has_vfs else None,
+        vfs=_list_vfs(function, functions),
         is_boot_display=function.boot_display,
     )

@@ -46,6 +46,9 @@ from vgpumgr.planning.reservations import (
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vgpu_instance import NewInstance, has_planned, place_instance, with_instance
 
+#: the refusal where no device has vGPUs
+NO_HOST = "this machine has no vGPU host"
+
 
 @dataclass(frozen=True, slots=True)
 class VgpuChoice:
@@ -192,7 +195,7 @@ def _select_place(observed: Snapshot, selector: str | None, *, missing_ok: bool 
     boards = observed.vgpus.boards
     if not boards and not missing_ok:
         raise VgpuNotSupportedError(
-            "this machine has no vGPU host",
+            NO_HOST,
             why="no device offers mediated devices, and no virtual function takes a vGPU type",
             hint="load the vGPU driver; on SR-IOV GPUs first: vgpumgr vf enable GPU",
         )

@@ -66,6 +66,7 @@ EXTENSIONS = (
     "several-attachments",
     "vendor-vfs",
     "prefer-wait",
+    "gpu-devices",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}

@@ -166,9 +166,12 @@ def describe_title(view: View) -> str:
     machine = sample.machine or {}
     name = machine.get("name")
     where = f"{name} (simulated)  " if name else ""
-    slices = sum(len(gpu["instances"]) for gpu in sample.gpus)
+    slices = sum(len(gpu["instances"]) + len(gpu["devices"]) for gpu in sample.gpus)
+    slices += sum(len(gpu["devices"]) for gpu in sample.others)
     vms = "? VMs" if sample.vms is None else _count(len(sample.vms), "VM")
-    counts = f"{_count(len(sample.gpus), 'GPU')}, {_count(slices, 'slice')}, {vms}"
+    counts = (
+        f"{_count(len(sample.gpus) + len(sample.others), 'GPU')}, {_count(slices, 'slice')}, {vms}"
+    )
     version = machine.get("driver_version")
     driver = f"  driver {version}" if version else ""
     # problems first: a narrow terminal cuts at the right

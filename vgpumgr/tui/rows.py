@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vgpumgr.model.text import format_size
+from vgpumgr.model.text import format_size, shorten_type
 from vgpumgr.tui.sample import History, Sample, channel_key, vm_key
 
 _GIB = 1 << 30
@@ -47,20 +47,34 @@ def list_tree(
     for gpu in sample.gpus or ():
         is_closed, instances = gpu["uuid"] in closed, gpu["instances"]
         mark = symbols.closed if is_closed else symbols.open
-        yield _gpu_row(gpu, history, mark if instances or gpu["processes"] else "  ")
+        has_more = bool(gpu["processes"] or gpu["devices"])
+        yield _gpu_row(gpu, history, mark if instances or has_more else "  ")
         if is_closed:
             continue
         for number, instance in enumerate(instances, 1):
-            last = number == len(instances) and not gpu["processes"]
+            last = number == len(instances) and not has_more
             mark = symbols.last if last else symbols.branch
             yield _slice_row(gpu, instance, vms, history, mark)
             trunk = "  " if last else symbols.trunk
             yield from _lane_rows(instance, vms.get(instance["vm"] or ""), "  " + trunk, symbols)
+        yield from _device_rows(gpu["uuid"], gpu, vms, bool(gpu["processes"]), symbols)
         yield from _process_rows(gpu, symbols)
+    for other in sample.others:
+        is_closed = other["pci"] in closed
+        mark = symbols.closed if is_closed else symbols.open
+        yield _other_row(other, mark if other["devices"] else "  ")
+        if not is_closed:
+            yield from _device_rows(other["pci"], other, vms, False, symbols)
     for lost in sample.lost:
         name, why = f"  {lost['index']} lost", lost["nvml_text"]
         key = f"lost:{lost['index']}"
         yield Row(key, name, why, ABSENT, ABSENT, alert=True, title="Lost GPU", data=lost, indent=2)
+
+
+def list_gpu_keys(sample: Sample) -> list[str]:
+    """The keys of the rows of GPUs."""
+    known = [gpu["uuid"] for gpu in sample.gpus or ()]
+    return known + [other["pci"] for other in sample.others]
 
 
 def list_vms(sample: Sample, history: History) -> Iterator[Row]:
@@ -117,7 +131,7 @@ def _gpu_row(gpu: Mapping[str, Any], history: History, mark: str) -> Row:
     return Row(
         gpu["uuid"],
         f"{mark}{gpu['index']} {gpu['model'].removeprefix('NVIDIA ')}",
-        _describe_mig(gpu["mig"]),
+        _describe_cut(gpu),
         _memory(gpu["memory_used_bytes"], gpu["memory_total_bytes"]),
         load,
         gpu["uuid"],
@@ -127,6 +141,63 @@ def _gpu_row(gpu: Mapping[str, Any], history: History, mark: str) -> Row:
         data=gpu,
         indent=len(mark),
     )
+
+
+def _other_row(gpu: Mapping[str, Any], mark: str) -> Row:
+    """A GPU without NVML."""
+    return Row(
+        gpu["pci"],
+        f"{mark}{gpu['pci'].removeprefix('0000:')} {gpu['model']}",
+        _describe_vfs(gpu) or ", ".join(gpu["vms"]) or gpu["driver"] or "no driver",
+        ABSENT,
+        ABSENT,
+        parent=True,
+        title="GPU",
+        data=gpu,
+        indent=len(mark),
+    )
+
+
+def _device_rows(
+    key: str,
+    gpu: Mapping[str, Any],
+    vms: Mapping[str, Mapping[str, Any]],
+    more: bool,
+    symbols: Symbols,
+) -> Iterator[Row]:
+    """vGPUs and virtual functions of a GPU; ``more`` rows of it follow."""
+    for number, device in enumerate(gpu["devices"], 1):
+        mark = symbols.last if number == len(gpu["devices"]) and not more else symbols.branch
+        vm, size = vms.get(device["vm"] or ""), device["memory_bytes"]
+        used_by = device["vm"] or "free"
+        if vm is not None:
+            used_by = describe_first(vm["problems"]) or f"{vm['name']} ({vm['state']})"
+        what = shorten_type(device["profile"]) if device["kind"] == "vgpu" else "VF"
+        place = device["function"].removeprefix("0000:")
+        yield Row(
+            f"{key}/{device['name']}",
+            f"  {mark}{what} {place}",
+            used_by,
+            ABSENT if size is None else format_size(size),
+            ABSENT,
+            alert=bool(vm and vm["problems"]),
+            title="vGPU" if device["kind"] == "vgpu" else "Virtual function",
+            data={**device, "of_vm": vm},
+            indent=len(mark) + 2,
+        )
+
+
+def _describe_cut(gpu: Mapping[str, Any]) -> str:
+    """Where a GPU has vGPUs or virtual functions, these say more than that MIG is off."""
+    mig, count = gpu["mig"], sum(device["kind"] == "vgpu" for device in gpu["devices"])
+    if mig["current"] or mig["pending"] or not (count or gpu["vfs_enabled"]):
+        return _describe_mig(mig)
+    vgpus = f"{count} vGPU{'' if count == 1 else 's'}"
+    return ", ".join(filter(None, [vgpus if count else "", _describe_vfs(gpu)]))
+
+
+def _describe_vfs(gpu: Mapping[str, Any]) -> str:
+    return f"{gpu['vfs_enabled']} of {gpu['vfs_total']} VFs" if gpu["vfs_enabled"] else ""
 
 
 def _describe_mig(mig: Mapping[str, Any]) -> str:

@@ -28,6 +28,8 @@ class Sample:
     wall_s: float
     machine: Mapping[str, Any] | None = None
     gpus: Sequence[Mapping[str, Any]] | None = None
+    #: GPUs that NVML does not speak about
+    others: Sequence[Mapping[str, Any]] = ()
     lost: Sequence[Mapping[str, Any]] = ()
     vms: Sequence[Mapping[str, Any]] | None = None
     problems: tuple[str, ...] = ()
@@ -43,6 +45,7 @@ def take_sample(call: Call, clock: Clock) -> Sample:
         wall_s=clock.wall_s(),
         machine=listing.get("machine"),
         gpus=listing.get("gpus"),
+        others=listing.get("others", ()),
         lost=listing.get("lost", ()),
         vms=vms["vms"] if vms else None,
         problems=tuple(problems),

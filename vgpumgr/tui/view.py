@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from vgpumgr.tui.rows import Row, Symbols, keep_matching, list_tree, list_vms
+from vgpumgr.tui.rows import Row, Symbols, keep_matching, list_gpu_keys, list_tree, list_vms
 from vgpumgr.tui.sample import History, Sample
 
 
@@ -127,7 +127,7 @@ class View:
 
     def _fold(self, row: Row) -> None:
         gpu = row.key.partition("/")[0]
-        uuids = {g["uuid"]: g for g in (self.sample.gpus if self.sample else None) or ()}
+        uuids = set(list_gpu_keys(self.sample)) if self.sample else set()
         if gpu not in uuids:
             # a process in a VM: its GPU is the next one above
             rows = self.list_rows()
@@ -140,5 +140,5 @@ class View:
 
 def _keep_old(old: Sample, new: Sample) -> Sample:
     if new.gpus is None:
-        new = replace(new, machine=old.machine, gpus=old.gpus, lost=old.lost)
+        new = replace(new, machine=old.machine, gpus=old.gpus, others=old.others, lost=old.lost)
     return replace(new, vms=old.vms) if new.vms is None else new

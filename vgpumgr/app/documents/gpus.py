@@ -7,10 +7,14 @@ from typing import Literal
 
 from vgpumgr.app.documents.base import SCHEMA, Document, Field, PlacementDocument
 from vgpumgr.mig.placement import count_fits, list_fits, list_refusals
-from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.gpu import Gpu, PciGpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile
+from vgpumgr.model.pci import Function
+from vgpumgr.model.vgpu import VgpuDevice, VgpuType
+
+FrameworkName = Literal["mdev", "vendor-vfio"]
 
 
 class ProcessDocument(Document):
@@ -74,6 +78,22 @@ class UtilisationDocument(Document):
     memory_ratio: float
 
 
+class SliceDeviceDocument(Document):
+    """A vGPU or a virtual function of a GPU, which a VM has or can have as a device."""
+
+    kind: Literal["vgpu", "vf"] = Field(
+        description="vf: a function that goes to a VM as it is, without a vGPU type"
+    )
+    name: str = Field(description="a mediated device's UUID, else the address of the function")
+    profile: str = Field(description="the vGPU type's name, or vf")
+    function: str = Field(description="the PCI function that it is on")
+    driver: str | None = Field(description="kernel driver of a virtual function; null for a vGPU")
+    memory_bytes: int | None = Field(description="its frame buffer, where the type has one")
+    gpu_instance: int | None = Field(description="id of the GPU instance that the vGPU is in")
+    vm: str | None = Field(description="the VM that has it")
+    attachment: str | None = Field(description="id of that attachment")
+
+
 class GpuDocument(Document):
     """One GPU."""
 
@@ -97,6 +117,13 @@ class GpuDocument(Document):
     vms: list[str] = Field(
         default_factory=list, description="VMs that have it, a virtual function or a vGPU of it"
     )
+    vfs_total: int | None = Field(
+        default=None, description="virtual functions it can have; null without SR-IOV"
+    )
+    vfs_enabled: int | None = Field(default=None, description="virtual functions it has now")
+    devices: list[SliceDeviceDocument] = Field(
+        default_factory=list, description="its vGPUs and virtual functions"
+    )
 
 
 class PciGpuDocument(Document):
@@ -116,6 +143,9 @@ class PciGpuDocument(Document):
     boot_display: bool = Field(description="the firmware draws on it")
     vms: list[str] = Field(
         default_factory=list, description="VMs that have it, a virtual function or a vGPU of it"
+    )
+    devices: list[SliceDeviceDocument] = Field(
+        default_factory=list, description="its vGPUs and virtual functions"
     )
 
 
@@ -162,6 +192,33 @@ class ProfileFitDocument(Document):
     why_not: str | None
 
 
+class ResolutionDocument(Document):
+    """The largest picture, in pixels."""
+
+    width: int
+    height: int
+
+
+class VgpuTypeDocument(Document):
+    """A vGPU type on one GPU, and how many more fit. Null: neither kernel nor driver says."""
+
+    gpu: str = Field(description="bus address of the GPU; the parent's name where it has none")
+    gpu_index: int | None
+    framework: FrameworkName
+    id: str = Field(description="the kernel's; may change with the driver")
+    name: str
+    framebuffer_bytes: int | None
+    heads: int | None
+    max_instances: int | None = Field(description="on a GPU of their own")
+    frame_rate_limit: int | None = Field(description="frames each second")
+    resolution: ResolutionDocument | None
+    mig_profile: str | None = Field(
+        description="of the GPU instance it lives in; null: time-sliced"
+    )
+    free: int = Field(description="how many more can really be created now")
+    reason: str | None = Field(description="why none")
+
+
 class GpuShowDocument(Document):
     """``vgpumgr gpu show GPU -o json``."""
 
@@ -173,6 +230,12 @@ class GpuShowDocument(Document):
     held_by: list[str] = Field(
         default_factory=list,
         description="who has device files of it or of its virtual functions open",
+    )
+    vgpu_types: list[VgpuTypeDocument] = Field(
+        default_factory=list, description="the vGPU types that it offers, and how many more fit"
+    )
+    vgpu_note: str | None = Field(
+        default=None, description="what a vGPU host needs before it offers types"
     )
 
 
@@ -225,6 +288,7 @@ def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
         memory_total_bytes=gpu.memory.total_bytes,
         memory_used_bytes=gpu.memory.used_bytes,
         mig=_describe_mode(gpu),
+        vfs_enabled=gpu.vfs_enabled if gpu.vfs_total else None,
         instances=[describe_instance(gpu, instance, owners) for instance in gpu.instances],
         processes=_list_processes(gpu, None),
     )
@@ -233,6 +297,38 @@ def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
 def describe_pci_gpu(gpu: PciGpu) -> PciGpuDocument:
     """The document of a GPU that NVML does not speak about."""
     return PciGpuDocument.of(gpu, pci=str(gpu.address), boot_display=gpu.is_boot_display)
+
+
+def describe_vgpu(
+    device: VgpuDevice, type_: VgpuType | None, owner: AttachmentRecord | None
+) -> SliceDeviceDocument:
+    """The document of a vGPU."""
+    return SliceDeviceDocument(
+        kind="vgpu",
+        name=device.key,
+        profile=device.type_name,
+        function=device.parent,
+        driver=None,
+        memory_bytes=type_.framebuffer_bytes if type_ else None,
+        gpu_instance=device.gpu_instance_id,
+        vm=owner.vm_name if owner else device.vm_name,
+        attachment=owner.id if owner else None,
+    )
+
+
+def describe_vf(function: Function, owner: AttachmentRecord | None) -> SliceDeviceDocument:
+    """The document of a virtual function that goes to a VM as it is."""
+    return SliceDeviceDocument(
+        kind="vf",
+        name=str(function.address),
+        profile="vf",
+        function=str(function.address),
+        driver=function.driver,
+        memory_bytes=None,
+        gpu_instance=None,
+        vm=owner.vm_name if owner else None,
+        attachment=owner.id if owner else None,
+    )
 
 
 def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> InstanceDocument:

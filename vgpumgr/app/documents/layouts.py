@@ -242,10 +242,11 @@ class ObstacleDocument(Document):
 class WhyRow(Document):
     """The answer for one GPU."""
 
-    gpu_index: int
-    gpu_uuid: str
+    gpu: str | None = Field(default=None, description="bus address of the GPU")
+    gpu_index: int | None = Field(description="null for a GPU that NVML does not speak about")
+    gpu_uuid: str | None = Field(description="null for a GPU that NVML does not speak about")
     fits: bool
-    places: list[PlacementDocument]
+    places: list[PlacementDocument] = Field(description="where a MIG profile fits")
     rules: list[str] = Field(description="which rules forbid it, in words")
     remove: list[ObstacleDocument] = Field(description="the fewest whose removal makes room")
     kept: list[ObstacleDocument] = Field(

@@ -4,45 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from vgpumgr.app.documents.base import SCHEMA, Document, Field, VgpuPlanDocument
+from vgpumgr.app.documents.gpus import FrameworkName, ResolutionDocument, VgpuTypeDocument
 from vgpumgr.errors import VgpuAmbiguousError, VgpuNotFoundError
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import list_near
 from vgpumgr.model.vgpu import VgpuDefinition, VgpuDevice, VgpuHost, VgpuRecord, VgpuSpec, VgpuState
-from vgpumgr.planning.vgpu_selection import TypeRoom
 
-FrameworkName = Literal["mdev", "vendor-vfio"]
-
-
-class ResolutionDocument(Document):
-    """The largest picture, in pixels."""
-
-    width: int
-    height: int
-
-
-class VgpuTypeDocument(Document):
-    """A vGPU type on one GPU, and how many more fit. Null: neither kernel nor driver says."""
-
-    gpu: str = Field(description="bus address of the GPU; the parent's name where it has none")
-    gpu_index: int | None
-    framework: FrameworkName
-    id: str = Field(description="the kernel's; may change with the driver")
-    name: str
-    framebuffer_bytes: int | None
-    heads: int | None
-    max_instances: int | None = Field(description="on a GPU of their own")
-    frame_rate_limit: int | None = Field(description="frames each second")
-    resolution: ResolutionDocument | None
-    mig_profile: str | None = Field(
-        description="of the GPU instance it lives in; null: time-sliced"
-    )
-    free: int = Field(description="how many more can really be created now")
-    reason: str | None = Field(description="why none")
+if TYPE_CHECKING:
+    from vgpumgr.planning.vgpu_selection import TypeRoom
 
 
 class VgpuTypesDocument(Document):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
+from vgpumgr.app.context import LIBVIRT_ERRORS, Parts, find_stuck_gpus
 from vgpumgr.app.documents.base import PlacementDocument
 from vgpumgr.app.documents.layouts import (
     DefragDocument,
@@ -15,7 +16,14 @@ from vgpumgr.app.documents.layouts import (
     WhyDocument,
     WhyRow,
 )
-from vgpumgr.errors import UsageError, VgpumgrError
+from vgpumgr.app.host_observation import list_instances
+from vgpumgr.app.refusal_hints import adding_hints, list_vfs_off
+from vgpumgr.backends.attach import check_request
+from vgpumgr.backends.base import NewAttachment, Target, Wanted
+from vgpumgr.backends.device_selection import find_selected, list_gpus
+from vgpumgr.backends.registry import find_backend
+from vgpumgr.domain.hypervisor import Vm, VmState
+from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, UsageError, VgpumgrError
 from vgpumgr.mig.layout.capacity import Answer, Move, Obstacle, Option, explain_profile, plan_defrag
 from vgpumgr.mig.layout.target import Pinned, list_owner_pins
 from vgpumgr.mig.placement import explain_refusal, find_profile
@@ -23,6 +31,15 @@ from vgpumgr.mig.selection import check_visible
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.request import (
+    AttachRequest,
+    PassthroughRequest,
+    ProfileRequest,
+    VfRequest,
+    VgpuRequest,
+    parse_profile_request,
+)
 from vgpumgr.planning.reservations import (
     LostSlice,
     explain_kept,
@@ -30,13 +47,90 @@ from vgpumgr.planning.reservations import (
     keep_places,
     list_kept_pins,
 )
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.planning.vgpu_selection import list_boards, select_type
+
+#: stands for a VM and its attachment where no VM is named
+_VM, _ATTACHMENT, _UUID = "VM", "00000000", "00000000-0000-0000-0000-000000000000"
 
 
 def why(parts: Parts, profile: str, selector: str | None = None) -> WhyDocument:
-    """What keeps a profile from every GPU, or the one that is named, and what would make room; see ``describe_why``."""
-    gpus = parts.select_gpus(selector)
-    return describe_why(
-        gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
+    """What keeps a profile from every GPU, or the one that is named, and what would make room; see ``describe_why``.
+    For vGPU types, virtual functions and whole GPUs it is what ``attach`` says of each GPU.
+    """
+    try:
+        request: ProfileRequest | None = parse_profile_request(profile)
+    except ValueError:
+        request = None
+    with adding_hints(parts, selector, profile):
+        if isinstance(request, VgpuRequest):
+            boards = parts.vgpus.read_host().boards
+            if boards or list_vfs_off(parts, profile, selector):
+                return _explain_devices(parts, profile, selector)
+        elif isinstance(request, PassthroughRequest | VfRequest):
+            return _explain_devices(parts, profile, selector)
+        gpus = parts.select_gpus(selector)
+        return describe_why(
+            gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
+        )
+
+
+def _explain_devices(parts: Parts, profile: str, selector: str | None) -> WhyDocument:
+    """Asks the profile's backend for each GPU. Raises what it raises where no GPU can be asked."""
+    snapshot = Snapshot(parts, stuck=find_stuck_gpus(parts), instances=list_instances(parts))
+    wanted = check_request(AttachRequest(_VM, profile, selector))
+    places = [selector] if selector else _list_places(snapshot, wanted.profile)
+    name = profile
+    if isinstance(wanted.profile, VgpuRequest):
+        name = select_type(list_boards(snapshot, selector), profile).name
+    paths = parts.channels.paths(_ATTACHMENT)
+    target = Target(
+        vm=Vm(_VM, _UUID, VmState.SHUT_OFF, None, None, ""),
+        names=(NewAttachment(_ATTACHMENT, paths, _UUID),),
+        now_s=parts.clock.wall_s(),
+    )
+    if not places:
+        find_backend(wanted.backends[0]).choose(wanted, target, snapshot)
+    rows = [_explain_place(snapshot, wanted, target, place) for place in places]
+    return WhyDocument(profile=name, fits=any(row.fits for row in rows), gpus=rows)
+
+
+def _list_places(snapshot: Snapshot, profile: ProfileRequest) -> list[str]:
+    """The GPUs that could have such a profile, by address."""
+    if isinstance(profile, VgpuRequest):
+        return [board.name for board in snapshot.vgpus.boards]
+    gpus = list_gpus(snapshot)
+    if isinstance(profile, VfRequest):
+        gpus = [gpu for gpu in gpus if gpu.vf_total]
+    return [str(gpu.address) for gpu in gpus]
+
+
+def _explain_place(snapshot: Snapshot, wanted: Wanted, target: Target, place: str) -> WhyRow:
+    """What the backend says of one GPU. Raises LIBVIRT_ERRORS, GpuNotFoundError, GpuAmbiguousError."""
+    asked = replace(wanted, request=replace(wanted.request, gpu=place))
+    rules: list[str] = []
+    try:
+        grant = find_backend(wanted.backends[0]).choose(asked, target, snapshot)[0]
+        sentence = f"fits: {grant.why}"
+    except (*LIBVIRT_ERRORS, GpuNotFoundError, GpuAmbiguousError):
+        raise
+    except VgpumgrError as error:
+        rules = [f"{error.error}: {error.why}" if error.why else error.error]
+        held = f" (held by {', '.join(error.held_by)})" if error.held_by else ""
+        sentence = f"does not fit: {rules[0]}{held}"
+    address = PciAddress.read(place) or find_selected(snapshot, place).address
+    gpu = snapshot.find_gpu(address)
+    return WhyRow(
+        gpu=str(address),
+        gpu_index=gpu.index if gpu else None,
+        gpu_uuid=str(gpu.uuid) if gpu else None,
+        fits=not rules,
+        places=[],
+        rules=rules,
+        remove=[],
+        kept=[],
+        sentence=sentence,
+        moving=None,
     )
 
 
@@ -135,6 +229,7 @@ def _describe_answer(answer: Answer, option: Option) -> WhyRow:
     moves = bool(option.moves) and not option.removed
     return WhyRow.of(
         answer,
+        gpu=str(answer.gpu.pci),
         gpu_index=answer.gpu.index,
         gpu_uuid=answer.gpu.uuid,
         remove=[_describe_obstacle(o) for o in answer.remove],

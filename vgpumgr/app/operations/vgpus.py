@@ -6,6 +6,7 @@ import contextlib
 import uuid as uuids
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.base import VgpuPlanDocument, describe_plan
@@ -22,7 +23,12 @@ from vgpumgr.app.documents.vgpus import (
 )
 from vgpumgr.app.host_observation import list_instances, list_slices
 from vgpumgr.app.operations.vgpu_recovery import read_gpus
-from vgpumgr.app.refusal_hints import adding_hints, explain_no_types, find_enabling
+from vgpumgr.app.refusal_hints import (
+    adding_hints,
+    explain_no_types,
+    explain_vfs_needed,
+    find_enabling,
+)
 from vgpumgr.app.transactions import open_change
 from vgpumgr.engine.step import Plan
 from vgpumgr.engine.transaction import Transaction
@@ -32,6 +38,7 @@ from vgpumgr.errors import (
     VgpuBusyError,
     VgpuDefinedError,
     VgpuForeignError,
+    VgpumgrError,
     VgpuNotFoundError,
     VgpuParentGoneError,
     VgpuReleasingError,
@@ -443,6 +450,18 @@ class VgpuService:
                     hint="vgpumgr mdev list" if entry.record else f"vgpumgr mdev adopt {text}",
                 )
         return text
+
+
+def describe_vgpu_types(parts: Parts, gpu: Gpu) -> dict[str, Any]:
+    """For ``gpu show``: the vGPU types of a GPU with what still fits, or what it needs before it offers any.
+    What does not answer is left out.
+    """
+    with contextlib.suppress(VgpumgrError):
+        if any(board.name == str(gpu.pci) for board in parts.vgpus.read_host().boards):
+            return {"vgpu_types": VgpuService(parts).list_types(str(gpu.pci)).types}
+        if any(one.pci == gpu.pci and one.sr_iov for one in parts.nvml.list_vgpus()):
+            return {"vgpu_note": explain_vfs_needed(gpu.index)}
+    return {}
 
 
 def parse_attributes(texts: Sequence[str]) -> Attributes:

@@ -1,0 +1,166 @@
+"""Overviews without MIG: what ``gpu``, ``top``, ``why`` and ``metrics`` say of vGPUs and virtual functions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.vgpu_machine import UUID
+from vgpumgr.sim import lifecycle
+
+pytestmark = pytest.mark.native
+ROOT = Path(__file__).parents[2]
+FLEX, LONG_S = "0000:4d:00.0", 120
+
+
+@dataclass(frozen=True)
+class Host:
+    """A simulated machine as its administrator has it: a command line."""
+
+    name: str
+    root: Path
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Both streams of one command, which must end with that exit code."""
+        done = subprocess.run(
+            [sys.executable, "-m", "vgpumgr", "--machine", self.name, *words],
+            env=os.environ | {"VGPUMGR_SIM_ROOT": str(self.root), "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LONG_S,
+        )
+        assert done.returncode == code, done.stdout
+        return done.stdout
+
+
+@pytest.fixture
+def host(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Host]:
+    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(tmp_path))
+    _, without_fuse = lifecycle.start(request.param, libvirt_uri="test:///default")
+    try:
+        if without_fuse is not None:
+            pytest.skip(f"no FUSE: {without_fuse}")
+        yield Host(request.param, tmp_path)
+    finally:
+        lifecycle.stop(request.param)
+
+
+def on(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("host", [name], indirect=True)
+
+
+@on("vgpu-t4")
+def test_vgpus_are_in_every_overview(host: Host) -> None:
+    uuid = UUID.format(1)
+    host.run("mdev", "create", "GRID T4-2Q", "--gpu", "0", "--uuid", uuid)
+    rows = host.run("gpu", "list", "-o", "csv", "--no-header", "--columns", "index,slices")
+    assert rows.splitlines() == ["0,T4-2Q", "1,-"]
+    shown = host.run("gpu", "show", "0")
+    assert f"GRID T4-2Q {uuid} on 0000:3b:00.0, 2 GiB, free" in shown
+    assert "GRID T4-2B   7 more" in shown, "room by type"
+    assert "no: the GPU runs 1 x GRID T4-2Q" in shown
+    (device,) = json.loads(host.run("gpu", "list", "-o", "json"))["gpus"][0]["devices"]
+    assert (device["name"], device["kind"], device["memory_bytes"]) == (uuid, "vgpu", 2 << 30)
+    picture = host.run("top", "--once", "--ascii")
+    assert "2 GPUs, 1 slice" in picture
+    assert "T4-2Q 3b:00.0" in picture
+
+
+@on("vgpu-t4")
+def test_metrics_have_vgpus_and_what_still_fits(host: Host) -> None:
+    host.run("mdev", "create", "GRID T4-2Q", "--gpu", "0", "--uuid", UUID.format(1))
+    text = host.run("metrics")
+    (one,) = [line for line in text.splitlines() if line.startswith("vgpumgr_vgpu_info{")]
+    assert f'vgpu="{UUID.format(1)}"' in one
+    assert 'vgpu_type="GRID T4-2Q"' in one
+    counts = {
+        (line.partition('gpu="')[2][0], line.partition('vgpu_type="')[2].partition('"')[0]): value
+        for line in text.splitlines()
+        if line.startswith("vgpumgr_vgpu_creatable{")
+        for value in [line.rpartition(" ")[2]]
+    }
+    assert counts["0", "GRID T4-2Q"] == "7.0"
+    assert counts["1", "GRID T4-2Q"] == "8.0"
+
+
+@on("vgpu-t4")
+def test_why_explains_vgpu_types(host: Host) -> None:
+    host.run("mdev", "create", "GRID T4-2Q", "--gpu", "0")
+    document = json.loads(host.run("why", "T4-4C", "-o", "json"))
+    assert (document["profile"], document["fits"]) == ("GRID T4-4C", True)
+    first, second = document["gpus"]
+    assert (first["fits"], second["fits"]) == (False, True)
+    assert "all its vGPUs have one size" in first["sentence"]
+    assert "fits" in host.run("why", "T4-4C", "--gpu", "1")
+    assert "did you mean" in host.run("why", "T4-4X", code=5)
+
+
+@on("vgpu-l40s")
+def test_a_vgpu_on_a_virtual_function_is_in_no_gpu_instance(host: Host) -> None:
+    host.run("vf", "enable", "0")
+    host.run("mdev", "create", "L40S-12Q", "--gpu", "0")
+    gpu = json.loads(host.run("gpu", "list", "-o", "json"))["gpus"][0]
+    assert (gpu["vfs_enabled"], gpu["vfs_total"]) == (32, 32)
+    (device,) = gpu["devices"]
+    assert (device["profile"], device["gpu_instance"]) == ("NVIDIA L40S-12Q", None)
+
+
+@on("vgpu-a100")
+def test_what_a_vgpu_host_needs_first_is_said(host: Host) -> None:
+    advice = "vgpumgr --machine vgpu-a100 vf enable 0 --persist"
+    assert "no vGPU types before it has virtual functions" in host.run("gpu", "show", "0")
+    assert advice in host.run("why", "A100-4C", code=7)
+
+
+@on("intel-flex")
+def test_gpus_without_nvml_are_in_every_overview(host: Host) -> None:
+    host.run("vf", "enable", FLEX, "--count", "2")
+    assert "2 of 31 VFs, 2 free" in host.run("gpu", "list", "-o", "csv")
+    assert "0000:4d:00.1, free" in host.run("gpu", "show", FLEX)
+    picture = host.run("top", "--once", "--ascii")
+    assert "4 GPUs, 2 slices" in picture
+    assert "2 of 31 VFs" in picture
+    assert "VF 4d:00.2" in picture
+    text = host.run("metrics")
+    assert f'vf="{FLEX[:-1]}1"' in text
+    labels = 'pci_bus_id="00000000:4D:00.0",state="enabled"} 2.0'
+    assert labels in text
+
+
+@on("intel-flex")
+def test_why_speaks_of_the_gpus_that_there_are(host: Host) -> None:
+    rows = {row["gpu"]: row for row in json.loads(host.run("why", "vf:4", "-o", "json"))["gpus"]}
+    assert rows[FLEX]["fits"]
+    assert rows[FLEX]["gpu_index"] is None
+    assert "4 of up to 31" in rows[FLEX]["sentence"]
+    refused = host.run("why", "1g.10gb", code=7)
+    assert "Intel Data Center GPU Flex 140" in refused
+    assert "there is no GPU" not in refused
+    assert "the drivers of these GPUs have no vGPU types" in host.run(
+        "attach", "test", "--profile", "T4-4C", "--dry-run", code=7
+    )
+
+
+@on("amd-mi300")
+def test_functions_of_amd_are_slices(host: Host) -> None:
+    assert host.run("gpu", "list", "-o", "csv").count("1 of 8 VFs, 1 free") == 3
+    assert "VF 05:00.1" in host.run("top", "--once")
+    assert "has 1 virtual function: they would go away" in host.run("why", "passthrough")
+
+
+@on("dgx-a100")
+def test_half_a_mig_profile_is_no_wish_for_a_vgpu_driver(host: Host) -> None:
+    refused = host.run("attach", "test", "--profile", "4g", "--dry-run", code=7)
+    assert "vGPU" not in refused
+    assert "did you mean 4g.40gb?" in refused
+    assert "did you mean 4g.40gb?" in host.run("why", "4g", code=2)
