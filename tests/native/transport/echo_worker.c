@@ -153,7 +153,7 @@ static int start(int argc, char **argv, char *message, size_t size)
 			return -ENODEV;
 		}
 		if (!strcmp(argv[i], "--die"))
-			exit(3);
+			_exit(3);
 	}
 	return 0;
 }

@@ -362,10 +362,8 @@ int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], con
 		free(server);
 		return 1;
 	}
-	if (in.session) {
-		free(server);
-		return vg_session_main(argc, argv, &in, ops);
-	}
+	if (in.session) /* what is left is the kernel's to free; handlers of a driver could wait for the device */
+		_exit(vg_session_main(argc, argv, &in, ops));
 	memcpy(server->hash, hash, VG_HASH_SIZE);
 	snprintf(server->api_version, sizeof(server->api_version), "%s", api_version);
 	server->argv = session_arguments(argc, argv, &in);
