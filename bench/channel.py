@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from bench.calls import null_channel
 from bench.registry import Figure, at_least, at_most
 from vgpumgr.host.machine import LIB_DIR as LIB
 from vgpumgr.virtio.keeper import Keeper, KeeperOptions
@@ -23,7 +24,31 @@ def _numbers(program: str, *arguments: str, env: dict[str, str] | None = None) -
 
 
 def run() -> Iterable[Figure]:
-    """A call against a raw ping-pong, posts to a null worker, and a copy against memcpy."""
+    """A call against a raw ping-pong, posts to a null worker, a copy against memcpy, and how soon a
+    new process has its first call.
+    """
+    yield from _measure_channel()
+    yield _measure_first_call()
+
+
+def _measure_first_call() -> Figure:
+    """From a process's start to the end of its first call, against the null driver in the process."""
+    null = LIB / "bin" / "null" / "libcuda.so.1"
+    direct, forwarded = [], []
+    with null_channel() as socket:
+        env = {**os.environ, "VGPUMGR_AGENT": str(socket)}
+        for _ in range(5):
+            direct += _numbers("vgpumgr-bench-first", str(null), "7")
+            shim = str(LIB / "guest" / "libcuda.so.1")
+            forwarded += _numbers("vgpumgr-bench-first", shim, "7", env=env)
+    ours, theirs = min(forwarded) / 1e9, min(direct) / 1e9
+    goal, met = at_most(1.2, ours, theirs)
+    return Figure(
+        "new process's first call", ours, theirs, "s", "direct", goal, met, "null driver"
+    )
+
+
+def _measure_channel() -> Iterable[Figure]:
     with tempfile.TemporaryDirectory(prefix="vgb") as name:
         keeper = Keeper(Path(name) / "k")
         keeper.start(KeeperOptions(worker=LIB / "test" / "vgpumgr-test-echo"))

@@ -54,11 +54,16 @@ def test_killed_worker(rig: Rig) -> None:
     assert after.epoch > before.epoch
 
 
-def test_crashing_worker_is_started_again(rig: Rig) -> None:
+def test_a_crash_ends_one_session(rig: Rig) -> None:
+    other = rig.client("open", "order", "threads", "order", "close")
     for _ in range(3):
         rig.check("open", "crash")
-    rig.check("open", "echo", "close")
-    assert rig.status().worker.starts == 4
+    assert other.communicate(timeout=PATIENCE_S * 2)[0].endswith("ok close\n")
+    status = rig.wait_status(lambda s: s.sessions.lost == 3, "crashes are counted")
+    assert status.worker.starts == 1
+    assert "vgpumgr-test-client): the session was killed by signal 6" in status.sessions.last
+    assert status.violations.count == 0
+    rig.wait_status(lambda s: not s.lanes, "lanes are free")
 
 
 def test_restart_loses_sessions_only(rig: Rig) -> None:

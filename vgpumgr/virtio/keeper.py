@@ -94,7 +94,9 @@ class GuestStatus(_Report):
 
 @dataclass(frozen=True)
 class LaneStatus(_Report):
-    """One guest process with a session in the worker; ``pid`` and ``name`` are the guest's word."""
+    """One guest process with its session; ``pid`` and ``name`` are the guest's word, ``session_pid``
+    is the session's process on the host.
+    """
 
     lane: int
     pid: int
@@ -106,6 +108,7 @@ class LaneStatus(_Report):
     bytes_in: int
     bytes_out: int
     memory_bytes: int
+    session_pid: int = 0
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,23 @@ class Violations(_Report):
 
 
 @dataclass(frozen=True)
+class StuckSession(_Report):
+    """A session's process that was killed and does not end."""
+
+    lane: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class Sessions(_Report):
+    """Sessions that crashed or were killed by others, with the last one's end; and stuck ones."""
+
+    lost: int = 0
+    last: str = ""
+    stuck: tuple[StuckSession, ...] = ()
+
+
+@dataclass(frozen=True)
 class KeeperStatus(_Report):
     """Everything that a keeper knows; sizes in bytes, ``since_s`` in seconds since 1970."""
 
@@ -146,6 +166,7 @@ class KeeperStatus(_Report):
     lanes: tuple[LaneStatus, ...]
     totals: Totals
     violations: Violations
+    sessions: Sessions = Sessions()
 
     @property
     def transports(self) -> tuple[str, ...]:

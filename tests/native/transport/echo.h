@@ -16,7 +16,7 @@ enum echo_op {
 	ECHO_RELEASE,    /* status: whether a call was held */
 	ECHO_BLOCK,      /* is never answered; the call lasts until the lane closes */
 	ECHO_REFUSE,     /* a violation */
-	ECHO_CRASH,      /* the worker dies */
+	ECHO_CRASH,      /* the session dies */
 	ECHO_NULL,       /* nothing */
 	ECHO_STORE,      /* u64 offset: bulk into the "device" */
 	ECHO_LOAD,       /* u64 offset: bulk from it */

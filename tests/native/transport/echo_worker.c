@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker without a GPU: echoes, counts, checks patterns, and misbehaves when asked. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -143,10 +144,29 @@ static int call(void *argument, struct vg_lane *lane, const struct vg_call *call
 	}
 }
 
-/* Worker arguments: --interface N, --fail MESSAGE, --die */
+/* Session arguments: --fail MESSAGE, --die */
+static int start(int argc, char **argv, char *message, size_t size)
+{
+	for (int i = 1; i + 1 < argc; i++) {
+		if (!strcmp(argv[i], "--fail")) {
+			snprintf(message, size, "%s", argv[i + 1]);
+			return -ENODEV;
+		}
+		if (!strcmp(argv[i], "--die"))
+			_exit(3);
+	}
+	return 0;
+}
+
+/* Worker arguments: --interface N */
 int main(int argc, char **argv)
 {
-	static const struct vg_session_ops ops = { .open = open_session, .call = call, .close = close_session };
+	static const struct vg_session_ops ops = {
+		.start = start,
+		.open = open_session,
+		.call = call,
+		.close = close_session,
+	};
 	uint8_t hash[VG_HASH_SIZE];
 	const char *version = "1.0.0";
 
@@ -156,12 +176,6 @@ int main(int argc, char **argv)
 			echo_hash(hash, atoi(argv[i + 1]));
 			version = "2.0.0";
 		}
-		if (!strcmp(argv[i], "--fail")) {
-			vg_worker_fail(argc, argv, argv[i + 1]);
-			return 1;
-		}
-		if (!strcmp(argv[i], "--die"))
-			return 3;
 	}
-	return vg_worker_serve(argc, argv, hash, version, &ops) ? 1 : 0;
+	return vg_worker_serve(argc, argv, hash, version, &ops);
 }

@@ -15,31 +15,25 @@ enum { RING = 65536, WINDOW = 4096 };
 static unsigned accepted, refused;
 
 /* The decoder's surroundings: nothing else of the worker is linked. */
-void vg_violation(struct vg_server *server, uint32_t lane, bool ring, const char *text)
+void vg_violation(struct vg_lane *lane, const char *text)
 {
-	(void)server, (void)lane, (void)ring, (void)text;
+	(void)lane, (void)text;
 }
 
 void vg_lane_close(struct vg_lane *lane)
 {
-	atomic_store(&lane->state, LANE_CLOSING);
+	vg_store32(&lane->words->closing, 1);
 }
 
 bool vg_lane_closing(const struct vg_lane *lane)
 {
-	return atomic_load(&((struct vg_lane *)lane)->state) == LANE_CLOSING;
+	return vg_load32(&lane->words->closing);
 }
 
-int vg_serial_send(struct vg_server *server, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
-		   const void *b, size_t b_length)
+int vg_serial_send(struct vg_lane *lane, uint32_t kind, const void *a, size_t a_length, const void *b, size_t b_length)
 {
-	(void)server, (void)lane, (void)kind, (void)a, (void)a_length, (void)b, (void)b_length;
+	(void)lane, (void)kind, (void)a, (void)a_length, (void)b, (void)b_length;
 	return 0;
-}
-
-void vg_serial_credit(struct vg_lane *lane, uint32_t bytes)
-{
-	(void)lane, (void)bytes;
 }
 
 static uint64_t sum(const volatile uint8_t *bytes, size_t length)
@@ -68,7 +62,7 @@ static void use(struct vg_lane *lane, const struct vg_call *call)
 
 static void try_ring(const uint8_t *bytes, size_t size)
 {
-	struct vg_server server = { 0 };
+	struct vg_lane_words words = { 0 };
 	struct vg_lane *lane = calloc(1, sizeof(*lane));
 	struct vg_control *control = aligned_alloc(128, sizeof(*control));
 	uint8_t *submit = malloc(RING), *reply = malloc(RING), *window = malloc(WINDOW);
@@ -82,7 +76,7 @@ static void try_ring(const uint8_t *bytes, size_t size)
 	bytes += size < 8 ? size : 8;
 	size -= size < 8 ? size : 8;
 	memcpy(submit, bytes, size < RING ? size : RING);
-	lane->server = &server;
+	lane->words = &words;
 	lane->ring = true;
 	lane->window = window;
 	lane->window_size = WINDOW;
@@ -109,13 +103,13 @@ static void try_ring(const uint8_t *bytes, size_t size)
 
 static void try_serial(const uint8_t *bytes, size_t size)
 {
-	struct vg_server server = { 0 };
+	struct vg_lane_words words = { 0 };
 	struct vg_lane *lane = calloc(1, sizeof(*lane));
 	struct vg_frame_header header;
 	struct vg_call call;
 	const char *text;
 
-	lane->server = &server;
+	lane->words = &words;
 	while (size >= sizeof(header)) {
 		size_t length;
 

@@ -4,9 +4,10 @@
  * or over virtio-serial. docs/wire-format.md is the truth about bytes; this header is the interface above them.
  *
  * Parts: the guest agent (vgpumgr-guestd) owns the guest's devices, says hello, and gives each guest process that asks
- * one *lane*. The shim in that process speaks on its lane through vg_conn below. The worker gets one *session* for
- * each lane and is called through vg_session_ops. The keeper (vgpumgr-keeper) owns memory and sockets for as long as
- * the VM's attachment lives, and starts the worker, again if it dies.
+ * one *lane*. The shim in that process speaks on its lane through vg_conn below. The worker starts one
+ * *session* for each lane, a process of its own that is called through vg_session_ops and ends with the lane. The keeper
+ * (vgpumgr-keeper) owns memory and sockets for as long as the VM's attachment lives, and starts the worker, again if it
+ * dies.
  *
  * A lane is ordered: frames arrive in the order in which they were begun. Posted frames ("quiet") have no reply.
  * Called frames have one; a worker may answer a later frame before an earlier one (a blocked synchronise must not hold
@@ -128,13 +129,18 @@ struct vg_peer {              /* who opened the lane, as the guest says: for dis
 	bool ring;                /* false: virtio-serial */
 };
 
+/* Called in the session's process. */
 struct vg_session_ops {
-	/* Called on the lane's own thread. A non-zero return refuses the lane. */
+	/* Loads what calls need, before there is a lane. A non-zero return: `message` says why no lane can be served. May
+	 * be NULL. */
+	int (*start)(int argc, char **argv, char *message, size_t size);
+	/* A non-zero return refuses the lane. */
 	int (*open)(struct vg_lane *lane, const struct vg_peer *peer, void **session);
 	/* One frame. A negative return is a protocol violation: it ends the session and is counted and logged once.
 	 * If wants_reply, vg_answer() must be called exactly once, now or later, from any thread. */
 	int (*call)(void *session, struct vg_lane *lane, const struct vg_call *call);
-	/* After the last call; no answer may be outstanding when it returns. Frees all that the session held. */
+	/* After the last call; no answer may be outstanding when it returns. Frees all that the session held; a session
+	 * that takes long for it is killed. */
 	void (*close)(void *session);
 	/* Nothing is pending on the lane: a place for housekeeping. May be NULL. */
 	void (*idle)(void *session);
@@ -148,10 +154,11 @@ bool vg_lane_closing(const struct vg_lane *lane);
 /* For `virtio show`: device memory that this session holds. */
 void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes);
 
-/* Serves the channel until the keeper says stop; argc/argv are the worker's own, see vgpumgr-worker(1). */
+/*
+ * As the keeper starts it: serves the channel until the keeper says stop, in sessions that it starts with the same
+ * arguments; as such a session: serves one lane. argc/argv are the process's own; returns its exit status.
+ */
 int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], const char *api_version,
 		    const struct vg_session_ops *ops);
-/* Tells the keeper why this worker cannot serve ("cuInit: no device"); call it instead of vg_worker_serve(), then exit. */
-int vg_worker_fail(int argc, char **argv, const char *message);
 
 #endif

@@ -84,8 +84,9 @@ struct sums {
 	uint64_t calls, posts, bytes_in, bytes_out, memory;
 };
 
-static void write_lane(const struct vg_lane_stats *lane, unsigned index, bool first, struct sums *sums, FILE *out)
+static void write_lane(const struct vg_stats *stats, unsigned index, bool first, struct sums *sums, FILE *out)
 {
+	const struct vg_lane_stats *lane = &stats->lane[index];
 	uint64_t memory = vg_load64(&lane->memory_bytes);
 
 	fprintf(out, "%s{\"lane\": %u", first ? "" : ", ", index);
@@ -98,12 +99,37 @@ static void write_lane(const struct vg_lane_stats *lane, unsigned index, bool fi
 	number(out, "bytes_in", vg_load64(&lane->bytes_in));
 	number(out, "bytes_out", vg_load64(&lane->bytes_out));
 	number(out, "memory_bytes", memory);
+	number(out, "session_pid", vg_load32(&stats->words[index].pid));
 	fputc('}', out);
 	sums->calls += vg_load64(&lane->calls);
 	sums->posts += vg_load64(&lane->posts);
 	sums->bytes_in += vg_load64(&lane->bytes_in);
 	sums->bytes_out += vg_load64(&lane->bytes_out);
 	sums->memory += memory;
+}
+
+static void write_stuck(unsigned lane, uint32_t pid, bool *first, FILE *out)
+{
+	if (!pid)
+		return;
+	fprintf(out, "%s{\"lane\": %u, \"pid\": %u}", *first ? "" : ", ", lane, pid);
+	*first = false;
+}
+
+/* Processes that were killed and do not end: those that still have their lane, and those whose lane others have. */
+static void write_sessions(const struct vg_stats *stats, FILE *out)
+{
+	bool first = true;
+
+	fprintf(out, ", \"sessions\": {\"lost\": %" PRIu64, vg_load64(&stats->sessions_lost));
+	text(out, "last", stats->session_lost, sizeof(stats->session_lost));
+	fputs(", \"stuck\": [", out);
+	for (unsigned i = 1; i < VG_LANE_TABLE; i++)
+		if (vg_load32(&stats->words[i].stuck))
+			write_stuck(i, vg_load32(&stats->words[i].pid), &first, out);
+	for (unsigned i = 0; i < VG_STUCK_MAX; i++)
+		write_stuck(vg_load32(&stats->stuck[i].lane), vg_load32(&stats->stuck[i].pid), &first, out);
+	fputs("]}", out);
 }
 
 static void write_lanes(const struct vg_stats *stats, FILE *out)
@@ -120,7 +146,7 @@ static void write_lanes(const struct vg_stats *stats, FILE *out)
 	for (unsigned i = 1; i < VG_LANE_TABLE; i++) {
 		if (!vg_load32(&stats->lane[i].used))
 			continue;
-		write_lane(&stats->lane[i], i, first, &sums, out);
+		write_lane(stats, i, first, &sums, out);
 		first = false;
 	}
 	fprintf(out, "], \"totals\": {\"lanes_opened\": %" PRIu64, vg_load64(&stats->lanes_opened));
@@ -156,5 +182,6 @@ void keeper_write_status(const struct keeper *keeper, FILE *out)
 	write_worker(keeper, out);
 	write_guest(stats, out);
 	write_lanes(stats, out);
+	write_sessions(stats, out);
 	fputs("}\n", out);
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker tells its keeper: a page of numbers, and a few small messages. The keeper trusts neither. */
+/*
+ * What a worker tells its keeper: a page of numbers, and a few small messages. The keeper trusts neither. Sessions write
+ * their lane's numbers; a keeper may be older than its worker, so new fields stand at the end.
+ */
 #ifndef VG_STATS_H
 #define VG_STATS_H
 
 #include "wire.h"
 
-enum { VG_STATS_TEXT = 208 };
+enum { VG_STATS_TEXT = 208, VG_STUCK_MAX = 8 };
 
 /* One for each entry of the lane table, written by the lane's own threads. */
 struct vg_lane_stats {
@@ -26,6 +29,21 @@ struct vg_guest_stats {
 	char kernel[64];
 };
 
+/* Between the server and a lane's session; no guest sees it. */
+struct vg_lane_words {
+	_Alignas(128) vg_word32 wake; /* futex: rises to wake the session */
+	vg_word32 asleep;
+	vg_word32 closing;       /* the lane is going away: the session ends */
+	vg_word32 pid;           /* of the session's process; 0: none */
+	vg_word32 stuck;         /* it was killed and does not end */
+};
+
+/* A process that was killed, does not end, and whose lane others have. */
+struct vg_stuck_stats {
+	vg_word32 pid;           /* 0: none */
+	vg_word32 lane;
+};
+
 struct vg_stats {
 	vg_word32 serial_connected;
 	vg_word32 mismatches;    /* lanes refused for another interface hash */
@@ -39,6 +57,10 @@ struct vg_stats {
 	uint8_t hash[VG_HASH_SIZE];
 	struct vg_guest_stats guest[2];              /* ring, serial */
 	struct vg_lane_stats lane[VG_LANE_TABLE];
+	vg_word64 sessions_lost;                     /* ended by a crash or a signal */
+	char session_lost[VG_STATS_TEXT];            /* the last one */
+	struct vg_stuck_stats stuck[VG_STUCK_MAX];
+	struct vg_lane_words words[VG_LANE_TABLE];
 };
 enum { VG_STATS_SIZE = 16384 };
 _Static_assert(sizeof(struct vg_stats) <= VG_STATS_SIZE, "fits its memory");
@@ -56,5 +78,7 @@ struct vg_note {
 #define VG_OPTION_SERIAL "--channel-serial="
 #define VG_OPTION_NUMBER "--channel-number="
 #define VG_OPTION_DEVICE "--channel-device="
+/* A session's: --session=memory:3,stats:4,socket:5 */
+#define VG_OPTION_SESSION "--session="
 
 #endif

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of the worker side. Threads: the main one serves lane 0, the serial stream and the keeper; each lane has its
- * own, which is the only reader of its frames. Answers come from any thread.
+ * Inside of the worker side. Processes: the *server*, which the keeper starts, has one thread; it serves lane 0, the serial
+ * stream and the keeper, and loads no driver. Each lane has a *session*, a process that the server starts and that ends
+ * with the lane: its main thread is the only reader of the lane's frames, and answers come from any of its threads. A
+ * spare session has started already and waits for the next lane.
+ *
+ * A session is taken to be the guest's: what it says is checked like what a guest says, and the server waits for none. A
+ * ring's session works on the channel's memory itself; a serial lane's gets and gives messages over a socket pair, which
+ * also carries what server and session tell each other (enum vg_session_kind).
  */
 #ifndef VG_WORKER_H
 #define VG_WORKER_H
 
-#include <pthread.h>
+#include <sys/types.h>
 
 #include "ring.h"
 #include "stats.h"
 
-enum lane_state { LANE_FREE, LANE_OPEN, LANE_CLOSING };
+/* ---- a lane where it is served: in its session, or lane 0 in the server ---- */
 
 /* A call that the guest waits for. The lane's reader begins it; who answers ends it, under the answer lock. */
 struct pending {
@@ -21,36 +27,24 @@ struct pending {
 	uint32_t bulk_length;
 };
 
-/* A serial message on its way to the lane's thread. */
-struct parcel {
-	struct parcel *next;
-	uint32_t kind, length;
-	uint8_t body[];
-};
-
 struct vg_lane {
-	struct vg_server *server;
+	struct vg_server *server; /* of lane 0; NULL in a session */
 	uint32_t number;         /* 0: control */
 	bool ring;
-	_Atomic int state;
 	uint64_t generation;
-	struct vg_peer peer;
-	void *session;
-	uint32_t open_sequence;  /* of the control frame that asked for this lane */
-	struct vg_lane_stats *stats;
+	struct vg_lane_words *words;
+	struct vg_lane_stats *stats; /* NULL: lane 0 */
 
+	/* ring */
 	struct vg_control *control;
 	struct vg_ring submit, reply;
 	uint8_t *window;
 	uint32_t window_size;
 	uint64_t released;       /* what submit_tail says */
-	vg_word32 wake;          /* futex: rises to wake the thread */
-	_Atomic bool asleep;
 
-	pthread_mutex_t queue_lock;
-	struct parcel *first, **last;
-	size_t queued;           /* bytes not yet consumed, message headers included */
-	uint32_t uncredited;     /* consumed, and not yet told to the guest */
+	/* serial */
+	int socket;              /* to the server; -1: lane 0 */
+	uint32_t uncredited;     /* bytes consumed, and not yet told to the guest */
 	uint8_t *bulk;           /* collected for the next frame */
 	size_t bulk_filled;
 
@@ -59,10 +53,99 @@ struct vg_lane {
 	_Alignas(8) uint8_t payload[VG_PAYLOAD_RING_MAX];
 };
 
+/* worker_lane_state.c: any thread may look at a lane's state or close it */
+/* The lane's reader notices, and ends the session. */
+void vg_lane_close(struct vg_lane *lane);
+/* Lane and rings as the memory has them; vg_lane_clear() readies the memory first. */
+void vg_lane_map(struct vg_lane *lane, void *memory, const struct vg_layout *layout);
+void vg_lane_clear(struct vg_control *control);
+void vg_words_wake(struct vg_lane_words *words);
+
+/* worker_frame.c: frames in, answers out */
+/* Checks a copied header and readies the call; fills pending if it wants a reply. Negative: violation (text says). */
+int vg_frame_accept(struct vg_lane *lane, const struct vg_frame_header *header, struct vg_call *call,
+		    const char **text);
+/* The next frame of a ring lane: 1 and a call, 0 nothing there, negative: violation. */
+int vg_ring_take(struct vg_lane *lane, struct vg_call *call, const char **text);
+/* A message of a serial lane: bulk is kept (0), a frame becomes a call (1). */
+int vg_serial_take(struct vg_lane *lane, const struct vg_message *message, const uint8_t *body, struct vg_call *call,
+		   const char **text);
+void vg_pending_drop(struct vg_lane *lane);
+
+/* worker_log.c */
+void vg_violation(struct vg_lane *lane, const char *text);
+/* worker_stream.c: a message of this lane to the guest; in a session by way of the server */
+int vg_serial_send(struct vg_lane *lane, uint32_t kind, const void *a, size_t a_length, const void *b,
+		   size_t b_length);
+
+/* ---- what server and session tell each other: struct vg_message, its body; and serial messages as they are ---- */
+
+enum vg_session_kind {
+	VG_SESSION_SERVE = 64,   /* to the session: struct vg_serve */
+	VG_SESSION_READY,        /* to the server, as all that follow: it has started */
+	VG_SESSION_FAILED,       /* text: it cannot start */
+	VG_SESSION_OPENED,       /* i32: 0, or why it refuses its lane */
+	VG_SESSION_VIOLATION,    /* text */
+};
+
+struct vg_serve {
+	uint64_t generation;
+	struct vg_peer peer;     /* its lane is the one to be served */
+};
+
+/* What a process has been given by the one that started it. */
+struct vg_inherited {
+	int memory, doorbell, stats, control;
+	unsigned epoch, number;
+	const char *serial, *device;
+	bool session;            /* control is the socket to the server */
+};
+
+/* worker_session.c: all of a session's process */
+int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const struct vg_session_ops *ops);
+int vg_session_tell(int socket, uint32_t kind, const void *body, size_t length);
+
+/* ---- the server ---- */
+
+enum lane_state { LANE_FREE, LANE_OPEN, LANE_CLOSING };
+
+/* A session's process. */
+struct vg_session {
+	pid_t pid;               /* 0: none */
+	int socket;
+	bool ready, failed, violated;
+	uint64_t kill_ms;        /* when it is killed, or found to be stuck; 0: never */
+	bool killed;
+};
+
+/* A serial message on its way to a session. */
+struct parcel {
+	struct parcel *next;
+	size_t length;
+	uint8_t bytes[];
+};
+
+struct vg_entry {
+	uint32_t number;
+	bool ring;
+	int state;
+	uint64_t generation;
+	uint32_t open_sequence;  /* of the control frame that asked for this lane */
+	unsigned hello;          /* the agent's that it came after */
+	bool answered;
+	struct vg_session session;
+	struct vg_lane_stats *stats;
+	struct vg_lane_words *words;
+	struct vg_control *control; /* ring */
+	struct parcel *first, **last;
+	size_t uncredited;       /* bytes that the guest has sent and not got back as credit */
+};
+
 struct vg_server {
-	const struct vg_session_ops *ops;
 	uint8_t hash[VG_HASH_SIZE];
 	char api_version[32];
+	char **argv;             /* a session's, without what it inherits */
+	int memory_fd, stats_fd;
 	int doorbell, keeper;
 	uint32_t epoch, counter;
 	uint32_t number;         /* of the attachment in its VM */
@@ -72,65 +155,70 @@ struct vg_server {
 	struct vg_header *header;
 	struct vg_stats *stats;
 
-	pthread_mutex_t lock;    /* lane states, stats of ended lanes, the log */
-	struct vg_lane *lane[VG_LANE_TABLE];
-	_Atomic unsigned running;
+	struct vg_entry entry[VG_LANE_TABLE];
+	struct vg_session spare;
+	struct vg_session stuck[VG_STUCK_MAX];
+	uint64_t spare_ms;       /* when the next spare may be started */
+	unsigned spare_failures; /* in a row */
+	char failure[VG_STATS_TEXT]; /* of the last session that did not start */
+	int spare_status;        /* of the first spare, if it has ended; -1 */
+
 	struct vg_lane control_ring, control_serial;
+	struct vg_lane_words control_words[2];
 	bool greeted[2];         /* ring, serial */
+	unsigned hellos[2];
 	uint32_t next_lane[2];
 	unsigned logged;
-	uint64_t log_second;
+	uint64_t log_minute;
 
 	const char *serial_path;
 	int serial;
-	_Atomic bool serial_broken;
-	bool synced;
+	bool serial_broken, synced;
 	uint64_t serial_retry_ms;
-	pthread_mutex_t serial_lock; /* one message at a time goes out */
-	uint8_t *serial_in;
-	size_t serial_filled;
+	uint8_t *serial_in, *serial_out;
+	size_t serial_filled, out_filled;
+	uint64_t out_ms;         /* when the stream last took something, or had nothing to take */
 };
 
-/* worker_lane.c: the life of lanes */
-int vg_lane_start(struct vg_server *server, bool ring, const struct vg_open *open, uint32_t sequence);
-void vg_lane_setup_ring(struct vg_lane *lane, uint32_t submit_size, uint32_t reply_size);
+/* worker_entry.c: lanes as the server has them */
+int vg_entry_open(struct vg_server *server, bool ring, const struct vg_open *open, uint32_t sequence);
+void vg_entry_close(struct vg_entry *entry);
+void vg_entries_close(struct vg_server *server, bool ring);
+/* The session has ended, or stays without its lane: the entry may be taken again. */
+void vg_entry_free(struct vg_server *server, struct vg_entry *entry);
+/* Answers the agent's open; once. */
+void vg_entry_answer(struct vg_server *server, struct vg_entry *entry, int error, const char *text);
+/* A serial message for the lane's session. */
+int vg_entry_deliver(struct vg_server *server, struct vg_entry *entry, const void *message, size_t length);
+void vg_entry_flush(struct vg_entry *entry);
 
-/* worker_lane_state.c */
-void vg_lane_close(struct vg_lane *lane);
-void vg_lanes_close(struct vg_server *server, bool ring);
-void vg_lane_wake(struct vg_lane *lane);
-
-/* worker_frame.c: frames in, answers out */
-/* Checks a copied header and readies the call; fills pending if it wants a reply. Negative: violation (text says). */
-int vg_frame_accept(struct vg_lane *lane, const struct vg_frame_header *header, struct vg_call *call,
-		    const char **text);
-/* The next frame of a ring lane: 1 and a call, 0 nothing there, negative: violation. */
-int vg_ring_take(struct vg_lane *lane, struct vg_call *call, const char **text);
-/* The same of a serial lane. */
-int vg_serial_take(struct vg_lane *lane, struct vg_call *call, const char **text);
-/* The frame in a message's body. */
-int vg_serial_body(struct vg_lane *lane, const uint8_t *body, uint32_t length, struct vg_call *call,
-		   const char **text);
-void vg_pending_drop(struct vg_lane *lane);
+/* worker_spawn.c: sessions' processes */
+int vg_session_spawn(struct vg_server *server, struct vg_session *session);
+/* Starts the spare, if it is due. */
+void vg_spare_keep(struct vg_server *server);
+void vg_sessions_reap(struct vg_server *server);
+void vg_sessions_tick(struct vg_server *server);
+/* Messages of a session; entry is NULL for the spare. */
+void vg_session_read(struct vg_server *server, struct vg_session *session, struct vg_entry *entry);
 
 /* worker_control.c: lane 0 */
 int vg_control_frame(struct vg_lane *control, const struct vg_call *call);
 void vg_control_poll(struct vg_server *server);
 
-/* worker_serial_send.c: the stream, outgoing */
-int vg_serial_send(struct vg_server *server, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
+/* worker_stream.c: the serial stream, outgoing; never waits */
+int vg_stream_send(struct vg_server *server, uint32_t lane, uint32_t kind, const void *a, size_t a_length,
 		   const void *b, size_t b_length);
-/* Bytes that are no message; the serial lock is held. */
-int vg_serial_write(struct vg_server *server, const void *bytes, size_t length);
-/* The lane has consumed this much; tells the guest now and then, always if it is all. */
-void vg_serial_credit(struct vg_lane *lane, uint32_t bytes);
+/* Bytes that are no message. */
+int vg_stream_write(struct vg_server *server, const void *bytes, size_t length);
+void vg_stream_flush(struct vg_server *server);
+bool vg_stream_is_full(const struct vg_server *server);
 
 /* worker_serial.c: the stream, incoming */
-void vg_serial_poll(struct vg_server *server, bool readable);
+void vg_serial_poll(struct vg_server *server, short ready);
 void vg_serial_hang_up(struct vg_server *server);
 
 /* worker_log.c */
-void vg_violation(struct vg_server *server, uint32_t lane, bool ring, const char *text);
+void vg_report_violation(struct vg_server *server, uint32_t lane, bool ring, const char *text);
 void vg_log(struct vg_server *server, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

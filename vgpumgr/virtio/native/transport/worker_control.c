@@ -2,7 +2,6 @@
 /* Lane 0: the agent's hello, and lanes for guest processes. */
 #include <stdio.h>
 
-#include "lock.h"
 #include "util.h"
 #include "worker.h"
 
@@ -20,7 +19,8 @@ static int hello(struct vg_lane *control, const struct vg_call *call)
 	char text[200];
 
 	memcpy(&hello, call->payload, sizeof(hello));
-	vg_lanes_close(server, control->ring);
+	vg_entries_close(server, control->ring);
+	server->hellos[!control->ring]++;
 	vg_clean_text(guest->agent, sizeof(guest->agent), hello.agent, sizeof(hello.agent));
 	vg_clean_text(guest->kernel, sizeof(guest->kernel), hello.kernel, sizeof(hello.kernel));
 	vg_store32(&guest->version, hello.version);
@@ -65,24 +65,24 @@ static int open_lane(struct vg_lane *control, const struct vg_call *call)
 	memcpy(&open, call->payload, sizeof(open));
 	if (memcmp(open.hash, server->hash, VG_HASH_SIZE))
 		return other_version(control, call, &open);
-	error = vg_lane_start(server, control->ring, &open, call->sequence);
+	error = vg_entry_open(server, control->ring, &open, call->sequence);
 	if (error == -EUSERS)
 		return refuse(control, call->sequence, error, "all lanes of this VM are in use by other processes");
-	return error ? refuse(control, call->sequence, error, "the worker cannot start a thread for this process") : 0;
+	return error ? refuse(control, call->sequence, error, "the worker cannot start a session for this process") : 0;
 }
 
 static int close_lane(struct vg_lane *control, const struct vg_call *call)
 {
 	struct vg_server *server = control->server;
 	struct vg_close body;
-	struct vg_lane *lane;
+	struct vg_entry *entry;
 
 	memcpy(&body, call->payload, sizeof(body));
 	if (!body.lane || body.lane >= VG_LANE_TABLE)
 		return -EPROTO;
-	lane = server->lane[body.lane];
-	if (lane && lane->ring == control->ring && lane->generation == body.generation)
-		vg_lane_close(lane);
+	entry = &server->entry[body.lane];
+	if (entry->ring == control->ring && entry->generation == body.generation)
+		vg_entry_close(entry);
 	return vg_answer(control, call->sequence, 0, NULL, 0, 0) == -ENOENT ? -EPROTO : 0;
 }
 
@@ -110,17 +110,16 @@ static void reset(struct vg_server *server)
 	struct vg_lane *control = &server->control_ring;
 
 	server->greeted[0] = false;
-	vg_lanes_close(server, true);
+	server->hellos[0]++;
+	vg_entries_close(server, true);
 	vg_pending_drop(control);
-	vg_lock(&control->answer_lock);
-	atomic_store(&control->state, LANE_OPEN);
-	if (control->control)
-		vg_store64(&control->control->life, 0);
-	vg_lane_setup_ring(control, VG_CONTROL_RING, VG_CONTROL_RING);
+	vg_lane_map(control, server->memory, &server->layout);
+	vg_store64(&control->control->life, 0);
+	vg_lane_clear(control->control);
+	vg_store32(&control->words->closing, 0);
 	control->generation = (uint64_t)server->epoch << 32 | ++server->counter;
 	vg_store32(&control->control->parked, 1);
 	vg_store64(&control->control->life, control->generation);
-	vg_unlock(&control->answer_lock);
 }
 
 void vg_control_poll(struct vg_server *server)
@@ -145,7 +144,7 @@ void vg_control_poll(struct vg_server *server)
 			vg_ring_release(&control->submit);
 		}
 		if (got < 0) {
-			vg_violation(server, 0, true, text);
+			vg_violation(control, text);
 			return reset(server);
 		}
 	}

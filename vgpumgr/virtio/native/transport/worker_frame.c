@@ -119,36 +119,21 @@ int vg_ring_take(struct vg_lane *lane, struct vg_call *call, const char **text)
 	return error ? error : 1;
 }
 
-/* ---- the serial stream: a lane's own messages, on its own thread ---- */
+/* ---- the serial stream: a lane's messages ---- */
 
-static struct parcel *next_parcel(struct vg_lane *lane)
-{
-	struct parcel *parcel;
-
-	pthread_mutex_lock(&lane->queue_lock);
-	parcel = lane->first;
-	if (parcel) {
-		lane->first = parcel->next;
-		if (!lane->first)
-			lane->last = &lane->first;
-	}
-	pthread_mutex_unlock(&lane->queue_lock);
-	return parcel;
-}
-
-static int collect_bulk(struct vg_lane *lane, const struct parcel *parcel)
+static int collect_bulk(struct vg_lane *lane, const uint8_t *body, uint32_t length)
 {
 	if (!lane->bulk)
 		lane->bulk = malloc(VG_SERIAL_BULK_MAX);
-	if (!lane->bulk || lane->bulk_filled + parcel->length > VG_SERIAL_BULK_MAX)
+	if (!lane->bulk || lane->bulk_filled + length > VG_SERIAL_BULK_MAX)
 		return -EPROTO;
-	memcpy(lane->bulk + lane->bulk_filled, parcel->body, parcel->length);
-	lane->bulk_filled += parcel->length;
+	memcpy(lane->bulk + lane->bulk_filled, body, length);
+	lane->bulk_filled += length;
 	return 0;
 }
 
-int vg_serial_body(struct vg_lane *lane, const uint8_t *body, uint32_t length, struct vg_call *call,
-		   const char **text)
+static int take_frame(struct vg_lane *lane, const uint8_t *body, uint32_t length, struct vg_call *call,
+		      const char **text)
 {
 	struct vg_frame_header header;
 	int error;
@@ -164,22 +149,13 @@ int vg_serial_body(struct vg_lane *lane, const uint8_t *body, uint32_t length, s
 	return error ? error : 1;
 }
 
-int vg_serial_take(struct vg_lane *lane, struct vg_call *call, const char **text)
+int vg_serial_take(struct vg_lane *lane, const struct vg_message *message, const uint8_t *body, struct vg_call *call,
+		   const char **text)
 {
-	struct parcel *parcel;
-	int got = 0;
-
-	/* bulk alone is no call yet: look for the next at once */
-	while (!got && (parcel = next_parcel(lane))) {
-		vg_serial_credit(lane, (uint32_t)sizeof(struct vg_message) + parcel->length);
-		*text = "bulk larger than allowed";
-		if (parcel->kind == VG_KIND_BULK)
-			got = collect_bulk(lane, parcel);
-		else
-			got = vg_serial_body(lane, parcel->body, parcel->length, call, text);
-		free(parcel);
-	}
-	return got;
+	*text = "bulk larger than allowed";
+	if (message->kind == VG_KIND_BULK)
+		return collect_bulk(lane, body, message->length);
+	return take_frame(lane, body, message->length, call, text);
 }
 
 /* ---- answers ---- */
@@ -188,11 +164,11 @@ static bool wait_for_reader(struct vg_lane *lane, unsigned round)
 {
 	struct timespec pause = { .tv_nsec = FULL_STEP_NS };
 
-	/* lane 0 is the main thread's, which never waits */
+	/* lane 0 is the server's, which never waits */
 	if (vg_lane_closing(lane) || !lane->number)
 		return false;
 	if (round * (uint64_t)FULL_STEP_NS > FULL_LIMIT_MS * 1000000ull) {
-		vg_violation(lane->server, lane->number, lane->ring, "a reply ring left full");
+		vg_violation(lane, "a reply ring left full");
 		vg_lane_close(lane);
 		return false;
 	}
@@ -208,7 +184,7 @@ static int answer_ring(struct vg_lane *lane, const struct vg_reply_header *heade
 
 	for (unsigned round = 0; (error = vg_ring_room(ring, header->length)); round++) {
 		if (error == -EBADMSG) {
-			vg_violation(lane->server, lane->number, true, "a reply index that cannot be");
+			vg_violation(lane, "a reply index that cannot be");
 			vg_lane_close(lane);
 			return -ECONNRESET;
 		}
@@ -231,11 +207,11 @@ static int answer_serial(struct vg_lane *lane, const struct vg_reply_header *hea
 	for (size_t at = 0; at < header->bulk_length && !error; at += PIECE) {
 		size_t part = header->bulk_length - at < PIECE ? header->bulk_length - at : PIECE;
 
-		error = vg_serial_send(lane->server, lane->number, VG_KIND_BULK, &header->sequence,
-				       sizeof(header->sequence), bulk + at, part);
+		error = vg_serial_send(lane, VG_KIND_BULK, &header->sequence, sizeof(header->sequence), bulk + at,
+				       part);
 	}
 	if (!error)
-		error = vg_serial_send(lane->server, lane->number, VG_KIND_REPLY, header, sizeof(*header), data,
+		error = vg_serial_send(lane, VG_KIND_REPLY, header, sizeof(*header), data,
 				       header->length - VG_ALIGN);
 	return error;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane's state: any thread may look at it, wake the lane's thread, or close the lane. */
+/* A lane's state: any thread may look at it or close the lane. */
+#include <limits.h>
 #include <linux/futex.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,7 +10,7 @@
 
 bool vg_lane_closing(const struct vg_lane *lane)
 {
-	return atomic_load_explicit(&((struct vg_lane *)lane)->state, memory_order_acquire) == LANE_CLOSING;
+	return vg_load32(&lane->words->closing);
 }
 
 void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes)
@@ -17,30 +19,43 @@ void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes)
 		vg_store64(&lane->stats->memory_bytes, memory_bytes);
 }
 
-void vg_lane_wake(struct vg_lane *lane)
+void vg_words_wake(struct vg_lane_words *words)
 {
-	if (!atomic_load(&lane->asleep))
-		return;
-	atomic_fetch_add(&lane->wake, 1);
-	syscall(SYS_futex, &lane->wake, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	atomic_fetch_add(&words->wake, 1);
+	syscall(SYS_futex, &words->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Any thread. The lane's own notices, closes the session and frees the entry. */
 void vg_lane_close(struct vg_lane *lane)
 {
-	int expected = LANE_OPEN;
-
-	if (!atomic_compare_exchange_strong(&lane->state, &expected, LANE_CLOSING))
+	if (atomic_exchange(&lane->words->closing, 1))
 		return;
-	if (lane->ring)
+	if (lane->control)
 		vg_store64(&lane->control->life, 0);
-	atomic_fetch_add(&lane->wake, 1);
-	syscall(SYS_futex, &lane->wake, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	if (lane->socket >= 0)
+		shutdown(lane->socket, SHUT_RD);
+	vg_words_wake(lane->words);
 }
 
-void vg_lanes_close(struct vg_server *server, bool ring)
+void vg_lane_clear(struct vg_control *control)
 {
-	for (unsigned i = 1; i < VG_LANE_TABLE; i++)
-		if (server->lane[i] && server->lane[i]->ring == ring)
-			vg_lane_close(server->lane[i]);
+	vg_store64(&control->submit_head, 0);
+	vg_store64(&control->submit_tail, 0);
+	vg_store64(&control->reply_head, 0);
+	vg_store64(&control->reply_tail, 0);
+	vg_store32(&control->parked, 0);
+}
+
+void vg_lane_map(struct vg_lane *lane, void *memory, const struct vg_layout *layout)
+{
+	struct vg_control *control = vg_lane_at(memory, layout, lane->number);
+	uint32_t submit_size = lane->number ? layout->submit_size : VG_CONTROL_RING;
+	uint32_t reply_size = lane->number ? layout->reply_size : VG_CONTROL_RING;
+	uint8_t *base = (uint8_t *)control + VG_PAGE;
+
+	lane->control = control;
+	vg_ring_init(&lane->submit, base, submit_size, &control->submit_head, &control->submit_tail);
+	vg_ring_init(&lane->reply, base + submit_size, reply_size, &control->reply_head, &control->reply_tail);
+	lane->window = base + submit_size + reply_size;
+	lane->window_size = lane->number ? layout->window_size : 0;
+	lane->released = 0;
 }

@@ -14,9 +14,8 @@ void vg_log(struct vg_server *server, const char *format, ...)
 	va_list arguments;
 	uint64_t minute = vg_now_ms() / 60000;
 
-	pthread_mutex_lock(&server->lock);
-	if (minute != server->log_second) {
-		server->log_second = minute;
+	if (minute != server->log_minute) {
+		server->log_minute = minute;
 		server->logged = 0;
 	}
 	if (server->logged++ < LOG_LINES_PER_MINUTE) {
@@ -24,17 +23,21 @@ void vg_log(struct vg_server *server, const char *format, ...)
 		vfprintf(stderr, format, arguments);
 		va_end(arguments);
 	}
-	pthread_mutex_unlock(&server->lock);
 }
 
-void vg_violation(struct vg_server *server, uint32_t lane, bool ring, const char *text)
+void vg_report_violation(struct vg_server *server, uint32_t lane, bool ring, const char *text)
 {
-	char line[VG_STATS_TEXT];
+	struct vg_stats *stats = server->stats;
 
-	snprintf(line, sizeof(line), "lane %u (%s): %s", lane, ring ? "ring" : "serial", text);
-	pthread_mutex_lock(&server->lock);
-	memcpy(server->stats->violation, line, sizeof(line));
-	vg_store64(&server->stats->violations, vg_load64(&server->stats->violations) + 1);
-	pthread_mutex_unlock(&server->lock);
-	vg_log(server, "worker: protocol violation: %s\n", line);
+	snprintf(stats->violation, sizeof(stats->violation), "lane %u (%s): %s", lane, ring ? "ring" : "serial", text);
+	vg_store64(&stats->violations, vg_load64(&stats->violations) + 1);
+	vg_log(server, "worker: protocol violation: lane %u (%s): %s\n", lane, ring ? "ring" : "serial", text);
+}
+
+void vg_violation(struct vg_lane *lane, const char *text)
+{
+	if (lane->server)
+		vg_report_violation(lane->server, lane->number, lane->ring, text);
+	else
+		vg_session_tell(lane->socket, VG_SESSION_VIOLATION, text, strlen(text) + 1);
 }

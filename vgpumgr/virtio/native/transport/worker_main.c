@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker's main thread: doorbell, lane 0, the serial stream, the keeper. */
+/* The server: doorbell, lane 0, the serial stream, the keeper, and sessions that come and go. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@
 
 enum {
 	TICK_MS = 100,            /* heartbeat, serial retries, a doorbell that was lost */
-	DRAIN_MS = 2000,          /* lanes get this long to close their sessions at the end */
+	DRAIN_MS = 2000,          /* sessions get this long to end, at the end */
 	DOORBELL_PAUSE_NS = 2000, /* a doorbell storm costs the guest more than us */
 };
 
@@ -32,15 +33,9 @@ static void note(int keeper, uint32_t what, const char *text)
 
 /* ---- what the keeper hands over ---- */
 
-struct inherited {
-	int memory, doorbell, stats, control;
-	unsigned epoch, number;
-	const char *serial, *device;
-};
-
-static int read_options(int argc, char **argv, struct inherited *in)
+static int read_options(int argc, char **argv, struct vg_inherited *in)
 {
-	*in = (struct inherited){ -1, -1, -1, -1, 0, 0, NULL, "" };
+	*in = (struct vg_inherited){ .memory = -1, .doorbell = -1, .stats = -1, .control = -1, .device = "" };
 	for (int i = 1; i < argc; i++) {
 		if (!strncmp(argv[i], VG_OPTION_SERIAL, strlen(VG_OPTION_SERIAL)))
 			in->serial = argv[i] + strlen(VG_OPTION_SERIAL);
@@ -51,18 +46,29 @@ static int read_options(int argc, char **argv, struct inherited *in)
 		else if (!strncmp(argv[i], VG_OPTION_CHANNEL, strlen(VG_OPTION_CHANNEL)))
 			sscanf(argv[i] + strlen(VG_OPTION_CHANNEL), "memory:%d,doorbell:%d,stats:%d,control:%d,epoch:%u",
 			       &in->memory, &in->doorbell, &in->stats, &in->control, &in->epoch);
+		else if (!strncmp(argv[i], VG_OPTION_SESSION, strlen(VG_OPTION_SESSION)))
+			in->session = sscanf(argv[i] + strlen(VG_OPTION_SESSION), "memory:%d,stats:%d,socket:%d",
+					     &in->memory, &in->stats, &in->control) == 3;
 	}
-	return in->stats < 0 || in->control < 0 || !in->epoch ? -EINVAL : 0;
+	return in->stats < 0 || in->control < 0 || !(in->epoch || in->session) ? -EINVAL : 0;
 }
 
-int vg_worker_fail(int argc, char **argv, const char *message)
+/* A session has the same arguments, and its own descriptors: see become_session() in worker_spawn.c. */
+static char **session_arguments(int argc, char **argv, const struct vg_inherited *in)
 {
-	struct inherited in;
+	static char option[64];
+	char **words = calloc((size_t)argc + 2, sizeof(*words));
+	int count = 0;
 
-	if (read_options(argc, argv, &in))
-		return -EINVAL;
-	note(in.control, VG_WORKER_FAILED, message);
-	return 0;
+	if (!words)
+		return NULL;
+	for (int i = 0; i < argc; i++)
+		if (strncmp(argv[i], VG_OPTION_CHANNEL, strlen(VG_OPTION_CHANNEL)) &&
+		    strncmp(argv[i], VG_OPTION_SERIAL, strlen(VG_OPTION_SERIAL)))
+			words[count++] = argv[i];
+	snprintf(option, sizeof(option), VG_OPTION_SESSION "memory:%d,stats:4,socket:5", in->memory < 0 ? -1 : 3);
+	words[count] = option;
+	return words;
 }
 
 static int map_memory(struct vg_server *server, int fd)
@@ -84,14 +90,13 @@ static int map_memory(struct vg_server *server, int fd)
 
 static void init_lane0(struct vg_server *server, struct vg_lane *lane, bool ring)
 {
-	pthread_mutex_init(&lane->queue_lock, NULL);
 	lane->server = server;
 	lane->ring = ring;
-	lane->last = &lane->first;
-	atomic_store(&lane->state, LANE_OPEN);
+	lane->socket = -1;
+	lane->words = &server->control_words[!ring];
 }
 
-static int init_server(struct vg_server *server, const struct inherited *in)
+static int init_server(struct vg_server *server, const struct vg_inherited *in)
 {
 	int error = map_memory(server, in->memory);
 	void *stats = mmap(NULL, VG_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, in->stats, 0);
@@ -108,8 +113,10 @@ static int init_server(struct vg_server *server, const struct inherited *in)
 	snprintf(server->device, sizeof(server->device), "%s", in->device);
 	server->serial_path = in->serial;
 	server->serial = -1;
-	pthread_mutex_init(&server->lock, NULL);
-	pthread_mutex_init(&server->serial_lock, NULL);
+	server->memory_fd = in->memory;
+	server->stats_fd = in->stats;
+	server->spare.socket = -1;
+	server->spare_status = -1;
 	init_lane0(server, &server->control_ring, true);
 	init_lane0(server, &server->control_serial, false);
 	return 0;
@@ -128,6 +135,25 @@ static void publish(struct vg_server *server)
 	vg_store32(&server->control_ring.control->parked, 1);
 	vg_store64(&server->control_ring.control->life, server->control_ring.generation);
 	vg_store32(&server->header->state, VG_STATE_READY);
+}
+
+/* What has been polled: sessions by their lanes behind the spare. */
+enum { POLL_KEEPER, POLL_DOORBELL, POLL_SERIAL, POLL_SPARE, POLL_COUNT = POLL_SPARE + VG_LANE_TABLE };
+
+/* NULL: all of them. */
+static void read_sessions(struct vg_server *server, const struct pollfd *wait)
+{
+	if (server->spare.socket >= 0 && (!wait || wait[POLL_SPARE].revents))
+		vg_session_read(server, &server->spare, NULL);
+	for (unsigned i = 1; i < VG_LANE_TABLE; i++) {
+		struct vg_entry *entry = &server->entry[i];
+
+		if (entry->state == LANE_FREE || entry->session.socket < 0 || (wait && !wait[POLL_SPARE + i].revents))
+			continue;
+		if (entry->first && entry->state == LANE_OPEN)
+			vg_entry_flush(entry);
+		vg_session_read(server, &entry->session, entry);
+	}
 }
 
 /* ---- the end ---- */
@@ -151,15 +177,31 @@ static void on_term(int number)
 	_exit(0);
 }
 
+static bool has_sessions(const struct vg_server *server)
+{
+	for (unsigned i = 1; i < VG_LANE_TABLE; i++)
+		if (server->entry[i].state != LANE_FREE)
+			return true;
+	return false;
+}
+
+/* What remains then is stuck; it has been killed. */
 static void end(struct vg_server *server)
 {
 	uint64_t until = vg_now_ms() + DRAIN_MS;
 	struct timespec step = { .tv_nsec = 1000000 };
 
-	vg_lanes_close(server, true);
-	vg_lanes_close(server, false);
-	while (atomic_load(&server->running) && vg_now_ms() < until)
+	server->spare_ms = UINT64_MAX;
+	if (server->spare.pid)
+		kill(server->spare.pid, SIGKILL);
+	vg_entries_close(server, true);
+	vg_entries_close(server, false);
+	while ((has_sessions(server) || server->spare.pid) && vg_now_ms() < until) {
 		nanosleep(&step, NULL);
+		vg_sessions_tick(server);
+		read_sessions(server, NULL);
+		vg_sessions_reap(server);
+	}
 	mark_lost(server);
 }
 
@@ -174,8 +216,8 @@ static void ring_doorbells(struct vg_server *server)
 		return;
 	vg_store64(&server->stats->doorbells, vg_load64(&server->stats->doorbells) + count);
 	for (uint32_t i = 1; i <= server->layout.lane_count; i++)
-		if (server->lane[i])
-			vg_lane_wake(server->lane[i]);
+		if (server->entry[i].state == LANE_OPEN && vg_load32(&server->entry[i].words->asleep))
+			vg_words_wake(server->entry[i].words);
 	if (count > 64)
 		nanosleep(&pause, NULL);
 }
@@ -190,57 +232,145 @@ static bool keeper_says_stop(struct vg_server *server)
 	return n == sizeof(note) && note.what == VG_KEEPER_STOP;
 }
 
+static int next_tick(const struct vg_server *server)
+{
+	uint64_t now = vg_now_ms();
+
+	if (server->spare.pid || server->spare_ms >= now + TICK_MS)
+		return TICK_MS;
+	return server->spare_ms > now ? (int)(server->spare_ms - now) : 0;
+}
+
+/* Waits until something is to be done. A child that ends interrupts, here only. */
+static void wait_for_work(struct vg_server *server, struct pollfd *wait)
+{
+	struct timespec limit = { .tv_nsec = next_tick(server) * 1000000L };
+	sigset_t none;
+
+	sigemptyset(&none);
+	wait[POLL_KEEPER] = (struct pollfd){ .fd = server->keeper, .events = POLLIN };
+	wait[POLL_DOORBELL] = (struct pollfd){ .fd = server->memory ? server->doorbell : -1, .events = POLLIN };
+	wait[POLL_SERIAL] = (struct pollfd){ .fd = server->serial, .events = POLLIN };
+	if (server->out_filled)
+		wait[POLL_SERIAL].events |= POLLOUT;
+	wait[POLL_SPARE] = (struct pollfd){ .fd = server->spare.socket, .events = POLLIN };
+	for (unsigned i = 1; i < VG_LANE_TABLE; i++) {
+		const struct vg_entry *entry = &server->entry[i];
+		struct pollfd *at = &wait[POLL_SPARE + i];
+
+		*at = (struct pollfd){ .fd = entry->state == LANE_FREE ? -1 : entry->session.socket };
+		if (entry->ring || entry->state == LANE_CLOSING || !vg_stream_is_full(server))
+			at->events |= POLLIN;
+		if (entry->first && entry->state == LANE_OPEN)
+			at->events |= POLLOUT;
+	}
+	if (ppoll(wait, POLL_COUNT, &limit, &none) <= 0)
+		for (unsigned i = 0; i < POLL_COUNT; i++)
+			wait[i].revents = 0;
+}
+
 static void serve(struct vg_server *server)
 {
-	struct pollfd wait[3] = {
-		{ .fd = server->keeper, .events = POLLIN },
-		{ .fd = server->memory ? server->doorbell : -1, .events = POLLIN },
-		{ .events = POLLIN },
-	};
+	static struct pollfd wait[POLL_COUNT];
 
 	for (uint64_t beat = 1;; beat++) {
-		wait[2].fd = server->serial;
-		poll(wait, 3, TICK_MS);
-		if (wait[0].revents && keeper_says_stop(server))
+		wait_for_work(server, wait);
+		if (wait[POLL_KEEPER].revents && keeper_says_stop(server))
 			return;
 		if (server->memory) {
 			vg_store64(&server->header->heartbeat, beat);
-			if (wait[1].revents)
+			if (wait[POLL_DOORBELL].revents)
 				ring_doorbells(server);
 			publish(server);
 		}
+		read_sessions(server, wait);
+		vg_sessions_reap(server);
+		vg_sessions_tick(server);
+		vg_spare_keep(server);
 		if (server->serial_path)
-			vg_serial_poll(server, wait[2].fd >= 0 && wait[2].revents);
+			vg_serial_poll(server, wait[POLL_SERIAL].revents);
 	}
+}
+
+/* ---- the beginning ---- */
+
+/* Only with a driver that works is there anything to serve: the first session says so, or why not. */
+static int wait_for_spare(struct vg_server *server)
+{
+	static struct pollfd wait[POLL_COUNT];
+	int status;
+
+	while (!server->spare.ready && server->spare_status < 0) {
+		vg_spare_keep(server);
+		wait_for_work(server, wait);
+		if (wait[POLL_KEEPER].revents && keeper_says_stop(server))
+			return -ECANCELED;
+		read_sessions(server, wait);
+		vg_sessions_reap(server);
+	}
+	status = server->spare_status;
+	if (server->spare.ready || status < 0)
+		return 0;
+	if (!WIFEXITED(status) || WEXITSTATUS(status) == 1)
+		note(server->keeper, VG_WORKER_FAILED, server->failure);
+	return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : 1;
+}
+
+static void on_child(int number)
+{
+	(void)number;
+}
+
+static void set_signals(struct vg_server *server)
+{
+	struct sigaction term = { .sa_handler = on_term }, child = { .sa_handler = on_child };
+	sigset_t blocked;
+
+	dying = server;
+	sigaction(SIGTERM, &term, NULL);
+	sigaction(SIGCHLD, &child, NULL);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &blocked, NULL);
+}
+
+static int run_server(struct vg_server *server)
+{
+	int error = wait_for_spare(server);
+
+	if (error) {
+		end(server);
+		return error == -ECANCELED ? 0 : error;
+	}
+	if (server->memory)
+		publish(server);
+	note(server->keeper, VG_WORKER_READY, server->api_version);
+	serve(server);
+	end(server);
+	return 0;
 }
 
 int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], const char *api_version,
 		    const struct vg_session_ops *ops)
 {
-	struct sigaction action = { .sa_handler = on_term };
 	struct vg_server *server = calloc(1, sizeof(*server));
-	struct inherited in;
+	struct vg_inherited in;
 	int error = server ? read_options(argc, argv, &in) : -ENOMEM;
 
 	if (error) {
 		fprintf(stderr, "worker: started without a keeper: no %s option\n", VG_OPTION_CHANNEL);
 		free(server);
-		return error;
+		return 1;
 	}
+	if (in.session) /* what is left is the kernel's to free; handlers of a driver could wait for the device */
+		_exit(vg_session_main(argc, argv, &in, ops));
 	memcpy(server->hash, hash, VG_HASH_SIZE);
 	snprintf(server->api_version, sizeof(server->api_version), "%s", api_version);
-	server->ops = ops;
-	error = init_server(server, &in);
-	if (error) {
+	server->argv = session_arguments(argc, argv, &in);
+	if (!server->argv || init_server(server, &in)) {
 		note(in.control, VG_WORKER_FAILED, "the channel's memory cannot be mapped");
-		return error;
+		return 1;
 	}
-	dying = server;
-	sigaction(SIGTERM, &action, NULL);
-	if (server->memory)
-		publish(server);
-	note(in.control, VG_WORKER_READY, server->api_version);
-	serve(server);
-	end(server);
-	return 0;
+	set_signals(server);
+	return run_server(server);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The serial stream: connect and connect again, find the sync, sort messages by lane. Read by the main thread only. */
+/* The serial stream: connect and connect again, find the sync, sort messages by lane. */
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -13,55 +14,22 @@ enum {
 
 void vg_serial_hang_up(struct vg_server *server)
 {
-	vg_lanes_close(server, false);
+	vg_entries_close(server, false);
 	vg_pending_drop(&server->control_serial);
-	pthread_mutex_lock(&server->serial_lock);
 	vg_close_fd(&server->serial);
 	server->synced = false;
 	server->serial_filled = 0;
-	atomic_store(&server->serial_broken, false);
-	pthread_mutex_unlock(&server->serial_lock);
+	server->out_filled = 0;
+	server->serial_broken = false;
 	server->greeted[1] = false;
+	server->hellos[1]++;
 	server->serial_retry_ms = vg_now_ms() + RETRY_MS;
 	vg_store32(&server->stats->serial_connected, 0);
 	vg_store32(&server->stats->guest[1].present, 0);
 }
 
-static int deliver(struct vg_server *server, const struct vg_message *message, const uint8_t *body)
-{
-	size_t size = sizeof(*message) + message->length;
-	struct vg_lane *lane = server->lane[message->lane];
-	struct parcel *parcel;
-
-	/* a lane that has just ended: its process will hear of it */
-	if (!lane || atomic_load(&lane->state) != LANE_OPEN)
-		return 0;
-	parcel = malloc(sizeof(*parcel) + message->length);
-	if (!parcel)
-		return -ENOMEM;
-	*parcel = (struct parcel){ .kind = message->kind, .length = message->length };
-	memcpy(parcel->body, body, message->length);
-	pthread_mutex_lock(&lane->queue_lock);
-	/* read again: the lane empties its queue, under this lock, when it has stopped being open */
-	if (atomic_load(&lane->state) != LANE_OPEN) {
-		pthread_mutex_unlock(&lane->queue_lock);
-		free(parcel);
-		return 0;
-	}
-	*lane->last = parcel;
-	lane->last = &parcel->next;
-	lane->queued += size;
-	size = lane->queued;
-	pthread_mutex_unlock(&lane->queue_lock);
-	if (size > VG_SERIAL_CREDIT) {
-		vg_violation(server, lane->number, false, "more bytes than it has credit for");
-		vg_lane_close(lane);
-	}
-	vg_lane_wake(lane);
-	return 0;
-}
-
-static int take_message(struct vg_server *server, const struct vg_message *message, const uint8_t *body)
+/* `bytes` are the message and its body. */
+static int take_message(struct vg_server *server, const struct vg_message *message, const uint8_t *bytes)
 {
 	struct vg_lane *control = &server->control_serial;
 	struct vg_call call;
@@ -70,24 +38,21 @@ static int take_message(struct vg_server *server, const struct vg_message *messa
 	if (message->kind != VG_KIND_FRAME && message->kind != VG_KIND_BULK)
 		return -EPROTO;
 	if (message->lane >= VG_SERIAL_LANE_FIRST && message->lane < VG_LANE_TABLE)
-		return deliver(server, message, body);
+		return vg_entry_deliver(server, &server->entry[message->lane], bytes, sizeof(*message) + message->length);
 	if (message->lane || message->kind != VG_KIND_FRAME)
 		return -EPROTO;
-	if (vg_serial_body(control, body, message->length, &call, &text) < 0)
+	if (vg_serial_take(control, message, bytes + sizeof(*message), &call, &text) < 0)
 		return -EPROTO;
 	return vg_control_frame(control, &call);
 }
 
 static void start_session(struct vg_server *server, const uint8_t *sync)
 {
-	vg_lanes_close(server, false);
+	vg_entries_close(server, false);
 	vg_pending_drop(&server->control_serial);
 	server->greeted[1] = false;
-	pthread_mutex_lock(&server->serial_lock);
-	server->synced = !vg_serial_write(server, sync, VG_SYNC_SIZE);
-	pthread_mutex_unlock(&server->serial_lock);
-	if (!server->synced)
-		atomic_store(&server->serial_broken, true);
+	server->hellos[1]++;
+	server->synced = !vg_stream_write(server, sync, VG_SYNC_SIZE);
 }
 
 static bool is_sync(const uint8_t *bytes)
@@ -116,7 +81,7 @@ static ssize_t take_one(struct vg_server *server, const uint8_t *bytes, size_t l
 		return -EPROTO;
 	if (length < sizeof(message) + message.length)
 		return 0;
-	error = take_message(server, &message, bytes + sizeof(message));
+	error = take_message(server, &message, bytes);
 	return error ? error : (ssize_t)(sizeof(message) + message.length);
 }
 
@@ -149,7 +114,7 @@ static void read_stream(struct vg_server *server)
 	}
 	server->serial_filled += (size_t)n;
 	if (take_all(server) < 0) {
-		vg_violation(server, 0, false, "garbage on the serial stream");
+		vg_report_violation(server, 0, false, "garbage on the serial stream");
 		vg_serial_hang_up(server);
 	}
 }
@@ -166,18 +131,18 @@ static void connect_stream(struct vg_server *server)
 	fd = server->serial_in ? vg_connect(server->serial_path) : -ENOMEM;
 	if (fd < 0)
 		return;
-	pthread_mutex_lock(&server->serial_lock);
 	server->serial = fd;
-	pthread_mutex_unlock(&server->serial_lock);
+	server->out_ms = vg_now_ms();
 	vg_store32(&server->stats->serial_connected, 1);
 }
 
-void vg_serial_poll(struct vg_server *server, bool readable)
+void vg_serial_poll(struct vg_server *server, short ready)
 {
 	if (server->serial < 0)
-		connect_stream(server);
-	else if (atomic_load(&server->serial_broken))
-		vg_serial_hang_up(server);
-	else if (readable)
+		return connect_stream(server);
+	if (ready & ~POLLOUT)
 		read_stream(server);
+	vg_stream_flush(server);
+	if (server->serial_broken)
+		vg_serial_hang_up(server);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vgpumgr-worker: the driver, then the channel. */
-#include <stdio.h>
+/* vgpumgr-worker: the channel's server, and each of its sessions, which alone load the driver. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,16 +28,20 @@ static const char *driver_path(int argc, char **argv)
 	return path && *path ? path : "libcuda.so.1";
 }
 
+static int start(int argc, char **argv, char *message, size_t size)
+{
+	return wk_driver_load(driver_path(argc, argv), message, size);
+}
+
 int main(int argc, char **argv)
 {
-	static const struct vg_session_ops ops = { .open = open_session, .call = wk_call, .close = close_session };
+	static const struct vg_session_ops ops = {
+		.start = start,
+		.open = open_session,
+		.call = wk_call,
+		.close = close_session,
+	};
 	static const uint8_t schema[VG_HASH_SIZE] = VG_SCHEMA_HASH;
-	char message[512];
 
-	if (wk_driver_load(driver_path(argc, argv), message, sizeof(message))) {
-		vg_worker_fail(argc, argv, message);
-		fprintf(stderr, "vgpumgr-worker: %s\n", message);
-		return 1;
-	}
-	return vg_worker_serve(argc, argv, schema, VGPUMGR_VERSION, &ops) ? 1 : 0;
+	return vg_worker_serve(argc, argv, schema, VGPUMGR_VERSION, &ops);
 }

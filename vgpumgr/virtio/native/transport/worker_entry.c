@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lanes as the server has them: opened for a guest process, given to a session, free again once that has ended. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "util.h"
+#include "worker.h"
+
+enum {
+	GRACE_MS = 500,          /* from the close of a lane to the SIGKILL of its session */
+	SPARE_PAUSE_MS = 30,     /* the next spare starts when a new process has made its first calls */
+};
+
+/* Entries are used in turn: the longer a lane rests, the less a late store of its last owner matters. */
+static struct vg_entry *take_entry(struct vg_server *server, bool ring)
+{
+	uint32_t first = ring ? 1 : VG_SERIAL_LANE_FIRST;
+	uint32_t count = ring ? server->layout.lane_count : VG_SERIAL_LANES;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t number = first + (server->next_lane[!ring] + i) % count;
+		struct vg_entry *entry = &server->entry[number];
+
+		if (entry->state != LANE_FREE)
+			continue;
+		server->next_lane[!ring] = (number - first + 1) % count;
+		*entry = (struct vg_entry){ .number = number, .ring = ring, .session.socket = -1 };
+		entry->last = &entry->first;
+		entry->stats = &server->stats->lane[number];
+		entry->words = &server->stats->words[number];
+		return entry;
+	}
+	return NULL;
+}
+
+static struct vg_peer describe(struct vg_entry *entry, const struct vg_open *open)
+{
+	struct vg_peer peer = { .lane = entry->number, .pid = open->pid, .ring = entry->ring };
+	struct vg_lane_stats *stats = entry->stats;
+
+	vg_clean_text(peer.name, sizeof(peer.name), open->name, sizeof(open->name));
+	memset(stats, 0, sizeof(*stats));
+	memset(entry->words, 0, sizeof(*entry->words));
+	memcpy(stats->name, peer.name, sizeof(stats->name));
+	vg_store32(&stats->pid, open->pid);
+	vg_store32(&stats->ring, entry->ring);
+	vg_store64(&stats->since_s, (uint64_t)time(NULL));
+	vg_store32(&stats->used, 1);
+	return peer;
+}
+
+/* The spare, which reads its orders once it has started; without one a session that starts now. */
+static int take_session(struct vg_server *server, struct vg_entry *entry, const struct vg_peer *peer)
+{
+	struct vg_serve serve = { .generation = entry->generation, .peer = *peer };
+	int error = server->spare.pid ? 0 : vg_session_spawn(server, &server->spare);
+
+	if (error)
+		return error;
+	entry->session = server->spare;
+	server->spare = (struct vg_session){ .socket = -1 };
+	server->spare_ms = vg_now_ms() + SPARE_PAUSE_MS;
+	vg_store32(&entry->words->pid, (uint32_t)entry->session.pid);
+	/* one that has died meanwhile is found by the reaping */
+	vg_session_tell(entry->session.socket, VG_SESSION_SERVE, &serve, sizeof(serve));
+	return 0;
+}
+
+int vg_entry_open(struct vg_server *server, bool ring, const struct vg_open *open, uint32_t sequence)
+{
+	struct vg_entry *entry = take_entry(server, ring);
+	struct vg_peer peer;
+	int error;
+
+	if (!entry)
+		return -EUSERS;
+	entry->open_sequence = sequence;
+	entry->hello = server->hellos[!ring];
+	entry->generation = (uint64_t)server->epoch << 32 | ++server->counter;
+	peer = describe(entry, open);
+	if (ring) {
+		entry->control = vg_lane_at(server->memory, &server->layout, entry->number);
+		vg_lane_clear(entry->control);
+		vg_store64(&entry->control->life, entry->generation);
+	}
+	entry->state = LANE_OPEN;
+	vg_store64(&server->stats->lanes_opened, vg_load64(&server->stats->lanes_opened) + 1);
+	error = take_session(server, entry, &peer);
+	if (error) {
+		entry->answered = true; /* by the caller */
+		vg_entry_free(server, entry);
+	}
+	return error;
+}
+
+void vg_entry_answer(struct vg_server *server, struct vg_entry *entry, int error, const char *text)
+{
+	struct vg_lane *control = entry->ring ? &server->control_ring : &server->control_serial;
+	struct vg_opened opened = { .lane = entry->number, .generation = entry->generation };
+
+	/* an agent that has said hello again does not wait for this */
+	if (entry->answered || entry->hello != server->hellos[!entry->ring])
+		return;
+	entry->answered = true;
+	if (error)
+		vg_answer(control, entry->open_sequence, error, text, strlen(text) + 1, 0);
+	else
+		vg_answer(control, entry->open_sequence, 0, &opened, sizeof(opened), 0);
+}
+
+/* ---- messages to a serial lane's session, which need not read them at once ---- */
+
+static int keep(struct vg_entry *entry, const void *message, size_t length)
+{
+	struct parcel *parcel = malloc(sizeof(*parcel) + length);
+
+	if (!parcel)
+		return -ENOMEM;
+	*parcel = (struct parcel){ .length = length };
+	memcpy(parcel->bytes, message, length);
+	*entry->last = parcel;
+	entry->last = &parcel->next;
+	return 0;
+}
+
+static void drop_first(struct vg_entry *entry)
+{
+	struct parcel *parcel = entry->first;
+
+	entry->first = parcel->next;
+	if (!entry->first)
+		entry->last = &entry->first;
+	free(parcel);
+}
+
+void vg_entry_flush(struct vg_entry *entry)
+{
+	while (entry->first) {
+		if (send(entry->session.socket, entry->first->bytes, entry->first->length,
+			 MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+			return;
+		drop_first(entry);
+	}
+}
+
+int vg_entry_deliver(struct vg_server *server, struct vg_entry *entry, const void *message, size_t length)
+{
+	/* a lane that has just ended: its process will hear of it */
+	if (entry->state != LANE_OPEN)
+		return 0;
+	entry->uncredited += length;
+	if (entry->uncredited > VG_SERIAL_CREDIT) {
+		vg_report_violation(server, entry->number, false, "more bytes than it has credit for");
+		vg_entry_close(entry);
+		return 0;
+	}
+	if (!entry->first &&
+	    send(entry->session.socket, message, length, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)length)
+		return 0;
+	return keep(entry, message, length);
+}
+
+/* ---- the end ---- */
+
+void vg_entry_close(struct vg_entry *entry)
+{
+	if (entry->state != LANE_OPEN)
+		return;
+	entry->state = LANE_CLOSING;
+	if (entry->control)
+		vg_store64(&entry->control->life, 0);
+	vg_store32(&entry->words->closing, 1);
+	vg_words_wake(entry->words);
+	if (!entry->ring)
+		shutdown(entry->session.socket, SHUT_WR);
+	entry->session.kill_ms = vg_now_ms() + GRACE_MS;
+}
+
+void vg_entries_close(struct vg_server *server, bool ring)
+{
+	for (unsigned i = 1; i < VG_LANE_TABLE; i++)
+		if (server->entry[i].ring == ring)
+			vg_entry_close(&server->entry[i]);
+}
+
+static void add_total(vg_word64 *total, const vg_word64 *part)
+{
+	vg_store64(total, vg_load64(total) + vg_load64(part));
+}
+
+void vg_entry_free(struct vg_server *server, struct vg_entry *entry)
+{
+	struct vg_stats *stats = server->stats;
+
+	vg_entry_answer(server, entry, -EIO,
+			server->failure[0] ? server->failure : "the worker has lost this process's session");
+	if (entry->control)
+		vg_store64(&entry->control->life, 0);
+	if (!entry->ring)
+		vg_stream_send(server, entry->number, VG_KIND_LOST, NULL, 0, NULL, 0);
+	add_total(&stats->calls, &entry->stats->calls);
+	add_total(&stats->posts, &entry->stats->posts);
+	add_total(&stats->bytes_in, &entry->stats->bytes_in);
+	add_total(&stats->bytes_out, &entry->stats->bytes_out);
+	vg_store32(&entry->stats->used, 0);
+	while (entry->first)
+		drop_first(entry);
+	entry->state = LANE_FREE;
+	entry->generation = 0;
+}

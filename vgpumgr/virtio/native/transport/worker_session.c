@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session's process: starts, is given a lane, serves it, and ends with all that the guest process held. */
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "util.h"
+#include "worker.h"
+
+/* Spinning finds the next frame of a busy process; yielding lets others run; then the thread sleeps. */
+enum { SPINS = 300, YIELDS = 300, SLEEP_MS = 250 };
+
+struct process {
+	const struct vg_session_ops *ops;
+	struct vg_lane lane;
+	struct vg_stats *stats;
+	uint8_t *memory;         /* NULL: serial only */
+	struct vg_layout layout;
+	void *session;
+	struct {
+		struct vg_message head;
+		uint8_t body[VG_MESSAGE_MAX];
+	} message;               /* the last one of a serial lane */
+};
+
+int vg_session_tell(int socket, uint32_t kind, const void *body, size_t length)
+{
+	struct vg_message head = { VG_MESSAGE_MAGIC, 0, kind, (uint32_t)length };
+	struct iovec pieces[2] = { { &head, sizeof(head) }, { (void *)body, length } };
+	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 2 };
+
+	while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+/* ---- waiting ---- */
+
+static bool something_waits(struct vg_lane *lane)
+{
+	return vg_lane_closing(lane) || vg_load64(&lane->control->submit_head) != lane->submit.mine;
+}
+
+/* Says "asleep" to both the guest and the server, then looks again: see "Publishing" in the wire format. */
+static void park(struct vg_lane *lane)
+{
+	struct timespec limit = { .tv_nsec = SLEEP_MS * 1000000L };
+	uint32_t seen = vg_load32(&lane->words->wake);
+
+	vg_store32(&lane->words->asleep, 1);
+	vg_store32(&lane->control->parked, 1);
+	vg_full_fence();
+	if (!something_waits(lane)) /* not a private futex: the server is another process */
+		syscall(SYS_futex, &lane->words->wake, FUTEX_WAIT, seen, &limit, NULL, 0);
+	vg_store32(&lane->words->asleep, 0);
+	vg_store32(&lane->control->parked, 0);
+}
+
+static void wait_for_message(struct vg_lane *lane)
+{
+	struct pollfd wait = { .fd = lane->socket, .events = POLLIN };
+
+	poll(&wait, 1, SLEEP_MS);
+}
+
+static void wait_for_frame(struct process *process)
+{
+	struct vg_lane *lane = &process->lane;
+
+	/* tells the guest before waiting: it may be waiting for room */
+	if (lane->ring && lane->released != lane->submit.mine) {
+		lane->released = lane->submit.mine;
+		vg_ring_release(&lane->submit);
+	}
+	for (unsigned round = 0; lane->ring && round < SPINS + YIELDS; round++) {
+		if (something_waits(lane))
+			return;
+		if (round < SPINS)
+			vg_pause();
+		else
+			sched_yield();
+	}
+	if (process->ops->idle)
+		process->ops->idle(process->session);
+	if (lane->ring)
+		park(lane);
+	else
+		wait_for_message(lane);
+}
+
+/* ---- serving ---- */
+
+/* The guest gets bulk back at once, plain frames in lumps: each store to submit_tail costs both sides a cache miss. */
+static void release_frame(struct vg_lane *lane, const struct vg_call *call)
+{
+	if (!lane->ring) {
+		free(lane->bulk);
+		lane->bulk = NULL;
+		lane->bulk_filled = 0;
+		return;
+	}
+	if (call->bulk_in || lane->submit.mine - lane->released >= lane->submit.size / 8) {
+		lane->released = lane->submit.mine;
+		vg_ring_release(&lane->submit);
+	}
+}
+
+/* Tells the guest what has been consumed: now and then, and before there is a wait for more. */
+static void give_credit(struct vg_lane *lane, uint32_t bytes, uint32_t step)
+{
+	lane->uncredited += bytes;
+	if (lane->uncredited < step)
+		return;
+	bytes = lane->uncredited;
+	lane->uncredited = 0;
+	vg_serial_send(lane, VG_KIND_CREDIT, &bytes, sizeof(bytes), NULL, 0);
+}
+
+static int take_message(struct process *process, struct vg_call *call, const char **text)
+{
+	enum { STEP = 128 << 10 };
+	struct vg_lane *lane = &process->lane;
+	struct vg_message *head = &process->message.head;
+	int got = 0;
+
+	/* bulk alone is no call yet: look for the next at once */
+	while (!got) {
+		ssize_t n = recv(lane->socket, &process->message, sizeof(process->message), MSG_DONTWAIT);
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+			give_credit(lane, 0, STEP / 4);
+			return 0;
+		}
+		if (n < (ssize_t)sizeof(*head)) { /* the lane ends */
+			vg_lane_close(lane);
+			return 0;
+		}
+		give_credit(lane, (uint32_t)n, STEP);
+		got = vg_serial_take(lane, head, process->message.body, call, text);
+	}
+	return got;
+}
+
+static void serve_lane(struct process *process)
+{
+	struct vg_lane *lane = &process->lane;
+	struct vg_call call;
+	const char *text = "";
+
+	while (!vg_lane_closing(lane)) {
+		int got = lane->ring ? vg_ring_take(lane, &call, &text) : take_message(process, &call, &text);
+
+		if (!got) {
+			wait_for_frame(process);
+			continue;
+		}
+		if (got > 0) {
+			text = "refused by the decoder";
+			got = process->ops->call(process->session, lane, &call);
+			release_frame(lane, &call);
+		}
+		if (got < 0) {
+			vg_violation(lane, text);
+			vg_lane_close(lane);
+		}
+	}
+}
+
+/* ---- the process ---- */
+
+static int map(struct process *process, const struct vg_inherited *in)
+{
+	struct stat status;
+	void *stats = mmap(NULL, VG_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, in->stats, 0);
+	void *memory;
+
+	if (stats == MAP_FAILED)
+		return -errno;
+	process->stats = stats;
+	close(in->stats);
+	if (in->memory < 0)
+		return 0;
+	if (fstat(in->memory, &status) || vg_layout((uint64_t)status.st_size, &process->layout))
+		return -EINVAL;
+	memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, in->memory, 0);
+	if (memory == MAP_FAILED)
+		return -errno;
+	process->memory = memory;
+	close(in->memory);
+	return 0;
+}
+
+/* Waits for the lane; negative: none comes. */
+static int take_lane(struct process *process, struct vg_peer *peer)
+{
+	struct {
+		struct vg_message head;
+		struct vg_serve serve;
+	} message;
+	struct vg_lane *lane = &process->lane;
+	ssize_t n;
+
+	do
+		n = recv(lane->socket, &message, sizeof(message), 0);
+	while (n < 0 && errno == EINTR);
+	if (n != sizeof(message) || message.head.kind != VG_SESSION_SERVE)
+		return -ECONNRESET;
+	*peer = message.serve.peer;
+	lane->number = peer->lane;
+	lane->ring = peer->ring;
+	lane->generation = message.serve.generation;
+	lane->words = &process->stats->words[lane->number];
+	lane->stats = &process->stats->lane[lane->number];
+	if (lane->ring)
+		vg_lane_map(lane, process->memory, &process->layout);
+	return 0;
+}
+
+static void serve(struct process *process)
+{
+	struct vg_lane *lane = &process->lane;
+	struct vg_peer peer;
+	int32_t error;
+
+	if (take_lane(process, &peer))
+		return;
+	error = process->ops->open(lane, &peer, &process->session);
+	if (error > 0)
+		error = -EIO;
+	vg_session_tell(lane->socket, VG_SESSION_OPENED, &error, sizeof(error));
+	if (error)
+		return;
+	serve_lane(process);
+	process->ops->close(process->session);
+}
+
+int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const struct vg_session_ops *ops)
+{
+	struct process *process = calloc(1, sizeof(*process));
+	char message[VG_STATS_TEXT] = "the channel's memory cannot be mapped";
+	int error = process ? map(process, in) : -ENOMEM;
+
+	prctl(PR_SET_NAME, "vgpumgr-session");
+	fcntl(in->control, F_SETFD, FD_CLOEXEC);
+	if (!error && ops->start)
+		error = ops->start(argc, argv, message, sizeof(message));
+	if (error) {
+		fprintf(stderr, "session: %s\n", message);
+		vg_session_tell(in->control, VG_SESSION_FAILED, message, strlen(message) + 1);
+		return 1;
+	}
+	process->ops = ops;
+	process->lane.socket = in->control;
+	vg_session_tell(in->control, VG_SESSION_READY, NULL, 0);
+	serve(process);
+	fflush(NULL);
+	return 0;
+}
