@@ -478,6 +478,7 @@ def _list_holders(gpu: Gpu, device: IdleSlice, snapshot: Snapshot) -> list[str]:
         for process in gpu.processes
         if process.gpu_instance_id == instance.id
         and process.compute_instance_id in (None, compute.id)
+        and not (process.is_holder and found)
     ]
     return list(dict.fromkeys(found))
 
