@@ -150,3 +150,55 @@ def test_who_holds_it_is_the_vm_alone(machine: Attached) -> None:
     machine.call("apply_layout", text=again, source="l.yaml", allow=["vm01"])
     assert "destroyed" not in wipe(machine)
     assert len(see(machine)) == 1
+
+
+def wipe_all_the_same(machine: Attached) -> None:
+    """As a reset of the GPU does: nothing that held it is left."""
+    for holder in list_holders(machine):
+        os.kill(holder, signal.SIGKILL)
+    wait_for(lambda: not list_holders(machine))
+    assert "destroyed" in wipe(machine)
+
+
+def list_drift(machine: Attached) -> list[tuple[str, str, str | None]]:
+    status = machine.call("status")
+    assert status["problems"] == []
+    assert machine.call("diff")["drift"] == status["drift"]
+    return [(d["kind"], d["text"], d["hint"]) for d in status["drift"]]
+
+
+def test_restore_brings_a_wiped_slice_back_with_its_worker(machine: Attached) -> None:
+    machine.call("attach", vm="vm01", profile="2g.20gb", gpu="0")
+    before, worker = see(machine), read_status(machine).worker_pid
+    wipe_all_the_same(machine)
+    ((kind, _, hint),) = list_drift(machine)
+    assert (kind, hint) == ("slice-gone", "vgpumgr restore")
+    assert machine.call("restore")["problems"] == []
+    # the same place has the same UUID, and yet the old worker's instance is gone
+    assert see(machine) == before
+    assert read_status(machine).worker_pid != worker
+    assert len(list_holders(machine)) == 1
+    assert list_drift(machine) == []
+    assert "destroyed" not in wipe(machine)
+
+
+def test_restore_names_the_ways_out_where_another_stands_in_the_place(machine: Attached) -> None:
+    machine.call("attach", vm="vm01", profile="2g.20gb", gpu="0")
+    wipe_all_the_same(machine)
+    parts = machine.application.parts
+    (gpu, *_) = parts.read_inventory().gpus
+    whole = next(p for p in gpu.profiles if str(p.name) == "7g.80gb")
+    parts.nvml.create_gpu_instance(gpu.uuid, whole.id, whole.placements[0])
+    (record,) = parts.store.list_attachments()
+    ways = f"vgpumgr detach vm01 --attachment {record.id}, then vgpumgr attach vm01 --profile"
+    ((kind, text, hint),) = list_drift(machine)
+    assert kind == "slice-gone"
+    assert "7g.80gb at 0:8" in text
+    assert hint is not None
+    assert hint.startswith(ways)
+    problems = machine.call("restore")["problems"]
+    assert any("7g.80gb at 0:8" in p and ways in p and "nvidia-smi mig" in p for p in problems)
+    # each of them works
+    machine.call("detach", vm="vm01", attachment=record.id)
+    document = machine.call("attach", vm="vm01", profile="2g.20gb")
+    assert document["plan"]["result"]["gpu_index"] != 0
