@@ -16,9 +16,21 @@ from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
 from vgpumgr.errors import PciBusyError
 from vgpumgr.mig.layout.target import list_owner_pins
-from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
+from vgpumgr.model.choices import Backend
 from vgpumgr.model.pci import PciAddress, User, UserKind
-from vgpumgr.model.vgpu import Framework, VgpuRecord, VgpuSpec, VgpuState
+from vgpumgr.model.vgpu import (
+    Framework,
+    VgpuBoard,
+    VgpuDevice,
+    VgpuHost,
+    VgpuParent,
+    VgpuRecord,
+    VgpuSpec,
+    VgpuState,
+    VgpuType,
+)
+from vgpumgr.planning.vgpu_instance import find_vgpu_owners
 
 OURS, THEIRS = ("6f1c0000-0000-4000-8000-00000000000" + n for n in "12")
 
@@ -95,3 +107,32 @@ def test_a_vgpu_is_no_vm() -> None:
         "vGPU NVIDIA A100-1-5C ef4a",
         'vm "vm01"',
     ]
+
+
+def test_a_vgpu_in_a_gpu_instance_is_named_with_its_vm() -> None:
+    gpu = make_gpu(layout=[("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2)])
+    small, large = gpu.instances[0], gpu.instances[2]
+    ours = VgpuType("35", "A100-2-20C", Framework.MDEV, gpu_instance_profile_id=large.profile_id)
+    other = VgpuType("36", "A100-1-10C", Framework.MDEV, gpu_instance_profile_id=small.profile_id)
+    parents = [PciAddress(7, 0, 0, number) for number in (1, 2)]
+    host = VgpuHost(
+        tuple(VgpuParent(str(p), Framework.MDEV, (), p, gpu.pci) for p in parents),
+        (
+            VgpuDevice(OURS, str(parents[0]), Framework.MDEV, ours.id, ours.name),
+            VgpuDevice(THEIRS, str(parents[1]), Framework.MDEV, other.id, other.name),
+        ),
+        (VgpuBoard(str(gpu.pci), (ours, other), gpu.uuid),),
+    )
+    record = make_record(OURS, parents[0], "a1")
+    attachment = AttachmentRecord(
+        "a1", "vm01", "uuid", gpu.uuid, ours.name, 1, Backend.MDEV, 0.0, host_devices=()
+    )
+    owners = find_vgpu_owners([gpu], host, [record], [attachment], "test")
+    found = [(owner.gpu_instance_id, owner.holder) for owner in owners]
+    theirs = f"vGPU A100-1-10C {THEIRS}, which may be in it"
+    assert found == [
+        (large.id, f'vGPU A100-2-20C {OURS} of vm "vm01"'),
+        (gpu.instances[0].id, theirs),
+        (gpu.instances[1].id, theirs),
+    ]
+    assert all(pin.is_vgpu for pin in list_owner_pins(owners, free=["vm01"]))

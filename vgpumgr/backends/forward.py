@@ -52,7 +52,14 @@ from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, MigRequest, ProfileRequest, ShareRequest
-from vgpumgr.planning.drift import Drift, DriftKind, has_slice, make_drift
+from vgpumgr.planning.drift import (
+    Drift,
+    DriftKind,
+    describe_lost,
+    find_lost,
+    has_slice,
+    make_drift,
+)
 from vgpumgr.planning.reservations import explain_kept, keep_places, list_lost
 from vgpumgr.planning.snapshot import NumaPolicy, Snapshot
 from vgpumgr.steps.channel import AwaitHello, ResizeChannel, StartChannel, StopChannel
@@ -308,8 +315,7 @@ class ForwardBackend(Backend):
         found = rebind({gpu.uuid: gpu.instances for gpu in gpus}, snapshot.records)
         ref = found[record.id]
         if ref is None:
-            problem = f"no slice of that size stands at {record.placement}"
-            return Restored(record, problem)
+            return Restored(record, describe_lost(record, snapshot.find_gpu_of(record)))
         return Restored(bind_slice(record, ref), starts_channel=record.channel is not None)
 
     def drift(self, record: AttachmentRecord, snapshot: Snapshot) -> Iterator[Drift]:
@@ -318,8 +324,7 @@ class ForwardBackend(Backend):
         if gpu is None:
             yield make_drift(record, DriftKind.GPU_GONE, f"its GPU, {record.gpu}, is gone")
         elif record.mig_part is not None and not has_slice(record, gpu):
-            text = f"its slice {record.profile} at {record.placement} on {gpu} is gone"
-            yield make_drift(record, DriftKind.SLICE_GONE, text, "vgpumgr restore")
+            yield find_lost(record, gpu)
         elif record.channel is not None and status is None:
             text = "its keeper does not run"
             yield make_drift(record, DriftKind.KEEPER_GONE, text, "vgpumgr recover")
@@ -478,6 +483,7 @@ def _list_holders(gpu: Gpu, device: IdleSlice, snapshot: Snapshot) -> list[str]:
         for process in gpu.processes
         if process.gpu_instance_id == instance.id
         and process.compute_instance_id in (None, compute.id)
+        and not (process.is_holder and found)
     ]
     return list(dict.fromkeys(found))
 

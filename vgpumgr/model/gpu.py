@@ -17,6 +17,10 @@ class ProcessKind(StrEnum):
     GRAPHICS = "graphics"
 
 
+#: the program that holds the slice of an attachment
+HOLDER_NAME = "vgpumgr-hold"
+
+
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
     """A process with a context on a GPU; instance ids are None for the GPU as a whole."""
@@ -27,6 +31,11 @@ class GpuProcess:
     memory_bytes: int | None
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
+
+    @property
+    def is_holder(self) -> bool:
+        """Whether it only holds the slice of an attachment, which is a holder by itself."""
+        return self.name is not None and self.name.rpartition("/")[2] == HOLDER_NAME
 
     def __str__(self) -> str:
         return f"process {self.pid} ({self.name or 'unknown'})"

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from vgpumgr.planning.snapshot import Snapshot
 
 
+RESTORE = "vgpumgr restore"
+
+
 class DriftKind(StrEnum):
     """What can differ."""
 
@@ -41,6 +44,7 @@ class DriftKind(StrEnum):
     PCI_STALLED = "pci-stalled"
     VGPU_GONE = "vgpu-gone"
     VGPU_HELD = "vgpu-held"
+    LAYOUT_CHANGED = "layout-changed"
     #: the state file; its copy; both, so that something is lost
     STATE_DAMAGED = "state-damaged"
     STATE_COPY = "state-copy"
@@ -97,6 +101,47 @@ def has_slice(record: AttachmentRecord, gpu: Gpu) -> bool:
     return False
 
 
+def _find_in_the_way(record: AttachmentRecord, gpu: Gpu) -> list[str]:
+    """The GPU instances, in words, without which the slice of an attachment could be made again."""
+    if record.mig_part is None:
+        return []
+    return [
+        f"{instance.profile} at {instance.placement} (GPU instance {instance.id})"
+        for instance in gpu.instances
+        if instance.placement.overlaps(record.mig_part.placement)
+        and (instance.placement, instance.profile_id)
+        != (record.mig_part.placement, record.mig_part.gpu_profile_id)
+    ]
+
+
+def _describe_ways(record: AttachmentRecord, in_the_way: Sequence[str]) -> str:
+    """What brings the slice of an attachment back, or gives it up."""
+    if not in_the_way:
+        return RESTORE
+    elsewhere = f"vgpumgr attach {record.vm_name} --profile {record.profile}"
+    return (
+        f"vgpumgr detach {record.vm_name} --attachment {record.id}, then {elsewhere} for a slice elsewhere; "
+        f"or destroy what is in its place (nvidia-smi mig -dci, -dgi), then {RESTORE}"
+    )
+
+
+def find_lost(record: AttachmentRecord, gpu: Gpu) -> Drift:
+    """That the slice of an attachment is gone, with what stands in its place."""
+    text = f"its slice {record.profile} at {record.placement} on {gpu} is gone"
+    if others := _find_in_the_way(record, gpu):
+        text += f"; in its place is {', '.join(others)}"
+    return make_drift(record, DriftKind.SLICE_GONE, text, _describe_ways(record, others))
+
+
+def describe_lost(record: AttachmentRecord, gpu: Gpu | None) -> str:
+    """Why a slice cannot be brought back, and what can be done."""
+    if gpu is None:
+        return f"its GPU {record.gpu} is gone; vgpumgr detach {record.vm_name} gives the slice up"
+    others = _find_in_the_way(record, gpu)
+    why = f"in its place is {', '.join(others)}" if others else "nothing of its size stands there"
+    return f"{record.placement} on {gpu}: {why}; try: {_describe_ways(record, others)}"
+
+
 def find_pci_drift(observed: Snapshot, busy: Collection[str] = ()) -> tuple[Drift, ...]:
     """Every difference; ``busy`` are addresses that an unfinished operation accounts for."""
     found: list[Drift] = []
@@ -151,9 +196,6 @@ def _find_of_setting(observed: Snapshot, setting: VfSetting) -> Iterator[Drift]:
 def is_same(function: Function, known: Binding | VfSetting) -> bool:
     """Whether it is still that kind of device: addresses move when boards are moved."""
     return (function.vendor_id, function.device_id) == (known.vendor_id, known.device_id)
-
-
-RESTORE = "vgpumgr restore"
 
 
 def find_vgpu_drift(

@@ -7,7 +7,7 @@ and left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vgpumgr.engine.journal import Event
@@ -28,6 +28,8 @@ from vgpumgr.model.mig import (
     MigProfileName,
     Placement,
 )
+from vgpumgr.model.text import tell_count
+from vgpumgr.planning.drift import RESTORE, Drift, DriftKind
 from vgpumgr.steps.mig import CreateComputeInstance, CreateGpuInstance, make_step
 
 OPERATION = "apply"
@@ -132,6 +134,70 @@ def claim_begun(mig: MigState, steps: Sequence[Step]) -> None:
                     if places == (step.parent_placement, step.placement):
                         key = (step.gpu, instance.id, compute.id, str(compute.uuid))
                         mig.made_compute.add(key)
+
+
+def find_layout_drift(
+    gpus: Sequence[Gpu],
+    layouts: Mapping[str, DesiredLayout],
+    records: Sequence[AttachmentRecord],
+    made: Collection[tuple[GpuUuid, Placement]] = (),
+    busy: Collection[str] = (),
+) -> Iterator[Drift]:
+    """For each GPU that is not as the layout that was applied to it, what differs. ``made``: GPU instances that were
+    made for vGPUs; ``busy``: GPUs of an unfinished operation. A GPU without NVML is another's concern.
+    """
+    for gpu in gpus:
+        layout = layouts.get(str(gpu.uuid))
+        if layout is None or str(gpu.uuid) in busy:
+            continue
+        own = [r.mig_part.placement for r in records if r.gpu == gpu.uuid and r.mig_part]
+        own += [place for uuid, place in made if uuid == gpu.uuid]
+        missing, extra = list(_list_missing(gpu, layout, own)), list(_list_extra(gpu, layout, own))
+        if missing or extra:
+            text = f"is not as the layout that was applied: {'; '.join((*missing, *extra))}"
+            yield Drift(
+                DriftKind.LAYOUT_CHANGED, str(gpu), text, hint=_describe_ways(gpu, layout, extra)
+            )
+
+
+def _list_missing(gpu: Gpu, layout: DesiredLayout, own: Sequence[Placement]) -> Iterator[str]:
+    if gpu.mig.current != layout.mig_enabled:
+        words = "off", "on"
+        yield f"MIG mode is {words[gpu.mig.current]}, expected {words[layout.mig_enabled]}"
+        return
+    for wanted in layout.instances:
+        there = next((i for i in gpu.instances if i.placement == wanted.placement), None)
+        if there is None or str(there.profile) != wanted.profile:
+            if not any(wanted.placement.overlaps(place) for place in own):
+                yield f"{wanted.profile} at {wanted.placement} is gone"
+        elif len(there.compute_instances) != len(wanted.compute):
+            counts = len(there.compute_instances), len(wanted.compute)
+            yield (
+                f"{wanted.profile} at {wanted.placement} has {tell_count(counts[0], 'compute instance')}, "
+                f"expected {counts[1]}"
+            )
+
+
+def _list_extra(gpu: Gpu, layout: DesiredLayout, own: Sequence[Placement]) -> Iterator[str]:
+    """A layout without instances is MIG mode alone."""
+    known = {(i.profile, i.placement) for i in layout.instances}
+    for instance in gpu.instances if known else ():
+        if (
+            str(instance.profile),
+            instance.placement,
+        ) not in known and instance.placement not in own:
+            yield f"{instance.profile} at {instance.placement} is not of it"
+
+
+def _describe_ways(gpu: Gpu, layout: DesiredLayout, extra: Sequence[str]) -> str:
+    if gpu.mig.current and not layout.mig_enabled:
+        back = f"vgpumgr mig disable {gpu.index}"
+    elif extra:
+        back = "vgpumgr mig layout apply FILE, as before,"
+    else:
+        back = RESTORE
+    accept = "vgpumgr mig layout export now.yaml, then vgpumgr mig layout apply now.yaml"
+    return f"{back} puts it back; {accept}, accepts it"
 
 
 @dataclass

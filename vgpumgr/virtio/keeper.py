@@ -25,6 +25,7 @@ from vgpumgr.errors import ChannelStartError, Exit, NotPermittedError, VgpumgrEr
 from vgpumgr.host.files import DIRECTORY, make_directory
 from vgpumgr.host.machine import LIB_DIR, Machine
 from vgpumgr.model.codec import decode
+from vgpumgr.model.gpu import HOLDER_NAME
 from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, Lane
 
 KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
@@ -323,6 +324,8 @@ class Keeper:
 
 
 WORKER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-worker"
+#: starts a worker, and has a CUDA context on its slice for as long as it runs
+HOLD_PROGRAM = LIB_DIR / "bin" / HOLDER_NAME
 #: a UNIX socket's address ends there (sun_path, see unix(7))
 _LONGEST_PATH = 107
 #: the keeper tries a failing worker again and again; after so many failures it counts as failed
@@ -349,8 +352,9 @@ class KeeperChannels:
             return
         self._prepare(spec)
         options = KeeperOptions(
-            worker=self._worker,
+            worker=HOLD_PROGRAM,
             worker_args=(
+                str(self._worker),
                 f"--channel-number={spec.number}",
                 f"--channel-device={spec.cuda_device}",
             ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
-from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
+from vgpumgr.app.context import LIBVIRT_ERRORS, Parts, list_unfinished_here
 from vgpumgr.app.documents.operations import (
     ActionDocument,
     DiffDocument,
@@ -17,6 +17,7 @@ from vgpumgr.app.documents.operations import (
     RecoverDocument,
     StatusDocument,
 )
+from vgpumgr.app.host_observation import list_instances
 from vgpumgr.app.operations.attachment_recovery import observe_attachments, rebuild_records
 from vgpumgr.app.operations.pci_recovery import list_busy
 from vgpumgr.app.refusal_hints import find_enabling
@@ -27,17 +28,18 @@ from vgpumgr.backends.interrupted import list_interrupted
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.engine.journal import Contents
-from vgpumgr.engine.recovery import Outcome, Report, list_unfinished
+from vgpumgr.engine.recovery import GPU_CLAIM, Outcome, Report, list_unfinished
 from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.engine.transaction import Transaction, open_transaction
 from vgpumgr.errors import OutcomePendingError, RollbackIncompleteError, StoreError, VgpumgrError
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
-from vgpumgr.model.gpu import Inventory
+from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.vgpu import VgpuRecord, VgpuState
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.planning.drift import Drift, DriftKind, find_pci_drift, find_vgpu_drift
+from vgpumgr.planning.layouts import find_layout_drift
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vgpus import OPERATIONS
 from vgpumgr.steps.channel import RestartWorker, StartChannel, StopChannel
@@ -95,6 +97,10 @@ class Recovery:
         if records is not None and vms is not None and inventory is not None:
             observe = partial(observe_attachments, self._parts, records, vms, inventory.gpus)
             found = _try(lambda: find_drift(observe()), problems)
+        if found is not None and inventory is not None:
+            gpus = inventory.gpus
+            shaped = _try(lambda: find_drift_of_layouts(self._parts, gpus), problems)
+            found = None if shaped is None else (*found, *shaped)
         taken = _try(lambda: find_host_drift(self._parts), problems)
         damage = _try(lambda: find_store_drift(self._parts), problems)
         if contents.problem:
@@ -158,7 +164,8 @@ class Recovery:
                 left = self._repair_without_libvirt(repair, outcome, policy, down)
             else:
                 left = self._repair_all(repair, bool(actions), policy, choose_releases)
-        host = [*find_store_drift(self._parts), *find_host_drift(self._parts)]
+        layouts = find_drift_of_layouts(self._parts)
+        host = [*find_store_drift(self._parts), *layouts, *find_host_drift(self._parts)]
         differs = _describe([*left, *host])
         return RecoverDocument(actions=[*actions, *repair.actions], drift=differs)
 
@@ -385,13 +392,37 @@ def list_drift(parts: Parts) -> list[Drift]:
     compared with nothing.
     """
     found = damage = find_store_drift(parts)
-    for compare in (lambda: find_drift(observe_attachments(parts)), lambda: find_host_drift(parts)):
+    compares: Sequence[Callable[[], Sequence[Drift]]] = (
+        lambda: find_drift(observe_attachments(parts)),
+        lambda: find_drift_of_layouts(parts),
+        lambda: find_host_drift(parts),
+    )
+    for compare in compares:
         try:
             found = [*found, *compare()]
         except StoreError:
             if not damage:
                 raise
     return found
+
+
+def find_drift_of_layouts(parts: Parts, gpus: Sequence[Gpu] | None = None) -> Sequence[Drift]:
+    """What differs from the layouts that were applied; NVML is asked only where there was one. Nothing where it does
+    not answer.
+    """
+    layouts = parts.store.read_layouts()
+    if not layouts:
+        return ()
+    try:
+        gpus = parts.read_inventory().gpus if gpus is None else gpus
+    except VgpumgrError:
+        return ()
+    records = parts.store.list_attachments()
+    given = [device.instance for record in records for device in record.host_devices]
+    made = [(i.gpu, i.placement) for i in (*list_instances(parts), *given) if i is not None]
+    claims = (claim for found in list_unfinished_here(parts) for claim in found.claims)
+    busy = {claim.name for claim in claims if claim.kind == GPU_CLAIM}
+    return tuple(find_layout_drift(gpus, layouts, records, made, busy))
 
 
 def find_drift_of_vgpus(parts: Parts) -> Sequence[Drift]:

@@ -26,7 +26,7 @@ from vgpumgr.errors import PciBusyError, PciNotFoundError, VgpumgrError
 from vgpumgr.mdev.records import read_records
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
-from vgpumgr.model.mig import DesiredLayout
+from vgpumgr.model.mig import DesiredLayout, Placement
 from vgpumgr.model.pci import Binding, Function, PciAddress, UserKind, VfSetting
 from vgpumgr.model.vgpu import VgpuRecord
 from vgpumgr.passthrough.sriov import SrIovDriver, find_driver
@@ -56,6 +56,8 @@ class Restorer:
         self.problems: list[str] = []
         self.notes: list[str] = []
         self._rebound: list[AttachmentRecord] = []
+        #: GPU instances that this run has made, or completed
+        self._made: set[tuple[str, Placement]] = set()
         self._transaction: Transaction
 
     def restore(self, *, early: bool = False, boot: bool = False) -> RestoreDocument:
@@ -115,7 +117,9 @@ class Restorer:
         for piece in plan.pieces:
             what = make_step(piece.steps[0]).describe()
 
-            self._try(what, partial(self._carry_out, piece))
+            if self._try(what, partial(self._carry_out, piece)):
+                places = ((s.gpu_uuid, s.parent_placement or s.placement) for s in piece.steps)
+                self._made |= {(gpu, place) for gpu, place in places if place is not None}
 
     def _carry_out(self, piece: LayoutPlan) -> None:
         parts = self._parts
@@ -158,7 +162,9 @@ class Restorer:
             self._parts.store.save_attachment(now)
         if changed:
             self._rebound.append(now)
-        if not restored.starts_channel or not self._needs_start(now, changed):
+        # its worker uses what is gone, even if the new instance has the same UUID
+        made = now.placement is not None and (str(now.gpu), now.placement) in self._made
+        if not restored.starts_channel or not self._needs_start(now, changed or made):
             return False
         return self._try(what, partial(self._start, now))
 

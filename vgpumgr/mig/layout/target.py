@@ -158,11 +158,11 @@ def _describe(gpu: Gpu, shape: _Shape) -> str:
 
 
 def list_process_pins(gpu: Gpu) -> tuple[Pinned, ...]:
-    """One for each process in an instance of the GPU."""
+    """One for each process in an instance of the GPU; what an attachment holds is held by its VM."""
     return tuple(
         Pinned(gpu.uuid, p.gpu_instance_id, str(p), p.compute_instance_id)
         for p in gpu.processes
-        if p.gpu_instance_id is not None
+        if p.gpu_instance_id is not None and not p.is_holder
     )
 
 
