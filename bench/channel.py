@@ -43,9 +43,7 @@ def _measure_first_call() -> Figure:
             forwarded += _numbers("vgpumgr-bench-first", shim, "7", env=env)
     ours, theirs = min(forwarded) / 1e9, min(direct) / 1e9
     goal, met = at_most(1.2, ours, theirs)
-    return Figure(
-        "new process's first call", ours, theirs, "s", "direct", goal, met, "null driver"
-    )
+    return Figure("new process's first call", ours, theirs, "s", "direct", goal, met, "null driver")
 
 
 def _measure_channel() -> Iterable[Figure]:

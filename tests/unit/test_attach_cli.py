@@ -116,6 +116,38 @@ def test_attach_passes_every_option_on(cli: Cli) -> None:
     assert "  + start the worker (virtio-serial)" in cli.out
 
 
+def test_without_an_agent_every_answer_is_the_same(tmp_path: Path) -> None:
+    """When the slice is usable, and what to try: plan, result, VM and channel say so alike."""
+    cli = Cli(make_bench(tmp_path, running=True), [])
+    words = ("attach", "vm02", "--profile", "1g.10gb", "--hello-timeout", "0.1")
+    when, advice = "once its agent answers", "vgpumgr virtio guest-package"
+    assert f"live now, usable {when}" in cli.run(*words, "--dry-run")
+    done = cli.run(*words)
+    assert cli.code == 0, cli.err
+    assert done.startswith(f"attached 1g.10gb on GPU 0 to vm02 ({when}):")
+    assert f"note: usable {when}: no hello from the guest" in done
+    assert when in cli.run("vm", "list")
+    assert f"usable        {when}" in cli.run("vm", "show", "vm02")
+    shown = cli.run("virtio", "show", "vm02")
+    assert f"usable {when}" in shown
+    for text in (done, shown):
+        assert advice in text
+        assert "systemctl status vgpumgr-guestd" in text
+        assert "next start" not in text.partition("ring ")[0]
+    # once it answers, all say that
+    use(cli, cli.bench.store.list_attachments()[0].id)
+    assert "usable        live now" in cli.run("vm", "show", "vm02")
+    assert when not in cli.run("virtio", "show", "vm02") + cli.run("vm", "list")
+
+
+def test_live_without_an_agent_is_refused_with_what_to_try(tmp_path: Path) -> None:
+    cli = Cli(make_bench(tmp_path, running=True), [])
+    cli.run(*("attach", "vm02", "--profile", "1g.10gb", "--live", "--hello-timeout", "0.1"))
+    assert cli.code != 0
+    assert "vgpumgr-guestd does not run in it" in cli.err
+    assert "vgpumgr virtio guest-package" in cli.err
+
+
 def test_story(cli: Cli) -> None:
     out = cli.run("attach", "vm01", "--profile", "1g.10gb")
     assert out.startswith("attached 1g.10gb on GPU 0 to vm01 (at the next start):")

@@ -48,6 +48,7 @@ from vgpumgr.model.attachment import (
     MigPart,
     list_sharers,
 )
+from vgpumgr.model.choices import AWAITED
 from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
@@ -170,7 +171,7 @@ class ChannelGrant(DeviceGrant):
     def describe_time(self, vm: Vm, request: AttachRequest, scopes: Scopes) -> tuple[str, ...]:
         """See ``DeviceGrant``."""
         if scopes.live:
-            return (f"{vm} runs: live now, if its agent answers", *scopes.reasons)
+            return (f"{vm} runs: live now, usable {AWAITED}", *scopes.reasons)
         if not vm.is_active:
             return (f"{vm} is shut off: the slice is there at its next start",)
         if request.config and not request.live:

@@ -90,7 +90,8 @@ def attach(
 
     Selects a GPU with free capacity, creates the slice or takes the device from the host, and adds
     it to the domain. If a step fails, all steps are undone. Without --live and --config: the next
-    start always, a running guest now if it can take the devices.
+    start always, a running guest now if it can take the devices. For a MIG profile the guest needs
+    an agent, which "vgpumgr virtio guest-package" has.
 
     An idle MIG instance of the applied layout is taken before one is created; --gpu MIG-UUID takes
     that device; detach leaves it. 1c.3g.40gb is one compute slice of a 3g.40gb: it joins a GPU
@@ -144,7 +145,10 @@ def _render_attach(document: dict[str, Any]) -> Iterator[str]:
     if document["dry_run"]:
         yield f"would attach {what} to {result['vm']}:"
     else:
-        yield f"attached {what} to {result['vm']} ({describe_usable(document['usable'])}):"
+        # the plan waits for the agent only if the running guest has the devices
+        is_live = any(step["kind"] == "channel.hello" for step in document["plan"]["steps"])
+        when = describe_usable(document["usable"], is_live=is_live)
+        yield f"attached {what} to {result['vm']} ({when}):"
     yield from render_plan(document["plan"])
     yield from (f"  note: {note}" for note in document["notes"])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from vgpumgr.cli.output import ABSENT, or_absent
 from vgpumgr.cli.session import Streams
+from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.text import format_size, shorten_type
 
 _ADDING = {
@@ -103,9 +104,16 @@ def describe_placement(placement: dict[str, Any]) -> str:
     return f"{placement['start']}:{placement['size']}"
 
 
-def describe_usable(value: str | None) -> str:
-    """When the guest can use its slice."""
-    return _USABLE[value]
+def describe_usable(value: str | None, *, is_live: bool) -> str:
+    """When the guest can use its slice. ``is_live``: its devices are in the running machine, so that of the next start
+    only the agent is missing.
+    """
+    return AWAITED if is_live and value == "next-start" else _USABLE[value]
+
+
+def is_live(vm: dict[str, Any], attachment: dict[str, Any]) -> bool:
+    """Whether the attachment's devices are in the running machine."""
+    return any(attachment["id"] in alias for alias in vm["devices_live"])
 
 
 def render_plan(plan: dict[str, Any]) -> Iterator[str]:
@@ -134,7 +142,7 @@ def describe_worker(channel: dict[str, Any]) -> str:
         return "no keeper"
     if not channel["worker_ready"]:
         return "not ready"
-    return "ready" if channel["hello"] else "waiting for the guest"
+    return "ready" if channel["hello"] else "waiting for the agent"
 
 
 def note_hidden(streams: Streams, channels: Sequence[dict[str, Any]], verb: str) -> None:
@@ -152,6 +160,8 @@ def note_hidden(streams: Streams, channels: Sequence[dict[str, Any]], verb: str)
 def render_channel(channel: dict[str, Any]) -> Iterator[str]:
     """Facts of a channel, then its lanes."""
     yield f"  worker        {describe_worker(channel)}, pid {or_absent(channel['worker_pid'])}"
+    if channel["running"] and channel["worker_ready"] and not channel["hello"]:
+        yield f"  agent         usable {AWAITED}; to try: {AGENT_HINT}"
     yield f"  keeper        pid {or_absent(channel['keeper_pid'])}"
     yield f"  transport     {or_absent(channel['transport'])}"
     if channel["ring_bytes"]:
@@ -169,8 +179,8 @@ def render_channel(channel: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def render_attachment(attachment: dict[str, Any]) -> Iterator[str]:
-    """Facts of an attachment."""
+def render_attachment(vm: dict[str, Any], attachment: dict[str, Any]) -> Iterator[str]:
+    """Facts of an attachment of a VM."""
     place = attachment["placement"]
     where = f"{describe_placement(place)} on " if place else ""
     size = format_size(attachment["memory_bytes"])
@@ -187,4 +197,5 @@ def render_attachment(attachment: dict[str, Any]) -> Iterator[str]:
     )
     for device in attachment["host_devices"]:
         yield f"  host device   {device['kind']} {device['address']} {device['uuid'] or ''}".rstrip()
-    yield f"  usable        {describe_usable(attachment['usable'])}"
+    usable = describe_usable(attachment["usable"], is_live=is_live(vm, attachment))
+    yield f"  usable        {usable}"

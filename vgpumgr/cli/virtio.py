@@ -89,7 +89,8 @@ def write_guest_package(
 ) -> None:
     """Write the archive that a VM needs to use its slice.
 
-    It has the agent, the CUDA shims, a systemd unit and install.sh.
+    It has the agent, the CUDA shims, a systemd unit and install.sh, which also runs in a chroot of an
+    image (virt-customize, packer).
 
     \b
     Examples:

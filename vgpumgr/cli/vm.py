@@ -22,6 +22,7 @@ from vgpumgr.cli.session import (
 from vgpumgr.cli.text import (
     describe_lane_users,
     describe_usable,
+    is_live,
     note_hidden,
     render_attachment,
     render_channel,
@@ -39,7 +40,7 @@ def _of_attachments(row: dict[str, Any], key: str) -> str:
 
 def _usable(row: dict[str, Any]) -> str:
     """When the guest can use them; once, if it is the same for all."""
-    words = [describe_usable(a["usable"]) for a in row["attachments"]]
+    words = [describe_usable(a["usable"], is_live=is_live(row, a)) for a in row["attachments"]]
     return ", ".join(words if len(set(words)) > 1 else words[:1]) or ABSENT
 
 
@@ -103,7 +104,7 @@ def render(vm: dict[str, Any]) -> Iterator[str]:
         yield f"  in config     {', '.join(vm['devices_config']) or 'nothing'}"
     channels = {channel["id"]: channel for channel in vm["channels"]}
     for attachment in vm["attachments"]:
-        yield from render_attachment(attachment)
+        yield from render_attachment(vm, attachment)
         if attachment["id"] in channels:
             yield from render_channel(channels[attachment["id"]])
     yield from (f"  problem: {problem}" for problem in vm["problems"])

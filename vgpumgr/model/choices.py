@@ -6,6 +6,11 @@ from enum import StrEnum
 
 #: seconds to wait for the running guest
 HELLO_TIMEOUT_S = 15.0
+#: when a running guest can use the devices that it has, and what to try if it cannot
+AWAITED = "once its agent answers"
+AGENT_HINT = (
+    "systemctl status vgpumgr-guestd in the VM; if it has no agent: vgpumgr virtio guest-package"
+)
 #: the guest's agent serves so many channels
 MAX_COUNT = 16
 #: forms of ``--profile`` that every host knows, as the help has them; ``model.request`` reads them

@@ -50,10 +50,10 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on a group, who is in the way, and what helps."""
+    """The verdict on a group, who or what is in the way, and what helps."""
 
     verdict: Verdict
-    blockers: tuple[Blocker, ...] = ()
+    blockers: tuple[Blocker | str, ...] = ()
     why: str | None = None
     hint: str | None = None
 

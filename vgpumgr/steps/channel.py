@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, OneWayStep, Step
 from vgpumgr.errors import ChannelStartError, LiveUnsupportedError
+from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.text import format_size
 from vgpumgr.virtio.channel import ChannelSpec
 
@@ -158,10 +159,10 @@ class AwaitHello(OneWayStep):
             "or its kernel could not place the device"
         )
         if self.required:
-            raise LiveUnsupportedError("the running guest does not use its new devices", why=why)
-        context.notes.append(
-            f"usable from the VM's next start, or as soon as its agent runs: {why}"
-        )
+            raise LiveUnsupportedError(
+                "the running guest does not use its new devices", why=why, hint=AGENT_HINT
+            )
+        context.notes.append(f"usable {AWAITED}: {why}; to try: {AGENT_HINT}")
 
     def observe(self, context: OperationContext) -> bool:
         """Whether the guest has said hello."""

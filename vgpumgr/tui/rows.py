@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vgpumgr.model.choices import AWAITED
 from vgpumgr.model.text import format_size, shorten_type
 from vgpumgr.tui.sample import History, Sample, channel_key, vm_key
 
@@ -99,8 +100,15 @@ def list_vms(sample: Sample, history: History) -> Iterator[Row]:
 
 
 def _describe_attachments(vm: Mapping[str, Any]) -> str:
-    words = [f"{a['profile']} {a['usable'] or 'not usable'}" for a in vm["attachments"]]
+    words = [f"{a['profile']} {_describe_usable(vm, a)}" for a in vm["attachments"]]
     return ", ".join(words) or "no GPU"
+
+
+def _describe_usable(vm: Mapping[str, Any], attachment: Mapping[str, Any]) -> str:
+    is_live = any(attachment["id"] in alias for alias in vm["devices_live"])
+    if is_live and attachment["usable"] == "next-start":
+        return AWAITED
+    return str(attachment["usable"] or "not usable")
 
 
 def keep_matching(rows: Sequence[Row], wanted: str) -> list[Row]:

@@ -21,6 +21,7 @@ from vgpumgr.passthrough.groups import (
 )
 from vgpumgr.passthrough.selection import KnownGpu
 from vgpumgr.passthrough.sriov import find_driver
+from vgpumgr.planning.passthrough import BindRequest, plan_bind
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vfs import check_vf_parent
 
@@ -212,12 +213,8 @@ class PciView:
     def _describe_row(self, function: Function, condition: Condition) -> PassthroughRow:
         members = self._list_members(function)
         known = self._known.get(function.address)
-        judged = self._judge(members)
-        # whatever goes with a function is in its group or on its bus
-        bus = self._buses[(function.address.domain, function.address.bus)]
-        near = sorted(
-            {*members, *(f for f in bus if f.is_beside(function))}, key=lambda f: f.address
-        )
+        judged = self._judge(members, function)
+        near = self._list_near(function)
         return PassthroughRow.of(
             condition,
             **vars(self._describe(function)),
@@ -227,18 +224,42 @@ class PciView:
             companions=[str(f.address) for f in list_companions(near, function)],
         )
 
+    def _list_near(self, function: Function) -> list[Function]:
+        """Whatever goes with a function is in its group or on its bus."""
+        bus = self._buses[(function.address.domain, function.address.bus)]
+        beside = (f for f in bus if f.is_beside(function))
+        return sorted({*self._list_members(function), *beside}, key=lambda f: f.address)
+
     def _list_members(self, function: Function) -> tuple[Function, ...]:
         return (function,) if function.group is None else self._groups[function.group]
 
-    def _judge(self, members: Sequence[Function]) -> Judgement:
+    def _judge(self, members: Sequence[Function], chosen: Function | None) -> Judgement:
+        """The verdict on a group; it is bindable only if ``passthrough bind`` takes the chosen function unasked."""
         judged = judge_group(members, self.observed.users)
+        if judged.verdict is Verdict.BINDABLE and chosen is not None:
+            return self._try_bind(chosen) or judged
         if judged.verdict is Verdict.NO_IOMMU:
             why, hint = explain_no_iommu(self.observed.kernel_words)
             return Judgement(Verdict.NO_IOMMU, why=why, hint=hint)
         return judged
 
+    def _try_bind(self, chosen: Function) -> Judgement | None:
+        """What bind refuses, or asks about first; None: nothing."""
+        near = self.observed.replace(functions=self._list_near(chosen), variants={})
+        try:
+            plan = plan_bind(near, chosen, BindRequest())
+        except VgpumgrError as error:
+            blockers, why = tuple(error.held_by) or (error.error,), error.why or error.error
+            return Judgement(Verdict.IN_USE, blockers, why, error.hint)
+        if concerns := plan.result["concerns"]:
+            assert isinstance(concerns, list)
+            hint = f"vgpumgr passthrough bind {chosen.address}"
+            return Judgement(Verdict.IN_USE, tuple(concerns), "the host uses it", hint)
+        return None
+
     def _describe_group(self, number: int, members: Sequence[Function]) -> GroupDocument:
-        judged = self._judge(members)
+        gpu = next((f for f in members if f.is_gpu), None)
+        judged = self._judge(members, gpu)
         return GroupDocument(
             number=number,
             members=[self._describe(f) for f in members],
