@@ -22,6 +22,7 @@ from vgpumgr.cli.session import (
     get_layout,
     get_session,
     get_streams,
+    get_verbosity,
     number,
 )
 from vgpumgr.cli.text import describe_lane_users, describe_usable, render_plan
@@ -126,7 +127,7 @@ def attach(
         count=count,
         numa=numa,
     )
-    lines = _render_attach(document)
+    lines = _render_attach(document, get_verbosity(context, dry_run=dry_run))
     print_single(context, document, lines, lambda: _name(document))
 
 
@@ -135,7 +136,7 @@ def _name(document: dict[str, Any]) -> str:
     return "\n".join(result.get("attachments") or [result["attachment"]])
 
 
-def _render_attach(document: dict[str, Any]) -> Iterator[str]:
+def _render_attach(document: dict[str, Any], verbosity: int) -> Iterator[str]:
     """What was or would be done, and from when on the guest can use it."""
     result = document["plan"]["result"]
     what = _describe_slices(result)
@@ -143,7 +144,7 @@ def _render_attach(document: dict[str, Any]) -> Iterator[str]:
         yield f"would attach {what} to {result['vm']}:"
     else:
         yield f"attached {what} to {result['vm']} ({describe_usable(document['usable'])}):"
-    yield from render_plan(document["plan"])
+    yield from render_plan(document["plan"], verbosity)
     yield from (f"  note: {note}" for note in document["notes"])
 
 
@@ -191,7 +192,8 @@ def detach(
         _confirm(get_session(context), asked)
     document = call(context, "detach", dry_run=dry_run, **asked)
     name = document["plan"]["subject"]
-    print_single(context, document, _render_detach(document), lambda: name)
+    lines = _render_detach(document, get_verbosity(context, dry_run=dry_run))
+    print_single(context, document, lines, lambda: name)
 
 
 def _confirm(session: Session, asked: dict[str, Any]) -> None:
@@ -216,13 +218,13 @@ def _confirm(session: Session, asked: dict[str, Any]) -> None:
         confirm(session.streams, f"{users} in {vm} will lose the GPU. Detach?", refusal)
 
 
-def _render_detach(document: dict[str, Any]) -> Iterator[str]:
+def _render_detach(document: dict[str, Any], verbosity: int) -> Iterator[str]:
     """What was or would be done."""
     plan = document["plan"]
     what = plan["result"].get("profile", "leftover devices")
     word = "would detach" if document["dry_run"] else "detached"
     yield f"{word} {what} from {plan['subject']}:"
-    yield from render_plan(plan)
+    yield from render_plan(plan, verbosity)
     yield from (f"  note: {note}" for note in document["notes"])
 
 
