@@ -19,6 +19,7 @@ from tests.api.conftest import Daemon
 from vgpumgr.app.application import find_operation
 from vgpumgr.errors import DaemonBusyError
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES
+from vgpumgr.server.descriptions import FIELDS
 from vgpumgr.server.routes import EXTENSIONS
 from vgpumgr.server.server import describe_api
 
@@ -38,6 +39,30 @@ def test_the_committed_document_is_what_is_served(golden: Callable[[str, str], N
     """``pytest --regenerate`` writes docs/openapi.json."""
     text = json.dumps(read_api(), indent=1, sort_keys=True) + "\n"
     golden("../../docs/openapi.json", text)
+
+
+def test_every_field_and_parameter_is_described() -> None:
+    api = read_api()
+    fields = {
+        f"{name}.{key}": field
+        for name, schema in api["components"]["schemas"].items()
+        for key, field in schema.get("properties", {}).items()
+    }
+    parameters = {
+        f"{route['operationId']}.{parameter['name']}": parameter
+        for methods in api["paths"].values()
+        for route in methods.values()
+        for parameter in route.get("parameters", ())
+    }
+    assert len(fields) > 500
+    bare = [name for name, one in (fields | parameters).items() if not one.get("description")]
+    assert not bare, "a description in the document's declaration, or in server/descriptions.py"
+
+
+def test_no_description_is_for_nothing() -> None:
+    """Each row of the table is in the document."""
+    text = json.dumps(read_api())
+    assert [name for name, words in FIELDS.items() if json.dumps(words)[1:-1] not in text] == []
 
 
 def test_every_extension_has_its_paragraph() -> None:

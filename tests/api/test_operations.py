@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import pwd
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.api.conftest import ROOT, Daemon
+from tests.support.cli import Terminal
+from vgpumgr.cli.http import HttpBackend, connect_unix
+from vgpumgr.cli.op import COLUMNS
+from vgpumgr.cli.session import GlobalOptions, Streams
 from vgpumgr.errors import (
     AlreadyAttachedError,
     DaemonBusyError,
@@ -305,3 +313,45 @@ def test_too_large_is_refused(daemon: Daemon) -> None:
     answer = daemon.client.request("POST", "/1.0/attachments", b" " * ((1 << 20) + 1))
     assert answer.status == 413
     assert daemon.client.request("GET", "/1.0/gpus?x=" + "y" * 9000).status == 413
+
+
+def test_a_list_says_when_how_long_and_whose(daemon: Daemon) -> None:
+    id_ = daemon.post("/1.0/attachments", {"vm": "nobody", "profile": "1g.10gb"}).document()
+    daemon.client.wait_operation(id_["operation"]["id"])
+    row = daemon.get("/1.0/operations")["operations"][-1]
+    cells = {column.name: column.text(row) for column in COLUMNS}
+    assert cells["user"] == pwd.getpwuid(os.getuid()).pw_name
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", cells["begun"])
+    assert cells["took"].endswith(" s")
+    assert "nobody" in cells["error"]
+
+
+def test_a_wrong_method_is_told_the_right_ones(daemon: Daemon) -> None:
+    answer = daemon.client.request("DELETE", "/1.0/gpus")
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert daemon.client.request("GET", "/1.0/recover").headers["allow"] == "POST"
+    assert daemon.client.request("HEAD", "/1.0/events").headers["allow"] == "GET"
+
+
+def test_head_is_get_without_the_body(daemon: Daemon) -> None:
+    """Cached or not."""
+    for path in ("/1.0/gpus", "/1.0/gpus/0", "/1.0"):
+        with contextlib.closing(connect_unix(str(daemon.socket))) as stream:
+            stream.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            head, _, body = stream.makefile("rb").read().partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"content-length: " in head.lower()
+        assert body == b""
+
+
+def test_a_terminal_shows_the_step_that_runs(slow_daemon: Daemon) -> None:
+    options, err = GlobalOptions(), Terminal()
+    connect = partial(connect_unix, str(slow_daemon.socket))
+    client = HttpBackend(connect, Streams(options, err=err, environ={}))
+    client.call("attach", **ASK)
+    shown = err.getvalue()
+    assert "\r\x1b[Kstart " in shown, shown
+    assert shown.endswith("\r\x1b[K"), "the line is cleared"
+    options.verbosity, quiet = -1, Terminal()
+    HttpBackend(connect, Streams(options, err=quiet, environ={})).call("detach", vm=ASK["vm"])
+    assert quiet.getvalue() == ""

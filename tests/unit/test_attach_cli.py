@@ -225,3 +225,22 @@ def test_programs_are_asked_about_where_only_the_id_says_which(cli: Cli) -> None
     assert len(store.list_attachments()) == 2
     cli.run("detach", theirs.id, "--attachment", ours.id, "--yes")
     assert [r.id for r in store.list_attachments()] == [theirs.id]
+
+
+def test_records_are_kept_in_silence(cli: Cli) -> None:
+    """Steps that change our own records only come with -v."""
+    usual = cli.run("attach", "vm01", "--profile", "1g.10gb")
+    assert "create GPU instance" in usual
+    assert not any(word in usual for word in ("record attachment", "mark attachment", "metadata"))
+    verbose = cli.run("-v", "detach", "vm01")
+    assert "forget attachment" in verbose
+    assert "metadata" in verbose
+
+
+def test_quiet_prints_no_plan(cli: Cli) -> None:
+    text = cli.run("-q", "attach", "vm01", "--profile", "1g.10gb")
+    assert len(text.splitlines()) == 1
+    assert "attached 1g.10gb" in text
+    assert len(cli.run("-q", "detach", "vm01").splitlines()) == 1
+    dry = cli.run("-q", "attach", "vm01", "--profile", "1g.10gb", "--dry-run")
+    assert "create GPU instance" in dry, "here the plan is the answer"

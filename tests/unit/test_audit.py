@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from tests.support.clock import FakeClock
 from vgpumgr.errors import AuditError
-from vgpumgr.server.audit import KEPT, AuditLog, main, verify_all, verify_audit
+from vgpumgr.server.audit import KEPT, AuditLog, verify_all, verify_audit
 
 
 def open_log(directory: Path, max_bytes: int = 1 << 20) -> AuditLog:
@@ -139,8 +141,21 @@ def test_the_program_says_whether_the_chain_is_whole(tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         log.append({"event": name})
     path = str(log.path)
-    assert main([path]) is None
+    assert run_audit(path) == (0, f"{path}: whole\n")
     log.path.write_text(log.path.read_text().replace('"two"', '"2"'))
-    assert main([path]) == "line 2 was changed"
-    assert main([path + "x"]) == f"{path}x: No such file or directory"
-    assert str(main([])).startswith("usage:")
+    assert run_audit(path) == (3, f"{path}: line 2 was changed\n")
+    code, text = run_audit(path + "x")
+    assert (code, "No such file or directory" in text) == (2, True)
+
+
+def run_audit(*words: str) -> tuple[int, str]:
+    """``vgpumgr audit``: its exit code and what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "vgpumgr", "audit", *words],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -223,3 +224,18 @@ def test_a_bug_shows_no_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> 
 def test_ctrl_c_has_its_code(cli: Cli) -> None:
     cli.nvml.fail["read_inventory"] = KeyboardInterrupt()  # type: ignore[assignment]
     assert cli.run("gpu", "list").code == 130
+
+
+@pytest.mark.parametrize("format_", ["table", "wide"])
+def test_a_table_in_a_pipe_has_a_header_and_a_line_for_each_row(cli: Cli, format_: str) -> None:
+    cli.width = 40
+    lines = cli.run("gpu", "list", "-o", format_).out.splitlines()
+    assert lines[0].split()[:2] == ["INDEX", "MODEL"]
+    assert "USED_BY" in lines[0]
+    assert len(lines) == 4
+    assert "NVIDIA" not in lines[0]
+
+
+def test_csv_is_empty_where_there_is_no_value(cli: Cli) -> None:
+    rows = list(csv.reader(cli.run("gpu", "list", "-o", "csv").out.splitlines()))
+    assert not any(cell == "-" for row in rows for cell in row)

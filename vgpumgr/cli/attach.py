@@ -22,6 +22,7 @@ from vgpumgr.cli.session import (
     get_layout,
     get_session,
     get_streams,
+    get_verbosity,
     number,
 )
 from vgpumgr.cli.text import describe_lane_users, describe_usable, render_plan
@@ -129,7 +130,7 @@ def attach(
         count=count,
         numa=numa,
     )
-    lines = _render_attach(document)
+    lines = _render_attach(document, get_verbosity(context, dry_run=dry_run))
     print_single(context, document, lines, lambda: _name(document))
 
 
@@ -138,7 +139,7 @@ def _name(document: dict[str, Any]) -> str:
     return "\n".join(result.get("attachments") or [result["attachment"]])
 
 
-def _render_attach(document: dict[str, Any]) -> Iterator[str]:
+def _render_attach(document: dict[str, Any], verbosity: int) -> Iterator[str]:
     """What was or would be done, and from when on the guest can use it."""
     result = document["plan"]["result"]
     what = _describe_slices(result)
@@ -149,7 +150,7 @@ def _render_attach(document: dict[str, Any]) -> Iterator[str]:
         is_live = any(step["kind"] == "channel.hello" for step in document["plan"]["steps"])
         when = describe_usable(document["usable"], is_live=is_live)
         yield f"attached {what} to {result['vm']} ({when}):"
-    yield from render_plan(document["plan"])
+    yield from render_plan(document["plan"], verbosity)
     yield from (f"  note: {note}" for note in document["notes"])
 
 
@@ -197,7 +198,8 @@ def detach(
         _confirm(get_session(context), asked)
     document = call(context, "detach", dry_run=dry_run, **asked)
     name = document["plan"]["subject"]
-    print_single(context, document, _render_detach(document), lambda: name)
+    lines = _render_detach(document, get_verbosity(context, dry_run=dry_run))
+    print_single(context, document, lines, lambda: name)
 
 
 def _confirm(session: Session, asked: dict[str, Any]) -> None:
@@ -222,13 +224,13 @@ def _confirm(session: Session, asked: dict[str, Any]) -> None:
         confirm(session.streams, f"{users} in {vm} will lose the GPU. Detach?", refusal)
 
 
-def _render_detach(document: dict[str, Any]) -> Iterator[str]:
+def _render_detach(document: dict[str, Any], verbosity: int) -> Iterator[str]:
     """What was or would be done."""
     plan = document["plan"]
     what = plan["result"].get("profile", "leftover devices")
     word = "would detach" if document["dry_run"] else "detached"
     yield f"{word} {what} from {plan['subject']}:"
-    yield from render_plan(plan)
+    yield from render_plan(plan, verbosity)
     yield from (f"  note: {note}" for note in document["notes"])
 
 

@@ -24,30 +24,46 @@ if TYPE_CHECKING:
 class LocalBackend:
     """Calls the application's methods by name and answers their documents as JSON-able data."""
 
-    def __init__(self, application: Application, run_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        application: Application,
+        run_dir: Path | None = None,
+        show: Callable[[str, str], None] = lambda _step, _word: None,
+    ) -> None:
         self._application = application
         self._run_dir = run_dir
+        self._show = show
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         """See ``session.Backend``. Raises LockHeldError where a daemon that does not answer owns
         the machine.
         """
-        if self._run_dir is not None:
-            self._check_change(operation, params)
-        document = getattr(self._application, operation)(**params)
+        perform = getattr(self._application, operation)
+        if self._run_dir is None or not _is_change(operation, params):
+            document = perform(**params)
+        else:
+            document = self._change(self._run_dir, lambda: perform(**params))
         data: dict[str, Any] = document.as_data()
         return data
 
-    def _check_change(self, operation: str, params: dict[str, Any]) -> None:
-        from vgpumgr.model.routes import BY_OPERATION, Kind
-
-        route = BY_OPERATION.get(operation)
-        if route is None or route.kind is Kind.READ or params.get("dry_run"):
-            return
+    def _change(self, run_dir: Path, perform: Callable[[], Any]) -> Any:
+        """A change, whose steps a terminal shows."""
         from vgpumgr.app.application import check_change
+        from vgpumgr.engine.executor import listening
 
-        assert self._run_dir is not None
-        check_change(self._run_dir)
+        check_change(run_dir)
+        try:
+            with listening(lambda word, step: self._show(step, word)):
+                return perform()
+        finally:
+            self._show("", "do")
+
+
+def _is_change(operation: str, params: dict[str, Any]) -> bool:
+    from vgpumgr.model.routes import BY_OPERATION, Kind
+
+    route = BY_OPERATION.get(operation)
+    return route is not None and route.kind is not Kind.READ and not params.get("dry_run")
 
 
 class ChoosingBackend:
@@ -96,8 +112,9 @@ def open_local(options: GlobalOptions) -> Iterator[Backend]:
     from vgpumgr.app.application import open_application
     from vgpumgr.host.lock import reporting_waits
 
-    with open_application(options.machine) as application, reporting_waits(Streams(options).note):
-        yield LocalBackend(application, application.machine.run_dir)
+    streams = Streams(options)
+    with open_application(options.machine) as application, reporting_waits(streams.note):
+        yield LocalBackend(application, application.machine.run_dir, streams.show_progress)
 
 
 def list_simulated() -> list[str]:
@@ -135,10 +152,27 @@ def open_daemon(options: GlobalOptions) -> HttpBackend:
     if options.host:
         from vgpumgr.cli.remote import Remote
 
-        return HttpBackend(Remote(options.host, options.machine).connect)
+        return HttpBackend(Remote(options.host, options.machine).connect, Streams(options))
     path = find_socket(options)
     connect_unix(path).close()
-    return HttpBackend(partial(connect_unix, path))
+    return HttpBackend(partial(connect_unix, path), Streams(options))
+
+
+def verify_audit(options: GlobalOptions, file: str | None) -> tuple[str, str | None]:
+    """The audit log, by default this machine's, and what is wrong with it or its older files.
+    Raises UsageError where it cannot be read.
+    """
+    from pathlib import Path
+
+    from vgpumgr.errors import UsageError
+    from vgpumgr.host.machine import find_machine
+    from vgpumgr.server.audit import FILE_NAME, verify_all
+
+    path = Path(file) if file else find_machine(options.machine).state_dir / FILE_NAME
+    try:
+        return str(path), verify_all(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {error.filename}", cause=error.strerror) from error
 
 
 def run_daemon(options: GlobalOptions) -> None:

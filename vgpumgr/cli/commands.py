@@ -29,6 +29,7 @@ VERBS = (
     Entry("daemon", "vgpumgr.cli.daemon", "Serve this machine's API."),
     Entry("api", "vgpumgr.cli.daemon", "Send a request to the daemon's API."),
     Entry("events", "vgpumgr.cli.daemon", "Follow operations, attachments, VMs and devices."),
+    Entry("audit", "vgpumgr.cli.daemon", "Check that the daemon's audit log is unchanged."),
     Entry("metrics", "vgpumgr.cli.daemon", "Print the metrics for Prometheus."),
     Entry("top", "vgpumgr.cli.top", "Watch GPUs, slices and VMs."),
     Entry("completion", "vgpumgr.cli.program", "Print the completion script of a shell."),

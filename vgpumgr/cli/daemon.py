@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.backend import open_daemon, run_daemon
+from vgpumgr.cli.backend import open_daemon, run_daemon, verify_audit
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import write_file
+from vgpumgr.cli.output import print_single, write_file
 from vgpumgr.cli.session import Format, Output, call, get_session, get_streams, number
-from vgpumgr.errors import UsageError
+from vgpumgr.errors import Exit, UsageError
 from vgpumgr.model.routes import EVENTS
 
 app = App()
@@ -110,6 +110,30 @@ def follow_events(
         session.streams.out.flush()
         if place == count:
             return
+
+
+@app.single("audit")
+def check_audit(
+    context: Context,
+    file: Annotated[
+        str | None, Argument(metavar="FILE", help="A log; the default is this machine's.")
+    ] = None,
+) -> int:
+    """Check that the daemon's audit log is unchanged.
+
+    Each entry has the hash of the one before. Exit code 3: a line was changed or removed.
+
+    \b
+    Examples:
+      vgpumgr audit
+      vgpumgr audit /var/lib/vgpumgr/audit.jsonl -o json
+    """
+    session = get_session(context)
+    session.check_here("vgpumgr audit")
+    path, problem = verify_audit(session.options, file)
+    document = {"schema": "vgpumgr/v1", "file": path, "problem": problem}
+    print_single(context, document, [f"{path}: {problem or 'whole'}"])
+    return int(Exit.DIFFERENT if problem else Exit.OK)
 
 
 def describe(event: dict[str, Any]) -> str:

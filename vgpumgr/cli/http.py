@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Literal, Protocol
 from urllib.parse import quote, urlencode
 
 from vgpumgr import __version__
+from vgpumgr.cli.session import Streams
 from vgpumgr.errors import (
     DaemonAnswerError,
     DaemonBusyError,
@@ -25,6 +26,8 @@ from vgpumgr.errors import (
 from vgpumgr.model.routes import API, BY_OPERATION, METRICS, OPERATIONS, Kind, Route
 
 _WAIT_S = 30
+#: how often a terminal asks for the step that runs
+_WATCH_S = 1
 _OVER = ("succeeded", "failed", "cancelled", "interrupted")
 _MAX_HEAD = 64 << 10
 #: retries, and seconds between them, while a busy daemon refuses to report a running operation
@@ -72,8 +75,9 @@ class HttpAnswer:
 class HttpBackend:
     """The application behind a daemon's API; see ``session.Backend``."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, streams: Streams | None = None) -> None:
         self._connect = connect
+        self._streams = streams
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         """One operation; waits for long ones. Ctrl-C cancels, and waits for the end."""
@@ -106,7 +110,8 @@ class HttpBackend:
             _send(stream, method, path, body, headers)
             with stream.makefile("rb") as file, _explaining_hang_up():
                 status, fields = _read_head(file)
-                return HttpAnswer(status, fields, _read_body(file, fields))
+                data = b"" if method == "HEAD" else _read_body(file, fields)
+                return HttpAnswer(status, fields, data)
 
     def read_metrics(self, openmetrics: bool) -> dict[str, Any]:
         """The daemon's metrics, which are text, as the application's document."""
@@ -130,8 +135,22 @@ class HttpBackend:
                         yield json.loads(line[6:])
 
     def wait_operation(self, operation_id: str) -> dict[str, Any]:
-        """The operation when it has ended. Asks again if a busy daemon refuses, because the operation runs on."""
-        path = f"{OPERATIONS}/{quote(operation_id, safe='')}/wait?timeout_s={_WAIT_S}"
+        """The operation when it has ended; a terminal shows the step that runs. Asks again if a busy daemon refuses,
+        because the operation runs on.
+        """
+        try:
+            return self._wait_for_end(operation_id)
+        finally:
+            self._show("")
+
+    def _show(self, step: str, word: str = "do") -> None:
+        if self._streams is not None:
+            self._streams.show_progress(step, word)
+
+    def _wait_for_end(self, operation_id: str) -> dict[str, Any]:
+        watched = self._streams is not None and self._streams.err.isatty()
+        wait_s = _WATCH_S if watched else _WAIT_S
+        path = f"{OPERATIONS}/{quote(operation_id, safe='')}/wait?timeout_s={wait_s}"
         refused = 0
         while True:
             try:
@@ -143,6 +162,9 @@ class HttpBackend:
                 select.select([], [], [], _BUSY_S)
                 continue
             refused = 0
+            if operation["progress"]:
+                step = operation["progress"][-1]
+                self._show(step["description"], step["word"])
             if operation["status"] in _OVER:
                 return operation
 
@@ -150,6 +172,8 @@ class HttpBackend:
         try:
             operation = self.wait_operation(operation_id)
         except KeyboardInterrupt:
+            if self._streams is not None:
+                self._streams.note("stopping: waits until what was done is undone")
             with contextlib.suppress(VgpumgrError):
                 self.request("DELETE", f"{OPERATIONS}/{operation_id}").document()
             operation = self.wait_operation(operation_id)

@@ -19,6 +19,7 @@ from vgpumgr.cli.session import (
     Yes,
     call,
     confirm,
+    get_format,
     get_session,
     get_streams,
 )
@@ -281,7 +282,10 @@ def change(
         if plan["destructive"] and not yes:
             _confirm(session.streams, plan)
         done = backend.call(operation, expected=plan["digest"], **asked)
-    show_plan(context, done)
+    if session.options.verbosity < 0 and get_format(context) is None:
+        session.streams.print(_describe_sum(done))
+    else:
+        show_plan(context, done)
     return int(Exit.OK)
 
 

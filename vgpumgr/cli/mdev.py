@@ -17,7 +17,7 @@ from vgpumgr.cli.output import (
     size_column,
     value_column,
 )
-from vgpumgr.cli.session import DryRun, call, get_streams, number
+from vgpumgr.cli.session import DryRun, call, get_streams, get_verbosity, number
 from vgpumgr.cli.text import render_plan
 
 app = App()
@@ -304,11 +304,12 @@ def _change(context: Context, operation: str, asked: dict[str, Any], dry_run: bo
     """Calls the operation and prints what was done."""
     document = call(context, operation, dry_run=dry_run, **asked)
     result = document["plan"]["result"]
-    lines = map(get_streams(context).address, render(document))
+    verbosity = get_verbosity(context, dry_run=dry_run)
+    lines = map(get_streams(context).address, render(document, verbosity))
     print_single(context, document, lines, lambda: result["vgpu"])
 
 
-def render(document: dict[str, Any]) -> Iterator[str]:
+def render(document: dict[str, Any], verbosity: int = 0) -> Iterator[str]:
     """What was or would be done."""
     plan = document["plan"]
     name, result = plan["operation"], plan["result"]
@@ -316,5 +317,5 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     if not plan["steps"]:
         word = "already ours:" if name == "adopt vGPU" else f"already {_DONE[name]}"
     yield f"{word} {result['type']} on {result['parent']}: {result['vgpu']}"
-    yield from render_plan(plan)
+    yield from render_plan(plan, verbosity)
     yield from (f"  note: {note}" for note in document["notes"])

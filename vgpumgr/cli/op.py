@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pwd
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -12,7 +14,7 @@ from typer import Argument, Context
 from vgpumgr.cli.backend import open_daemon
 from vgpumgr.cli.http import HttpBackend, rebuild_error
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import Column, or_absent, print_list, print_single, value_column
+from vgpumgr.cli.output import ABSENT, Column, or_absent, print_list, print_single, value_column
 from vgpumgr.cli.session import get_session
 from vgpumgr.errors import OperationNotFoundError
 from vgpumgr.model.routes import OPERATIONS
@@ -37,9 +39,42 @@ COLUMNS = (
     value_column("operation"),
     value_column("subject"),
     value_column("status"),
-    Column("steps", lambda o: str(len(o["progress"])), right=True),
-    value_column("uid", right=True, spare=True),
+    Column("steps", lambda o: str(len(o["progress"])), right=True, spare=True),
+    value_column("uid", right=True, wide=True),
+    Column("begun", lambda o: _format_time(o["created_s"]), lambda o: o["created_s"]),
+    Column(
+        "took",
+        lambda o: _format_duration(_find_duration(o)),
+        lambda o: _find_duration(o),
+        right=True,
+    ),
+    Column("user", lambda o: _name_user(o["uid"])),
+    Column("error", lambda o: o["error"]["error"] if o["error"] else ABSENT, wraps=True),
 )
+
+
+def _format_time(wall_s: float) -> str:
+    """The local time, to the second."""
+    return datetime.fromtimestamp(wall_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _find_duration(operation: dict[str, Any]) -> float:
+    """Seconds from its request to its end, or to its latest step."""
+    return max(0.0, round(float(operation["updated_s"] - operation["created_s"]), 1))
+
+
+def _format_duration(duration_s: float) -> str:
+    """``0.4 s``, ``2 min 5 s``."""
+    minutes, seconds = divmod(int(duration_s), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{duration_s:.1f} s"
+
+
+def _name_user(uid: int) -> str:
+    """The name of this host's user; the number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 @app.listing("list")
@@ -120,6 +155,8 @@ def _render(operation: dict[str, Any]) -> Iterator[str]:
     yield f"  what          {operation['operation']} {or_absent(operation['subject'])}"
     yield f"  status        {operation['status']}"
     yield f"  asked by      user {operation['uid']}"
+    yield f"  begun         {_format_time(operation['created_s'])}"
+    yield f"  took          {_format_duration(_find_duration(operation))}"
     yield from (f"  {step['word']:<12}  {step['description']}" for step in operation["progress"])
     if operation["error"]:
         yield f"  error         {operation['error']['error']} ({operation['error']['id']})"

@@ -20,6 +20,7 @@ _WRAPPED = 20
 # characters of a UUID, and of the shortest beginning that is shown of one
 _UUID = 36
 _SHORTEST = 8
+_UNLIMITED = 1 << 20
 #: stands in a cell without a value
 ABSENT = "-"
 
@@ -46,7 +47,7 @@ class Column:
     def csv_value(self, row: Row) -> str:
         """The value without units; empty where there is none."""
         value = self.raw(row) if self.raw else self.text(row)
-        return "" if value is None else str(value)
+        return "" if value is None or value == ABSENT else str(value)
 
 
 def or_absent(value: object) -> str:
@@ -154,7 +155,7 @@ def print_list(
             shown = [HOST, *shown]
         # who asks for a table gets one, even in a pipe
         tabular = chosen in (Format.TABLE, Format.WIDE) and (
-            streams.is_terminal or layout.format is Format.TABLE
+            streams.is_terminal or layout.format is not None
         )
         below = [c for c in shown if c.below and tabular and layout.columns is None]
         shown = [c for c in shown if c not in below]
@@ -214,7 +215,7 @@ def _print_rows(
     elif format_ is Format.MARKDOWN:
         _print_markdown(streams, rows, columns)
     elif tabular:
-        if format_ is Format.TABLE:
+        if format_ is Format.TABLE and streams.is_terminal:
             columns = _drop_spare(columns, rows, streams.width)
             if not _is_within(columns, rows, streams.width):
                 columns = [_shorten(c, rows) if c.short else c for c in columns]
@@ -310,14 +311,16 @@ def _print_table(
     from rich.text import Text
 
     table = Table(box=None, show_header=header, pad_edge=False, padding=(0, _GAP, 0, 0))
-    widths = _fit(columns, rows, streams.width)
-    for column, width in zip(columns, widths, strict=True):
+    # in a pipe a row is a line: nothing wraps and nothing is left out
+    width = streams.width if streams.is_terminal else _UNLIMITED
+    widths = _fit(columns, rows, width)
+    for column, wide in zip(columns, widths, strict=True):
         justify = "right" if column.right else "left"
         table.add_column(
             column.name.upper(),
             justify=justify,  # type: ignore[arg-type]
             no_wrap=not column.wraps,
-            width=width,
+            width=wide,
         )
     for row in rows:
         table.add_row(*(Text(column.text(row)) for column in columns))
@@ -325,7 +328,7 @@ def _print_table(
     # a name or an address that is cut off is of no use to the next command: the terminal may wrap
     console = Console(
         file=streams.out,
-        width=max(streams.width, sum(widths) + _GAP * len(widths)),
+        width=max(streams.width if streams.is_terminal else 0, sum(widths) + _GAP * len(widths)),
         no_color=not color,
         force_terminal=color,
         highlight=False,

@@ -28,6 +28,7 @@ from vgpumgr.cli.session import (
     get_layout,
     get_session,
     get_streams,
+    get_verbosity,
 )
 from vgpumgr.errors import ConfirmationNeededError, UsageError
 
@@ -253,7 +254,7 @@ def change(
         elif not dry_run:
             asked = {**asked, "confirmed": True}
         document = backend.call(operation, dry_run=dry_run, **asked)
-    lines = render_change(document)
+    lines = render_change(document, get_verbosity(context, dry_run=dry_run))
     print_single(context, document, lines, lambda: document["subject"])
 
 
@@ -267,12 +268,13 @@ def _confirm(streams: Streams, plan: dict[str, Any]) -> None:
     confirm(streams, "Its holder will lose it. Go on?", refusal, render_change(plan))
 
 
-def render_change(document: dict[str, Any]) -> Iterator[str]:
+def render_change(document: dict[str, Any], verbosity: int = 0) -> Iterator[str]:
     """What was or would be done, and what is in use."""
     word = "would be done" if document["dry_run"] else "done"
     steps = document["steps"]
     yield f"{document['change']} {document['subject']}: {word if steps else 'nothing to do'}"
-    yield from (f"  {step['description']}" for step in steps)
+    if verbosity >= 0:
+        yield from (f"  {step['description']}" for step in steps)
     if document["dry_run"]:
         yield from (f"  in use: {concern}" for concern in document["concerns"])
     yield from (f"  note: {note}" for note in document["notes"])

@@ -139,6 +139,15 @@ class Streams:
         if self._options.verbosity >= 0:
             self.err.write(text + "\n")
 
+    def show_progress(self, step: str, word: str = "do") -> None:
+        """The step that runs, in a line of a terminal's standard error; the next one takes its place, and an
+        empty one clears it.
+        """
+        text = f"undoing: {step}" if word == "undo" else step
+        if self._options.verbosity >= 0 and self.err.isatty():
+            self.err.write(f"\r\x1b[K{text[: self.width - 1]}")
+            self.err.flush()
+
 
 class Backend(Protocol):
     """The application, in this process or behind the daemon's socket."""
@@ -187,6 +196,12 @@ def get_streams(context: Context) -> Streams:
 def call(context: Context, operation: str, **params: Any) -> dict[str, Any]:
     """One operation and its document."""
     return get_session(context).call(operation, **params)
+
+
+def get_verbosity(context: Context, *, dry_run: bool) -> int:
+    """-1 for --quiet, 1 and more for -v. A dry run prints its plan in any case."""
+    verbosity = get_session(context).options.verbosity
+    return max(verbosity, 0) if dry_run else verbosity
 
 
 def confirm(

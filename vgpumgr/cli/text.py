@@ -15,6 +15,8 @@ _ADDING = {
     "create", "start", "attach", "enable", "record", "note", "define", "adopt"
 }  # fmt: skip
 _REMOVING = {"destroy", "stop", "detach", "disable", "forget", "remove", "delete", "undefine"}
+#: kinds of steps that change vgpumgr's own records only
+_RECORDS = ("attachment.", "domain.note", "layout.remember", "vf.remember")
 _USABLE = {"now": "live now", "next-start": "at the next start", None: ABSENT}
 
 
@@ -116,10 +118,13 @@ def is_live(vm: dict[str, Any], attachment: dict[str, Any]) -> bool:
     return any(attachment["id"] in alias for alias in vm["devices_live"])
 
 
-def render_plan(plan: dict[str, Any]) -> Iterator[str]:
-    """The plan with ``+ ~ -``, then its notes."""
+def render_plan(plan: dict[str, Any], verbosity: int = 0) -> Iterator[str]:
+    """The plan with ``+ ~ -``, then its notes. Steps that only keep records come with -v; with -q there is nothing."""
+    if verbosity < 0:
+        return
     for step in plan["steps"]:
-        yield f"  {_sign(step['kind'])} {step['description']}"
+        if verbosity > 0 or not step["kind"].startswith(_RECORDS):
+            yield f"  {_sign(step['kind'])} {step['description']}"
     yield from (f"  {note}" for note in plan["notes"])
 
 

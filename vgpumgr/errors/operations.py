@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vgpumgr.errors.base import Exit, VgpumgrError
 
 # VG20x: domain documents and libvirt
@@ -233,6 +235,9 @@ class AuditError(VgpumgrError, id="VG363", http_status=503):
 
 class MethodNotAllowedError(RouteNotFoundError, id="VG364", exit_code=Exit.USAGE, http_status=405):
     """The API has this path, but not with this method."""
+
+    #: the methods that the path has
+    allowed: Sequence[str] = ()
 
 
 class SettingsError(VgpumgrError, id="VG365", exit_code=Exit.USAGE, http_status=500):

@@ -4,7 +4,7 @@
 was changed, taken out or moved breaks the chain. At its size limit the file becomes ``.1`` and the
 chain goes on in a new one; a last line torn by a crash is cut off, and an entry says so.
 
-``python3 -m vgpumgr.server.audit FILE`` says whether the chain of a log and its older files is whole.
+``vgpumgr audit`` says whether the chain of a log and its older files is whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import errno
 import hashlib
 import json
 import os
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from vgpumgr.host.clock import Clock
 from vgpumgr.host.files import make_directory, open_private, read_private, truncate_file
 from vgpumgr.host.sockets import Peer
 
+FILE_NAME = "audit.jsonl"
 MAX_BYTES = 8 << 20
 KEPT = 4
 _START = "0" * 64
@@ -194,17 +194,3 @@ def _verify(lines: Sequence[bytes]) -> str | None:
 
 def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def main(arguments: Sequence[str]) -> str | None:
-    """What to end with: nothing where the chain is whole, otherwise what is wrong."""
-    if len(arguments) != 1:
-        return "usage: python3 -m vgpumgr.server.audit FILE"
-    try:
-        return verify_all(Path(arguments[0]))
-    except OSError as error:
-        return f"{error.filename}: {error.strerror}"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -36,6 +36,7 @@ MAX_TARGET_BYTES = 8 << 10
 _SEGMENT = r"((?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)"
 #: refused in a decoded parameter: characters that end a segment or a line, and dot segments
 _NOT_A_NAME = re.compile(r"[\x00-\x1f\x7f/]|^\.{1,2}$")
+_STREAM = "stream_events"
 _HINT = "vgpumgr api GET /1.0/openapi.json"
 
 
@@ -52,13 +53,24 @@ class RouteTable:
         self._methods = {r.method for r in routes}
 
     def find(self, method: str, raw_path: str) -> Route:
-        """The row. Raises RouteNotFoundError, MethodNotAllowedError."""
-        route = self._match(method, raw_path)
-        if route is not None:
+        """The row; HEAD is GET without the body. Raises RouteNotFoundError, MethodNotAllowedError."""
+        route = self._match("GET" if method == "HEAD" else method, raw_path)
+        if route is not None and (method, route.operation) != ("HEAD", _STREAM):
             return route
-        if any(self._match(other, raw_path) for other in self._methods):
-            raise MethodNotAllowedError("the API has no such method on this path", hint=_HINT)
+        if allowed := self.list_methods(raw_path):
+            why = f"it has {', '.join(allowed)}"
+            error = MethodNotAllowedError(
+                "the API has no such method on this path", why=why, hint=_HINT
+            )
+            error.allowed = allowed
+            raise error
         raise RouteNotFoundError("the API has no such path", hint=_HINT)
+
+    def list_methods(self, raw_path: str) -> list[str]:
+        """The methods of a path; HEAD goes with GET, except for the stream of events, which has no end."""
+        found = {m: r for m in sorted(self._methods) if (r := self._match(m, raw_path))}
+        has_head = "GET" in found and found["GET"].operation != _STREAM
+        return [*found, *(["HEAD"] if has_head else [])]
 
     def _match(self, method: str, raw_path: str) -> Route | None:
         route = self._fixed.get((method, raw_path))
@@ -93,6 +105,9 @@ class Middleware:
         peer: Peer | None = scope["state"].get("peer")
         try:
             route = self._admit(scope, peer)
+            if scope["method"] == "HEAD":
+                # the server leaves the body out
+                scope = {**scope, "method": "GET"}
             if route.cached and await self._serve_cached(scope, send):
                 return
             rank = self._context.access.find_rank(peer)

@@ -17,6 +17,7 @@ from vgpumgr.app.documents.base import SCHEMA, Document
 from vgpumgr.app.documents.gpus import GpuDocument, GpuListDocument, GpuShowDocument
 from vgpumgr.errors import (
     DaemonBusyError,
+    MethodNotAllowedError,
     PreconditionError,
     TooManyRequestsError,
     UsageError,
@@ -50,7 +51,9 @@ def answer_error(error: VgpumgrError) -> Response:
 
 
 def list_headers(error: VgpumgrError) -> list[tuple[str, str]]:
-    """What an error says besides itself: when to ask a busy daemon again."""
+    """What an error says besides itself: when to ask a busy daemon again, which methods a path has."""
+    if isinstance(error, MethodNotAllowedError):
+        return [("Allow", ", ".join(error.allowed))]
     is_busy = isinstance(error, DaemonBusyError | TooManyRequestsError)
     return [("Retry-After", RETRY_S)] if is_busy else []
 

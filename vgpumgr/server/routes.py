@@ -44,6 +44,7 @@ from vgpumgr.model.choices import MAX_COUNT, Display, Numa, Transport
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
 from vgpumgr.model.routes import OPERATIONS, ROUTES, SYSTEM_ROUTES, Kind, Role, Route
 from vgpumgr.server.context import Context
+from vgpumgr.server.descriptions import add_descriptions
 from vgpumgr.server.operations import Operation
 from vgpumgr.server.responses import (
     answer_document,
@@ -248,7 +249,19 @@ def build_api(context: Context) -> FastAPI:
         add_route(api, context, route)
     for kind in (Exception, VgpumgrError, RequestValidationError, HTTPException):
         api.add_exception_handler(kind, explain_error)
+    _complete_descriptions(api)
     return api
+
+
+def _complete_descriptions(api: FastAPI) -> None:
+    make = api.openapi
+
+    def describe() -> dict[str, Any]:
+        if api.openapi_schema is None:
+            add_descriptions(make())
+        return api.openapi_schema or {}
+
+    api.openapi = describe  # type: ignore[method-assign]
 
 
 def add_route(api: FastAPI, context: Context, route: Route) -> None:

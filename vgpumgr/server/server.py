@@ -33,7 +33,7 @@ from vgpumgr.host.sockets import Peer, notify, read_watchdog_s, take_listening_s
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S
 from vgpumgr.model.routes import BY_OPERATION
 from vgpumgr.server.access import Access, read_access
-from vgpumgr.server.audit import AuditLog, RefusalLog
+from vgpumgr.server.audit import FILE_NAME, AuditLog, RefusalLog
 from vgpumgr.server.connections import DESCRIPTORS, Limits, PeerProtocol, QuietLoop
 from vgpumgr.server.context import Context
 from vgpumgr.server.events import EventHub
@@ -118,7 +118,7 @@ def build_context(
     clock = SystemClock()
     hub = EventHub(clock)
     cache = ResponseCache(clock)
-    audit = AuditLog(machine.state_dir / "audit.jsonl", clock)
+    audit = AuditLog(machine.state_dir / FILE_NAME, clock)
     operations = Operations(
         machine.state_dir / "operations", pools.change, hub, audit, clock, cache.forget
     )
