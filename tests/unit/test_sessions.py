@@ -23,6 +23,7 @@ from tests.unit.calls_rig import (
     start_python,
 )
 from tests.unit.transport_rig import PATIENCE_S, Rig, alive, open_fds, read_line, wait_for
+from vgpumgr.virtio.keeper import _describe
 
 pytestmark = pytest.mark.native
 
@@ -249,6 +250,9 @@ def test_a_session_that_does_not_end_is_named(transport: str) -> None:
             kill(process)
             status = rig.wait_status(lambda s: bool(s.sessions.stuck), "it is named")
             assert [(x.lane, x.pid) for x in status.sessions.stuck] == [(lane.lane, session)]
+            assert f"pid {session}) was killed and does not end" in str(
+                _describe("x", status).problem
+            )
             # the ring's memory may still be written to; a serial lane has none
             assert len(status.lanes) == (transport == "ring")
             run_python(rig, "context(); ok(cu.cuCtxSynchronize())")

@@ -453,6 +453,7 @@ def _describe(channel_id: str, status: KeeperStatus) -> ChannelStatus:
     last_exit = "" if worker.last_exit in worker.message else worker.last_exit
     parts = (worker.state, worker.message, last_exit)
     wrong = "" if ready else ": ".join(part for part in parts if part)
+    stuck = "; ".join(map(_describe_stuck, status.sessions.stuck))
     return ChannelStatus(
         id=channel_id,
         keeper_pid=status.keeper_pid,
@@ -463,13 +464,17 @@ def _describe(channel_id: str, status: KeeperStatus) -> ChannelStatus:
         hello_serial="serial" in status.transports,
         memory_bytes=status.memory_size,
         worker_restarts=max(0, worker.starts - 1),
-        problem=status.error or guest.mismatch or wrong or None,
+        problem=status.error or guest.mismatch or wrong or stuck or None,
         lanes=tuple(map(_describe_lane, status.lanes)),
         calls=status.totals.calls + status.totals.posts,
         bytes_in=status.totals.bytes_in,
         bytes_out=status.totals.bytes_out,
         protocol_errors=status.violations.count,
     )
+
+
+def _describe_stuck(session: StuckSession) -> str:
+    return f"the session of lane {session.lane} (pid {session.pid}) was killed and does not end"
 
 
 def _describe_lane(lane: LaneStatus) -> Lane:

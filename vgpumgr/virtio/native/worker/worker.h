@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker executes what guests ask on a driver that it loads. Everything from a guest is hostile: payloads are
- * decoded from private copies, handles resolved in typed tables, addresses checked against a ledger.
+ * A session's process executes what one guest process asks, on a driver that it loads. Everything from a guest is hostile:
+ * payloads are decoded from private copies, handles resolved in typed tables, addresses checked against a ledger. What
+ * breaks the process all the same ends that session only; the worker's other process, which starts it, runs none of this.
  *
  * Objects (and device allocations) are counted: a table or the ledger holds one reference, each running call its own,
  * each object one on its owner (a function's is its module, a module's its context), and the driver's object ends with the
