@@ -192,8 +192,10 @@ static void end(struct vg_server *server)
 	struct timespec step = { .tv_nsec = 1000000 };
 
 	server->spare_ms = UINT64_MAX;
-	if (server->spare.pid)
+	if (server->spare.pid) {
 		kill(server->spare.pid, SIGKILL);
+		server->spare.killed = true;
+	}
 	vg_entries_close(server, true);
 	vg_entries_close(server, false);
 	while ((has_sessions(server) || server->spare.pid) && vg_now_ms() < until) {

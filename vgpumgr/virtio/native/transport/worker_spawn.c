@@ -218,6 +218,8 @@ static void end_spare(struct vg_server *server, int status)
 		vg_session_read(server, spare, NULL);
 	vg_close_fd(&spare->socket);
 	server->spare_status = status;
+	if (spare->killed) /* by us: this worker ends */
+		return;
 	describe_exit(status, how, sizeof(how));
 	if (!spare->failed)
 		snprintf(server->failure, sizeof(server->failure), "a session that was to serve %s", how);
