@@ -164,3 +164,15 @@ def test_half_a_mig_profile_is_no_wish_for_a_vgpu_driver(host: Host) -> None:
     assert "vGPU" not in refused
     assert "did you mean 4g.40gb?" in refused
     assert "did you mean 4g.40gb?" in host.run("why", "4g", code=2)
+
+
+@on("vgpu-t4")
+def test_a_host_without_mig_says_so(host: Host) -> None:
+    assert host.run("mig", "list") == "note: no GPU here has MIG: Tesla T4\n"
+    assert "no GPU here has MIG" in host.run("mig", "profiles")
+
+
+@on("dgx-a100")
+def test_mig_mode_that_is_off_is_the_reason_for_no_instance(host: Host) -> None:
+    advice = "vgpumgr --machine dgx-a100 mig enable 0"
+    assert host.run("mig", "list") == f"note: MIG mode is off: {advice}\n"

@@ -89,6 +89,9 @@ def test_a_broken_library_is_as_none(tmp_path: Path) -> None:
     assert caught.value.id == "VG111"
     assert "nvmlInit" in str(caught.value.cause)
     assert "(NVML 12)" in str(caught.value.cause)
+    assert "libnvidia-ml.so.1: " in str(caught.value.cause), "what the loader says"
+    assert "not installed" not in str(caught.value.why)
+    assert "cannot be loaded" in str(caught.value.why)
     assert caught.value.hint
 
 

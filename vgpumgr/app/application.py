@@ -158,33 +158,40 @@ class Application:
         gpus = self.parts.select_gpus(selector)
         owners = self._index_owners(gpus)
         check_visible(gpu for gpu in gpus if gpu.mig.current)
-        return MigListDocument(
-            instances=[
-                MigInstanceRow(
-                    gpu_index=gpu.index,
-                    gpu_uuid=gpu.uuid,
-                    **vars(describe_instance(gpu, instance, owners)),
-                )
-                for gpu in gpus
-                for instance in gpu.instances
-            ]
-        )
+        rows = [
+            MigInstanceRow(
+                gpu_index=gpu.index,
+                gpu_uuid=gpu.uuid,
+                **vars(describe_instance(gpu, instance, owners)),
+            )
+            for gpu in gpus
+            for instance in gpu.instances
+        ]
+        return MigListDocument(instances=rows, note=None if rows else self._explain_none(gpus))
 
     def list_mig_profiles(self, selector: str | None = None) -> MigProfilesDocument:
         """Every MIG profile of all GPUs, or of one, with how many more fit now."""
         from vgpumgr.app.documents.gpus import MigProfileRow, MigProfilesDocument, describe_profile
 
-        return MigProfilesDocument(
-            profiles=[
-                MigProfileRow(
-                    gpu_index=gpu.index,
-                    gpu_uuid=gpu.uuid,
-                    **vars(describe_profile(gpu, profile)),
-                )
-                for gpu in self.parts.select_gpus(selector)
-                for profile in gpu.profiles
-            ]
-        )
+        gpus = self.parts.select_gpus(selector)
+        rows = [
+            MigProfileRow(
+                gpu_index=gpu.index, gpu_uuid=gpu.uuid, **vars(describe_profile(gpu, profile))
+            )
+            for gpu in gpus
+            for profile in gpu.profiles
+        ]
+        return MigProfilesDocument(profiles=rows, note=None if rows else self._explain_none(gpus))
+
+    def _explain_none(self, gpus: Sequence[Gpu]) -> str | None:
+        """Why these GPUs have nothing of MIG; None where MIG mode is on."""
+        able = [gpu for gpu in gpus if gpu.mig.supported]
+        if any(gpu.mig.current for gpu in able):
+            return None
+        if able:
+            return f"MIG mode is off: vgpumgr mig enable {able[0].index}"
+        models: list[str] = [gpu.model for gpu in gpus or self.parts.read_inventory().others]
+        return f"no GPU here has MIG: {', '.join(sorted(set(models)))}"
 
     def _index_owners(self, gpus: Sequence[Gpu]) -> Owners:
         from vgpumgr.app.documents.gpus import index_owners

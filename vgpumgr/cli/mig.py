@@ -10,7 +10,16 @@ from vgpumgr.cli import layout
 from vgpumgr.cli.layout import AllowDisruptive, LayoutFile, Target, change, read_file
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import ABSENT, Column, print_list, size_column, value_column
-from vgpumgr.cli.session import DryRun, Format, GpuOption, Yes, call
+from vgpumgr.cli.session import (
+    DOCUMENTS,
+    DryRun,
+    Format,
+    GpuOption,
+    Yes,
+    call,
+    get_format,
+    get_streams,
+)
 from vgpumgr.cli.text import describe_placement, describe_process
 from vgpumgr.errors import Exit
 
@@ -60,6 +69,17 @@ def list_instances(context: Context, gpu: GpuOption = None) -> None:
         INSTANCES,
         name=lambda row: _uuids(row) or f"{row['gpu_uuid']}/{row['id']}",
     )
+    _print_note(context, document)
+
+
+def _print_note(context: Context, document: dict[str, Any]) -> None:
+    """Why the list is empty, on standard error. Documents of several hosts have one by host."""
+    if get_format(context) in DOCUMENTS:
+        return
+    note, streams = document.get("note"), get_streams(context)
+    for one in note.values() if isinstance(note, dict) else [note]:
+        if one:
+            streams.note(streams.address(f"note: {one}"))
 
 
 def _places(row: dict[str, Any], key: str) -> str:
@@ -94,6 +114,7 @@ def list_profiles(context: Context, gpu: GpuOption = None) -> None:
     """
     document = call(context, "list_mig_profiles", selector=gpu)
     print_list(context, document, document["profiles"], PROFILES, "name")
+    _print_note(context, document)
 
 
 def _moves(row: dict[str, Any]) -> str:

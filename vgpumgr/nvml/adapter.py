@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import CDLL
 from typing import TYPE_CHECKING, Any
 
 import pynvml
@@ -34,6 +35,7 @@ from vgpumgr.nvml.calls import call, error_text, id_or_none, text, try_call
 if TYPE_CHECKING:
     from vgpumgr.model.vgpu import GpuVgpus
 
+_LIBRARY = "libnvidia-ml.so.1"
 _ARCHITECTURES = {
     2: "Kepler",
     3: "Maxwell",
@@ -149,13 +151,30 @@ class Adapter:
         call("nvmlDeviceSetVgpuHeterogeneousMode", self._handle(gpu), int(enabled))
 
     def _init(self) -> None:
-        if not self._ready:
+        if self._ready:
+            return
+        try:
             call("nvmlInit")
-            self._ready = True
+        except HelperFaultError as error:
+            if error.data["code"] != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+                raise
+            data = {**error.data, "load_error": _find_load_error()}
+            raise HelperFaultError(error.kind, data) from error
+        self._ready = True
 
     def _handle(self, gpu: str) -> Any:
         self._init()
         return call("nvmlDeviceGetHandleByUUID", gpu.encode())
+
+
+def _find_load_error() -> str | None:
+    """What the loader says of a library that is there and cannot be loaded; None: it is not there."""
+    try:
+        CDLL(_LIBRARY)
+    except OSError as error:
+        missing = f"{_LIBRARY}: cannot open shared object file: No such file"
+        return None if str(error).startswith(missing) else str(error)
+    return None
 
 
 def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:

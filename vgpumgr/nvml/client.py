@@ -239,6 +239,10 @@ def make_error(error: str, data: Mapping[str, Any], held_by: Sequence[str] = ())
     code = int(data["code"])
     kind, why, hint = _ERRORS.get(code, (NvmlError, None, None))
     cause = f"{data['call']}: {data['text']} (NVML {code})"
+    if load_error := data.get("load_error"):
+        cause = f"{data['call']}: {load_error} (NVML {code})"
+        why = "libnvidia-ml.so.1 is installed, but cannot be loaded"
+        hint = "install the NVIDIA driver's libraries again, for this architecture"
     return kind(error, cause=cause, why=why, held_by=held_by, hint=hint)
 
 

@@ -11,7 +11,7 @@ FIELDS = {
     "add": "besides what the VM has; without it a VM that has an attachment is refused",
     "address": "address of the PCI function, such as 0000:3b:00.0",
     "all_groups": "also groups without a GPU",
-    "allow": "holders that may lose their slices: unknown, vm, or a VM's name",
+    "allow": "slices in use that may be destroyed: VM, process id, MIG UUID, GPU/INSTANCE",
     "api_version": "version of the API",
     "architecture": "the vendor's name of the architecture",
     "attachment": "id of the attachment; null: of none",

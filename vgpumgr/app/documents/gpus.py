@@ -251,6 +251,7 @@ class MigListDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     instances: list[MigInstanceRow]
+    note: str | None = Field(default=None, description="where there are none: why")
 
 
 class MigProfileRow(ProfileFitDocument):
@@ -265,6 +266,7 @@ class MigProfilesDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     profiles: list[MigProfileRow]
+    note: str | None = Field(default=None, description="where there are none: why")
 
 
 #: those of each GPU instance, by its GPU and id: several where they share it
