@@ -26,12 +26,7 @@ from vgpumgr.errors import (
     NoRoomError,
     VgpumgrError,
 )
-from vgpumgr.mig.instances import (
-    find_recorded_instance,
-    list_own_compute,
-    list_records,
-    rebind,
-)
+from vgpumgr.mig.instances import list_records, may_be_there, rebind
 from vgpumgr.mig.layout.change import name_compute
 from vgpumgr.mig.placement import (
     Constraints,
@@ -41,13 +36,7 @@ from vgpumgr.mig.placement import (
     find_profile,
 )
 from vgpumgr.mig.selection import find_mig_device, select_gpu
-from vgpumgr.model.attachment import (
-    AttachmentRecord,
-    AttachmentState,
-    ChannelPart,
-    MigPart,
-    list_sharers,
-)
+from vgpumgr.model.attachment import AttachmentRecord, ChannelPart, MigPart, list_sharers
 from vgpumgr.model.choices import AWAITED
 from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
@@ -278,15 +267,12 @@ class ForwardBackend(Backend):
             note = f"{record.gpu} is gone, and its slice with it"
             return Revocation(unplug, steps, (note,))
         notes: list[str] = []
-        instance = find_recorded_instance(gpu.instances, record)
-        # what an interrupted operation began may yet come
-        settled = record.state is AttachmentState.ATTACHED
-        if not part.taken and (not settled or list_own_compute(instance, record, snapshot.records)):
+        has_instance, has_compute = may_be_there(gpu.instances, record, snapshot.records)
+        if not part.taken and has_compute:
             steps.append(_destroy_compute(record, part, gpu))
-        if settled and instance is None:
-            notes.append(
-                f"its slice {record.profile} at {record.placement} on {gpu} is gone already"
-            )
+        if not has_instance:
+            slice_ = f"{record.profile} at {record.placement} on {gpu}"
+            notes.append(f"its slice {slice_} is gone already")
         elif part.taken:
             notes.append(_describe_left(record, gpu))
         elif sharers := list_sharers(record, snapshot.records):

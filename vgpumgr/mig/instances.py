@@ -146,6 +146,18 @@ def list_own_compute(
     ]
 
 
+def may_be_there(
+    instances: Sequence[GpuInstance], record: AttachmentRecord, records: Sequence[AttachmentRecord]
+) -> tuple[bool, bool]:
+    """Whether the GPU instance and the compute instance of an attachment are among its GPU's. What an interrupted
+    operation began may yet come.
+    """
+    if record.state is not AttachmentState.ATTACHED:
+        return True, True
+    instance = find_recorded_instance(instances, record)
+    return instance is not None, bool(list_own_compute(instance, record, records))
+
+
 def find_recorded_instance(
     instances: Sequence[GpuInstance], record: AttachmentRecord
 ) -> GpuInstance | None:
