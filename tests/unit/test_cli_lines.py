@@ -179,6 +179,7 @@ def test_a_dry_run_of_every_changing_verb_reaches_its_operation(
         if parameter.required:
             words += [parameter.opts[0]] if parameter.opts[0].startswith("-") else []
             words.append(str(parameter.metavar))
+    words += ["--", "true"] if path == "run" else []
     options, backend, out, err = GlobalOptions(), DryRunBackend(), io.StringIO(), io.StringIO()
     session = Session(options, Streams(options, out, err), lambda _: nullcontext(backend))
     assert (main(words, session), err.getvalue()) == (0, "")

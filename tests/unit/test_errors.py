@@ -22,6 +22,8 @@ MEANINGS = {
     Exit.PENDING: "accepted, but waits for a reset or reboot",
     Exit.ROLLED_BACK: "failed and rolled back",
     Exit.ROLLBACK_INCOMPLETE: "failed, and the roll-back is incomplete",
+    Exit.NOT_EXECUTABLE: "`run`: the command cannot be executed",
+    Exit.COMMAND_NOT_FOUND: "`run`: there is no such command",
     Exit.INTERRUPTED: "interrupted; the state is consistent",
 }
 

@@ -14,6 +14,7 @@ from vgpumgr.engine.journal import Contents
 from vgpumgr.engine.recovery import Family, Recovered, Unfinished, list_last_known
 from vgpumgr.engine.transaction import Transaction, open_transaction
 from vgpumgr.errors import JournalError, StoreError
+from vgpumgr.host.process import has_ended
 from vgpumgr.model.attachment import AttachmentState
 
 _OPERATIONS = "vgpumgr.app.operations"
@@ -25,6 +26,7 @@ VGPUS = (f"{_OPERATIONS}.vgpu_recovery", "VgpuFamily")
 FAMILIES = {
     "attach": ATTACHMENTS,
     "detach": ATTACHMENTS,
+    "run": ATTACHMENTS,
     "recover": ATTACHMENTS,
     "apply": LAYOUTS,
     "passthrough bind": PCI,
@@ -83,7 +85,9 @@ class MachineFamilies:
         return self._open[name]
 
     def _has_attachments_to_repair(self, contents: Contents) -> bool:
-        """Whether a record is half attached or half detached, lost, or not to be read."""
+        """Whether a record is half attached or half detached, of a command that has ended, lost, or not
+        to be read.
+        """
         store = self._parts.store
         if store.list_damage():
             return True
@@ -93,7 +97,8 @@ class MachineFamilies:
             return True
         expected = {id_ for id_, exists in list_last_known(contents).items() if exists}
         half = any(record.state is not AttachmentState.ATTACHED for record in records)
-        return half or not expected <= {record.id for record in records}
+        ended = any(has_ended(record.run, self._parts.boot_id) for record in records)
+        return half or ended or not expected <= {record.id for record in records}
 
     def _has_vgpus_to_repair(self) -> bool:
         """Whether one is recorded of an earlier boot, or mdevctl may know one, or the records cannot be read."""

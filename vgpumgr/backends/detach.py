@@ -124,7 +124,9 @@ def plan_detach(
         *revocation.domain,
     ]
     notes = [*revocation.kept, *revocation.notes]
-    if vm is None:
+    if record.run is not None:
+        pass  # no VM has it
+    elif vm is None:
         notes.append(f'vm "{record.vm_name}" is no longer defined')
     elif vm.find_note(record.id) is not None:
         steps.append(RemoveNote(vm.name, vm.uuid, record.id))

@@ -28,6 +28,9 @@ def find_drift(snapshot: Snapshot) -> tuple[Drift, ...]:
 
 
 def _find_of_record(snapshot: Snapshot, record: AttachmentRecord) -> Iterator[Drift]:
+    if record.run is not None:
+        yield from _find_of_run(snapshot, record)
+        return
     vm = snapshot.find_vm(record.vm_uuid)
     if vm is None:
         hint = f"vgpumgr detach {record.id}, or vgpumgr recover --release"
@@ -37,13 +40,25 @@ def _find_of_record(snapshot: Snapshot, record: AttachmentRecord) -> Iterator[Dr
     yield from _find_in_domain(record, vm)
 
 
+def _find_of_run(snapshot: Snapshot, record: AttachmentRecord) -> Iterator[Drift]:
+    if record.id in snapshot.ended:
+        text = "its command has ended, and its slice is not freed"
+        yield make_drift(record, DriftKind.RUN_ENDED, text, "vgpumgr recover")
+    else:
+        yield from find_backend(record.backend).drift(record, snapshot)
+
+
 def find_drift_on_host(snapshot: Snapshot) -> tuple[Drift, ...]:
     """What can be told of whole attachments without their VMs: slices, keepers, workers."""
     return tuple(
         drift
         for record in snapshot.records
         if record.id not in snapshot.busy and record.state is AttachmentState.ATTACHED
-        for drift in find_backend(record.backend).drift(record, snapshot)
+        for drift in (
+            find_backend(record.backend).drift(record, snapshot)
+            if record.run is None
+            else _find_of_run(snapshot, record)
+        )
     )
 
 

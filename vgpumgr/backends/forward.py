@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vgpumgr.backends.base import Backend, DeviceGrant, Restored, Revocation, Scopes, Target, Wanted
+from vgpumgr.backends.mig_places import choose_seats, list_stuck
 from vgpumgr.domain.devices import (
     Attachable,
     control_alias,
@@ -20,23 +21,21 @@ from vgpumgr.domain.slots import check_config, check_live
 from vgpumgr.engine.step import Step
 from vgpumgr.errors import (
     BackendUnsupportedError,
-    GpuStuckError,
     LiveUnsupportedError,
     NoFreeSlotError,
-    NoRoomError,
     VgpumgrError,
 )
 from vgpumgr.mig.instances import list_records, may_be_there, rebind
 from vgpumgr.mig.layout.change import name_compute
 from vgpumgr.mig.placement import (
-    Constraints,
-    IdleSlice,
     SlicePlacement,
-    choose_placements,
-    find_profile,
 )
-from vgpumgr.mig.selection import find_mig_device, select_gpu
-from vgpumgr.model.attachment import AttachmentRecord, ChannelPart, MigPart, list_sharers
+from vgpumgr.model.attachment import (
+    AttachmentRecord,
+    ChannelPart,
+    MigPart,
+    list_sharers,
+)
 from vgpumgr.model.choices import AWAITED
 from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
@@ -50,8 +49,7 @@ from vgpumgr.planning.drift import (
     has_slice,
     make_drift,
 )
-from vgpumgr.planning.reservations import explain_kept, keep_places, list_lost
-from vgpumgr.planning.snapshot import NumaPolicy, Snapshot
+from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import AwaitHello, ResizeChannel, StartChannel, StopChannel
 from vgpumgr.steps.domain import DetachDevices
 from vgpumgr.steps.mig import (
@@ -94,16 +92,8 @@ class ChannelGrant(DeviceGrant):
     @property
     def parts(self) -> dict[str, Any]:
         """See ``DeviceGrant``."""
-        choice = self.seat.choice
-        part = MigPart(
-            gpu_profile_id=choice.profile.id,
-            placement=choice.placement,
-            compute=self.seat.compute,
-            gpu_instance_id=self.seat.joins,
-            mode_enabled=choice.needs_mig_mode,
-            taken=self.seat.takes is not None,
-        )
-        return {"mig_part": part, "channel": ChannelPart(self.request.transport)}
+        channel = ChannelPart(self.request.transport)
+        return {"mig_part": make_mig_part(self.seat), "channel": channel}
 
     @property
     def details(self) -> dict[str, Any]:
@@ -123,7 +113,7 @@ class ChannelGrant(DeviceGrant):
         transport = self.request.transport
         memory = LIVE_RING_BYTES if self._is_small(vm, scopes) else RING_BYTES
         start = StartChannel(record.id, vm.name, transport.has_ring, transport.has_serial, memory)
-        return (*_mig_steps(self.seat, self.name), start)
+        return (*list_mig_steps(self.seat, self.name), start)
 
     def _is_small(self, vm: Vm, scopes: Scopes) -> bool:
         """Whether the ring is plugged into a running machine that takes only small ones."""
@@ -197,7 +187,7 @@ class ForwardBackend(Backend):
         assert isinstance(wanted.profile, MigRequest)
         request, name = wanted.request, wanted.profile.name
         gpus = snapshot.require_gpus()
-        left_alone = tuple(f"left alone: {text}" for text in _list_stuck(gpus, snapshot))
+        left_alone = tuple(f"left alone: {text}" for text in list_stuck(gpus, snapshot))
         takes = _observe_live_parts(request, target.vm)
         return [
             ChannelGrant(
@@ -214,7 +204,15 @@ class ForwardBackend(Backend):
                 takes=takes,
             )
             for seat, new in zip(
-                _choose_seats(request, target, snapshot, name), target.names, strict=True
+                choose_seats(
+                    request,
+                    target.nodes,
+                    snapshot,
+                    name,
+                    f"cannot attach {request.profile} to {target.vm}",
+                ),
+                target.names,
+                strict=True,
             )
         ]
 
@@ -375,166 +373,21 @@ def _wants_config(request: AttachRequest, vm: Vm) -> bool:
     return vm.config is not None and (request.config or not request.live)
 
 
-def _choose_seats(
-    request: AttachRequest, target: Target, snapshot: Snapshot, name: MigProfileName
-) -> tuple[SlicePlacement, ...]:
-    """Places for all that is asked for. Raises what ``choose_placements`` does, NoRoomError where no GPU
-    is as near as --numa strict wants it, and GpuStuckError.
-    """
-    near = NumaPolicy.of(request.numa, target.nodes)
-    if named := find_mig_device(snapshot.gpus, request.gpu or ""):
-        return (
-            _take_named(request, target.vm, snapshot, name, IdleSlice(named[0].uuid, *named[1:])),
-        )
-    gpus = _list_candidates(request, target.vm, snapshot.gpus, near)
-    held = _list_stuck(gpus, snapshot)
-    if gpus and len(held) == len(gpus):
-        raise GpuStuckError(
-            f"cannot attach {request.profile} to {target.vm}: a call has not come back",
-            why="one more would only wait for the same lock",
-            held_by=held,
-            hint="vgpumgr status",
-        )
-    gpus = [gpu for gpu in gpus if str(gpu.uuid) not in snapshot.stuck]
-    owners = [owner for record in snapshot.records if (owner := record.owner)]
-    # after a reboot the number that is recorded may be somebody else's instance
-    joinable = {
-        (gpu.uuid, r.gpu_instance_id)
-        for gpu in gpus
-        for r in snapshot.records
-        if r.gpu == gpu.uuid
-        and r.gpu_instance_id is not None
-        and r.backend is BackendName.FORWARD
-        and has_slice(r, gpu)
-        and not r.is_taken
-    }
-    idle = [
-        one for gpu in gpus for one in _list_idle(gpu, snapshot) if _is_of_layout(one, snapshot)
-    ]
-    constraints = Constraints(request.spread, near.nodes)
-    there = {gpu.uuid: gpu for gpu in gpus}
-    lost = list_lost(gpus, snapshot.records, snapshot.instances)
-    try:
-        seats = choose_placements(
-            keep_places(gpus, lost), name, request.count, owners, joinable, constraints, idle
-        )
-        return tuple(
-            replace(s, choice=replace(s.choice, gpu=there[s.choice.gpu.uuid])) for s in seats
-        )
-    except VgpumgrError as error:
-        error.error = f"cannot attach {request.profile} to {target.vm}: {error.error}"
-        error.held_by = (*error.held_by, *held)
-        if isinstance(error, NoRoomError):
-            explain_kept(error, lost)
-            _hint_at_idle(error, request, gpus, snapshot, name)
-        raise
-
-
-def _take_named(
-    request: AttachRequest, vm: Vm, snapshot: Snapshot, name: MigProfileName, device: IdleSlice
-) -> SlicePlacement:
-    """The MIG device that --gpu names, also one of another program. Raises NoRoomError where the VM cannot have it."""
-    gpu = next(gpu for gpu in snapshot.gpus if gpu.uuid == device.gpu)
-    profile, held_by = find_profile(gpu, name), _list_holders(gpu, device, snapshot)
-    own = name_compute(device.instance.profile, device.compute.slices, device.instance.slices)
-    why = None
-    if profile is None or not device.suits(name):
-        why = f"it is a {own}"
-    elif request.count > 1:
-        why = f"it is one slice, and {request.count} are asked for"
-    elif held_by:
-        why = "it is in use"
-    elif str(gpu.uuid) in snapshot.stuck:
-        why = snapshot.stuck[str(gpu.uuid)]
-    if why is None and profile is not None:
-        return device.place(gpu, name, profile)
-    raise NoRoomError(
-        f"cannot attach {request.profile} to {vm}: it cannot have {device.compute.uuid}",
-        why=why,
-        held_by=held_by,
-        hint=f"--gpu {gpu.index}, for any place on that GPU; vgpumgr mig list",
+def make_mig_part(seat: SlicePlacement) -> MigPart:
+    """What is recorded of a slice before it exists."""
+    choice = seat.choice
+    return MigPart(
+        gpu_profile_id=choice.profile.id,
+        placement=choice.placement,
+        compute=seat.compute,
+        gpu_instance_id=seat.joins,
+        mode_enabled=choice.needs_mig_mode,
+        taken=seat.takes is not None,
     )
 
 
-def _list_holders(gpu: Gpu, device: IdleSlice, snapshot: Snapshot) -> list[str]:
-    """Who has a MIG device: VMs with an attachment, vGPUs, processes."""
-    instance, compute = device.instance, device.compute
-    found = [f'vm "{r.vm_name}"' for r in snapshot.records if _has(r, gpu, device)]
-    found += [
-        owner.holder
-        for owner in snapshot.vgpu_owners
-        if (owner.gpu, owner.gpu_instance_id) == (gpu.uuid, instance.id)
-    ]
-    found += [
-        str(process)
-        for process in gpu.processes
-        if process.gpu_instance_id == instance.id
-        and process.compute_instance_id in (None, compute.id)
-        and not (process.is_holder and found)
-    ]
-    return list(dict.fromkeys(found))
-
-
-def _has(record: AttachmentRecord, gpu: Gpu, device: IdleSlice) -> bool:
-    """Whether an attachment, however far it is, has that MIG device, or made its GPU instance."""
-    part = record.mig_part
-    if part is None or (record.gpu, part.placement) != (gpu.uuid, device.instance.placement):
-        return False
-    if not part.taken or part.compute is None:
-        return True
-    if part.ref is not None:
-        return part.ref.uuid == device.compute.uuid
-    return device.compute.placement in (None, part.compute)
-
-
-def _list_idle(gpu: Gpu, snapshot: Snapshot) -> list[IdleSlice]:
-    """The MIG devices without a holder."""
-    devices = [IdleSlice(gpu.uuid, i, c) for i in gpu.instances for c in i.compute_instances]
-    return [one for one in devices if not _list_holders(gpu, one, snapshot)]
-
-
-def _is_of_layout(device: IdleSlice, snapshot: Snapshot) -> bool:
-    """Whether its GPU instance was made by the layout that was applied to its GPU."""
-    layout = snapshot.layouts.get(str(device.gpu))
-    made = (str(device.instance.profile), device.instance.placement)
-    return layout is not None and made in [(i.profile, i.placement) for i in layout.instances]
-
-
-def _hint_at_idle(
-    error: NoRoomError,
-    request: AttachRequest,
-    gpus: Sequence[Gpu],
-    snapshot: Snapshot,
-    name: MigProfileName,
-) -> None:
-    """Names the idle MIG devices of that profile that another program made."""
-    idle = [one for gpu in gpus for one in _list_idle(gpu, snapshot) if one.suits(name)]
-    others = [one for one in idle if not _is_of_layout(one, snapshot)]
-    if others:
-        error.hint = f"--gpu {others[0].compute.uuid} takes that {request.profile}, which is idle"
-
-
-def _list_candidates(
-    request: AttachRequest, vm: Vm, gpus: Sequence[Gpu], near: NumaPolicy
-) -> Sequence[Gpu]:
-    if request.gpu is not None:
-        gpus = [select_gpu(gpus, request.gpu)]
-    left = [gpu for gpu in gpus if not near.is_refused(gpu.numa_node)]
-    if left or not gpus:
-        return left
-    error = near.explain([f"{gpu} on {gpu.numa_node}" for gpu in gpus])
-    error.error = f"cannot attach {request.profile} to {vm}: {error.error}"
-    raise error
-
-
-def _list_stuck(gpus: Sequence[Gpu], snapshot: Snapshot) -> list[str]:
-    """Those that are left alone, and why."""
-    return [
-        f"{gpu}: {snapshot.stuck[str(gpu.uuid)]}" for gpu in gpus if str(gpu.uuid) in snapshot.stuck
-    ]
-
-
-def _mig_steps(seat: SlicePlacement, name: MigProfileName) -> list[Step]:
+def list_mig_steps(seat: SlicePlacement, name: MigProfileName) -> list[Step]:
+    """The steps that make the slice."""
     gpu, profile, place = seat.choice.gpu, seat.choice.profile, seat.choice.placement
     if seat.takes is not None:
         mig = str(seat.takes.compute.uuid)

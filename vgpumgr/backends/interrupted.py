@@ -158,6 +158,10 @@ def choose_way(found: Interrupted, record: AttachmentRecord | None) -> Way:
         done = record.state is AttachmentState.ATTACHED or found.may_have("attachment.mark")
         # where the journal is lost, looking decides; see ``choose_half``
         return Way.FORWARD if done and not found.undone and found.intents is not None else Way.BACK
+    if found.operation == "run":
+        if record is None:
+            return Way.CLOSE
+        return Way.FINISH if found.intents is None else Way.BACK
     if found.operation == "detach":
         begun = record is not None and record.state is AttachmentState.DETACHING
         further = found.intents is not None and len(found.intents) > 1

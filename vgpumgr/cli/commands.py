@@ -21,6 +21,7 @@ class Entry(NamedTuple):
 VERBS = (
     Entry("attach", "vgpumgr.cli.attach", "Give a VM a slice of a GPU, or a whole one."),
     Entry("detach", "vgpumgr.cli.attach", "Take a VM's slice back and free it."),
+    Entry("run", "vgpumgr.cli.run", "Run a command of this host on a slice of a GPU."),
     Entry("restore", "vgpumgr.cli.recovery", "Restore layouts and channels after a boot."),
     Entry("status", "vgpumgr.cli.recovery", "Show whether actual and recorded state agree."),
     Entry("diff", "vgpumgr.cli.recovery", "Compare actual with recorded state."),

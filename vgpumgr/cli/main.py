@@ -348,12 +348,14 @@ def main(arguments: Sequence[str] | None = None, session: Session | None = None)
         options = GlobalOptions.from_environ(os.environ)
         session = Session(options, Streams(options), partial(open_backend, report=unreached.append))
     streams = session.streams
-    debug = "--debug" in words or bool(os.environ.get("VGPUMGR_DEBUG"))
+    # what stands behind is another program's: see ``run``
+    words_of_ours = words[: words.index("--")] if "--" in words else words
+    debug = "--debug" in words_of_ours or bool(os.environ.get("VGPUMGR_DEBUG"))
     try:
         result = run_line(words, session)
         streams.out.flush()
         if unreached:
-            return _report_unreached(streams, unreached, words)
+            return _report_unreached(streams, unreached, words_of_ours)
         return int(result) if isinstance(result, int) else int(Exit.OK)
     except BrokenPipeError:
         # the reader has enough; what is still buffered must not fail at exit
@@ -365,11 +367,11 @@ def main(arguments: Sequence[str] | None = None, session: Session | None = None)
     except VgpumgrError as error:
         if debug:
             raise
-        return _fail(streams, error, words)
+        return _fail(streams, error, words_of_ours)
     except Exception as error:
         if debug:
             raise
-        return _fail(streams, explain_unexpected(error, "vgpumgr"), words)
+        return _fail(streams, explain_unexpected(error, "vgpumgr"), words_of_ours)
 
 
 def _report_unreached(

@@ -102,22 +102,27 @@ def list_last_known(contents: Contents) -> dict[str, bool]:
         elif event.event == "end" and event.op in begun:
             plan = begun.pop(event.op)
             for attachment in list_attachment_ids(plan):
-                exists = _exists_after(str(plan.get("operation")), event.data, attachment)
+                exists = _exists_after(plan, event.data, attachment)
                 if attachment and exists is not None:
                     known[attachment] = exists
     return known
 
 
-def _exists_after(operation: str, end: Mapping[str, Any], attachment: str | None) -> bool | None:
+def _exists_after(
+    plan: Mapping[str, Any], end: Mapping[str, Any], attachment: str | None
+) -> bool | None:
+    operation = str(plan.get("operation"))
     exists = end.get("exists")
     if isinstance(exists, list):
         return attachment in exists
     if exists is not None:
         return bool(exists)
     outcome = end.get("outcome")
-    if operation == "attach":
+    if operation in ("attach", "run"):
         return outcome == "done"
-    return False if operation == "detach" and outcome == "done" else None
+    # a recovery without an operation to end: of a record alone
+    forgets = any(step["kind"] == "attachment.forget" for step in plan.get("steps", ()))
+    return False if forgets and outcome == "done" else None
 
 
 #: a helper whose command was killed ends by itself when its call is done

@@ -95,6 +95,18 @@ class FileWriteError(VgpumgrError, id="VG222"):
     """A file that was asked for cannot be written."""
 
 
+class CommandNotFoundError(VgpumgrError, id="VG223", exit_code=Exit.COMMAND_NOT_FOUND):
+    """The command that is to be run does not exist."""
+
+
+class CommandNotExecutableError(VgpumgrError, id="VG224", exit_code=Exit.NOT_EXECUTABLE):
+    """The command that is to be run is no program, or this user may not execute it."""
+
+
+class RunnerGoneError(VgpumgrError, id="VG225", exit_code=Exit.NOT_FOUND):
+    """The process that asked for a run is not there (any more)."""
+
+
 # VG23x: plans, journal, store
 
 

@@ -6,6 +6,10 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vgpumgr.model.attachment import RunPart
 
 _PROC = Path("/proc")
 
@@ -56,6 +60,22 @@ def is_alive(process: ProcessId, proc: Path = _PROC) -> bool:
     """Whether exactly that process still runs; a zombie does not."""
     fields = _read_stat(process.pid, proc)
     return bool(fields) and fields[0] not in "ZX" and int(fields[19]) == process.start_ticks
+
+
+def has_ended(run: RunPart | None, boot_id: str) -> bool:
+    """Whether the process of a run has ended; False where there is no run."""
+    if run is None:
+        return False
+    return run.boot_id != boot_id or not is_alive(ProcessId(run.pid, run.start_ticks))
+
+
+def read_owner(pid: int, proc: Path = _PROC) -> tuple[int, int] | None:
+    """uid and gid that a process runs as; None if it is gone."""
+    try:
+        found = (proc / str(pid)).stat()
+    except OSError:
+        return None
+    return found.st_uid, found.st_gid
 
 
 def read_state(pid: int, proc: Path = _PROC) -> str | None:

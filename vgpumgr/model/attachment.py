@@ -31,8 +31,8 @@ class MigInstanceRef:
 
 @dataclass(frozen=True, slots=True)
 class SliceOwner:
-    """Who a MIG instance belongs to: the VM of an attachment, or a vGPU, whose name is then in its
-    place.
+    """Who a MIG instance belongs to: the VM of an attachment, or a vGPU or a run, whose name is then in
+    its place.
     """
 
     gpu: GpuUuid
@@ -43,10 +43,13 @@ class SliceOwner:
     is_vm: bool = True
     #: the vGPU that it is, in words: the GPU instance cannot be destroyed before that is deleted
     vgpu: str | None = None
+    is_run: bool = False
 
     @property
     def holder(self) -> str:
         """For people."""
+        if self.is_run:
+            return f'run "{self.vm_name}"'
         if not self.is_vm:
             return self.vm_name
         return f'{self.vgpu} of vm "{self.vm_name}"' if self.vgpu else f'vm "{self.vm_name}"'
@@ -102,6 +105,21 @@ class ChannelPart:
     qemu_owner: tuple[int, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """A command of the host that has the slice, in the place of a VM: the process of ``vgpumgr run``,
+    which cannot be mistaken for a later one, and the user that it belongs to.
+    """
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+    uid: int
+    gid: int
+    #: the command's name, without its arguments: these may hold what not everybody may read
+    command: str
+
+
 class HostDeviceKind(StrEnum):
     """What a device of the host is."""
 
@@ -150,7 +168,7 @@ class HostDevice:
 @dataclass(frozen=True, slots=True)
 class AttachmentRecord:
     """One attachment. It is written before anything else is changed, so that a crash at any later
-    moment leaves something to detach.
+    moment leaves something to detach. Of a command of the host, name and UUID are those of the run.
     """
 
     id: str
@@ -173,6 +191,8 @@ class AttachmentRecord:
     host_devices: tuple[HostDevice, ...] = ()
     #: the boot in which GPU instances were made for its vGPUs
     instances_boot: str = ""
+    #: None: it is a VM's
+    run: RunPart | None = None
 
     @property
     def mig(self) -> MigInstanceRef | None:
@@ -230,6 +250,7 @@ class AttachmentRecord:
             self.mig.compute_instance_id,
             self.vm_name,
             self.id,
+            is_run=self.run is not None,
         )
 
 

@@ -13,6 +13,8 @@ AGENT_HINT = (
 )
 #: the guest's agent serves so many channels
 MAX_COUNT = 16
+#: of a run: a word of a command line that is no option
+RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 #: forms of ``--profile`` that every host knows, as the help has them; ``model.request`` reads them
 PROFILE_WORDS = {
     "passthrough": "passthrough (a whole GPU)",

@@ -87,6 +87,10 @@ ROUTES: tuple[Route, ...] = (
         "POST", f"{API}/attachments/{{vm}}/detach", "detach", _LONG, _ADMIN,
         "Take a VM's slice back.", "vm",
     ),
+    Route(
+        "POST", f"{API}/runs", "start_run", _LONG, _ADMIN,
+        "Give a process of the host a slice and a channel.", cancellable=True,
+    ),
     Route("GET", f"{API}/status", "status", _READ, _VIEWER, "Is all as recorded?", urgent=True),
     Route("GET", f"{API}/diff", "diff", _READ, _VIEWER, "What differs from the record."),
     Route("POST", f"{API}/recover", "recover", _LONG, _ADMIN, "Recover what was interrupted, and repair drift."),
@@ -139,6 +143,7 @@ IMPLEMENTATIONS = {
     "show_channel": "attachments.AttachmentService.show_channel",
     "attach": "attachments.attach",
     "detach": "attachments.AttachmentService.detach",
+    "start_run": "runs.start_run",
     "status": "recovery.Recovery.status",
     "diff": "recovery.Recovery.diff",
     "recover": "recovery.recover",

@@ -37,6 +37,7 @@ class DriftKind(StrEnum):
     STRAY_NOTE = "stray-note"
     STRAY_CHANNEL = "stray-channel"
     HALF_DONE = "half-done"
+    RUN_ENDED = "run-ended"
     FUNCTION_GONE = "function-gone"
     DRIVER_CHANGED = "driver-changed"
     VFS_CHANGED = "vfs-changed"

@@ -165,7 +165,8 @@ def _list_made(
 
 
 def _name(record: AttachmentRecord) -> str:
-    return f'vm "{record.vm_name}", attachment {record.id}'
+    noun = "vm" if record.run is None else "run"
+    return f'{noun} "{record.vm_name}", attachment {record.id}'
 
 
 def _with_lost(gpu: Gpu, lost: Sequence[LostSlice]) -> Gpu:

@@ -247,6 +247,8 @@ class Snapshot:
     busy: frozenset[str] = frozenset()
     #: attachments whose device is not on the host, and what is missing
     absent: Mapping[str, str] = {}
+    #: attachments of commands of the host that have ended
+    ended: frozenset[str] = frozenset()
     #: who still has the devices of attachments that are half there
     held: Mapping[str, Sequence[str]] = {}
 

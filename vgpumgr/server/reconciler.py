@@ -314,6 +314,8 @@ class Lifecycle:
             }
             found = []
             for record in observed.records:
+                if record.run is not None:
+                    continue  # its process says when it ends
                 why = self._choose(record, observed.find_vm(record.vm_uuid), observed)
                 if why is not None:
                     found.append(Release(record, why))

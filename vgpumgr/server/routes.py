@@ -40,7 +40,7 @@ from vgpumgr.errors import (
     explain_unexpected,
 )
 from vgpumgr.host.sockets import Peer
-from vgpumgr.model.choices import MAX_COUNT, Display, Numa, Transport
+from vgpumgr.model.choices import MAX_COUNT, RUN_NAME, Display, Numa, Transport
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
 from vgpumgr.model.routes import OPERATIONS, ROUTES, SYSTEM_ROUTES, Kind, Role, Route
 from vgpumgr.server.context import Context
@@ -68,6 +68,7 @@ EXTENSIONS = (
     "vendor-vfs",
     "prefer-wait",
     "gpu-devices",
+    "runs",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -444,6 +445,9 @@ QuotaName = Annotated[str, StringConstraints(max_length=64, pattern=r"^[a-z0-9_]
 QuotaWord = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,16}$")]
 _Attributes = Annotated[list[Text], Field(max_length=64)]
 
+#: of a run: what a word of a command line can be, and no option
+RunName = Annotated[str, StringConstraints(pattern=RUN_NAME)]
+
 #: the bounds of parameters, by the name of the parameter or of operation and parameter; a ``str`` without
 #: an entry is a ``Text``
 BOUNDS: Mapping[str, Any] = {
@@ -458,6 +462,8 @@ BOUNDS: Mapping[str, Any] = {
     "attach.transport": Literal[tuple(map(str, Transport))],
     "attach.display": Literal[tuple(map(str, Display))],
     "attach.numa": Literal[tuple(map(str, Numa))],
+    "start_run.name": RunName,
+    "start_run.pid": Annotated[int, Field(ge=1, lt=1 << 31)],
     "enable_vfs.count": Annotated[int, Field(ge=0, le=65535)] | None,
     "create_vgpu.attributes": _Attributes,
     "define_vgpu.attributes": _Attributes | None,

@@ -39,7 +39,8 @@ class StartChannel(Step):
         """Starts both."""
         assert context.record.mig is not None
         assert context.record.channel is not None
-        owner = context.hypervisor.read_qemu_owner()
+        run = context.record.run
+        owner = (run.uid, run.gid) if run else context.hypervisor.read_qemu_owner()
         if owner != context.record.channel.qemu_owner:
             context.save_channel(qemu_owner=owner)
         spec = ChannelSpec(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from vgpumgr.app.documents.base import SCHEMA, Document, Field, PlacementDocument, PlanDocument
+from vgpumgr.app.documents.base import (
+    SCHEMA,
+    Document,
+    Field,
+    PlacementDocument,
+    PlanDocument,
+    VgpuPlanDocument,
+)
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
@@ -26,8 +33,16 @@ class HostDeviceDocument(Document):
     parent: str | None = Field(description="physical function of a virtual function")
 
 
+class RunnerDocument(Document):
+    """The command of the host that has a slice in the place of a VM."""
+
+    pid: int = Field(description="of vgpumgr run")
+    uid: int
+    command: str = Field(description="its name, without arguments")
+
+
 class AttachmentDocument(Document):
-    """A slice that belongs to a VM."""
+    """A slice that belongs to a VM, or to a run."""
 
     id: str
     vm: str
@@ -46,6 +61,9 @@ class AttachmentDocument(Document):
     memory_bytes: int
     created_s: float
     host_devices: list[HostDeviceDocument]
+    run: RunnerDocument | None = Field(
+        default=None, description="of a run, whose name is in the place of the VM's"
+    )
 
 
 class LaneDocument(Document):
@@ -85,6 +103,9 @@ class ChannelDocument(Document):
     bytes_in: int
     bytes_out: int
     memory_bytes: int = Field(description="device memory that the guest's processes hold")
+    run: RunnerDocument | None = Field(
+        default=None, description="of a run, whose name is in the place of the VM's"
+    )
 
 
 class VmDocument(Document):
@@ -117,6 +138,18 @@ class AttachDocument(Document):
     )
     attachments: list[AttachmentDocument] = Field(description="all that were made")
     usable: Literal["now", "next-start"] | None
+    notes: list[str] = Field(description="what happened besides the plan")
+
+
+class RunDocument(Document):
+    """``vgpumgr run --dry-run -o json``, and what ``vgpumgr run`` starts its command with."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    dry_run: bool
+    plan: VgpuPlanDocument
+    attachment: AttachmentDocument | None = Field(description="null for a dry run")
+    agent: list[str] = Field(description="the words that start the guest's agent of the command")
+    environment: dict[str, str] = Field(description="the command finds shims and agent by it")
     notes: list[str] = Field(description="what happened besides the plan")
 
 
@@ -194,7 +227,12 @@ def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> Atta
         compute_instance_id=mig.compute_instance_id if mig else None,
         device=str(mig.uuid) if mig else None,
         host_devices=[_describe_host_device(device) for device in record.host_devices],
+        run=_describe_runner(record),
     )
+
+
+def _describe_runner(record: AttachmentRecord) -> RunnerDocument | None:
+    return None if record.run is None else RunnerDocument.of(record.run)
 
 
 def _describe_host_device(device: HostDevice) -> HostDeviceDocument:
@@ -241,6 +279,7 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         ring_bytes=known.memory_bytes,
         lanes=lanes,
         memory_bytes=sum(lane.memory_bytes for lane in lanes),
+        run=_describe_runner(record),
     )
 
 

@@ -41,6 +41,7 @@ from vgpumgr.engine.recovery import (
 )
 from vgpumgr.engine.step import Plan
 from vgpumgr.errors import NotAttachedError, VgpumgrError, VmNotFoundError
+from vgpumgr.host.process import has_ended
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import Binding
@@ -78,8 +79,8 @@ class AttachmentFamily(Family):
             yield from rebuild_records(self._parts, contents)
 
     def list_more(self, contents: Contents) -> list[Unfinished]:
-        """Records that are half attached or half detached, and of which no unfinished operation is: a recovery
-        that was interrupted is begun anew.
+        """Records that are half attached or half detached, or of a command of the host that has ended, and
+        of which no unfinished operation is: a recovery that was interrupted is begun anew.
         """
         named = {i.attachment for i in list_interrupted(contents) if i.operation != RECOVER}
         begun = {
@@ -91,7 +92,7 @@ class AttachmentFamily(Family):
         return [
             Unfinished("", _name_operation(r), r.vm_name, order=begun.get(r.id, 0), about=r.id)
             for r in self._parts.store.list_attachments()
-            if _is_half(r) and r.id not in named
+            if (_is_half(r) or has_ended(r.run, self._parts.boot_id)) and r.id not in named
         ]
 
     def may_wait_for(self, found: Unfinished, helper: str) -> bool:  # noqa: ARG002
@@ -150,6 +151,8 @@ class AttachmentFamily(Family):
         ):
             record = None
         way = choose_way(found, record)
+        if way is Way.CLOSE and record is not None and has_ended(record.run, self._parts.boot_id):
+            way = Way.FINISH  # of a run that has ended nothing stays
         word = f"the interrupted {found.operation}"
         try:
             if found.operation == "detach" and found.attachment is None:
@@ -166,7 +169,8 @@ class AttachmentFamily(Family):
     def _carry_out(
         self, found: Interrupted, record: AttachmentRecord, way: Way, known: Mapping[str, bool]
     ) -> None:
-        observed = observe_attachments(self._parts)
+        # a host without VMs may have no libvirt
+        observed = observe_attachments(self._parts, vms=None if record.run is None else ())
         whole = is_whole(observed, record)
         if found.intents is None and way is Way.BACK:
             # no journal: a whole attachment lacks only its mark, unless it was being undone
@@ -186,6 +190,10 @@ class AttachmentFamily(Family):
             way is Way.FINISH or (found.undone and not _shows_live(observed, record))
         )
         notes = self._run(plan, record, short_waits=short_waits)
+        if record.run is not None and found.intents is None:
+            text = f"freed {record.profile}: its command has ended"
+            self._report(record.vm_name, "; ".join((text, *plan.notes, *notes)))
+            return
         words = {Way.FORWARD: "completed", Way.BACK: "undone", Way.FINISH: "finished"}
         text = "; ".join(
             (f"the interrupted {found.operation} was {words[way]}", *plan.notes, *notes)
@@ -216,7 +224,8 @@ class AttachmentFamily(Family):
         if way is Way.FINISH and find_backend(record.backend).needs_release:
             # whoever runs a command does not wait for a guest that has had its time
             return plan_detach(record, vm, observed, FINISH_TIMEOUT_S)
-        if found.boot not in ("", self._parts.boot_id):
+        boot = found.boot or (record.run.boot_id if record.run else "")
+        if boot not in ("", self._parts.boot_id):
             # whatever stands there now has been made by others since
             found = replace(found, slices_gone=True)
         if way is Way.FINISH:
@@ -303,6 +312,7 @@ def observe_attachments(
         channels=parts.channels.list_ids(),
         known=list_last_known(contents),
         busy=frozenset(i.attachment for i in found if i.attachment),
+        ended=frozenset(r.id for r in records if has_ended(r.run, parts.boot_id)),
         absent=list_absent(parts, records),
         held=list_held(parts, records),
     )
@@ -313,7 +323,9 @@ def _is_half(record: AttachmentRecord) -> bool:
 
 
 def _name_operation(record: AttachmentRecord) -> str:
-    """What a record that is half attached or half detached is half of."""
+    """What a record that is half attached or half detached is half of; a run has none but itself."""
+    if record.run is not None:
+        return "run"
     return "attach" if record.state is AttachmentState.ATTACHING else "detach"
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vgpumgr.app.context import Parts, find_stuck_gpus
+from vgpumgr.app.context import LIBVIRT_ERRORS, Parts, find_stuck_gpus
 from vgpumgr.app.documents.attachments import (
     AttachDocument,
     ChannelListDocument,
@@ -104,32 +104,13 @@ class AttachmentService:
                 dry_run=True, plan=document, attachment=None, attachments=[], usable=None, notes=[]
             )
         with open_change(self._parts, "attach") as transaction:
-            plan, context = self._attach_locked(request, transaction)
+            plan, context = execute_anew(
+                self._parts, lambda: self._plan_attach(request), transaction
+            )
             context.notes[:0] = transaction.notes
         return self._describe_attached(plan, context)
 
-    def _attach_locked(
-        self, request: AttachRequest, transaction: Transaction
-    ) -> tuple[Plan, OperationContext]:
-        for attempt in range(1, _ATTEMPTS + 1):
-            records, plan, gpus = self._plan_attach(request)
-            context = self._parts.make_context(records[0], gpus)
-            context.other_records = {record.id: record for record in records[1:]}
-            try:
-                transaction.execute(plan, context)
-            except Exception as error:
-                # everything is as before; what the plan was made on has changed since
-                changed = isinstance(error.__cause__ or error, _CHANGED)
-                undone = not isinstance(error, RollbackIncompleteError)
-                if attempt < _ATTEMPTS and changed and undone:
-                    continue
-                raise
-            return plan, context
-        raise AssertionError("unreachable")
-
-    def _plan_attach(
-        self, request: AttachRequest
-    ) -> tuple[tuple[AttachmentRecord, ...], Plan, Sequence[Gpu] | None]:
+    def _plan_attach(self, request: AttachRequest) -> Planned:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
         names = {secrets.token_hex(4): str(uuid.uuid4()) for _ in range(request.count)}
@@ -225,8 +206,8 @@ class AttachmentService:
         self, selector: str, attachment: str | None, every: bool
     ) -> tuple[tuple[AttachmentRecord, ...], Vm | None]:
         """The attachments that a detach means, and the VM that libvirt has by that name."""
-        named = self._find_vm(selector)
         records = self._parts.store.list_attachments()
+        named = self._find_other_vm(selector, records)
         return choose_attachments(records, selector, attachment, every, named), named
 
     def _announce(self, chosen: Sequence[AttachmentRecord]) -> dict[str, AttachmentRecord]:
@@ -271,12 +252,24 @@ class AttachmentService:
             if snapshot is None or not dry_run:
                 snapshot = Snapshot(self._parts)
             record = next(r for r in snapshot.records if r.id == id_)
-            if named is None or named.uuid != record.vm_uuid:
+            if record.run is not None:
+                named = None
+            elif named is None or named.uuid != record.vm_uuid:
                 named = self._find_vm(record.vm_uuid)
             # of several, the next one sees what the one before it has left
             vm, named = named, None
             yield record, vm, plan_detach(record, vm, snapshot)
             snapshot = leave_out(record, snapshot) if dry_run else snapshot
+
+    def _find_other_vm(self, selector: str, records: Sequence[AttachmentRecord]) -> Vm | None:
+        """The VM of that name; where a run is meant, libvirt need not answer."""
+        is_run = any(r.run and selector in (r.id, r.vm_name, r.vm_uuid) for r in records)
+        try:
+            return self._find_vm(selector)
+        except LIBVIRT_ERRORS:
+            if is_run:
+                return None
+            raise
 
     def _find_vm(self, selector: str) -> Vm | None:
         try:
@@ -294,7 +287,8 @@ class AttachmentService:
         """Every VM that libvirt knows, and every one that still has an attachment."""
         records: dict[str, list[AttachmentRecord]] = {}
         for record in self._parts.store.list_attachments():
-            records.setdefault(record.vm_uuid, []).append(record)
+            if record.run is None:
+                records.setdefault(record.vm_uuid, []).append(record)
         found = [
             self._describe(vm, records.pop(vm.uuid, ())) for vm in self._parts.hypervisor.list_vms()
         ]
@@ -305,7 +299,7 @@ class AttachmentService:
         """One VM, by its name, its UUID or an attachment's id. Raises VmNotFoundError,
         SeveralAttachmentsError.
         """
-        records = self._parts.store.list_attachments()
+        records = [r for r in self._parts.store.list_attachments() if r.run is None]
         vm = self._find_vm(selector)
         own = find_attachments(records, selector, vm, verb="vm show")
         if vm is None and own:
@@ -355,6 +349,31 @@ class AttachmentService:
         if not channels:
             raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
         return ChannelShowDocument(channel=channels[0], channels=channels)
+
+
+#: records of new attachments, their plan, and the GPUs that it was made on
+Planned = tuple[Sequence[AttachmentRecord], Plan, Sequence[Gpu] | None]
+
+
+def execute_anew(
+    parts: Parts, plan_now: Callable[[], Planned], transaction: Transaction
+) -> tuple[Plan, OperationContext]:
+    """Plans and executes; once more where another program changes the same at the same time."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        records, plan, gpus = plan_now()
+        context = parts.make_context(records[0], gpus)
+        context.other_records = {record.id: record for record in records[1:]}
+        try:
+            transaction.execute(plan, context)
+        except Exception as error:
+            # everything is as before; what the plan was made on has changed since
+            changed = isinstance(error.__cause__ or error, _CHANGED)
+            undone = not isinstance(error, RollbackIncompleteError)
+            if attempt < _ATTEMPTS and changed and undone:
+                continue
+            raise
+        return plan, context
+    raise AssertionError("unreachable")
 
 
 def attach(

@@ -198,6 +198,8 @@ class Victims:
         return f"{what} is at {record.placement} now; its programs in the guest have to start anew"
 
     def _find_vm(self, record: AttachmentRecord) -> Vm | None:
+        if record.run is not None:
+            return None
         try:
             return self._parts.hypervisor.read_vm(record.vm_uuid)
         except VmNotFoundError:

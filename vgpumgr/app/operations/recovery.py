@@ -91,11 +91,14 @@ class Recovery:
         journal = _try(self._read_journal, problems)
         contents = journal or Contents()
         records = _try(self._parts.store.list_attachments, problems)
+        # commands of the host are all that has a slice, where there is no libvirt
+        of_runs = bool(records) and all(r.run for r in records or ())
         vms = _try(self._parts.hypervisor.list_vms, problems)
         inventory = _try(self._read_inventory, problems)
         found = None
-        if records is not None and vms is not None and inventory is not None:
-            observe = partial(observe_attachments, self._parts, records, vms, inventory.gpus)
+        if records is not None and inventory is not None and (vms is not None or of_runs):
+            known = () if vms is None else vms
+            observe = partial(observe_attachments, self._parts, records, known, inventory.gpus)
             found = _try(lambda: find_drift(observe()), problems)
         if found is not None and inventory is not None:
             gpus = inventory.gpus
@@ -209,8 +212,7 @@ class Recovery:
         waiting = {
             one.subject for one in outcome.left if FAMILIES.get(one.operation) is ATTACHMENTS
         }
-        if records or waiting:
-            names = ", ".join(sorted({record.vm_name for record in records} | waiting))
+        if names := ", ".join(sorted({r.vm_name for r in records if r.run is None} | waiting)):
             text = f"not compared with what libvirt has: {problem}; this waits for it"
             repair.actions.append(ActionDocument(subject=names, text=text, done=False))
         return find_drift_on_host(

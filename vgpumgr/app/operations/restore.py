@@ -9,6 +9,7 @@ destroys nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from vgpumgr.app.context import Parts
@@ -23,6 +24,7 @@ from vgpumgr.engine.context import wait_until
 from vgpumgr.engine.step import OnFailure, Plan
 from vgpumgr.engine.transaction import Transaction, open_transaction
 from vgpumgr.errors import PciBusyError, PciNotFoundError, VgpumgrError
+from vgpumgr.host.process import has_ended
 from vgpumgr.mdev.records import read_records
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
@@ -72,6 +74,7 @@ class Restorer:
             if early:
                 restore_pci(parts, self._transaction, self._try, early=True)
                 return RestoreDocument(done=self.done, problems=self.problems, notes=[])
+            self._end_runs()
             layouts = parts.store.read_layouts()
             records = parts.store.list_attachments()
             # a host without MIG slices needs no NVML
@@ -86,7 +89,7 @@ class Restorer:
             self._restore_attachments()
             if not boot:
                 self._write_notes()
-            halves = [r for r in records if r.state is not AttachmentState.ATTACHED]
+            halves = [r for r in records if r.state is not AttachmentState.ATTACHED and not r.run]
             self.problems += [
                 f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover"
                 for r in halves
@@ -103,6 +106,17 @@ class Restorer:
             f"{report.subject}: {report.text}" for report in outcome.reports if not report.done
         ]
         self.problems += map(str, outcome.problems)
+
+    def _end_runs(self) -> None:
+        """The slices of commands that have ended do not come back; what is left of them the next command
+        that changes something takes away.
+        """
+        ended = [
+            replace(record, state=AttachmentState.DETACHING)
+            for record in self._parts.store.list_attachments()
+            if has_ended(record.run, self._parts.boot_id)
+        ]
+        self._parts.store.save_attachments(ended)
 
     def _restore_modes(
         self, layouts: dict[str, DesiredLayout], records: list[AttachmentRecord]

@@ -1,0 +1,412 @@
+"""``vgpumgr run``: commands of the host on slices of a simulated machine, from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.guest.build_programs import build_programs
+from tests.support.attached_machine import attached_machine
+from vgpumgr.cli.backend import LocalBackend
+from vgpumgr.cli.main import main
+from vgpumgr.cli.session import Backend, GlobalOptions, Session, Streams
+
+pytestmark = pytest.mark.native
+
+MACHINE = "dgx-a100"
+#: for anything that should take seconds: the machine may be busy
+PATIENCE_S = 60.0
+
+#: copies to the device and back, by the driver API
+PROGRAM = """
+import ctypes, sys
+cu = ctypes.CDLL("libcuda.so.1")
+def ok(code):
+    if code:
+        sys.exit(f"CUDA error {code}")
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+ok(cu.cuInit(0))
+ok(cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+ok(cu.cuCtxSetCurrent(context))
+size = ctypes.c_size_t(5)
+ok(cu.cuMemAlloc_v2(ctypes.byref(memory), size))
+ok(cu.cuMemcpyHtoD_v2(memory, b"12345", size))
+back = ctypes.create_string_buffer(5)
+ok(cu.cuMemcpyDtoH_v2(back, memory, size))
+print(back.raw.decode(), flush=True)
+"""
+#: the same, then waits for a line and copies once more
+PROGRAM_AND_MORE = PROGRAM + 'input()\nok(cu.cuMemcpyDtoH_v2(back, memory, size))\nprint("more")\n'
+
+
+class Host:
+    """A simulated machine, and this program on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        # no libvirt runs: a host without VMs needs none
+        self.env = {**os.environ, "VGPUMGR_SIM_ROOT": str(root)}
+        self.started: list[subprocess.Popen[str]] = []
+
+    def words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "vgpumgr", "--machine", MACHINE, *words]
+
+    def call(
+        self, *words: str, code: int | None = 0, **how: Any
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.words(*words), env=self.env, capture_output=True, text=True, timeout=PATIENCE_S,
+            check=False, **how,
+        )  # fmt: skip
+        assert code is None or done.returncode == code, (done.stdout, done.stderr)
+        return done
+
+    def read(self, *words: str) -> Any:
+        return json.loads(self.call(*words, "-o", "json").stdout)
+
+    def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            self.words(*words), env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, **how,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    @property
+    def channels(self) -> list[Path]:
+        return list((self.root / MACHINE / "host" / "run" / "channels").glob("*"))
+
+    def list_left(self) -> dict[str, Any]:
+        """All that a run may leave behind."""
+        instances = self.read("mig", "list")["instances"]
+        modes = [gpu["mig"]["current"] for gpu in self.read("gpu", "list")["gpus"]]
+        found = {
+            "instances": instances,
+            "channels": self.channels,
+            "processes": list_processes(str(self.root)),
+            "attachments": self.read("virtio", "list")["channels"],
+            "modes": [mode for mode in modes if mode],
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def list_processes(text: str) -> list[str]:
+    """The command lines of keepers, workers and agents that name ``text``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        name = Path(words[0]).name
+        if name in ("vgpumgr-keeper", "vgpumgr-guestd") and any(text in word for word in words):
+            found.append(" ".join(words))
+    return found
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"not in time: {what}"
+        time.sleep(0.05)
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line or process.poll() is None, process.communicate()
+    return line
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Host]:
+    # short: the paths of sockets are limited
+    with tempfile.TemporaryDirectory(prefix="vgr") as directory:
+        host = Host(Path(directory))
+        subprocess.run(
+            [sys.executable, "-m", "vgpumgr", "sim", "start", MACHINE],
+            env=host.env, check=True, capture_output=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+        try:
+            yield host
+        finally:
+            subprocess.run(
+                [sys.executable, "-m", "vgpumgr", "sim", "stop", MACHINE],
+                env=host.env, check=True, capture_output=True, timeout=PATIENCE_S,
+            )  # fmt: skip
+
+
+@pytest.fixture
+def host(machine: Host) -> Iterator[Host]:
+    """The machine as it was at first, before and after each test."""
+    yield machine
+    for process in machine.started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    machine.started.clear()
+    machine.call("recover")
+    assert machine.list_left() == {}
+
+
+RUN = ("run", "--profile", "1g.10gb")
+PYTHON = ("--", sys.executable, "-c")
+
+
+@pytest.mark.parametrize("transport", ["ring", "serial"])
+def test_a_command_uses_the_slice(host: Host, transport: str) -> None:
+    done = host.call(*RUN, "--transport", transport, *PYTHON, PROGRAM)
+    assert (done.stdout, done.stderr) == ("12345\n", "")
+    assert host.list_left() == {}
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("transport", ["ring", "serial"])
+def test_a_cuda_program_computes(host: Host, transport: str) -> None:
+    program = build_programs(["vectoradd"])["vectoradd"]
+    done = host.call(*RUN, "--transport", transport, "--", str(program), "5000")
+    assert done.stdout == "PASS vectoradd 5000 elements\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143), (":", 0)]
+)
+def test_the_exit_code_is_the_commands(host: Host, command: str, code: int) -> None:
+    host.call(*RUN, "--", "sh", "-c", command, code=code)
+    assert host.list_left() == {}
+
+
+def test_the_command_has_the_callers_surroundings(host: Host, tmp_path: Path) -> None:
+    host.env |= {"OF_THE_CALLER": "there", "CUDA_VISIBLE_DEVICES": "7", "LD_LIBRARY_PATH": "/own"}
+    text = 'read -r line; echo "$line $PWD $OF_THE_CALLER ${CUDA_VISIBLE_DEVICES-none} $LD_LIBRARY_PATH"'
+    try:
+        done = host.call(*RUN, "--", "sh", "-c", text, cwd=tmp_path, input="read\n")
+    finally:
+        for name in ("OF_THE_CALLER", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"):
+            del host.env[name]
+            if name in os.environ:
+                host.env[name] = os.environ[name]
+    read, directory, of_caller, devices, libraries = done.stdout.split()
+    assert (read, directory, of_caller, devices) == ("read", str(tmp_path), "there", "none")
+    assert re.fullmatch(r".*/guest:/own", libraries)
+
+
+def test_signals_reach_the_command_and_only_it_answers(host: Host) -> None:
+    trap = 'trap "echo got; exit 3" TERM; echo ready; while :; do sleep 0.05; done'
+    process = host.start(*RUN, "--", "bash", "-c", trap)
+    assert read_line(process) == "ready"
+    process.terminate()
+    out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (out, errors, process.returncode) == ("got\n", "", 3)
+
+
+def test_ctrl_c_reaches_the_command_once(host: Host) -> None:
+    code = """
+import os, signal, time
+heard = []
+signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+print("ready", flush=True)
+while not heard:
+    time.sleep(0.01)
+time.sleep(1)
+os._exit(40 + len(heard))
+"""
+    process = host.start(*RUN, *PYTHON, code)
+    assert read_line(process) == "ready"
+    # by another process, to this program alone
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 41
+
+
+def test_ctrl_c_of_a_terminal_reaches_the_command_once(host: Host) -> None:
+    code = """
+import os, signal, time
+heard = []
+signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+print("ready", flush=True)
+while not heard:
+    time.sleep(0.01)
+time.sleep(1)
+os._exit(40 + len(heard))
+"""
+    child, terminal = os.forkpty()
+    if child == 0:
+        os.execve(sys.executable, host.words(*RUN, *PYTHON, code), host.env)
+    shown = b""
+    try:
+        while b"ready" not in shown:
+            shown += os.read(terminal, 1000)
+        os.write(terminal, b"\x03")
+        status = os.waitpid(child, 0)[1]
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 41, shown
+
+
+def test_a_run_is_named_where_slices_are_listed(host: Host) -> None:
+    process = host.start(*RUN, "--name", "train", *PYTHON, PROGRAM_AND_MORE)
+    assert read_line(process) == "12345"
+    (channel,) = host.read("virtio", "list")["channels"]
+    assert (channel["vm"], channel["run"]["pid"]) == ("train", process.pid)
+    (lane,) = channel["lanes"]
+    assert lane["memory_bytes"] >= 5
+    assert host.read("virtio", "show", "train")["channel"]["id"] == channel["id"]
+    (instance,) = host.read("mig", "list")["instances"]
+    assert (instance["profile"], instance["vm"]) == ("1g.10gb", "train")
+    status = host.read("status")
+    assert (status["attachments"], status["drift"]) == (1, [])
+    refused = host.call(*RUN, "--name", "train", "--", "true", code=6)
+    assert "has this name" in refused.stderr
+    process.communicate("\n", timeout=PATIENCE_S)
+    assert process.returncode == 0
+
+
+def test_two_runs_have_a_slice_each(host: Host) -> None:
+    both = [host.start(*RUN, *PYTHON, PROGRAM_AND_MORE) for _ in range(2)]
+    assert [read_line(process) for process in both] == ["12345", "12345"]
+    instances = host.read("mig", "list")["instances"]
+    assert len({instance["placement"]["start"] for instance in instances}) == 2
+    first, second = both
+    assert first.communicate("\n", timeout=PATIENCE_S) == ("more\n", "")
+    assert second.communicate("\n", timeout=PATIENCE_S) == ("more\n", "")
+
+
+def test_a_killed_run_is_cleaned_up_by_recover(host: Host) -> None:
+    process = host.start(
+        *RUN, "--name", "killed", *PYTHON, "import time; print(1, flush=True); time.sleep(600)"
+    )
+    assert read_line(process) == "1"
+    agents = [line for line in list_processes(str(host.root)) if "guestd" in line]
+    assert len(agents) == 1
+    process.kill()
+    process.communicate()  # its command has ended, too, and closes its output
+    wait_for(lambda: not any("guestd" in p for p in list_processes(str(host.root))), "agent's end")
+    (drift,) = host.read("status")["drift"]
+    assert (drift["kind"], drift["subject"]) == ("run-ended", "killed")
+    assert "freed 1g.10gb: its command has ended" in host.call("recover").stdout
+    assert host.list_left() == {}
+    assert host.call("recover").stdout == "nothing to recover\n"
+
+
+def test_the_next_command_that_changes_something_cleans_up(host: Host) -> None:
+    process = host.start(
+        "run", "--profile", "7g.80gb", "--gpu", "0", "--", "sh", "-c", "echo; exec sleep 600"
+    )
+    assert read_line(process) == ""
+    refused = host.call("run", "--profile", "7g.80gb", "--gpu", "0", "--", "true", code=6)
+    assert "VG104" in refused.stderr
+    assert 'run "sh-' in refused.stderr
+    process.kill()
+    process.communicate()
+    done = host.call("run", "--profile", "7g.80gb", "--gpu", "0", "--", "echo", "there")
+    assert done.stdout == "there\n"
+
+
+def test_a_detached_run_loses_the_gpu_and_says_so(host: Host) -> None:
+    process = host.start(*RUN, "--name", "lost", *PYTHON, PROGRAM_AND_MORE)
+    assert read_line(process) == "12345"
+    assert host.call("detach", "lost", "--yes").stdout.startswith("detached 1g.10gb from lost")
+    out, errors = process.communicate("\n", timeout=PATIENCE_S)
+    assert "more" not in out
+    assert process.returncode == 1
+    assert "CUDA error" in errors
+    assert "the command lost its GPU while it ran" in errors
+
+
+def test_a_worker_that_dies_is_told_of_at_the_end(host: Host) -> None:
+    process = host.start(*RUN, *PYTHON, PROGRAM_AND_MORE)
+    assert read_line(process) == "12345"
+    (channel,) = host.read("virtio", "list")["channels"]
+    os.kill(channel["worker_pid"], signal.SIGKILL)
+    wait_for(
+        lambda: host.read("virtio", "list")["channels"][0]["worker_restarts"], "another worker"
+    )
+    _, errors = process.communicate("\n", timeout=PATIENCE_S)
+    assert "the command lost its GPU while it ran" in errors
+    assert process.returncode == 1
+
+
+def test_dry_run_changes_nothing(host: Host) -> None:
+    done = host.call(*RUN, "--name", "plan", "--dry-run", "--", "true")
+    assert done.stdout.startswith("would run plan on 1g.10gb on GPU 0:")
+    shown = json.loads(host.call(*RUN, "--dry-run", "-o", "json", "--", "true").stdout)
+    assert shown["dry_run"] is True
+    kinds = [step["kind"] for step in shown["plan"]["steps"]]
+    assert kinds[0] == "attachment.record"
+    assert "channel.start" in kinds
+    assert host.list_left() == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        ((*RUN,), 2, "VG100"),
+        ((*RUN, "true"), 2, "VG100"),
+        ((*RUN, "vm01", "--", "true"), 2, "VG100"),
+        (("run", "--", "true"), 2, "VG100"),
+        ((*RUN, "--name", "a b", "--", "true"), 2, "VG100"),
+        ((*RUN, "-o", "json", "--", "true"), 2, "VG100"),
+        ((*RUN, "--transport", "both", "--", "true"), 2, "VG100"),
+        ((*RUN, "--", "no-such-command"), 127, "VG223"),
+        ((*RUN, "--", "/no/such/command"), 127, "VG223"),
+        ((*RUN, "--", "/etc"), 126, "VG224"),
+        ((*RUN, "--", "/etc/passwd"), 126, "VG224"),
+        (("run", "--profile", "9g.10gb", "--", "true"), 5, "VG103"),
+        (("run", "--profile", "passthrough", "--", "true"), 7, "VG212"),
+        (("run", "--profile", "share:8GiB", "--", "true"), 7, "VG212"),
+        ((*RUN, "--gpu", "17", "--", "true"), 5, "VG101"),
+        (("--host", "elsewhere", *RUN, "--", "true"), 2, "VG100"),
+    ],
+)
+def test_bad_input_is_refused_and_leaves_nothing(
+    host: Host, words: tuple[str, ...], code: int, error: str
+) -> None:
+    done = host.call(*words, code=code)
+    assert done.stdout == ""
+    assert error in done.stderr
+    assert not host.channels
+
+
+def test_a_file_of_no_known_format_is_freed_again(host: Host, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x00nothing that a kernel executes\x00")
+    program.chmod(0o755)
+    done = host.call(*RUN, "--", str(program), code=126)
+    assert "VG224" in done.stderr
+    assert host.list_left() == {}
+
+
+def test_what_is_the_commands_is_not_ours(host: Host) -> None:
+    """Options behind ``--`` are read by nobody but the command."""
+    done = host.call(*RUN, "--", "echo", "--debug", "--machine", "x", "--", "-o", "json")
+    assert done.stdout == "--debug --machine x -- -o json\n"
+
+
+def test_a_run_beside_an_attached_vm(capfd: pytest.CaptureFixture[str]) -> None:
+    with attached_machine() as scene:
+
+        @contextmanager
+        def open_backend(_options: GlobalOptions) -> Iterator[Backend]:
+            yield LocalBackend(scene.application)
+
+        options = GlobalOptions()
+        session = Session(options, Streams(options), open_backend)
+        assert main([*RUN, *PYTHON, PROGRAM], session) == 0
+        assert capfd.readouterr().out == "12345\n"
+        owners = {row["vm"] for row in scene.call("list_mig_instances")["instances"]}
+        assert owners == {"vm01", "vm02"}
+        # the VM's name is its own
+        assert main([*RUN, "--name", "vm01", "--", "true"], session) == 6

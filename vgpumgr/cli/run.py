@@ -1,0 +1,254 @@
+"""``vgpumgr run``: a command of this host on a slice of its own, which it has as long as it runs.
+
+The slice and its channel are made and removed by the application, behind the daemon or in this process. The
+guest's agent and the command are children of this process and of its user; the agent ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from typer import Argument, Context, Option
+
+from vgpumgr.cli.main import App, Single
+from vgpumgr.cli.output import print_single
+from vgpumgr.cli.session import (
+    DryRun,
+    Format,
+    GpuOption,
+    Session,
+    get_format,
+    get_session,
+)
+from vgpumgr.cli.text import render_plan
+from vgpumgr.errors import (
+    ChannelStartError,
+    UsageError,
+    VgpumgrError,
+)
+from vgpumgr.host.foreground import (
+    Agent,
+    ending_at_once,
+    ending_later,
+    find_program,
+    run_in_foreground,
+)
+from vgpumgr.model.choices import RUN_NAME
+
+app = App()
+
+
+class _Run(Single):
+    """The verb: all behind ``--`` is the command's, and nothing else is."""
+
+    refused: ClassVar[Sequence[Format] | None] = (Format.CSV, Format.MARKDOWN, Format.NAME)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Raises UsageError where the command does not stand behind ``--``."""
+        words = list(args)
+        rest = super().parse_args(ctx, args)
+        given = ctx.params.get("command") or []
+        behind = words[words.index("--") + 1 :] if "--" in words else []
+        if list(given) != behind and not ctx.resilient_parsing:
+            raise UsageError(
+                f"not expected before the command: {' '.join(given[: len(given) - len(behind)])}",
+                why="the command and its arguments stand behind --",
+                hint="vgpumgr run --profile 1g.10gb -- COMMAND",
+            )
+        return rest
+
+
+def _read_name(text: str) -> str:
+    if not re.fullmatch(RUN_NAME, text):
+        raise UsageError(
+            f"{text!r} is not a name of a run",
+            why="letters, digits, dots, hyphens and underscores, at most 64",
+            hint="vgpumgr run --name train-1",
+        )
+    return text
+
+
+@app.command("run", cls=_Run)
+def run(
+    context: Context,
+    profile: Annotated[
+        str,
+        Option("--profile", metavar="PROFILE", help="What it gets: a MIG profile, as 1g.10gb."),
+    ],
+    command: Annotated[
+        list[str] | None,
+        Argument(metavar="-- COMMAND [ARGS]...", help="What to run, behind two hyphens."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        Option("--name", metavar="NAME", help="Of the run; else of the command and its process."),
+    ] = None,
+    gpu: GpuOption = None,
+    transport: Annotated[
+        Literal["ring", "serial"],
+        Option("--transport", help="Shared memory, or a socket as virtio-serial has it."),
+    ] = "ring",
+    spread: Annotated[
+        bool, Option("--spread/--pack", help="Emptiest GPU, or where the least capacity is lost.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Run a command of this host on a slice of a GPU.
+
+    The command has CUDA by the libraries that VMs have, and a worker of its own; no VM and no
+    container is needed. The slice is made before the command starts and freed when it ends, however
+    it ends. Signals are passed on, and the exit code is the command's: 128 and the signal's number
+    if one ended it, 127 if there is no such command, 126 if it cannot be executed.
+
+    A program needs the shared CUDA runtime (nvcc -cudart shared). Its environment is yours, with
+    LD_LIBRARY_PATH and VGPUMGR_AGENT for the libraries, and without CUDA_VISIBLE_DEVICES.
+
+    \b
+    Examples:
+      vgpumgr run --profile 1g.10gb -- ./vectoradd
+      vgpumgr run --profile 3g.40gb --gpu 2 --name train -- python3 train.py --epochs 3
+      vgpumgr run --profile 1g.10gb --transport serial -- sh -c './a && ./b'
+      vgpumgr run --profile 1g.10gb --dry-run -- ./vectoradd
+    """
+    session = get_session(context)
+    session.check_here("vgpumgr run")
+    session.options.host = None
+    if not command:
+        raise UsageError(
+            "no command to run",
+            why="it stands behind --, with its arguments",
+            hint="vgpumgr run --profile 1g.10gb -- COMMAND",
+        )
+    if get_format(context) is not None and not dry_run:
+        raise UsageError(
+            "-o is for --dry-run", why="what is printed else is the command's", hint="--dry-run"
+        )
+    program = find_program(command[0])
+    word = _make_word(command[0])
+    asked = {
+        "name": _read_name(name) if name is not None else f"{word}-{os.getpid()}",
+        "command": word,
+        "profile": profile,
+        "pid": os.getpid(),
+        "gpu": gpu,
+        "transport": transport,
+        "spread": spread,
+    }
+    if dry_run:
+        document = session.call("start_run", dry_run=True, **asked)
+        print_single(context, document, _render(document))
+        return 0
+    return _Runner(session, asked).run(program, command)
+
+
+def _make_word(command: str) -> str:
+    """The command's name as a part of a run's."""
+    word = re.sub(r"[^A-Za-z0-9_.-]", "_", os.path.basename(command))[:48]  # noqa: PTH119
+    return word if re.fullmatch(RUN_NAME, word) else f"_{word}"
+
+
+def _render(document: dict[str, Any]) -> Iterator[str]:
+    result = document["plan"]["result"]
+    yield f"would run {result['run']} on {result['profile']} on GPU {result['gpu_index']}:"
+    yield from render_plan(document["plan"])
+    yield f"  ~ run the command ({result['transport']}), then undo all of this"
+
+
+class _Runner:
+    """One run, from the slice to its end."""
+
+    def __init__(self, session: Session, asked: dict[str, Any]) -> None:
+        self._session = session
+        self._asked = asked
+        self._agent: Agent | None = None
+        #: as it was when the command began
+        self._channel: dict[str, Any] = {}
+        self._attachment: dict[str, Any] = {}
+
+    def run(self, program: str, command: Sequence[str]) -> int:
+        """Makes all, runs the command, and frees all; answers its exit code."""
+        freed = True
+        with ending_at_once():
+            try:
+                document = self._prepare()
+                environ = _make_environment(document["environment"])
+                code = run_in_foreground(program, command, environ)
+                self._report_losses()
+            finally:
+                with ending_later():
+                    if self._agent is not None:
+                        self._agent.stop()
+                    if self._attachment:
+                        freed = self._free()
+        return code if freed or code else 1
+
+    def _prepare(self) -> dict[str, Any]:
+        """Slice, channel and agent: what the command finds when it starts."""
+        session = self._session
+        with session.open_backend(session.options) as backend:
+            document = backend.call("start_run", **self._asked)
+            self._attachment = document["attachment"]
+            for note in document["notes"]:
+                session.streams.note(f"note: {note}")
+            self._agent = Agent(document["agent"])
+
+            def is_heard() -> bool:
+                # by the name that libvirt need not be asked for
+                selector = self._attachment["vm_uuid"]
+                self._channel = backend.call("show_channel", selector=selector)["channel"]
+                return bool(self._channel["hello"])
+
+            if not self._agent.wait(is_heard):
+                why = self._channel["problem"] or "the worker did not hear it"
+                raise ChannelStartError(
+                    "the guest agent of the command does not start",
+                    cause=self._agent.read_log() or None,
+                    why=self._agent.describe_end() or why,
+                    hint="vgpumgr status",
+                )
+        return document
+
+    def _report_losses(self) -> None:
+        """Reports a channel that was lost: the command has seen errors of CUDA only."""
+        streams = self._session.streams
+        try:
+            selector = self._attachment["vm_uuid"]
+            now = self._session.call("show_channel", selector=selector)["channel"]
+        except VgpumgrError as error:
+            streams.note(f"the command lost its GPU while it ran: {error}")
+            return
+        keys = ("keeper_pid", "worker_restarts")
+        assert self._agent is not None
+        if (end := self._agent.describe_end()) is not None:
+            streams.note(f"the command lost its GPU while it ran: its guest agent: {end}")
+        elif not now["worker_ready"] or any(now[key] != self._channel[key] for key in keys):
+            why = now["problem"] or "its worker ended, and another one was started"
+            streams.note(f"the command lost its GPU while it ran: {why}")
+
+    def _free(self) -> bool:
+        """Whether the slice is freed; what hinders it is said, and hides no other error."""
+        session, id_ = self._session, self._attachment["id"]
+        try:
+            session.call("detach", vm=id_)
+        except VgpumgrError as error:
+            with contextlib.suppress(VgpumgrError):
+                known = session.call("list_channels")["channels"]
+                if all(channel["id"] != id_ for channel in known):
+                    return True  # another command has detached it
+            hint = session.streams.address("vgpumgr recover")
+            profile = self._attachment["profile"]
+            session.streams.note(f"{profile} is not freed: {error}; {hint} frees it")
+            return False
+        return True
+
+
+def _make_environment(added: Mapping[str, str]) -> dict[str, str]:
+    environ = {**os.environ, **added}
+    environ.pop("CUDA_VISIBLE_DEVICES", None)  # it means devices of the host
+    if path := os.environ.get("LD_LIBRARY_PATH"):
+        environ["LD_LIBRARY_PATH"] += f":{path}"
+    return environ
