@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.attached_machine import attached_machine
 from tests.support.fake_channels import FakeChannels
 from tests.unit.calls_rig import null_channel, run_python, simulated_channel
 from tests.unit.transport_rig import ECHO, Rig
+from vgpumgr.cli.text import render_sandbox
 from vgpumgr.errors import SandboxError
 from vgpumgr.host.confinement import Fact, audit_tree
 from vgpumgr.host.gpu_nodes import list_gpu_nodes
@@ -132,4 +134,20 @@ def test_a_worker_sees_the_nodes_of_its_gpu_and_its_instance_only(tmp_path: Path
         "/dev/nvidia1",
         "/dev/nvidia-caps/nvidia-cap40",
         "/dev/nvidia-caps/nvidia-cap41",
+    )
+
+
+def test_show_says_what_holds() -> None:
+    with attached_machine() as machine:
+        shown = machine.call("show_channel", selector="vm01")
+    (sandbox,) = shown["sandboxes"]
+    assert sandbox["id"] == shown["channel"]["id"]
+    failing = {fact["name"] for fact in sandbox["facts"] if not fact["holds"]}
+    assert failing <= (AS_ROOT if os.geteuid() else set())
+    lines = list(render_sandbox(shown["sandboxes"], sandbox["id"]))
+    count = len(sandbox["facts"])
+    assert lines[0].strip().endswith(f"{count - len(failing)} of {count} facts hold")
+    sandbox["facts"][0] |= {"holds": False, "detail": "the host's"}
+    assert f"{sandbox['facts'][0]['name']} does not: the host's" in "".join(
+        render_sandbox(shown["sandboxes"], sandbox["id"])
     )

@@ -119,6 +119,7 @@ class RestartWorker(OneWayStep):
         )
         status = context.channels.read_status(self.id)
         if status is None or not status.worker_ready:
+            check_sandbox(context.record.vm_name, status)
             cause = status.problem if status else "its keeper is gone"
             raise ChannelStartError("the worker does not start", cause=cause)
 
