@@ -87,9 +87,9 @@ class Surroundings:
         while time.monotonic() < end:
             text = keeper.worker_log.read_text() if keeper.worker_log.exists() else ""
             said = re.search(rf"^probe {probe} (.*)$", text, re.MULTILINE)
-            ended = keeper.status().worker.last_exit
+            ended = re.search(r"session .* killed by signal .*", text)
             if said or ended:
-                return Outcome(said[1] if said else None, ended)
+                return Outcome(said[1] if said else None, ended[0] if ended else "")
             time.sleep(0.01)
         raise AssertionError(f"{probe} neither ended nor said anything")
 
@@ -135,7 +135,7 @@ def test_the_probes_notice_a_worker_without_a_sandbox(
 
 
 def test_a_filter_that_only_logs_lets_them_pass(surroundings: Surroundings) -> None:
-    quiet = Surroundings(
-        surroundings.env | {"VGPUMGR_WORKER_FILTER": "log"}, surroundings.directory
-    )
+    directory = surroundings.directory / "log"
+    directory.mkdir()
+    quiet = Surroundings(surroundings.env | {"VGPUMGR_WORKER_FILTER": "log"}, directory)
     assert quiet.run("fork_process", confined=True).escaped

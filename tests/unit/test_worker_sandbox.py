@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from tests.support.attached_machine import attached_machine
 from tests.support.fake_channels import FakeChannels
-from tests.unit.calls_rig import null_channel, run_python, simulated_channel
+from tests.unit.calls_rig import null_channel, simulated_channel, start_python
 from tests.unit.transport_rig import ECHO, Rig
 from vgpumgr.cli.text import render_sandbox
 from vgpumgr.errors import SandboxError
@@ -30,6 +32,20 @@ pytestmark = [
 AS_ROOT = {"user", "group", "groups"}
 
 
+@contextmanager
+def computing(rig: Rig) -> Iterator[None]:
+    """A guest process with a context, so that the worker has a session."""
+    guest = start_python(rig, "context()\nprint('ready', flush=True)\ninput()")
+    try:
+        assert guest.stdout is not None
+        assert guest.stdout.readline() == "ready\n"
+        worker = rig.status().worker.pid
+        assert Path(f"/proc/{worker}/task/{worker}/children").read_text()
+        yield
+    finally:
+        guest.communicate("\n")
+
+
 def audit(rig: Rig, *writable: Path) -> tuple[Fact, ...]:
     worker = rig.status().worker.pid
     return audit_tree(worker, os.getpid(), writable=[str(path) for path in writable])
@@ -41,8 +57,7 @@ def list_failing(facts: tuple[Fact, ...]) -> list[Fact]:
 
 
 def test_every_fact_holds_of_a_worker_that_serves() -> None:
-    with null_channel("auto") as rig:
-        run_python(rig, "context()")
+    with null_channel("auto") as rig, computing(rig):
         facts = audit(rig)
     assert len(facts) >= 25
     assert list_failing(facts) == []
@@ -58,8 +73,7 @@ def test_a_strict_umask_is_not_in_the_way() -> None:
 
 
 def test_every_fact_holds_on_the_simulated_driver(tmp_path: Path) -> None:
-    with simulated_channel("ring", tmp_path) as rig:
-        run_python(rig, "context()")
+    with simulated_channel("ring", tmp_path) as rig, computing(rig):
         state = tmp_path / "a30-pair" / "state"
         assert list_failing(audit(rig, state)) == []
 

@@ -44,10 +44,11 @@ def audit_tree(pid: int, outside: int, *, writable: Sequence[str] = ()) -> tuple
     ``outside`` is a process that is not confined, for comparison. ``writable`` are files of its root that it may write.
     """
     pids = [pid, *_list_descendants(pid)]
-    # a process with sessions below it loads no driver, and starts them
-    stages = [1 if one == pid and len(pids) > 1 else 2 for one in pids]
+    # the worker itself loads no driver, and starts the sessions that do
+    stages = [1 if one == pid else 2 for one in pids]
     per_process = [
-        tuple(_audit(one, outside, writable, count)) for one, count in zip(pids, stages, strict=True)
+        tuple(_audit(one, outside, writable, count))
+        for one, count in zip(pids, stages, strict=True)
     ]
     found = []
     for facts in zip(*per_process, strict=True):
@@ -78,7 +79,9 @@ def _audit(pid: int, outside: int, writable: Sequence[str], stages: int) -> Iter
         value = status.get(name, "unknown")
         yield Fact(name, value == wanted, value)
     filters = status.get("Seccomp_filters", "0")
-    yield Fact("filters", filters.isdigit() and int(filters) >= stages, f"{filters} of {stages} stages")
+    yield Fact(
+        "filters", filters.isdigit() and int(filters) >= stages, f"{filters} of {stages} stages"
+    )
     for name in _NAMESPACES:
         yield _audit_namespace(pid, outside, name)
     yield _guard("root", lambda: _audit_root(pid))

@@ -51,7 +51,7 @@ static const int serving[] = {
 	__NR_eventfd2, __NR_pipe2, __NR_epoll_create1, __NR_epoll_ctl, __NR_epoll_pwait, __NR_memfd_create, __NR_ftruncate,
 #ifdef __x86_64__ /* the older forms of the above */
 	__NR_poll, __NR_open, __NR_stat, __NR_lstat, __NR_access, __NR_readlink, __NR_dup2, __NR_pipe, __NR_eventfd,
-	__NR_epoll_wait, __NR_time, __NR_arch_prctl,
+	__NR_epoll_wait, __NR_time, __NR_arch_prctl, __NR_pause,
 #endif
 };
 
