@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vgpumgr.errors import ChannelStartError
+from vgpumgr.host.confinement import Fact
 from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus
 
 
@@ -74,6 +75,9 @@ class FakeChannels:
     def read_status(self, channel_id: str) -> ChannelStatus | None:
         status = self.running.get(channel_id)
         return status and replace(status, hello_ring=self.hello)
+
+    def audit(self, channel_id: str) -> tuple[Fact, ...]:  # noqa: ARG002
+        return ()
 
     def list_ids(self) -> tuple[str, ...]:
         return tuple(sorted(self.running))

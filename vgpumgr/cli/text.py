@@ -184,6 +184,18 @@ def render_channel(channel: dict[str, Any]) -> Iterator[str]:
         )
 
 
+def render_sandbox(sandboxes: Sequence[dict[str, Any]], channel_id: str) -> Iterator[str]:
+    """What holds a channel's worker, and what does not."""
+    for sandbox in sandboxes:
+        if sandbox["id"] != channel_id or not sandbox["facts"]:
+            continue
+        missing = [fact for fact in sandbox["facts"] if not fact["holds"]]
+        held = len(sandbox["facts"]) - len(missing)
+        yield f"  sandbox       {held} of {len(sandbox['facts'])} facts hold"
+        for fact in missing:
+            yield f"    {fact['name']} does not: {fact['detail']}"
+
+
 def render_attachment(vm: dict[str, Any], attachment: dict[str, Any]) -> Iterator[str]:
     """Facts of an attachment of a VM."""
     place = attachment["placement"]

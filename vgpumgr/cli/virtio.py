@@ -17,7 +17,13 @@ from vgpumgr.cli.output import (
     value_column,
 )
 from vgpumgr.cli.session import DOCUMENTS, call, get_format, get_streams
-from vgpumgr.cli.text import describe_lane_users, describe_worker, note_hidden, render_channel
+from vgpumgr.cli.text import (
+    describe_lane_users,
+    describe_worker,
+    note_hidden,
+    render_channel,
+    render_sandbox,
+)
 
 app = App()
 
@@ -77,6 +83,7 @@ def show_channel(
         lines.append(f"channel of {channel['vm']}  ({channel['id']})")
         lines.append(f"  device        {or_absent(channel['device'])}")
         lines += render_channel(channel)
+        lines += render_sandbox(document["sandboxes"], channel["id"])
     print_single(context, document, lines, lambda: document["channel"]["vm"])
 
 

@@ -91,6 +91,10 @@ class ChannelStartError(VgpumgrError, id="VG221"):
     """The keeper or its worker did not come up."""
 
 
+class SandboxError(VgpumgrError, id="VG226", exit_code=Exit.NOT_SUPPORTED):
+    """This host cannot put the worker into its sandbox, and a worker without one was not allowed."""
+
+
 class FileWriteError(VgpumgrError, id="VG222"):
     """A file that was asked for cannot be written."""
 

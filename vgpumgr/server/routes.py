@@ -66,6 +66,7 @@ EXTENSIONS = (
     "passthrough",
     "several-attachments",
     "vendor-vfs",
+    "sandboxes",
     "prefer-wait",
     "gpu-devices",
     "runs",

@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, OneWayStep, Step
-from vgpumgr.errors import ChannelStartError, LiveUnsupportedError
+from vgpumgr.errors import ChannelStartError, LiveUnsupportedError, SandboxError
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.text import format_size
-from vgpumgr.virtio.channel import ChannelSpec
+from vgpumgr.virtio.channel import ChannelSpec, ChannelStatus
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
 
 #: a worker loads the CUDA driver and makes a context before it is ready
 WORKER_TIMEOUT_S = 60.0
+#: how the keeper says that the sandbox is the reason
+_SANDBOX = "sandbox: "
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class StartChannel(Step):
             memory_bytes=self.memory_bytes,
             number=context.record.number,
             socket_owner=owner,
+            gpu=str(context.record.gpu) if context.record.gpu else None,
+            gpu_instance_id=context.record.mig.gpu_instance_id,
+            compute_instance_id=context.record.mig.compute_instance_id,
         )
         context.channels.start(spec)
         if not context.wait(lambda: self._is_decided(context), WORKER_TIMEOUT_S):
@@ -61,6 +66,7 @@ class StartChannel(Step):
         else:
             return
         status = context.channels.read_status(self.id)
+        check_sandbox(self.vm_name, status)
         raise ChannelStartError(
             f"the worker of {self.vm_name} did not become ready",
             cause=status.problem if status else "its keeper is gone",
@@ -79,6 +85,20 @@ class StartChannel(Step):
         """Whether the worker is ready or will never be."""
         status = context.channels.read_status(self.id)
         return status is None or status.worker_ready or status.worker_failed
+
+
+def check_sandbox(vm_name: str, status: ChannelStatus | None) -> None:
+    """Raises SandboxError if that is why a worker does not start."""
+    _, found, cause = ((status and status.problem) or "").partition(_SANDBOX)
+    if not found:
+        return
+    raise SandboxError(
+        f"the worker of {vm_name} cannot be confined",
+        cause=cause,
+        why="it runs what the guest sends, and starts in a sandbox or not at all",
+        hint="allow user namespaces and mounts to vgpumgr; or VGPUMGR_ALLOW_UNCONFINED=1 for it, "
+        "if the guest is trusted with this host (SECURITY.md)",
+    )
 
 
 @dataclass(frozen=True)
@@ -100,6 +120,7 @@ class RestartWorker(OneWayStep):
         )
         status = context.channels.read_status(self.id)
         if status is None or not status.worker_ready:
+            check_sandbox(context.record.vm_name, status)
             cause = status.problem if status else "its keeper is gone"
             raise ChannelStartError("the worker does not start", cause=cause)
 

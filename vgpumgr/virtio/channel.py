@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from vgpumgr.host.confinement import Fact
+
 #: memory of a ring that is there when the guest starts
 RING_BYTES = 64 << 20
 #: what a running q35 guest can still place: its kernel gives hot-plugged devices behind a bridge
@@ -33,6 +35,10 @@ class ChannelSpec:
     number: int = 0
     #: uid and gid of the QEMU that will connect; None: our own
     socket_owner: tuple[int, int] | None = None
+    #: UUID of the GPU, and its instances that ``cuda_device`` stands for: whose device nodes the worker sees
+    gpu: str | None = None
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,9 @@ class Channels(Protocol):
 
     def read_status(self, channel_id: str) -> ChannelStatus | None:
         """The channel as it is now; None if no keeper runs."""
+
+    def audit(self, channel_id: str) -> tuple[Fact, ...]:
+        """What holds the worker's processes, as the kernel shows it now; nothing without a worker."""
 
     def list_ids(self) -> tuple[str, ...]:
         """Ids of all channels that left anything here, running or not."""

@@ -22,11 +22,14 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from vgpumgr.errors import ChannelStartError, Exit, NotPermittedError, VgpumgrError
+from vgpumgr.host.confinement import Fact, audit_tree
 from vgpumgr.host.files import DIRECTORY, make_directory
+from vgpumgr.host.gpu_nodes import list_gpu_nodes
 from vgpumgr.host.machine import LIB_DIR, Machine
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import HOLDER_NAME
 from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, Lane
+from vgpumgr.virtio.sandbox import is_unconfined, list_sandbox_options, list_written
 
 KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
 DEFAULT_SIZE_BYTES = 64 << 20
@@ -187,6 +190,10 @@ class KeeperOptions:
     socket_owner: tuple[int, int] | None = None
     socket_mode: int = 0o600
     env: Mapping[str, str] = field(default_factory=dict)
+    #: the worker's device nodes; see ``host.gpu_nodes``
+    devices: Sequence[str] = ()
+    #: None: unless the environment allows a worker without a sandbox
+    confined: bool | None = None
 
     def arguments(self, directory: Path) -> list[str]:
         """The keeper's command line."""
@@ -198,6 +205,11 @@ class KeeperOptions:
             words += ["--socket-owner", f"{self.socket_owner[0]}:{self.socket_owner[1]}"]
         for name, value in self.env.items():
             words += ["--env", f"{name}={value}"]
+        environ = {**os.environ, **self.env}
+        if not is_unconfined(environ) if self.confined is None else self.confined:
+            words += list_sandbox_options(
+                directory, self.worker, self.worker_args, environ, self.devices
+            )
         return [*words, "--detach", "--", *self.worker_args]
 
 
@@ -362,8 +374,16 @@ class KeeperChannels:
             serial=Path(self.paths(spec.id).control) if spec.serial else None,
             socket_owner=spec.socket_owner if os.geteuid() == 0 else None,
             env={**self._machine.variables, "CUDA_VISIBLE_DEVICES": spec.cuda_device},
+            devices=self._list_nodes(spec),
         )
         self._keeper(spec.id).start(options)
+
+    def _list_nodes(self, spec: ChannelSpec) -> tuple[str, ...]:
+        if spec.gpu is None:
+            return ()
+        return list_gpu_nodes(
+            self._machine, spec.gpu, spec.gpu_instance_id, spec.compute_instance_id
+        )
 
     def stop(self, channel_id: str) -> None:
         """Ends worker and keeper and removes what they leave; absent is no error."""
@@ -402,6 +422,14 @@ class KeeperChannels:
                 ) from error
             raise
         return _describe(channel_id, status)
+
+    def audit(self, channel_id: str) -> tuple[Fact, ...]:
+        """See ``channel.Channels``."""
+        status = self.read_status(channel_id)
+        if status is None or status.worker_pid is None:
+            return ()
+        written = list_written({**os.environ, **self._machine.variables})
+        return audit_tree(status.worker_pid, status.keeper_pid, writable=tuple(written))
 
     def list_ids(self) -> tuple[str, ...]:
         """Ids of all channels that left a directory here."""

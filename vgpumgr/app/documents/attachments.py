@@ -16,6 +16,7 @@ from vgpumgr.app.documents.base import (
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
+from vgpumgr.host.confinement import Fact
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.planning.drift import describe_half, describe_remedy
 from vgpumgr.virtio.channel import ChannelStatus
@@ -198,6 +199,27 @@ class ChannelShowDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     channel: ChannelDocument
     channels: list[ChannelDocument] = Field(description="all that the selector means")
+    sandboxes: list[SandboxDocument] = Field(
+        default_factory=list, description="of the channels' workers, in the same order"
+    )
+
+
+class FactDocument(Document):
+    """One thing that holds a worker's processes, or does not."""
+
+    name: str
+    holds: bool
+    detail: str = Field(description="what the kernel shows, or why it does not hold")
+
+
+class SandboxDocument(Document):
+    """What holds the worker of one channel: read from the kernel when it was asked for."""
+
+    id: str = Field(description="of the channel")
+    confined: bool = Field(description="all of it holds")
+    facts: list[FactDocument] = Field(
+        description="none where no worker runs or this user may not look"
+    )
 
 
 class GuestPackageDocument(Document):
@@ -280,6 +302,15 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         lanes=lanes,
         memory_bytes=sum(lane.memory_bytes for lane in lanes),
         run=_describe_runner(record),
+    )
+
+
+def describe_sandbox(channel_id: str, facts: Sequence[Fact]) -> SandboxDocument:
+    """The document of what holds a channel's worker."""
+    return SandboxDocument(
+        id=channel_id,
+        confined=bool(facts) and all(fact.holds for fact in facts),
+        facts=[FactDocument.of(fact) for fact in facts],
     )
 
 

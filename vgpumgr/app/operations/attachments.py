@@ -13,6 +13,7 @@ from typing import Any
 from vgpumgr.app.context import LIBVIRT_ERRORS, Parts, find_stuck_gpus
 from vgpumgr.app.documents.attachments import (
     AttachDocument,
+    ChannelDocument,
     ChannelListDocument,
     ChannelShowDocument,
     DetachDocument,
@@ -23,6 +24,7 @@ from vgpumgr.app.documents.attachments import (
     VmXmlDocument,
     describe_attachment,
     describe_channel,
+    describe_sandbox,
     describe_undefined_vm,
     describe_vm,
     find_usable,
@@ -62,6 +64,7 @@ from vgpumgr.errors import (
     VgpumgrError,
     VmNotFoundError,
 )
+from vgpumgr.host.confinement import Fact
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.choices import Transport
 from vgpumgr.model.gpu import Gpu
@@ -348,7 +351,16 @@ class AttachmentService:
         channels = [describe_channel(r, self._status(r)) for r in found if r.channel is not None]
         if not channels:
             raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
-        return ChannelShowDocument(channel=channels[0], channels=channels)
+        sandboxes = [describe_sandbox(c.id, self._audit(c)) for c in channels]
+        return ChannelShowDocument(channel=channels[0], channels=channels, sandboxes=sandboxes)
+
+    def _audit(self, channel: ChannelDocument) -> Sequence[Fact]:
+        """What holds its worker; the answer does not fail where that cannot be read."""
+        if channel.hidden or channel.worker_pid is None:
+            return ()
+        with contextlib.suppress(VgpumgrError):
+            return self._parts.channels.audit(channel.id)
+        return ()
 
 
 #: records of new attachments, their plan, and the GPUs that it was made on

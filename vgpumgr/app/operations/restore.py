@@ -224,6 +224,9 @@ class Restorer:
                 memory_bytes=RING_BYTES,
                 number=record.number,
                 socket_owner=record.channel.qemu_owner,
+                gpu=str(record.gpu) if record.gpu else None,
+                gpu_instance_id=record.mig.gpu_instance_id,
+                compute_instance_id=record.mig.compute_instance_id,
             )
         )
 

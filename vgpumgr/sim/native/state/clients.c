@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,6 +14,54 @@
 
 static const uint64_t WINDOW_NS = 200000000;     /* shortest time over which utilisation is measured */
 static const uint64_t WINDOW_MAX_NS = 1000000000; /* a window older than this is closed when work begins or ends */
+
+/* Each client holds a lock on a byte of its own behind the state: whether it lives is asked without its /proc. */
+static struct flock slot_byte(int slot, short type)
+{
+	return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = SIM_FILE_SIZE + slot, .l_len = 1 };
+}
+
+/* $VGPUMGR_SIM_PIDS is where a process in a pid namespace of its own is told its number outside. */
+static pid_t ask_own_pid(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	pid_t pid = 0;
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) || read(fd, &pid, sizeof(pid)) < 0)
+		pid = 0;
+	if (fd >= 0)
+		close(fd);
+	return pid ? pid : getpid();
+}
+
+static struct {
+	pid_t inside, outside;
+	uint64_t start_time;
+} self;
+
+pid_t sim_own_pid(void)
+{
+	const char *path;
+
+	if (self.inside != getpid()) {
+		path = getenv("VGPUMGR_SIM_PIDS");
+		self.outside = path && *path ? ask_own_pid(path) : getpid();
+		self.start_time = sim_process_start(getpid());
+		self.inside = getpid();
+	}
+	return self.outside;
+}
+
+bool sim_client_lives(const struct sim *sim, int slot, pid_t pid, uint64_t start_time)
+{
+	struct flock byte = slot_byte(slot, F_WRLCK);
+
+	if (pid == sim_own_pid()) /* a lock of its own tells a process nothing */
+		return start_time == self.start_time;
+	return fcntl(sim->fd, F_OFD_GETLK, &byte) || byte.l_type != F_UNLCK;
+}
 
 static uint64_t now_ns(void)
 {
@@ -102,13 +152,14 @@ static void reset_live(struct sim *sim, int slot, uint32_t gpu)
 	atomic_store(&live->depth, 0);
 	atomic_store(&live->since_ns, 0);
 	atomic_store(&live->total_ns, 0);
-	atomic_store(&live->owner, getpid());
+	atomic_store(&live->owner, sim_own_pid());
 }
 
 int sim_client_add(struct sim *sim, uint32_t gpu, int32_t gi_id, int32_t ci_id, int *slot)
 {
 	struct sim_machine *m = sim_write(sim);
 	struct sim_client *c;
+	struct flock byte;
 	int n;
 
 	*slot = -1;
@@ -117,12 +168,15 @@ int sim_client_add(struct sim *sim, uint32_t gpu, int32_t gi_id, int32_t ci_id, 
 	n = check_place(m, gpu, gi_id, ci_id);
 	if (!n)
 		n = free_slot(m);
+	byte = slot_byte(n, F_WRLCK);
+	if (n >= 0 && fcntl(sim->fd, F_OFD_SETLK, &byte))
+		n = -errno;
 	if (n < 0) {
 		sim_abort(sim);
 		return n;
 	}
 	c = &m->clients[n];
-	*c = (struct sim_client){ .used = true, .pid = getpid(), .start_time = sim_process_start(getpid()),
+	*c = (struct sim_client){ .used = true, .pid = sim_own_pid(), .start_time = sim_process_start(getpid()),
 				  .gpu = gpu, .gi_id = gi_id, .ci_id = ci_id };
 	process_name(c->name, sizeof(c->name));
 	reset_live(sim, n, gpu);
@@ -138,7 +192,7 @@ static struct sim_client *own_client(struct sim *sim, struct sim_machine *m, int
 	if (slot < 0 || slot >= SIM_MAX_CLIENTS)
 		return NULL;
 	c = &m->clients[slot];
-	if (!c->used || c->pid != getpid())
+	if (!c->used || c->pid != sim_own_pid())
 		return NULL;
 	if (!sim->start_time)
 		sim->start_time = sim_process_start(getpid());
@@ -148,6 +202,7 @@ static struct sim_client *own_client(struct sim *sim, struct sim_machine *m, int
 void sim_client_remove(struct sim *sim, int slot)
 {
 	struct sim_machine *m = sim_write_quick(sim);
+	struct flock byte = slot_byte(slot, F_UNLCK);
 	struct sim_client *c;
 
 	if (!m)
@@ -158,6 +213,7 @@ void sim_client_remove(struct sim *sim, int slot)
 		return;
 	}
 	c->used = false;
+	fcntl(sim->fd, F_OFD_SETLK, &byte);
 	atomic_store(&sim_live(sim)->clients[slot].owner, 0);
 	sim_commit(sim);
 }
@@ -183,7 +239,7 @@ int sim_client_charge(struct sim *sim, int slot, uint64_t bytes)
 	if (!c)
 		err = -ESRCH;
 	else if (!fits(m, c, bytes)) {
-		sim_drop_dead(m); /* perhaps a dead client still holds what is missing */
+		sim_drop_dead(sim, m); /* perhaps a dead client still holds what is missing */
 		err = fits(m, c, bytes) ? 0 : -ENOMEM;
 	}
 	if (err) {
@@ -223,7 +279,7 @@ static uint64_t gpu_busy_ns(struct sim *sim, uint32_t gpu, uint64_t now)
 
 		if (!owner || !since || atomic_load(&c->gpu) != gpu || since > now)
 			continue;
-		if (sim_process_start(owner)) /* a process killed at work left its bracket open */
+		if (sim_client_lives(sim, (int)i, owner, self.start_time)) /* a process killed at work left its bracket open */
 			sum += now - since;
 	}
 	return sum;
@@ -275,7 +331,7 @@ void sim_client_busy(struct sim *sim, int slot, bool busy)
 		return;
 	c = &sim_live(sim)->clients[slot];
 	gpu = atomic_load(&c->gpu);
-	if (atomic_load(&c->owner) != getpid() || gpu >= SIM_MAX_GPUS)
+	if (atomic_load(&c->owner) != sim_own_pid() || gpu >= SIM_MAX_GPUS)
 		return;
 	if (busy) {
 		roll_window(sim, gpu, now, WINDOW_MAX_NS);

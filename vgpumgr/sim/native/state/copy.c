@@ -68,21 +68,12 @@ uint64_t sim_process_start(pid_t pid)
 	return state == 'Z' || state == 'X' ? 0 : start;
 }
 
-void sim_drop_dead(struct sim_machine *m)
+void sim_drop_dead(const struct sim *sim, struct sim_machine *m)
 {
-	pid_t known = 0;
-	uint64_t start = 0;
-
 	for (uint32_t i = 0; i < SIM_MAX_CLIENTS; i++) {
 		struct sim_client *c = &m->clients[i];
 
-		if (!c->used)
-			continue;
-		if (c->pid != known) { /* a process often has several slots in a row */
-			known = c->pid;
-			start = sim_process_start(known);
-		}
-		if (c->start_time != start)
+		if (c->used && !sim_client_lives(sim, (int)i, c->pid, c->start_time))
 			c->used = false;
 	}
 }

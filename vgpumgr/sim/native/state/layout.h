@@ -80,8 +80,12 @@ struct sim_machine *sim_write_quick(struct sim *sim);
 
 /* Start time of a live process (field 22 of /proc/PID/stat), 0 if it is gone or a zombie. */
 uint64_t sim_process_start(pid_t pid);
+/* This process's number as the machine's other programs see it, also from within a pid namespace. */
+pid_t sim_own_pid(void);
+/* Whether the process that took the slot still runs. */
+bool sim_client_lives(const struct sim *sim, int slot, pid_t pid, uint64_t start_time);
 /* Frees the slots of dead clients in the copy. */
-void sim_drop_dead(struct sim_machine *m);
+void sim_drop_dead(const struct sim *sim, struct sim_machine *m);
 /* Brings the busy times of `m` up to date. */
 void sim_merge_busy(const struct sim *sim, struct sim_machine *m);
 

@@ -172,6 +172,7 @@ int sim_open(const char *dir, struct sim **out)
 	if (!sim)
 		return -ENOMEM;
 	sim->fd = -1;
+	sim_own_pid(); /* asked now: later a sandbox may allow no socket */
 	err = init_mutex(&sim->mutex);
 	if (!err)
 		err = open_file(sim, dir);
@@ -292,7 +293,7 @@ const struct sim_machine *sim_read(struct sim *sim)
 	struct sim_machine *m = begin(sim, LOCK_SH);
 
 	if (m) {
-		sim_drop_dead(m);
+		sim_drop_dead(sim, m);
 		sim_merge_busy(sim, m);
 	}
 	return m;
@@ -313,7 +314,7 @@ struct sim_machine *sim_write(struct sim *sim)
 	struct sim_machine *m = begin(sim, LOCK_EX);
 
 	if (m) {
-		sim_drop_dead(m);
+		sim_drop_dead(sim, m);
 		sim_merge_busy(sim, m);
 	}
 	return m;

@@ -16,6 +16,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "../worker/filter.h"
+
 enum { BLOCKING_SYNC = 4 }; /* CU_CTX_SCHED_BLOCKING_SYNC: it never computes */
 
 typedef int (*init_function)(unsigned flags);
@@ -63,7 +65,7 @@ static int open_context(const char *path)
 }
 
 /* `said` is closed when the slice is held, or cannot be: the worker then says why. */
-static _Noreturn void hold(const char *path, int said, pid_t parent)
+static _Noreturn void hold(int argc, char **argv, int said, pid_t parent)
 {
 	enum { KEPT = 3 };
 
@@ -73,14 +75,14 @@ static _Noreturn void hold(const char *path, int said, pid_t parent)
 	if (said != KEPT)
 		dup2(said, KEPT);
 	close_range(KEPT + 1, ~0u, 0);
-	if (open_context(path))
+	if (open_context(driver_path(argc, argv)) || vg_lock_down(argc, argv))
 		_exit(1);
 	close(KEPT);
 	for (;;)
 		pause();
 }
 
-static void start_holder(const char *path)
+static void start_holder(int argc, char **argv)
 {
 	pid_t parent = getpid(), child;
 	int pair[2];
@@ -93,7 +95,7 @@ static void start_holder(const char *path)
 	child = fork();
 	if (!child) {
 		close(pair[0]);
-		hold(path, pair[1], parent);
+		hold(argc, argv, pair[1], parent);
 	}
 	close(pair[1]);
 	if (child < 0)
@@ -110,7 +112,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: vgpumgr-hold WORKER ARGUMENTS...\n");
 		return 2;
 	}
-	start_holder(driver_path(argc - 1, argv + 1));
+	if (vg_hide(argc, argv))
+		return 1;
+	start_holder(argc - 1, argv + 1);
 	execv(argv[1], argv + 1);
 	fprintf(stderr, "vgpumgr-hold: cannot run %s: %s\n", argv[1], strerror(errno));
 	return 127;

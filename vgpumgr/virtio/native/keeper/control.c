@@ -103,6 +103,17 @@ void keeper_accept_client(struct keeper *keeper)
 	}
 }
 
+/* For a simulated machine, whose state names processes by their numbers: see VGPUMGR_SIM_PIDS in sim/native/state. */
+void keeper_answer_pid(struct keeper *keeper)
+{
+	VG_FD int fd = accept4(keeper->pids, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct ucred peer = { 0 };
+	socklen_t size = sizeof(peer);
+
+	if (fd >= 0 && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		send(fd, &peer.pid, sizeof(peer.pid), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void keeper_serve_client(struct keeper *keeper, struct client *client)
 {
 	ssize_t n = recv(client->fd, client->line + client->filled, KEEPER_LINE - 1 - client->filled, MSG_DONTWAIT);

@@ -11,6 +11,7 @@
 
 #include "../transport/stats.h"
 #include "../transport/util.h"
+#include "sandbox.h"
 
 enum { KEEPER_CLIENTS = 8, KEEPER_LINE = 512, KEEPER_ARGS = 64 };
 
@@ -25,6 +26,7 @@ struct keeper_options {
 	bool detach;
 	char *worker_args[KEEPER_ARGS + 1]; /* after its own name */
 	unsigned worker_arg_count;
+	struct sandbox sandbox;
 };
 
 struct worker {
@@ -58,7 +60,7 @@ struct keeper {
 	pid_t qemu_pid;
 	uid_t qemu_uid;
 	unsigned qemu_connects;
-	int control, signals, pid_file;
+	int control, pids, signals, pid_file; /* pids: tells a process its number outside; -1: nobody asks */
 	struct client client[KEEPER_CLIENTS];
 	bool stopping;
 	uint64_t started_s;
@@ -82,8 +84,12 @@ void keeper_tick_worker(struct keeper *keeper);
 /* Milliseconds until the worker needs attention; -1: never. */
 int keeper_next_tick(const struct keeper *keeper);
 
+/* What the worker asks for: a connection to the serial stream, whose socket is not in its root. */
+void keeper_connect_serial(struct keeper *keeper);
+
 /* control.c: requests; status.c: the answer to one of them */
 void keeper_accept_client(struct keeper *keeper);
+void keeper_answer_pid(struct keeper *keeper);
 void keeper_serve_client(struct keeper *keeper, struct client *client);
 void keeper_write_status(const struct keeper *keeper, FILE *out);
 void keeper_json_text(FILE *out, const char *text, size_t size);

@@ -17,7 +17,9 @@
 
 static const char usage[] =
 	"usage: vgpumgr-keeper --dir DIR --worker PATH [--shm-size 64M] [--serial PATH] [--socket-owner UID:GID]\n"
-	"                      [--socket-mode 0660] [--env NAME=VALUE]... [--detach] [-- WORKER-ARGUMENT...]\n"
+	"                      [--socket-mode 0660] [--env NAME=VALUE]... [--detach]\n"
+	"                      [--sandbox UID:GID [--filter enforce|log|off] [--read PATH]... [--write PATH]...\n"
+	"                       [--device PATH]...] [-- WORKER-ARGUMENT...]\n"
 	"Keeps one VM's channel: memory and doorbell for QEMU at DIR/ivshmem.sock, requests at DIR/control.sock.\n";
 
 /* ---- options ---- */
@@ -61,6 +63,24 @@ static int parse_option(struct keeper_options *options, int option, char *value)
 		return sscanf(value, "%o", &options->mode) == 1 && options->mode <= 0777 ? 0 : -EINVAL;
 	case 'e':
 		return strchr(value, '=') ? putenv(value) : -EINVAL;
+	case 'S':
+		if (sscanf(value, "%u:%u", &uid, &gid) != 2)
+			return -EINVAL;
+		options->sandbox.on = true;
+		options->sandbox.uid = uid;
+		options->sandbox.gid = gid;
+		return 0;
+	case 'f':
+		if (vg_filter_mode(value) < 0)
+			return -EINVAL;
+		options->sandbox.filter = (enum vg_filter_mode)vg_filter_mode(value);
+		return 0;
+	case 'r':
+		return sandbox_add(&options->sandbox, value, SANDBOX_READ);
+	case 'W':
+		return sandbox_add(&options->sandbox, value, SANDBOX_WRITE);
+	case 'v':
+		return sandbox_add(&options->sandbox, value, SANDBOX_DEVICE);
 	case 'D':
 		options->detach = true;
 		return 0;
@@ -74,7 +94,9 @@ static int parse(int argc, char **argv, struct keeper_options *options)
 	static const struct option known[] = {
 		{ "dir", 1, NULL, 'd' },         { "worker", 1, NULL, 'w' },      { "serial", 1, NULL, 's' },
 		{ "shm-size", 1, NULL, 'm' },    { "socket-owner", 1, NULL, 'o' }, { "socket-mode", 1, NULL, 'p' },
-		{ "env", 1, NULL, 'e' },         { "detach", 0, NULL, 'D' },      { 0 },
+		{ "env", 1, NULL, 'e' },         { "detach", 0, NULL, 'D' },      { "sandbox", 1, NULL, 'S' },
+		{ "filter", 1, NULL, 'f' },      { "read", 1, NULL, 'r' },        { "write", 1, NULL, 'W' },
+		{ "device", 1, NULL, 'v' },      { 0 },
 	};
 	struct vg_layout layout;
 	int option;
@@ -163,6 +185,14 @@ static int open_sockets(struct keeper *keeper)
 
 	if (!error)
 		error = listen_at(keeper, "ivshmem.sock", options->mode, &keeper->ivshmem);
+	if (!error && options->sandbox.on && getenv("VGPUMGR_SIM")) {
+		error = listen_at(keeper, "pids.sock", 0600, &keeper->pids);
+		path_in(keeper, "pids.sock", path, sizeof(path));
+		if (!error && lchown(path, options->sandbox.uid, options->sandbox.gid))
+			error = fail("chown", path);
+		if (!error)
+			error = sandbox_add(&keeper->options.sandbox, strdup(path), SANDBOX_READ);
+	}
 	if (error || (options->owner == (uid_t)-1 && options->group == (gid_t)-1))
 		return error;
 	path_in(keeper, "ivshmem.sock", path, sizeof(path));
@@ -185,9 +215,10 @@ static int open_signals(struct keeper *keeper)
 
 static int begin(struct keeper *keeper)
 {
+	char root[512];
 	int error;
 
-	keeper->memory_fd = keeper->doorbell = keeper->stats_fd = keeper->qemu = keeper->worker.control = -1;
+	keeper->pids = keeper->memory_fd = keeper->doorbell = keeper->stats_fd = keeper->qemu = keeper->worker.control = -1;
 	for (unsigned i = 0; i < KEEPER_CLIENTS; i++)
 		keeper->client[i].fd = -1;
 	keeper->started_s = (uint64_t)time(NULL);
@@ -195,6 +226,8 @@ static int begin(struct keeper *keeper)
 	keeper->epoch = (uint32_t)keeper->started_s << 8;
 	keeper->next_size = keeper->options.shm_size;
 	error = make_directory(keeper->options.dir);
+	if (!error && keeper->options.sandbox.on)
+		error = make_directory(path_in(keeper, "root", root, sizeof(root)));
 	if (!error)
 		error = lock_pid_file(keeper);
 	if (!error)
@@ -208,12 +241,13 @@ static int begin(struct keeper *keeper)
 
 static void finish(struct keeper *keeper)
 {
-	static const char *const names[] = { "ivshmem.sock", "control.sock", "keeper.pid" };
+	static const char *const names[] = { "ivshmem.sock", "control.sock", "pids.sock", "keeper.pid" };
 	char path[512];
 
 	keeper_mark_lost(keeper);
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		unlink(path_in(keeper, names[i], path, sizeof(path)));
+	rmdir(path_in(keeper, "root", path, sizeof(path)));
 }
 
 /* ---- the loop ---- */
@@ -230,13 +264,13 @@ static void take_signals(struct keeper *keeper)
 
 static void loop(struct keeper *keeper)
 {
-	enum { SIGNALS, QEMU, IVSHMEM, CONTROL, WORKER, CLIENTS, ALL = CLIENTS + KEEPER_CLIENTS };
+	enum { SIGNALS, QEMU, IVSHMEM, CONTROL, WORKER, PIDS, CLIENTS, ALL = CLIENTS + KEEPER_CLIENTS };
 
 	while (!keeper->stopping || keeper->worker.pid) {
 		struct pollfd wait[ALL] = {
 			[SIGNALS] = { keeper->signals, POLLIN, 0 },        [QEMU] = { keeper->qemu, POLLIN, 0 },
 			[IVSHMEM] = { keeper->ivshmem, POLLIN, 0 },        [CONTROL] = { keeper->control, POLLIN, 0 },
-			[WORKER] = { keeper->worker.control, POLLIN, 0 },
+			[WORKER] = { keeper->worker.control, POLLIN, 0 },  [PIDS] = { keeper->pids, POLLIN, 0 },
 		};
 
 		for (unsigned i = 0; i < KEEPER_CLIENTS; i++)
@@ -255,6 +289,8 @@ static void loop(struct keeper *keeper)
 				keeper_serve_client(keeper, &keeper->client[i]);
 		if (wait[IVSHMEM].revents)
 			keeper_accept_qemu(keeper);
+		if (wait[PIDS].revents)
+			keeper_answer_pid(keeper);
 		if (wait[CONTROL].revents)
 			keeper_accept_client(keeper);
 		if (keeper->stopping)

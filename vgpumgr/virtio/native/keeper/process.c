@@ -24,6 +24,31 @@ enum {
 
 /* ---- in the child ---- */
 
+static _Noreturn void die(int control, const char *message)
+{
+	struct vg_note note = { .what = VG_WORKER_FAILED };
+
+	snprintf(note.text, sizeof(note.text), "%s", message);
+	send(control, &note, sizeof(note), MSG_NOSIGNAL);
+	fprintf(stderr, "keeper: %s\n", message);
+	_exit(1);
+}
+
+/* The last steps need /proc no more, nor any descriptor but those that are inherited. */
+static void enter_sandbox(struct keeper *keeper, int sync, int control)
+{
+	char root[512], error[256];
+
+	snprintf(root, sizeof(root), "%s/root", keeper->options.dir);
+	if (keeper->pids >= 0) {
+		snprintf(error, sizeof(error), "%s/pids.sock", keeper->options.dir);
+		setenv("VGPUMGR_SIM_PIDS", error, 1);
+	}
+	sandbox_clean_environment();
+	if (sandbox_enter(&keeper->options.sandbox, sync, root, error, sizeof(error)))
+		die(control, error);
+}
+
 /*
  * The inherited descriptors, in this order, as FIRST_FD and following; everything above is closed. On their way they
  * stand directly above those places: no limit on open files is in the way.
@@ -54,20 +79,29 @@ static void redirect(const struct keeper *keeper)
 	dup2(log >= 0 ? log : null, 2);
 }
 
-static _Noreturn void become_worker(struct keeper *keeper, int control, pid_t parent)
+static _Noreturn void become_worker(struct keeper *keeper, int control, pid_t parent, int sync)
 {
-	char channel[128], serial[512];
-	char *argv[KEEPER_ARGS + 4];
+	const bool confined = keeper->options.sandbox.on;
+	char channel[128], serial[512], error[256];
+	char *argv[KEEPER_ARGS + 5];
 	unsigned count = 0;
 	sigset_t none;
+	static const char *const filter_option[] = {
+		[VG_FILTER_ENFORCE] = VG_OPTION_FILTER "enforce",
+		[VG_FILTER_LOG] = VG_OPTION_FILTER "log",
+		[VG_FILTER_OFF] = VG_OPTION_FILTER "off",
+	};
 	int fds[] = { keeper->memory_fd, keeper->doorbell, keeper->stats_fd, control };
 
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
+	/* in a pid namespace of its own it has no parent, and learns of its keeper's end from its socket */
+	if (!confined && getppid() != parent)
 		_exit(1);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	redirect(keeper);
+	if (confined)
+		enter_sandbox(keeper, sync, control);
 	place_fds(fds, 4);
 	snprintf(channel, sizeof(channel), VG_OPTION_CHANNEL "memory:3,doorbell:4,stats:5,control:6,epoch:%u",
 		 keeper->epoch);
@@ -76,10 +110,15 @@ static _Noreturn void become_worker(struct keeper *keeper, int control, pid_t pa
 		argv[count++] = keeper->options.worker_args[i];
 	argv[count++] = channel;
 	if (keeper->options.serial) {
-		snprintf(serial, sizeof(serial), VG_OPTION_SERIAL "%s", keeper->options.serial);
+		snprintf(serial, sizeof(serial), VG_OPTION_SERIAL "%s",
+			 confined ? VG_SERIAL_OF_KEEPER : keeper->options.serial);
 		argv[count++] = serial;
 	}
+	if (confined)
+		argv[count++] = (char *)filter_option[keeper->options.sandbox.filter];
 	argv[count] = NULL;
+	if (confined && sandbox_filter(&keeper->options.sandbox, error, sizeof(error)))
+		die(FIRST_FD + 3, error);
 	execv(keeper->options.worker, argv);
 	fprintf(stderr, "keeper: cannot run %s: %s\n", keeper->options.worker, strerror(errno));
 	_exit(127);
@@ -109,21 +148,24 @@ static int fresh_stats(struct keeper *keeper)
 static void spawn(struct keeper *keeper)
 {
 	struct worker *worker = &keeper->worker;
-	int pair[2] = { -1, -1 };
+	int pair[2] = { -1, -1 }, sync = -1;
 	pid_t parent = getpid();
+	int error;
 
 	keeper->epoch++;
 	if (fresh_stats(keeper) || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
 		snprintf(worker->message, sizeof(worker->message), "cannot start a worker: %s", strerror(errno));
 		return;
 	}
-	worker->pid = fork();
+	worker->pid = sandbox_fork(&keeper->options.sandbox, &sync);
 	if (!worker->pid)
-		become_worker(keeper, pair[1], parent);
+		become_worker(keeper, pair[1], parent, sync);
 	close(pair[1]);
 	if (worker->pid < 0) {
 		worker->pid = 0;
-		snprintf(worker->message, sizeof(worker->message), "cannot start a worker: %s", strerror(errno));
+		snprintf(worker->message, sizeof(worker->message), "%s: %s",
+			 keeper->options.sandbox.on ? "sandbox: cannot make namespaces" : "cannot start a worker",
+			 strerror(errno));
 		close(pair[0]);
 		return;
 	}
@@ -135,6 +177,9 @@ static void spawn(struct keeper *keeper)
 	worker->unwanted = false;
 	worker->state = WORKER_STARTING;
 	worker->message[0] = '\0';
+	error = sandbox_attend(&keeper->options.sandbox, sync, worker->pid);
+	if (error) /* it will end by itself; what it then says is less */
+		snprintf(worker->message, sizeof(worker->message), "sandbox: cannot map its user: %s", strerror(-error));
 }
 
 void keeper_start_worker(struct keeper *keeper)
@@ -234,9 +279,21 @@ void keeper_read_worker(struct keeper *keeper)
 	while (worker->control >= 0 && recv(worker->control, &note, sizeof(note), MSG_DONTWAIT) == sizeof(note)) {
 		if (note.what == VG_WORKER_READY && worker->state == WORKER_STARTING)
 			worker->state = WORKER_READY;
+		if (note.what == VG_WORKER_SERIAL)
+			keeper_connect_serial(keeper);
 		if (note.what == VG_WORKER_FAILED)
 			vg_clean_text(worker->message, sizeof(worker->message), note.text, sizeof(note.text));
 	}
+}
+
+/* QEMU listens there. Where it does not, or not yet, the worker asks again. */
+void keeper_connect_serial(struct keeper *keeper)
+{
+	struct vg_note note = { .what = VG_KEEPER_SERIAL };
+	VG_FD int fd = keeper->options.serial ? vg_connect_now(keeper->options.serial) : -ENOENT;
+
+	if (fd >= 0)
+		vg_send_fds(keeper->worker.control, &note, sizeof(note), &fd, 1);
 }
 
 void keeper_tick_worker(struct keeper *keeper)

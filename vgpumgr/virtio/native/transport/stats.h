@@ -66,7 +66,13 @@ enum { VG_STATS_SIZE = 16384 };
 _Static_assert(sizeof(struct vg_stats) <= VG_STATS_SIZE, "fits its memory");
 
 /* Between keeper and worker, on a socket pair that keeps message boundaries. */
-enum vg_keeper_message { VG_WORKER_READY = 1, VG_WORKER_FAILED = 2, VG_KEEPER_STOP = 3 };
+enum vg_keeper_message {
+	VG_WORKER_READY = 1,
+	VG_WORKER_FAILED = 2,
+	VG_KEEPER_STOP = 3,
+	VG_WORKER_SERIAL = 4, /* asks for a connection to the serial stream */
+	VG_KEEPER_SERIAL = 5, /* the answer, with the descriptor; none where nobody listens */
+};
 
 struct vg_note {
 	uint32_t what;
@@ -76,6 +82,8 @@ struct vg_note {
 /* The worker's option that names what it inherits: --channel=memory:3,doorbell:4,stats:5,control:6,epoch:7 */
 #define VG_OPTION_CHANNEL "--channel="
 #define VG_OPTION_SERIAL "--channel-serial="
+/* in the place of a path: the keeper connects, for whose worker there is no socket to see */
+#define VG_SERIAL_OF_KEEPER "keeper"
 #define VG_OPTION_NUMBER "--channel-number="
 #define VG_OPTION_DEVICE "--channel-device="
 /* A session's: --session=memory:3,stats:4,socket:5 */

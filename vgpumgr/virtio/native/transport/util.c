@@ -131,11 +131,11 @@ static int unix_address(const char *path, struct sockaddr_un *address)
 	return 0;
 }
 
-int vg_connect(const char *path)
+static int connect_with(const char *path, int flags)
 {
 	struct sockaddr_un address;
 	int error = unix_address(path, &address);
-	VG_FD int fd = error ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	VG_FD int fd = error ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
 
 	if (error)
 		return error;
@@ -144,6 +144,20 @@ int vg_connect(const char *path)
 	error = fd;
 	fd = -1;
 	return error;
+}
+
+int vg_connect(const char *path)
+{
+	return connect_with(path, 0);
+}
+
+int vg_connect_now(const char *path)
+{
+	int fd = connect_with(path, SOCK_NONBLOCK);
+
+	if (fd >= 0)
+		fcntl(fd, F_SETFL, 0);
+	return fd;
 }
 
 int vg_listen(const char *path, unsigned mode)

@@ -214,6 +214,8 @@ void vg_stream_flush(struct vg_server *server);
 bool vg_stream_is_full(const struct vg_server *server);
 
 /* worker_serial.c: the stream, incoming */
+/* A connection from the keeper; closed if there is one. */
+void vg_serial_adopt(struct vg_server *server, int fd);
 void vg_serial_poll(struct vg_server *server, short ready);
 void vg_serial_hang_up(struct vg_server *server);
 

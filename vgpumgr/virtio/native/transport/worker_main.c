@@ -226,12 +226,14 @@ static void ring_doorbells(struct vg_server *server)
 
 static bool keeper_says_stop(struct vg_server *server)
 {
-	struct vg_note note;
-	ssize_t n = recv(server->keeper, &note, sizeof(note), MSG_DONTWAIT);
+	struct vg_note note = { 0 };
+	int fd;
 
-	if (n == 0)
+	if (vg_recv_fds(server->keeper, &note, sizeof(note), &fd, 1))
 		return true;
-	return n == sizeof(note) && note.what == VG_KEEPER_STOP;
+	if (fd >= 0)
+		vg_serial_adopt(server, fd);
+	return note.what == VG_KEEPER_STOP;
 }
 
 static int next_tick(const struct vg_server *server)

@@ -119,8 +119,20 @@ static void read_stream(struct vg_server *server)
 	}
 }
 
+void vg_serial_adopt(struct vg_server *server, int fd)
+{
+	if (server->serial >= 0 || !server->serial_in) {
+		close(fd);
+		return;
+	}
+	server->serial = fd;
+	server->out_ms = vg_now_ms();
+	vg_store32(&server->stats->serial_connected, 1);
+}
+
 static void connect_stream(struct vg_server *server)
 {
+	struct vg_note ask = { .what = VG_WORKER_SERIAL };
 	int fd;
 
 	if (vg_now_ms() < server->serial_retry_ms)
@@ -128,12 +140,15 @@ static void connect_stream(struct vg_server *server)
 	server->serial_retry_ms = vg_now_ms() + RETRY_MS;
 	if (!server->serial_in)
 		server->serial_in = malloc(BUFFER);
-	fd = server->serial_in ? vg_connect(server->serial_path) : -ENOMEM;
-	if (fd < 0)
+	if (!server->serial_in)
 		return;
-	server->serial = fd;
-	server->out_ms = vg_now_ms();
-	vg_store32(&server->stats->serial_connected, 1);
+	if (!strcmp(server->serial_path, VG_SERIAL_OF_KEEPER)) {
+		send(server->keeper, &ask, sizeof(ask), MSG_NOSIGNAL | MSG_DONTWAIT);
+		return;
+	}
+	fd = vg_connect(server->serial_path);
+	if (fd >= 0)
+		vg_serial_adopt(server, fd);
 }
 
 void vg_serial_poll(struct vg_server *server, short ready)

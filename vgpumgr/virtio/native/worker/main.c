@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vgpumgr-worker: the channel's server, and each of its sessions, which alone load the driver. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "filter.h"
 #include "vg_worker.h"
 
 static int open_session(struct vg_lane *lane, const struct vg_peer *peer, void **session)
@@ -30,7 +32,14 @@ static const char *driver_path(int argc, char **argv)
 
 static int start(int argc, char **argv, char *message, size_t size)
 {
-	return wk_driver_load(driver_path(argc, argv), message, size);
+	int error = wk_driver_load(driver_path(argc, argv), message, size);
+
+	if (error)
+		return error;
+	error = vg_lock_down(argc, argv);
+	if (error)
+		snprintf(message, size, "sandbox: cannot lock down: %s", strerror(-error));
+	return error;
 }
 
 int main(int argc, char **argv)
@@ -43,5 +52,7 @@ int main(int argc, char **argv)
 	};
 	static const uint8_t schema[VG_HASH_SIZE] = VG_SCHEMA_HASH;
 
+	if (vg_hide(argc, argv))
+		return 1;
 	return vg_worker_serve(argc, argv, schema, VGPUMGR_VERSION, &ops);
 }

@@ -1,0 +1,167 @@
+"""The worker's sandbox from outside: what holds a running worker's processes, read from /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.attached_machine import attached_machine
+from tests.support.fake_channels import FakeChannels
+from tests.unit.calls_rig import null_channel, simulated_channel, start_python
+from tests.unit.transport_rig import ECHO, Rig
+from vgpumgr.cli.text import render_sandbox
+from vgpumgr.errors import SandboxError
+from vgpumgr.host.confinement import Fact, audit_tree
+from vgpumgr.host.gpu_nodes import list_gpu_nodes
+from vgpumgr.host.machine import find_machine
+from vgpumgr.steps.channel import check_sandbox
+from vgpumgr.virtio.channel import ChannelSpec
+from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions
+from vgpumgr.virtio.sandbox import choose_user_id
+
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.skipif("VGPUMGR_TEST_LIB" in os.environ, reason="sanitizers have no sandbox"),
+]
+#: an own user needs root: anybody else's worker is himself, in a user namespace
+AS_ROOT = {"user", "group", "groups"}
+
+
+@contextmanager
+def computing(rig: Rig) -> Iterator[None]:
+    """A guest process with a context, so that the worker has a session."""
+    guest = start_python(rig, "context()\nprint('ready', flush=True)\ninput()")
+    try:
+        assert guest.stdout is not None
+        assert guest.stdout.readline() == "ready\n"
+        worker = rig.status().worker.pid
+        assert Path(f"/proc/{worker}/task/{worker}/children").read_text()
+        yield
+    finally:
+        guest.communicate("\n")
+
+
+def audit(rig: Rig, *writable: Path) -> tuple[Fact, ...]:
+    worker = rig.status().worker.pid
+    return audit_tree(worker, os.getpid(), writable=[str(path) for path in writable])
+
+
+def list_failing(facts: tuple[Fact, ...]) -> list[Fact]:
+    ignored = AS_ROOT if os.geteuid() else set()
+    return [fact for fact in facts if not fact.holds and fact.name not in ignored]
+
+
+def test_every_fact_holds_of_a_worker_that_serves() -> None:
+    with null_channel("auto") as rig, computing(rig):
+        facts = audit(rig)
+    assert len(facts) >= 25
+    assert list_failing(facts) == []
+
+
+def test_a_strict_umask_is_not_in_the_way() -> None:
+    before = os.umask(0o077)
+    try:
+        with null_channel("ring") as rig:
+            assert list_failing(audit(rig)) == []
+    finally:
+        os.umask(before)
+
+
+def test_every_fact_holds_on_the_simulated_driver(tmp_path: Path) -> None:
+    with simulated_channel("ring", tmp_path) as rig, computing(rig):
+        state = tmp_path / "a30-pair" / "state"
+        assert list_failing(audit(rig, state)) == []
+
+
+def test_the_audit_notices_a_worker_without_a_sandbox() -> None:
+    with null_channel("ring", VGPUMGR_ALLOW_UNCONFINED="1") as rig:
+        facts = audit(rig)
+    # what may hold of any process
+    common = {"CapInh", "CapAmb", "groups", "network", "descriptors"}
+    common |= {"max core file size", "max open files"}
+    assert {fact.name for fact in facts if fact.holds} <= common
+
+
+def test_each_worker_of_a_host_has_a_user_of_its_own() -> None:
+    if os.geteuid():
+        pytest.skip("needs root")
+    with null_channel("ring") as one, null_channel("ring") as other:
+        users = [Path(f"/proc/{rig.status().worker.pid}").stat().st_uid for rig in (one, other)]
+    assert len({*users, 0}) == 3
+
+
+def test_a_worker_that_cannot_be_confined_does_not_start(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path / "k")
+    keeper.start(KeeperOptions(worker=ECHO, confined=True, devices=("/dev/not-there",)))
+    try:
+        with pytest.raises(KeeperError) as caught:
+            keeper.wait_ready()
+    finally:
+        keeper.stop()
+    assert "sandbox: cannot find /dev/not-there" in (caught.value.cause or "")
+
+
+def test_the_refusal_says_what_and_why_and_what_to_try(tmp_path: Path) -> None:
+    channels = FakeChannels(tmp_path)
+    channels.start(ChannelSpec("a1", "vm01", "MIG-1", ring=True, serial=False))
+    status = channels.read_status("a1")
+    assert status is not None
+    check_sandbox("vm01", replace(status, problem="waiting: no CUDA device"))
+    with pytest.raises(SandboxError) as caught:
+        check_sandbox("vm01", replace(status, problem="waiting: sandbox: cannot mount it: no"))
+    assert caught.value.cause == "cannot mount it: no"
+    assert "VGPUMGR_ALLOW_UNCONFINED=1" in (caught.value.hint or "")
+
+
+def test_channels_of_one_host_never_share_a_user(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("needs root")
+    first = choose_user_id(tmp_path / "one")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/user").write_text(f"{first}\n")
+    assert choose_user_id(tmp_path / "one") != first
+
+
+def test_a_worker_sees_the_nodes_of_its_gpu_and_its_instance_only(tmp_path: Path) -> None:
+    proc, dev = tmp_path / "proc/driver/nvidia", tmp_path / "dev"
+    for minor in (0, 1):
+        (proc / f"gpus/0000:0{minor}:00.0").mkdir(parents=True)
+        text = f"Model:\t\t X\nGPU UUID:\t GPU-{minor}\nDevice Minor:\t {minor}\n"
+        (proc / f"gpus/0000:0{minor}:00.0/information").write_text(text)
+    (dev / "nvidia-caps").mkdir(parents=True)
+    names = [f"nvidia-caps/nvidia-cap{number}" for number in range(40, 50)]
+    for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", *names):
+        (dev / name).touch()
+    for number, place in enumerate(("gi1", "gi1/ci0", "gi1/ci1", "gi2", "gi2/ci0")):
+        directory = proc / "capabilities/gpu1/mig" / place
+        directory.mkdir(parents=True)
+        (directory / "access").write_text(f"DeviceFileMinor: {40 + number}\nDeviceFileMode: 292\n")
+    machine = replace(find_machine(None, {}), root=tmp_path)
+    assert list_gpu_nodes(machine, "GPU-1", 1, 0) == (
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia1",
+        "/dev/nvidia-caps/nvidia-cap40",
+        "/dev/nvidia-caps/nvidia-cap41",
+    )
+
+
+def test_show_says_what_holds() -> None:
+    with attached_machine() as machine:
+        shown = machine.call("show_channel", selector="vm01")
+    (sandbox,) = shown["sandboxes"]
+    assert sandbox["id"] == shown["channel"]["id"]
+    failing = {fact["name"] for fact in sandbox["facts"] if not fact["holds"]}
+    assert failing <= (AS_ROOT if os.geteuid() else set())
+    lines = list(render_sandbox(shown["sandboxes"], sandbox["id"]))
+    count = len(sandbox["facts"])
+    assert lines[0].strip().endswith(f"{count - len(failing)} of {count} facts hold")
+    sandbox["facts"][0] |= {"holds": False, "detail": "the host's"}
+    assert f"{sandbox['facts'][0]['name']} does not: the host's" in "".join(
+        render_sandbox(shown["sandboxes"], sandbox["id"])
+    )

@@ -1,0 +1,111 @@
+"""What the worker is put into, as options of the keeper, which builds it (``native/keeper/sandbox.c``).
+
+A keeper that root starts gives its worker a user id of its own out of :data:`USER_IDS`: no entry of /etc/passwd is
+needed, and no other channel of the host has it. Other users' workers keep their id, in a user namespace. SECURITY.md
+says what the sandbox is to hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from vgpumgr.host.files import replace_file
+
+#: what neither systemd nor Debian hands out: below systemd's ids of foreign machines (2147352576), above those of
+#: containers (1879048191); see systemd's UIDS-GIDS
+USER_IDS = range(1879048192, 2147352576)
+#: says to the daemon, or to a command without one, that workers may run without a sandbox
+ALLOW_UNCONFINED = "VGPUMGR_ALLOW_UNCONFINED"
+#: what the filter of system calls does: ``log`` has the kernel log what ``enforce`` refuses
+FILTER = "VGPUMGR_WORKER_FILTER"
+_LIBRARIES = ("/lib64", "/usr/lib64", "/lib/{machine}-linux-gnu", "/usr/lib/{machine}-linux-gnu")
+#: the loader's cache, where Debian's packages of the driver lead to it, and what the driver reads of its own
+_FILES = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/nvidia", "/usr/share/nvidia")
+
+
+def is_unconfined(environ: Mapping[str, str]) -> bool:
+    """Whether workers may run without a sandbox, by ``VGPUMGR_ALLOW_UNCONFINED=1``."""
+    return environ.get(ALLOW_UNCONFINED, "") not in ("", "0")
+
+
+def choose_user_id(directory: Path) -> int:
+    """The user id for the channel of that directory: the same each time, and no other channel's beside it.
+
+    A user who is not root gets the own one.
+    """
+    if os.geteuid() != 0:
+        return os.geteuid()
+    digest = hashlib.sha256(str(directory.absolute()).encode()).digest()
+    start = int.from_bytes(digest[:8], "big") % len(USER_IDS)
+    taken = set(_list_taken(directory))
+    return next(
+        uid
+        for number in range(len(USER_IDS))
+        if (uid := USER_IDS[(start + number) % len(USER_IDS)]) not in taken
+    )
+
+
+def _list_taken(directory: Path) -> Iterator[int]:
+    for neighbour in directory.parent.glob("*/user"):
+        text = neighbour.read_text().strip() if neighbour.parent != directory else ""
+        if text.isdigit():
+            yield int(text)
+
+
+def list_sandbox_options(
+    directory: Path,
+    worker: Path,
+    worker_args: Sequence[str],
+    environ: Mapping[str, str],
+    devices: Sequence[str] = (),
+) -> list[str]:
+    """Words of the keeper's command line for the sandbox of a worker; ``environ`` is the worker's.
+
+    The channel's directory keeps the user id in a file ``user``.
+    """
+    uid = choose_user_id(directory)
+    gid = uid if os.geteuid() == 0 else os.getegid()
+    if directory.is_dir():
+        replace_file(directory / "user", f"{uid}\n", mode=0o600)
+    words = ["--sandbox", f"{uid}:{gid}", "--filter", _choose_filter(environ)]
+    for path in sorted(set(_list_read(worker, worker_args, environ))):
+        words += ["--read", path]
+    for path in list_written(environ):
+        words += ["--write", path]
+    for path in devices:
+        words += ["--device", path]
+    return words
+
+
+def _choose_filter(environ: Mapping[str, str]) -> Literal["enforce", "log", "off"]:
+    chosen = environ.get(FILTER, "")
+    return next((mode for mode in ("enforce", "log", "off") if mode == chosen), "enforce")
+
+
+def _list_read(
+    worker: Path, worker_args: Sequence[str], environ: Mapping[str, str]
+) -> Iterator[str]:
+    places = [p.format(machine=os.uname().machine) for p in _LIBRARIES]
+    places += [*_FILES, str(worker.absolute().parent)]
+    places += filter(os.path.isabs, environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+    drivers = [environ.get("VGPUMGR_CUDA", "")]
+    drivers += [word for flag, word in pairwise(worker_args) if flag == "--cuda"]
+    places += [str(Path(driver).parent) for driver in drivers if Path(driver).is_absolute()]
+    if machine := environ.get("VGPUMGR_SIM"):
+        places.append(f"{machine}/memory")
+    yield from (os.path.normpath(place) for place in places if Path(place).exists())
+
+
+def list_written(environ: Mapping[str, str]) -> Iterator[str]:
+    """Files that the worker may write: the state of a simulated machine, which stands for the driver's in the
+    kernel, and the log of its driver.
+    """
+    if machine := environ.get("VGPUMGR_SIM"):
+        yield f"{machine}/state"
+    if (log := environ.get("VGPUMGR_SIM_LOG")) and Path(log).exists():
+        yield log
