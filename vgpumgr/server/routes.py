@@ -68,6 +68,7 @@ EXTENSIONS = (
     "vendor-vfs",
     "prefer-wait",
     "gpu-devices",
+    "checks",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
