@@ -237,7 +237,9 @@ def test_what_goes_to_vms_is_no_user_of_the_host(host: FitHost) -> None:
 
 
 def test_the_daemon_compares_versions(host: FitHost) -> None:
-    host.patch.setattr(service_checks, "find_holder", lambda _: f"process {os.getpid()} (vgpumgr)")
+    host.patch.setattr(
+        service_checks, "find_holder", lambda _: f"process {os.getpid()}: the daemon (vgpumgr)"
+    )
     assert host.check("daemon", client_version=__version__).result == "ok"
     found = host.check("daemon", client_version="0.0.1")
     assert (found.result, found.hint) == ("warning", "systemctl restart vgpumgr")

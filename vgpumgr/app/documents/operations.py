@@ -165,15 +165,15 @@ class CheckListDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     machine: str | None = Field(description="null on the real machine")
     version: str = Field(description="of the program that made the checks")
-    checks: list[CheckDocument]
+    checks: list[CheckDocument] = Field(description="in the order of their groups")
 
 
 class ExplanationDocument(Document):
     """What a check means."""
 
     id: str
-    group: str
-    title: str
+    group: str = Field(description="firmware, kernel, gpu, virtualization, process or vgpumgr")
+    title: str = Field(description="its meaning in a sentence")
     how: str = Field(description="how it is checked")
     mend: str = Field(description="what to do where it is a problem")
     source: str = Field(description="a document that says more")
@@ -183,7 +183,7 @@ class CheckShowDocument(Document):
     """``vgpumgr doctor explain -o json``."""
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
-    check: ExplanationDocument
+    check: ExplanationDocument = Field(description="the check that was asked for")
 
 
 class RestoreDocument(Document):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -188,7 +189,7 @@ def _check_daemon(host: ObservedHost) -> Finding:
     hint = "systemctl restart vgpumgr"
     if holder is None:
         return report("ok", "none runs: commands do their work themselves", evidence)
-    if not holder.startswith(f"process {os.getpid()} "):
+    if re.match(rf"process {os.getpid()}\b", holder) is None:
         return report("problem", "a daemon runs, and does not answer", evidence, hint=hint)
     if host.client_version not in (None, __version__):
         text = f"the daemon is {__version__}, this command {host.client_version}"
