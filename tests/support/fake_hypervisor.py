@@ -58,6 +58,7 @@ class FakeHypervisor:
         self.stubborn: set[str] = set()
         self.iommufd = False
         self.variant_drivers = True
+        self.versions = ("9.0.0", "7.2.11")
 
     def list_vms(self) -> tuple[Vm, ...]:
         self._enter("list_vms")
@@ -107,6 +108,9 @@ class FakeHypervisor:
 
     def takes_variant_drivers(self) -> bool:
         return self.variant_drivers
+
+    def read_versions(self) -> tuple[str, str]:
+        return self.versions
 
     def snapshot(self) -> object:
         """All that a roll-back must restore."""

@@ -88,7 +88,7 @@ def find_mistake(line: str) -> str | None:
 @pytest.mark.parametrize(
     ("line", "mistake"),
     [
-        ("doctor", "there is no doctor"),
+        ("physician", "there is no physician"),
         ("gpu lst", "there is no lst"),
         ("mig layout plan web.yaml --out plan.json", None),
         ("--machine x gpu list --colums a", "it has no --colums"),

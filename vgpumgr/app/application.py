@@ -20,6 +20,7 @@ from vgpumgr.app.documents.gpus import (
     MigListDocument,
     MigProfilesDocument,
 )
+from vgpumgr.app.documents.operations import CheckListDocument, CheckShowDocument
 from vgpumgr.errors import FileWriteError, LibraryNotFoundError, LockHeldError
 from vgpumgr.host.helper import HelperOnDemand
 from vgpumgr.host.limits import check_limits, raise_descriptor_limit
@@ -238,6 +239,21 @@ class Application:
         except OSError as error:
             raise FileWriteError(f"cannot write {target}", cause=str(error)) from error
         return GuestPackageDocument(path=target, files=files)
+
+    def check_host(
+        self, checks: str | None = None, client_version: str | None = None
+    ) -> CheckListDocument:
+        """See ``doctor.check_host``; it changes nothing."""
+        from vgpumgr.app.operations.doctor import check_host
+
+        lock = self.machine.run_dir / DAEMON_LOCK
+        return check_host(self.machine, self.parts, lock, checks, client_version)
+
+    def explain_check(self, selector: str) -> CheckShowDocument:
+        """See ``doctor.explain_check``."""
+        from vgpumgr.app.operations.doctor import explain_check
+
+        return explain_check(selector)
 
     def read_metrics(self, **asked: Any) -> MetricsDocument:
         """See ``MetricsService.read_metrics``."""

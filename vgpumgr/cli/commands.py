@@ -26,6 +26,7 @@ VERBS = (
     Entry("status", "vgpumgr.cli.recovery", "Show whether actual and recorded state agree."),
     Entry("diff", "vgpumgr.cli.recovery", "Compare actual with recorded state."),
     Entry("recover", "vgpumgr.cli.recovery", "Recover interrupted operations, repair drift."),
+    Entry("doctor", "vgpumgr.cli.doctor", "Check whether this host can give GPUs to VMs."),
     Entry("why", "vgpumgr.cli.attach", "Explain why a profile does not fit, and what would help."),
     Entry("daemon", "vgpumgr.cli.daemon", "Serve this machine's API."),
     Entry("api", "vgpumgr.cli.daemon", "Send a request to the daemon's API."),

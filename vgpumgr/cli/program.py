@@ -20,6 +20,7 @@ from vgpumgr.cli.main import App, Noun, Parameter, build_root, run_line
 from vgpumgr.cli.output import print_single
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import UsageError
+from vgpumgr.model.checks import BY_ID
 from vgpumgr.model.choices import PROFILE_WORDS
 
 app = App()
@@ -247,4 +248,6 @@ _LIVE: Mapping[str, Callable[[Session], Iterable[str]]] = {
     "type": _list_types,
     "plan": _list_profiles,
     "operation": _list_operations,
+    "check": lambda _session: BY_ID,
+    "checks": lambda _session: BY_ID,
 }

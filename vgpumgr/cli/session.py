@@ -103,6 +103,11 @@ class Streams:
         return self.out.isatty()
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether --quiet leaves out remarks."""
+        return self._options.verbosity < 0
+
+    @property
     def width(self) -> int:
         """Columns of the terminal."""
         import shutil
@@ -136,7 +141,7 @@ class Streams:
 
     def note(self, text: str) -> None:
         """A remark on standard error; --quiet leaves it out."""
-        if self._options.verbosity >= 0:
+        if not self.is_quiet:
             self.err.write(text + "\n")
 
     def show_progress(self, step: str, word: str = "do") -> None:

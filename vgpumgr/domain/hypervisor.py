@@ -103,3 +103,6 @@ class Hypervisor(Protocol):
 
     def takes_variant_drivers(self) -> bool:
         """Whether an unmanaged PCI device may have another driver of VFIO's than vfio-pci."""
+
+    def read_versions(self) -> tuple[str, str]:
+        """The versions of libvirt and of its hypervisor: ``9.0.0`` and ``7.2.11``."""

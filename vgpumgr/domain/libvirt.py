@@ -268,6 +268,17 @@ class LibvirtHypervisor:
         )
         return bool(version >= _VARIANT_DRIVERS)
 
+    def read_versions(self) -> tuple[str, str]:
+        """As libvirt counts them: a million for the first part, a thousand for the second."""
+        numbers = self._ask(
+            lambda: self._call(
+                "read its version",
+                lambda: (self._connected().getLibVersion(), self._connected().getVersion()),
+            )
+        )
+        library, hypervisor = (f"{n // 10**6}.{n // 1000 % 1000}.{n % 1000}" for n in numbers)
+        return library, hypervisor
+
     def _flag(self, scope: Scope) -> int:
         lib = self._lib
         return int(

@@ -92,6 +92,11 @@ ROUTES: tuple[Route, ...] = (
         "Give a process of the host a slice and a channel.", cancellable=True,
     ),
     Route("GET", f"{API}/status", "status", _READ, _VIEWER, "Is all as recorded?", urgent=True),
+    Route(
+        "GET", f"{API}/checks", "check_host", _READ, _VIEWER, "Is the host fit for VMs with GPUs?",
+        urgent=True,
+    ),
+    Route("GET", f"{API}/checks/{{selector}}", "explain_check", _READ, _VIEWER, "One check."),
     Route("GET", f"{API}/diff", "diff", _READ, _VIEWER, "What differs from the record."),
     Route("POST", f"{API}/recover", "recover", _LONG, _ADMIN, "Recover what was interrupted, and repair drift."),
     Route("POST", f"{API}/restore", "restore", _LONG, _ADMIN, "Bring back what a boot took."),

@@ -70,6 +70,7 @@ EXTENSIONS = (
     "prefer-wait",
     "gpu-devices",
     "runs",
+    "checks",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from vgpumgr.app.documents.base import SCHEMA, Document, Field
+from vgpumgr.model.checks import Result
 
 Status = Literal["waiting", "running", "succeeded", "failed", "cancelled", "interrupted"]
 
@@ -144,6 +145,45 @@ class RecoverDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     actions: list[ActionDocument]
     drift: list[DriftDocument] = Field(description="what still differs")
+
+
+class CheckDocument(Document):
+    """What one check of the host found."""
+
+    id: str
+    group: str = Field(description="firmware, kernel, gpu, virtualization, process or vgpumgr")
+    title: str = Field(description="what is as it should be where the result is ok")
+    result: Result
+    text: str = Field(description="what was found; of a check that was skipped, why")
+    evidence: list[str] = Field(description="files and commands, each with what it said")
+    hint: str | None = Field(description="a command or a sentence that mends it")
+
+
+class CheckListDocument(Document):
+    """``vgpumgr doctor -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    machine: str | None = Field(description="null on the real machine")
+    version: str = Field(description="of the program that made the checks")
+    checks: list[CheckDocument] = Field(description="in the order of their groups")
+
+
+class ExplanationDocument(Document):
+    """What a check means."""
+
+    id: str
+    group: str = Field(description="firmware, kernel, gpu, virtualization, process or vgpumgr")
+    title: str = Field(description="its meaning in a sentence")
+    how: str = Field(description="how it is checked")
+    mend: str = Field(description="what to do where it is a problem")
+    source: str = Field(description="a document that says more")
+
+
+class CheckShowDocument(Document):
+    """``vgpumgr doctor explain -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    check: ExplanationDocument = Field(description="the check that was asked for")
 
 
 class RestoreDocument(Document):

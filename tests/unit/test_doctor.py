@@ -1,0 +1,398 @@
+"""``vgpumgr doctor``: each check on a host where it passes and on one where it does not, and the command as typed."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from tests.support.cli import Result
+from tests.support.fake_host import AUDIO, DISK, GPU, MTTY
+from tests.support.fit_host import DEVICES, FitHost
+from tests.support.unprivileged import as_nobody
+from vgpumgr import __version__
+from vgpumgr.app.documents.base import Document
+from vgpumgr.app.documents.operations import CheckListDocument, CheckShowDocument
+from vgpumgr.app.operations import doctor, service_checks
+from vgpumgr.app.operations.doctor import list_functions
+from vgpumgr.cli.main import main
+from vgpumgr.cli.session import GlobalOptions, Session, Streams
+from vgpumgr.errors import (
+    HelperLateError,
+    HostResourceError,
+    LibvirtDownError,
+    LibvirtLateError,
+    LibvirtPermissionError,
+    NvmlError,
+    NvmlMissingError,
+)
+from vgpumgr.host.capabilities import Fact
+from vgpumgr.model.checks import BY_ID, CHECKS, GROUPS
+from vgpumgr.model.gpu import LostGpu
+from vgpumgr.model.pci import Condition, User, UserKind, VfSupport
+from vgpumgr.model.vgpu import VgpuBoard, VgpuDefinition, VgpuHost
+
+ROOT = Path(__file__).parents[2]
+Golden = Callable[[str, str], None]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FitHost:
+    return FitHost(tmp_path, monkeypatch)
+
+
+def set_driver(host: FitHost, driver: str | None) -> None:
+    functions = host.bench.pci.functions
+    functions[GPU] = replace(functions[GPU], driver=driver)
+
+
+def take_iommu(host: FitHost) -> None:
+    functions = host.bench.pci.functions
+    functions.update({a: replace(f, group=None) for a, f in functions.items()})
+
+
+def share_group(host: FitHost) -> None:
+    functions = host.bench.pci.functions
+    functions[DISK] = replace(functions[DISK], group=10)
+
+
+def wait_for_reset(host: FitHost) -> None:
+    gpus = host.bench.nvml.gpus
+    for uuid, gpu in gpus.items():
+        gpus[uuid] = replace(gpu, mig=replace(gpu.mig, pending=not gpu.mig.current))
+
+
+def offer_no_vgpus(host: FitHost) -> None:
+    board = VgpuBoard("0000:3b:00.0", (MTTY,))
+    host.patch.setattr(host.bench.vgpus, "read_host", lambda: VgpuHost(boards=(board,)))
+
+
+def lock_daemon(host: FitHost) -> None:
+    descriptor = os.open(host.machine.run_dir / "daemon.lock", os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def lack_descriptors(host: FitHost) -> None:
+    def refuse() -> None:
+        raise HostResourceError("not enough open files for a change", cause="RLIMIT_NOFILE: 20")
+
+    host.patch.setattr(service_checks, "check_limits", refuse)
+
+
+def lock_little(host: FitHost) -> None:
+    host.change(is_privileged=False)
+    host.fake("read_locked_memory_limit", lambda: Fact("RLIMIT_MEMLOCK", "65536"))
+
+
+def have_version_1(host: FitHost) -> None:
+    host.remove("sys/fs/cgroup/cgroup.controllers")
+    host.write("sys/fs/cgroup/memory/tasks", "")
+
+
+def define_by_mdevctl(host: FitHost) -> None:
+    found = (VgpuDefinition("11111111-1111-4111-8111-111111111111", "mtty", "mtty-2", auto=True),)
+    host.patch.setattr(host.bench.vgpus, "list_definitions", lambda: found)
+
+
+def set_reader(thing: str, name: str, value: Any) -> Callable[[FitHost], None]:
+    return lambda host: host.patch.setattr(getattr(host.bench, thing), name, lambda *_: value)
+
+
+#: what makes each check fail, and what it then finds
+FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
+    "cpu": (lambda h: (h.write("proc/cpuinfo", "flags : fpu\n"), h.remove("dev/kvm")), "problem"),
+    "kvm": (lambda h: h.remove("dev/kvm"), "problem"),
+    "iommu": (take_iommu, "problem"),
+    "iommu-groups": (share_group, "warning"),
+    "interrupt-remapping": (lambda h: h.write("proc/interrupts", "1: IO-APIC\n"), "warning"),
+    "command-line": (lambda h: h.write("proc/cmdline", "intel_iommu=off"), "problem"),
+    "vfio-pci": (lambda h: h.write("lib/modules/6.1.0-1-amd64/modules.dep", ""), "problem"),
+    "vfio-iommu": (lambda h: h.write("lib/modules/6.1.0-1-amd64/modules.dep", ""), "problem"),
+    "nouveau": (lambda h: set_driver(h, "nouveau"), "problem"),
+    "gpus": (
+        lambda h: setattr(h.bench.nvml, "lost", (LostGpu(1, 15, "GPU is lost"),)),
+        "problem",
+    ),
+    "nvidia-driver": (lambda h: h.remove("proc/driver/nvidia/version"), "problem"),
+    "nvml": (
+        lambda h: h.bench.nvml.fail.update(
+            read_inventory=NvmlMissingError("no library", cause="dlopen")
+        ),
+        "problem",
+    ),
+    "driver-version": (
+        lambda h: h.write("proc/driver/nvidia/version", "NVIDIA Kernel Module 570.1.0"),
+        "problem",
+    ),
+    "vgpu-framework": (offer_no_vgpus, "warning"),
+    "sriov": (set_reader("pci", "observe_vfs", VfSupport(7, "xe.max_vfs is 0")), "warning"),
+    "mig": (wait_for_reset, "warning"),
+    "gpu-users": (lambda h: h.bench.pci.users.update({GPU: "process 7 (Xorg)"}), "warning"),
+    "pci-reset": (set_reader("pci", "read_condition", Condition((), "D0")), "warning"),
+    "libvirt": (
+        lambda h: h.bench.hypervisor.fail.update(
+            list_vms=LibvirtDownError("no libvirt", cause="connect")
+        ),
+        "problem",
+    ),
+    "libvirt-version": (
+        lambda h: setattr(h.bench.hypervisor, "versions", ("8.0.0", "6.2.0")),
+        "warning",
+    ),
+    "qemu": (lambda h: h.fake("find_program", lambda _: None), "problem"),
+    "access-control": (lambda h: h.write("sys/fs/selinux/enforce", "1\n"), "warning"),
+    "root": (lambda h: h.change(is_privileged=False), "warning"),
+    "locked-memory": (lock_little, "warning"),
+    "descriptors": (lack_descriptors, "problem"),
+    "memory-files": (lambda h: h.fake("try_memory_file", lambda: Fact("memfd", None)), "problem"),
+    "user-namespaces": (lambda h: h.write("proc/sys/user/max_user_namespaces", "0"), "warning"),
+    "seccomp": (lambda h: h.remove("proc/sys/kernel/seccomp/actions_avail"), "warning"),
+    "cgroup": (have_version_1, "warning"),
+    "programs": (
+        lambda h: h.patch.setattr(service_checks, "LIB_DIR", h.root / "nowhere"),
+        "problem",
+    ),
+    "daemon": (lock_daemon, "problem"),
+    "restore-unit": (
+        lambda h: h.remove("etc/systemd/system/multi-user.target.wants/vgpumgr-restore.service"),
+        "warning",
+    ),
+    "other-tools": (define_by_mdevctl, "warning"),
+    "leftovers": (lambda h: h.change(list_late=lambda: ("process 7 (a call)",)), "warning"),
+    "clock": (lambda h: h.change(boot_id=""), "problem"),
+    "disk": (
+        lambda h: h.fake("read_free_bytes", lambda _: (Fact("statvfs", "1 MiB free"), 1 << 20)),
+        "problem",
+    ),
+}
+
+
+def test_each_check_has_a_function_and_a_failure() -> None:
+    assert set(list_functions()) == set(FAILURES) == set(BY_ID)
+    assert {check.group for check in CHECKS} == set(GROUPS)
+
+
+@pytest.mark.parametrize("name", BY_ID)
+def test_a_fit_host_passes(host: FitHost, name: str) -> None:
+    found = host.check(name)
+    assert (found.result, found.hint) == ("ok", None), found
+
+
+@pytest.mark.parametrize("name", BY_ID)
+def test_a_host_that_is_not_fit_fails(host: FitHost, name: str) -> None:
+    spoil, result = FAILURES[name]
+    spoil(host)
+    found = host.check(name)
+    assert found.result == result, found
+    assert found.hint or found.evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "expected"),
+    [
+        ("command-line", lambda h: h.write("proc/cmdline", "pcie_acs_override=downstream"), "claims"),
+        ("command-line", lambda h: h.write("proc/cmdline", "vfio-pci.ids=10de:2330"), "bind 0000:3b"),
+        ("nouveau", lambda h: h.write("proc/modules", "nouveau 1 0 - Live\n"), "loaded"),
+        ("nvidia-driver", lambda h: set_driver(h, None), "has no driver"),
+        ("libvirt", lambda h: h.bench.hypervisor.fail.update(
+            list_vms=LibvirtPermissionError("no", cause="authentication")), "this user"),
+        ("qemu", lambda h: h.fake("run_program", lambda *_: Fact(
+            "qemu", DEVICES.replace("ivshmem-doorbell", "x"))), "ivshmem-doorbell"),
+        ("qemu", lambda h: h.fake("run_program", lambda *_: Fact("qemu", None)), "does not list"),
+        ("driver-version", lambda h: h.bench.nvml.fail.update(
+            read_inventory=NvmlError("no", cause="Driver/library version mismatch")), "refuses"),
+        ("clock", lambda h: setattr(h.parts.clock, "set_s", 0.0), "1970"),
+        ("restore-unit", lambda h: (
+            h.remove("etc/systemd/system/vgpumgr-restore.service")), "not installed"),
+        ("other-tools", lambda h: h.write(
+            "etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service", ""), "mig-manager"),
+        ("other-tools", lambda h: h.write("etc/driverctl.d/pci-0000:3b:00.0", ""), "unset-override"),
+    ],
+)  # fmt: skip
+def test_other_findings(
+    host: FitHost, name: str, spoil: Callable[[FitHost], object], expected: str
+) -> None:
+    spoil(host)
+    found = host.check(name)
+    assert found.result in ("warning", "problem")
+    assert expected in f"{found.text} {found.hint} {found.evidence}"
+
+
+def test_what_goes_to_vms_is_no_user_of_the_host(host: FitHost) -> None:
+    set_driver(host, "vfio-pci")
+    host.bench.pci.users[GPU] = "QEMU of vm01"
+    assert host.check("gpu-users").result == "ok"
+    set_driver(host, "nvidia")
+    persistence = User(UserKind.PROCESS, "process 9 (nvidia-persiste)")
+    host.patch.setattr(host.bench.pci, "list_users", lambda _: {GPU: (persistence,), AUDIO: ()})
+    assert host.check("gpu-users").result == "ok"
+
+
+def test_the_daemon_compares_versions(host: FitHost) -> None:
+    host.patch.setattr(
+        service_checks, "find_holder", lambda _: f"process {os.getpid()}: the daemon (vgpumgr)"
+    )
+    assert host.check("daemon", client_version=__version__).result == "ok"
+    found = host.check("daemon", client_version="0.0.1")
+    assert (found.result, found.hint) == ("warning", "systemctl restart vgpumgr")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError(5, "Input/output error")])
+def test_a_check_that_raises_hides_no_other(host: FitHost, error: Exception) -> None:
+    def fail(_address: object) -> Condition:
+        raise error
+
+    host.patch.setattr(host.bench.pci, "read_condition", fail)
+    found = {one.id: one for one in host.application.check_host().checks}
+    assert found["pci-reset"].result == "problem"
+    assert found["pci-reset"].text.startswith("the check failed")
+    assert found["mig"].result == "ok"
+
+
+def test_nvml_and_libvirt_that_hang_are_waited_for_once(host: FitHost) -> None:
+    calls: list[str] = []
+
+    def hang(name: str, error: Exception) -> Callable[[], Any]:
+        def call() -> Any:
+            calls.append(name)
+            raise error
+
+        return call
+
+    host.change(read_inventory=hang("nvml", HelperLateError("the GPUs are late", hint="wait")))
+    host.patch.setattr(
+        host.bench.hypervisor, "list_vms", hang("libvirt", LibvirtLateError("no answer"))
+    )
+    found = {one.id: one for one in host.application.check_host().checks}
+    assert sorted(calls) == ["libvirt", "nvml"]
+    assert (found["nvml"].result, found["libvirt"].result) == ("problem", "problem")
+    for name in ("driver-version", "mig", "vgpu-framework", "libvirt-version", "leftovers"):
+        assert found[name].result == "skipped", found[name]
+    assert found["iommu"].result == "ok"
+
+
+def run(host: FitHost, *words: str) -> Result:
+    out, err, options = io.StringIO(), io.StringIO(), GlobalOptions()
+    streams = Streams(options, out, err, {})
+    code = main(["doctor", *words], Session(options, streams, host.open_backend))
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+def test_text_and_exit_codes(host: FitHost) -> None:
+    done = run(host)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith(f"{len(CHECKS)} ok, 0 warnings, 0 problems, 0 skipped\n")
+    assert all(heading in done.out.splitlines() for heading in GROUPS.values())
+    wait_for_reset(host)
+    assert run(host).code == 0
+    assert run(host, "--strict").code == 3
+    host.write("proc/cmdline", "intel_iommu=off")
+    done = run(host, "-q")
+    assert done.code == 3
+    assert [line[2:10].strip() for line in done.out.splitlines() if line[2:3].isalpha()][:2]
+    assert "evidence: /proc/cmdline: intel_iommu=off" in done.out
+    assert "try: nvidia-smi --gpu-reset -i 0" in done.out
+    assert " ok " not in done.out
+
+
+def test_formats_and_choice(host: FitHost) -> None:
+    document = json.loads(run(host, "--check", "iommu", "--check", "kvm", "-o", "json").out)
+    assert [row["id"] for row in document["checks"]] == ["kvm", "iommu"]
+    assert (
+        run(host, "--check", "kvm", "-o", "csv").out.splitlines()[0].startswith("id,group,result")
+    )
+    assert run(host, "-o", "name").out.split() == list(BY_ID)
+    assert "checks:" in run(host, "-o", "yaml", "--check", "kvm").out
+
+
+def test_unknown_checks_have_a_suggestion(host: FitHost) -> None:
+    for words in (("--check", "iomu"), ("explain", "iomu")):
+        done = run(host, *words)
+        assert (done.code, "did you mean iommu?" in done.err) == (2, True), done
+    assert run(host, "explain").code == 2
+    assert run(host, "iommu").code == 2
+
+
+@pytest.mark.parametrize("name", BY_ID)
+def test_explain(host: FitHost, name: str) -> None:
+    done, check = run(host, "explain", name), BY_ID[name]
+    assert done.code == 0
+    for text in (check.title, check.how, check.mend, check.source):
+        assert text in done.out
+    assert json.loads(run(host, "explain", name, "-o", "json").out)["check"]["id"] == name
+
+
+def test_without_root_what_is_roots_is_skipped(host: FitHost) -> None:
+    host.change(is_privileged=False)
+    found = {one.id: one for one in host.application.check_host().checks}
+    assert {name for name, one in found.items() if one.result == "skipped"} == {
+        "gpu-users",
+        "leftovers",
+    }
+    assert "needs root" in found["leftovers"].text
+
+
+def test_a_user_without_rights_gets_an_answer(tmp_path: Path, host: FitHost) -> None:
+    (host.root / "dev/kvm").chmod(0o600)
+    for path in (tmp_path, *tmp_path.parents[:2]):
+        path.chmod(0o755)
+    found = as_nobody(lambda: host.check("kvm").as_data())
+    assert (found["result"], found["hint"]) == ("warning", "adduser $USER kvm")
+
+
+PAGE = """# Checks of the host
+
+Generated from `vgpumgr/model/checks.py` by `pytest --regenerate`.
+
+`vgpumgr doctor` checks whether a host can give GPUs to VMs, and changes nothing. Where a check fails, it shows the file
+or the command that says so, and what to do. Without root, checks of what only root may read are skipped; on a simulated
+machine, those of the real host. A driver or libvirt that hangs is waited for once, at most 30 seconds each. If a daemon
+runs, it makes the checks (`GET /1.0/checks`).
+
+    vgpumgr doctor                  # all checks; -q leaves out those that pass
+    vgpumgr doctor --strict         # exit code 3 for warnings, too
+    vgpumgr doctor --check iommu    # one check
+    vgpumgr doctor explain iommu    # what it means, how it is made, what to do
+
+The exit code is 0 if no check finds a problem, else 3.
+"""
+
+
+@pytest.fixture
+def page() -> str:
+    lines = PAGE.splitlines() + [""]
+    for group, heading in GROUPS.items():
+        lines += [f"## {heading}", "", "| check | passes if | how it is checked | what to do | source |"]  # fmt: skip
+        lines += ["|---|---|---|---|---|"]
+        lines += [
+            f"| `{c.id}` | {c.title} | {c.how} | {c.mend} | {c.source} |"
+            for c in CHECKS
+            if c.group == group
+        ]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def test_the_page_is_the_table(page: str, request: pytest.FixtureRequest) -> None:
+    path = ROOT / "docs/doctor.md"
+    if request.config.getoption("--regenerate"):
+        path.write_text(page)
+    assert path.read_text() == page
+
+
+@pytest.mark.parametrize("kind", [CheckListDocument, CheckShowDocument])
+def test_the_contract_changes_only_on_purpose(golden: Golden, kind: type[Document]) -> None:
+    schema = TypeAdapter[Any](kind).json_schema(mode="serialization")
+    golden(f"schema/{kind.__name__}.json", json.dumps(schema, indent=1) + "\n")
+
+
+def test_long_evidence_is_cut() -> None:
+    assert len(doctor.report("ok", "x", "y" * 1000).evidence[0]) == 400

@@ -1,0 +1,303 @@
+"""Checks of ``vgpumgr doctor`` on libvirt and QEMU, this process's rights and limits, and vgpumgr itself."""
+
+from __future__ import annotations
+
+import grp
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from vgpumgr import __version__
+from vgpumgr.app.context import LIBVIRT_ERRORS
+from vgpumgr.app.operations.doctor import (
+    CheckFunction,
+    Finding,
+    NotCheckedError,
+    ObservedHost,
+    report,
+    report_error,
+)
+from vgpumgr.app.operations.recovery import Recovery
+from vgpumgr.backends.interrupted import list_interrupted
+from vgpumgr.errors import HostResourceError, LibvirtError, LibvirtPermissionError
+from vgpumgr.host import capabilities
+from vgpumgr.host.limits import check_limits, read_descriptor_limit
+from vgpumgr.host.lock import find_holder
+from vgpumgr.host.machine import LIB_DIR
+from vgpumgr.model.checks import Result
+from vgpumgr.model.text import tell_count
+
+#: the oldest that the tests run with: Debian 12's
+_OLDEST_LIBVIRT = (9, 0)
+_QEMU = ("qemu-system-x86_64", "/usr/libexec/qemu-kvm")
+_QEMU_DEVICES = ("ivshmem-doorbell", "virtserialport", "vfio-pci")
+_PROGRAMS = ("vgpumgr-keeper", "vgpumgr-worker")
+_MIG_MANAGER = "nvidia-mig-manager.service"
+_RESTORE = "vgpumgr-restore.service"
+_ENOUGH_LOCKED_BYTES = 64 << 20
+_ENOUGH_FREE_BYTES = 64 << 20
+_GROUP = "vgpumgr"
+_FIRST_YEAR = 2025
+
+
+def _check_libvirt(host: ObservedHost) -> Finding:
+    try:
+        count = len(host.vms)
+    except LibvirtPermissionError as error:
+        hint = "adduser $USER libvirt; or as root"
+        return report("warning", "libvirt refuses this user", error.cause or error, hint=hint)
+    except LIBVIRT_ERRORS as error:
+        return report_error(error)
+    return report("ok", f"answers: {tell_count(count, 'VM')}", f"virsh list --all: {count}")
+
+
+def _check_libvirt_version(host: ObservedHost) -> Finding:
+    host.need_libvirt()
+    hypervisor = host.parts.hypervisor
+    try:
+        library, emulator = hypervisor.read_versions()
+        variants, iommufd = hypervisor.takes_variant_drivers(), hypervisor.offers_iommufd()
+    except LibvirtError as error:
+        raise NotCheckedError("this hypervisor does not say") from error
+    evidence = (
+        f"virsh version: libvirt {library}, hypervisor {emulator}",
+        f"variant drivers of VFIO: {'yes' if variants else 'no, from 10.0 on'}",
+        f"virsh domcapabilities: iommufd {'yes' if iommufd else 'no'}",
+    )
+    if tuple(map(int, library.split(".")[:2])) < _OLDEST_LIBVIRT:
+        hint = "install libvirt 9.0 or later"
+        return report("warning", f"{library} is older than 9.0", *evidence, hint=hint)
+    return report("ok", f"libvirt {library}, hypervisor {emulator}", *evidence)
+
+
+def _check_qemu(host: ObservedHost) -> Finding:
+    host.need_real()
+    path = capabilities.find_program(_QEMU)
+    if path is None:
+        hint = "apt-get install qemu-system-x86"
+        return report("problem", f"{_QEMU[0]} is not installed", hint=hint)
+    fact = capabilities.run_program(path, "-device", "help")
+    missing = [name for name in _QEMU_DEVICES if f'"{name}"' not in (fact.text or "")]
+    if fact.text is None or len(missing) == len(_QEMU_DEVICES):
+        hint = f"{path} -device help"
+        return report("problem", "QEMU does not list its devices", fact, hint=hint)
+    if missing:
+        # a channel works without ivshmem, by virtio-serial alone
+        result: Result = "warning" if missing == [_QEMU_DEVICES[0]] else "problem"
+        names = ", ".join(missing)
+        evidence = f"{fact.source}: no {names}"
+        return report(result, f"has no {names}", evidence, hint="vgpumgr doctor explain qemu")
+    return report("ok", path, f"{fact.source}: {', '.join(_QEMU_DEVICES)}")
+
+
+def _check_access_control(host: ObservedHost) -> Finding:
+    apparmor, selinux = capabilities.read_access_control(host.machine)
+    if host.machine.is_simulated and apparmor.text is None and selinux.text is None:
+        raise NotCheckedError("the simulated machine has neither AppArmor nor SELinux")
+    if selinux.text == "1":
+        text = "SELinux enforces: QEMU needs access to the sockets of channels"
+        hint = "ausearch -m avc -ts recent, if attach fails"
+        return report("warning", text, selinux, apparmor, hint=hint)
+    return report("ok", "AppArmor" if apparmor.text == "Y" else "none enforces", apparmor, selinux)
+
+
+def _check_root(host: ObservedHost) -> Finding:
+    user = f"geteuid: {os.geteuid()}"
+    if host.parts.is_privileged:
+        return report("ok", "this process may change the machine", user)
+    names = [_name_group(gid) for gid in os.getgroups()]
+    evidence = (user, f"getgroups: {', '.join(names)}")
+    if _GROUP in names:
+        text = "this user needs a daemon for changes, and none answers"
+        return report("warning", text, *evidence, hint="systemctl start vgpumgr.socket")
+    text = "this user changes nothing; checks of what is root's are skipped"
+    return report("warning", text, *evidence, hint="sudo vgpumgr doctor")
+
+
+def _name_group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _check_locked_memory(host: ObservedHost) -> Finding:
+    host.need_real()
+    fact = capabilities.read_locked_memory_limit()
+    text = host.need(fact)
+    if host.parts.is_privileged or text == "unlimited" or int(text) >= _ENOUGH_LOCKED_BYTES:
+        return report("ok", "enough" if text != "unlimited" else text, fact)
+    hint = "ulimit -l unlimited; for a systemd unit LimitMEMLOCK=infinity"
+    return report("warning", f"at most {int(text) >> 10} KiB can be locked", fact, hint=hint)
+
+
+def _check_descriptors(_host: ObservedHost) -> Finding:
+    try:
+        check_limits()
+    except HostResourceError as error:
+        return report("problem", error.error, error.cause, hint=error.hint)
+    return report("ok", str(limit := read_descriptor_limit()), f"RLIMIT_NOFILE: {limit}")
+
+
+def _check_memory_files(host: ObservedHost) -> Finding:
+    host.need_real()
+    fact = capabilities.try_memory_file()
+    if fact.text is None:
+        hint = "uname -r; in a container, allow memfd_create and eventfd2"
+        return report("problem", "memory files cannot be sealed", fact, hint=hint)
+    return report("ok", "work", fact)
+
+
+def _check_user_namespaces(host: ObservedHost) -> Finding:
+    fact = capabilities.read_user_namespaces(host.machine)
+    if int(host.need(fact)):
+        return report("ok", "available", fact)
+    hint = "sysctl user.max_user_namespaces=15000"
+    return report("warning", "user namespaces are switched off", fact, hint=hint)
+
+
+def _check_seccomp(host: ObservedHost) -> Finding:
+    fact = capabilities.read_seccomp(host.machine)
+    if fact.text is None and not host.machine.is_simulated:
+        hint = "run a kernel with CONFIG_SECCOMP_FILTER=y"
+        return report("warning", "this kernel filters no system calls", fact, hint=hint)
+    return report("ok", "available", host.need(fact) and fact)
+
+
+def _check_cgroup(host: ObservedHost) -> Finding:
+    fact, is_old = capabilities.read_controllers(host.machine)
+    if is_old:
+        hint = "kernel parameter systemd.unified_cgroup_hierarchy=1; reboot"
+        return report("warning", "control groups have version 1", fact, hint=hint)
+    return report("ok", "version 2", host.need(fact) and fact)
+
+
+def _check_programs(_host: ObservedHost) -> Finding:
+    paths = [LIB_DIR / "bin" / name for name in _PROGRAMS]
+    missing = [str(path) for path in paths if not capabilities.is_executable(path)]
+    if missing:
+        text = f"not installed, or not executable: {', '.join(missing)}"
+        return report("problem", text, f"ls -l {paths[0].parent}", hint="./run setup")
+    return report("ok", ", ".join(_PROGRAMS), f"ls -l {paths[0].parent}")
+
+
+def _check_daemon(host: ObservedHost) -> Finding:
+    holder = find_holder(host.daemon_lock)
+    evidence = f"flock {host.daemon_lock}: {holder or 'free'}"
+    hint = "systemctl restart vgpumgr"
+    if holder is None:
+        return report("ok", "none runs: commands do their work themselves", evidence)
+    if re.match(rf"process {os.getpid()}\b", holder) is None:
+        return report("problem", "a daemon runs, and does not answer", evidence, hint=hint)
+    if host.client_version not in (None, __version__):
+        text = f"the daemon is {__version__}, this command {host.client_version}"
+        return report("warning", text, evidence, hint=hint)
+    return report("ok", f"answers, version {__version__}", evidence)
+
+
+def _check_restore_unit(host: ObservedHost) -> Finding:
+    installed, enabled = capabilities.find_unit(host.machine, _RESTORE)
+    if installed.text and enabled.text:
+        return report("ok", "enabled", enabled)
+    if host.machine.is_simulated:
+        raise NotCheckedError("the simulated machine has no systemd")
+    if installed.text:
+        hint = f"systemctl enable {_RESTORE}"
+        return report("warning", f"{_RESTORE} is not enabled", enabled, hint=hint)
+    hint = "install vgpumgr/_lib/templates/systemd, or use the Ansible role"
+    return report("warning", f"{_RESTORE} is not installed", installed, hint=hint)
+
+
+def _check_other_tools(host: ObservedHost) -> Finding:
+    found, hints = [], []
+    ours = {record.spec.uuid for record in host.parts.vgpu_store.list_vgpus()}
+    for one in host.parts.vgpus.list_definitions():
+        if one.auto and one.uuid not in ours:
+            found.append(f"mdevctl {one.parent}/{one.uuid}: starts by itself")
+            hints.append(f"vgpumgr mdev adopt {one.uuid}")
+    _, manager = capabilities.find_unit(host.machine, _MIG_MANAGER)
+    if manager.text:
+        found.append(str(manager))
+        hints.append(f"systemctl disable {_MIG_MANAGER}")
+    overrides = capabilities.list_driver_overrides(host.machine)
+    gpus = {f"pci-{f.address}": f.address for f in host.gpu_functions}
+    for name in (overrides.text or "").split(", "):
+        if name in gpus:
+            found.append(f"{overrides.source}/{name}")
+            hints.append(f"driverctl unset-override {gpus[name]}")
+    if found:
+        text = f"{tell_count(len(found), 'setting')} of other programs"
+        return report("warning", text, *found, hint="; ".join(hints[:3]))
+    return report("ok", "none", overrides)
+
+
+def _check_leftovers(host: ObservedHost) -> Finding:
+    if not host.parts.is_privileged:
+        raise NotCheckedError("needs root: the state is root's")
+    found = [f"late: {helper}" for helper in host.parts.list_late()]
+    try:
+        host.need_libvirt()
+    except NotCheckedError:
+        # a libvirt that hangs is not waited for once more
+        left = list_interrupted(host.parts.open_journal().look())
+        found += [f"{one.subject}: {one.operation} was interrupted" for one in left]
+        if not found:
+            raise
+        return report("warning", "operations have not ended", *found, hint="vgpumgr status")
+    status = Recovery(replace(host.parts, read_inventory=lambda: host.inventory)).status()
+    found += [f"{one.subject}: {one.operation} was interrupted" for one in status.interrupted]
+    found += [f"{one.subject}: {one.text}" for one in status.drift or ()]
+    # a machine without NVML is no leftover
+    found += [text for text in status.problems if "NVML" not in text]
+    if status.journal in ("failed", "corrupt"):
+        text = f"the journal is {status.journal}"
+        return report("problem", text, *found, hint="vgpumgr recover")
+    if found:
+        text = f"{len(found)} of vgpumgr status"
+        return report("warning", text, *found, hint="vgpumgr status; vgpumgr recover")
+    return report("ok", "none", "vgpumgr status: no differences")
+
+
+def _check_clock(host: ObservedHost) -> Finding:
+    boot = capabilities.Fact("boot_id below /proc/sys/kernel/random", host.parts.boot_id or None)
+    now = datetime.fromtimestamp(host.parts.clock.wall_s(), UTC)
+    evidence = (boot, f"clock: {now:%Y-%m-%d}")
+    if not host.parts.boot_id:
+        text = "the boot has no id: nothing can be restored after one"
+        return report("problem", text, *evidence, hint="mount -t proc proc /proc")
+    if now.year < _FIRST_YEAR:
+        hint = "timedatectl set-ntp true"
+        return report("warning", f"the clock says {now:%Y}", *evidence, hint=hint)
+    return report("ok", "set", boot)
+
+
+def _check_disk(host: ObservedHost) -> Finding:
+    fact, free = capabilities.read_free_bytes(host.parts.state_dir)
+    if free < _ENOUGH_FREE_BYTES:
+        hint = f"du -xh --max-depth 2 {host.parts.state_dir.parent} | sort -h | tail"
+        return report("problem", f"{free >> 20} MiB are free", fact, hint=hint)
+    return report("ok", "enough", str(fact))
+
+
+CHECKS: Mapping[str, CheckFunction] = {
+    "libvirt": _check_libvirt,
+    "libvirt-version": _check_libvirt_version,
+    "qemu": _check_qemu,
+    "access-control": _check_access_control,
+    "root": _check_root,
+    "locked-memory": _check_locked_memory,
+    "descriptors": _check_descriptors,
+    "memory-files": _check_memory_files,
+    "user-namespaces": _check_user_namespaces,
+    "seccomp": _check_seccomp,
+    "cgroup": _check_cgroup,
+    "programs": _check_programs,
+    "daemon": _check_daemon,
+    "restore-unit": _check_restore_unit,
+    "other-tools": _check_other_tools,
+    "leftovers": _check_leftovers,
+    "clock": _check_clock,
+    "disk": _check_disk,
+}

@@ -1,0 +1,109 @@
+"""``vgpumgr doctor``: whether this host can give GPUs to VMs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from typer import Argument, Context, Option
+
+from vgpumgr import __version__
+from vgpumgr.cli.main import App
+from vgpumgr.cli.output import Column, print_list, print_single, value_column
+from vgpumgr.cli.session import Streams, call, get_format, get_streams
+from vgpumgr.errors import Exit, UsageError
+from vgpumgr.model.checks import GROUPS
+
+app = App()
+
+_COLUMNS = (
+    value_column("id"),
+    value_column("group"),
+    value_column("result"),
+    value_column("text", wraps=True),
+    value_column("hint", wraps=True),
+    Column("evidence", lambda row: "; ".join(row["evidence"]), wide=True, wraps=True),
+)
+_COLORS = {"warning": "\033[33m", "problem": "\033[31m"}
+
+
+@app.listing("doctor")
+def doctor(
+    context: Context,
+    action: Annotated[
+        Literal["explain"] | None, Argument(metavar="[explain]", help="Explain one check.")
+    ] = None,
+    check: Annotated[str | None, Argument(metavar="[ID]", help="Which check to explain.")] = None,
+    checks: Annotated[
+        list[str] | None, Option("--check", metavar="ID", help="Only this check; several times.")
+    ] = None,
+    strict: Annotated[bool, Option("--strict", help="Exit code 3 for warnings, too.")] = False,
+) -> int:
+    """Check whether this host can give GPUs to VMs.
+
+    Shows what is wrong with evidence and what to do; -q leaves out what is well. Changes nothing.
+    Without root, what is root's alone is skipped. Exit code 3: there is a problem.
+
+    \b
+    Examples:
+      vgpumgr doctor
+      vgpumgr doctor --strict -o json
+      vgpumgr doctor --check iommu --check kvm
+      vgpumgr doctor explain iommu
+    """
+    if action is not None:
+        return _explain(context, check)
+    wanted = ",".join(checks) if checks else None
+    document = call(context, "check_host", checks=wanted, client_version=__version__)
+    found = document["checks"]
+    if get_format(context) is not None:
+        print_list(context, document, found, _COLUMNS, "id")
+    else:
+        streams = get_streams(context)
+        for line in _render(document, streams, quiet=streams.is_quiet):
+            streams.print(streams.address(line))
+    bad = {"problem", "warning"} if strict else {"problem"}
+    return int(Exit.DIFFERENT if any(row["result"] in bad for row in found) else Exit.OK)
+
+
+def _explain(context: Context, check: str | None) -> int:
+    if check is None:
+        raise UsageError("which check?", hint="vgpumgr doctor -o name")
+    document = call(context, "explain_check", selector=check)
+    row = document["check"]
+    lines = [
+        f"{row['id']} ({GROUPS[row['group']]})",
+        f"  {row['title']}",
+        f"  checked   {row['how']}",
+        f"  mend      {row['mend']}",
+        f"  source    {row['source']}",
+    ]
+    print_single(context, document, lines, lambda: row["id"])
+    return 0
+
+
+def _render(document: dict[str, Any], streams: Streams, *, quiet: bool) -> Iterator[str]:
+    """By groups: a line for each check, and evidence and hint of those that are not well."""
+    rows = document["checks"]
+    width = max((len(row["id"]) for row in rows), default=0)
+    for group, heading in GROUPS.items():
+        shown = [row for row in rows if row["group"] == group]
+        if quiet:
+            shown = [row for row in shown if row["result"] in _COLORS]
+        if shown:
+            yield heading
+        for row in shown:
+            word = f"{row['result']:8}"
+            if (color := _COLORS.get(row["result"])) and streams.has_color(streams.out):
+                word = f"{color}{word}\033[0m"
+            yield f"  {word} {row['id']:{width}}  {row['text']}"
+            if row["result"] in _COLORS:
+                yield from (f"{'':11} evidence: {one}" for one in row["evidence"])
+                yield from (f"{'':11} try: {hint}" for hint in [row["hint"]] if hint)
+    if not quiet:
+        counts = Counter(row["result"] for row in rows)
+        yield ", ".join(
+            f"{counts[name]} {name}{'s' if counts[name] != 1 and name in _COLORS else ''}"
+            for name in ("ok", "warning", "problem", "skipped")
+        )
