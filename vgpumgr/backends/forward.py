@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vgpumgr.backends.base import Backend, DeviceGrant, Restored, Revocation, Scopes, Target, Wanted
-from vgpumgr.backends.mig_places import choose_seats, list_stuck
+from vgpumgr.backends.mig_places import choose_slices, list_stuck
 from vgpumgr.domain.devices import (
     Attachable,
     control_alias,
@@ -204,7 +204,7 @@ class ForwardBackend(Backend):
                 takes=takes,
             )
             for seat, new in zip(
-                choose_seats(
+                choose_slices(
                     request,
                     target.nodes,
                     snapshot,

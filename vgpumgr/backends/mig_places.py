@@ -33,7 +33,7 @@ from vgpumgr.planning.reservations import explain_kept, keep_places, list_lost
 from vgpumgr.planning.snapshot import NumaPolicy, Snapshot
 
 
-def choose_seats(
+def choose_slices(
     request: AttachRequest,
     nodes: Collection[int],
     snapshot: Snapshot,
@@ -59,7 +59,7 @@ def choose_seats(
         )
     gpus = [gpu for gpu in gpus if str(gpu.uuid) not in snapshot.stuck]
     owners = [owner for record in snapshot.records if (owner := record.owner)]
-    # after a reboot the number that is recorded may be somebody else's instance
+    # after a reboot the number that is recorded may be another program's instance
     joinable = {
         (gpu.uuid, r.gpu_instance_id)
         for gpu in gpus

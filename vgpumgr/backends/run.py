@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vgpumgr.backends.base import NewAttachment
 from vgpumgr.backends.forward import list_mig_steps, make_mig_part
-from vgpumgr.backends.mig_places import choose_seats
+from vgpumgr.backends.mig_places import choose_slices
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import AlreadyAttachedError, BackendUnsupportedError, UsageError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ChannelPart, RunPart
@@ -53,7 +53,7 @@ def plan_run(
     _check_name(request.vm, run, snapshot.records)
     snapshot.require_gpus()
     refusal = f"cannot run {run.command} on {request.profile}"
-    (seat,) = choose_seats(request, (), snapshot, name, refusal)
+    (seat,) = choose_slices(request, (), snapshot, name, refusal)
     choice, transport = seat.choice, request.transport
     record = AttachmentRecord(
         id=new.id,
