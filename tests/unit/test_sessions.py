@@ -260,6 +260,7 @@ def test_a_session_that_does_not_end_is_named(transport: str) -> None:
 
 
 def test_a_driver_that_is_gone_is_named_to_the_process(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)  # the worker is another user
     driver = tmp_path / "libcuda.so.1"
     shutil.copy(NULL_DRIVER, driver)
     with Rig("ring", worker=WORKER, worker_args=("--cuda", str(driver))) as rig:

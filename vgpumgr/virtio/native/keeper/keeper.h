@@ -87,6 +87,9 @@ int keeper_next_tick(const struct keeper *keeper);
 /* What the worker asks for: a connection to the serial stream, whose socket is not in its root. */
 void keeper_connect_serial(struct keeper *keeper);
 
+/* sessions.c: the pid here of the worker's child that has this one in its own namespace; 0: none has. */
+uint32_t keeper_find_session(const struct keeper *keeper, uint32_t inner);
+
 /* control.c: requests; status.c: the answer to one of them */
 void keeper_accept_client(struct keeper *keeper);
 void keeper_answer_pid(struct keeper *keeper);

@@ -84,7 +84,8 @@ struct sums {
 	uint64_t calls, posts, bytes_in, bytes_out, memory;
 };
 
-static void write_lane(const struct vg_stats *stats, unsigned index, bool first, struct sums *sums, FILE *out)
+static void write_lane(const struct keeper *keeper, const struct vg_stats *stats, unsigned index, bool first,
+		       struct sums *sums, FILE *out)
 {
 	const struct vg_lane_stats *lane = &stats->lane[index];
 	uint64_t memory = vg_load64(&lane->memory_bytes);
@@ -99,7 +100,7 @@ static void write_lane(const struct vg_stats *stats, unsigned index, bool first,
 	number(out, "bytes_in", vg_load64(&lane->bytes_in));
 	number(out, "bytes_out", vg_load64(&lane->bytes_out));
 	number(out, "memory_bytes", memory);
-	number(out, "session_pid", vg_load32(&stats->words[index].pid));
+	number(out, "session_pid", keeper_find_session(keeper, vg_load32(&stats->words[index].pid)));
 	fputc('}', out);
 	sums->calls += vg_load64(&lane->calls);
 	sums->posts += vg_load64(&lane->posts);
@@ -108,16 +109,18 @@ static void write_lane(const struct vg_stats *stats, unsigned index, bool first,
 	sums->memory += memory;
 }
 
-static void write_stuck(unsigned lane, uint32_t pid, bool *first, FILE *out)
+static void write_stuck(const struct keeper *keeper, unsigned lane, uint32_t inner, bool *first, FILE *out)
 {
-	if (!pid)
+	uint32_t pid = keeper_find_session(keeper, inner);
+
+	if (!inner)
 		return;
 	fprintf(out, "%s{\"lane\": %u, \"pid\": %u}", *first ? "" : ", ", lane, pid);
 	*first = false;
 }
 
 /* Processes that were killed and do not end: those that still have their lane, and those whose lane others have. */
-static void write_sessions(const struct vg_stats *stats, FILE *out)
+static void write_sessions(const struct keeper *keeper, const struct vg_stats *stats, FILE *out)
 {
 	bool first = true;
 
@@ -126,13 +129,13 @@ static void write_sessions(const struct vg_stats *stats, FILE *out)
 	fputs(", \"stuck\": [", out);
 	for (unsigned i = 1; i < VG_LANE_TABLE; i++)
 		if (vg_load32(&stats->words[i].stuck))
-			write_stuck(i, vg_load32(&stats->words[i].pid), &first, out);
+			write_stuck(keeper, i, vg_load32(&stats->words[i].pid), &first, out);
 	for (unsigned i = 0; i < VG_STUCK_MAX; i++)
-		write_stuck(vg_load32(&stats->stuck[i].lane), vg_load32(&stats->stuck[i].pid), &first, out);
+		write_stuck(keeper, vg_load32(&stats->stuck[i].lane), vg_load32(&stats->stuck[i].pid), &first, out);
 	fputs("]}", out);
 }
 
-static void write_lanes(const struct vg_stats *stats, FILE *out)
+static void write_lanes(const struct keeper *keeper, const struct vg_stats *stats, FILE *out)
 {
 	struct sums sums = {
 		.calls = vg_load64(&stats->calls),
@@ -146,7 +149,7 @@ static void write_lanes(const struct vg_stats *stats, FILE *out)
 	for (unsigned i = 1; i < VG_LANE_TABLE; i++) {
 		if (!vg_load32(&stats->lane[i].used))
 			continue;
-		write_lane(stats, i, first, &sums, out);
+		write_lane(keeper, stats, i, first, &sums, out);
 		first = false;
 	}
 	fprintf(out, "], \"totals\": {\"lanes_opened\": %" PRIu64, vg_load64(&stats->lanes_opened));
@@ -181,7 +184,7 @@ void keeper_write_status(const struct keeper *keeper, FILE *out)
 	fputc('}', out);
 	write_worker(keeper, out);
 	write_guest(stats, out);
-	write_lanes(stats, out);
-	write_sessions(stats, out);
+	write_lanes(keeper, stats, out);
+	write_sessions(keeper, stats, out);
 	fputs("}\n", out);
 }
