@@ -80,7 +80,12 @@ def check_refused(
         (ask(profile="passthrough"), Exit.BUSY, "VG481", "has none"),
         (ask(profile="vf:0"), Exit.USAGE, "VG100", ""),
         (ask(profile="vf"), Exit.BUSY, "VG481", "has none"),
-        (ask(profile="NVIDIA A100-2-10C"), Exit.NOT_SUPPORTED, "VG400", "no device offers"),
+        (
+            ask(profile="NVIDIA A100-2-10C"),
+            Exit.NOT_SUPPORTED,
+            "VG400",
+            "no profile here is called",
+        ),
         (ask(vm="vm03"), Exit.BUSY, "VG207", "all slots of its i440fx PCI bus are taken"),
         (ask(live=True), Exit.NOT_SUPPORTED, "VG215", "it is shut off"),
         (ask(hello_timeout_s=-1.0), Exit.USAGE, "VG100", "from 0 to 3600"),

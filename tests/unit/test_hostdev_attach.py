@@ -94,7 +94,7 @@ def test_the_first_free_gpu_is_taken_and_why_the_others_are_not_is_said(bench: B
         ({FLEX: {"driver": None}}, ask("vf", gpu=str(FLEX)), "VG460", "no driver"),
         ({FLEX: {"vf_offset": 0}}, ask("vf", gpu=str(FLEX)), "VG485", "sriov_offset"),
         ({}, ask("mtty-9"), "VG401", "mtty"),
-        ({}, ask("mtty-2", backend="vf"), "VG400", "no device offers"),
+        ({}, ask("mtty-2", backend="vf"), "VG400", "no profile here is called"),
         ({}, ask("mtty-2", display="on"), "VG482", "graphics"),
         ({}, ask("passthrough", live=True), "VG215", "it is shut off"),
         ({}, ask("mtty-2", display="maybe"), "VG100", "there are: off, on, boot"),

@@ -80,6 +80,8 @@ def find_mistake(line: str) -> str | None:
             if name not in command.commands:
                 return f"there is no {name}"
             known |= name_options(command.commands[name])
+    if "--" in rest:  # what follows is another program's
+        rest = rest[: rest.index("--")]
     options = [o for word in rest for o in re.split(r"[|/]", word) if o.startswith("--")]
     unknown = [o for o in options if o.partition("=")[0].rstrip(".") not in known and o != "--"]
     return f"it has no {', '.join(unknown)}" if unknown else None

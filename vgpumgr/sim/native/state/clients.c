@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,54 +12,6 @@
 
 static const uint64_t WINDOW_NS = 200000000;     /* shortest time over which utilisation is measured */
 static const uint64_t WINDOW_MAX_NS = 1000000000; /* a window older than this is closed when work begins or ends */
-
-/* Each client holds a lock on a byte of its own behind the state: whether it lives is asked without its /proc. */
-static struct flock slot_byte(int slot, short type)
-{
-	return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = SIM_FILE_SIZE + slot, .l_len = 1 };
-}
-
-/* $VGPUMGR_SIM_PIDS is where a process in a pid namespace of its own is told its number outside. */
-static pid_t ask_own_pid(const char *path)
-{
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	pid_t pid = 0;
-
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) || read(fd, &pid, sizeof(pid)) < 0)
-		pid = 0;
-	if (fd >= 0)
-		close(fd);
-	return pid ? pid : getpid();
-}
-
-static struct {
-	pid_t inside, outside;
-	uint64_t start_time;
-} self;
-
-pid_t sim_own_pid(void)
-{
-	const char *path;
-
-	if (self.inside != getpid()) {
-		path = getenv("VGPUMGR_SIM_PIDS");
-		self.outside = path && *path ? ask_own_pid(path) : getpid();
-		self.start_time = sim_process_start(getpid());
-		self.inside = getpid();
-	}
-	return self.outside;
-}
-
-bool sim_client_lives(const struct sim *sim, int slot, pid_t pid, uint64_t start_time)
-{
-	struct flock byte = slot_byte(slot, F_WRLCK);
-
-	if (pid == sim_own_pid()) /* a lock of its own tells a process nothing */
-		return start_time == self.start_time;
-	return fcntl(sim->fd, F_OFD_GETLK, &byte) || byte.l_type != F_UNLCK;
-}
 
 static uint64_t now_ns(void)
 {
@@ -279,7 +229,7 @@ static uint64_t gpu_busy_ns(struct sim *sim, uint32_t gpu, uint64_t now)
 
 		if (!owner || !since || atomic_load(&c->gpu) != gpu || since > now)
 			continue;
-		if (sim_client_lives(sim, (int)i, owner, self.start_time)) /* a process killed at work left its bracket open */
+		if (sim_client_lives(sim, (int)i, owner, sim_own_start())) /* a process killed at work left its bracket open */
 			sum += now - since;
 	}
 	return sum;

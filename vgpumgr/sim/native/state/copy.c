@@ -44,30 +44,6 @@ int sim_check(const struct sim_machine *m)
 	return check_vgpus(m);
 }
 
-uint64_t sim_process_start(pid_t pid)
-{
-	char path[32], text[1024];
-	unsigned long long start;
-	ssize_t n;
-	char *p, state;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = 0;
-	p = strrchr(text, ')'); /* the command may hold blanks and parentheses (proc(5)) */
-	if (!p || sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-			 &state, &start) != 2)
-		return 0;
-	return state == 'Z' || state == 'X' ? 0 : start;
-}
-
 void sim_drop_dead(const struct sim *sim, struct sim_machine *m)
 {
 	for (uint32_t i = 0; i < SIM_MAX_CLIENTS; i++) {

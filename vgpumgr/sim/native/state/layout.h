@@ -3,6 +3,8 @@
 #ifndef VGPUMGR_SIM_LAYOUT_H
 #define VGPUMGR_SIM_LAYOUT_H
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -82,8 +84,14 @@ struct sim_machine *sim_write_quick(struct sim *sim);
 uint64_t sim_process_start(pid_t pid);
 /* This process's number as the machine's other programs see it, also from within a pid namespace. */
 pid_t sim_own_pid(void);
+uint64_t sim_own_start(void);
 /* Whether the process that took the slot still runs. */
 bool sim_client_lives(const struct sim *sim, int slot, pid_t pid, uint64_t start_time);
+/* Each client holds a lock on a byte of its own behind the state: whether it lives is asked without its /proc. */
+static inline struct flock slot_byte(int slot, short type)
+{
+	return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = SIM_FILE_SIZE + slot, .l_len = 1 };
+}
 /* Frees the slots of dead clients in the copy. */
 void sim_drop_dead(const struct sim *sim, struct sim_machine *m);
 /* Brings the busy times of `m` up to date. */

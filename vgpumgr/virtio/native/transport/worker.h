@@ -74,6 +74,7 @@ void vg_pending_drop(struct vg_lane *lane);
 
 /* worker_log.c */
 void vg_violation(struct vg_lane *lane, const char *text);
+int vg_session_tell(int socket, uint32_t kind, const void *body, size_t length);
 /* worker_stream.c: a message of this lane to the guest; in a session by way of the server */
 int vg_serial_send(struct vg_lane *lane, uint32_t kind, const void *a, size_t a_length, const void *b,
 		   size_t b_length);
@@ -103,7 +104,6 @@ struct vg_inherited {
 
 /* worker_session.c: all of a session's process */
 int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const struct vg_session_ops *ops);
-int vg_session_tell(int socket, uint32_t kind, const void *body, size_t length);
 
 /* ---- the server ---- */
 
@@ -192,7 +192,7 @@ void vg_entry_answer(struct vg_server *server, struct vg_entry *entry, int error
 int vg_entry_deliver(struct vg_server *server, struct vg_entry *entry, const void *message, size_t length);
 void vg_entry_flush(struct vg_entry *entry);
 
-/* worker_spawn.c: sessions' processes */
+/* worker_spawn.c: sessions' processes are started; worker_watch.c: watched, killed and reaped */
 int vg_session_spawn(struct vg_server *server, struct vg_session *session);
 /* Starts the spare, if it is due. */
 void vg_spare_keep(struct vg_server *server);

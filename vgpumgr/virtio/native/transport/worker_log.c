@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the worker says of its guest. */
+/* What the worker says of its guest, and a session to its server. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "util.h"
 #include "worker.h"
@@ -32,6 +34,18 @@ void vg_report_violation(struct vg_server *server, uint32_t lane, bool ring, con
 	snprintf(stats->violation, sizeof(stats->violation), "lane %u (%s): %s", lane, ring ? "ring" : "serial", text);
 	vg_store64(&stats->violations, vg_load64(&stats->violations) + 1);
 	vg_log(server, "worker: protocol violation: lane %u (%s): %s\n", lane, ring ? "ring" : "serial", text);
+}
+
+int vg_session_tell(int socket, uint32_t kind, const void *body, size_t length)
+{
+	struct vg_message head = { VG_MESSAGE_MAGIC, 0, kind, (uint32_t)length };
+	struct iovec pieces[2] = { { &head, sizeof(head) }, { (void *)body, length } };
+	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 2 };
+
+	while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
 }
 
 void vg_violation(struct vg_lane *lane, const char *text)

@@ -32,18 +32,6 @@ struct process {
 	} message;               /* the last one of a serial lane */
 };
 
-int vg_session_tell(int socket, uint32_t kind, const void *body, size_t length)
-{
-	struct vg_message head = { VG_MESSAGE_MAGIC, 0, kind, (uint32_t)length };
-	struct iovec pieces[2] = { { &head, sizeof(head) }, { (void *)body, length } };
-	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 2 };
-
-	while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0)
-		if (errno != EINTR)
-			return -errno;
-	return 0;
-}
-
 /* ---- waiting ---- */
 
 static bool something_waits(struct vg_lane *lane)
