@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vgpumgr.cli.daemon import describe
-from vgpumgr.cli.http import HttpAnswer, HttpBackend
+from vgpumgr.cli.http import HttpAnswer, HttpBackend, Stream
 
 STEP = {"word": "do", "description": "start the worker"}
 ACTION = {"subject": "vm01", "text": "started its keeper again", "done": True}
@@ -55,10 +55,15 @@ def test_one_line_each(event: dict[str, Any], line: str) -> None:
     assert describe({"id": 1, "time_s": 0.0, **event})[8:] == f"  {line}"
 
 
+def _connect_nowhere() -> Stream:
+    raise AssertionError("nothing is asked over a stream")
+
+
 class Interrupted(HttpBackend):
     """A daemon behind which Ctrl-C comes while an operation runs."""
 
     def __init__(self, **ended: Any) -> None:
+        super().__init__(_connect_nowhere)
         self.asked: list[str] = []
         self._ended = ended
 

@@ -156,6 +156,6 @@ def test_gpus_say_which_vms_have_them(bench: Bench) -> None:
     )
     others = [flex, flex.replace(pci=str(GPU)), flex.replace(pci=str(OTHER_GPU))]
     document = GpuListDocument(machine=machine, gpus=[], others=others, lost=[])
-    named = name_holders(document, bench.store.list_attachments())
+    named = name_holders(document, bench.store.list_attachments(), {})
     assert [gpu.vms for gpu in named.others] == [["vm02"], ["vm01"], []]
     assert describe_users(as_row(named.others[0].as_data())) == "vm02"
