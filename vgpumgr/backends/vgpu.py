@@ -25,7 +25,6 @@ from vgpumgr.model.request import MigRequest, ProfileRequest, VgpuRequest
 from vgpumgr.model.text import list_near
 from vgpumgr.model.vgpu import (
     Framework,
-    VgpuDevice,
     VgpuHost,
     VgpuInstance,
     VgpuRecord,
@@ -104,7 +103,7 @@ class VgpuBackend(HostDeviceBackend):
             return ()
         homes = snapshot.homes
         home = homes.get(device.vgpu.uuid, device.instance)
-        gone = not any(_is_device(device.vgpu, one) for one in snapshot.vgpus.devices)
+        gone = not snapshot.has_vgpu(device.vgpu)
         steps: list[Step] = [DeleteVgpu(device.vgpu, for_vm=True, home=home, gone=gone)]
         if home is not None:
             own = {d.vgpu.uuid for d in record.host_devices if d.vgpu is not None}
@@ -284,10 +283,3 @@ class MdevBackend(VgpuBackend):
     """Mediated devices of ``/sys/class/mdev_bus``: NVIDIA before SR-IOV, GVT-g, mtty."""
 
     name = BackendName.MDEV
-
-
-def _is_device(spec: VgpuSpec, device: VgpuDevice) -> bool:
-    """Whether the kernel shows a vGPU of ours; a virtual function has no UUID."""
-    if device.uuid is not None:
-        return device.uuid == spec.uuid
-    return (device.parent, device.type_id) == (spec.parent, spec.type_id)

@@ -123,6 +123,12 @@ class VgpuDevice:
         """What names it on this host: its UUID, or the function's address."""
         return self.parent if self.framework is Framework.VENDOR_VFIO else str(self.uuid)
 
+    def is_of(self, spec: VgpuSpec) -> bool:
+        """Whether it is the vGPU that was created so; a virtual function has no UUID."""
+        if self.uuid is not None:
+            return self.uuid == spec.uuid
+        return (self.parent, self.type_id) == (spec.parent, spec.type_id)
+
 
 @dataclass(frozen=True, slots=True)
 class VgpuSpec:

@@ -499,6 +499,13 @@ class Snapshot:
 
         return self._host.vgpus.read_host() if self._host else VgpuHost()
 
+    def has_vgpu(self, spec: VgpuSpec) -> bool:
+        """Whether the kernel shows a vGPU of ours; where not all were read, only this one is asked for."""
+        if self._host and "vgpus" not in self.seen and "vgpus" not in self.__dict__:
+            device = self._host.vgpus.find_device(spec)
+            return device is not None and device.is_of(spec)
+        return any(device.is_of(spec) for device in self.vgpus.devices)
+
     #: who has a vGPU of ours, by its UUID
     vgpu_holders: Mapping[str, Sequence[str]] = {}
     #: the commands that make these let it go, where there is one
