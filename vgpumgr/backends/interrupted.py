@@ -63,6 +63,8 @@ class Interrupted:
     boot: str = ""
     #: that is an earlier one: its slices of MIG ended with it
     slices_gone: bool = False
+    #: functions that may have been taken, and the drivers that had them
+    taken: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def may_run_helper(self) -> bool:
@@ -112,11 +114,12 @@ def _read(
     last = max(begun, default=-1) + (1 if torn else 0)
     undos = [e.data.get("kind") for e in events if e.event == "undo"]
     # the marks come last of all: once there is one, all attachments are whole
-    intents = frozenset(
-        str(step["kind"])
+    own = [
+        step
         for step in steps[: last + 1]
         if not of_several or step["kind"] == "attachment.mark" or step.get("of") == attachment
-    )
+    ]
+    intents = frozenset(str(step["kind"]) for step in own)
     forgotten = "attachment.record" in undos or "attachment.forget" in intents
     return Interrupted(
         op=op,
@@ -128,6 +131,9 @@ def _read(
         late=events[-1].event == "late",
         record=None if forgotten else _read_record(events, attachment),
         boot=events[0].boot,
+        taken=tuple(
+            (str(s["address"]), s.get("previous")) for s in own if s["kind"] == "passthrough.bind"
+        ),
     )
 
 
@@ -190,6 +196,7 @@ def plan_back(
     record: AttachmentRecord, vm: Vm | None, snapshot: Snapshot, found: Interrupted
 ) -> Plan:
     """Undoes what an interrupted attach did, and nothing that it did not do."""
+    record = _give_back_taken(record, found)
     plan = plan_detach(record, vm, snapshot, ROLLBACK_TIMEOUT_S)
     gpu = snapshot.find_gpu_of(record)
     stranger = gpu is not None and find_stranger(gpu, record, found) is not None
@@ -214,6 +221,20 @@ def plan_back(
     notes = [f"the instance at {record.placement} is not its own and stays"] if stranger else []
     notes += find_backend(record.backend).revoke(record, vm, snapshot, ROLLBACK_TIMEOUT_S).kept
     return _plan(record, tuple(steps), tuple(notes))
+
+
+def _give_back_taken(record: AttachmentRecord, found: Interrupted) -> AttachmentRecord:
+    """The record with every function that the attach took as one to give back, also those that a detach would
+    leave to the persistent binding that was due.
+    """
+    taken = dict(found.taken)
+    devices = tuple(
+        replace(device, created=True, previous_driver=taken[str(device.address)])
+        if not device.created and str(device.address) in taken
+        else device
+        for device in record.host_devices
+    )
+    return replace(record, host_devices=devices)
 
 
 def _has_joined(planned: AttachmentRecord, homes: Mapping[str, VgpuInstance | None]) -> bool:
