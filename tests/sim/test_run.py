@@ -284,6 +284,18 @@ def test_two_runs_have_a_slice_each(host: Host) -> None:
     assert second.communicate("\n", timeout=PATIENCE_S) == ("more\n", "")
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_last_of_two_runs_turns_mig_mode_off(host: Host, order: tuple[int, int]) -> None:
+    """Whichever turned it on: the first to end may have to leave it to the other."""
+    both = []
+    for _ in range(2):
+        both.append(host.start(*RUN, "--gpu", "0", "--", "sh", "-c", "echo ready; read -r line"))
+        assert read_line(both[-1]) == "ready"
+    for i in order:
+        assert both[i].communicate("\n", timeout=PATIENCE_S) == ("", "")
+    assert host.list_left() == {}
+
+
 def test_a_killed_run_is_cleaned_up_by_recover(host: Host) -> None:
     process = host.start(
         *RUN, "--name", "killed", *PYTHON, "import time; print(1, flush=True); time.sleep(600)"

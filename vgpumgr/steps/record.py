@@ -225,8 +225,10 @@ class HandOverVfs(Step):
 
 
 def _save_other(context: OperationContext, record: AttachmentRecord) -> None:
-    """Writes another attachment's record, and its note where its VM has one."""
+    """Writes another attachment's record, and its note where its VM has one. A run has no VM."""
     context.attachment_store.save_attachment(record)
+    if record.run is not None:
+        return
     with contextlib.suppress(VmNotFoundError):
         vm = context.hypervisor.read_vm(record.vm_uuid)
         if vm.find_note(record.id) is not None:
