@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,9 +21,16 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it changes
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def root() -> Iterator[Path]:
+    """Of the simulated machine. Short: the paths of sockets are limited."""
+    with tempfile.TemporaryDirectory(prefix="vgl") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def run(root: Path) -> Iterator[Run]:
     """Commands on a simulated machine, behind words of prlimit(1)."""
-    env = os.environ | {"VGPUMGR_SIM_ROOT": str(tmp_path / "sim"), "VGPUMGR_MACHINE": "a30-pair"}
+    env = os.environ | {"VGPUMGR_SIM_ROOT": str(root), "VGPUMGR_MACHINE": "a30-pair"}
 
     def call(limits: Sequence[str], *words: str) -> subprocess.CompletedProcess[str]:
         before = ["prlimit", *limits] if limits else []
@@ -39,7 +47,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 @root_only
 @pytest.mark.parametrize("count", [8, 20, 40])
 def test_too_few_open_files_are_refused_before_anything_is_changed(
-    run: Run, tmp_path: Path, count: int
+    run: Run, root: Path, count: int
 ) -> None:
     done = run([f"--nofile={count}:{count}"], "recover")
     assert done.returncode == 1
@@ -48,7 +56,7 @@ def test_too_few_open_files_are_refused_before_anything_is_changed(
     assert "vgpumgr needs 48 more" in done.stderr
     assert "ulimit -n" in done.stderr
     assert "LimitNOFILE=" in done.stderr
-    assert not (tmp_path / "sim/a30-pair/host/state").exists()
+    assert not (root / "a30-pair/host/state").exists()
 
 
 @root_only

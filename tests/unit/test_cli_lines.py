@@ -144,6 +144,8 @@ DRY_RUN = {
         "notes": [],
         "result": {
             "vm": "vm01",
+            "run": "train",
+            "transport": "ring",
             "profile": "1g.10gb",
             "gpu_index": 0,
             "attachment": "a1b2c3d4",

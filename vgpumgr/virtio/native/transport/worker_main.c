@@ -245,6 +245,24 @@ static int next_tick(const struct vg_server *server)
 	return server->spare_ms > now ? (int)(server->spare_ms - now) : 0;
 }
 
+/* As ppoll() of all, which refuses more places than this process may have files open, even where they are empty. */
+static void poll_open(struct pollfd *wait, const struct timespec *limit, const sigset_t *mask)
+{
+	struct pollfd live[POLL_COUNT];
+	unsigned place[POLL_COUNT], count = 0;
+
+	for (unsigned i = 0; i < POLL_COUNT; i++) {
+		if (wait[i].fd < 0)
+			continue;
+		place[count] = i;
+		live[count++] = wait[i];
+	}
+	if (ppoll(live, count, limit, mask) <= 0)
+		return;
+	for (unsigned i = 0; i < count; i++)
+		wait[place[i]].revents = live[i].revents;
+}
+
 /* Waits until something is to be done. A child that ends interrupts, here only. */
 static void wait_for_work(struct vg_server *server, struct pollfd *wait)
 {
@@ -268,9 +286,7 @@ static void wait_for_work(struct vg_server *server, struct pollfd *wait)
 		if (entry->first && entry->state == LANE_OPEN)
 			at->events |= POLLOUT;
 	}
-	if (ppoll(wait, POLL_COUNT, &limit, &none) <= 0)
-		for (unsigned i = 0; i < POLL_COUNT; i++)
-			wait[i].revents = 0;
+	poll_open(wait, &limit, &none);
 }
 
 static void serve(struct vg_server *server)
