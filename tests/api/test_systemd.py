@@ -195,6 +195,15 @@ def test_the_daemon_is_watched_and_its_keepers_outlive_it() -> None:
     assert socket_unit["Socket"]["ListenStream"] == "/run/vgpumgr/vgpumgr.sock"
 
 
+def test_no_unit_closes_devices_to_workers() -> None:
+    """Each of these lets a unit's processes, keepers and workers among them, open no node of a GPU (systemd.exec(5),
+    systemd.resource-control(5)); ProtectClock by the DeviceAllow that it implies.
+    """
+    closing = {"protectclock", "privatedevices", "deviceallow", "devicepolicy"}
+    for name in ("vgpumgr.service", "vgpumgr-restore.service"):
+        assert not closing & set(read_unit(name)["Service"]), name
+
+
 def test_systemd_can_read_the_units(directory: Path) -> None:
     """The program need not be installed here: a file stands in its place."""
     program = directory / "vgpumgr"
