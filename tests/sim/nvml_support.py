@@ -68,6 +68,7 @@ def build_simstate(directory: Path) -> Path:
         NATIVE / "state/state.c",
         NATIVE / "state/copy.c",
         NATIVE / "state/clients.c",
+        NATIVE / "state/lives.c",
         NATIVE / "state/faults.c",
     ]
     subprocess.run(
