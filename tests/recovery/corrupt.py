@@ -31,7 +31,7 @@ LAYOUT = DesiredLayout(GpuUuid("GPU-00000000-0000-4000-8000-0000000000ff"), True
 VGPU = VgpuRecord(
     VgpuSpec(
         "6f1c2a2e-58d1-4c0e-9a55-3d4f0f6f8b11",
-        Framework.MDEV,
+        Framework.VENDOR_VFIO,  # no definition of mdevctl has it, too
         "0000:3b:00.0",
         "nvidia-226",
         "T4-2A",

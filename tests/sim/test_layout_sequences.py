@@ -165,7 +165,10 @@ class Sequences(RuleBasedStateMachine):
     @rule(vm=st.sampled_from(VMS))
     def detach(self, vm: str) -> None:
         self._count()
-        places = {(r.gpu, r.placement) for r in self._attached() if r.vm_name == vm}
+        mine = [r for r in self._attached() if r.vm_name == vm]
+        # an instance of a layout is left to it
+        places = {(r.gpu, r.placement) for r in mine if not r.is_taken}
+        left = {str(r.mig.uuid) for r in mine if r.mig and r.is_taken}
         try:
             self._arm()
             self.service.detach(vm)
@@ -175,6 +178,10 @@ class Sequences(RuleBasedStateMachine):
             self._clear()
             there = {(g.uuid, i.placement) for g in self.rig.gpus for i in g.instances}
             assert not places & there
+            devices = {
+                str(c.uuid) for g in self.rig.gpus for i in g.instances for c in i.compute_instances
+            }
+            assert left <= devices
             assert vm not in {r.vm_name for r in self._records()}
 
     @rule(
