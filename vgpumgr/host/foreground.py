@@ -21,6 +21,8 @@ from vgpumgr.errors import ChannelStartError, CommandNotExecutableError, Command
 #: the worker is ready, and is greeted over shared memory or a socket of this host
 AGENT_TIMEOUT_S = 60.0
 _POLL_S = 0.02
+#: how soon the command has a signal that another thread got
+_LOOK_S = 0.5
 _PR_SET_PDEATHSIG = 1
 #: from the kernel: of the terminal, to all that are in the foreground
 _SI_KERNEL = 0x80
@@ -114,29 +116,35 @@ def run_in_foreground(program: str, words: Sequence[str], environ: Mapping[str, 
 
     Raises CommandNotExecutableError.
     """
+    # signals are awaited; one that another thread of this process gets meanwhile comes by its handler
+    others: list[int] = []
     heard = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, heard)
     try:
-        try:
-            child = _start(words, signal.SIGTERM, executable=program, env=dict(environ))
-        except OSError as error:
-            raise CommandNotExecutableError(
-                f"cannot execute {words[0]}", cause=str(error), hint=f"file {program}"
-            ) from error
-        while child.poll() is None:
-            _pass_on(signal.sigwaitinfo(heard), child)
-        # what came after its end
-        while signal.sigtimedwait(_PASSED_ON, 0) is not None:
-            pass
+        with _handling(lambda number, _frame: others.append(number), _PASSED_ON):
+            try:
+                child = _start(words, signal.SIGTERM, executable=program, env=dict(environ))
+            except OSError as error:
+                raise CommandNotExecutableError(
+                    f"cannot execute {words[0]}", cause=str(error), hint=f"file {program}"
+                ) from error
+            while child.poll() is None:
+                _pass_on(signal.sigtimedwait(heard, _LOOK_S), others, child)
+            # what came after its end
+            while signal.sigtimedwait(_PASSED_ON, 0) is not None:
+                pass
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
-def _pass_on(heard: signal.struct_siginfo, child: subprocess.Popen[bytes]) -> None:
-    of_terminal = heard.si_code == _SI_KERNEL
-    if heard.si_signo != signal.SIGCHLD and not of_terminal:
+def _pass_on(
+    heard: signal.struct_siginfo | None, others: list[int], child: subprocess.Popen[bytes]
+) -> None:
+    if heard is not None and heard.si_signo != signal.SIGCHLD and heard.si_code != _SI_KERNEL:
         child.send_signal(heard.si_signo)
+    while others:
+        child.send_signal(others.pop(0))
 
 
 def _start(words: Sequence[str], last: signal.Signals, **how: Any) -> subprocess.Popen[bytes]:
@@ -163,20 +171,22 @@ def _wait(_number: int, _frame: object) -> None:
 @contextmanager
 def ending_at_once() -> Iterator[None]:
     """Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt, but for those that are ignored (nohup)."""
-    with _handling(_end):
+    with _handling(_end, _ENDING):
         yield
 
 
 @contextmanager
 def ending_later() -> Iterator[None]:
     """Ctrl-C, SIGTERM and SIGHUP do nothing: what is done is short, and must be done."""
-    with _handling(_wait):
+    with _handling(_wait, _ENDING):
         yield
 
 
 @contextmanager
-def _handling(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    known = {number: signal.getsignal(number) for number in _ENDING}
+def _handling(
+    handler: Callable[[int, Any], None], numbers: Sequence[signal.Signals]
+) -> Iterator[None]:
+    known = {number: signal.getsignal(number) for number in numbers}
     own = [number for number, before in known.items() if before is not signal.SIG_IGN]
     for number in own:
         signal.signal(number, handler)
