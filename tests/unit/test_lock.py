@@ -71,7 +71,9 @@ def count_waiting(path: Path) -> int:
 
 
 def list_queue(path: Path) -> list[Path]:
-    return list(path.with_name(f"{path.name}.queue").iterdir())
+    queue = path.with_name(f"{path.name}.queue")
+    # the lock's file is there before its queue
+    return list(queue.iterdir()) if queue.exists() else []
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
