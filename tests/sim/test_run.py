@@ -27,7 +27,7 @@ pytestmark = pytest.mark.native
 
 MACHINE = "dgx-a100"
 #: for anything that should take seconds: the machine may be busy
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 #: copies to the device and back, by the driver API
 PROGRAM = """
@@ -49,6 +49,17 @@ print(back.raw.decode(), flush=True)
 """
 #: the same, then waits for a line and copies once more
 PROGRAM_AND_MORE = PROGRAM + 'input()\nok(cu.cuMemcpyDtoH_v2(back, memory, size))\nprint("more")\n'
+#: ends with 40 and the number of the SIGINTs that it got
+COUNT_CTRL_C = """
+import os, signal, time
+heard = []
+signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+print("ready", flush=True)
+while not heard:
+    time.sleep(0.01)
+time.sleep(1)
+os._exit(40 + len(heard))
+"""
 
 
 class Host:
@@ -212,18 +223,53 @@ def test_signals_reach_the_command_and_only_it_answers(host: Host) -> None:
     assert (out, errors, process.returncode) == ("got\n", "", 3)
 
 
+@contextmanager
+def daemon(host: Host) -> Iterator[None]:
+    """A daemon of the machine, until the context ends."""
+    socket = host.root / MACHINE / "host" / "run" / "vgpumgr.sock"
+    process = host.start("daemon")
+    try:
+        wait_for(socket.exists, "the daemon listens")
+        yield
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+
+
+def list_operations(host: Host) -> list[str]:
+    return [operation["operation"] for operation in host.read("op", "list")["operations"]]
+
+
+def test_a_daemon_makes_the_slice_and_takes_it_back(host: Host) -> None:
+    with daemon(host):
+        done = host.call(*RUN, *PYTHON, f"{PROGRAM}\nsys.exit(7)", code=7)
+        assert (done.stdout, done.stderr) == ("12345\n", "")
+        assert {"start_run", "detach"} <= set(list_operations(host))
+        assert host.list_left() == {}
+
+
+def test_a_run_outlives_the_daemon_that_made_its_slice(host: Host) -> None:
+    with daemon(host):
+        process = host.start(*RUN, *PYTHON, PROGRAM_AND_MORE)
+        assert read_line(process) == "12345"
+    with daemon(host):
+        out, errors = process.communicate("\n", timeout=PATIENCE_S)
+        assert (out, errors, process.returncode) == ("more\n", "", 0)
+        assert host.list_left() == {}
+
+
+def test_a_daemon_frees_what_a_killed_run_leaves_when_the_next_change_comes(host: Host) -> None:
+    with daemon(host):
+        process = host.start(*RUN, *PYTHON, PROGRAM_AND_MORE)
+        assert read_line(process) == "12345"
+        process.kill()
+        process.communicate()
+        host.call(*RUN, "--", "true")
+        assert host.list_left() == {}
+
+
 def test_ctrl_c_reaches_the_command_once(host: Host) -> None:
-    code = """
-import os, signal, time
-heard = []
-signal.signal(signal.SIGINT, lambda *_: heard.append(1))
-print("ready", flush=True)
-while not heard:
-    time.sleep(0.01)
-time.sleep(1)
-os._exit(40 + len(heard))
-"""
-    process = host.start(*RUN, *PYTHON, code)
+    process = host.start(*RUN, *PYTHON, COUNT_CTRL_C)
     assert read_line(process) == "ready"
     # by another process, to this program alone
     process.send_signal(signal.SIGINT)
@@ -232,19 +278,9 @@ os._exit(40 + len(heard))
 
 
 def test_ctrl_c_of_a_terminal_reaches_the_command_once(host: Host) -> None:
-    code = """
-import os, signal, time
-heard = []
-signal.signal(signal.SIGINT, lambda *_: heard.append(1))
-print("ready", flush=True)
-while not heard:
-    time.sleep(0.01)
-time.sleep(1)
-os._exit(40 + len(heard))
-"""
     child, terminal = os.forkpty()
     if child == 0:
-        os.execve(sys.executable, host.words(*RUN, *PYTHON, code), host.env)
+        os.execve(sys.executable, host.words(*RUN, *PYTHON, COUNT_CTRL_C), host.env)
     shown = b""
     try:
         while b"ready" not in shown:

@@ -33,7 +33,7 @@ from vgpumgr.model.text import tell_count
 _OLDEST_LIBVIRT = (9, 0)
 _QEMU = ("qemu-system-x86_64", "/usr/libexec/qemu-kvm")
 _QEMU_DEVICES = ("ivshmem-doorbell", "virtserialport", "vfio-pci")
-_PROGRAMS = ("vgpumgr-keeper", "vgpumgr-worker")
+_PROGRAMS = ("vgpumgr-hold", "vgpumgr-keeper", "vgpumgr-worker")
 _MIG_MANAGER = "nvidia-mig-manager.service"
 _RESTORE = "vgpumgr-restore.service"
 _ENOUGH_LOCKED_BYTES = 64 << 20
