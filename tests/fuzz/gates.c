@@ -35,6 +35,12 @@ void vg_lane_account(struct vg_lane *lane, uint64_t bytes)
 	(void)lane, (void)bytes;
 }
 
+void vg_lane_output(struct vg_lane *lane, bool waits)
+{
+	(void)lane;
+	(void)waits;
+}
+
 static CUresult launch(CUstream stream, CUhostFn function, void *data)
 {
 	(void)stream;

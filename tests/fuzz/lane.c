@@ -67,3 +67,9 @@ void vg_lane_account(struct vg_lane *lane, uint64_t bytes)
 {
 	(void)lane, (void)bytes;
 }
+
+void vg_lane_output(struct vg_lane *lane, bool waits)
+{
+	(void)lane;
+	(void)waits;
+}

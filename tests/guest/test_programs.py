@@ -17,6 +17,7 @@ PROGRAMS = (
     "overlap",
     "device_functions",
     "errors",
+    "output",
 )
 
 
@@ -34,6 +35,13 @@ def test_program_gives_right_results(vm: tuple[GuestLab, str], program: str) -> 
     output = scene.shell(name).check(program)
     assert f"PASS {program}" in output
     assert "FAIL" not in output
+
+
+def test_an_assertion_is_named_in_the_guest(vm: tuple[GuestLab, str]) -> None:
+    scene, name = vm
+    output = scene.shell(name).check("output assert 2>&1")
+    assert "Assertion `number == 1` failed." in output
+    assert "PASS output" in output
 
 
 def test_guest_sees_its_slice_and_nothing_else(vm: tuple[GuestLab, str]) -> None:

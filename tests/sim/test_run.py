@@ -390,6 +390,11 @@ def test_a_worker_that_dies_is_told_of_at_the_end(host: Host) -> None:
 def test_dry_run_changes_nothing(host: Host) -> None:
     done = host.call(*RUN, "--name", "plan", "--dry-run", "--", "true")
     assert done.stdout.startswith("would run plan on 1g.10gb on GPU 0:")
+    # steps that only keep records come with -v; the plan comes with -q, too
+    more = host.call(*RUN, "--name", "plan", "--dry-run", "-v", "--", "true").stdout.splitlines()
+    less = host.call(*RUN, "--name", "plan", "--dry-run", "-q", "--", "true").stdout.splitlines()
+    assert set(more) > set(less)
+    assert less == done.stdout.splitlines()
     shown = json.loads(host.call(*RUN, "--dry-run", "-o", "json", "--", "true").stdout)
     assert shown["dry_run"] is True
     kinds = [step["kind"] for step in shown["plan"]["steps"]]

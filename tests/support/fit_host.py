@@ -18,7 +18,7 @@ from vgpumgr.app.application import Application
 from vgpumgr.app.documents.operations import CheckDocument
 from vgpumgr.cli.session import Backend, GlobalOptions
 from vgpumgr.host import capabilities
-from vgpumgr.host.capabilities import Fact
+from vgpumgr.host.capabilities import Evidence
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import Condition
 
@@ -64,7 +64,7 @@ class FitHost:
         self.parts.clock.set_s = 1_800_000_000.0  # type: ignore[attr-defined]
         self.patch = monkeypatch
         self.fake("find_program", lambda _names: "/usr/bin/qemu-system-x86_64")
-        self.fake("run_program", lambda *words: Fact(" ".join(words), DEVICES))
+        self.fake("run_program", lambda *words: Evidence(" ".join(words), DEVICES))
         self.patch.setattr(self.bench.pci, "read_condition", lambda _: Condition(("flr",), "D0"))
 
     def write(self, path: str, text: str) -> None:

@@ -179,6 +179,17 @@ def load_damaged() -> dict[str, list[int]]:
     }
 
 
+def kernel_on(device: int) -> list[int]:
+    library, kernel, none = c_void_p(), c_void_p(), (None, None, 0)
+    assert cu.cuLibraryLoadData(byref(library), PTX, *none, *none) == 0
+    assert cu.cuLibraryGetKernel(byref(kernel), library, b"taker") == 0
+    return [
+        cu.cuKernelGetAttribute(byref(c_int()), 0, kernel, device),
+        cu.cuKernelSetAttribute(9, 64, kernel, device),
+        cu.cuKernelSetCacheConfig(kernel, 1, device),
+    ]
+
+
 def by_address(text: bytes | None) -> int:
     return int(cu.cuDeviceGetByPCIBusId(byref(c_int()), text))
 
@@ -302,6 +313,24 @@ answers: dict[str, object] = {
     "fill, too many": cu.cuMemsetD32_v2(device, 7, c_size_t(1 << 62)),
     "fill, beyond": cu.cuMemsetD16_v2(device, c_ushort(7), c_size_t((1 << 15) + 1)),
     "fill, empty": cu.cuMemsetD8_v2(device, 7, c_size_t(0)),
+    "fill, not aligned": [
+        cu.cuMemsetD32_v2(c_uint64(device.value + 1), 7, c_size_t(count)) for count in (0, 1)
+    ],
+    "fill, rows not aligned": [
+        cu.cuMemsetD2D16_v2(device, c_size_t(pitch), c_ushort(7), c_size_t(2), c_size_t(rows))
+        for pitch, rows in ((5, 2), (5, 1), (4, 2))
+    ],
+    "device attribute": [cu.cuDeviceGetAttribute(byref(c_int()), n, 0) for n in (-1, 0, 9999, 1)],
+    "function attribute": [
+        cu.cuFuncSetAttribute(f, n, 64) for f, n in ((None, 9), (small, -1), (small, 9))
+    ],
+    "load of no function": cu.cuFuncLoad(None),
+    "kernel on a device": kernel_on(0) + kernel_on(-1),
+    "cache of the context": [cu.cuCtxSetCacheConfig(n) for n in (3, 4, -1)],
+    "banks of the context": [cu.cuCtxSetSharedMemConfig(n) for n in (2, 3, -1)],
+    "cache of a function": [cu.cuFuncSetCacheConfig(small, n) for n in (3, 4, -1)],
+    "banks of a function": [cu.cuFuncSetSharedMemConfig(small, n) for n in (2, 3, -1)],
+    "wait flags": [cu.cuStreamWaitEvent(None, event, n) for n in (0, 2)],
     "time, not recorded": cu.cuEventElapsedTime_v2(byref(c_float()), event, event),
 }
 assert cu.cuCtxSynchronize() == 0

@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 
 from tests.support.clock import FakeClock
-from vgpumgr.errors import AuditError
+from tests.support.unprivileged import as_nobody
+from vgpumgr.cli.backend import verify_audit as check_log
+from vgpumgr.cli.session import GlobalOptions
+from vgpumgr.errors import AuditError, Exit, NotPermittedError
 from vgpumgr.server.audit import KEPT, AuditLog, verify_all, verify_audit
+from vgpumgr.sim.machine import create_machine
 
 
 def open_log(directory: Path, max_bytes: int = 1 << 20) -> AuditLog:
@@ -148,10 +152,37 @@ def test_the_program_says_whether_the_chain_is_whole(tmp_path: Path) -> None:
     assert (code, "No such file or directory" in text) == (2, True)
 
 
-def run_audit(*words: str) -> tuple[int, str]:
+def test_before_the_daemons_first_start_there_is_no_log_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"VGPUMGR_SIM_ROOT": str(tmp_path), "VGPUMGR_MACHINE": "dgx-a100"}
+    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(tmp_path))
+    create_machine("dgx-a100")
+    code, text = run_audit(**env)
+    assert (code, text.endswith("/audit.jsonl: no log yet\n")) == (0, True), text
+    document = json.loads(run_audit("-o", "json", **env)[1])
+    assert (document["exists"], document["problem"]) == (False, None)
+    # where older ones are left, the newest was removed
+    log = Path(document["file"])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.with_name("audit.jsonl.1").write_text("")
+    assert run_audit(**env)[0] == 2
+
+
+def test_a_log_of_root_is_not_for_everybody(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append({"event": "one"})
+    tmp_path.chmod(0o700)
+    with pytest.raises(NotPermittedError) as caught:
+        as_nobody(lambda: check_log(GlobalOptions(), str(log.path)))
+    assert (caught.value.cause, caught.value.exit_code) == ("Permission denied", Exit.NOT_PERMITTED)
+
+
+def run_audit(*words: str, **env: str) -> tuple[int, str]:
     """``vgpumgr audit``: its exit code and what it prints."""
     done = subprocess.run(
         [sys.executable, "-m", "vgpumgr", "audit", *words],
+        env=os.environ | env,
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

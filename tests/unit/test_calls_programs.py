@@ -21,6 +21,7 @@ PROGRAMS = (
     "overlap",
     "device_functions",
     "errors",
+    "output",
     "vectoradd12",
 )
 

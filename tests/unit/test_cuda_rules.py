@@ -112,6 +112,17 @@ EXPECTED: dict[str, Any] = {
     "fill, too many": INVALID,
     "fill, beyond": INVALID,
     "fill, empty": OK,
+    "fill, not aligned": [INVALID, INVALID],
+    "fill, rows not aligned": [INVALID, OK, OK],
+    "device attribute": [INVALID, INVALID, INVALID, OK],
+    "function attribute": [BAD_HANDLE, INVALID, OK],
+    "load of no function": BAD_HANDLE,
+    "kernel on a device": [OK, OK, OK, BAD_DEVICE, BAD_DEVICE, BAD_DEVICE],
+    "cache of the context": [OK, INVALID, INVALID],
+    "banks of the context": [OK, INVALID, INVALID],
+    "cache of a function": [OK, INVALID, INVALID],
+    "banks of a function": [OK, INVALID, INVALID],
+    "wait flags": [OK, INVALID],
     "time, not recorded": BAD_HANDLE,
 }
 TEXTS = {

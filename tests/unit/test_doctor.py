@@ -6,6 +6,7 @@ import fcntl
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from vgpumgr.errors import (
     NvmlError,
     NvmlMissingError,
 )
-from vgpumgr.host.capabilities import Fact
+from vgpumgr.host.capabilities import Evidence
 from vgpumgr.model.checks import BY_ID, CHECKS, GROUPS
 from vgpumgr.model.gpu import LostGpu
 from vgpumgr.model.pci import Condition, User, UserKind, VfSupport
@@ -89,12 +90,20 @@ def lack_descriptors(host: FitHost) -> None:
 
 def lock_little(host: FitHost) -> None:
     host.change(is_privileged=False)
-    host.fake("read_locked_memory_limit", lambda: Fact("RLIMIT_MEMLOCK", "65536"))
+    host.fake("read_locked_memory_limit", lambda: Evidence("RLIMIT_MEMLOCK", "65536"))
 
 
-def have_version_1(host: FitHost) -> None:
+def have_version_1(host: FitHost, *names: str) -> None:
     host.remove("sys/fs/cgroup/cgroup.controllers")
-    host.write("sys/fs/cgroup/memory/tasks", "")
+    for name in names:
+        host.write(f"sys/fs/cgroup/{name}/tasks", "")
+
+
+def lose_the_agent(host: FitHost) -> None:
+    programs = [p for p in service_checks._PROGRAMS if p.name != "vgpumgr-guestd"]
+    assert len(programs) == len(service_checks._PROGRAMS) - 1
+    programs.append(host.root / "vgpumgr-guestd")
+    host.patch.setattr(service_checks, "_PROGRAMS", programs)
 
 
 def define_by_mdevctl(host: FitHost) -> None:
@@ -152,14 +161,14 @@ FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
     "root": (lambda h: h.change(is_privileged=False), "warning"),
     "locked-memory": (lock_little, "warning"),
     "descriptors": (lack_descriptors, "problem"),
-    "memory-files": (lambda h: h.fake("try_memory_file", lambda: Fact("memfd", None)), "problem"),
-    "user-namespaces": (lambda h: h.write("proc/sys/user/max_user_namespaces", "0"), "warning"),
-    "seccomp": (lambda h: h.remove("proc/sys/kernel/seccomp/actions_avail"), "warning"),
-    "cgroup": (have_version_1, "warning"),
-    "programs": (
-        lambda h: h.patch.setattr(service_checks, "LIB_DIR", h.root / "nowhere"),
+    "memory-files": (
+        lambda h: h.fake("try_memory_file", lambda: Evidence("memfd", None)),
         "problem",
     ),
+    "user-namespaces": (lambda h: h.write("proc/sys/user/max_user_namespaces", "0"), "problem"),
+    "seccomp": (lambda h: h.remove("proc/sys/kernel/seccomp/actions_avail"), "problem"),
+    "cgroup": (lambda h: h.write("sys/fs/cgroup/cgroup.controllers", "cpu io\n"), "warning"),
+    "programs": (lose_the_agent, "problem"),
     "daemon": (lock_daemon, "problem"),
     "restore-unit": (
         lambda h: h.remove("etc/systemd/system/multi-user.target.wants/vgpumgr-restore.service"),
@@ -169,7 +178,7 @@ FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
     "leftovers": (lambda h: h.change(list_late=lambda: ("process 7 (a call)",)), "warning"),
     "clock": (lambda h: h.change(boot_id=""), "problem"),
     "disk": (
-        lambda h: h.fake("read_free_bytes", lambda _: (Fact("statvfs", "1 MiB free"), 1 << 20)),
+        lambda h: h.fake("read_free_bytes", lambda _: (Evidence("statvfs", "1 MiB free"), 1 << 20)),
         "problem",
     ),
 }
@@ -204,9 +213,9 @@ def test_a_host_that_is_not_fit_fails(host: FitHost, name: str) -> None:
         ("nvidia-driver", lambda h: set_driver(h, None), "has no driver"),
         ("libvirt", lambda h: h.bench.hypervisor.fail.update(
             list_vms=LibvirtPermissionError("no", cause="authentication")), "this user"),
-        ("qemu", lambda h: h.fake("run_program", lambda *_: Fact(
+        ("qemu", lambda h: h.fake("run_program", lambda *_: Evidence(
             "qemu", DEVICES.replace("ivshmem-doorbell", "x"))), "ivshmem-doorbell"),
-        ("qemu", lambda h: h.fake("run_program", lambda *_: Fact("qemu", None)), "does not list"),
+        ("qemu", lambda h: h.fake("run_program", lambda *_: Evidence("qemu", None)), "does not list"),
         ("driver-version", lambda h: h.bench.nvml.fail.update(
             read_inventory=NvmlError("no", cause="Driver/library version mismatch")), "refuses"),
         ("clock", lambda h: setattr(h.parts.clock, "set_s", 0.0), "1970"),
@@ -224,6 +233,40 @@ def test_other_findings(
     found = host.check(name)
     assert found.result in ("warning", "problem")
     assert expected in f"{found.text} {found.hint} {found.evidence}"
+
+
+@pytest.mark.parametrize(
+    ("names", "result", "text"),
+    [
+        (("cpu,cpuacct", "memory", "pids"), "ok", "version 1: memory, pids"),
+        (("memory", "unified"), "ok", "version 1: memory"),
+        (("cpu,cpuacct", "systemd"), "warning", "no controller"),
+    ],
+)
+def test_control_groups_of_version_1(
+    host: FitHost, names: tuple[str, ...], result: str, text: str
+) -> None:
+    have_version_1(host, *names)
+    found = host.check("cgroup")
+    assert (found.result, text in found.text) == (result, True), found
+
+
+@pytest.mark.parametrize("name", ["user-namespaces", "seccomp"])
+@pytest.mark.parametrize("value", ["1", "0", "", "no", "false"])
+def test_a_host_without_sandboxes_is_a_problem_unless_that_is_allowed(
+    host: FitHost, name: str, value: str
+) -> None:
+    FAILURES[name][0](host)
+    host.patch.setenv("VGPUMGR_ALLOW_UNCONFINED", value)
+    found = host.check(name)
+    assert found.result == ("warning" if value == "1" else "problem"), found
+    assert ("VG226" in found.text) == (value != "1")
+    assert "SECURITY.md" in (found.hint or "")
+
+
+def test_a_finding_without_a_hint_of_its_own_says_what_explain_says(host: FitHost) -> None:
+    host.remove("dev/kvm")
+    assert host.check("kvm").hint == BY_ID["kvm"].mend
 
 
 def test_what_goes_to_vms_is_no_user_of_the_host(host: FitHost) -> None:
@@ -317,7 +360,14 @@ def test_unknown_checks_have_a_suggestion(host: FitHost) -> None:
     for words in (("--check", "iomu"), ("explain", "iomu")):
         done = run(host, *words)
         assert (done.code, "did you mean iommu?" in done.err) == (2, True), done
-    assert run(host, "explain").code == 2
+    done = run(host, "--check", "nosuch")
+    assert done.code == 2
+    assert 1 <= sum(name in done.err for name in BY_ID) < 8, done.err
+    done = run(host, "explain")
+    assert (done.code, "vgpumgr doctor explain iommu" in done.err) == (2, True), done
+    for words in (("--strict",), ("--check", "kvm")):
+        done = run(host, "explain", "iommu", *words)
+        assert (done.code, f"takes no {words[0]}" in done.err) == (2, True), done
     assert run(host, "iommu").code == 2
 
 
@@ -366,6 +416,16 @@ The exit code is 0 if no check finds a problem, else 3.
 """
 
 
+def write_cell(text: str) -> str:
+    """A cell of a table of Markdown, in which a bar would begin the next one."""
+    return text.replace("|", r"\|")
+
+
+def test_each_row_of_the_page_has_the_cells_of_its_table(page: str) -> None:
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
+
+
 @pytest.fixture
 def page() -> str:
     lines = PAGE.splitlines() + [""]
@@ -373,7 +433,9 @@ def page() -> str:
         lines += [f"## {heading}", "", "| check | passes if | how it is checked | what to do | source |"]  # fmt: skip
         lines += ["|---|---|---|---|---|"]
         lines += [
-            f"| `{c.id}` | {c.title} | {c.how} | {c.mend} | {c.source} |"
+            "| "
+            + " | ".join(map(write_cell, (f"`{c.id}`", c.title, c.how, c.mend, c.source)))
+            + " |"
             for c in CHECKS
             if c.group == group
         ]

@@ -6,7 +6,6 @@ import errno
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, cast
 from unittest import mock
@@ -21,6 +20,7 @@ from vgpumgr.engine.executor import Executor
 from vgpumgr.engine.journal import Journal, parse_journal
 from vgpumgr.engine.step import NothingDoneError, OnFailure, Plan, Step
 from vgpumgr.errors import JournalError, RollbackIncompleteError, RolledBackError, VgpumgrError
+from vgpumgr.model.frozen import dataclass
 
 
 def write(path: Path, count: int) -> None:

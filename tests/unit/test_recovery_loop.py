@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -32,6 +32,7 @@ from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.engine.transaction import Transaction, open_transaction
 from vgpumgr.errors import JournalFailedError, NotPermittedError, NvmlError, OutcomePendingError
 from vgpumgr.host.statistics import OperationStatistics
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.planning import layouts, passthrough, vgpus
 
 GPU = "GPU-00000000-0000-4000-8000-000000000000"

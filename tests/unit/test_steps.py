@@ -7,7 +7,7 @@ import inspect
 import json
 import pkgutil
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import pytest
@@ -20,6 +20,7 @@ from vgpumgr.engine.journal import Event
 from vgpumgr.engine.recovery import Unfinished
 from vgpumgr.engine.step import Plan, Step, decode_step, find_step_class
 from vgpumgr.errors import JournalError
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import Framework, VgpuSpec

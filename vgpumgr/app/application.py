@@ -13,14 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vgpumgr.app.documents.gpus import (
-    GpuListDocument,
-    GpuShowDocument,
-    MachineDocument,
-    MigListDocument,
-    MigProfilesDocument,
-)
-from vgpumgr.app.documents.operations import CheckListDocument, CheckShowDocument
 from vgpumgr.errors import FileWriteError, LibraryNotFoundError, LockHeldError
 from vgpumgr.host.helper import HelperOnDemand
 from vgpumgr.host.limits import check_limits, raise_descriptor_limit
@@ -42,7 +34,12 @@ if TYPE_CHECKING:
         MigProfilesDocument,
         Owners,
     )
-    from vgpumgr.app.documents.operations import MetricsDocument, RecoverDocument
+    from vgpumgr.app.documents.operations import (
+        CheckListDocument,
+        CheckShowDocument,
+        MetricsDocument,
+        RecoverDocument,
+    )
     from vgpumgr.app.metrics import MetricsService
     from vgpumgr.app.operations.recovery import Policy, Release
     from vgpumgr.model.gpu import Gpu, Inventory

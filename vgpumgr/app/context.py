@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -20,6 +20,7 @@ from vgpumgr.host.machine import Machine, read_boot_id, read_cpu_nodes
 from vgpumgr.host.pci_tree import has_iommufd
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SliceOwner
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.vgpu import NoVgpuStore, VgpuStore
 from vgpumgr.nvml.client import read_machine_inventory

@@ -37,7 +37,16 @@ def list_instances(parts: Parts) -> list[VgpuInstance]:
     made or taken away.
     """
     made = [r.instance for r in parts.vgpu_store.list_vgpus() if r.instance is not None]
-    return made + [
+    return made + _list_unfinished(parts)
+
+
+def list_unsettled(parts: Parts) -> list[tuple[GpuUuid, Placement]]:
+    """GPU instances that an operation without an end has made or taken away: by GPU and place."""
+    return [(instance.gpu, instance.placement) for instance in _list_unfinished(parts)]
+
+
+def _list_unfinished(parts: Parts) -> list[VgpuInstance]:
+    return [
         VgpuInstance(GpuUuid(claim.name), claim.profile, Placement(claim.first, claim.size))
         for found in list_unfinished_here(parts)
         for claim in found.claims

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from vgpumgr import __version__
@@ -13,6 +13,7 @@ from vgpumgr.app.documents.operations import MetricsDocument
 from vgpumgr.errors import Exit, VgpumgrError
 from vgpumgr.host.statistics import DURATION_BUCKETS_S, OperationCounts, OperationStatistics
 from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu, Inventory, PciGpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.virtio.channel import ChannelStatus

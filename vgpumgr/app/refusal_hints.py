@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from vgpumgr.app.context import Parts
 from vgpumgr.errors import (
@@ -25,6 +24,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.choices import PROFILE_WORDS
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.pci import NVIDIA, Function, PciAddress

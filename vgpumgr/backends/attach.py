@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from vgpumgr.backends.base import DeviceGrant, NewAttachment, Scopes, Target, Wanted
+from vgpumgr.backends.base import (
+    DeviceGrant,
+    NewAttachment,
+    Scopes,
+    Target,
+    Wanted,
+    read_profile,
+)
 from vgpumgr.backends.registry import BACKENDS, find_backend
 from vgpumgr.domain.attaching import add_devices
 from vgpumgr.domain.devices import attachment_of
@@ -19,7 +26,7 @@ from vgpumgr.errors import AlreadyAttachedError, BackendUnsupportedError, UsageE
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, lowest_free_number
 from vgpumgr.model.choices import MAX_COUNT, BackendChoice, Display, Numa
 from vgpumgr.model.choices import Backend as BackendName
-from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest, parse_profile_request
+from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
 from vgpumgr.passthrough.control import PciControl
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.domain import AttachDevices, WriteNote, list_controllers
@@ -39,12 +46,7 @@ def check_request(request: AttachRequest) -> Wanted:
         UsageError: a profile of no known form, or contradicting options.
         BackendUnsupportedError: the profile does not reach a VM by that backend.
     """
-    try:
-        profile = parse_profile_request(request.profile)
-    except ValueError as error:
-        raise UsageError(
-            "cannot read --profile", cause=str(error), hint="vgpumgr mig profiles"
-        ) from error
+    profile = read_profile(request.profile)
     names = (_AUTO, *BackendName)
     if request.backend not in names:
         raise UsageError(f"no backend {request.backend!r}", why=f"there are: {', '.join(names)}")

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vgpumgr.domain.hypervisor import Scope
+from vgpumgr.errors import UsageError
 from vgpumgr.model.choices import Backend as BackendName
+from vgpumgr.model.request import parse_profile_request
 
 if TYPE_CHECKING:
     from vgpumgr.domain.devices import Attachable
@@ -28,6 +30,16 @@ if TYPE_CHECKING:
     from vgpumgr.planning.drift import Drift
     from vgpumgr.planning.snapshot import Snapshot
     from vgpumgr.virtio.channel import ChannelPaths
+
+
+def read_profile(text: str) -> ProfileRequest:
+    """What ``--profile`` asks for. Raises UsageError for a profile of no known form."""
+    try:
+        return parse_profile_request(text)
+    except ValueError as error:
+        raise UsageError(
+            "cannot read --profile", cause=str(error), hint="vgpumgr mig profiles"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,15 +53,17 @@ def _refuse_ambiguous(
 ) -> SeveralAttachmentsError:
     meanings = []
     for uuid, name in vms.items():
-        own = ", ".join(_name(r) for r in named if r.vm_uuid == uuid)
-        meanings.append(f'vm "{name}" ({uuid}) with {own or "no attachment"}')
-    meanings += [f'attachment {_name(r)} of vm "{r.vm_name}" ({r.vm_uuid})' for r in others]
+        own = [r for r in named if r.vm_uuid == uuid]
+        holder = own[0].holder if own else f'vm "{name}"'
+        has = ", ".join(map(_name, own)) or "no attachment"
+        meanings.append(f"{holder} ({uuid}) with {has}")
+    meanings += [f"attachment {_name(r)} of {r.holder} ({r.vm_uuid})" for r in others]
     hint = f"vgpumgr {verb} {next(iter(vms))}"
     if verb == "detach":
         hint = f"vgpumgr detach {selector} --attachment {[*named, *others][0].id}"
     return SeveralAttachmentsError(
         f'"{selector}" can mean {len(meanings)} things',
-        why="a VM is named as another VM, or as an attachment of another VM",
+        why="a VM or a run is named as another one, or as an attachment of another one",
         held_by=meanings,
         hint=hint,
     )
@@ -85,10 +87,11 @@ def choose_attachments(
     if which is not None:
         named = tuple(r for r in found if which in (r.id, r.profile) or _is_short(which, r))
         if found and not named:
+            one, verb = found[0], "vm show" if found[0].run is None else "virtio show"
             raise NotAttachedError(
-                f'vm "{found[0].vm_name}" has no attachment {which!r}',
+                f"{one.holder} has no attachment {which!r}",
                 why=f"it has {', '.join(map(_name, found))}",
-                hint=f"vgpumgr vm show {found[0].vm_name}",
+                hint=f"vgpumgr {verb} {one.vm_name}",
             )
         found = named
     if len(found) > 1 and not every:

@@ -36,7 +36,7 @@ from vgpumgr.model.attachment import (
     MigPart,
     list_sharers,
 )
-from vgpumgr.model.choices import AWAITED
+from vgpumgr.model.choices import AWAITED, Transport
 from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
@@ -98,22 +98,12 @@ class ChannelGrant(DeviceGrant):
     @property
     def details(self) -> dict[str, Any]:
         """See ``DeviceGrant``."""
-        choice = self.seat.choice
-        place = {"start": choice.placement.start, "size": choice.placement.size}
-        transport = str(self.request.transport)
-        return {
-            "transport": transport,
-            "gpu_index": choice.gpu.index,
-            "placement": place,
-            "devices": [],
-        }
+        return {**describe_seat(self.seat, self.request.transport), "devices": []}
 
     def list_host_steps(self, record: AttachmentRecord, vm: Vm, scopes: Scopes) -> Sequence[Step]:
         """See ``DeviceGrant``."""
-        transport = self.request.transport
         memory = LIVE_RING_BYTES if self._is_small(vm, scopes) else RING_BYTES
-        start = StartChannel(record.id, vm.name, transport.has_ring, transport.has_serial, memory)
-        return (*list_mig_steps(self.seat, self.name), start)
+        return (*list_mig_steps(self.seat, self.name), StartChannel.for_record(record, memory))
 
     def _is_small(self, vm: Vm, scopes: Scopes) -> bool:
         """Whether the ring is plugged into a running machine that takes only small ones."""
@@ -384,6 +374,16 @@ def make_mig_part(seat: SlicePlacement) -> MigPart:
         mode_enabled=choice.needs_mig_mode,
         taken=seat.takes is not None,
     )
+
+
+def describe_seat(seat: SlicePlacement, transport: Transport) -> dict[str, Any]:
+    """What a plan's result says of a slice and its channel."""
+    place = seat.choice.placement
+    return {
+        "transport": str(transport),
+        "gpu_index": seat.choice.gpu.index,
+        "placement": {"start": place.start, "size": place.size},
+    }
 
 
 def list_mig_steps(seat: SlicePlacement, name: MigProfileName) -> list[Step]:

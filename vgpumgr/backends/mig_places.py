@@ -125,11 +125,7 @@ def _take_named(
 def _list_holders(gpu: Gpu, device: IdleSlice, snapshot: Snapshot) -> list[str]:
     """Who has a MIG device: VMs with an attachment, vGPUs, processes."""
     instance, compute = device.instance, device.compute
-    found = [
-        f'{"run" if r.run else "vm"} "{r.vm_name}"'
-        for r in snapshot.records
-        if _has(r, gpu, device)
-    ]
+    found = [r.holder for r in snapshot.records if _has(r, gpu, device)]
     found += [
         owner.holder
         for owner in snapshot.vgpu_owners

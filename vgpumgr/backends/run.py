@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vgpumgr.backends.base import NewAttachment
-from vgpumgr.backends.forward import list_mig_steps, make_mig_part
-from vgpumgr.backends.mig_places import choose_slices
+from vgpumgr.backends.base import NewAttachment, read_profile
+from vgpumgr.backends.forward import describe_seat, list_mig_steps, make_mig_part
+from vgpumgr.backends.mig_places import choose_slices, list_stuck
 from vgpumgr.engine.step import Plan, Step
-from vgpumgr.errors import AlreadyAttachedError, BackendUnsupportedError, UsageError
+from vgpumgr.errors import AlreadyAttachedError, BackendUnsupportedError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ChannelPart, RunPart
 from vgpumgr.model.choices import Backend
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.model.request import AttachRequest, MigRequest, parse_profile_request
+from vgpumgr.model.request import AttachRequest, MigRequest
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import StartChannel
 from vgpumgr.steps.record import MarkAttachment, RecordAttachment
-from vgpumgr.virtio.channel import RING_BYTES
 
 
 def check_run(request: AttachRequest, command: str) -> MigProfileName:
@@ -30,12 +29,7 @@ def check_run(request: AttachRequest, command: str) -> MigProfileName:
         UsageError: a profile of no known form.
         BackendUnsupportedError: a profile that only a VM can have.
     """
-    try:
-        profile = parse_profile_request(request.profile)
-    except ValueError as error:
-        raise UsageError(
-            "cannot read --profile", cause=str(error), hint="vgpumgr mig profiles"
-        ) from error
+    profile = read_profile(request.profile)
     if not isinstance(profile, MigRequest):
         raise BackendUnsupportedError(
             f"cannot run {command} on {request.profile}",
@@ -51,10 +45,11 @@ def plan_run(
     """The new attachment and its plan. Raises what stands in the way, before anything is changed."""
     name = check_run(request, run.command)
     _check_name(request.vm, run, snapshot.records)
-    snapshot.require_gpus()
+    gpus = snapshot.require_gpus()
     refusal = f"cannot run {run.command} on {request.profile}"
     (seat,) = choose_slices(request, (), snapshot, name, refusal)
     choice, transport = seat.choice, request.transport
+    notes = (choice.why, *(f"left alone: {text}" for text in list_stuck(gpus, snapshot)))
     record = AttachmentRecord(
         id=new.id,
         vm_name=request.vm,
@@ -68,34 +63,37 @@ def plan_run(
         channel=ChannelPart(transport, (run.uid, run.gid)),
         run=run,
     )
-    start = StartChannel(
-        record.id, record.vm_name, transport.has_ring, transport.has_serial, RING_BYTES
-    )
     steps: list[Step] = [
         RecordAttachment(record.id, record.vm_name, record.vm_uuid),
         *list_mig_steps(seat, name),
-        start,
+        StartChannel.for_record(record),
         MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING),
     ]
     result = {
         "attachment": record.id,
         "run": record.vm_name,
         "profile": record.profile,
-        "transport": str(transport),
         "gpu": str(choice.gpu.uuid),
-        "gpu_index": choice.gpu.index,
-        "placement": {"start": choice.placement.start, "size": choice.placement.size},
+        **describe_seat(seat, transport),
     }
-    return record, Plan("run", record.vm_name, tuple(steps), notes=(choice.why,), result=result)
+    return record, Plan("run", record.vm_name, tuple(steps), notes=notes, result=result)
 
 
 def _check_name(name: str, run: RunPart, records: Sequence[AttachmentRecord]) -> None:
     for record in records:
         if name in (record.vm_name, record.id):
             what = "VM" if record.run is None else "run"
-            raise AlreadyAttachedError(
-                f'cannot run {run.command} as "{name}"',
-                why=f"a {what} with an attachment has this name",
-                held_by=[f"attachment {record.id} ({record.profile})"],
-                hint="vgpumgr run --name, with another name",
+            holder = f"attachment {record.id} ({record.profile})"
+            raise refuse_name(
+                run.command, name, f"a {what} with an attachment has this name", holder
             )
+
+
+def refuse_name(command: str, name: str, why: str, *held_by: str) -> AlreadyAttachedError:
+    """The refusal of a run whose name another one has."""
+    return AlreadyAttachedError(
+        f'cannot run {command} as "{name}"',
+        why=why,
+        held_by=held_by,
+        hint="vgpumgr run --name, with another name",
+    )

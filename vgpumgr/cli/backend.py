@@ -158,20 +158,26 @@ def open_daemon(options: GlobalOptions) -> HttpBackend:
     return HttpBackend(partial(connect_unix, path), Streams(options))
 
 
-def verify_audit(options: GlobalOptions, file: str | None) -> tuple[str, str | None]:
-    """The audit log, by default this machine's, and what is wrong with it or its older files.
-    Raises UsageError where it cannot be read.
+def verify_audit(options: GlobalOptions, file: str | None) -> tuple[str, str | None, bool]:
+    """The audit log, by default this machine's, what is wrong with it or its older files, and whether there is one:
+    before the daemon's first start there is none. Raises UsageError, NotPermittedError where it cannot be read.
     """
     from pathlib import Path
 
-    from vgpumgr.errors import UsageError
+    from vgpumgr.errors import NotPermittedError, UsageError
     from vgpumgr.host.machine import find_machine
-    from vgpumgr.server.audit import FILE_NAME, verify_all
+    from vgpumgr.server.audit import FILE_NAME, has_none, verify_all
 
     path = Path(file) if file else find_machine(options.machine).state_dir / FILE_NAME
     try:
-        return str(path), verify_all(path)
+        return str(path), verify_all(path), True
     except OSError as error:
+        if file is None and has_none(path) and isinstance(error, FileNotFoundError):
+            return str(path), None, False
+        if isinstance(error, PermissionError):
+            raise NotPermittedError(
+                f"cannot read {error.filename}", cause=error.strerror, hint="sudo vgpumgr audit"
+            ) from error
         raise UsageError(f"cannot read {error.filename}", cause=error.strerror) from error
 
 

@@ -1,12 +1,13 @@
 """The tree of commands: which module has a noun or a top-level verb, and its line in the help.
 
-A module has an ``app`` with its verbs; it is imported when one of them is named, and at no other
-time. To add a verb to a noun, add a function to the noun's module.
+A module has an ``app`` with its verbs, or another name behind a colon; it is imported when one of them is named,
+and at no other time. To add a verb to a noun, add a function to the noun's module.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
@@ -16,6 +17,11 @@ class Entry(NamedTuple):
     module: str
     help: str
     hidden: bool = False
+
+    def load(self) -> Any:
+        """The app with its verbs, or with itself."""
+        module, _, name = self.module.partition(":")
+        return getattr(import_module(module), name or "app")
 
 
 VERBS = (
@@ -43,12 +49,12 @@ NOUNS = (
     Entry("gpu", "vgpumgr.cli.gpu", "Physical GPUs, their slices and users."),
     Entry("mig", "vgpumgr.cli.mig", "MIG instances: hardware-isolated slices of a GPU."),
     Entry("passthrough", "vgpumgr.cli.passthrough", "Whole GPUs and PCI functions for VMs."),
-    Entry("vf", "vgpumgr.cli.vf", "Virtual functions (SR-IOV)."),
+    Entry("vf", "vgpumgr.cli.passthrough:vfs", "Virtual functions (SR-IOV)."),
     Entry("mdev", "vgpumgr.cli.mdev", "vGPUs: mediated devices, and VFs with a vGPU type."),
     Entry("virtio", "vgpumgr.cli.virtio", "Channels: how VMs without a GPU device reach slices."),
     Entry("vm", "vgpumgr.cli.vm", "Virtual machines and their attachments."),
     Entry("op", "vgpumgr.cli.op", "Operations of the daemon."),
-    Entry("host", "vgpumgr.cli.host", "Other hosts.", hidden=True),
+    Entry("host", "vgpumgr.cli.remote", "Other hosts.", hidden=True),
     Entry(
         "sim", "vgpumgr.cli.sim", "Simulated machines: NVML, CUDA, /sys and /proc without a GPU."
     ),

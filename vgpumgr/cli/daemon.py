@@ -122,6 +122,7 @@ def check_audit(
     """Check that the daemon's audit log is unchanged.
 
     Each entry has the hash of the one before. Exit code 3: a line was changed or removed.
+    Before the daemon's first start there is no log.
 
     \b
     Examples:
@@ -130,9 +131,9 @@ def check_audit(
     """
     session = get_session(context)
     session.check_here("vgpumgr audit")
-    path, problem = verify_audit(session.options, file)
-    document = {"schema": "vgpumgr/v1", "file": path, "problem": problem}
-    print_single(context, document, [f"{path}: {problem or 'whole'}"])
+    path, problem, exists = verify_audit(session.options, file)
+    document = {"schema": "vgpumgr/v1", "file": path, "problem": problem, "exists": exists}
+    print_single(context, document, [f"{path}: {problem or ('whole' if exists else 'no log yet')}"])
     return int(Exit.DIFFERENT if problem else Exit.OK)
 
 

@@ -13,7 +13,7 @@ from vgpumgr.cli.main import App
 from vgpumgr.cli.output import Column, print_list, print_single, value_column
 from vgpumgr.cli.session import Streams, call, get_format, get_streams
 from vgpumgr.errors import Exit, UsageError
-from vgpumgr.model.checks import GROUPS
+from vgpumgr.model.checks import BY_ID, CHECKS, GROUPS
 
 app = App()
 
@@ -53,6 +53,12 @@ def doctor(
       vgpumgr doctor explain iommu
     """
     if action is not None:
+        if checks or strict:
+            raise UsageError(
+                f"explain takes no {'--check' if checks else '--strict'}",
+                why="it explains one check, and makes none",
+                hint=f"vgpumgr doctor explain {check or (checks or ['iommu'])[0]}",
+            )
         return _explain(context, check)
     wanted = ",".join(checks) if checks else None
     document = call(context, "check_host", checks=wanted, client_version=__version__)
@@ -69,7 +75,11 @@ def doctor(
 
 def _explain(context: Context, check: str | None) -> int:
     if check is None:
-        raise UsageError("which check?", hint="vgpumgr doctor -o name")
+        raise UsageError(
+            "which check?",
+            why=f"there are {len(BY_ID)}, from {CHECKS[0].id} to {CHECKS[-1].id}; doctor.md has all",
+            hint="vgpumgr doctor explain iommu",
+        )
     document = call(context, "explain_check", selector=check)
     row = document["check"]
     lines = [

@@ -7,7 +7,6 @@ import json
 import select
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol
 from urllib.parse import quote, urlencode
 
@@ -23,6 +22,7 @@ from vgpumgr.errors import (
     UsageError,
     VgpumgrError,
 )
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.routes import API, BY_OPERATION, METRICS, OPERATIONS, Kind, Route
 
 _WAIT_S = 30

@@ -7,17 +7,17 @@ lines or JSON.
 from __future__ import annotations
 
 import copy
-import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import typer
 import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.models import CommandInfo
 
 from vgpumgr.cli.backend import open_backend
 from vgpumgr.cli.commands import NOUNS, VERBS, Entry
@@ -178,21 +178,11 @@ class _Root(Noun):
         return cast(Command, self.commands[cmd_name])
 
     def _load(self, entry: Entry) -> Any:
-        app = copy.copy(importlib.import_module(entry.module).app)
-        if entry in VERBS:  # reading the declarations of the module's other verbs takes time
-            verbs = app.registered_commands
-            app.registered_commands = [verb for verb in verbs if verb.name == entry.name]
-        found: Any = typer.main.get_command(app)
-        if entry in NOUNS:
-            found.name, found.help = entry.name, entry.help
-        else:
-            found = found.commands[entry.name]
         shared = [copy.copy(one) for one in self.params if one.name in _GLOBAL]
         for option in shared:
             option.hidden = True  # type: ignore[attr-defined]
-        for command in _walk(found):
-            command.params += shared
-        return found
+        commands = _Commands(entry.load(), shared)
+        return commands[entry.name] if entry in VERBS else commands.read_noun(entry)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """The list in the help, which needs no module."""
@@ -201,10 +191,45 @@ class _Root(Noun):
                 formatter.write_dl([(e.name, e.help) for e in entries if not e.hidden])
 
 
-def _walk(command: Any) -> Iterator[Any]:
-    yield command
-    for below in getattr(command, "commands", {}).values():
-        yield from _walk(below)
+class _Commands(Mapping[str, Command]):
+    """The commands of an app by name. The declarations of one are read when it is asked for: reading all takes time."""
+
+    def __init__(self, app: typer.Typer, shared: Sequence[Any]) -> None:
+        self._app = app
+        self._shared = shared
+        declared: list[Any] = [*app.registered_commands, *app.registered_groups]
+        self._declared = {str(one.name): one for one in declared}
+        self._read: dict[str, Command] = {}
+
+    def __getitem__(self, name: str) -> Command:
+        if name not in self._read:
+            declared = self._declared[name]
+            if isinstance(declared, CommandInfo):
+                command: Any = self._parse([declared]).commands[name]
+                command.params += self._shared
+            else:
+                assert declared.typer_instance is not None
+                command = _Commands(declared.typer_instance, self._shared).read_noun(declared)
+            self._read[name] = command
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+    def read_noun(self, entry: Any) -> Command:
+        """The command that these are below, with the name and the help of an entry."""
+        noun = self._parse([])
+        noun.commands, noun.name, noun.help = self, entry.name, entry.help
+        noun.params += self._shared
+        return cast(Command, noun)
+
+    def _parse(self, verbs: list[CommandInfo]) -> Any:
+        app = copy.copy(self._app)
+        app.registered_commands, app.registered_groups = verbs, []
+        return typer.main.get_command(app)
 
 
 class App(typer.Typer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from typer import Context
 
 from vgpumgr.cli.session import DOCUMENTS, Format, Streams, get_format, get_layout, get_session
 from vgpumgr.errors import FileWriteError, NotPermittedError, UsageError
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_size, list_near
 
 Row = dict[str, Any]

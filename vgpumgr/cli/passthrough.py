@@ -1,7 +1,8 @@
-"""``vgpumgr passthrough``, and what the verbs of ``vgpumgr vf`` share with it."""
+"""``vgpumgr passthrough`` and ``vgpumgr vf``: functions of PCI devices, physical and virtual ones."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -16,6 +17,7 @@ from vgpumgr.cli.output import (
     print_list,
     print_notes,
     print_single,
+    size_column,
     value_column,
 )
 from vgpumgr.cli.session import (
@@ -29,10 +31,13 @@ from vgpumgr.cli.session import (
     get_session,
     get_streams,
     get_verbosity,
+    number,
 )
 from vgpumgr.errors import ConfirmationNeededError, UsageError
+from vgpumgr.model.text import parse_size
 
 app = App()
+vfs = App()
 FunctionArgument = Annotated[
     str,
     Argument(metavar="FUNCTION", help="Bus address, GPU index, UUID or prefix, part of the model."),
@@ -278,3 +283,137 @@ def render_change(document: dict[str, Any], verbosity: int = 0) -> Iterator[str]
     if document["dry_run"]:
         yield from (f"  in use: {concern}" for concern in document["concerns"])
     yield from (f"  note: {note}" for note in document["notes"])
+
+
+def _vf_users(row: dict[str, Any]) -> str:
+    waiting = [f'configured for vm "{vm}"' for vm in row["configured"]]
+    return "; ".join(row["users"] or waiting) or ABSENT
+
+
+def _quotas(row: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in row["quotas"].items()) or ABSENT
+
+
+VFS = (
+    value_column("physical"),
+    Column("count", lambda r: f"{r['count']}/{r['total']}", lambda r: r["count"], right=True),
+    Column("vf", lambda r: or_absent(r["index"]), right=True),
+    Column("address", lambda r: or_absent(r["address"])),
+    Column("driver", lambda r: or_absent(r["driver"])),
+    Column("group", lambda r: or_absent(r["iommu_group"]), right=True),
+    size_column("memory", "framebuffer_bytes", wide=True),
+    Column("quotas", _quotas, wide=True),
+    Column("used_by", _vf_users, wraps=True),
+)
+
+
+@vfs.listing("list")
+def list_vfs(
+    context: Context,
+    function: Annotated[
+        str | None, Argument(metavar="[FUNCTION]", help="Only the VFs of this function.")
+    ] = None,
+) -> None:
+    """List virtual functions and their users.
+
+    A physical function without VFs has a line of its own. Quotas are read for one FUNCTION only;
+    memory is shown if the vendor's library reports it (AMD).
+
+    \b
+    Examples:
+      vgpumgr vf list
+      vgpumgr vf list 3a:00.0 -o json
+    """
+    document = call(context, "list_vfs", selector=function)
+    print_notes(context, document)
+    print_list(
+        context,
+        document,
+        [row for physical in document["physicals"] for row in _list_rows(physical)],
+        VFS,
+        name=lambda r: r["address"] or r["physical"],
+    )
+
+
+def _list_rows(physical: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    head = {"physical": physical["address"], "count": physical["count"], "total": physical["total"]}
+    empty = {"index": None, "address": None, "driver": None, "iommu_group": None}
+    none = {**empty, "users": [physical["why_not"]] if physical["why_not"] else []}
+    for vf in physical["vfs"] or [
+        {**none, "configured": [], "quotas": {}, "framebuffer_bytes": None}
+    ]:
+        yield {**vf, **head}
+
+
+@vfs.named("enable")
+def enable(
+    context: Context,
+    function: FunctionArgument,
+    count: Annotated[
+        int | None,
+        Option(
+            "-n", "--count", metavar="N", parser=number(int), help="How many; the default is all."
+        ),
+    ] = None,
+    quota: Annotated[
+        list[str] | None,
+        Option(
+            "--quota",
+            metavar="NAME=VALUE",
+            help="A quota of each, if the driver has it (Intel): a number, a size, or a word.",
+        ),
+    ] = None,
+    persist: Annotated[bool, Option("--persist", help="Again at every boot.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Enable virtual functions of a device.
+
+    The host's drivers do not get them. Another number first disables all VFs, which is possible only
+    while none is in use. NVIDIA boards use sriov-manage, which enables all of them; for GPUs of AMD's
+    GIM driver the number is changed by AMD's host library.
+
+    \b
+    Examples:
+      vgpumgr vf enable 3a:00.0 --count 4
+      vgpumgr vf enable 3a:00.0 -n 2 --quota exec_quantum_ms=20 --persist
+      vgpumgr vf enable 3a:00.0 -n 2 --quota vram_quota=4GiB --quota sched_priority=high
+    """
+    asked = {
+        "selector": function,
+        "count": count,
+        "persist": persist,
+        "quotas": dict(_parse_quota(word) for word in quota or ()),
+    }
+    change(context, "enable_vfs", asked, dry_run=dry_run, yes=yes)
+
+
+def _parse_quota(text: str) -> tuple[str, int | str]:
+    """``NAME=N``, a size such as ``4GiB``, or a word such as ``high``."""
+    name, _, value = text.partition("=")
+    if name and value.isdecimal():
+        return name, int(value)
+    if name and value.isascii() and value.isalpha() and value.islower():
+        return name, value
+    with contextlib.suppress(ValueError):
+        if name and value:
+            return name, parse_size(value)
+    raise UsageError(
+        f'"{text}" is no quota', hint="--quota exec_quantum_ms=20 --quota vram_quota=4GiB"
+    )
+
+
+@vfs.named("disable")
+def disable(
+    context: Context, function: FunctionArgument, yes: Yes = False, dry_run: DryRun = False
+) -> None:
+    """Disable all virtual functions of a device.
+
+    Refuses while one is in use, and names its user. Asks first if the definition of a VM names one.
+
+    \b
+    Examples:
+      vgpumgr vf disable 3a:00.0
+    """
+    asked = {"selector": function}
+    change(context, "disable_vfs", asked, dry_run=dry_run, yes=yes)

@@ -1,21 +1,32 @@
-"""Daemons of other hosts, one or several, over ssh: HTTP flows through ``vgpumgr host dial-stdio`` there."""
+"""Daemons of other hosts, one or several, over ssh: HTTP flows through ``vgpumgr host dial-stdio`` there, which is
+here, too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
+import socket
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from vgpumgr.cli.http import Stream
-from vgpumgr.cli.session import Backend, GlobalOptions
-from vgpumgr.errors import RemoteHostError, UsageError, VgpumgrError
+from typer import Context
 
+from vgpumgr.cli.backend import find_socket
+from vgpumgr.cli.http import Stream, connect_unix
+from vgpumgr.cli.main import App
+from vgpumgr.cli.session import Backend, GlobalOptions, get_session
+from vgpumgr.errors import RemoteHostError, UsageError, VgpumgrError
+from vgpumgr.model.frozen import dataclass
+
+app = App()
 _TIMEOUT_S = 20.0
 #: hosts that are asked at a time
 _AT_ONCE = 16
@@ -245,3 +256,27 @@ def merge(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
             else:
                 merged.setdefault(key, {})[host] = value
     return merged
+
+
+@app.command("dial-stdio")
+def dial_stdio(context: Context) -> None:
+    """Join standard input and output to the daemon's socket.
+
+    \b
+    Examples:
+      ssh gpu1 vgpumgr host dial-stdio
+    """
+    stream = connect_unix(find_socket(get_session(context).options))
+    assert isinstance(stream, socket.socket)
+    threading.Thread(target=_send, args=(stream,), daemon=True).start()
+    while data := stream.recv(1 << 16):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _send(stream: socket.socket) -> None:
+    """Standard input to the socket; its end is passed on."""
+    with contextlib.suppress(OSError):
+        while data := os.read(0, 1 << 16):
+            stream.sendall(data)
+        stream.shutdown(socket.SHUT_WR)

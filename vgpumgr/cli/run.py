@@ -23,6 +23,7 @@ from vgpumgr.cli.session import (
     Session,
     get_format,
     get_session,
+    get_verbosity,
 )
 from vgpumgr.cli.text import render_plan
 from vgpumgr.errors import (
@@ -140,7 +141,7 @@ def run(
     }
     if dry_run:
         document = session.call("start_run", dry_run=True, **asked)
-        print_single(context, document, _render(document))
+        print_single(context, document, _render(document, get_verbosity(context, dry_run=True)))
         return 0
     return _Runner(session, asked).run(program, command)
 
@@ -151,10 +152,10 @@ def _make_word(command: str) -> str:
     return word if re.fullmatch(RUN_NAME, word) else f"_{word}"
 
 
-def _render(document: dict[str, Any]) -> Iterator[str]:
+def _render(document: dict[str, Any], verbosity: int) -> Iterator[str]:
     result = document["plan"]["result"]
     yield f"would run {result['run']} on {result['profile']} on GPU {result['gpu_index']}:"
-    yield from render_plan(document["plan"])
+    yield from render_plan(document["plan"], verbosity)
     yield f"  ~ run the command ({result['transport']}), then undo all of this"
 
 

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, TextIO
@@ -18,6 +17,7 @@ from typer import Context, Option
 
 from vgpumgr.errors import UsageError, VgpumgrError
 from vgpumgr.model.choices import PROFILE_WORDS, BackendChoice, Display
+from vgpumgr.model.frozen import dataclass
 
 
 class Color(StrEnum):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, lru_cache
 from typing import (
     Annotated,
@@ -34,6 +34,7 @@ from typing import (
 from lxml import etree
 
 from vgpumgr.errors import DocumentError
+from vgpumgr.model.frozen import dataclass
 
 #: Larger than any sane domain definition; libvirt's own RPC limit for XML is 4 MiB.
 MAX_DOCUMENT_BYTES = 4 << 20

@@ -8,11 +8,11 @@ schema.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
 from vgpumgr.domain.declare import NUMBER, ON_OFF, YES_NO, At, Element, Inside, hexadecimal
 from vgpumgr.model.choices import Display
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import PciAddress
 
 #: libvirt keeps aliases that begin so as the user chose them; the rest of the name is ours.

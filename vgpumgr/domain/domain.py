@@ -5,7 +5,6 @@ our store. libvirt keeps one element of a namespace: a single note stands there 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
 
@@ -30,6 +29,7 @@ from vgpumgr.domain.devices import (
     PciHostdev,
     Shmem,
 )
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import parse_set
 
 

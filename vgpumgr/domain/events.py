@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from typing import Any, Protocol
 
 from vgpumgr.domain.libvirt import LateCallError, load_libvirt, run_with_deadline
+from vgpumgr.model.frozen import dataclass
 
 #: a local socket that is not there costs nothing to try
 RETRY_S = 0.5

@@ -10,11 +10,11 @@ IOMMU in the guest the memory once for each device, because each then has an add
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from lxml import etree
 
 from vgpumgr.domain.domain import Domain
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import format_size, parse_set
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from vgpumgr.domain.domain import AttachmentNote, Domain
+from vgpumgr.model.frozen import dataclass
 
 
 class Scope(StrEnum):

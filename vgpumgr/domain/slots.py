@@ -11,10 +11,9 @@ must do (tried with libvirt 9.0: "No more available PCI slots").
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vgpumgr.domain.devices import Controller, GuestPciAddress
 from vgpumgr.domain.domain import Domain
+from vgpumgr.model.frozen import dataclass
 
 _CONVENTIONAL = ("pci-root", "pci-bridge", "pcie-to-pci-bridge")
 _ROOT_PORT = "pcie-root-port"

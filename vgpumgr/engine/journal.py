@@ -16,7 +16,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from vgpumgr.host.files import (
     sync_directory,
     truncate_file,
 )
+from vgpumgr.model.frozen import dataclass
 
 #: some dozen operations: whoever reads the journal reads all of it, and keeps its lines parsed (``_KEPT_LINES``)
 _ROTATE_BYTES = 128 << 10

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Protocol, cast
 
@@ -22,6 +22,7 @@ from vgpumgr.engine.journal import Contents, Event, Journal
 from vgpumgr.engine.step import NothingDoneError, Step, decode_step
 from vgpumgr.errors import JournalError, OutcomePendingError, VgpumgrError
 from vgpumgr.host.clock import Clock
+from vgpumgr.model.frozen import dataclass
 
 #: the kind of claims on a GPU or a place on it; its name is the GPU's UUID
 GPU_CLAIM = "gpu"

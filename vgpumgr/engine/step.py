@@ -10,13 +10,14 @@ from __future__ import annotations
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vgpumgr.errors import JournalError, VgpumgrError
 from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.frozen import dataclass
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext

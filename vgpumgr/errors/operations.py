@@ -91,10 +91,6 @@ class ChannelStartError(VgpumgrError, id="VG221"):
     """The keeper or its worker did not come up."""
 
 
-class SandboxError(VgpumgrError, id="VG226", exit_code=Exit.NOT_SUPPORTED):
-    """This host cannot put the worker into its sandbox, and a worker without one was not allowed."""
-
-
 class FileWriteError(VgpumgrError, id="VG222"):
     """A file that was asked for cannot be written."""
 
@@ -109,6 +105,10 @@ class CommandNotExecutableError(VgpumgrError, id="VG224", exit_code=Exit.NOT_EXE
 
 class RunnerGoneError(VgpumgrError, id="VG225", exit_code=Exit.NOT_FOUND):
     """The process that asked for a run is not there (any more)."""
+
+
+class SandboxError(VgpumgrError, id="VG226", exit_code=Exit.NOT_SUPPORTED):
+    """This host cannot put the worker into its sandbox, and a worker without one was not allowed."""
 
 
 # VG23x: plans, journal, store

@@ -14,12 +14,12 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vgpumgr.host.files import list_names, read_text
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_tree import has_driver
+from vgpumgr.model.frozen import dataclass
 
 _UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")  # fmt: skip
 _PROGRAM_TIMEOUT_S = 10.0
@@ -28,7 +28,7 @@ NO_RIGHTS = (errno.EACCES, errno.EPERM)
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class Evidence:
     """What a file or a command said; ``text`` None: it is absent or cannot be read."""
 
     source: str
@@ -38,134 +38,143 @@ class Fact:
         return f"{self.source}: {'absent' if self.text is None else self.text or 'empty'}"
 
 
-def _read(machine: Machine, path: str) -> Fact:
-    return Fact(path, read_text(machine.path(path)))
+def _read(machine: Machine, path: str) -> Evidence:
+    return Evidence(path, read_text(machine.path(path)))
 
 
-def _list(machine: Machine, path: str) -> Fact:
+def _list(machine: Machine, path: str) -> Evidence:
     directory = machine.path(path)
-    return Fact(path, ", ".join(list_names(directory)) if directory.is_dir() else None)
+    return Evidence(path, ", ".join(list_names(directory)) if directory.is_dir() else None)
 
 
-def read_cpu_extensions(machine: Machine) -> Fact:
+def read_cpu_extensions(machine: Machine) -> Evidence:
     """The extensions for virtual machines that the first CPU has: vmx, svm, or none of both."""
     source, text = "/proc/cpuinfo", read_text(machine.path("/proc/cpuinfo"))
     if text is None:
-        return Fact(source, None)
+        return Evidence(source, None)
     flags = re.search(r"^flags\s*:\s*(.*)$", text, re.MULTILINE)
     found = {"vmx", "svm"} & set(flags[1].split() if flags else ())
-    return Fact(source, f"flags: {' '.join(sorted(found))}" if found else "flags: no vmx, no svm")
+    return Evidence(
+        source, f"flags: {' '.join(sorted(found))}" if found else "flags: no vmx, no svm"
+    )
 
 
-def try_open(machine: Machine, path: str) -> tuple[Fact, int]:
+def try_open(machine: Machine, path: str) -> tuple[Evidence, int]:
     """Whether this process can open a device file for reading and writing: the fact, and errno or 0."""
     try:
         os.close(os.open(machine.path(path), os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, "?")
-        return Fact(f"open {path}", f"{error.strerror} ({name})"), error.errno or errno.EIO
-    return Fact(f"open {path}", "opened"), 0
+        return Evidence(f"open {path}", f"{error.strerror} ({name})"), error.errno or errno.EIO
+    return Evidence(f"open {path}", "opened"), 0
 
 
-def try_kvm(machine: Machine) -> tuple[Fact, int]:
+def try_kvm(machine: Machine) -> tuple[Evidence, int]:
     """Whether this process can open /dev/kvm."""
     return try_open(machine, "/dev/kvm")
 
 
-def list_iommus(machine: Machine) -> Fact:
+def list_iommus(machine: Machine) -> Evidence:
     """The IOMMUs that the firmware's tables describe and the kernel uses: dmar0, ivhd0."""
     return _list(machine, "/sys/class/iommu")
 
 
-def read_remapped_interrupts(machine: Machine) -> Fact:
+def read_remapped_interrupts(machine: Machine) -> Evidence:
     """The interrupt controllers with remapping; empty: there are others only."""
     source, text = "/proc/interrupts", read_text(machine.path("/proc/interrupts"))
     chips = None if text is None else sorted(set(re.findall(r"\bIR-[\w-]+", text)))
-    return Fact(source, None if chips is None else ", ".join(chips))
+    return Evidence(source, None if chips is None else ", ".join(chips))
 
 
-def read_command_line(machine: Machine) -> Fact:
+def read_command_line(machine: Machine) -> Evidence:
     """The kernel's command line."""
     return _read(machine, "/proc/cmdline")
 
 
-def find_driver(machine: Machine, name: str) -> Fact:
+def find_driver(machine: Machine, name: str) -> Evidence:
     """Whether a PCI driver of that name is registered."""
     found = has_driver(machine, name)
-    return Fact(f"/sys/bus/pci/drivers/{name}", "registered" if found else None)
+    return Evidence(f"/sys/bus/pci/drivers/{name}", "registered" if found else None)
 
 
-def read_loaded_module(machine: Machine, name: str) -> Fact:
+def read_loaded_module(machine: Machine, name: str) -> Evidence:
     """Whether a module is in the kernel, loaded or built in."""
     path, file = f"/sys/module/{name}", "/proc/modules"
     if machine.path(path).is_dir():
-        return Fact(path, "loaded")
+        return Evidence(path, "loaded")
     lines = (read_text(machine.path(file)) or "").splitlines()
-    return Fact(file, name) if any(line.split()[:1] == [name] for line in lines) else Fact(path, None)  # fmt: skip
+    if any(line.split()[:1] == [name] for line in lines):
+        return Evidence(file, name)
+    return Evidence(path, None)
 
 
-def find_module(machine: Machine, name: str) -> Fact:
+def find_module(machine: Machine, name: str) -> Evidence:
     """Whether the running kernel has a module that can be loaded."""
     release = read_text(machine.path("/proc/sys/kernel/osrelease")) or "unknown"
     pattern = re.compile(rf"(?:^|/){name.replace('_', '[-_]')}\.ko\b", re.MULTILINE)
     for file in ("modules.builtin", "modules.dep"):
         path = f"/lib/modules/{release}/{file}"
         if pattern.search(read_text(machine.path(path)) or ""):
-            return Fact(path, name)
-    return Fact(f"/lib/modules/{release}/modules.dep", None)
+            return Evidence(path, name)
+    return Evidence(f"/lib/modules/{release}/modules.dep", None)
 
 
-def read_driver_version(machine: Machine) -> Fact:
+def read_driver_version(machine: Machine) -> Evidence:
     """The first line that the loaded NVIDIA module says of itself, with its flavour and version."""
     fact = _read(machine, "/proc/driver/nvidia/version")
-    return Fact(fact.source, fact.text and re.sub(r"\s+", " ", fact.text.splitlines()[0]))
+    return Evidence(fact.source, fact.text and re.sub(r"\s+", " ", fact.text.splitlines()[0]))
 
 
-def read_access_control(machine: Machine) -> tuple[Fact, Fact]:
+def read_access_control(machine: Machine) -> tuple[Evidence, Evidence]:
     """AppArmor (Y or N) and SELinux (1: enforcing, 0: permissive)."""
     apparmor = _read(machine, "/sys/module/apparmor/parameters/enabled")
     return apparmor, _read(machine, "/sys/fs/selinux/enforce")
 
 
-def read_user_namespaces(machine: Machine) -> Fact:
+def read_user_namespaces(machine: Machine) -> Evidence:
     """How many user namespaces there may be."""
     return _read(machine, "/proc/sys/user/max_user_namespaces")
 
 
-def read_seccomp(machine: Machine) -> Fact:
+def read_seccomp(machine: Machine) -> Evidence:
     """The actions that a system call filter may name."""
     return _read(machine, "/proc/sys/kernel/seccomp/actions_avail")
 
 
-def read_controllers(machine: Machine) -> tuple[Fact, bool]:
-    """The controllers of the unified hierarchy (version 2), and whether version 1 is mounted in its place."""
+def read_controllers(machine: Machine) -> tuple[Evidence, int]:
+    """The controllers of control groups with spaces between, and the version: 2, or 1 with a hierarchy for each."""
     fact = _read(machine, "/sys/fs/cgroup/cgroup.controllers")
-    return fact, fact.text is None and bool(list_names(machine.path("/sys/fs/cgroup")))
+    path = "/sys/fs/cgroup"
+    names = list_names(machine.path(path))
+    if fact.text is not None or not names:
+        return fact, 2
+    # cpu,cpuacct is one hierarchy with two controllers
+    return Evidence(path, " ".join(name for each in names for name in each.split(","))), 1
 
 
-def find_unit(machine: Machine, name: str) -> tuple[Fact, Fact]:
+def find_unit(machine: Machine, name: str) -> tuple[Evidence, Evidence]:
     """Where systemd's unit of that name is installed, and the link that enables it."""
     path = next((p for d in _UNITS if machine.path(p := f"{d}/{name}").exists()), None)
-    installed = Fact(path or f"{_UNITS[0]}/{name}", None if path is None else "installed")
+    installed = Evidence(path or f"{_UNITS[0]}/{name}", None if path is None else "installed")
     for directory in list_names(machine.path(_UNITS[0])):
         link = f"{_UNITS[0]}/{directory}/{name}"
         if directory.endswith((".wants", ".requires")) and os.path.lexists(machine.path(link)):
-            return installed, Fact(link, "enabled")
-    return installed, Fact(f"{_UNITS[0]}/*.wants/{name}", None)
+            return installed, Evidence(link, "enabled")
+    return installed, Evidence(f"{_UNITS[0]}/*.wants/{name}", None)
 
 
-def list_driver_overrides(machine: Machine) -> Fact:
+def list_driver_overrides(machine: Machine) -> Evidence:
     """PCI functions that driverctl gives a driver at every boot."""
     return _list(machine, "/etc/driverctl.d")
 
 
-def read_locked_memory_limit() -> Fact:
+def read_locked_memory_limit() -> Evidence:
     """How many bytes this process may lock."""
     _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return Fact("RLIMIT_MEMLOCK", "unlimited" if hard == resource.RLIM_INFINITY else str(hard))
+    return Evidence("RLIMIT_MEMLOCK", "unlimited" if hard == resource.RLIM_INFINITY else str(hard))
 
 
-def try_memory_file() -> Fact:
+def try_memory_file() -> Evidence:
     """Whether a memory file can be sealed, as a channel's ring is; text None: it cannot."""
     try:
         fd = os.memfd_create("vgpumgr-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -175,8 +184,8 @@ def try_memory_file() -> Fact:
             os.close(fd)
         os.close(os.eventfd(0, os.EFD_CLOEXEC))
     except OSError as error:
-        return Fact(f"memfd_create, F_ADD_SEALS, eventfd ({error.strerror})", None)
-    return Fact("memfd_create, F_ADD_SEALS, eventfd", "work")
+        return Evidence(f"memfd_create, F_ADD_SEALS, eventfd ({error.strerror})", None)
+    return Evidence("memfd_create, F_ADD_SEALS, eventfd", "work")
 
 
 def find_program(names: Sequence[str]) -> str | None:
@@ -184,7 +193,7 @@ def find_program(names: Sequence[str]) -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
-def run_program(*words: str) -> Fact:
+def run_program(*words: str) -> Evidence:
     """What a program prints, which only reads; text None: it failed or took too long."""
     try:
         done = subprocess.run(
@@ -192,8 +201,8 @@ def run_program(*words: str) -> Fact:
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Fact(f"{' '.join(words)} ({error})", None)
-    return Fact(" ".join(words), done.stdout + done.stderr)
+        return Evidence(f"{' '.join(words)} ({error})", None)
+    return Evidence(" ".join(words), done.stdout + done.stderr)
 
 
 def is_executable(path: Path) -> bool:
@@ -201,9 +210,9 @@ def is_executable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def read_free_bytes(directory: Path) -> tuple[Fact, int]:
+def read_free_bytes(directory: Path) -> tuple[Evidence, int]:
     """Free space for this user where the directory is or will be. Raises OSError."""
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent
     free = shutil.disk_usage(directory).free
-    return Fact(f"statvfs {directory}", f"{free >> 20} MiB free"), free
+    return Evidence(f"statvfs {directory}", f"{free >> 20} MiB free"), free

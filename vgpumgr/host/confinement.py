@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vgpumgr.host.files import list_names
+from vgpumgr.host.process import is_alive, read_identity
 
 _PROC = Path("/proc")
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "mnt", "cgroup")
@@ -40,16 +41,18 @@ class Fact:
 
 def audit_tree(pid: int, outside: int, *, writable: Sequence[str] = ()) -> tuple[Fact, ...]:
     """The facts of a process and its descendants, each as the first of them has it that does not hold it.
+    Descendants that end meanwhile do not count.
 
     ``outside`` is a process that is not confined, for comparison. ``writable`` are files of its root that it may write.
     """
-    pids = [pid, *_list_descendants(pid)]
-    # the worker itself loads no driver, and starts the sessions that do
-    stages = [1 if one == pid else 2 for one in pids]
-    per_process = [
-        tuple(_audit(one, outside, writable, count))
-        for one, count in zip(pids, stages, strict=True)
-    ]
+    audited = [(pid, tuple(_audit(pid, outside, writable, stages=1)))]
+    for one in _list_descendants(pid):
+        known = read_identity(one)
+        # the worker itself loads no driver, and starts the sessions that do
+        facts = tuple(_audit(one, outside, writable, stages=2))
+        if known is not None and is_alive(known):
+            audited.append((one, facts))  # of one that has ended meanwhile nothing could be read
+    pids, per_process = zip(*audited, strict=True)
     found = []
     for facts in zip(*per_process, strict=True):
         failing = [(p, f) for p, f in zip(pids, facts, strict=True) if not f.holds]
@@ -59,6 +62,21 @@ def audit_tree(pid: int, outside: int, *, writable: Sequence[str] = ()) -> tuple
         else:
             found.append(failing[0][1] if failing else facts[0])
     return tuple(found)
+
+
+def audit_keeper(pid: int) -> tuple[Fact, ...]:
+    """What a keeper has given up: it is outside of the sandbox, and has no rights all the same."""
+    status = _read_pairs(pid, "status")
+    users = set(status.get("Uid", "").split())
+    held = sorted(name for name in _CAPABILITIES if not _is_zero(status.get(name, "unknown")))
+    no_new = status.get("NoNewPrivs", "unknown")
+    return (
+        Fact(
+            "keeper user", bool(users) and "0" not in users, ", ".join(sorted(users)) or "unknown"
+        ),
+        Fact("keeper capabilities", not held, ", ".join(held) or "none"),
+        Fact("keeper NoNewPrivs", no_new == "1", no_new),
+    )
 
 
 def _list_descendants(pid: int) -> Iterator[int]:
@@ -139,7 +157,7 @@ def _holds_more(pid: int, name: str) -> bool:
 
 
 def _list_mount_points(pid: int) -> set[str]:
-    return {line.split()[4] for line in _read(_PROC / str(pid) / "mountinfo").splitlines()}
+    return {line.split()[4] for line in _read_bytes(pid, "mountinfo").splitlines()}
 
 
 def _audit_nodes(pid: int) -> Fact:
@@ -155,7 +173,7 @@ def _audit_nodes(pid: int) -> Fact:
 def _audit_mounts(pid: int, writable: Sequence[str]) -> Fact:
     allowed = {"/proc", *writable}
     open_ = []
-    for line in _read(_PROC / str(pid) / "mountinfo").splitlines():
+    for line in _read_bytes(pid, "mountinfo").splitlines():
         place, options = line.split()[4:6]
         hidden = place.startswith("/proc/")  # /dev/null is there, for what is not to be seen
         if "ro" not in options.split(",") and place not in allowed and not hidden:
@@ -192,7 +210,10 @@ def _audit_network(pid: int) -> Fact:
 def _audit_dumpable(pid: int, status: dict[str, str]) -> Fact:
     """The kernel gives the files of a process that cannot be dumped to root."""
     owner = (_PROC / str(pid) / "fd").stat().st_uid
-    dumpable = str(owner) == status.get("Uid", "").split()[0]
+    own = status.get("Uid", "").split()[:1]
+    if not own:
+        return Fact("dumpable", False, "unknown")
+    dumpable = own == [str(owner)]
     return Fact("dumpable", not dumpable, "yes" if dumpable else "no")
 
 

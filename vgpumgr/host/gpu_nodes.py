@@ -1,15 +1,41 @@
-"""Device nodes of NVIDIA's driver: the ones that a process needs for CUDA on one GPU or one MIG instance."""
+"""Device nodes: all of a PCI function, and those that a process needs for CUDA on one GPU or one MIG instance."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from vgpumgr.host.files import list_names, read_text
 from vgpumgr.host.machine import Machine
+from vgpumgr.model.pci import PciAddress
 
 #: every CUDA process opens them; a driver from 570 on does not start where the last one is there and cannot be opened
 _COMMON = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _PROC = "/proc/driver/nvidia"
+
+
+def list_function_nodes(
+    machine: Machine, address: PciAddress, group: int | None = None
+) -> Iterator[str]:
+    """Paths of the nodes by which drivers of the host use the function and, in that IOMMU group, VFIO does."""
+    device = machine.path(f"/sys/bus/pci/devices/{address}")
+    below = set(list_names(device))
+    for name, where in (("drm", "/dev/dri"), ("accel", "/dev/accel")):
+        yield from (
+            f"{where}/{node}" for node in (list_names(device / name) if name in below else ())
+        )
+    for card in list_names(device / "sound") if "sound" in below else ():
+        number = card.removeprefix("card")
+        pattern = re.compile(rf"(?:control|pcm|hw|midi)C{number}(?:D\d+[pc]?)?")
+        nodes = list_names(machine.path("/dev/snd"))
+        yield from (f"/dev/snd/{name}" for name in nodes if pattern.fullmatch(name))
+    facts = _read_facts(machine, f"gpus/{address}/information")
+    if (minor := _find_number(facts, "Device Minor")) is not None:
+        yield f"/dev/nvidia{minor}"
+    if group is not None:
+        yield f"/dev/vfio/{group}"
+    if "vfio-dev" in below:
+        yield from (f"/dev/vfio/devices/{name}" for name in list_names(device / "vfio-dev"))
 
 
 def list_gpu_nodes(
@@ -31,11 +57,11 @@ def list_gpu_nodes(
 
 
 def _find_minor(machine: Machine, gpu: str) -> int | None:
-    directory = machine.path(f"{_PROC}/gpus")
-    for name in list_names(directory):
-        facts = dict(_read_facts(read_text(directory / name / "information") or ""))
-        if facts.get("GPU UUID") == gpu and facts.get("Device Minor", "").isdigit():
-            return int(facts["Device Minor"])
+    for name in list_names(machine.path(f"{_PROC}/gpus")):
+        facts = _read_facts(machine, f"gpus/{name}/information")
+        minor = _find_number(facts, "Device Minor")
+        if facts.get("GPU UUID") == gpu and minor is not None:
+            return minor
     return None
 
 
@@ -44,16 +70,20 @@ def _list_capabilities(
 ) -> Iterator[str]:
     if instance is None:
         return
-    directory = f"{_PROC}/capabilities/gpu{minor}/mig/gi{instance}"
-    places = [directory] if compute is None else [directory, f"{directory}/ci{compute}"]
-    for place in places:
-        facts = dict(_read_facts(read_text(machine.path(f"{place}/access")) or ""))
-        if facts.get("DeviceFileMinor", "").isdigit():
-            yield f"/dev/nvidia-caps/nvidia-cap{facts['DeviceFileMinor']}"
+    directory = f"capabilities/gpu{minor}/mig/gi{instance}"
+    for place in [directory] if compute is None else [directory, f"{directory}/ci{compute}"]:
+        facts = _read_facts(machine, f"{place}/access")
+        if (number := _find_number(facts, "DeviceFileMinor")) is not None:
+            yield f"/dev/nvidia-caps/nvidia-cap{number}"
 
 
-def _read_facts(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        key, colon, value = line.partition(":")
-        if colon:
-            yield key.strip(), value.strip()
+def _read_facts(machine: Machine, name: str) -> dict[str, str]:
+    """The lines ``KEY: VALUE`` of a file of the driver."""
+    lines = (read_text(machine.path(f"{_PROC}/{name}")) or "").splitlines()
+    parts = (line.partition(":") for line in lines)
+    return {key.strip(): value.strip() for key, colon, value in parts if colon}
+
+
+def _find_number(facts: dict[str, str], key: str) -> int | None:
+    value = facts.get(key, "")
+    return int(value) if value.isdigit() else None

@@ -21,7 +21,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -40,6 +39,7 @@ from vgpumgr.host.helper_server import HelperFaultError, serve
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import ProcessId, is_alive, read_identity, read_state
 from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.frozen import dataclass
 
 __all__ = ["Helper", "HelperFaultError", "HelperState", "LateHelper", "LateRecords", "serve"]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vgpumgr.host.clock import Clock, SystemClock
 from vgpumgr.host.files import list_names, read_text
+from vgpumgr.host.gpu_nodes import list_function_nodes
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import Holder, is_alive, list_holders, read_name, read_words
@@ -125,7 +126,6 @@ _BTRFS = "/sys/fs/btrfs"
 _NET = "/sys/class/net"
 _MDEV = "/sys/bus/mdev/devices"
 _CONSOLES = "/sys/class/vtconsole"
-_NVIDIA = "/proc/driver/nvidia/gpus"
 _IFF_UP = 1
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -136,7 +136,7 @@ def list_pci_users(
     """Users of each function; ``asked`` maps it to the IOMMU group in which VMs may have it open,
     None for one that has a driver of the host.
     """
-    nodes = {a: set(_list_nodes(machine, a, group)) for a, group in asked.items()}
+    nodes = {a: set(list_function_nodes(machine, a, group)) for a, group in asked.items()}
     wanted = {name for names in nodes.values() for name in names}
     openers = list(list_openers(machine, wanted))
     blocks, networks = _index_class(machine, _BLOCK), _index_class(machine, _NET)
@@ -159,34 +159,6 @@ def list_pci_users(
             users += [User(kind, text) for text in texts]
         found[address] = users
     return found
-
-
-def _list_nodes(machine: Machine, address: PciAddress, group: int | None) -> Iterator[str]:
-    """Device files of one function."""
-    device = machine.path(f"{_DEVICES}/{address}")
-    below = set(list_names(device))
-    yield from (
-        f"/dev/dri/{name}" for name in (list_names(device / "drm") if "drm" in below else ())
-    )
-    accels = list_names(device / "accel") if "accel" in below else ()
-    yield from (f"/dev/accel/{name}" for name in accels)
-    for card in list_names(device / "sound") if "sound" in below else ():
-        number = card.removeprefix("card")
-        pattern = re.compile(rf"(?:control|pcm|hw|midi)C{number}(?:D\d+[pc]?)?")
-        nodes = list_names(machine.path("/dev/snd"))
-        yield from (f"/dev/snd/{name}" for name in nodes if pattern.fullmatch(name))
-    if (minor := _read_nvidia_minor(machine, address)) is not None:
-        yield f"/dev/nvidia{minor}"
-    if group is not None:
-        yield f"/dev/vfio/{group}"
-    if "vfio-dev" in below:
-        yield from (f"/dev/vfio/devices/{name}" for name in list_names(device / "vfio-dev"))
-
-
-def _read_nvidia_minor(machine: Machine, address: PciAddress) -> int | None:
-    text = read_text(machine.path(f"{_NVIDIA}/{address}/information")) or ""
-    match = re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE)
-    return int(match[1]) if match else None
 
 
 def _index_class(machine: Machine, class_: str) -> dict[str, list[str]]:

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,6 +31,7 @@ from vgpumgr.host.process import (
     read_state,
     read_words,
 )
+from vgpumgr.model.frozen import dataclass
 
 #: so long a lock is waited for while nothing moves: the holder stays, and no waiter ahead leaves
 TIMEOUT_S = 60.0

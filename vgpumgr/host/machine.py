@@ -28,11 +28,12 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from vgpumgr.errors import MachineNotFoundError
 from vgpumgr.host.files import check_trusted, list_names, make_directory, read_text
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import parse_set
 
 LIB_DIR = Path(__file__).resolve().parent.parent / "_lib"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from vgpumgr.model.frozen import dataclass
 
 if TYPE_CHECKING:
     from vgpumgr.model.attachment import RunPart

@@ -13,8 +13,10 @@ import os
 import socket
 import struct
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, Self
+
+from vgpumgr.model.frozen import dataclass
 
 _UCRED = struct.Struct("iII")
 # include/uapi/asm-generic/socket.h, since Linux 4.13

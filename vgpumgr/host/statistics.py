@@ -11,12 +11,13 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.files import make_directory, replace_file
 from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.frozen import dataclass
 
 #: seconds; an attachment takes a few of them, most of it the worker's start
 DURATION_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import tell_count
 from vgpumgr.model.vgpu import (

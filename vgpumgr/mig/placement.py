@@ -12,7 +12,7 @@ beside it, and how many fit on one GPU is known exactly (``count_fits``).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundError
 from vgpumgr.mig.layout.board import (
@@ -25,6 +25,7 @@ from vgpumgr.mig.layout.board import (
 from vgpumgr.mig.layout.compute import list_places, list_present
 from vgpumgr.mig.selection import check_visible
 from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import (

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
 from vgpumgr.model.choices import Backend, Transport
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
@@ -238,6 +239,16 @@ class AttachmentRecord:
         """The record with fields of its channel changed."""
         assert self.channel is not None
         return replace(self, channel=replace(self.channel, **changes))
+
+    @property
+    def noun(self) -> str:
+        """What has it: a VM, or a run."""
+        return "vm" if self.run is None else "run"
+
+    @property
+    def holder(self) -> str:
+        """The same with its name, for people."""
+        return f'{self.noun} "{self.vm_name}"'
 
     @property
     def owner(self) -> SliceOwner | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance, MigMode, MigProfile
 from vgpumgr.model.pci import Function, IommuGroup, PciAddress

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid, MigUuid
 
 _NAME = re.compile(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Literal
+
+from vgpumgr.model.frozen import dataclass
 
 NVIDIA = 0x10DE
 AMD = 0x1002

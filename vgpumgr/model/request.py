@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import ClassVar
 
 from vgpumgr.model.choices import HELLO_TIMEOUT_S, Display, Numa, Transport
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.text import parse_size
 

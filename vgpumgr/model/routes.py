@@ -8,8 +8,9 @@ refuses operations without a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+
+from vgpumgr.model.frozen import dataclass
 
 API = "/1.0"
 OPERATIONS = f"{API}/operations"

@@ -7,10 +7,11 @@ driver of the host. Bridges and root ports do not count.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from vgpumgr.errors import UsageError
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import STUB, VFIO, Function, PciAddress, User, UserKind
 from vgpumgr.model.text import tell_count
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vgpumgr.errors import PciAmbiguousError, PciNotFoundError, VgpumgrError
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import Function, PciAddress, find_function
 
 # A shorter prefix of a UUID, or part of a model, is more likely a slip.

@@ -5,11 +5,11 @@ vGPUs that belong to no attachment (``backends/drift.py`` has the attachments').
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDeviceKind
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import Binding, Function, VfSetting, find_function
 from vgpumgr.model.vgpu import VgpuRecord, VgpuState

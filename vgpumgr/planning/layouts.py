@@ -114,7 +114,7 @@ def _list_users(spec: MigStepSpec, gpu: Gpu, owners: Sequence[SliceOwner]) -> li
 
     users = [str(p) for p in gpu.processes if concerns(p.gpu_instance_id, p.compute_instance_id)]
     return users + [
-        f'vm "{o.vm_name}"'
+        o.holder
         for o in owners
         if o.gpu == gpu.uuid and concerns(o.gpu_instance_id, o.compute_instance_id)
     ]

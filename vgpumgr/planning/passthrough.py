@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import GroupNotViableError, NoIommuError, NotBoundError, PciBusyError
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import STUB, VFIO, Binding, Function, PciAddress, UserKind
 from vgpumgr.model.text import tell_count
 from vgpumgr.passthrough.groups import (

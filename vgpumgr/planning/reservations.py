@@ -10,12 +10,13 @@ defined vGPU from starting. For functions, which hold one vGPU each, a definitio
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vgpumgr.errors import LayoutBusyError, VgpumgrError
 from vgpumgr.mig.layout.change import LayoutPlan, StepKind
 from vgpumgr.mig.layout.target import Pinned
 from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance, MigProfile, Placement
@@ -165,8 +166,7 @@ def _list_made(
 
 
 def _name(record: AttachmentRecord) -> str:
-    noun = "vm" if record.run is None else "run"
-    return f'{noun} "{record.vm_name}", attachment {record.id}'
+    return f"{record.holder}, attachment {record.id}"
 
 
 def _with_lost(gpu: Gpu, lost: Sequence[LostSlice]) -> Gpu:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from vgpumgr.errors import NoRoomError, NvmlMissingError, PciNotFoundError
 from vgpumgr.model.choices import Numa
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import find_function
 from vgpumgr.passthrough.selection import KnownGpu
 from vgpumgr.planning.reservations import is_reserved, list_reservations, reserve
@@ -241,6 +241,8 @@ class Snapshot:
 
     #: GPUs on which a call has not come back, by UUID, and which
     stuck: Mapping[str, str] = {}
+    #: GPU instances that an operation without an end has made or taken away: by GPU and place
+    unsettled: Collection[tuple[GpuUuid, Placement]] = ()
     #: what the journal last said of attachments: whether they exist
     known: Mapping[str, bool] = {}
     #: attachments that an unfinished operation accounts for

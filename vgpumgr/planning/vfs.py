@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import PciBusyError, VfCountError, VfUnsupportedError
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import Function, PciAddress, Quota, VfSetting, VfSupport
 from vgpumgr.model.text import tell_count
 from vgpumgr.passthrough.sriov import find_driver

@@ -5,12 +5,13 @@ which: pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vgpumgr.engine.step import Step
 from vgpumgr.mig.layout.change import list_create_steps, list_destroy_steps
 from vgpumgr.mig.placement import count_free, list_choices
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfile, Placement
 from vgpumgr.model.vgpu import (

@@ -8,7 +8,7 @@ takes a place, in the driver's own units.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from vgpumgr.errors import (
     VgpuAttributeError,
@@ -22,7 +22,9 @@ from vgpumgr.errors import (
 from vgpumgr.mdev.observe import Capacity, list_free_parents, measure_capacity
 from vgpumgr.mig.placement import count_free
 from vgpumgr.mig.selection import select_gpu
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import MigProfile, Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import list_near, tell_count
@@ -234,7 +236,7 @@ def _full_address(selector: str) -> str:
 
 def _look(observed: Snapshot, board: VgpuBoard, type_: VgpuType, place: _Place) -> TypeRoom:
     gpu = observed.find_board_gpu(board)
-    if gpu is not None and (refusal := _refuse_mode(gpu, type_)):
+    if gpu is not None and (refusal := _refuse_mode(gpu, type_) or _refuse_stuck(gpu, observed)):
         return TypeRoom(board, type_, Capacity(0, refusal))
     offering = list_free_parents(observed.vgpus, board, type_, observed.claims)
     parents, kept = _keep(observed, offering, place)
@@ -266,6 +268,11 @@ def _refuse_mode(gpu: Gpu, type_: VgpuType) -> str | None:
     return None
 
 
+def _refuse_stuck(gpu: Gpu, observed: Snapshot) -> str | None:
+    """A call that is stuck may yet make what the driver would put the vGPU into, or take it away."""
+    return observed.stuck.get(str(gpu.uuid))
+
+
 def _look_for_instance(
     observed: Snapshot,
     board: VgpuBoard,
@@ -283,7 +290,7 @@ def _look_for_instance(
         reason = describe_kept(kept) if kept else "each of its virtual functions has a vGPU"
         return TypeRoom(board, type_, Capacity(0, reason), kept=kept)
     if places := _list_slices(observed, gpu, profile):
-        reason = f"the driver chooses its GPU instance, and could take {places[0]}, a VM's slice"
+        reason = f"the driver chooses its GPU instance, and could take {places[0]}"
         return TypeRoom(board, type_, Capacity(0, reason))
     each = type_.max_per_gpu_instance or 1
     planned = [p for p in unused if has_planned(gpu, profile)]
@@ -300,12 +307,17 @@ def _look_for_instance(
     return TypeRoom(board, type_, Capacity(free), made, unused)
 
 
-def _list_slices(observed: Snapshot, gpu: Gpu, profile: MigProfile) -> list[Placement]:
-    """GPU instances of the profile that VMs have: nobody can keep the driver from choosing one."""
+def _list_slices(observed: Snapshot, gpu: Gpu, profile: MigProfile) -> list[str]:
+    """GPU instances of the profile that VMs or unfinished operations have, in words: nothing keeps the driver from
+    choosing one.
+    """
+    whose: dict[tuple[GpuUuid | None, Placement | None], str] = {}
+    whose |= dict.fromkeys(observed.unsettled, "of an operation that has not ended")
+    whose |= dict.fromkeys(observed.slices, "a VM's slice")
     return [
-        instance.placement
+        f"{instance.placement}, {whose[gpu.uuid, instance.placement]}"
         for instance in gpu.instances
-        if instance.profile_id == profile.id and (gpu.uuid, instance.placement) in observed.slices
+        if instance.profile_id == profile.id and (gpu.uuid, instance.placement) in whose
     ]
 
 
@@ -345,11 +357,14 @@ def _explain_full(
     names = [str(observed.find_board_gpu(room.board) or room.board.name) for room in rooms]
     where = place.parent or (names[0] if len(rooms) == 1 else f"any of {len(rooms)} GPUs")
     rows = zip(names, rooms, strict=True)
+    gpus = (observed.find_board_gpu(room.board) for room in rooms)
+    stuck = [text for gpu in gpus if gpu and (text := _refuse_stuck(gpu, observed))]
     reasons = [f"{name}: {room.room.reason}" for name, room in rows if room.room.reason]
     return VgpuNoRoomError(
         f"cannot create {kind.name} on {where}",
         why="; ".join(dict.fromkeys(reasons)) or "no parent has room for it",
-        hint=_advise(rooms, place),
+        held_by=list(dict.fromkeys(stuck)),
+        hint="vgpumgr status" if stuck else _advise(rooms, place),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid as uuids
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.errors import (
@@ -18,6 +18,7 @@ from vgpumgr.errors import (
     VgpuBusyError,
     VgpuNotSupportedError,
 )
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.text import tell_count
 from vgpumgr.model.vgpu import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import grp
 import os
-from dataclasses import dataclass
 from enum import IntEnum
 
 from vgpumgr.errors import AccessDeniedError
 from vgpumgr.host.sockets import Peer
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.routes import ROLES, Role
 
 ADMIN_GROUP = "vgpumgr"

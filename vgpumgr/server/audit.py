@@ -169,6 +169,11 @@ def verify_audit(path: Path) -> str | None:
     return _verify(path.read_bytes().splitlines())
 
 
+def has_none(path: Path) -> bool:
+    """Whether there is neither a log nor one that it was rotated into."""
+    return not any(path.parent.glob(f"{path.name}*"))
+
+
 def verify_all(path: Path) -> str | None:
     """The same of a log and all that it was rotated into, oldest first."""
     older = [path.with_name(f"{path.name}.{number}") for number in range(KEPT, 0, -1)]

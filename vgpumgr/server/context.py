@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vgpumgr.app.metrics import MetricsService
 from vgpumgr.host.clock import Clock
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.server.access import Access
 from vgpumgr.server.audit import AuditLog, RefusalLog
 from vgpumgr.server.connections import Limits

@@ -14,7 +14,6 @@ import random
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from vgpumgr.app.documents.operations import RecoverDocument
@@ -27,6 +26,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import find_qemu
 from vgpumgr.host.sockets import KernelUevents, UeventSource
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.server.audit import AuditLog
 from vgpumgr.server.context import Context

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Response
@@ -24,6 +23,7 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.host.clock import Clock
+from vgpumgr.model.frozen import dataclass
 
 #: seconds; what waits in a daemon that is busy is done in about as many
 RETRY_S = "1"

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from vgpumgr import __version__
 from vgpumgr.app.application import Application, find_operation
-from vgpumgr.app.documents import gpus
+from vgpumgr.app.documents import gpus, operations
 from vgpumgr.app.documents.base import Document
 from vgpumgr.app.documents.operations import (
     ErrorDocument,
@@ -526,7 +526,7 @@ def make_body(operation: str, fields: Mapping[str, tuple[Any, Any]]) -> type[Bas
 def read_hints(function: Callable[..., Any] | type) -> dict[str, Any]:
     """As ``typing.get_type_hints`` with extras, of an operation or a class of parameters."""
     # the application imports these documents where it makes one
-    return get_type_hints(function, localns=vars(gpus), include_extras=True)
+    return get_type_hints(function, localns=vars(gpus) | vars(operations), include_extras=True)
 
 
 def read_wait_s(preferences: Sequence[str]) -> float | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.sim.pcibus import Address, Function, Sriov
 from vgpumgr.sim.vgpu_model import Family, Strict, VgpuTypes, build_family
 

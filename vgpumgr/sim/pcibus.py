@@ -11,7 +11,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from vgpumgr.model.frozen import dataclass
 
 _MAX_COUNT = 0xFFFF
 """``sriov_numvfs`` is read as a 16-bit number."""

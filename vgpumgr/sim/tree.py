@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.sim.pcibus import Address, PciBus, State, refuse
 
 Read = Callable[[], bytes]

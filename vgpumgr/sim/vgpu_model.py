@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from vgpumgr.model.frozen import dataclass
 
 _SERIES = re.compile(r"([A-Z])[A-Z]*$")
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.sim.machine_model import Gpu, Machine
 from vgpumgr.sim.pcibus import VFIO_WAIT, Address, Asleep, PciBus, State, refuse
 from vgpumgr.sim.tree import (

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.sim.pcibus import refuse
 
 _LIBRARY = Path(__file__).parent.parent / "_lib/sim/libvgpumgr-simstate.so"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vgpumgr.errors import StoreTooNewError
 from vgpumgr.host.files import make_directory, replace_file
+from vgpumgr.model.frozen import dataclass
 
 ATTACHMENT, LAYOUT, FUNCTION, VF_SETTING, VGPU = KINDS = (
     "attachment", "layout", "function", "vf-setting", "vgpu",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from vgpumgr.errors import AlreadyAttachedError, StoreError
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import DesiredLayout
 from vgpumgr.model.pci import Binding, PciAddress, VfSetting
@@ -104,7 +105,7 @@ class Store:
             holder = taken.setdefault((record.vm_uuid, record.number), record.id)
             if holder != record.id:
                 raise AlreadyAttachedError(
-                    f'vm "{record.vm_name}" has an attachment number {record.number} already',
+                    f"{record.holder} has an attachment number {record.number} already",
                     cause=f"attachment {holder}",
                 )
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, OneWayStep, Step
 from vgpumgr.errors import ChannelStartError, LiveUnsupportedError, SandboxError
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_size
-from vgpumgr.virtio.channel import ChannelSpec, ChannelStatus
+from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
+    from vgpumgr.model.attachment import AttachmentRecord
 
 #: a worker loads the CUDA driver and makes a context before it is ready
 WORKER_TIMEOUT_S = 60.0
@@ -30,6 +32,11 @@ class StartChannel(Step):
     serial: bool
     memory_bytes: int
     kind: ClassVar[str] = "channel.start"
+
+    @classmethod
+    def for_record(cls, record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> StartChannel:
+        """The step for the channel of an attachment."""
+        return cls(record.id, record.vm_name, record.has_ring, record.has_serial, memory_bytes)
 
     def describe(self) -> str:
         """For people."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.domain.attaching import (
@@ -31,6 +31,7 @@ from vgpumgr.engine.step import (
 )
 from vgpumgr.errors import DeviceBusyError, DomainChangedError, VmNotFoundError
 from vgpumgr.model.attachment import AddedController
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.state.domain_metadata import describe_record, remove_note, save_note
 from vgpumgr.steps.pci import make_release_pending
 

@@ -8,11 +8,12 @@ change in the same operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import OneWayStep, Step
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, MigInstanceRef
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import DesiredLayout, LayoutStore, MigProfileName, make_desired

@@ -12,7 +12,7 @@ detach takes what is left of them, is not taken back, and notes why MIG mode sta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.mig_state import (
@@ -44,6 +44,7 @@ from vgpumgr.mig.instances import (
 )
 from vgpumgr.mig.layout.change import MigStepSpec, StepKind
 from vgpumgr.model.attachment import MigInstanceRef, list_sharers
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfileName, Placement

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, NothingDoneError, Step
 from vgpumgr.errors import PciBusyError, PciNotFoundError, ReleasePendingError, VgpumgrError
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import VFIO, Binding, Function, PciAddress
 
 if TYPE_CHECKING:

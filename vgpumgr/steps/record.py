@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.domain.attaching import observe_device
@@ -19,6 +19,7 @@ from vgpumgr.engine.step import (
 from vgpumgr.errors import LayoutChangedError, VmNotFoundError
 from vgpumgr.mig.instances import list_records, rebind
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, MigInstanceRef
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, NothingDoneError, Step
@@ -17,6 +17,7 @@ from vgpumgr.errors import (
     VfQuotaError,
     VfUnsupportedError,
 )
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import VFIO, Function, PciAddress, Quota, VfSetting
 from vgpumgr.passthrough.control import PciControl
 from vgpumgr.passthrough.groups import choose_driver

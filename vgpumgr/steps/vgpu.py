@@ -5,7 +5,7 @@ a GPU holds time-sliced ones of several sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, NothingDoneError, Step
@@ -22,6 +22,7 @@ from vgpumgr.errors import (
     VgpuTypeNotFoundError,
 )
 from vgpumgr.mdev.control import VgpuControl
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.vgpu import (
     Framework,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_size
 from vgpumgr.tui.rows import Row
 from vgpumgr.tui.view import Page, View

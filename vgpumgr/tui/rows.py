@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vgpumgr.model.choices import AWAITED
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_size, shorten_type
 from vgpumgr.tui.sample import History, Sample, channel_key, vm_key
 

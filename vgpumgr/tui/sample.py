@@ -8,11 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.clock import Clock
+from vgpumgr.model.frozen import dataclass
 
 #: as many as a wide terminal shows
 HISTORY = 120

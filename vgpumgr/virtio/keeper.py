@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from vgpumgr.errors import ChannelStartError, Exit, NotPermittedError, VgpumgrError
-from vgpumgr.host.confinement import Fact, audit_tree
+from vgpumgr.host.confinement import Fact, audit_keeper, audit_tree
 from vgpumgr.host.files import DIRECTORY, make_directory
 from vgpumgr.host.gpu_nodes import list_gpu_nodes
 from vgpumgr.host.machine import LIB_DIR, Machine
@@ -338,6 +338,8 @@ class Keeper:
 WORKER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-worker"
 #: starts a worker, and has a CUDA context on its slice for as long as it runs
 HOLD_PROGRAM = LIB_DIR / "bin" / HOLDER_NAME
+#: the guest's, which serves a command of this host as well
+AGENT_PROGRAM = LIB_DIR / "guest" / "vgpumgr-guestd"
 #: a UNIX socket's address ends there (sun_path, see unix(7))
 _LONGEST_PATH = 107
 #: the keeper tries a failing worker again and again; after so many failures it counts as failed
@@ -429,7 +431,8 @@ class KeeperChannels:
         if status is None or status.worker_pid is None:
             return ()
         written = list_written({**os.environ, **self._machine.variables})
-        return audit_tree(status.worker_pid, status.keeper_pid, writable=tuple(written))
+        worker = audit_tree(status.worker_pid, status.keeper_pid, writable=tuple(written))
+        return (*worker, *audit_keeper(status.keeper_pid))
 
     def list_ids(self) -> tuple[str, ...]:
         """Ids of all channels that left a directory here."""

@@ -1,8 +1,8 @@
 """What the worker is put into, as options of the keeper, which builds it (``native/keeper/sandbox.c``).
 
-A keeper that root starts gives its worker a user id of its own out of :data:`USER_IDS`: no entry of /etc/passwd is
-needed, and no other channel of the host has it. Other users' workers keep their id, in a user namespace. SECURITY.md
-says what the sandbox is to hold.
+A keeper that root starts gives its worker a user id of its own out of :data:`USER_IDS`, and takes the next one itself:
+no entry of /etc/passwd is needed, and no other channel of the host has them. Other users' workers keep their id, in a
+user namespace. SECURITY.md says what the sandbox is to hold.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Literal
 from vgpumgr.host.files import replace_file
 
 #: what neither systemd nor Debian hands out: below systemd's ids of foreign machines (2147352576), above those of
-#: containers (1879048191); see systemd's UIDS-GIDS
-USER_IDS = range(1879048192, 2147352576)
+#: containers (1879048191); see systemd's UIDS-GIDS. The odd ones are the keepers'.
+USER_IDS = range(1879048192, 2147352576, 2)
 #: says to the daemon, or to a command without one, that workers may run without a sandbox
 ALLOW_UNCONFINED = "VGPUMGR_ALLOW_UNCONFINED"
 #: what the filter of system calls does: ``log`` has the kernel log what ``enforce`` refuses
@@ -29,8 +29,8 @@ _FILES = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/nvidia", "/usr/share/nv
 
 
 def is_unconfined(environ: Mapping[str, str]) -> bool:
-    """Whether workers may run without a sandbox, by ``VGPUMGR_ALLOW_UNCONFINED=1``."""
-    return environ.get(ALLOW_UNCONFINED, "") not in ("", "0")
+    """Whether workers may run without a sandbox: by ``VGPUMGR_ALLOW_UNCONFINED=1``, and by no other value."""
+    return environ.get(ALLOW_UNCONFINED) == "1"
 
 
 def choose_user_id(directory: Path) -> int:
@@ -72,7 +72,7 @@ def list_sandbox_options(
     gid = uid if os.geteuid() == 0 else os.getegid()
     if directory.is_dir():
         replace_file(directory / "user", f"{uid}\n", mode=0o600)
-    words = ["--sandbox", f"{uid}:{gid}", "--filter", _choose_filter(environ)]
+    words = ["--sandbox", f"{uid}:{gid}", "--filter", choose_filter(environ)]
     for path in sorted(set(_list_read(worker, worker_args, environ))):
         words += ["--read", path]
     for path in list_written(environ):
@@ -82,7 +82,8 @@ def list_sandbox_options(
     return words
 
 
-def _choose_filter(environ: Mapping[str, str]) -> Literal["enforce", "log", "off"]:
+def choose_filter(environ: Mapping[str, str]) -> Literal["enforce", "log", "off"]:
+    """What the filter of system calls does; a word that is none of these switches nothing off."""
     chosen = environ.get(FILTER, "")
     return next((mode for mode in ("enforce", "log", "off") if mode == chosen), "enforce")
 

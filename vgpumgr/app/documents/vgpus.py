@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from vgpumgr.app.documents.base import SCHEMA, Document, Field, VgpuPlanDocument
 from vgpumgr.app.documents.gpus import FrameworkName, ResolutionDocument, VgpuTypeDocument
 from vgpumgr.errors import VgpuAmbiguousError, VgpuNotFoundError
 from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import list_near

@@ -31,7 +31,7 @@ from vgpumgr.app.documents.attachments import (
     make_unknown_status,
 )
 from vgpumgr.app.documents.base import PlanDocument, describe_plan
-from vgpumgr.app.host_observation import list_absent, list_held, list_instances
+from vgpumgr.app.host_observation import list_absent, list_held, list_instances, list_unsettled
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.attach import check_not_stalled, check_request, plan_attach
@@ -443,7 +443,12 @@ def _plan_attach(
         now_s=parts.clock.wall_s(),
         nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
     )
-    snapshot = Snapshot(parts, stuck=find_stuck_gpus(parts), instances=list_instances(parts))
+    snapshot = Snapshot(
+        parts,
+        stuck=find_stuck_gpus(parts),
+        instances=list_instances(parts),
+        unsettled=list_unsettled(parts),
+    )
     found, plan = plan_attach(request, target, snapshot)
     return found, plan, snapshot.observed_gpus
 

@@ -16,7 +16,7 @@ from vgpumgr.app.documents.layouts import (
     WhyDocument,
     WhyRow,
 )
-from vgpumgr.app.host_observation import list_instances
+from vgpumgr.app.host_observation import list_instances, list_unsettled
 from vgpumgr.app.refusal_hints import adding_hints, list_vfs_off
 from vgpumgr.backends.attach import check_request
 from vgpumgr.backends.base import NewAttachment, Target, Wanted
@@ -77,7 +77,12 @@ def why(parts: Parts, profile: str, selector: str | None = None) -> WhyDocument:
 
 def _explain_devices(parts: Parts, profile: str, selector: str | None) -> WhyDocument:
     """Asks the profile's backend for each GPU. Raises what it raises where no GPU can be asked."""
-    snapshot = Snapshot(parts, stuck=find_stuck_gpus(parts), instances=list_instances(parts))
+    snapshot = Snapshot(
+        parts,
+        stuck=find_stuck_gpus(parts),
+        instances=list_instances(parts),
+        unsettled=list_unsettled(parts),
+    )
     wanted = check_request(AttachRequest(_VM, profile, selector))
     places = [selector] if selector else _list_places(snapshot, wanted.profile)
     name = profile

@@ -41,11 +41,10 @@ def _check_cpu(host: ObservedHost) -> Finding:
     fact = capabilities.read_cpu_extensions(host.machine)
     text = host.need(fact)
     if "no vmx" in text:
-        hint = "turn VT-x or SVM on in the firmware's settings"
         # a host that is a VM may have KVM without either
         opened, code = capabilities.try_kvm(host.machine)
         result: Result = "problem" if code else "warning"
-        return report(result, "the processor shows no VT-x and no AMD-V", fact, opened, hint=hint)
+        return report(result, "the processor shows no VT-x and no AMD-V", fact, opened)
     return report("ok", f"{'VT-x' if 'vmx' in text else 'AMD-V'}", fact)
 
 
@@ -57,7 +56,7 @@ def _check_kvm(host: ObservedHost) -> Finding:
         raise NotCheckedError("the simulated machine has no KVM of its own")
     if code in capabilities.NO_RIGHTS:
         return report("warning", "this user may not open it", fact, hint="adduser $USER kvm")
-    return report("problem", "there is no KVM", fact, hint="modprobe kvm_intel || modprobe kvm_amd")
+    return report("problem", "there is no KVM", fact)
 
 
 def _check_iommu(host: ObservedHost) -> Finding:
@@ -97,9 +96,8 @@ def _check_interrupts(host: ObservedHost) -> Finding:
         "svm" not in text
     ):
         raise NotCheckedError("no processor with VT-x or AMD-V")
-    hint = "turn VT-d or AMD-Vi with interrupt remapping on in the firmware's settings"
     line = capabilities.read_command_line(host.machine)
-    return report("warning", "interrupts are not remapped", f"{fact.source}: no IR-", line, hint=hint)  # fmt: skip
+    return report("warning", "interrupts are not remapped", f"{fact.source}: no IR-", line)
 
 
 def _check_command_line(host: ObservedHost) -> Finding:
@@ -138,8 +136,7 @@ def _check_vfio_pci(host: ObservedHost) -> Finding:
     module = capabilities.find_module(host.machine, VFIO)
     if module.text:
         return report("ok", "not loaded; bind loads it", module)
-    hint = "modprobe vfio-pci"
-    return report("problem", "this kernel has no vfio-pci", registered, module, hint=hint)
+    return report("problem", "this kernel has no vfio-pci", registered, module)
 
 
 def _check_vfio_iommu(host: ObservedHost) -> Finding:
@@ -153,17 +150,16 @@ def _check_vfio_iommu(host: ObservedHost) -> Finding:
     if host.machine.is_simulated:
         raise NotCheckedError("the simulated machine shows no modules of VFIO")
     text = f"neither {name} nor iommufd"
-    return report("problem", text, loaded, module, hint=f"modprobe {name}")
+    return report("problem", text, loaded, module)
 
 
 def _check_nouveau(host: ObservedHost) -> Finding:
     loaded = capabilities.read_loaded_module(host.machine, _NOUVEAU)
     taken = [f for f in host.nvidia if f.driver == _NOUVEAU]
-    hint = "echo 'blacklist nouveau' > /etc/modprobe.d/nouveau.conf; update-initramfs -u; reboot"
     if taken:
-        return report("problem", f"nouveau has {_join(taken)}", loaded, hint=hint)
+        return report("problem", f"nouveau has {_join(taken)}", loaded)
     if loaded.text and host.nvidia:
-        return report("warning", "nouveau is loaded, and takes GPUs without a driver", loaded, hint=hint)  # fmt: skip
+        return report("warning", "nouveau is loaded, and takes GPUs without a driver", loaded)
     return report("ok", "has no GPU", loaded)
 
 
@@ -289,7 +285,7 @@ def _check_sriov(host: ObservedHost) -> Finding:
             missing.append(function)
     if missing:
         text = f"virtual functions of {_join(missing)} cannot be made"
-        return report("warning", text, *evidence, hint="vgpumgr doctor explain sriov")
+        return report("warning", text, *evidence)
     made = sum(len(f.vfs) for f in able)
     text = f"{tell_count(len(able), 'GPU')}, {tell_count(made, 'function')} enabled"
     return report("ok", text, *evidence)
@@ -341,8 +337,7 @@ def _check_reset(host: ObservedHost) -> Finding:
     ]  # fmt: skip
     if none:
         text = f"{', '.join(map(str, none))} cannot be reset"
-        hint = "boot the host before another VM gets it"
-        return report("warning", text, *evidence, hint=hint)
+        return report("warning", text, *evidence)
     if not evidence:
         raise NotCheckedError("this kernel does not say how a function can be reset (before 5.15)")
     return report("ok", tell_count(len(evidence), "GPU"), *evidence)

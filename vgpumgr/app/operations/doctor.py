@@ -21,7 +21,7 @@ from vgpumgr.app.documents.operations import (
 )
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import NvmlMissingError, UsageError, VgpumgrError, explain_unexpected
-from vgpumgr.host.capabilities import Fact
+from vgpumgr.host.capabilities import Evidence
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.checks import BY_ID, CHECKS, Check, Result
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Finding(NamedTuple):
-    """What a check found; ``hint`` is a command or a sentence."""
+    """What a check found; ``hint`` is a command or a sentence. None: what the check's ``mend`` says; empty: none."""
 
     result: Result
     text: str
@@ -51,7 +51,7 @@ def report(result: Result, text: str, *evidence: object, hint: str | None = None
 def report_error(error: VgpumgrError, before: str = "") -> Finding:
     """The problem that an error is."""
     evidence = (part for part in (error.cause, error.why) if part)
-    return report("problem", f"{before}{error.error}", *evidence, hint=error.hint)
+    return report("problem", f"{before}{error.error}", *evidence, hint=error.hint or "")
 
 
 class NotCheckedError(Exception):
@@ -91,7 +91,7 @@ class ObservedHost:
     client_version: str | None = None
     known: dict[str, Any] = field(default_factory=dict)
 
-    def need(self, fact: Fact) -> str:
+    def need(self, fact: Evidence) -> str:
         """The text of a fact. Raises NotCheckedError where it is absent: the architecture or the machine has none."""
         if fact.text is None:
             which = "the simulated machine" if self.machine.is_simulated else "this kernel"
@@ -210,10 +210,11 @@ def find_check(name: str) -> Check:
     if name in BY_ID:
         return BY_ID[name]
     near = list_near(name, BY_ID, n=1)
+    nearest = ", ".join(list_near(name, BY_ID, cutoff=0.0))
     raise UsageError(
         f'there is no check "{name}"',
-        why=f"did you mean {near[0]}?" if near else f"known: {', '.join(BY_ID)}",
-        hint=f"vgpumgr doctor explain {near[0]}" if near else "vgpumgr doctor",
+        why=f"did you mean {near[0]}?" if near else f"the nearest are {nearest}",
+        hint=f"vgpumgr doctor explain {near[0]}" if near else "vgpumgr doctor, which has all",
     )
 
 
@@ -227,10 +228,13 @@ def _run(function: CheckFunction, host: ObservedHost) -> Finding:
 
 
 def _describe(check: Check, finding: Finding) -> CheckDocument:
+    hint = finding.hint
+    if hint is None and finding.result in ("warning", "problem"):
+        hint = check.mend
     return CheckDocument.of(
         check,
         result=finding.result,
         text=finding.text,
         evidence=list(finding.evidence),
-        hint=finding.hint,
+        hint=hint or None,
     )

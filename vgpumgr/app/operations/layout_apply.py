@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vgpumgr.app.context import Parts
@@ -26,6 +26,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.planning.layouts import check_fresh, make_plan
 from vgpumgr.steps.layouts import RememberLayouts
@@ -180,16 +181,13 @@ class Victims:
         from vgpumgr.planning.snapshot import Snapshot
         from vgpumgr.steps.channel import StartChannel
         from vgpumgr.steps.domain import WriteNote
-        from vgpumgr.virtio.channel import RING_BYTES
 
         vm = self._find_vm(record)
         what = f"{record.vm_name}: {record.profile}"
         if record.state is AttachmentState.DETACHING:
             self._run(plan_detach(record, vm, Snapshot(self._parts)), record)
             return f"{what} is gone with its slice, and was detached"
-        steps: list[Step] = [
-            StartChannel(record.id, record.vm_name, record.has_ring, record.has_serial, RING_BYTES)
-        ]
+        steps: list[Step] = [StartChannel.for_record(record)]
         if vm is not None:
             steps.append(WriteNote(vm.name, vm.uuid, record.id))
         result = {"attachment": record.id, "vm": record.vm_name}

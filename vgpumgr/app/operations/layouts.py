@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from vgpumgr.app.context import Parts
@@ -44,6 +44,7 @@ from vgpumgr.mig.layout.target import GpuTarget, find_slices, list_owner_pins, n
 from vgpumgr.mig.selection import check_visible, select_gpu
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.codec import ShapeError
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.text import tell_count
 

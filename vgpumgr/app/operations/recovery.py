@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
@@ -35,6 +35,7 @@ from vgpumgr.errors import OutcomePendingError, RollbackIncompleteError, StoreEr
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.vgpu import VgpuRecord, VgpuState
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
@@ -45,7 +46,6 @@ from vgpumgr.planning.vgpus import OPERATIONS
 from vgpumgr.steps.channel import RestartWorker, StartChannel, StopChannel
 from vgpumgr.steps.domain import AttachDevices, WriteNote
 from vgpumgr.steps.vgpu import list_holders
-from vgpumgr.virtio.channel import RING_BYTES
 
 T = TypeVar("T")
 
@@ -325,7 +325,7 @@ class _Repair:
     def _restart(self, drift: Drift, record: AttachmentRecord, vm: Vm | None) -> str:
         """``vm`` None: libvirt does not say; a machine of its may well run."""
         name = vm.name if vm else record.vm_name
-        start = StartChannel(record.id, name, record.has_ring, record.has_serial, RING_BYTES)
+        start = replace(StartChannel.for_record(record), vm_name=name)
         self._run(drift, record, start)
         ring = (vm is None or vm.is_active) and record.has_ring
         return "started its keeper again" + (

@@ -16,10 +16,9 @@ from vgpumgr.app.operations.attachments import execute_anew
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.base import NewAttachment
-from vgpumgr.backends.run import check_run, plan_run
+from vgpumgr.backends.run import check_run, plan_run, refuse_name
 from vgpumgr.engine.step import Plan
-from vgpumgr.errors import AlreadyAttachedError, RunnerGoneError, VmNotFoundError
-from vgpumgr.host.machine import LIB_DIR
+from vgpumgr.errors import RunnerGoneError, VmNotFoundError
 from vgpumgr.host.process import read_identity, read_owner
 from vgpumgr.model.attachment import AttachmentRecord, RunPart
 from vgpumgr.model.choices import Backend, Numa, Transport
@@ -27,8 +26,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.virtio.channel import ChannelPaths
-
-AGENT = LIB_DIR / "guest" / "vgpumgr-guestd"
+from vgpumgr.virtio.keeper import AGENT_PROGRAM
 
 
 def start_run(
@@ -98,11 +96,7 @@ def _check_no_vm(parts: Parts, name: str, command: str) -> None:
     """
     with contextlib.suppress(VmNotFoundError, *LIBVIRT_ERRORS):
         vm = parts.hypervisor.read_vm(name)
-        raise AlreadyAttachedError(
-            f'cannot run {command} as "{name}"',
-            why=f"{vm} has this name",
-            hint="vgpumgr run --name, with another name",
-        )
+        raise refuse_name(command, name, f"{vm} has this name")
 
 
 def _describe(
@@ -116,13 +110,13 @@ def _describe(
     if record is not None and paths is not None:
         directory, socket = os.path.split(paths.control)[0], "agent.sock"
         environment = {
-            "LD_LIBRARY_PATH": str(AGENT.parent),
+            "LD_LIBRARY_PATH": str(AGENT_PROGRAM.parent),
             "VGPUMGR_AGENT": os.path.join(directory, socket),  # noqa: PTH118
         }
         way = ["--ivshmem-socket", paths.ring]
         if record.has_serial:
             way = ["--serial-listen", paths.control]
-        agent = [str(AGENT), "--socket", environment["VGPUMGR_AGENT"], "--mode", "0600"]
+        agent = [str(AGENT_PROGRAM), "--socket", environment["VGPUMGR_AGENT"], "--mode", "0600"]
         agent += ["--transport", "serial" if record.has_serial else "ring", *way]
     return RunDocument(
         dry_run=record is None,

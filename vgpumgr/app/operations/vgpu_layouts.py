@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vgpumgr.app.context import Parts
+from vgpumgr.app.context import Parts, find_stuck_gpus
 from vgpumgr.app.documents.layouts import LayoutStepDocument
 from vgpumgr.app.operations.layout_apply import plan_remembering
 from vgpumgr.app.refusal_hints import explain_vfs_off, list_vfs_off
 from vgpumgr.engine.step import Plan
 from vgpumgr.engine.transaction import Transaction
+from vgpumgr.errors import GpuStuckError
 from vgpumgr.mdev.records import read_records
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.model.gpu import Gpu
@@ -88,6 +89,7 @@ class VgpuLayouts:
         changes: Sequence[VgpuChange],
         gpus: Sequence[Gpu],
     ) -> None:
+        self._check_not_stuck(changes)
         gone, new = make_steps(changes)
         steps = (*gone, *(make_step(spec) for spec in plan.steps), *new)
         last = plan_remembering(self._parts, plan, gpus)
@@ -100,6 +102,18 @@ class VgpuLayouts:
             LAYOUT, "the GPUs", (*steps, *last), repair="vgpumgr mdev list, vgpumgr mig list"
         )
         transaction.execute(whole, context)
+
+    def _check_not_stuck(self, changes: Sequence[VgpuChange]) -> None:
+        """Raises GpuStuckError: the driver could put a new vGPU into what a stuck call is making."""
+        stuck = find_stuck_gpus(self._parts)
+        for change in changes:
+            if (why := stuck.get(str(change.gpu.uuid))) and (change.creates or change.deletes):
+                raise GpuStuckError(
+                    f"cannot change vGPUs of {change.gpu}: a call has not come back",
+                    why="it may still make or take away a GPU instance there",
+                    held_by=[why],
+                    hint="vgpumgr status",
+                )
 
     def _observe_for(self, targets: Sequence[VgpuTarget], gpus: Sequence[Gpu]) -> Snapshot:
         """Raises VgpuFunctionsOffError where the virtual functions come first."""

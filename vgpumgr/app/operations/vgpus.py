@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vgpumgr.app.context import Parts
+from vgpumgr.app.context import Parts, find_stuck_gpus
 from vgpumgr.app.documents.base import VgpuPlanDocument, describe_plan
 from vgpumgr.app.documents.vgpus import (
     VgpuChangeDocument,
@@ -21,7 +21,7 @@ from vgpumgr.app.documents.vgpus import (
     find_state,
     find_type_name,
 )
-from vgpumgr.app.host_observation import list_instances, list_slices
+from vgpumgr.app.host_observation import list_instances, list_slices, list_unsettled
 from vgpumgr.app.operations.vgpu_recovery import read_gpus
 from vgpumgr.app.refusal_hints import (
     adding_hints,
@@ -383,6 +383,8 @@ class VgpuService:
             claims=claims,
             reserved=kept,
             slices=slices,
+            unsettled=list_unsettled(self._parts),
+            stuck=find_stuck_gpus(self._parts),
             reservations=reservations,
         )
 

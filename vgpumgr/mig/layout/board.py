@@ -10,10 +10,11 @@ together have no more media engines than the board (an A30 has one NVJPG, so 1g.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfile, MigProfileName, Placement, Variant
 from vgpumgr.model.text import list_near

@@ -8,7 +8,7 @@ moving is not enough, instances without a holder may go.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from vgpumgr.mig.layout.board import Board, make_board
@@ -17,6 +17,7 @@ from vgpumgr.mig.layout.compute import Sizes
 from vgpumgr.mig.layout.planner import unknown_profile
 from vgpumgr.mig.layout.solver import Held, Problem, Solution, Wanted
 from vgpumgr.mig.layout.target import GpuTarget, Pinned, list_process_pins, merge_pins
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, field
 from enum import StrEnum
 
 from vgpumgr.errors import (
@@ -23,6 +23,7 @@ from vgpumgr.mig.layout.board import Board
 from vgpumgr.mig.layout.compute import ComputeChange, Sizes, pack
 from vgpumgr.mig.layout.solver import Solution
 from vgpumgr.mig.layout.target import GpuTarget, Pinned
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, MigProfileName, Placement
 

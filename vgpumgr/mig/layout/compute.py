@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
 from vgpumgr.mig.layout.target import Pinned
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, Placement
 
 _GRID = {1: 1, 2: 2, 3: 4, 4: 4}

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from vgpumgr.mig.layout.board import Board, Cell, Counts, iterate_bits
 from vgpumgr.mig.layout.compute import ComputeChange, Sizes, plan_compute
 from vgpumgr.mig.layout.target import Pinned
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, Placement
 

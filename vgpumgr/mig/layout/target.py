@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vgpumgr.errors import SliceNotFoundError
 from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
 from vgpumgr.model.text import list_near

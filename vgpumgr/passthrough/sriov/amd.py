@@ -5,7 +5,6 @@ library changes it, through a helper process with a deadline for every call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vgpumgr.errors import (
@@ -21,6 +20,7 @@ from vgpumgr.host.amdsmi_helper import MISSING
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import HelperFaultError, HelperOnDemand
 from vgpumgr.host.machine import Machine
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import Function, PciAddress, Quota, VfMethod, VfSupport
 from vgpumgr.passthrough.sriov.base import SrIovDriver, SrIovHost, check_made
 

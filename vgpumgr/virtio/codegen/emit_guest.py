@@ -146,6 +146,9 @@ def _emit_function(spec: Spec, f: Function) -> list[str]:
             out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = {look};")
         else:
             out.append(f"\tin.{field.name} = {field.name};")
+    for name, most in f.most:
+        out.append(f"\tif (r == CUDA_SUCCESS && (unsigned int){name} > {most})")
+        out.append("\t\tr = CUDA_ERROR_INVALID_VALUE;")
     for x in o.ranges:
         rows, pitch = (x.rows, x.pitch) if x.rows else ("1", "0")
         check = f"shim_check_range(in.{x.param}, {x.count}, {x.factor}, {rows}, {pitch})"

@@ -122,13 +122,16 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One exported C function. ``operation``: it has an id of its own; ``via``: it only adds a default stream."""
+    """One exported C function. ``operation``: it has an id of its own; ``via``: it only adds a default stream;
+    ``most``: the largest values of enumerations, which the guest checks.
+    """
 
     name: str
     params: tuple[Param, ...]
     where: Where = field(compare=False)
     operation: str = ""
     outs: frozenset[str] = frozenset()
+    most: tuple[tuple[str, int], ...] = ()
     via: str = ""
     hand: str = ""
     uses: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from vgpumgr.virtio.codegen.model import (
 
 PROTOTYPE = re.compile(r"^CUresult (cu\w+)\((.*)\)$")
 RANGE = re.compile(r"^range (\w+)(?: \* (\d+))?$")
+MOST = re.compile(r"^at most (\d+)$")
 ROWS = re.compile(r"^rows (\w+) \* (\d+) (\w+) (\w+)$")
 OPERATION_KEYS = {
     "id", "name", "class", "context", "request", "reply", "bulk", "blocking", "reply_always", "after_error", "worker",
@@ -264,7 +265,9 @@ def _function(
     operation = _make(node, found, name, request, reply, ranges)
     guest = _choice(found, "guest", ("generated", "hand")) == "generated"
     outs = frozenset(a for a, v in args.items() if v.text() == "out")
-    function = Function(**common, operation=name, outs=outs, generated_guest=guest)  # type: ignore[arg-type]
+    most = {a: int(m[1]) for a, v in args.items() if (m := MOST.match(v.text()))}
+    more = {"outs": outs, "most": tuple(most.items()), "generated_guest": guest}
+    function = Function(**common, operation=name, **more)  # type: ignore[arg-type]
     return function, operation
 
 
@@ -304,7 +307,7 @@ def _from_params(
             request.append(Field(p.name, types[p.c_type], where))
         else:
             raise SpecError(where, f"type '{p.c_type}' of {name} is not in 'types'")
-        if note:
+        if note and not MOST.match(note):
             ranges.append(_range(p.name, note, where, {q.name for q in params}))
     return request, reply, ranges
 
@@ -317,7 +320,7 @@ def _range(param: str, note: str, where: Where, names: set[str]) -> Range:
     else:
         raise SpecError(
             where,
-            f"cannot read '{note}': out, mint KIND, range COUNT [* N], rows WIDTH * N ROWS PITCH",
+            f"cannot read '{note}': out, mint KIND, at most N, range COUNT [* N], rows WIDTH * N ROWS PITCH",
         )
     for used in (found.count, found.rows, found.pitch):
         if used and used not in names:

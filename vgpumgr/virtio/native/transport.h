@@ -54,6 +54,7 @@ struct vg_reply {
 	size_t length;
 	const void *bulk;
 	size_t bulk_length;
+	bool output;            /* the session has output of this process, to be fetched */
 	uint64_t internal[4];
 };
 
@@ -78,6 +79,8 @@ size_t vg_conn_bulk_max(const struct vg_conn *conn);
 /* Synchronous waits so far on this connection: the tested round-trip number. */
 uint64_t vg_conn_waits(const struct vg_conn *conn);
 bool vg_conn_lost(const struct vg_conn *conn);
+/* The process ends: whatever waits on this connection in so many milliseconds loses it. */
+void vg_conn_hurry(struct vg_conn *conn, unsigned milliseconds);
 
 /*
  * Begins a frame: fills frame->payload (and bulk for VG_BULK_TO_WORKER) with room to encode into. Takes the lane's
@@ -97,6 +100,7 @@ struct vg_words {
 	size_t room;
 	size_t length;          /* of the reply's data; the data is there only if that is `room` */
 	int32_t status;
+	bool output;            /* as in struct vg_reply */
 };
 
 /*
@@ -131,8 +135,8 @@ struct vg_peer {              /* who opened the lane, as the guest says: for dis
 
 /* Called in the session's process. */
 struct vg_session_ops {
-	/* Loads what calls need, before there is a lane. A non-zero return: `message` says why no lane can be served. May
-	 * be NULL. */
+	/* Loads what calls need, before there is a lane. A non-zero return: `message` says why no lane can be served; else
+	 * what the host's log should know. May be NULL. */
 	int (*start)(int argc, char **argv, char *message, size_t size);
 	/* A non-zero return refuses the lane. */
 	int (*open)(struct vg_lane *lane, const struct vg_peer *peer, void **session);
@@ -153,6 +157,11 @@ int vg_answer(struct vg_lane *lane, uint32_t sequence, int32_t status, const voi
 bool vg_lane_closing(const struct vg_lane *lane);
 /* For `virtio show`: device memory that this session holds. */
 void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes);
+/* Whether answers on this lane say, from the next one on, that the guest process has output to fetch. */
+void vg_lane_output(struct vg_lane *lane, bool waits);
+/* Of a session's process: where it reads what is written to its own standard error, a pipe of VG_ERRORS_BYTES that drops
+ * what it has no room for. The server reads there when the process has ended. */
+enum { VG_ERRORS_FD = 6, VG_ERRORS_BYTES = 256 << 10 };
 
 /*
  * As the keeper starts it: serves the channel until the keeper says stop, in sessions that it starts with the same

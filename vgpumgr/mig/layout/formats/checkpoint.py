@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vgpumgr.errors import GpuNotFoundError, LayoutImpossibleError
 from vgpumgr.mig.layout.formats.files import VERSION, check_sum, check_version
 from vgpumgr.mig.layout.formats.reader import Value, Where, shorten
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
 

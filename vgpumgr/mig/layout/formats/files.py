@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from vgpumgr.errors import LayoutNotFoundError, UsageError
 from vgpumgr.mig.layout.formats.reader import Value, Where, check_label, read_root, shorten
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.text import list_near
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import yaml
 from yaml.resolver import Resolver
 
 from vgpumgr.errors import LayoutFileError
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import list_near
 
 _INTEGER = re.compile(r"[-+]?\d{1,9}")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from vgpumgr.errors import (
@@ -31,6 +30,7 @@ from vgpumgr.mig.layout.formats.write import count_devices
 from vgpumgr.mig.layout.target import GpuTarget, TargetInstance
 from vgpumgr.mig.placement import find_profile
 from vgpumgr.mig.selection import select_gpu
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu, Inventory, LostGpu
 from vgpumgr.model.mig import MigProfile, MigProfileName
 

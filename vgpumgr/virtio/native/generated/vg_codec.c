@@ -668,6 +668,27 @@ void vg_get_host_gate_open_request(struct vg_decoder *d, struct vg_host_gate_ope
 	v->gate = vg_get_u64(d);
 }
 
+size_t vg_size_output_next_reply(const struct vg_output_next_reply *v)
+{
+	return 16 + vg_blob_size(v->output_length) + vg_blob_size(v->errors_length);
+}
+
+void vg_put_output_next_reply(struct vg_encoder *e, const struct vg_output_next_reply *v)
+{
+	vg_put_u64(e, v->more);
+	vg_put_u64(e, v->lost);
+	vg_put_bytes(e, v->output, v->output_length, 7680);
+	vg_put_bytes(e, v->errors, v->errors_length, 7680);
+}
+
+void vg_get_output_next_reply(struct vg_decoder *d, struct vg_output_next_reply *v)
+{
+	v->more = vg_get_u32(d);
+	v->lost = vg_get_u64(d);
+	v->output_length = vg_get_array(d, v->output, 7680);
+	v->errors_length = vg_get_array(d, v->errors, 7680);
+}
+
 size_t vg_size_cuCtxSynchronize_request(const struct vg_cuCtxSynchronize_request *v __attribute__((unused)))
 {
 	return 8;

@@ -578,6 +578,34 @@ static int handle_host_gate_open(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_output_next(struct wk_call *c, bool check_only)
+{
+	struct vg_output_next_reply out;
+	uint8_t data[VG_MAX_output_next_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_output_next(c, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_output_next_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_output_next_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static CUresult wk_do_cuCtxSynchronize(struct wk_call *c, const struct vg_cuCtxSynchronize_request *in)
 {
 	CUresult r = CUDA_SUCCESS;
@@ -1772,6 +1800,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_host_gate_open: {
 		static const struct wk_operation it = { "host_gate_open", handle_host_gate_open, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_output_next: {
+		static const struct wk_operation it = { "output_next", handle_output_next, WK_RUN_AFTER_ERROR };
 		return &it;
 	}
 	default:

@@ -7,7 +7,7 @@
 #include <codec.h>
 
 /* Both ends of a channel must have the same. */
-#define VG_SCHEMA_HASH { 0x0e, 0xf2, 0x9a, 0x00, 0x4a, 0x7c, 0x53, 0x09, 0x7e, 0xc3, 0x4c, 0x12, 0x4a, 0x12, 0xad, 0x1b }
+#define VG_SCHEMA_HASH { 0x77, 0xbd, 0xdc, 0xb0, 0x22, 0x23, 0x7d, 0xb8, 0x63, 0xeb, 0xa3, 0x84, 0x7a, 0xe3, 0xd2, 0xd3 }
 
 enum {
 	VG_TAG_CONTEXT = 1,
@@ -78,6 +78,7 @@ enum vg_op {
 	VG_OP_host_gate = 0x0600,
 	VG_OP_host_gate_next = 0x0601,
 	VG_OP_host_gate_open = 0x0602,
+	VG_OP_output_next = 0x0700,
 };
 
 struct vg_snapshot_reply {
@@ -469,6 +470,20 @@ enum { VG_MAX_host_gate_open_request = 8 }; /* bytes on the wire */
 size_t vg_size_host_gate_open_request(const struct vg_host_gate_open_request *v);
 void vg_put_host_gate_open_request(struct vg_encoder *e, const struct vg_host_gate_open_request *v);
 void vg_get_host_gate_open_request(struct vg_decoder *d, struct vg_host_gate_open_request *v);
+
+struct vg_output_next_reply {
+	uint32_t more;
+	uint64_t lost;
+	size_t output_length;
+	uint8_t output[7680];
+	size_t errors_length;
+	uint8_t errors[7680];
+};
+
+enum { VG_MAX_output_next_reply = 15392 }; /* bytes on the wire */
+size_t vg_size_output_next_reply(const struct vg_output_next_reply *v);
+void vg_put_output_next_reply(struct vg_encoder *e, const struct vg_output_next_reply *v);
+void vg_get_output_next_reply(struct vg_decoder *d, struct vg_output_next_reply *v);
 
 struct vg_cuCtxSynchronize_request {
 	uint64_t context;

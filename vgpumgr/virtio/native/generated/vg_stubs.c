@@ -391,6 +391,22 @@ CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in)
 	return shim_end(&f, r, false);
 }
 
+CUresult vg_send_output_next(struct vg_output_next_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_output_next, SHIM_SYNC, 0, NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_output_next_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
 CUresult vg_send_cuCtxSynchronize(const struct vg_cuCtxSynchronize_request *in)
 {
 	uint64_t asked[VG_MAX_cuCtxSynchronize_request / 8];
@@ -876,6 +892,8 @@ SHIM_API CUresult cuCtxSetCacheConfig(CUfunc_cache config)
 	CUresult r = shim_enter(&in.context);
 
 	in.config = config;
+	if (r == CUDA_SUCCESS && (unsigned int)config > 3)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = vg_send_cuCtxSetCacheConfig(&in);
 	return r;
@@ -903,6 +921,8 @@ SHIM_API CUresult cuCtxSetSharedMemConfig(CUsharedconfig config)
 	CUresult r = shim_enter(&in.context);
 
 	in.config = config;
+	if (r == CUDA_SUCCESS && (unsigned int)config > 2)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = vg_send_cuCtxSetSharedMemConfig(&in);
 	return r;
@@ -1185,6 +1205,8 @@ SHIM_API CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned i
 	if (r == CUDA_SUCCESS)
 		r = shim_event(hEvent, &in.context, &in.hEvent);
 	in.Flags = Flags;
+	if (r == CUDA_SUCCESS && (unsigned int)Flags > 1)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = vg_send_cuStreamWaitEvent(&in);
 	return r;
@@ -1228,6 +1250,8 @@ SHIM_API CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
 	if (r == CUDA_SUCCESS)
 		r = shim_function(hfunc, &in.context, &in.hfunc);
 	in.config = config;
+	if (r == CUDA_SUCCESS && (unsigned int)config > 3)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = vg_send_cuFuncSetCacheConfig(&in);
 	return r;
@@ -1241,6 +1265,8 @@ SHIM_API CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig conf
 	if (r == CUDA_SUCCESS)
 		r = shim_function(hfunc, &in.context, &in.hfunc);
 	in.config = config;
+	if (r == CUDA_SUCCESS && (unsigned int)config > 2)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = vg_send_cuFuncSetSharedMemConfig(&in);
 	return r;

@@ -33,6 +33,7 @@ CUresult wk_do_launch_large(struct wk_call *c, const struct vg_launch_large_requ
 CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *in);
 CUresult wk_do_host_gate_next(struct wk_call *c, struct vg_host_gate_next_reply *out);
 CUresult wk_do_host_gate_open(struct wk_call *c, const struct vg_host_gate_open_request *in);
+CUresult wk_do_output_next(struct wk_call *c, struct vg_output_next_reply *out);
 CUresult wk_do_cuStreamDestroy_v2(struct wk_call *c, const struct vg_cuStreamDestroy_v2_request *in);
 CUresult wk_do_cuEventDestroy_v2(struct wk_call *c, const struct vg_cuEventDestroy_v2_request *in);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The keeper of one VM's channel: owns the memory, the sockets and the worker for as long as the attachment lives.
- * One thread, one poll loop; it decides nothing about GPUs and never waits on a worker or on QEMU.
+ * One thread, one poll loop; it decides nothing about GPUs and never waits on a worker or on QEMU. What needs root's
+ * rights its launcher does; where it runs for root, it has a user of its own and no rights once it serves.
  */
 #ifndef VG_KEEPER_H
 #define VG_KEEPER_H
@@ -26,6 +27,7 @@ struct keeper_options {
 	bool detach;
 	char *worker_args[KEEPER_ARGS + 1]; /* after its own name */
 	unsigned worker_arg_count;
+	bool tells_pids;         /* there is a socket that tells a process its number outside */
 	struct sandbox sandbox;
 };
 
@@ -60,7 +62,8 @@ struct keeper {
 	pid_t qemu_pid;
 	uid_t qemu_uid;
 	unsigned qemu_connects;
-	int control, pids, signals, pid_file; /* pids: tells a process its number outside; -1: nobody asks */
+	int launcher;            /* -1: it has ended */
+	int control, pids, signals, pid_file; /* pids: see tells_pids; -1: there is none */
 	struct client client[KEEPER_CLIENTS];
 	bool stopping;
 	uint64_t started_s;
@@ -78,14 +81,15 @@ void keeper_start_worker(struct keeper *keeper);
 void keeper_stop_worker(struct keeper *keeper);
 /* Marks every lane as lost in the memory: the worker is gone and cannot do so itself. */
 void keeper_mark_lost(struct keeper *keeper);
-void keeper_reap(struct keeper *keeper);
+void keeper_read_launcher(struct keeper *keeper);
 void keeper_read_worker(struct keeper *keeper);
 void keeper_tick_worker(struct keeper *keeper);
 /* Milliseconds until the worker needs attention; -1: never. */
 int keeper_next_tick(const struct keeper *keeper);
 
-/* What the worker asks for: a connection to the serial stream, whose socket is not in its root. */
-void keeper_connect_serial(struct keeper *keeper);
+/* become.c: in a child of the launcher */
+enum launch_fd { LAUNCH_MEMORY, LAUNCH_DOORBELL, LAUNCH_STATS, LAUNCH_CONTROL, LAUNCH_FDS };
+_Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint32_t epoch, pid_t parent, int sync);
 
 /* sessions.c: the pid here of the worker's child that has this one in its own namespace; 0: none has. */
 uint32_t keeper_find_session(const struct keeper *keeper, uint32_t inner);

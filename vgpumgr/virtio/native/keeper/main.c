@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "keeper.h"
+#include "launcher.h"
 
 static const char usage[] =
 	"usage: vgpumgr-keeper --dir DIR --worker PATH [--shm-size 64M] [--serial PATH] [--socket-owner UID:GID]\n"
@@ -186,6 +186,7 @@ static int open_sockets(struct keeper *keeper)
 	if (!error)
 		error = listen_at(keeper, "ivshmem.sock", options->mode, &keeper->ivshmem);
 	if (!error && options->sandbox.on && getenv("VGPUMGR_SIM")) {
+		keeper->options.tells_pids = true;
 		error = listen_at(keeper, "pids.sock", 0600, &keeper->pids);
 		path_in(keeper, "pids.sock", path, sizeof(path));
 		if (!error && lchown(path, options->sandbox.uid, options->sandbox.gid))
@@ -219,6 +220,7 @@ static int begin(struct keeper *keeper)
 	int error;
 
 	keeper->pids = keeper->memory_fd = keeper->doorbell = keeper->stats_fd = keeper->qemu = keeper->worker.control = -1;
+	keeper->launcher = -1;
 	for (unsigned i = 0; i < KEEPER_CLIENTS; i++)
 		keeper->client[i].fd = -1;
 	keeper->started_s = (uint64_t)time(NULL);
@@ -241,13 +243,8 @@ static int begin(struct keeper *keeper)
 
 static void finish(struct keeper *keeper)
 {
-	static const char *const names[] = { "ivshmem.sock", "control.sock", "pids.sock", "keeper.pid" };
-	char path[512];
-
 	keeper_mark_lost(keeper);
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		unlink(path_in(keeper, names[i], path, sizeof(path)));
-	rmdir(path_in(keeper, "root", path, sizeof(path)));
+	launcher_finish(keeper);
 }
 
 /* ---- the loop ---- */
@@ -259,18 +256,18 @@ static void take_signals(struct keeper *keeper)
 	while (read(keeper->signals, &info, sizeof(info)) == sizeof(info))
 		if (info.ssi_signo != SIGCHLD)
 			keeper->stopping = true;
-	keeper_reap(keeper);
 }
 
 static void loop(struct keeper *keeper)
 {
-	enum { SIGNALS, QEMU, IVSHMEM, CONTROL, WORKER, PIDS, CLIENTS, ALL = CLIENTS + KEEPER_CLIENTS };
+	enum { SIGNALS, QEMU, IVSHMEM, CONTROL, WORKER, PIDS, LAUNCHER, CLIENTS, ALL = CLIENTS + KEEPER_CLIENTS };
 
 	while (!keeper->stopping || keeper->worker.pid) {
 		struct pollfd wait[ALL] = {
 			[SIGNALS] = { keeper->signals, POLLIN, 0 },        [QEMU] = { keeper->qemu, POLLIN, 0 },
 			[IVSHMEM] = { keeper->ivshmem, POLLIN, 0 },        [CONTROL] = { keeper->control, POLLIN, 0 },
 			[WORKER] = { keeper->worker.control, POLLIN, 0 },  [PIDS] = { keeper->pids, POLLIN, 0 },
+			[LAUNCHER] = { keeper->launcher, POLLIN, 0 },
 		};
 
 		for (unsigned i = 0; i < KEEPER_CLIENTS; i++)
@@ -280,8 +277,10 @@ static void loop(struct keeper *keeper)
 			keeper_watch_qemu(keeper);
 		if (wait[WORKER].revents)
 			keeper_read_worker(keeper);
-		if (wait[WORKER].revents & POLLHUP) /* it is dying; SIGCHLD follows */
+		if (wait[WORKER].revents & POLLHUP) /* it is dying; the launcher says so, too */
 			vg_close_fd(&keeper->worker.control);
+		if (wait[LAUNCHER].revents)
+			keeper_read_launcher(keeper);
 		if (wait[SIGNALS].revents)
 			take_signals(keeper);
 		for (unsigned i = 0; i < KEEPER_CLIENTS; i++)
@@ -321,18 +320,24 @@ static int detach(int *ready)
 	return 0;
 }
 
-static void leave_terminal(const struct keeper *keeper, int ready)
+static int open_log(const struct keeper *keeper)
 {
+	const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
 	char path[512];
-	int log = open(path_in(keeper, "keeper.log", path, sizeof(path)), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0640);
-	int null = open("/dev/null", O_RDWR);
+	int log = open(path_in(keeper, "keeper.log", path, sizeof(path)), flags, 0640);
+
+	return log >= 0 ? log : open("/dev/null", O_WRONLY | O_CLOEXEC);
+}
+
+static void leave_terminal(int log, int ready)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	dup2(null, 0);
-	dup2(log >= 0 ? log : null, 1);
-	dup2(log >= 0 ? log : null, 2);
+	dup2(log, 1);
+	dup2(log, 2);
 	close(null);
-	if (log >= 0)
-		close(log);
+	close(log);
 	if (write(ready, "", 1) < 0)
 		fprintf(stderr, "keeper: the starter has gone\n");
 	close(ready);
@@ -341,7 +346,7 @@ static void leave_terminal(const struct keeper *keeper, int ready)
 int main(int argc, char **argv)
 {
 	static struct keeper keeper;
-	int ready = -1;
+	int ready = -1, log = -1;
 
 	if (parse(argc, argv, &keeper.options))
 		return 2;
@@ -349,9 +354,13 @@ int main(int argc, char **argv)
 		return 1;
 	if (begin(&keeper))
 		return 1;
+	if (ready >= 0)
+		log = open_log(&keeper);
+	if (launcher_start(&keeper, log))
+		return fail("start the launcher in", keeper.options.dir) ? 1 : 0;
 	keeper_start_worker(&keeper);
 	if (ready >= 0)
-		leave_terminal(&keeper, ready);
+		leave_terminal(log, ready);
 	loop(&keeper);
 	finish(&keeper);
 	return 0;

@@ -306,6 +306,19 @@ static int drop_capabilities(const struct failure *failure)
 	return 0;
 }
 
+int sandbox_renounce(uid_t uid, gid_t gid, char *error, size_t size)
+{
+	const struct failure failure = { error, size };
+
+	/* what a change of user would take away, drop_capabilities() still needs */
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) || setgroups(0, NULL) || setresgid(gid, gid, gid) ||
+	    setresuid(uid, uid, uid))
+		return fail(&failure, "become user %u", uid);
+	if (drop_capabilities(&failure))
+		return -1;
+	return prctl(PR_SET_DUMPABLE, 0) ? fail(&failure, "hide its memory") : 0;
+}
+
 static int become_user(const struct sandbox *sandbox, int sync, bool privileged, const struct failure *failure)
 {
 	if (!privileged)

@@ -42,6 +42,9 @@ int sandbox_attend(const struct sandbox *sandbox, int sync, pid_t child);
 int sandbox_enter(const struct sandbox *sandbox, int sync, const char *root, char *error, size_t size);
 int sandbox_filter(const struct sandbox *sandbox, char *error, size_t size);
 
+/* For a process of root's that stays outside: becomes that user, without groups and capabilities, for good. */
+int sandbox_renounce(uid_t uid, gid_t gid, char *error, size_t size);
+
 /* The environment without what is not the worker's. */
 void sandbox_clean_environment(void);
 

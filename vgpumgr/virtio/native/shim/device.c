@@ -168,7 +168,7 @@ SHIM_API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 SHIM_API CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
 	const struct shim_device *d;
-	CUresult r = pi && attrib > 0 ? shim_device(dev, &d) : CUDA_ERROR_INVALID_VALUE;
+	CUresult r = pi && (int)attrib > 0 ? shim_device(dev, &d) : CUDA_ERROR_INVALID_VALUE;
 
 	if (r == CUDA_SUCCESS && (int)attrib >= d->attributes_count)
 		r = CUDA_ERROR_INVALID_VALUE;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
 #include "shim.h"
 
 /* Answers of cached calls: entries are added and never changed or freed, so readers need no lock once they have one. */
@@ -105,7 +106,7 @@ CUresult shim_begin(struct shim_frame *f, uint32_t op, enum shim_send_kind kind,
 	f->op = op;
 	f->size = size;
 	f->bulk = bulk;
-	f->replied = f->has_data = false;
+	f->replied = f->has_data = f->output = false;
 	vg_decoder_init(&f->decoder, NULL, 0);
 	if (kind == SHIM_CACHED) {
 		if (size > sizeof(f->key))
@@ -127,6 +128,7 @@ static CUresult call(struct shim_frame *f)
 		return shim_channel_error(error);
 	f->replied = true;
 	f->has_data = f->reply.length > 0;
+	f->output = f->reply.output;
 	vg_decoder_init(&f->decoder, f->reply.data, f->reply.length);
 	if (f->reply.status != CUDA_SUCCESS || !f->bulk || f->bulk->direction != VG_BULK_TO_GUEST)
 		return f->reply.status;
@@ -167,6 +169,8 @@ struct shim_told shim_exchange(uint32_t op, const uint64_t *request, size_t requ
 
 	if (!conn)
 		return (struct shim_told){ told.result, false };
+	if (__builtin_expect(words.output, 0))
+		shim_output_fetch();
 	told.result = error ? shim_channel_error(error) : (CUresult)words.status;
 	told.has_data = !error && words.length && words.length == reply_size;
 	/* data of another size, or none where there must be some */
@@ -202,6 +206,8 @@ CUresult shim_end(struct shim_frame *f, CUresult r, bool decodes)
 		r = CUDA_ERROR_UNKNOWN;
 	if (f->replied)
 		vg_reply_done(f->conn, &f->reply);
+	if (f->output)
+		shim_output_fetch();
 	if (r != CUDA_SUCCESS)
 		shim_note(r);
 	return r;

@@ -30,6 +30,7 @@ struct shim_frame {
 	size_t size;
 	bool replied;       /* reply must be given back */
 	bool has_data;
+	bool output;        /* of the session, to be fetched */
 	uint8_t key[SHIM_KEY_MAX];
 };
 

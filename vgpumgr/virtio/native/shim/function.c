@@ -53,7 +53,7 @@ SHIM_API CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attr
 	CUresult r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS)
-		r = find(hfunc, hfunc, &o);
+		r = find(hfunc, &o, &o);
 	if (r == CUDA_SUCCESS && (attrib < 0 || (uint32_t)attrib >= o->function.attributes_count))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
@@ -126,35 +126,40 @@ SHIM_API CUresult cuFuncLoad(CUfunction function)
 {
 	struct shim_object *o;
 
-	return find(function, function, &o);
+	return find(function, &o, &o);
 }
 
 /* ---- a kernel is its function in the current context */
 
+static CUresult find_on(CUkernel kernel, CUdevice dev, CUfunction *function)
+{
+	const struct shim_device *d;
+	CUresult r = cuKernelGetFunction(function, kernel);
+
+	return r == CUDA_SUCCESS ? shim_device(dev, &d) : r;
+}
+
 SHIM_API CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev)
 {
 	CUfunction f;
-	CUresult r = cuKernelGetFunction(&f, kernel);
+	CUresult r = find_on(kernel, dev, &f);
 
-	(void)dev;
 	return r == CUDA_SUCCESS ? cuFuncGetAttribute(pi, attrib, f) : r;
 }
 
 SHIM_API CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
 {
 	CUfunction f;
-	CUresult r = cuKernelGetFunction(&f, kernel);
+	CUresult r = find_on(kernel, dev, &f);
 
-	(void)dev;
 	return r == CUDA_SUCCESS ? cuFuncSetAttribute(f, attrib, val) : r;
 }
 
 SHIM_API CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
 {
 	CUfunction f;
-	CUresult r = cuKernelGetFunction(&f, kernel);
+	CUresult r = find_on(kernel, dev, &f);
 
-	(void)dev;
 	return r == CUDA_SUCCESS ? cuFuncSetCacheConfig(f, config) : r;
 }
 

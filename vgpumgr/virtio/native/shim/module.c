@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
 #include "shim.h"
 
 struct jit {
@@ -214,6 +215,7 @@ static CUresult ask_function(const struct vg_module_function_request *in, struct
 
 	if (!out)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	shim_output_expect();
 	r = vg_send_module_function(in, out);
 	if (r == CUDA_SUCCESS)
 		r = fill_function(o, in->name.data, out);

@@ -120,6 +120,9 @@ CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uin
 	size_t bytes;
 	CUresult r = cuda_rows_extent(count, factor, rows, pitch, &bytes);
 
+	/* elements are aligned, also where there are none */
+	if (r == CUDA_SUCCESS && (address % factor || (rows > 1 && pitch % factor)))
+		return CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS || !bytes)
 		return r;
 	if (!shim_range_find(SHIM_RANGE_DEVICE, address, &found))

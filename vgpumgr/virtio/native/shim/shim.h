@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guest's libcuda.so.1. It never exits, aborts or touches signals, and prints nothing but once each why there is
- * no GPU, what a runtime's private tables mean, and the name of a function that is not supported (VGPUMGR_QUIET: not even that); threads may call all of it at once; a child made by fork() after cuInit() gets CUDA_ERROR_NOT_INITIALIZED,
+ * The guest's libcuda.so.1. It never exits, aborts or touches signals. It prints what kernels print, and once each why there
+ * is no GPU, what a runtime's private tables mean, and the name of a function that is not supported (VGPUMGR_QUIET: not
+ * even that). Threads may call all of it at once; a child made by fork() after cuInit() gets CUDA_ERROR_NOT_INITIALIZED,
  * as with the vendor's driver.
  */
 #ifndef VGPUMGR_SHIM_H
@@ -34,6 +35,8 @@ CUresult shim_connect(void);
 CUresult shim_ready(void);
 CUresult shim_channel_error(int error);
 void shim_mark_initialized(void);
+/* Whether this is the first time, and the program's user wants to hear of it. */
+bool shim_is_news(atomic_flag *said);
 /* CUDA_ERROR_NOT_SUPPORTED; says the name on stderr the first time. */
 int shim_unsupported(const char *name, atomic_flag *said);
 

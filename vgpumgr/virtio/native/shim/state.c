@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "output.h"
 #include "shim.h"
 
 static struct {
@@ -21,6 +22,7 @@ static void child(void)
 	struct vg_conn *conn = atomic_exchange(&state.conn, NULL);
 
 	pthread_mutex_init(&state.lock, NULL); /* another thread of the parent may have held it */
+	shim_output_after_fork();
 	if (!conn)
 		return;
 	atomic_store(&state.forked, true);
@@ -43,8 +45,7 @@ CUresult shim_channel_error(int error)
 	}
 }
 
-/* Whether this is the first time, and the program's user wants to hear of it. */
-static bool is_news(atomic_flag *told)
+bool shim_is_news(atomic_flag *told)
 {
 	const char *quiet = secure_getenv("VGPUMGR_QUIET");
 
@@ -55,7 +56,7 @@ int shim_unsupported(const char *name, atomic_flag *told)
 {
 	int saved = errno;
 
-	if (is_news(told))
+	if (shim_is_news(told))
 		dprintf(STDERR_FILENO, "vgpumgr: %s is not supported over a forwarded GPU\n", name);
 	errno = saved;
 	return CUDA_ERROR_NOT_SUPPORTED;
@@ -66,7 +67,7 @@ static void tell_why(void)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 
-	if (!is_news(&told))
+	if (!shim_is_news(&told))
 		return;
 	dprintf(STDERR_FILENO, "vgpumgr: no GPU for this process: %s\n", vg_conn_error());
 }

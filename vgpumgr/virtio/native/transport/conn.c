@@ -7,6 +7,7 @@
 
 #include "conn.h"
 #include "lock.h"
+#include "util.h"
 
 enum { SPINS = 100, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
 
@@ -53,14 +54,23 @@ int vg_conn_lose(struct vg_conn *conn, const char *why)
 	return -ECONNRESET;
 }
 
-static int check_alive(struct vg_conn *conn)
+void vg_conn_hurry(struct vg_conn *conn, unsigned milliseconds)
 {
+	atomic_store(&conn->until_ms, vg_now_ms() + milliseconds);
+}
+
+int vg_conn_check(struct vg_conn *conn)
+{
+	uint64_t until = atomic_load_explicit(&conn->until_ms, memory_order_relaxed);
+
 	if (conn->foreign) {
 		vg_conn_say("this connection belongs to the parent process");
 		return -ENOTCONN;
 	}
 	if (atomic_load_explicit(&conn->lost, memory_order_relaxed))
 		return vg_conn_lose(conn, "");
+	if (until && vg_now_ms() > until)
+		return vg_conn_lose(conn, "the process ends");
 	return conn->ops->alive(conn) ? 0 : vg_conn_lose(conn, "the worker of this VM has ended the session");
 }
 
@@ -94,7 +104,7 @@ uint8_t *vg_slot_data(struct slot *slot, size_t length)
 int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
 	     struct vg_frame *frame)
 {
-	int error = check_alive(conn);
+	int error = vg_conn_check(conn);
 
 	if (error)
 		return error;
@@ -180,7 +190,7 @@ static int take_slot(struct vg_conn *conn, struct slot **out)
 		}
 		vg_conn_read(conn);
 		vg_backoff(round);
-		int error = check_alive(conn);
+		int error = vg_conn_check(conn);
 
 		if (error)
 			return error;
@@ -193,7 +203,7 @@ int vg_conn_await(struct vg_conn *conn, struct slot *slot)
 		if (vg_conn_read(conn) && vg_load32(&slot->state) == SLOT_DONE)
 			break;
 		vg_backoff(round);
-		int error = check_alive(conn);
+		int error = vg_conn_check(conn);
 
 		/* an answer may have come just before the end */
 		if (error && vg_load32(&slot->state) != SLOT_DONE)
@@ -225,6 +235,7 @@ int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply
 		.length = slot->reply.length - VG_ALIGN,
 		.data = vg_slot_data(slot, slot->reply.length - VG_ALIGN),
 		.bulk_length = slot->reply.bulk_length,
+		.output = slot->reply.flags & VG_HAS_OUTPUT,
 		.internal = { (uintptr_t)slot, frame->internal[1], frame->internal[2], frame->internal[3] },
 	};
 	if (reply->bulk_length)
@@ -258,5 +269,5 @@ uint64_t vg_conn_waits(const struct vg_conn *conn)
 
 bool vg_conn_lost(const struct vg_conn *conn)
 {
-	return check_alive((struct vg_conn *)conn) != 0;
+	return vg_conn_check((struct vg_conn *)conn) != 0;
 }

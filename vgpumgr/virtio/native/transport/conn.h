@@ -71,6 +71,7 @@ struct vg_conn {
 	bool foreign;            /* made by the parent: this process must not touch the lane */
 	vg_word32 losing;        /* somebody writes why */
 	_Atomic bool lost;
+	_Atomic uint64_t until_ms; /* the process ends, and waits no longer; 0: it lives */
 	vg_word32 reading;       /* the reader's role is taken */
 	_Atomic uint64_t waits;
 	uint32_t counter, last_slot;
@@ -95,6 +96,8 @@ int vg_serial_attach(struct vg_conn *conn);
 
 /* Ends the session for this process, keeping the first reason. Always -ECONNRESET. */
 int vg_conn_lose(struct vg_conn *conn, const char *why);
+/* 0, or why there is nothing to wait for any more. */
+int vg_conn_check(struct vg_conn *conn);
 /* The reply is for this slot? NULL otherwise. */
 struct slot *vg_conn_slot(struct vg_conn *conn, uint32_t sequence);
 /* Where data of this length goes in the slot; NULL: out of memory. */

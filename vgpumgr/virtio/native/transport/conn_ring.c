@@ -119,9 +119,7 @@ static int wait_for_room(struct vg_conn *conn, unsigned round)
 {
 	vg_conn_read(conn);
 	vg_backoff(round);
-	if (!vg_ring_alive(conn))
-		return vg_conn_lose(conn, "the worker of this VM has ended the session");
-	return atomic_load(&conn->lost) ? vg_conn_lose(conn, "") : 0;
+	return vg_conn_check(conn);
 }
 
 static int ring_reserve(struct vg_conn *conn, size_t payload_length, enum vg_bulk direction, size_t bulk_length,

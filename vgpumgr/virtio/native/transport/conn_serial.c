@@ -167,8 +167,10 @@ static int take_credit(struct vg_conn *conn, size_t bytes)
 	for (unsigned round = 0; atomic_load(&conn->serial.credit) < (int64_t)bytes; round++) {
 		if (!vg_conn_read(conn))
 			vg_backoff(round);
-		if (atomic_load(&conn->lost))
-			return vg_conn_lose(conn, "");
+		int error = vg_conn_check(conn);
+
+		if (error)
+			return error;
 	}
 	atomic_fetch_sub(&conn->serial.credit, (int64_t)bytes);
 	return 0;

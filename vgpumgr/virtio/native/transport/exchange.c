@@ -132,6 +132,7 @@ __attribute__((cold, noinline)) static int wait_for_words(struct vg_conn *conn, 
 		size_t length = slot->reply.length - VG_ALIGN;
 
 		keep_words(reply, slot->reply.status, vg_slot_data(slot, length), length);
+		reply->output = slot->reply.flags & VG_HAS_OUTPUT;
 	}
 	vg_slot_free(slot);
 	return error;
@@ -151,6 +152,7 @@ __attribute__((cold, noinline)) static int the_long_way(struct vg_conn *conn, ui
 	if (error)
 		return error;
 	keep_words(reply, got.status, got.data, got.length);
+	reply->output = got.output;
 	vg_reply_done(conn, &got);
 	return 0;
 }

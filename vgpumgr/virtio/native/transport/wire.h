@@ -64,6 +64,7 @@ enum vg_flags {
 	VG_HAS_BULK_IN = 2,
 	VG_HAS_BULK_OUT = 4,
 	VG_FLAGS_KNOWN = 7,
+	VG_HAS_OUTPUT = 8,       /* of replies only */
 };
 #define VG_PAD 0x80000000u
 

@@ -48,6 +48,7 @@ struct vg_lane {
 	uint8_t *bulk;           /* collected for the next frame */
 	size_t bulk_filled;
 
+	_Atomic bool output;     /* waits to be fetched: replies say so */
 	vg_word32 answer_lock;   /* see lock.h */
 	struct pending pending[VG_SLOTS];
 	_Alignas(8) uint8_t payload[VG_PAYLOAD_RING_MAX];
@@ -113,10 +114,13 @@ enum lane_state { LANE_FREE, LANE_OPEN, LANE_CLOSING };
 struct vg_session {
 	pid_t pid;               /* 0: none */
 	int socket;
+	int errors;              /* of its standard error's pipe, to be read when it has ended */
 	bool ready, failed, violated;
 	uint64_t kill_ms;        /* when it is killed, or found to be stuck; 0: never */
 	bool killed;
 };
+
+#define VG_NO_SESSION ((struct vg_session){ .socket = -1, .errors = -1 })
 
 /* A serial message on its way to a session. */
 struct parcel {
@@ -218,6 +222,13 @@ bool vg_stream_is_full(const struct vg_server *server);
 void vg_serial_adopt(struct vg_server *server, int fd);
 void vg_serial_poll(struct vg_server *server, short ready);
 void vg_serial_hang_up(struct vg_server *server);
+
+/* worker_words.c: what sessions say on their standard error */
+int vg_errors_open(int pair[2]);
+void vg_log_text(struct vg_server *server, const char *who, const char *text, size_t length);
+void vg_last_words(struct vg_server *server, struct vg_session *session, const char *who);
+/* Closes its descriptors. */
+void vg_session_forget(struct vg_session *session);
 
 /* worker_log.c */
 void vg_report_violation(struct vg_server *server, uint32_t lane, bool ring, const char *text);

@@ -26,7 +26,7 @@ static struct vg_entry *take_entry(struct vg_server *server, bool ring)
 		if (entry->state != LANE_FREE)
 			continue;
 		server->next_lane[!ring] = (number - first + 1) % count;
-		*entry = (struct vg_entry){ .number = number, .ring = ring, .session.socket = -1 };
+		*entry = (struct vg_entry){ .number = number, .ring = ring, .session = VG_NO_SESSION };
 		entry->last = &entry->first;
 		entry->stats = &server->stats->lane[number];
 		entry->words = &server->stats->words[number];
@@ -60,7 +60,7 @@ static int take_session(struct vg_server *server, struct vg_entry *entry, const 
 	if (error)
 		return error;
 	entry->session = server->spare;
-	server->spare = (struct vg_session){ .socket = -1 };
+	server->spare = VG_NO_SESSION;
 	server->spare_ms = vg_now_ms() + SPARE_PAUSE_MS;
 	vg_store32(&entry->words->pid, (uint32_t)entry->session.pid);
 	/* one that has died meanwhile is found by the reaping */

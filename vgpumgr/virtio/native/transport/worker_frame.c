@@ -244,7 +244,8 @@ int vg_answer(struct vg_lane *lane, uint32_t sequence, int32_t status, const voi
 		.length = VG_ALIGN + (uint32_t)length,
 		.status = status,
 		.sequence = sequence,
-		.flags = bulk_length ? VG_HAS_BULK_OUT : 0,
+		.flags = (bulk_length ? VG_HAS_BULK_OUT : 0) |
+			 (atomic_load_explicit(&lane->output, memory_order_relaxed) ? VG_HAS_OUTPUT : 0),
 		.bulk_length = (uint32_t)bulk_length,
 	};
 	int error;

@@ -19,6 +19,11 @@ void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes)
 		vg_store64(&lane->stats->memory_bytes, memory_bytes);
 }
 
+void vg_lane_output(struct vg_lane *lane, bool waits)
+{
+	atomic_store_explicit(&lane->output, waits, memory_order_relaxed);
+}
+
 void vg_words_wake(struct vg_lane_words *words)
 {
 	atomic_fetch_add(&words->wake, 1);

@@ -115,7 +115,7 @@ static int init_server(struct vg_server *server, const struct vg_inherited *in)
 	server->serial = -1;
 	server->memory_fd = in->memory;
 	server->stats_fd = in->stats;
-	server->spare.socket = -1;
+	server->spare = VG_NO_SESSION;
 	server->spare_status = -1;
 	init_lane0(server, &server->control_ring, true);
 	init_lane0(server, &server->control_serial, false);

@@ -235,21 +235,22 @@ static void serve(struct process *process)
 int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const struct vg_session_ops *ops)
 {
 	struct process *process = calloc(1, sizeof(*process));
-	char message[VG_STATS_TEXT] = "the channel's memory cannot be mapped";
+	char message[4096] = "the channel's memory cannot be mapped";
 	int error = process ? map(process, in) : -ENOMEM;
 
 	prctl(PR_SET_NAME, "vgpumgr-session");
 	fcntl(in->control, F_SETFD, FD_CLOEXEC);
-	if (!error && ops->start)
-		error = ops->start(argc, argv, message, sizeof(message));
+	if (!error) {
+		message[0] = '\0';
+		error = ops->start ? ops->start(argc, argv, message, sizeof(message)) : 0;
+	}
 	if (error) {
-		fprintf(stderr, "session: %s\n", message);
 		vg_session_tell(in->control, VG_SESSION_FAILED, message, strlen(message) + 1);
 		return 1;
 	}
 	process->ops = ops;
 	process->lane.socket = in->control;
-	vg_session_tell(in->control, VG_SESSION_READY, NULL, 0);
+	vg_session_tell(in->control, VG_SESSION_READY, message, strlen(message));
 	serve(process);
 	fflush(NULL);
 	return 0;

@@ -18,7 +18,7 @@ enum {
 /* The descriptors as FIRST_FD and following; everything above is closed. */
 static void place_fds(const int *fds, int count)
 {
-	int high[4];
+	int high[8];
 
 	for (int i = 0; i < count; i++)
 		high[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD, FIRST_FD + count);
@@ -31,9 +31,9 @@ static void place_fds(const int *fds, int count)
 }
 
 /* It must not outlive the server, whatever ends that. */
-static _Noreturn void become_session(struct vg_server *server, int socket, pid_t parent)
+static _Noreturn void become_session(struct vg_server *server, int socket, const int errors[2], pid_t parent)
 {
-	int fds[] = { server->memory_fd, server->stats_fd, socket };
+	int fds[] = { server->memory_fd, server->stats_fd, socket, errors[0] };
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -41,7 +41,8 @@ static _Noreturn void become_session(struct vg_server *server, int socket, pid_t
 		_exit(1);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	place_fds(fds, 3);
+	dup2(errors[1], STDERR_FILENO);
+	place_fds(fds, 4);
 	/* the file that runs here, even if another stands in its place meanwhile */
 	execv("/proc/self/exe", server->argv);
 	execv(server->argv[0], server->argv);
@@ -51,20 +52,28 @@ static _Noreturn void become_session(struct vg_server *server, int socket, pid_t
 int vg_session_spawn(struct vg_server *server, struct vg_session *session)
 {
 	pid_t parent = getpid();
-	int pair[2];
+	int pair[2], errors[2], error;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -errno;
-	*session = (struct vg_session){ .socket = pair[0] };
+	error = vg_errors_open(errors);
+	if (error) {
+		close(pair[0]);
+		close(pair[1]);
+		return error;
+	}
+	*session = (struct vg_session){ .socket = pair[0], .errors = errors[0] };
 	session->pid = fork();
+	error = errno;
 	if (!session->pid)
-		become_session(server, pair[1], parent);
+		become_session(server, pair[1], errors, parent);
 	close(pair[1]);
+	close(errors[1]);
 	if (session->pid > 0)
 		return 0;
 	session->pid = 0;
-	vg_close_fd(&session->socket);
-	return -errno;
+	vg_session_forget(session);
+	return -error;
 }
 
 void vg_spare_keep(struct vg_server *server)

@@ -49,6 +49,7 @@ static int take_message(struct vg_server *server, struct vg_session *session, st
 
 	switch (head->kind) {
 	case VG_SESSION_READY:
+		vg_log_text(server, "a session that started", (const char *)body, head->length);
 		session->ready = true;
 		server->spare_failures = 0;
 		server->failure[0] = '\0';
@@ -115,7 +116,7 @@ static void describe_exit(int status, char *text, size_t size)
 		snprintf(text, size, "exited with status %d", WEXITSTATUS(status));
 }
 
-static void report_lost(struct vg_server *server, const struct vg_entry *entry, int status)
+static void report_lost(struct vg_server *server, struct vg_entry *entry, int status)
 {
 	struct vg_stats *stats = server->stats;
 	char how[80];
@@ -125,6 +126,8 @@ static void report_lost(struct vg_server *server, const struct vg_entry *entry, 
 		 entry->ring ? "ring" : "serial", entry->stats->name, how);
 	vg_store64(&stats->sessions_lost, vg_load64(&stats->sessions_lost) + 1);
 	vg_log(server, "worker: %s\n", stats->session_lost);
+	snprintf(how, sizeof(how), "the session of lane %u", entry->number);
+	vg_last_words(server, &entry->session, how);
 }
 
 static void end_lane(struct vg_server *server, struct vg_entry *entry, int status)
@@ -134,9 +137,9 @@ static void end_lane(struct vg_server *server, struct vg_entry *entry, int statu
 	session->pid = 0;
 	if (session->socket >= 0)
 		vg_session_read(server, session, entry); /* its last words */
-	vg_close_fd(&session->socket);
 	if (status && !session->killed && !session->failed)
 		report_lost(server, entry, status);
+	vg_session_forget(session);
 	vg_store32(&entry->words->pid, 0);
 	vg_store32(&entry->words->stuck, 0);
 	vg_entry_free(server, entry);
@@ -151,10 +154,9 @@ static void end_spare(struct vg_server *server, int status)
 	spare->pid = 0;
 	if (spare->socket >= 0)
 		vg_session_read(server, spare, NULL);
-	vg_close_fd(&spare->socket);
 	server->spare_status = status;
 	if (spare->killed) /* by us: this worker ends */
-		return;
+		return vg_session_forget(spare);
 	describe_exit(status, how, sizeof(how));
 	if (!spare->failed)
 		snprintf(server->failure, sizeof(server->failure), "a session that was to serve %s", how);
@@ -163,6 +165,8 @@ static void end_spare(struct vg_server *server, int status)
 	server->spare_failures++;
 	server->spare_ms = vg_now_ms() + wait;
 	vg_log(server, "worker: %s\n", server->failure);
+	vg_last_words(server, spare, "a session that was to serve");
+	vg_session_forget(spare);
 }
 
 static void end_stuck(struct vg_server *server, pid_t pid)
@@ -211,7 +215,8 @@ static void give_up(struct vg_server *server, struct vg_entry *entry)
 		server->stuck[i] = *session;
 		vg_store32(&server->stats->stuck[i].lane, entry->number);
 		vg_store32(&server->stats->stuck[i].pid, (uint32_t)session->pid);
-		vg_close_fd(&session->socket);
+		server->stuck[i].socket = server->stuck[i].errors = -1;
+		vg_session_forget(session);
 		session->pid = 0;
 		vg_store32(&entry->words->stuck, 0);
 		vg_entry_free(server, entry);

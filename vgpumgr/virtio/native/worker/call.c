@@ -2,6 +2,7 @@
 /* One call from beginning to end, and what is left behind by quiet ones that fail. */
 #include <errno.h>
 
+#include "output.h"
 #include "session.h"
 #include "vg_worker.h"
 
@@ -36,7 +37,7 @@ static void run(struct wk_session *s, struct vg_lane *lane, const struct vg_call
  */
 static bool is_behind(struct wk_session *s, uint32_t op)
 {
-	if (op == VG_OP_host_gate_next || op == VG_OP_host_gate_open)
+	if (op == VG_OP_host_gate_next || op == VG_OP_host_gate_open || op == VG_OP_output_next)
 		return false;
 	return wk_is_behind(s) || op == VG_OP_host_gate;
 }
@@ -107,6 +108,8 @@ CUresult wk_begin(struct wk_call *c, uint64_t context)
 /* An answer that cannot be given is no violation: the guest process has gone. */
 static int answer(struct wk_call *c, CUresult result, const void *data, size_t length)
 {
+	if (c->operation->flags & WK_BLOCKING)
+		wk_output_settle();
 	vg_answer(c->lane, c->call->sequence, result, data, length, result == CUDA_SUCCESS ? c->bulk_filled : 0);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "filter.h"
+#include "output.h"
 #include "vg_worker.h"
 
 static int open_session(struct vg_lane *lane, const struct vg_peer *peer, void **session)
@@ -32,13 +33,17 @@ static const char *driver_path(int argc, char **argv)
 
 static int start(int argc, char **argv, char *message, size_t size)
 {
-	int error = wk_driver_load(driver_path(argc, argv), message, size);
+	int error;
 
+	wk_output_open(VG_ERRORS_FD);
+	error = wk_driver_load(driver_path(argc, argv), message, size);
 	if (error)
 		return error;
 	error = vg_lock_down(argc, argv);
 	if (error)
 		snprintf(message, size, "sandbox: cannot lock down: %s", strerror(-error));
+	else
+		wk_output_begin(message, size);
 	return error;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
 #include "vg_worker.h"
 
 enum { ATTRIBUTES = 16 };
@@ -64,6 +65,7 @@ CUresult wk_do_module_function(struct wk_call *c, const struct vg_module_functio
 		r = wk_driver.cuModuleGetFunction(&f, wk_raw(module), in->name.data);
 	if (r != CUDA_SUCCESS)
 		return r;
+	wk_output_expect();
 	for (int i = 0; i < ATTRIBUTES; i++)
 		if (wk_driver.cuFuncGetAttribute(&attributes[i], i, f) != CUDA_SUCCESS)
 			attributes[i] = 0;

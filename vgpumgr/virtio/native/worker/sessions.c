@@ -2,6 +2,7 @@
 /* A guest process's session: made with its lane, and ended with all that it held. */
 #include <stdlib.h>
 
+#include "output.h"
 #include "session.h"
 
 struct wk_session *wk_session_create(struct vg_lane *lane)
@@ -11,6 +12,7 @@ struct wk_session *wk_session_create(struct vg_lane *lane)
 	if (!s)
 		return NULL;
 	s->lane = lane;
+	wk_output_serve(lane);
 	s->last = &s->first;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->work, NULL);
@@ -24,6 +26,7 @@ struct wk_session *wk_session_create(struct vg_lane *lane)
 
 void wk_session_destroy(struct wk_session *s)
 {
+	wk_output_serve(NULL);
 	wk_gates_close(s);
 	wk_order_stop(s);
 	wk_helpers_stop(s);

@@ -1,0 +1,51 @@
+"""``python -m tests.differential [COUNT] [SEED]``: random sequences, directly, over the ring and serially.
+
+Prints what they reached, and each difference as the shortest sequence that shows it. ``COUNT`` is 1000 by default.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.differential.compare import Difference, Reached, direct, forwarded, run_all
+from tests.differential.generate import generate
+from tests.unit.calls_rig import simulated_channel
+
+TRANSPORTS = ("ring", "serial")
+
+
+def run(count: int, seed: int, transport: str) -> tuple[Reached, list[Difference]]:
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgd")))
+        rig = stack.enter_context(simulated_channel(transport, root))
+        before = rig.status().worker.pid
+        one, other = stack.enter_context(direct()), stack.enter_context(forwarded(rig))
+        found = run_all([generate(seed + i) for i in range(count)], one, [other])
+        after = rig.wait_status(lambda s: not s.lanes, "lanes freed")
+        assert (after.worker.pid, after.violations.count, after.sessions.lost) == (before, 0, 0)
+        assert after.totals.memory_bytes == 0
+    return found
+
+
+def main(words: list[str]) -> int:
+    count, seed = (int(w) for w in [*words, *("1000", "1")[len(words) :]])
+    failed = False
+    for transport in TRANSPORTS:
+        reached, differences = run(count, seed, transport)
+        print(f"{transport}: {reached.describe()}; {len(differences)} differ", flush=True)
+        for kind in dict.fromkeys(d.kind for d in differences):
+            print(
+                min(
+                    (d for d in differences if d.kind == kind),
+                    key=lambda d: len(d.sequence["steps"]),
+                )
+            )
+        failed = failed or bool(differences)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,262 @@
+# ruff: noqa: E501 -- lines of the sources, as they are
+"""What holds a worker, each with the change of the source that takes it away and the tests that must then fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SANDBOX_C = "vgpumgr/virtio/native/keeper/sandbox.c"
+PROCESS_C = "vgpumgr/virtio/native/keeper/process.c"
+FILTER_C = "vgpumgr/virtio/native/worker/filter.c"
+SANDBOX_PY = "vgpumgr/virtio/sandbox.py"
+NODES_PY = "vgpumgr/host/gpu_nodes.py"
+CMAKE = "CMakeLists.txt"
+
+_SANDBOX = "tests/unit/test_worker_sandbox.py"
+_ESCAPES = "tests/unit/test_worker_escapes.py"
+_FILTER = "tests/unit/test_filter_table.py"
+_HARDENED = "tests/unit/test_hardened.py"
+FACTS = (f"{_SANDBOX}::test_every_fact_holds_of_a_worker_that_serves",)
+OWN_USER = (f"{_SANDBOX}::test_each_worker_of_a_host_has_a_user_of_its_own",)
+NO_SHARED_USER = (f"{_SANDBOX}::test_channels_of_one_host_never_share_a_user",)
+NODES = (f"{_SANDBOX}::test_a_worker_sees_the_nodes_of_its_gpu_and_its_instance_only",)
+UMASK = (f"{_SANDBOX}::test_a_strict_umask_is_not_in_the_way",)
+CONFINED = (f"{_SANDBOX}::test_a_worker_that_cannot_be_confined_does_not_start",)
+TABLE = (f"{_FILTER}::test_the_table_of_system_calls",)
+IOCTLS = (f"{_FILTER}::test_the_table_of_ioctls",)
+ARGUMENTS = (f"{_FILTER}::test_arguments_that_matter",)
+LANDLOCK = (f"{_FILTER}::test_landlock_alone_refuses",)
+HARDENED = (_HARDENED,)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One guarantee: ``old`` becomes ``new`` in ``file``, and one of the tests fails."""
+
+    guarantee: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def probe(*names: str) -> tuple[str, ...]:
+    return tuple(f"{_ESCAPES}::test_no_way_leads_out[{name}]" for name in names)
+
+
+TRIALS = (
+    Trial(
+        "a user of its own for each channel",
+        SANDBOX_PY,
+        'int.from_bytes(digest[:8], "big") % len(USER_IDS)',
+        "0",
+        OWN_USER,
+    ),
+    Trial(
+        "no user that a neighbour has",
+        SANDBOX_PY,
+        "set(_list_taken(directory))",
+        "set[int]()",
+        NO_SHARED_USER,
+    ),
+    Trial(
+        "no groups",
+        SANDBOX_C,
+        "setgroups(0, NULL)",
+        "setgroups(1, (gid_t[]){ sandbox->gid })",
+        FACTS,
+    ),
+    Trial(
+        "an empty bounding set",
+        SANDBOX_C,
+        "if (prctl(PR_CAPBSET_DROP, i, 0, 0, 0))",
+        "if (0)",
+        FACTS,
+    ),
+    Trial(
+        "no_new_privs", SANDBOX_C, "if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))", "if (0)", FACTS
+    ),
+    Trial(
+        "no capabilities left of root's",
+        SANDBOX_C,
+        "if (become_user(sandbox, sync, privileged, &failure) || drop_capabilities(&failure))",
+        "if (drop_capabilities(&failure) || 0)",
+        FACTS,
+    ),
+    *(
+        Trial(f"a namespace of its own: {name}", SANDBOX_C, f" {flag} |", "", FACTS)
+        for name, flag in (
+            ("pid", "CLONE_NEWPID"),
+            ("network", "CLONE_NEWNET"),
+            ("ipc", "CLONE_NEWIPC"),
+            ("uts", "CLONE_NEWUTS"),
+        )
+    ),
+    Trial(
+        "a namespace of its own: cgroup", SANDBOX_C, "CLONE_NEWCGROUP | (geteuid", "(geteuid", FACTS
+    ),
+    Trial(
+        "the root is read-only",
+        SANDBOX_C,
+        "MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV",
+        "MS_REMOUNT | MS_BIND | MS_NOSUID",
+        FACTS,
+    ),
+    Trial(
+        "libraries are read-only",
+        SANDBOX_C,
+        "[SANDBOX_READ] = MOUNT_ATTR_RDONLY |",
+        "[SANDBOX_READ] =",
+        FACTS,
+    ),
+    Trial(
+        "a root with nothing but what is needed",
+        SANDBOX_PY,
+        '_FILES = ("/etc/ld.so.cache",',
+        '_FILES = ("/var/log", "/etc/ld.so.cache",',
+        FACTS,
+    ),
+    Trial(
+        "no files of secrets",
+        SANDBOX_PY,
+        '_FILES = ("/etc/ld.so.cache",',
+        '_FILES = ("/etc", "/etc/ld.so.cache",',
+        probe("passwd"),
+    ),
+    Trial("umask", SANDBOX_C, "umask(022);", "", UMASK),
+    Trial(
+        "a device node is a device, and is there",
+        SANDBOX_C,
+        'return fail(failure, "find %s", path);',
+        "return 0;",
+        CONFINED,
+    ),
+    Trial(
+        "only the nodes of its GPU",
+        NODES_PY,
+        'found.append(f"/dev/nvidia{minor}")',
+        'found += ["/dev/nvidia0", f"/dev/nvidia{minor}"]',
+        NODES,
+    ),
+    Trial("only the nodes of its instance", NODES_PY, 'mig/gi{instance}"', 'mig/gi2"', NODES),
+    Trial(
+        "a socket is an error, and no death",
+        FILTER_C,
+        "__NR_socket, __NR_mknodat",
+        "__NR_mknodat",
+        ARGUMENTS,
+    ),
+    *(
+        Trial(
+            f"no system call beside the table: {name}",
+            FILTER_C,
+            "\t__NR_getcwd,\n",
+            f"\t__NR_getcwd, __NR_{name},\n",
+            TABLE,
+        )
+        for name in ("ptrace", "bpf", "unshare", "mount", "io_uring_setup", "execve")
+    ),
+    Trial(
+        "entries of i386 kill",
+        FILTER_C,
+        "\tanswer(p, SECCOMP_RET_KILL_PROCESS);\n\tload(p, offsetof(struct seccomp_data, nr));",
+        "\tanswer(p, SECCOMP_RET_ALLOW);\n\tload(p, offsetof(struct seccomp_data, nr));",
+        probe("entry_i386"),
+    ),
+    Trial(
+        "entries of x32 kill",
+        FILTER_C,
+        "emit(p, BPF_JMP | BPF_JGE | BPF_K, FOREIGN_CALLS, 0, 1);",
+        "emit(p, BPF_JMP | BPF_JGE | BPF_K, ~0u, 0, 1);",
+        (*probe("entry_x32"), *TABLE),
+    ),
+    Trial(
+        "only named ioctls",
+        FILTER_C,
+        "\tend_call(p, begun, p->error);\n}\n\n/* clone()",
+        "\tend_call(p, begun, SECCOMP_RET_ALLOW);\n}\n\n/* clone()",
+        (*probe("terminal", "block_size"), *IOCTLS),
+    ),
+    Trial(
+        "no ioctl for peer access", FILTER_C, "25, 26, 27, 28, ", "25, 26, 27, 28, 29, 30,", IOCTLS
+    ),
+    Trial(
+        "threads, and no processes",
+        FILTER_C,
+        "emit(p, BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0);",
+        "emit(p, BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 1);",
+        ARGUMENTS,
+    ),
+    Trial(
+        "no new namespaces by clone()",
+        FILTER_C,
+        "emit(p, BPF_JMP | BPF_JSET | BPF_K, spaces, 0, 1);",
+        "emit(p, BPF_JMP | BPF_JSET | BPF_K, 0, 0, 1);",
+        ARGUMENTS,
+    ),
+    Trial(
+        "signals to itself only",
+        FILTER_C,
+        "answer_if(p, (unsigned)getpid(), SECCOMP_RET_ALLOW);\n\tend_call(p, begun, p->error);",
+        "end_call(p, begun, SECCOMP_RET_ALLOW);",
+        ARGUMENTS,
+    ),
+    Trial(
+        "the second stage",
+        FILTER_C,
+        "return error ? error : vg_filter_apply(VG_FILTER_SERVE, (enum vg_filter_mode)mode);",
+        "return error;",
+        FACTS,
+    ),
+    Trial(
+        "the first stage",
+        PROCESS_C,
+        "if (confined && sandbox_filter(&keeper->options.sandbox, error, sizeof(error)))",
+        "if (0)",
+        FACTS,
+    ),
+    Trial(
+        "Landlock",
+        FILTER_C,
+        "int mode = find_mode(argc, argv), error;\n\n\tif (mode < 0)\n\t\treturn -EINVAL;\n\tif (mode == VG_FILTER_OFF)\n\t\treturn 0;\n\terror = mode == VG_FILTER_ENFORCE ? restrict_files() : 0;",
+        "int mode = find_mode(argc, argv), error;\n\n\tif (mode < 0)\n\t\treturn -EINVAL;\n\tif (mode == VG_FILTER_OFF)\n\t\treturn 0;\n\t(void)restrict_files;\n\terror = 0;",
+        LANDLOCK,
+    ),
+    Trial(
+        "only descriptors that are handed in",
+        PROCESS_C,
+        "\tclose_range((unsigned)(FIRST_FD + count), ~0u, 0);\n",
+        "",
+        FACTS,
+    ),
+    Trial(
+        "it cannot be dumped",
+        FILTER_C,
+        "return prctl(PR_SET_DUMPABLE, 0) ? -errno : 0;",
+        "return 0;",
+        FACTS,
+    ),
+    Trial("no core files", SANDBOX_C, "set_limit(RLIMIT_CORE, 0) ||", "", FACTS),
+    Trial(
+        "a limit on files",
+        SANDBOX_C,
+        "set_limit(RLIMIT_NOFILE, FILES) ||",
+        "set_limit(RLIMIT_NOFILE, 1 << 18) ||",
+        FACTS,
+    ),
+    Trial(
+        "a limit on processes",
+        SANDBOX_C,
+        "(privileged && set_limit(RLIMIT_NPROC, PROCESSES))",
+        "0",
+        FACTS,
+    ),
+    Trial("no message queues", SANDBOX_C, "set_limit(RLIMIT_MSGQUEUE, 0) ||", "", FACTS),
+    Trial("an environment of its own", PROCESS_C, "\tsandbox_clean_environment();\n", "", FACTS),
+    Trial("symbols bound at start", CMAKE, " -Wl,-z,now", " -Wl,-z,lazy", HARDENED),
+    Trial("read-only relocations", CMAKE, "-Wl,-z,relro", "-Wl,-z,norelro", HARDENED),
+    Trial("no executable stack", CMAKE, "-Wl,-z,noexecstack", "-Wl,-z,execstack", HARDENED),
+    Trial("stack protector", CMAKE, "-fstack-protector-strong", "-fno-stack-protector", HARDENED),
+    Trial("FORTIFY", CMAKE, "-D_FORTIFY_SOURCE=3", "-D_FORTIFY_SOURCE=0", HARDENED),
+    Trial("CET", CMAKE, "-fcf-protection=full", "-fcf-protection=none", HARDENED),
+)

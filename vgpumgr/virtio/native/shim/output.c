@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What kernels print. The session has it when the driver has flushed it, and says so with its next reply; it is then
+ * fetched and written here, to this process's own standard output and error, before that call returns to the program.
+ */
+#include "output.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+enum {
+	BLOCKED_MS = 1000,       /* for a descriptor that does not block, and takes nothing */
+	END_MS = 2000,           /* for all that waits when the process ends */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the order of what is written */
+static _Atomic bool expected;                            /* kernels may have run */
+static __thread bool fetching;
+
+static void write_all(int fd, const uint8_t *text, size_t length)
+{
+	struct pollfd room = { .fd = fd, .events = POLLOUT };
+
+	while (length) {
+		ssize_t n = write(fd, text, length);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN && poll(&room, 1, BLOCKED_MS) > 0)
+			continue;
+		if (n <= 0)
+			return;
+		text += n;
+		length -= (size_t)n;
+	}
+}
+
+static void say_lost(uint64_t lost)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (lost && shim_is_news(&said))
+		dprintf(STDERR_FILENO, "vgpumgr: %llu bytes that kernels printed are lost: more came than the host keeps\n",
+			(unsigned long long)lost);
+}
+
+/* Under the lock; whether there may be more. */
+static bool fetch(struct vg_output_next_reply *out)
+{
+	if (vg_send_output_next(out) != CUDA_SUCCESS)
+		return false;
+	if (out->output_length) {
+		fflush(stdout); /* what the program has printed before stands before it */
+		write_all(STDOUT_FILENO, out->output, out->output_length);
+	}
+	write_all(STDERR_FILENO, out->errors, out->errors_length);
+	say_lost(out->lost);
+	return out->more;
+}
+
+void shim_output_fetch(void)
+{
+	struct vg_output_next_reply *out;
+	int saved = errno;
+
+	if (fetching)
+		return;
+	out = malloc(sizeof(*out));
+	fetching = true;
+	pthread_mutex_lock(&lock);
+	while (out && fetch(out))
+		;
+	pthread_mutex_unlock(&lock);
+	fetching = false;
+	free(out);
+	errno = saved;
+}
+
+void shim_output_expect(void)
+{
+	atomic_store_explicit(&expected, true, memory_order_relaxed);
+}
+
+void shim_output_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	atomic_store(&expected, false);
+}
+
+/* What the driver has flushed and no call has brought yet. As with the vendor's driver, an end is no synchronisation. */
+__attribute__((destructor)) static void end(void)
+{
+	CUresult why;
+	struct vg_conn *conn = shim_conn(&why);
+
+	if (!conn || !atomic_load(&expected))
+		return;
+	vg_conn_hurry(conn, END_MS);
+	shim_output_fetch();
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By hand: the guest process fetches what its kernels have printed, and says which calls it was refused. */
+#include "output.h"
+#include "vg_worker.h"
+
+CUresult wk_do_output_next(struct wk_call *c, struct vg_output_next_reply *out)
+{
+	struct wk_output taken = { .text = { out->output, out->errors }, .room = sizeof(out->output) };
+
+	_Static_assert(sizeof(out->output) == sizeof(out->errors), "one room for both");
+	(void)c;
+	wk_output_settle();
+	out->more = wk_output_take(&taken);
+	out->lost = taken.lost;
+	out->output_length = taken.length[0];
+	out->errors_length = taken.length[1];
+	return CUDA_SUCCESS;
+}
