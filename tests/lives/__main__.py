@@ -1,7 +1,9 @@
-"""``python -m tests.lives [COUNT] [TRANSPORT]``: that many lives of guest processes, 10,000 over the ring by default.
+"""``python -m tests.lives [COUNT] [TRANSPORT]``: that many lives of guest processes.
 
-Four run at a time. Prints how many were killed in which phase, how long it took, and what is left; fails if anything is, or
-if too few of the kills came.
+COUNT is 10,000 and TRANSPORT the ring unless said.
+
+Four run at a time. Prints how many were killed in which phase, how long it took, and what is left; fails if
+anything is, or if too few of the kills came.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``python -m tests.lives.program COUNT SEED``: that many lives of guest processes, one after the other.
 
-Each life is a process that says in shared memory which phase it is in. A third of them are killed: a phase is chosen, and
-a moment in it. Prints how many kills were meant for each phase, and how many came in it.
+Each life is a process that says in shared memory which phase it is in. A third of them are killed: a phase is
+chosen, and a moment in it. Prints how many kills were meant for each phase, and how many came in it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -155,3 +156,17 @@ def test_own_methods_stay() -> None:
     assert Folded("A") == Folded("a")
     assert {Folded("A")} == {Folded("a")}
     assert repr(Folded("A")) == "folded"
+
+
+def test_threads_make_the_first_values_at_once() -> None:
+    # the first value of a class compiles its constructor; in a daemon two requests may be the first
+    for _ in range(200):
+
+        @frozen.dataclass(frozen=True)
+        class Fresh:
+            number: int
+            text: str = "text"
+
+        with ThreadPoolExecutor(4) as pool:
+            made = list(pool.map(Fresh, range(8)))
+        assert made == [Fresh(number) for number in range(8)]

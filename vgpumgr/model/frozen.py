@@ -35,12 +35,17 @@ else:
 
 
 class _Init:
-    """Stands for a class's ``__init__`` until that is asked for."""
+    """Stands for a class's ``__init__`` until that is asked for.
+
+    It knows its class: two threads may ask at once, and the second must not look for what the first has replaced.
+    """
+
+    def __init__(self, owner: type) -> None:
+        self._owner = owner
 
     def __get__(self, value: object, kind: type) -> Any:
-        owner = next(one for one in kind.__mro__ if vars(one).get("__init__") is self)
-        init = _make_init(owner)
-        owner.__init__ = init  # type: ignore[misc]
+        init = _make_init(self._owner)
+        self._owner.__init__ = init  # type: ignore[misc]
         return init if value is None else init.__get__(value)
 
 
@@ -81,7 +86,7 @@ def _add_methods(kind: Any, order: bool, slots: bool) -> Any:
         return hash(read(self))
 
     own = vars(kind)
-    added = {"__init__": _Init(), "__repr__": _describe, "__eq__": _compare(operator.eq, read)}
+    added = {"__init__": _Init(kind), "__repr__": _describe, "__eq__": _compare(operator.eq, read)}
     if own.get("__hash__") is None or "__eq__" not in own:
         added["__hash__"] = compute_hash
     if order:
