@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -160,13 +161,18 @@ def test_own_methods_stay() -> None:
 
 def test_threads_make_the_first_values_at_once() -> None:
     # the first value of a class compiles its constructor; in a daemon two requests may be the first
-    for _ in range(200):
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(200):
 
-        @frozen.dataclass(frozen=True)
-        class Fresh:
-            number: int
-            text: str = "text"
+            @frozen.dataclass(frozen=True)
+            class Fresh:
+                number: int
+                text: str = "text"
 
-        with ThreadPoolExecutor(4) as pool:
-            made = list(pool.map(Fresh, range(8)))
-        assert made == [Fresh(number) for number in range(8)]
+            with ThreadPoolExecutor(4) as pool:
+                made = list(pool.map(Fresh, range(8)))
+            assert made == [Fresh(number) for number in range(8)]
+    finally:
+        sys.setswitchinterval(before)
