@@ -408,6 +408,13 @@ static int count_filters(void)
 	return found;
 }
 
+/* A session's standard error reaches the log when it ends. */
+static void say(const char *name, const char *what)
+{
+	dprintf(2, "probe %s %s\n", name, what);
+	_exit(1);
+}
+
 static void *probe(void *unused)
 {
 	const char *name = given("VGPUMGR_PROBE");
@@ -421,10 +428,9 @@ static void *probe(void *unused)
 			continue;
 		int error = probes[i].run();
 
-		dprintf(2, "probe %s %s\n", name, error ? strerror(error) : "done");
-		return NULL;
+		say(name, error ? strerror(error) : "done");
 	}
-	dprintf(2, "probe %s unknown\n", name);
+	say(name, "unknown");
 	return NULL;
 }
 
