@@ -159,6 +159,16 @@ def test_own_methods_stay() -> None:
     assert repr(Folded("A")) == "folded"
 
 
+def test_a_field_may_have_any_name() -> None:
+    @frozen.dataclass(frozen=True)
+    class Odd:
+        missing: str | None = None
+        set_value: int = 1
+        items: list[int] = dataclasses.field(default_factory=list)
+
+    assert (Odd().missing, Odd().set_value, Odd().items) == (None, 1, [])
+
+
 def test_threads_make_the_first_values_at_once() -> None:
     # the first value of a class compiles its constructor; in a daemon two requests may be the first
     before = sys.getswitchinterval()

@@ -50,20 +50,24 @@ class _Init:
 
 
 def _make_init(owner: Any) -> Any:
-    """The function that sets the fields; its parameters are in the order and with the defaults of their declaration."""
-    scope: dict[str, Any] = {"set_value": object.__setattr__, "missing": dataclasses.MISSING}
+    """The function that sets the fields; its parameters are in the order and with the defaults of their declaration.
+
+    Its own names end with an underscore, since a field may be called ``missing``.
+    """
+    scope: dict[str, Any] = {"_set_value_": object.__setattr__, "_missing_": dataclasses.MISSING}
     positional, by_name, body = ["self"], list[str](), list[str]()
     for field in dataclasses.fields(owner):
         name, value = field.name, field.name
         parameter = name
         if field.default_factory is not dataclasses.MISSING:
-            scope[f"make_{name}"] = field.default_factory
-            parameter, value = f"{name}=missing", f"make_{name}() if {name} is missing else {name}"
+            scope[f"_make_{name}_"] = field.default_factory
+            parameter = f"{name}=_missing_"
+            value = f"_make_{name}_() if {name} is _missing_ else {name}"
         elif field.default is not dataclasses.MISSING:
-            scope[f"default_{name}"] = field.default
-            parameter = f"{name}=default_{name}"
+            scope[f"_default_{name}_"] = field.default
+            parameter = f"{name}=_default_{name}_"
         (by_name if field.kw_only else positional).append(parameter)
-        body.append(f" set_value(self, {name!r}, {value})")
+        body.append(f" _set_value_(self, {name!r}, {value})")
     if hasattr(owner, "__post_init__"):
         body.append(" self.__post_init__()")
     parameters = ", ".join([*positional, *(["*", *by_name] if by_name else [])])

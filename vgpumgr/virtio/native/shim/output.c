@@ -82,15 +82,24 @@ void shim_output_fetch(void)
 	errno = saved;
 }
 
-void shim_output_expect(void)
-{
-	atomic_store_explicit(&expected, true, memory_order_relaxed);
-}
-
-void shim_output_after_fork(void)
+/* Another thread of the parent may have held the lock. */
+static void child(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	atomic_store(&expected, false);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, child);
+}
+
+void shim_output_expect(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	atomic_store_explicit(&expected, true, memory_order_relaxed);
 }
 
 /* What the driver has flushed and no call has brought yet. As with the vendor's driver, an end is no synchronisation. */

@@ -7,6 +7,5 @@
 void shim_output_fetch(void);
 /* Kernels may run from now on: there may be output when the process ends. */
 void shim_output_expect(void);
-void shim_output_after_fork(void);
 
 #endif

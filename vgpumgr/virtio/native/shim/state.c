@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "output.h"
 #include "shim.h"
 
 static struct {
@@ -22,7 +21,6 @@ static void child(void)
 	struct vg_conn *conn = atomic_exchange(&state.conn, NULL);
 
 	pthread_mutex_init(&state.lock, NULL); /* another thread of the parent may have held it */
-	shim_output_after_fork();
 	if (!conn)
 		return;
 	atomic_store(&state.forked, true);
