@@ -9,10 +9,14 @@ import sys
 
 import pytest
 
+#: no test starts after that; what hangs must end with a report, not with the end of who runs the tests
+LIMIT_S = 4200
+
 
 def main(arguments: list[str]) -> int:
     """Run the tests; arguments go to pytest."""
     options = ["-n", str(min(2, os.cpu_count() or 1)), "--dist", "loadgroup", "--durations", "15"]
+    options += ["--session-timeout", str(LIMIT_S)]
     if "--fast" in arguments:
         arguments = [a for a in arguments if a != "--fast"]
         options += ["-m", "not guest and not lab and not fresh"]
