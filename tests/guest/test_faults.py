@@ -61,7 +61,7 @@ def test_a_killed_guest_process_leaves_nothing(vm: GuestLab) -> None:
 
 
 def test_worker_killed_gives_a_cuda_error_and_the_next_process_works(vm: GuestLab) -> None:
-    running = vm.shell(VM, 1).start("holdmem 16 3")
+    running = vm.shell(VM, 1).start("holdmem 16 8")
     wait_for(lambda: lanes_named(vm, "holdmem"), "lane")
     before = channel(vm)
     os.kill(before["worker_pid"], signal.SIGKILL)
