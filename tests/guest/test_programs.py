@@ -18,6 +18,7 @@ PROGRAMS = (
     "device_functions",
     "errors",
     "output",
+    "pools",
 )
 
 

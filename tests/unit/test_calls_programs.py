@@ -22,6 +22,7 @@ PROGRAMS = (
     "device_functions",
     "errors",
     "output",
+    "pools",
     "vectoradd12",
 )
 

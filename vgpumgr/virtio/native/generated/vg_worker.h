@@ -17,6 +17,12 @@ CUresult wk_do_memory_allocate_pitch(struct wk_call *c, const struct vg_memory_a
 CUresult wk_do_memory_free(struct wk_call *c, const struct vg_memory_free_request *in);
 CUresult wk_do_memory_allocate_async(struct wk_call *c, const struct vg_memory_allocate_async_request *in, struct vg_memory_allocate_async_reply *out);
 CUresult wk_do_memory_free_async(struct wk_call *c, const struct vg_memory_free_async_request *in);
+CUresult wk_do_pool_default(struct wk_call *c, const struct vg_pool_default_request *in);
+CUresult wk_do_pool_create(struct wk_call *c, const struct vg_pool_create_request *in);
+CUresult wk_do_pool_destroy(struct wk_call *c, const struct vg_pool_destroy_request *in);
+CUresult wk_do_pool_allocate(struct wk_call *c, const struct vg_pool_allocate_request *in, struct vg_pool_allocate_reply *out);
+CUresult wk_do_pool_get(struct wk_call *c, const struct vg_pool_get_request *in, struct vg_pool_get_reply *out);
+CUresult wk_do_pool_set(struct wk_call *c, const struct vg_pool_set_request *in);
 CUresult wk_do_copy_to_device(struct wk_call *c, const struct vg_copy_to_device_request *in);
 CUresult wk_do_copy_to_host(struct wk_call *c, const struct vg_copy_to_host_request *in);
 CUresult wk_do_copy_device(struct wk_call *c, const struct vg_copy_device_request *in);
