@@ -19,6 +19,7 @@ PROGRAMS = (
     "errors",
     "output",
     "pools",
+    "together",
 )
 
 
