@@ -58,6 +58,21 @@ void vg_get_device_snapshot_reply(struct vg_decoder *d, struct vg_device_snapsho
 	v->attributes_length = vg_get_array(d, v->attributes, 4096);
 }
 
+size_t vg_size_device_use_reply(const struct vg_device_use_reply *v)
+{
+	return vg_blob_size(v->processes_length);
+}
+
+void vg_put_device_use_reply(struct vg_encoder *e, const struct vg_device_use_reply *v)
+{
+	vg_put_bytes(e, v->processes, v->processes_length, 4096);
+}
+
+void vg_get_device_use_reply(struct vg_decoder *d, struct vg_device_use_reply *v)
+{
+	v->processes_length = vg_get_array(d, v->processes, 4096);
+}
+
 size_t vg_size_context_create_request(const struct vg_context_create_request *v __attribute__((unused)))
 {
 	return 32;

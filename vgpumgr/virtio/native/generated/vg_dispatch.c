@@ -64,6 +64,34 @@ static int handle_device_snapshot(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_device_use(struct wk_call *c, bool check_only)
+{
+	struct vg_device_use_reply out;
+	uint8_t data[VG_MAX_device_use_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_device_use(c, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_device_use_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_device_use_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static int handle_context_create(struct wk_call *c, bool check_only)
 {
 	struct vg_context_create_request in;
@@ -1754,6 +1782,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_device_snapshot: {
 		static const struct wk_operation it = { "device_snapshot", handle_device_snapshot, 0 };
+		return &it;
+	}
+	case VG_OP_device_use: {
+		static const struct wk_operation it = { "device_use", handle_device_use, WK_RUN_AFTER_ERROR };
 		return &it;
 	}
 	case VG_OP_context_create: {

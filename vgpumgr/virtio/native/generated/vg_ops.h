@@ -7,7 +7,7 @@
 #include <codec.h>
 
 /* Both ends of a channel must have the same. */
-#define VG_SCHEMA_HASH { 0xec, 0x86, 0xaa, 0x2f, 0x9c, 0xa1, 0xb7, 0xc0, 0x1c, 0xe2, 0xb8, 0x06, 0xde, 0x21, 0xb7, 0x20 }
+#define VG_SCHEMA_HASH { 0x89, 0x14, 0xbe, 0xdd, 0xb7, 0x56, 0x46, 0x1a, 0xa8, 0xe6, 0x7e, 0x9d, 0xc2, 0x88, 0x4d, 0x44 }
 
 enum {
 	VG_TAG_CONTEXT = 1,
@@ -27,6 +27,7 @@ enum {
 enum vg_op {
 	VG_OP_snapshot = 0x0001,
 	VG_OP_device_snapshot = 0x0002,
+	VG_OP_device_use = 0x0003,
 	VG_OP_context_create = 0x0010,
 	VG_OP_context_destroy = 0x0011,
 	VG_OP_cuCtxSynchronize = 0x0012,
@@ -125,6 +126,16 @@ enum { VG_MAX_device_snapshot_reply = 4440 }; /* bytes on the wire */
 size_t vg_size_device_snapshot_reply(const struct vg_device_snapshot_reply *v);
 void vg_put_device_snapshot_reply(struct vg_encoder *e, const struct vg_device_snapshot_reply *v);
 void vg_get_device_snapshot_reply(struct vg_decoder *d, struct vg_device_snapshot_reply *v);
+
+struct vg_device_use_reply {
+	size_t processes_length;
+	uint8_t processes[4096];
+};
+
+enum { VG_MAX_device_use_reply = 4104 }; /* bytes on the wire */
+size_t vg_size_device_use_reply(const struct vg_device_use_reply *v);
+void vg_put_device_use_reply(struct vg_encoder *e, const struct vg_device_use_reply *v);
+void vg_get_device_use_reply(struct vg_decoder *d, struct vg_device_use_reply *v);
 
 struct vg_context_create_request {
 	uint64_t created;

@@ -40,6 +40,22 @@ CUresult vg_send_device_snapshot(const struct vg_device_snapshot_request *in, st
 	return shim_end(&f, r, true);
 }
 
+CUresult vg_send_device_use(struct vg_device_use_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_device_use, SHIM_SYNC, 0, NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_device_use_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
 CUresult vg_send_context_create(const struct vg_context_create_request *in, struct vg_context_create_reply *out)
 {
 	uint64_t asked[VG_MAX_context_create_request / 8];

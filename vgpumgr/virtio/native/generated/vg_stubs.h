@@ -9,6 +9,7 @@
 
 CUresult vg_send_snapshot(struct vg_snapshot_reply *out);
 CUresult vg_send_device_snapshot(const struct vg_device_snapshot_request *in, struct vg_device_snapshot_reply *out);
+CUresult vg_send_device_use(struct vg_device_use_reply *out);
 CUresult vg_send_context_create(const struct vg_context_create_request *in, struct vg_context_create_reply *out);
 CUresult vg_send_context_destroy(const struct vg_context_destroy_request *in);
 CUresult vg_send_memory_allocate(const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out);

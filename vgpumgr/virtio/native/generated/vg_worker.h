@@ -10,6 +10,7 @@
 /* By hand. */
 CUresult wk_do_snapshot(struct wk_call *c, struct vg_snapshot_reply *out);
 CUresult wk_do_device_snapshot(struct wk_call *c, const struct vg_device_snapshot_request *in, struct vg_device_snapshot_reply *out);
+CUresult wk_do_device_use(struct wk_call *c, struct vg_device_use_reply *out);
 CUresult wk_do_context_create(struct wk_call *c, const struct vg_context_create_request *in, struct vg_context_create_reply *out);
 CUresult wk_do_context_destroy(struct wk_call *c, const struct vg_context_destroy_request *in);
 CUresult wk_do_memory_allocate(struct wk_call *c, const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out);
