@@ -13,7 +13,8 @@
 
 enum { OBJECTS = 40, GENERATION = 1000 };
 
-static const uint32_t tags[WK_TABLES] = { VG_TAG_CONTEXT, VG_TAG_STREAM, VG_TAG_EVENT, VG_TAG_MODULE, VG_TAG_FUNCTION };
+static const uint32_t tags[WK_TABLES] = { VG_TAG_CONTEXT, VG_TAG_STREAM,   VG_TAG_EVENT,
+					  VG_TAG_MODULE,  VG_TAG_FUNCTION, VG_TAG_POOL };
 static struct vg_lane lanes[2];
 static uint64_t state;
 
@@ -35,7 +36,7 @@ static void fill(struct wk_session *s, int session, struct wk_object *context)
 
 	for (uint32_t i = 0; i < OBJECTS; i++) {
 		for (enum wk_kind kind = WK_CONTEXT; kind < WK_TABLES; kind++) {
-			struct wk_object *owner = kind == WK_CONTEXT ? NULL : context;
+			struct wk_object *owner = kind == WK_CONTEXT || kind == WK_POOL ? NULL : context;
 			uint64_t handle = handle_of(session, kind, i);
 			void *driver = NULL;
 
@@ -48,6 +49,8 @@ static void fill(struct wk_session *s, int session, struct wk_object *context)
 				wk_driver.cuEventCreate((CUevent *)&driver, 0);
 			else if (kind == WK_MODULE)
 				wk_driver.cuModuleLoadDataEx((CUmodule *)&driver, "", 0, NULL, NULL);
+			else if (kind == WK_POOL)
+				wk_driver.cuMemPoolCreate((CUmemoryPool *)&driver, &(CUmemPoolProps){ 0 });
 			if (wk_reserve(&c, kind, handle) ||
 			    wk_put(&c, handle, wk_object_new(kind, owner, driver, 0)) != CUDA_SUCCESS)
 				abort();

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-static const uint32_t tags[WK_TABLES] = { VG_TAG_CONTEXT, VG_TAG_STREAM, VG_TAG_EVENT, VG_TAG_MODULE, VG_TAG_FUNCTION };
+static const uint32_t tags[WK_TABLES] = { VG_TAG_CONTEXT, VG_TAG_STREAM,   VG_TAG_EVENT,
+					  VG_TAG_MODULE,  VG_TAG_FUNCTION, VG_TAG_POOL };
 
 uint64_t guest_roll(struct guest *g)
 {
@@ -98,7 +99,7 @@ void guest_learn(struct vg_lane *lane, const struct lane_call *call, int32_t sta
 	if (status || length < 8)
 		return;
 	if (call->op != VG_OP_memory_allocate && call->op != VG_OP_memory_allocate_pitch &&
-	    call->op != VG_OP_memory_allocate_async && call->op != VG_OP_module_global)
+	    call->op != VG_OP_memory_allocate_async && call->op != VG_OP_pool_allocate && call->op != VG_OP_module_global)
 		return;
 	memcpy(&g->memories[at].address, data, 8);
 	g->memories[at].context = call->context;

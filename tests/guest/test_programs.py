@@ -18,6 +18,8 @@ PROGRAMS = (
     "device_functions",
     "errors",
     "output",
+    "pools",
+    "together",
 )
 
 

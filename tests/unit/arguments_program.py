@@ -194,6 +194,73 @@ def by_address(text: bytes | None) -> int:
     return int(cu.cuDeviceGetByPCIBusId(byref(c_int()), text))
 
 
+class Location(ctypes.Structure):
+    _fields_ = (("type", c_int), ("id", c_int))
+
+
+class Access(ctypes.Structure):
+    _fields_ = (("location", Location), ("flags", c_int))
+
+
+class PoolProperties(ctypes.Structure):
+    _fields_ = (
+        ("type", c_int),
+        ("handles", c_int),
+        ("location", Location),
+        ("security", c_void_p),
+        ("most", c_size_t),
+        ("usage", c_ushort),
+        ("reserved", ctypes.c_ubyte * 54),
+    )
+
+
+def make_pool(
+    *values: int, type: int = 1, handles: int = 0, place: int = 1, device: int = 0
+) -> int:
+    properties = PoolProperties(type, handles, Location(place, device), None, *values)
+    return int(cu.cuMemPoolCreate(byref(c_void_p()), byref(properties)))
+
+
+def ask_pool(handle: c_void_p, attribute: int) -> list[int]:
+    value = c_uint64(0)
+    return [cu.cuMemPoolGetAttribute(handle, attribute, byref(value)), value.value]
+
+
+def set_pool(handle: c_void_p, attribute: int, value: int) -> int:
+    return int(cu.cuMemPoolSetAttribute(handle, attribute, byref(c_uint64(value))))
+
+
+def allow(handle: c_void_p, place: int, device: int, flags: int) -> int:
+    access = Access(Location(place, device), flags)
+    return int(cu.cuMemPoolSetAccess(handle, byref(access), c_size_t(1)))
+
+
+def is_allowed(handle: c_void_p, place: int, device: int) -> list[int]:
+    flags = c_int(-1)
+    location = Location(place, device)
+    return [cu.cuMemPoolGetAccess(byref(flags), handle, byref(location)), flags.value]
+
+
+def use_pool() -> list[object]:
+    """A pool of one's own: what it holds is counted in it, until it is destroyed."""
+    made, at, current = c_void_p(), c_uint64(), c_void_p()
+    properties = PoolProperties(1, 0, Location(1, 0))
+    answers: list[object] = [cu.cuMemPoolCreate(byref(made), byref(properties))]
+    answers.append(cu.cuMemAllocFromPoolAsync(byref(at), c_size_t(4096), made, None))
+    answers += [ask_pool(made, 7), cu.cuMemFreeAsync(at, None), cu.cuCtxSynchronize()]
+    answers += [ask_pool(made, 7), cu.cuDeviceSetMemPool(0, made)]
+    answers.append(cu.cuDeviceGetMemPool(byref(current), 0))
+    answers += [current.value == made.value, cu.cuMemAllocAsync(byref(at), c_size_t(64), None)]
+    answers += [ask_pool(made, 7)[0], cu.cuMemPoolDestroy(made), ask_pool(made, 7)[0]]
+    answers += [
+        cu.cuMemsetD8_v2(at, 1, c_size_t(64)),
+        cu.cuMemFree_v2(at),
+        cu.cuMemPoolDestroy(made),
+    ]
+    answers.append(cu.cuDeviceGetMemPool(byref(current), 0))
+    return [*answers, current.value == pool.value]
+
+
 def export_table(start: str) -> list[object]:
     table = c_void_p(1)
     return [cu.cuGetExportTable(byref(table), bytes.fromhex(start) + bytes(12)), table.value]
@@ -206,6 +273,8 @@ assert cu.cuDeviceGetPCIBusId(pci, 32, 0) == 0
 real = pci.value
 padded = bytearray(64)
 block = (ctypes.c_char * 64).from_buffer(padded)
+pool = c_void_p()
+assert cu.cuDeviceGetDefaultMemPool(byref(pool), 0) == 0
 answers: dict[str, object] = {
     "names": [text_of(code, "cuGetErrorName") for code in range(1001)],
     "texts": [text_of(code, "cuGetErrorString") for code in range(1001)],
@@ -323,6 +392,39 @@ answers: dict[str, object] = {
     "device attribute": [cu.cuDeviceGetAttribute(byref(c_int()), n, 0) for n in (-1, 0, 9999, 1)],
     "function attribute": [
         cu.cuFuncSetAttribute(f, n, 64) for f, n in ((None, 9), (small, -1), (small, 9))
+    ],
+    "pool": use_pool(),
+    "pool, made": [make_pool(), make_pool(type=0), make_pool(handles=1), make_pool(place=2)],
+    "pool, of no device": [make_pool(device=7), make_pool(device=-1)],
+    "pool, none": [cu.cuMemPoolCreate(None, None), cu.cuMemPoolCreate(byref(c_void_p()), None)],
+    "pool of a device": [
+        cu.cuDeviceGetDefaultMemPool(byref(c_void_p()), 7),
+        cu.cuDeviceGetMemPool(None, 0),
+        cu.cuDeviceSetMemPool(0, c_void_p(5)),
+        cu.cuMemPoolDestroy(pool),
+        cu.cuMemPoolTrimTo(pool, c_size_t(0)),
+        cu.cuMemPoolTrimTo(c_void_p(5), c_size_t(0)),
+    ],
+    "pool of a place": [
+        cu.cuMemGetDefaultMemPool(byref(c_void_p()), byref(Location(*place)), kind)
+        for place, kind in (((1, 0), 1), ((1, 7), 1), ((2, 0), 1), ((1, 0), 2), ((1, 0), 0))
+    ],
+    "pool's attributes": [ask_pool(pool, n) for n in (0, 1, 2, 3, 4, 6, 8, 99)],
+    "pool's attributes, set": [
+        set_pool(pool, n, value)
+        for n, value in ((1, 0), (4, 1 << 40), (5, 0), (6, 0), (6, 1), (7, 0), (8, 0), (99, 0))
+    ],
+    "pool's attributes, then": [ask_pool(pool, n) for n in (1, 4)],
+    "pool's access": [
+        allow(pool, *access) for access in ((1, 0, 3), (1, 0, 0), (1, 7, 3), (2, 0, 3))
+    ],
+    "pool's access, asked": [is_allowed(pool, *place) for place in ((1, 0), (1, 7), (2, 0))],
+    "pool's access, none": cu.cuMemPoolSetAccess(pool, None, c_size_t(1)),
+    "from a pool": [
+        cu.cuMemAllocFromPoolAsync(None, c_size_t(8), pool, None),
+        cu.cuMemAllocFromPoolAsync(byref(c_uint64()), c_size_t(0), pool, None),
+        cu.cuMemAllocFromPoolAsync(byref(c_uint64()), c_size_t(8), c_void_p(5), None),
+        cu.cuMemAllocFromPoolAsync(byref(c_uint64()), c_size_t(8), pool, c_void_p(5)),
     ],
     "load of no function": cu.cuFuncLoad(None),
     "kernel on a device": kernel_on(0) + kernel_on(-1),

@@ -22,6 +22,8 @@ PROGRAMS = (
     "device_functions",
     "errors",
     "output",
+    "pools",
+    "together",
     "vectoradd12",
 )
 
@@ -96,4 +98,19 @@ extra = (c_void_p * 5)(1, ctypes.cast(packed, c_void_p), 2, addressof(size), 0)
 ok(cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, None, extra)); check()
 """,
         str(bytes_in_all),
+    )
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_the_runtime_is_not_newer_than_its_driver(rig: Rig, major: int) -> None:
+    run_python(
+        rig,
+        f"""
+import os
+runtime = ctypes.CDLL(os.environ["LD_LIBRARY_PATH"].split(":")[0] + "/libcudart.so.{major}")
+below, own = c_int(), c_int()
+assert runtime.cudaDriverGetVersion(byref(below)) == 0 and below.value == 13000
+assert runtime.cudaRuntimeGetVersion(byref(own)) == 0
+assert own.value <= below.value and own.value // 1000 == {major}, own.value
+""",
     )

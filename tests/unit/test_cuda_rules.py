@@ -124,7 +124,27 @@ EXPECTED: dict[str, Any] = {
     "banks of a function": [OK, INVALID, INVALID],
     "wait flags": [OK, INVALID],
     "time, not recorded": BAD_HANDLE,
-}
+    "pool": [
+        OK, OK, [OK, 4096], OK, OK,
+        [OK, 0], OK, OK, True, OK,
+        OK, OK, INVALID,
+        OK, OK, INVALID, OK, True,
+    ],
+    "pool, made": [OK, INVALID, UNSUPPORTED, UNSUPPORTED],
+    "pool, of no device": [BAD_DEVICE, BAD_DEVICE],
+    "pool, none": [INVALID, INVALID],
+    "pool of a device": [BAD_DEVICE, INVALID, INVALID, INVALID, OK, INVALID],
+    "pool of a place": [OK, BAD_DEVICE, UNSUPPORTED, UNSUPPORTED, INVALID],
+    "pool's attributes": [
+        [INVALID, 0], [OK, 1], [OK, 1], [OK, 1], [OK, 0], [OK, 0], [OK, 0], [INVALID, 0],
+    ],
+    "pool's attributes, set": [OK, OK, INVALID, OK, INVALID, INVALID, OK, INVALID],
+    "pool's attributes, then": [[OK, 0], [OK, 1 << 40]],
+    "pool's access": [OK, INVALID, BAD_DEVICE, UNSUPPORTED],
+    "pool's access, asked": [[OK, 3], [BAD_DEVICE, -1], [UNSUPPORTED, -1]],
+    "pool's access, none": INVALID,
+    "from a pool": [INVALID, INVALID, INVALID, BAD_HANDLE],
+}  # fmt: skip
 TEXTS = {
     0: "no error",
     1: "invalid argument",

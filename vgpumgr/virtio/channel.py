@@ -129,7 +129,7 @@ class Channels(Protocol):
         """Ids of all channels that left anything here, running or not."""
 
 
-SHIMS = ("libcuda.so.1", "libcudart.so.12", "libcudart.so.13")
+SHIMS = ("libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1")
 LIBRARY_DIRECTORY = "usr/lib/vgpumgr"
 
 

@@ -161,7 +161,9 @@ static void bad_launches(void)
 	EXPECT_ERROR(CUDA_ERROR_INVALID_HANDLE,
 		     cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, (CUstream)&config, NULL, NULL));
 	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuLaunchKernelEx(&config, f, NULL, NULL));
-	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuLaunchCooperativeKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL));
+	OK(cuLaunchCooperativeKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL));
+	EXPECT_ERROR(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+		     cuLaunchCooperativeKernel(f, 1 << 20, 1, 1, 1, 1, 1, 0, NULL, NULL));
 	config.numAttrs = 0;
 	OK(cuLaunchKernelEx(&config, f, NULL, NULL));
 	g = find_kernel(m, "bounded");

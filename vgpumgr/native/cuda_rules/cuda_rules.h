@@ -64,6 +64,17 @@ void cuda_put_unknown_pointer(CUpointer_attribute attribute, void *data);
 /* Domain, bus, device and function of [domain:]bus:device[.function], all hexadecimal. */
 CUresult cuda_parse_pci_address(const char *text, unsigned int part[4]);
 
+/* ---- pool.c */
+
+CUresult cuda_check_pool_properties(const CUmemPoolProps *properties);
+/* Where and of which type memory is whose pool is asked for. */
+CUresult cuda_check_pool_location(const CUmemLocation *location, CUmemAllocationType type);
+/* How much an attribute's value takes; 0: there is no such attribute. */
+size_t cuda_pool_attribute_size(CUmemPool_attribute attribute);
+/* Of a pool of device `own`, one of `devices`. */
+CUresult cuda_check_pool_access(const CUmemAccessDesc *list, size_t count, CUdevice own, int devices);
+CUresult cuda_read_pool_access(const CUmemLocation *location, CUdevice own, int devices, CUmemAccess_flags *flags);
+
 /* ---- launch.c */
 
 struct cuda_launch_limits {

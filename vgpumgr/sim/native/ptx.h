@@ -89,6 +89,9 @@ struct ptx_launch {
 	uint32_t sm_count;     /* %nsmid */
 	const volatile bool *cancel; /* polled; may be NULL */
 	uint64_t seed;         /* 0: the lanes of a warp run in step; else threads run in an order made from it */
+	/* Not 0: all blocks run at once, and may wait for each other. 64 zeroed bytes of device memory, which kernels find
+	 * by %envreg1 and 2 (cooperative_groups/details/driver_abi.h of the CUDA toolkit). */
+	uint64_t workspace;
 };
 /* Runs the whole grid on the calling thread (or on some of its own). Returns err->status. */
 int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct ptx_error *err);

@@ -157,6 +157,12 @@ int vg_answer(struct vg_lane *lane, uint32_t sequence, int32_t status, const voi
 bool vg_lane_closing(const struct vg_lane *lane);
 /* For `virtio show`: device memory that this session holds. */
 void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes);
+/* What all lanes of the VM use, at most `most` of them; how many they are. */
+struct vg_lane_use {
+	uint64_t pid;             /* in the guest */
+	uint64_t memory_bytes;
+};
+size_t vg_lane_uses(const struct vg_lane *lane, struct vg_lane_use *uses, size_t most);
 /* Whether answers on this lane say, from the next one on, that the guest process has output to fetch. */
 void vg_lane_output(struct vg_lane *lane, bool waits);
 /* Of a session's process: where it reads what is written to its own standard error, a pipe of VG_ERRORS_BYTES that drops

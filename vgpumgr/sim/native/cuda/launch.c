@@ -6,7 +6,7 @@
 
 #include "cuda_sim.h"
 
-enum { MAX_GRID_YZ = 65535, MAX_BLOCK_Z = 64 };
+enum { MAX_GRID_YZ = 65535, MAX_BLOCK_Z = 64, WORKSPACE_BYTES = 64 };
 
 /*
  * VGPUMGR_SIM_SCHEDULE=random[:SEED] runs threads in a random order, to find what lacks synchronisation. Every launch has an
@@ -45,9 +45,19 @@ static CUresult run_launch(struct op *op)
 	return r;
 }
 
+static bool is_any(const struct allocation *a)
+{
+	return a;
+}
+
 static void release_launch(struct op *op)
 {
-	free(op);
+	struct launch_op *l = (struct launch_op *)op;
+	struct allocation workspace;
+
+	if (l->launch.workspace)
+		vm_remove(l->launch.workspace, is_any, &workspace);
+	free(l);
 }
 
 static CUresult check_launch(const struct function *f, const CUlaunchConfig *c)
@@ -117,6 +127,28 @@ static CUresult check_refusal(struct function *f)
 	return ptx_to_cuda(PTX_UNSUPPORTED);
 }
 
+/*
+ * Blocks of such a grid may wait for each other, so all must be on the device at once. What they share is as the toolkit's
+ * cooperative_groups expect it of a driver (details/driver_abi.h). Drops the operation if it cannot be.
+ */
+static CUresult make_cooperative(struct context *ctx, const struct function *f, struct launch_op *l)
+{
+	const uint32_t *grid = l->launch.grid, *block = l->launch.block;
+	int per_sm = 0;
+	CUresult r = occupancy_blocks(ctx->dev, f, (int)(block[0] * block[1] * block[2]), l->launch.dynamic_shared_bytes,
+				      &per_sm);
+
+	if (r == CUDA_SUCCESS && (uint64_t)grid[0] * grid[1] * grid[2] > (uint64_t)per_sm * ctx->dev->sm_count)
+		r = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+	if (r == CUDA_SUCCESS)
+		r = vm_alloc(ctx, WORKSPACE_BYTES, true, &l->launch.workspace);
+	if (r == CUDA_SUCCESS)
+		memset((void *)l->launch.workspace, 0, WORKSPACE_BYTES);
+	else
+		free(l);
+	return r;
+}
+
 static CUresult submit(struct context *ctx, CUstream stream, struct launch_op *l)
 {
 	struct stream *s;
@@ -127,7 +159,7 @@ static CUresult submit(struct context *ctx, CUstream stream, struct launch_op *l
 	if (r == CUDA_SUCCESS && s->ctx != ctx)
 		r = CUDA_ERROR_INVALID_HANDLE;
 	if (r != CUDA_SUCCESS) {
-		free(l);
+		release_launch(&l->op);
 		return r;
 	}
 	return queue_submit(s, &l->op);
@@ -142,8 +174,6 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
 
 	CONTEXT_ENTER(ctx);
 	r = cuda_read_launch_attributes(config, &cooperative);
-	if (r == CUDA_SUCCESS && cooperative)
-		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r == CUDA_SUCCESS)
 		r = function_get(handle, ctx, &f);
 	if (r == CUDA_SUCCESS)
@@ -152,6 +182,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
 		r = check_launch(f, config);
 	if (r == CUDA_SUCCESS)
 		r = op_create(f, config, params, extra, ctx->dev->sm_count, &l);
+	if (r == CUDA_SUCCESS && cooperative)
+		r = make_cooperative(ctx, f, l);
 	return r == CUDA_SUCCESS ? submit(ctx, config->hStream, l) : r;
 }
 
@@ -164,22 +196,12 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, 
 	return cuLaunchKernelEx(&config, f, params, extra);
 }
 
-/*
- * Blocks run one after another, so a kernel that waits for another block never ends. The devices say so
- * (CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH is 0), and the call is refused.
- */
-CUresult cuLaunchCooperativeKernel(CUfunction handle, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
 				   unsigned int block_x, unsigned int block_y, unsigned int block_z,
 				   unsigned int shared, CUstream stream, void **params)
 {
-	CUlaunchConfig config = { grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, NULL, 0 };
-	struct function *f;
-	CUresult r;
+	CUlaunchAttribute cooperative = { .id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1 };
+	CUlaunchConfig config = { grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, &cooperative, 1 };
 
-	(void)params;
-	CONTEXT_ENTER(ctx);
-	r = function_get(handle, ctx, &f);
-	if (r == CUDA_SUCCESS)
-		r = check_launch(f, &config);
-	return r == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : r;
+	return cuLaunchKernelEx(&config, f, params, NULL);
 }

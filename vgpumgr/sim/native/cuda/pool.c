@@ -82,15 +82,38 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
 	return CUDA_SUCCESS;
 }
 
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location, CUmemAllocationType type)
+{
+	CUresult r = cuda_check_pool_location(location, type);
+
+	return r == CUDA_SUCCESS ? cuDeviceGetDefaultMemPool(out, location->id) : r;
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location, CUmemAllocationType type)
+{
+	CUresult r = cuda_check_pool_location(location, type);
+
+	return r == CUDA_SUCCESS ? cuDeviceGetMemPool(out, location->id) : r;
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool handle)
+{
+	CUresult r = cuda_check_pool_location(location, type);
+
+	return r == CUDA_SUCCESS ? cuDeviceSetMemPool(location->id, handle) : r;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
 	struct device *d;
+	CUresult r;
 
 	DRIVER_CHECK();
-	if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return CUDA_ERROR_NOT_SUPPORTED;
+	r = cuda_check_pool_properties(props);
+	if (r != CUDA_SUCCESS)
+		return r;
 	d = device_find(props->location.id);
 	if (!d)
 		return CUDA_ERROR_INVALID_DEVICE;
@@ -188,6 +211,24 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 	if (!value || !handle_is(handle, HANDLE_POOL))
 		return CUDA_ERROR_INVALID_VALUE;
 	return set_attribute((struct pool *)handle, attribute, value);
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *list, size_t count)
+{
+	DRIVER_CHECK();
+	DRV_LOCKED();
+	if (!handle_is(handle, HANDLE_POOL))
+		return CUDA_ERROR_INVALID_VALUE;
+	return cuda_check_pool_access(list, count, ((struct pool *)handle)->dev->ordinal, drv.n_devices);
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location)
+{
+	DRIVER_CHECK();
+	DRV_LOCKED();
+	if (!handle_is(handle, HANDLE_POOL))
+		return CUDA_ERROR_INVALID_VALUE;
+	return cuda_read_pool_access(location, ((struct pool *)handle)->dev->ordinal, drv.n_devices, flags);
 }
 
 static void set_pool(struct allocation *a, const void *pool)

@@ -88,7 +88,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *de
 	if (uuid->version != nvmlUUID_v1)
 		return nvml_refuse(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
 	if (uuid->type != NVML_UUID_TYPE_ASCII)
-		return nvml_not_simulated();
+		return nvml_not_offered();
 	return nvmlDeviceGetHandleByUUID(uuid->value.str, device);
 }
 

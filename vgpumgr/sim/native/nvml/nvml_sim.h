@@ -71,7 +71,7 @@ void nvml_leave(void);
 struct sim *nvml_state(void);
 /* `status`, or UNINITIALIZED where that comes first. */
 nvmlReturn_t nvml_refuse(nvmlReturn_t status);
-nvmlReturn_t nvml_not_simulated(void);
+nvmlReturn_t nvml_not_offered(void);
 nvmlReturn_t nvml_from_errno(int err);
 /* For calls that need root, which the machine's owner is too: SUCCESS or NO_PERMISSION. Only while a view is open. */
 nvmlReturn_t nvml_check_root(void);

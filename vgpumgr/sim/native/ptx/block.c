@@ -75,6 +75,10 @@ uint64_t special_value(const struct thread *t, uint64_t number)
 	default:
 		break;
 	}
+	if (number == SPECIAL_ENVREG + 1)
+		return g->launch->workspace >> 32;
+	if (number == SPECIAL_ENVREG + 2)
+		return (u32)g->launch->workspace;
 	/* without clusters each block is one by itself */
 	if (number >= 31 && number < 34)
 		return w->ctaid[number - 31];
@@ -218,10 +222,11 @@ static bool start_thread(struct worker *w, uint32_t index)
 	return true;
 }
 
-static bool place_block(struct worker *w, uint64_t index)
+bool place_block(struct worker *w, uint64_t index)
 {
 	const uint32_t *grid = w->grid->launch->grid;
 
+	w->random = (w->grid->launch->seed + index) * 0x9e3779b97f4a7c15u;
 	w->ctaid[0] = (uint32_t)(index % grid[0]);
 	w->ctaid[1] = (uint32_t)(index / grid[0] % grid[1]);
 	w->ctaid[2] = (uint32_t)(index / grid[0] / grid[1]);
@@ -247,30 +252,35 @@ static bool deadlock(struct worker *w)
 	return false;
 }
 
-static bool run_turn(struct worker *w, uint64_t *random, bool *progress)
+static bool run_turn(struct worker *w, bool *progress)
 {
 	if (w->grid->launch->seed)
-		return random_turn(w, random, progress);
+		return random_turn(w, progress);
 	for (uint32_t warp = 0; warp * WARP < w->n_threads; warp++)
 		if (!warp_turn(w, warp, progress))
 			return false;
 	return true;
 }
 
+/* No other block can help one whose threads all wait: barriers are a block's own. */
+bool block_turn(struct worker *w)
+{
+	bool progress = false;
+
+	if (!run_turn(w, &progress))
+		return false;
+	if (!progress && w->alive)
+		return deadlock(w);
+	barriers_check(w);
+	return true;
+}
+
 bool run_block(struct worker *w, uint64_t index)
 {
-	uint64_t random = (w->grid->launch->seed + index) * 0x9e3779b97f4a7c15u;
-
 	if (!place_block(w, index))
 		return false;
-	while (w->alive) {
-		bool progress = false;
-
-		if (!run_turn(w, &random, &progress))
+	while (w->alive)
+		if (!block_turn(w))
 			return false;
-		if (!progress && w->alive)
-			return deadlock(w);
-		barriers_check(w);
-	}
 	return !stopped(w);
 }

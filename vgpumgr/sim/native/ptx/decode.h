@@ -8,6 +8,9 @@
 
 #include "parse.h"
 
+/* The number of %envreg0: beyond all numbers of operand.c's list. */
+enum { SPECIAL_ENVREG = 64 };
+
 enum rounding { ROUND_RN, ROUND_RZ, ROUND_RM, ROUND_RP };
 
 struct opcode {

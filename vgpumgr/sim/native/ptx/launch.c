@@ -139,6 +139,75 @@ static uint32_t worker_count(const struct grid *g)
 	return (uint32_t)n;
 }
 
+/* ---- all blocks at once: host threads take turns at some of them each */
+
+struct crew {
+	struct grid *grid;
+	struct worker **blocks;
+	uint64_t first, step;
+};
+
+static void *work_together(void *arg)
+{
+	struct crew *c = arg;
+	bool alive = true;
+
+	while (alive && !c->grid->stop) {
+		alive = false;
+		for (uint64_t b = c->first; b < c->grid->n_blocks; b += c->step) {
+			if (!c->blocks[b]->alive)
+				continue;
+			alive = true;
+			if (!block_turn(c->blocks[b]))
+				return NULL;
+		}
+	}
+	return NULL;
+}
+
+static bool place_blocks(struct grid *g, struct worker **blocks)
+{
+	uint32_t sms = g->launch->sm_count ? g->launch->sm_count : 1;
+
+	for (uint64_t b = 0; b < g->n_blocks; b++) {
+		blocks[b] = new_worker(g, (uint32_t)(b % sms));
+		if (!blocks[b] || !place_block(blocks[b], b))
+			return false;
+	}
+	return true;
+}
+
+static void run_crew(struct grid *g, struct worker **blocks)
+{
+	struct crew crews[2] = { { g, blocks, 0, 2 }, { g, blocks, 1, 2 } };
+	pthread_t helper;
+
+	if (worker_count(g) < 2 || pthread_create(&helper, NULL, work_together, &crews[1])) {
+		crews[0].step = 1;
+		work_together(&crews[0]);
+		return;
+	}
+	work_together(&crews[0]);
+	pthread_join(helper, NULL);
+}
+
+static int run_cooperative(struct grid *g)
+{
+	struct worker **blocks = calloc(g->n_blocks, sizeof *blocks);
+	int status = PTX_NO_MEMORY;
+
+	if (blocks && place_blocks(g, blocks)) {
+		run_crew(g, blocks);
+		status = PTX_OK;
+	}
+	for (uint64_t b = 0; blocks && b < g->n_blocks && blocks[b]; b++)
+		free_worker(blocks[b]);
+	free(blocks);
+	return g->error->status ? (int)g->error->status : status;
+}
+
+/* ---- one block after the other */
+
 /* The caller is a worker itself; a helper that cannot be had is done without. */
 static int run_grid(struct grid *g)
 {
@@ -185,7 +254,7 @@ int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct p
 		return status;
 	g.dynamic_offset = kernel->shared_offset[kernel->module->n_shared];
 	g.shared_bytes = (launch->dynamic_shared_bytes ? g.dynamic_offset : kernel->static_shared) + launch->dynamic_shared_bytes;
-	status = run_grid(&g);
+	status = launch->workspace ? run_cooperative(&g) : run_grid(&g);
 	if (status == PTX_NO_MEMORY) {
 		err->status = PTX_NO_MEMORY;
 		snprintf(err->message, sizeof err->message, "no memory to run the kernel");

@@ -23,7 +23,7 @@ static bool special_number(struct text name, uint64_t *number)
 			return true;
 	}
 	if (name.n > 7 && !memcmp(name.s, "%envreg", 7)) {
-		*number = sizeof specials / sizeof *specials;
+		*number = SPECIAL_ENVREG + (name.n == 8 ? (uint64_t)(name.s[7] - '0') : 10);
 		return true;
 	}
 	return false;

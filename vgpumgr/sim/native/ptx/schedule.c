@@ -14,7 +14,7 @@
  */
 #include "ops.h"
 
-enum { RANDOM_STEPS = 24 };
+enum { RANDOM_STEPS = 24, RANDOM_TURNS = 64 };
 
 /* Lanes that run together. */
 struct group {
@@ -171,7 +171,7 @@ bool warp_turn(struct worker *w, uint32_t warp, bool *progress)
 	struct group g;
 
 	for (uint32_t k = 0; k < n; k++)
-		lanes[k].fuel = FUEL;
+		lanes[k].fuel = is_cooperative(w) ? FUEL_TOGETHER : FUEL;
 	do {
 		while (group_find(&g, lanes, n)) {
 			*progress = true;
@@ -203,11 +203,11 @@ static void run_some(struct thread *t, uint32_t steps)
 		t->pc = i;
 }
 
-bool random_turn(struct worker *w, uint64_t *random, bool *progress)
+bool random_turn(struct worker *w, bool *progress)
 {
 	struct thread *ready[MAX_BLOCK];
 
-	for (;;) {
+	for (uint32_t turns = 0; turns < RANDOM_TURNS || !is_cooperative(w); turns++) {
 		uint32_t n = 0;
 		struct thread *t;
 
@@ -218,13 +218,14 @@ bool random_turn(struct worker *w, uint64_t *random, bool *progress)
 			return true;
 		*progress = true;
 		do {
-			t = ready[pick(random, n)];
-			run_some(t, 1 + pick(random, RANDOM_STEPS));
+			t = ready[pick(&w->random, n)];
+			run_some(t, 1 + pick(&w->random, RANDOM_STEPS));
 			if (stopped(w))
 				return false;
-		} while (t->state == THREAD_READY);
+		} while (t->state == THREAD_READY && (++turns < RANDOM_TURNS || !is_cooperative(w)));
 		if (t->state == THREAD_BARRIER || t->state == THREAD_EXITED)
 			barriers_check(w);
 		warp_step(w, t->warp);
 	}
+	return true;
 }

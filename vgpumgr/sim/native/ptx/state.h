@@ -13,6 +13,7 @@ enum {
 	BARRIERS = 16,
 	CACHE = 64,
 	FUEL = 20000,                   /* backward branches and calls before another thread gets its turn */
+	FUEL_TOGETHER = 400,            /* where a block may wait for another */
 	FUEL_ATOMIC = 64,               /* what an atomic operation takes of it: a loop around one may wait for others */
 	STACK_SLOTS = 1 << 17,          /* register cells of one thread, all frames together */
 	LOCAL_BYTES = 512 << 10,        /* local memory of one thread, as the hardware's bound */
@@ -85,6 +86,7 @@ struct worker {
 	struct barrier barriers[BARRIERS];
 	struct range cache[CACHE];
 	uint32_t index; /* %smid */
+	uint64_t random; /* of its schedule */
 };
 
 /* fault.c: records the first error of the grid and stops it. Always NULL, so that a handler can return it. */
@@ -103,10 +105,17 @@ typedef void warp_operation(struct thread *lanes, uint32_t members);
 
 /* block.c, schedule.c, warp.c and barrier.c */
 bool run_block(struct worker *w, uint64_t index);
+/* The same in turns: alive is 0 when the block has ended. False: the grid stops. */
+bool place_block(struct worker *w, uint64_t index);
+bool block_turn(struct worker *w);
 /* A turn of a warp's lanes, in step; or of the block's threads, at random. False: the grid stops. */
 bool warp_turn(struct worker *w, uint32_t warp, bool *progress);
-bool random_turn(struct worker *w, uint64_t *random, bool *progress);
+bool random_turn(struct worker *w, bool *progress);
 bool stopped(struct worker *w);
+static inline bool is_cooperative(const struct worker *w)
+{
+	return w->grid->launch->workspace;
+}
 /* Runs the warp-wide instructions that all their lanes have come to. False: there is none. */
 bool warp_step(struct worker *w, uint32_t warp);
 void barriers_check(struct worker *w);

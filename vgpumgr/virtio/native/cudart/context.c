@@ -405,10 +405,21 @@ API cudaError_t cudaDriverGetVersion(int *driverVersion)
 	return rt_done(error);
 }
 
+/*
+ * Not newer than the driver: this library offers what the driver below it does, and programs refuse to run on a runtime that
+ * says more. Without a driver, or over one of a former major version, it is what it was made for.
+ */
 API cudaError_t cudaRuntimeGetVersion(int *runtimeVersion)
 {
+	int below = 0;
+
 	if (!runtimeVersion)
 		return rt_done(cudaErrorInvalidValue);
 	*runtimeVersion = CUDART_VERSION;
+	rt_lock();
+	if (!driver_load() && CU(cuDriverGetVersion, &below) == CUDA_SUCCESS && below < CUDART_VERSION &&
+	    below / 1000 == CUDART_VERSION / 1000)
+		*runtimeVersion = below;
+	rt_unlock();
 	return cudaSuccess;
 }

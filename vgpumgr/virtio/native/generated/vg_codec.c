@@ -58,6 +58,21 @@ void vg_get_device_snapshot_reply(struct vg_decoder *d, struct vg_device_snapsho
 	v->attributes_length = vg_get_array(d, v->attributes, 4096);
 }
 
+size_t vg_size_device_use_reply(const struct vg_device_use_reply *v)
+{
+	return vg_blob_size(v->processes_length);
+}
+
+void vg_put_device_use_reply(struct vg_encoder *e, const struct vg_device_use_reply *v)
+{
+	vg_put_bytes(e, v->processes, v->processes_length, 4096);
+}
+
+void vg_get_device_use_reply(struct vg_decoder *d, struct vg_device_use_reply *v)
+{
+	v->processes_length = vg_get_array(d, v->processes, 4096);
+}
+
 size_t vg_size_context_create_request(const struct vg_context_create_request *v __attribute__((unused)))
 {
 	return 32;
@@ -251,6 +266,144 @@ void vg_get_memory_free_async_request(struct vg_decoder *d, struct vg_memory_fre
 	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
 	v->address = vg_get_u64(d);
 	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_pool_default_request(const struct vg_pool_default_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_pool_default_request(struct vg_encoder *e, const struct vg_pool_default_request *v)
+{
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->ordinal);
+}
+
+void vg_get_pool_default_request(struct vg_decoder *d, struct vg_pool_default_request *v)
+{
+	v->created = vg_get_mint(d, VG_TAG_POOL);
+	v->ordinal = vg_get_u32(d);
+}
+
+size_t vg_size_pool_create_request(const struct vg_pool_create_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_pool_create_request(struct vg_encoder *e, const struct vg_pool_create_request *v)
+{
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->ordinal);
+	vg_put_u64(e, v->most_bytes);
+}
+
+void vg_get_pool_create_request(struct vg_decoder *d, struct vg_pool_create_request *v)
+{
+	v->created = vg_get_mint(d, VG_TAG_POOL);
+	v->ordinal = vg_get_u32(d);
+	v->most_bytes = vg_get_u64(d);
+}
+
+size_t vg_size_pool_destroy_request(const struct vg_pool_destroy_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_pool_destroy_request(struct vg_encoder *e, const struct vg_pool_destroy_request *v)
+{
+	vg_put_u64(e, v->pool);
+}
+
+void vg_get_pool_destroy_request(struct vg_decoder *d, struct vg_pool_destroy_request *v)
+{
+	v->pool = vg_get_handle(d, VG_TAG_POOL);
+}
+
+size_t vg_size_pool_allocate_request(const struct vg_pool_allocate_request *v __attribute__((unused)))
+{
+	return 32;
+}
+
+void vg_put_pool_allocate_request(struct vg_encoder *e, const struct vg_pool_allocate_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->bytes);
+	vg_put_u64(e, v->pool);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_pool_allocate_request(struct vg_decoder *d, struct vg_pool_allocate_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->bytes = vg_get_u64(d);
+	v->pool = vg_get_handle(d, VG_TAG_POOL);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_pool_allocate_reply(const struct vg_pool_allocate_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_pool_allocate_reply(struct vg_encoder *e, const struct vg_pool_allocate_reply *v)
+{
+	vg_put_u64(e, v->address);
+}
+
+void vg_get_pool_allocate_reply(struct vg_decoder *d, struct vg_pool_allocate_reply *v)
+{
+	v->address = vg_get_u64(d);
+}
+
+size_t vg_size_pool_get_request(const struct vg_pool_get_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_pool_get_request(struct vg_encoder *e, const struct vg_pool_get_request *v)
+{
+	vg_put_u64(e, v->pool);
+	vg_put_u64(e, v->attribute);
+}
+
+void vg_get_pool_get_request(struct vg_decoder *d, struct vg_pool_get_request *v)
+{
+	v->pool = vg_get_handle(d, VG_TAG_POOL);
+	v->attribute = vg_get_u32(d);
+}
+
+size_t vg_size_pool_get_reply(const struct vg_pool_get_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_pool_get_reply(struct vg_encoder *e, const struct vg_pool_get_reply *v)
+{
+	vg_put_u64(e, v->value);
+}
+
+void vg_get_pool_get_reply(struct vg_decoder *d, struct vg_pool_get_reply *v)
+{
+	v->value = vg_get_u64(d);
+}
+
+size_t vg_size_pool_set_request(const struct vg_pool_set_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_pool_set_request(struct vg_encoder *e, const struct vg_pool_set_request *v)
+{
+	vg_put_u64(e, v->pool);
+	vg_put_u64(e, v->attribute);
+	vg_put_u64(e, v->value);
+}
+
+void vg_get_pool_set_request(struct vg_decoder *d, struct vg_pool_set_request *v)
+{
+	v->pool = vg_get_handle(d, VG_TAG_POOL);
+	v->attribute = vg_get_u32(d);
+	v->value = vg_get_u64(d);
 }
 
 size_t vg_size_copy_to_device_request(const struct vg_copy_to_device_request *v __attribute__((unused)))
@@ -1029,6 +1182,23 @@ void vg_get_cuMemsetD2D32Async_request(struct vg_decoder *d, struct vg_cuMemsetD
 	v->Width = vg_get_u64(d);
 	v->Height = vg_get_u64(d);
 	v->hStream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_cuMemPoolTrimTo_request(const struct vg_cuMemPoolTrimTo_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_cuMemPoolTrimTo_request(struct vg_encoder *e, const struct vg_cuMemPoolTrimTo_request *v)
+{
+	vg_put_u64(e, v->pool);
+	vg_put_u64(e, v->minBytesToKeep);
+}
+
+void vg_get_cuMemPoolTrimTo_request(struct vg_decoder *d, struct vg_cuMemPoolTrimTo_request *v)
+{
+	v->pool = vg_get_handle(d, VG_TAG_POOL);
+	v->minBytesToKeep = vg_get_u64(d);
 }
 
 size_t vg_size_cuStreamCreateWithPriority_request(const struct vg_cuStreamCreateWithPriority_request *v __attribute__((unused)))

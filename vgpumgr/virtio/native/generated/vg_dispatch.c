@@ -64,6 +64,34 @@ static int handle_device_snapshot(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_device_use(struct wk_call *c, bool check_only)
+{
+	struct vg_device_use_reply out;
+	uint8_t data[VG_MAX_device_use_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_device_use(c, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_device_use_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_device_use_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static int handle_context_create(struct wk_call *c, bool check_only)
 {
 	struct vg_context_create_request in;
@@ -237,6 +265,142 @@ static int handle_memory_free_async(struct wk_call *c, bool check_only)
 	r = wk_begin(c, in.context);
 	if (r == CUDA_SUCCESS)
 		r = wk_do_memory_free_async(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_pool_default(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_default_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_default_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_POOL, in.created))
+		return -EPROTO;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_default(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_pool_create(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_create_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_create_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_POOL, in.created))
+		return -EPROTO;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_create(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_pool_destroy(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_destroy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_destroy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_destroy(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_pool_allocate(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_allocate_request in;
+	struct vg_pool_allocate_reply out;
+	uint8_t data[VG_MAX_pool_allocate_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_allocate_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_allocate(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_pool_allocate_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_pool_allocate_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_pool_get(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_get_request in;
+	struct vg_pool_get_reply out;
+	uint8_t data[VG_MAX_pool_get_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_get_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_get(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_pool_get_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_pool_get_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_pool_set(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_set_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_set_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_set(c, &in);
 	return wk_finish(c, r, NULL, 0);
 }
 
@@ -1074,6 +1238,36 @@ static int handle_cuMemsetD2D32Async(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static CUresult wk_do_cuMemPoolTrimTo(struct wk_call *c, const struct vg_cuMemPoolTrimTo_request *in)
+{
+	CUresult r = CUDA_SUCCESS;
+	struct wk_object *pool WK_HELD = NULL;
+
+	if (r == CUDA_SUCCESS)
+		r = wk_hold(c, WK_POOL, in->pool, &pool);
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuMemPoolTrimTo(wk_raw(pool), in->minBytesToKeep);
+	return r;
+}
+
+static int handle_cuMemPoolTrimTo(struct wk_call *c, bool check_only)
+{
+	struct vg_cuMemPoolTrimTo_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_cuMemPoolTrimTo_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_cuMemPoolTrimTo(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static CUresult wk_do_cuStreamCreateWithPriority(struct wk_call *c, const struct vg_cuStreamCreateWithPriority_request *in)
 {
 	CUresult r = CUDA_SUCCESS;
@@ -1590,6 +1784,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 		static const struct wk_operation it = { "device_snapshot", handle_device_snapshot, 0 };
 		return &it;
 	}
+	case VG_OP_device_use: {
+		static const struct wk_operation it = { "device_use", handle_device_use, WK_RUN_AFTER_ERROR };
+		return &it;
+	}
 	case VG_OP_context_create: {
 		static const struct wk_operation it = { "context_create", handle_context_create, 0 };
 		return &it;
@@ -1672,6 +1870,34 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_cuMemsetD2D32Async: {
 		static const struct wk_operation it = { "cuMemsetD2D32Async", handle_cuMemsetD2D32Async, WK_QUIET | WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_pool_default: {
+		static const struct wk_operation it = { "pool_default", handle_pool_default, 0 };
+		return &it;
+	}
+	case VG_OP_pool_create: {
+		static const struct wk_operation it = { "pool_create", handle_pool_create, 0 };
+		return &it;
+	}
+	case VG_OP_pool_destroy: {
+		static const struct wk_operation it = { "pool_destroy", handle_pool_destroy, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_pool_allocate: {
+		static const struct wk_operation it = { "pool_allocate", handle_pool_allocate, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_pool_get: {
+		static const struct wk_operation it = { "pool_get", handle_pool_get, 0 };
+		return &it;
+	}
+	case VG_OP_pool_set: {
+		static const struct wk_operation it = { "pool_set", handle_pool_set, 0 };
+		return &it;
+	}
+	case VG_OP_cuMemPoolTrimTo: {
+		static const struct wk_operation it = { "cuMemPoolTrimTo", handle_cuMemPoolTrimTo, 0 };
 		return &it;
 	}
 	case VG_OP_copy_to_device: {

@@ -21,6 +21,7 @@
 	X(cuFuncSetCacheConfig) \
 	X(cuFuncSetSharedMemConfig) \
 	X(cuMemGetInfo_v2) \
+	X(cuMemPoolTrimTo) \
 	X(cuMemsetD16Async) \
 	X(cuMemsetD2D16Async) \
 	X(cuMemsetD2D32Async) \

@@ -7,7 +7,7 @@
 #include <codec.h>
 
 /* Both ends of a channel must have the same. */
-#define VG_SCHEMA_HASH { 0x77, 0xbd, 0xdc, 0xb0, 0x22, 0x23, 0x7d, 0xb8, 0x63, 0xeb, 0xa3, 0x84, 0x7a, 0xe3, 0xd2, 0xd3 }
+#define VG_SCHEMA_HASH { 0x89, 0x14, 0xbe, 0xdd, 0xb7, 0x56, 0x46, 0x1a, 0xa8, 0xe6, 0x7e, 0x9d, 0xc2, 0x88, 0x4d, 0x44 }
 
 enum {
 	VG_TAG_CONTEXT = 1,
@@ -20,11 +20,14 @@ enum {
 	VG_CAP_MODULE = 16384,
 	VG_TAG_FUNCTION = 5,
 	VG_CAP_FUNCTION = 262144,
+	VG_TAG_POOL = 6,
+	VG_CAP_POOL = 1024,
 };
 
 enum vg_op {
 	VG_OP_snapshot = 0x0001,
 	VG_OP_device_snapshot = 0x0002,
+	VG_OP_device_use = 0x0003,
 	VG_OP_context_create = 0x0010,
 	VG_OP_context_destroy = 0x0011,
 	VG_OP_cuCtxSynchronize = 0x0012,
@@ -46,6 +49,13 @@ enum vg_op {
 	VG_OP_cuMemsetD2D8Async = 0x0123,
 	VG_OP_cuMemsetD2D16Async = 0x0124,
 	VG_OP_cuMemsetD2D32Async = 0x0125,
+	VG_OP_pool_default = 0x0130,
+	VG_OP_pool_create = 0x0131,
+	VG_OP_pool_destroy = 0x0132,
+	VG_OP_pool_allocate = 0x0133,
+	VG_OP_pool_get = 0x0134,
+	VG_OP_pool_set = 0x0135,
+	VG_OP_cuMemPoolTrimTo = 0x0136,
 	VG_OP_copy_to_device = 0x0200,
 	VG_OP_copy_to_host = 0x0201,
 	VG_OP_copy_device = 0x0202,
@@ -116,6 +126,16 @@ enum { VG_MAX_device_snapshot_reply = 4440 }; /* bytes on the wire */
 size_t vg_size_device_snapshot_reply(const struct vg_device_snapshot_reply *v);
 void vg_put_device_snapshot_reply(struct vg_encoder *e, const struct vg_device_snapshot_reply *v);
 void vg_get_device_snapshot_reply(struct vg_decoder *d, struct vg_device_snapshot_reply *v);
+
+struct vg_device_use_reply {
+	size_t processes_length;
+	uint8_t processes[4096];
+};
+
+enum { VG_MAX_device_use_reply = 4104 }; /* bytes on the wire */
+size_t vg_size_device_use_reply(const struct vg_device_use_reply *v);
+void vg_put_device_use_reply(struct vg_encoder *e, const struct vg_device_use_reply *v);
+void vg_get_device_use_reply(struct vg_decoder *d, struct vg_device_use_reply *v);
 
 struct vg_context_create_request {
 	uint64_t created;
@@ -230,6 +250,87 @@ enum { VG_MAX_memory_free_async_request = 24 }; /* bytes on the wire */
 size_t vg_size_memory_free_async_request(const struct vg_memory_free_async_request *v);
 void vg_put_memory_free_async_request(struct vg_encoder *e, const struct vg_memory_free_async_request *v);
 void vg_get_memory_free_async_request(struct vg_decoder *d, struct vg_memory_free_async_request *v);
+
+struct vg_pool_default_request {
+	uint64_t created;
+	uint32_t ordinal;
+};
+
+enum { VG_MAX_pool_default_request = 16 }; /* bytes on the wire */
+size_t vg_size_pool_default_request(const struct vg_pool_default_request *v);
+void vg_put_pool_default_request(struct vg_encoder *e, const struct vg_pool_default_request *v);
+void vg_get_pool_default_request(struct vg_decoder *d, struct vg_pool_default_request *v);
+
+struct vg_pool_create_request {
+	uint64_t created;
+	uint32_t ordinal;
+	uint64_t most_bytes;
+};
+
+enum { VG_MAX_pool_create_request = 24 }; /* bytes on the wire */
+size_t vg_size_pool_create_request(const struct vg_pool_create_request *v);
+void vg_put_pool_create_request(struct vg_encoder *e, const struct vg_pool_create_request *v);
+void vg_get_pool_create_request(struct vg_decoder *d, struct vg_pool_create_request *v);
+
+struct vg_pool_destroy_request {
+	uint64_t pool;
+};
+
+enum { VG_MAX_pool_destroy_request = 8 }; /* bytes on the wire */
+size_t vg_size_pool_destroy_request(const struct vg_pool_destroy_request *v);
+void vg_put_pool_destroy_request(struct vg_encoder *e, const struct vg_pool_destroy_request *v);
+void vg_get_pool_destroy_request(struct vg_decoder *d, struct vg_pool_destroy_request *v);
+
+struct vg_pool_allocate_request {
+	uint64_t context;
+	uint64_t bytes;
+	uint64_t pool;
+	uint64_t stream;
+};
+
+enum { VG_MAX_pool_allocate_request = 32 }; /* bytes on the wire */
+size_t vg_size_pool_allocate_request(const struct vg_pool_allocate_request *v);
+void vg_put_pool_allocate_request(struct vg_encoder *e, const struct vg_pool_allocate_request *v);
+void vg_get_pool_allocate_request(struct vg_decoder *d, struct vg_pool_allocate_request *v);
+
+struct vg_pool_allocate_reply {
+	uint64_t address;
+};
+
+enum { VG_MAX_pool_allocate_reply = 8 }; /* bytes on the wire */
+size_t vg_size_pool_allocate_reply(const struct vg_pool_allocate_reply *v);
+void vg_put_pool_allocate_reply(struct vg_encoder *e, const struct vg_pool_allocate_reply *v);
+void vg_get_pool_allocate_reply(struct vg_decoder *d, struct vg_pool_allocate_reply *v);
+
+struct vg_pool_get_request {
+	uint64_t pool;
+	uint32_t attribute;
+};
+
+enum { VG_MAX_pool_get_request = 16 }; /* bytes on the wire */
+size_t vg_size_pool_get_request(const struct vg_pool_get_request *v);
+void vg_put_pool_get_request(struct vg_encoder *e, const struct vg_pool_get_request *v);
+void vg_get_pool_get_request(struct vg_decoder *d, struct vg_pool_get_request *v);
+
+struct vg_pool_get_reply {
+	uint64_t value;
+};
+
+enum { VG_MAX_pool_get_reply = 8 }; /* bytes on the wire */
+size_t vg_size_pool_get_reply(const struct vg_pool_get_reply *v);
+void vg_put_pool_get_reply(struct vg_encoder *e, const struct vg_pool_get_reply *v);
+void vg_get_pool_get_reply(struct vg_decoder *d, struct vg_pool_get_reply *v);
+
+struct vg_pool_set_request {
+	uint64_t pool;
+	uint32_t attribute;
+	uint64_t value;
+};
+
+enum { VG_MAX_pool_set_request = 24 }; /* bytes on the wire */
+size_t vg_size_pool_set_request(const struct vg_pool_set_request *v);
+void vg_put_pool_set_request(struct vg_encoder *e, const struct vg_pool_set_request *v);
+void vg_get_pool_set_request(struct vg_decoder *d, struct vg_pool_set_request *v);
 
 struct vg_copy_to_device_request {
 	uint64_t context;
@@ -682,6 +783,16 @@ enum { VG_MAX_cuMemsetD2D32Async_request = 56 }; /* bytes on the wire */
 size_t vg_size_cuMemsetD2D32Async_request(const struct vg_cuMemsetD2D32Async_request *v);
 void vg_put_cuMemsetD2D32Async_request(struct vg_encoder *e, const struct vg_cuMemsetD2D32Async_request *v);
 void vg_get_cuMemsetD2D32Async_request(struct vg_decoder *d, struct vg_cuMemsetD2D32Async_request *v);
+
+struct vg_cuMemPoolTrimTo_request {
+	uint64_t pool;
+	uint64_t minBytesToKeep;
+};
+
+enum { VG_MAX_cuMemPoolTrimTo_request = 16 }; /* bytes on the wire */
+size_t vg_size_cuMemPoolTrimTo_request(const struct vg_cuMemPoolTrimTo_request *v);
+void vg_put_cuMemPoolTrimTo_request(struct vg_encoder *e, const struct vg_cuMemPoolTrimTo_request *v);
+void vg_get_cuMemPoolTrimTo_request(struct vg_decoder *d, struct vg_cuMemPoolTrimTo_request *v);
 
 struct vg_cuStreamCreateWithPriority_request {
 	uint64_t context;

@@ -40,6 +40,22 @@ CUresult vg_send_device_snapshot(const struct vg_device_snapshot_request *in, st
 	return shim_end(&f, r, true);
 }
 
+CUresult vg_send_device_use(struct vg_device_use_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_device_use, SHIM_SYNC, 0, NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_device_use_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
 CUresult vg_send_context_create(const struct vg_context_create_request *in, struct vg_context_create_reply *out)
 {
 	uint64_t asked[VG_MAX_context_create_request / 8];
@@ -166,6 +182,105 @@ CUresult vg_send_memory_free_async(const struct vg_memory_free_async_request *in
 	vg_put_memory_free_async_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_pool_default(const struct vg_pool_default_request *in)
+{
+	uint64_t asked[VG_MAX_pool_default_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_pool_default_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_pool_default, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_pool_create(const struct vg_pool_create_request *in)
+{
+	uint64_t asked[VG_MAX_pool_create_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_pool_create_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_pool_create, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_pool_destroy(const struct vg_pool_destroy_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_pool_destroy, SHIM_QUIET, vg_size_pool_destroy_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_pool_destroy_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_pool_allocate(const struct vg_pool_allocate_request *in, struct vg_pool_allocate_reply *out)
+{
+	uint64_t asked[VG_MAX_pool_allocate_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_pool_allocate_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_pool_allocate_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_pool_allocate, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_pool_allocate_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_pool_get(const struct vg_pool_get_request *in, struct vg_pool_get_reply *out)
+{
+	uint64_t asked[VG_MAX_pool_get_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_pool_get_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_pool_get_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_pool_get, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_pool_get_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_pool_set(const struct vg_pool_set_request *in)
+{
+	uint64_t asked[VG_MAX_pool_set_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_pool_set_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_pool_set, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_copy_to_device(const struct vg_copy_to_device_request *in, struct shim_bulk *bulk)
@@ -625,6 +740,20 @@ CUresult vg_send_cuMemsetD2D32Async(const struct vg_cuMemsetD2D32Async_request *
 	vg_put_cuMemsetD2D32Async_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_cuMemPoolTrimTo(const struct vg_cuMemPoolTrimTo_request *in)
+{
+	uint64_t asked[VG_MAX_cuMemPoolTrimTo_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_cuMemPoolTrimTo_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_cuMemPoolTrimTo, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_cuStreamCreateWithPriority(const struct vg_cuStreamCreateWithPriority_request *in)

@@ -9,6 +9,7 @@
 
 CUresult vg_send_snapshot(struct vg_snapshot_reply *out);
 CUresult vg_send_device_snapshot(const struct vg_device_snapshot_request *in, struct vg_device_snapshot_reply *out);
+CUresult vg_send_device_use(struct vg_device_use_reply *out);
 CUresult vg_send_context_create(const struct vg_context_create_request *in, struct vg_context_create_reply *out);
 CUresult vg_send_context_destroy(const struct vg_context_destroy_request *in);
 CUresult vg_send_memory_allocate(const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out);
@@ -16,6 +17,12 @@ CUresult vg_send_memory_allocate_pitch(const struct vg_memory_allocate_pitch_req
 CUresult vg_send_memory_free(const struct vg_memory_free_request *in);
 CUresult vg_send_memory_allocate_async(const struct vg_memory_allocate_async_request *in, struct vg_memory_allocate_async_reply *out);
 CUresult vg_send_memory_free_async(const struct vg_memory_free_async_request *in);
+CUresult vg_send_pool_default(const struct vg_pool_default_request *in);
+CUresult vg_send_pool_create(const struct vg_pool_create_request *in);
+CUresult vg_send_pool_destroy(const struct vg_pool_destroy_request *in);
+CUresult vg_send_pool_allocate(const struct vg_pool_allocate_request *in, struct vg_pool_allocate_reply *out);
+CUresult vg_send_pool_get(const struct vg_pool_get_request *in, struct vg_pool_get_reply *out);
+CUresult vg_send_pool_set(const struct vg_pool_set_request *in);
 CUresult vg_send_copy_to_device(const struct vg_copy_to_device_request *in, struct shim_bulk *bulk);
 CUresult vg_send_copy_to_host(const struct vg_copy_to_host_request *in, struct shim_bulk *bulk);
 CUresult vg_send_copy_device(const struct vg_copy_device_request *in);
@@ -47,6 +54,7 @@ CUresult vg_send_cuMemsetD32Async(const struct vg_cuMemsetD32Async_request *in);
 CUresult vg_send_cuMemsetD2D8Async(const struct vg_cuMemsetD2D8Async_request *in);
 CUresult vg_send_cuMemsetD2D16Async(const struct vg_cuMemsetD2D16Async_request *in);
 CUresult vg_send_cuMemsetD2D32Async(const struct vg_cuMemsetD2D32Async_request *in);
+CUresult vg_send_cuMemPoolTrimTo(const struct vg_cuMemPoolTrimTo_request *in);
 CUresult vg_send_cuStreamCreateWithPriority(const struct vg_cuStreamCreateWithPriority_request *in);
 CUresult vg_send_cuStreamDestroy_v2(const struct vg_cuStreamDestroy_v2_request *in);
 CUresult vg_send_cuStreamQuery(const struct vg_cuStreamQuery_request *in);

@@ -10,6 +10,7 @@
 /* By hand. */
 CUresult wk_do_snapshot(struct wk_call *c, struct vg_snapshot_reply *out);
 CUresult wk_do_device_snapshot(struct wk_call *c, const struct vg_device_snapshot_request *in, struct vg_device_snapshot_reply *out);
+CUresult wk_do_device_use(struct wk_call *c, struct vg_device_use_reply *out);
 CUresult wk_do_context_create(struct wk_call *c, const struct vg_context_create_request *in, struct vg_context_create_reply *out);
 CUresult wk_do_context_destroy(struct wk_call *c, const struct vg_context_destroy_request *in);
 CUresult wk_do_memory_allocate(struct wk_call *c, const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out);
@@ -17,6 +18,12 @@ CUresult wk_do_memory_allocate_pitch(struct wk_call *c, const struct vg_memory_a
 CUresult wk_do_memory_free(struct wk_call *c, const struct vg_memory_free_request *in);
 CUresult wk_do_memory_allocate_async(struct wk_call *c, const struct vg_memory_allocate_async_request *in, struct vg_memory_allocate_async_reply *out);
 CUresult wk_do_memory_free_async(struct wk_call *c, const struct vg_memory_free_async_request *in);
+CUresult wk_do_pool_default(struct wk_call *c, const struct vg_pool_default_request *in);
+CUresult wk_do_pool_create(struct wk_call *c, const struct vg_pool_create_request *in);
+CUresult wk_do_pool_destroy(struct wk_call *c, const struct vg_pool_destroy_request *in);
+CUresult wk_do_pool_allocate(struct wk_call *c, const struct vg_pool_allocate_request *in, struct vg_pool_allocate_reply *out);
+CUresult wk_do_pool_get(struct wk_call *c, const struct vg_pool_get_request *in, struct vg_pool_get_reply *out);
+CUresult wk_do_pool_set(struct wk_call *c, const struct vg_pool_set_request *in);
 CUresult wk_do_copy_to_device(struct wk_call *c, const struct vg_copy_to_device_request *in);
 CUresult wk_do_copy_to_host(struct wk_call *c, const struct vg_copy_to_host_request *in);
 CUresult wk_do_copy_device(struct wk_call *c, const struct vg_copy_device_request *in);

@@ -17,7 +17,7 @@
 
 #define NULL_API __attribute__((visibility("default")))
 
-enum null_kind { NULL_CONTEXT = 1, NULL_STREAM, NULL_EVENT, NULL_MODULE, NULL_KINDS };
+enum null_kind { NULL_CONTEXT = 1, NULL_STREAM, NULL_EVENT, NULL_MODULE, NULL_POOL, NULL_KINDS };
 
 /* CUDA_SUCCESS, or what this call is to fail with. */
 CUresult null_enter(const char *name);

@@ -205,6 +205,72 @@ NULL_API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream s
 	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* ---- pools: one of the device, which is no object of anybody's, and those that are made */
+
+static char device_pool;
+
+static void check_pool(CUmemoryPool pool)
+{
+	if ((void *)pool != &device_pool)
+		null_check(NULL_POOL, pool);
+}
+
+NULL_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+	ENTER;
+	(void)device;
+	*pool = (CUmemoryPool)&device_pool;
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+	ENTER;
+	(void)properties;
+	*pool = null_object(NULL_POOL);
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+	null_end(NULL_POOL, pool);
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+	ENTER;
+	(void)keep;
+	check_pool(pool);
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+	ENTER;
+	(void)attribute;
+	check_pool(pool);
+	*(cuuint64_t *)value = 1;
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+	ENTER;
+	(void)attribute;
+	(void)value;
+	check_pool(pool);
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+	check_pool(pool);
+	return cuMemAllocAsync(address, bytes, stream);
+}
+
+/* ---- memory again */
+
 NULL_API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int n)
 {
 	size_t bytes;

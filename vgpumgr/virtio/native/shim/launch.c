@@ -76,6 +76,23 @@ static CUresult send_large(const struct vg_launch_request *in)
 	return vg_send_launch_large(&large, &bulk);
 }
 
+/* Answered here, as by the driver: all blocks of such a grid are on the device at once. */
+static CUresult check_cooperative(CUfunction function, const CUlaunchConfig *c)
+{
+	int blocks, threads = (int)(c->blockDimX * c->blockDimY * c->blockDimZ);
+	CUdevice device;
+	CUresult r = cuCtxGetDevice(&device);
+
+	if (r == CUDA_SUCCESS)
+		r = cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, function, threads, c->sharedMemBytes, 0);
+	if (r != CUDA_SUCCESS)
+		return r;
+	blocks *= shim_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+	return (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ > (uint64_t)blocks ?
+		       CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE :
+		       CUDA_SUCCESS;
+}
+
 static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooperative, void **params, void **extra)
 {
 	uint8_t room[32768];
@@ -87,6 +104,8 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooper
 		r = shim_function_object(function, &f);
 	if (r == CUDA_SUCCESS)
 		r = check(c, f);
+	if (r == CUDA_SUCCESS && cooperative)
+		r = check_cooperative(function, c);
 	if (r == CUDA_SUCCESS)
 		r = pack(f, params, extra, room, sizeof(room), &in.parameters);
 	if (r == CUDA_SUCCESS)

@@ -13,8 +13,8 @@
  * Below 8: a handle with bit 63 set is no address that a program can have, and bindings of languages with signed
  * integers only refuse it.
  */
-enum { LIBRARY_TAG = 6, KERNEL_TAG = 7, LOADS = 64 };
-_Static_assert((int)LIBRARY_TAG > (int)VG_TAG_FUNCTION && KERNEL_TAG < 8, "tags of their own");
+enum { LOCAL_TAG = 7, LOADS = 64 };
+_Static_assert((int)LOCAL_TAG > (int)VG_TAG_POOL && LOCAL_TAG < 8, "a tag of their own");
 
 struct library {
 	uint64_t id;
@@ -39,7 +39,7 @@ static uint32_t last;
 
 bool shim_is_kernel(const void *handle)
 {
-	return vg_handle_tag((uint64_t)handle) == KERNEL_TAG;
+	return vg_handle_tag((uint64_t)handle) == LOCAL_TAG;
 }
 
 static struct library *find_library(CUlibrary handle)
@@ -124,7 +124,7 @@ SHIM_API CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_
 		return r;
 	}
 	pthread_mutex_lock(&lock);
-	l->id = vg_handle_make(LIBRARY_TAG, 1, ++last);
+	l->id = vg_handle_make(LOCAL_TAG, 1, ++last);
 	l->next = libraries;
 	libraries = l;
 	pthread_mutex_unlock(&lock);
@@ -222,7 +222,7 @@ static struct kernel *new_kernel(struct library *l, const char *name)
 		free(k);
 		return NULL;
 	}
-	k->id = vg_handle_make(KERNEL_TAG, 1, ++last);
+	k->id = vg_handle_make(LOCAL_TAG, 1, ++last);
 	k->library = l;
 	k->next = kernels;
 	kernels = k;

@@ -2,7 +2,7 @@
 /* Device memory. Addresses are the worker's own; what is allocated is known on both sides. */
 #include "shim.h"
 
-static CUresult remember(uint64_t context, uint64_t address, uint64_t bytes)
+CUresult shim_remember_memory(uint64_t context, uint64_t address, uint64_t bytes)
 {
 	struct shim_range range = { .start = address, .bytes = bytes, .context = context };
 	struct vg_memory_free_request in = { .context = context, .address = address };
@@ -32,7 +32,7 @@ SHIM_API CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	if (r == CUDA_SUCCESS)
 		r = vg_send_memory_allocate(&in, &out);
 	if (r == CUDA_SUCCESS)
-		r = remember(in.context, out.address, bytesize);
+		r = shim_remember_memory(in.context, out.address, bytesize);
 	if (r == CUDA_SUCCESS)
 		*dptr = out.address;
 	return r;
@@ -51,7 +51,7 @@ SHIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t W
 	if (r == CUDA_SUCCESS)
 		r = vg_send_memory_allocate_pitch(&in, &out);
 	if (r == CUDA_SUCCESS)
-		r = remember(in.context, out.address, out.pitch * Height);
+		r = shim_remember_memory(in.context, out.address, out.pitch * Height);
 	if (r != CUDA_SUCCESS)
 		return r;
 	*dptr = out.address;
@@ -73,25 +73,6 @@ SHIM_API CUresult cuMemFree_v2(CUdeviceptr dptr)
 	return vg_send_memory_free(&in);
 }
 
-SHIM_API CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	struct vg_memory_allocate_async_request in = { .bytes = bytesize };
-	struct vg_memory_allocate_async_reply out;
-	CUresult r = shim_enter(&in.context);
-
-	if (r == CUDA_SUCCESS && (!dptr || !bytesize))
-		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS)
-		r = shim_stream(hStream, &in.context, &in.stream);
-	if (r == CUDA_SUCCESS)
-		r = vg_send_memory_allocate_async(&in, &out);
-	if (r == CUDA_SUCCESS)
-		r = remember(in.context, out.address, bytesize);
-	if (r == CUDA_SUCCESS)
-		*dptr = out.address;
-	return r;
-}
-
 SHIM_API CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	struct vg_memory_free_async_request in = { .address = dptr };
@@ -105,11 +86,6 @@ SHIM_API CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	if (!take(dptr, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	return vg_send_memory_free_async(&in);
-}
-
-SHIM_API CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	return cuMemAllocAsync(dptr, bytesize, hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
 SHIM_API CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)

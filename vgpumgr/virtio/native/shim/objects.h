@@ -50,10 +50,14 @@ struct shim_object {
 			uint32_t attributes_count, parameters_count, parameters_bytes;
 			struct shim_parameter *parameters;
 		} function;
+		struct {
+			int device;
+			bool initial; /* the device's own: never destroyed */
+		} pool;
 	};
 };
 
-enum shim_table { SHIM_CONTEXT, SHIM_STREAM, SHIM_EVENT, SHIM_MODULE, SHIM_FUNCTION, SHIM_TABLES };
+enum shim_table { SHIM_CONTEXT, SHIM_STREAM, SHIM_EVENT, SHIM_MODULE, SHIM_FUNCTION, SHIM_POOL, SHIM_TABLES };
 
 /* A fresh object, not yet visible under its handle; NULL: the table is full. */
 struct shim_object *shim_object_new(enum shim_table table, uint64_t context, uint64_t *id);

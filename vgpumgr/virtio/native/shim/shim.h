@@ -85,6 +85,10 @@ void shim_range_forget(enum shim_range_kind kind, uint64_t owner);
 /* CUDA_ERROR_INVALID_VALUE unless rows x (count * factor) bytes, pitch apart, lie in one allocation. */
 CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uint64_t rows, uint64_t pitch);
 
+/* ---- memory.c */
+/* What the worker has allocated; freed there again if there is no room for it here. */
+CUresult shim_remember_memory(uint64_t context, uint64_t address, uint64_t bytes);
+
 /* ---- stream.c, event.c, module.c, function.c, library.c: handles to wire; context follows a stream's own */
 CUresult shim_stream(CUstream stream, uint64_t *context, uint64_t *id);
 CUresult shim_event(CUevent event, uint64_t *context, uint64_t *id);

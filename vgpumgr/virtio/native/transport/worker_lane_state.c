@@ -19,6 +19,18 @@ void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes)
 		vg_store64(&lane->stats->memory_bytes, memory_bytes);
 }
 
+size_t vg_lane_uses(const struct vg_lane *lane, struct vg_lane_use *uses, size_t most)
+{
+	const struct vg_lane_stats *all = lane->stats ? lane->stats - lane->number : NULL; /* one table, by number */
+	size_t count = 0;
+
+	for (uint32_t i = 0; all && i < VG_LANE_TABLE && count < most; i++) {
+		if (vg_load32(&all[i].used))
+			uses[count++] = (struct vg_lane_use){ vg_load32(&all[i].pid), vg_load64(&all[i].memory_bytes) };
+	}
+	return count;
+}
+
 void vg_lane_output(struct vg_lane *lane, bool waits)
 {
 	atomic_store_explicit(&lane->output, waits, memory_order_relaxed);

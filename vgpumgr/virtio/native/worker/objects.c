@@ -14,6 +14,7 @@ static const struct {
 	[WK_EVENT] = { VG_TAG_EVENT, VG_CAP_EVENT },
 	[WK_MODULE] = { VG_TAG_MODULE, VG_CAP_MODULE },
 	[WK_FUNCTION] = { VG_TAG_FUNCTION, VG_CAP_FUNCTION },
+	[WK_POOL] = { VG_TAG_POOL, VG_CAP_POOL },
 };
 
 static struct wk_slot *slot_of(struct wk_session *s, enum wk_kind kind, uint64_t handle)
@@ -168,17 +169,21 @@ CUresult wk_remove(struct wk_call *c, enum wk_kind kind, uint64_t handle)
 	return list ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-void wk_remove_all(struct wk_session *s)
+static void remove_table(struct wk_session *s, struct wk_table *table)
 {
-	struct wk_table *contexts = &s->tables[WK_CONTEXT];
-
-	for (uint32_t i = 0; i < contexts->count; i++) {
+	for (uint32_t i = 0; i < table->count; i++) {
 		struct wk_object *list = NULL;
 
 		pthread_mutex_lock(&s->lock);
-		if (contexts->slots[i].object)
-			list = take_tree(s, contexts->slots[i].object);
+		if (table->slots[i].object)
+			list = take_tree(s, table->slots[i].object);
 		pthread_mutex_unlock(&s->lock);
 		release_list(list);
 	}
+}
+
+void wk_remove_all(struct wk_session *s)
+{
+	remove_table(s, &s->tables[WK_CONTEXT]);
+	remove_table(s, &s->tables[WK_POOL]);
 }

@@ -53,6 +53,16 @@ CUresult wk_do_device_snapshot(struct wk_call *c, const struct vg_device_snapsho
 	return CUDA_SUCCESS;
 }
 
+CUresult wk_do_device_use(struct wk_call *c, struct vg_device_use_reply *out)
+{
+	struct vg_lane_use uses[sizeof(out->processes) / sizeof(struct vg_lane_use)];
+	size_t count = vg_lane_uses(c->lane, uses, sizeof(uses) / sizeof(uses[0]));
+
+	out->processes_length = count * sizeof(uses[0]);
+	memcpy(out->processes, uses, out->processes_length);
+	return CUDA_SUCCESS;
+}
+
 /* Each guest process has contexts of its own, its primary one too: an error of one is none of another's. */
 CUresult wk_do_context_create(struct wk_call *c, const struct vg_context_create_request *in,
 			      struct vg_context_create_reply *out)

@@ -28,7 +28,7 @@ void wk_forget_current(void)
 
 void wk_destroy(const struct wk_object *o)
 {
-	if (o->kind != WK_CONTEXT)
+	if (o->kind != WK_CONTEXT && o->kind != WK_POOL)
 		wk_set_current(o->context);
 	switch (o->kind) {
 	case WK_CONTEXT:
@@ -43,6 +43,10 @@ void wk_destroy(const struct wk_object *o)
 		break;
 	case WK_MODULE:
 		wk_driver.cuModuleUnload(o->driver);
+		break;
+	case WK_POOL: /* what was allocated from it stays until it is freed */
+		if (!o->lent)
+			wk_driver.cuMemPoolDestroy(o->driver);
 		break;
 	case WK_MEMORY:
 		if (!wk_is_variable(o) && o->address)

@@ -5,7 +5,7 @@
  * breaks the process all the same ends that session only; the worker's other process, which starts it, runs none of this.
  *
  * Objects (and device allocations) are counted: a table or the ledger holds one reference, each running call its own,
- * each object one on its owner (a function's is its module, a module's its context), and the driver's object ends with the
+ * each object one on its owner (a function's is its module, a module's its context; pools and contexts have none), and the driver's object ends with the
  * last one. So a function keeps its module loaded, and a call that waits on one thread is safe from a destroy on another.
  *
  * Locks. A session's lock guards its tables, its ledger, who owns what in them, and its queues. What is taken out of a
@@ -27,7 +27,7 @@
 #include "vg_driver.h"
 #include "vg_ops.h"
 
-enum wk_kind { WK_CONTEXT, WK_STREAM, WK_EVENT, WK_MODULE, WK_FUNCTION, WK_TABLES, WK_MEMORY = WK_TABLES };
+enum wk_kind { WK_CONTEXT, WK_STREAM, WK_EVENT, WK_MODULE, WK_FUNCTION, WK_POOL, WK_TABLES, WK_MEMORY = WK_TABLES };
 
 enum {
 	WK_QUIET = 1,
@@ -67,6 +67,7 @@ struct wk_object {
 	/* under the session's lock */
 	struct wk_object *owned, *next, **link; /* what is owned and in a table; the neighbours below the same owner */
 	uint32_t slot;
+	bool lent;                    /* a pool that is the driver's own: not destroyed */
 	bool out;                     /* of its table: it owns nothing any more */
 	uint32_t parameters_count, parameters_bytes;
 	struct wk_parameter parameters[];
@@ -127,7 +128,7 @@ CUresult wk_put(struct wk_call *c, uint64_t handle, struct wk_object *object);
 struct wk_object *wk_object_new(enum wk_kind kind, struct wk_object *owner, void *driver, uint32_t parameters);
 /* Takes the object and all that it owns out of the tables and the ledger, then destroys what is not in use. */
 CUresult wk_remove(struct wk_call *c, enum wk_kind kind, uint64_t handle);
-/* The same for every context of the session. */
+/* The same for all that the session has. */
 void wk_remove_all(struct wk_session *session);
 int wk_set_current(struct wk_object *context);
 /* The driver has changed what is current on this thread. */

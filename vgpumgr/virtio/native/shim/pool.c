@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools, and what is allocated in the order of a stream. A pool is of a device and outlives contexts. Which of them a
+ * device allocates from is known here only: the worker is told the pool with each allocation.
+ */
+#include <cuda_rules.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "shim.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	_Atomic uint64_t initial; /* the device's own; 0: not asked for yet */
+	_Atomic uint64_t current; /* 0: the device's own */
+} pools[SHIM_DEVICES_MAX];
+
+static CUresult find_pool(CUmemoryPool handle, struct shim_object **pool)
+{
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	*pool = shim_object_get(SHIM_POOL, (uint64_t)handle);
+	return *pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult count_devices(int *devices)
+{
+	uint32_t count;
+	CUresult r = shim_device_count(&count);
+
+	*devices = (int)count;
+	return r;
+}
+
+/* Ends a handle's making: on failure the worker has nothing under it. */
+static CUresult publish(CUresult r, struct shim_object *o, uint64_t id, CUdevice device, bool initial)
+{
+	if (r != CUDA_SUCCESS) {
+		shim_object_recycle(SHIM_POOL, id);
+		return r;
+	}
+	o->pool.device = device;
+	o->pool.initial = initial;
+	shim_object_publish(o, id);
+	return CUDA_SUCCESS;
+}
+
+static CUresult ask_initial(CUdevice device, uint64_t *id)
+{
+	struct vg_pool_default_request in = { .ordinal = device };
+	struct shim_object *o = shim_object_new(SHIM_POOL, 0, &in.created);
+
+	*id = in.created;
+	return o ? publish(vg_send_pool_default(&in), o, in.created, device, true) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult get_initial(CUdevice device, uint64_t *id)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&lock);
+	*id = pools[device].initial;
+	if (!*id)
+		r = ask_initial(device, id);
+	if (r == CUDA_SUCCESS)
+		pools[device].initial = *id;
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+static CUresult get_pool(CUmemoryPool *out, CUdevice device, bool current)
+{
+	const struct shim_device *d;
+	uint64_t id = 0;
+	CUresult r = out ? shim_device(device, &d) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r == CUDA_SUCCESS && current)
+		id = pools[device].current;
+	if (r == CUDA_SUCCESS && !id)
+		r = get_initial(device, &id);
+	if (r == CUDA_SUCCESS)
+		*out = (CUmemoryPool)id;
+	return r;
+}
+
+SHIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
+{
+	return get_pool(pool_out, dev, false);
+}
+
+SHIM_API CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
+{
+	return get_pool(pool, dev, true);
+}
+
+SHIM_API CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+{
+	const struct shim_device *d;
+	struct shim_object *o;
+	CUresult r = shim_device(dev, &d);
+
+	if (r == CUDA_SUCCESS)
+		r = find_pool(pool, &o);
+	if (r == CUDA_SUCCESS && o->pool.device != dev)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		pools[dev].current = o->pool.initial ? 0 : (uint64_t)pool;
+	return r;
+}
+
+SHIM_API CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type)
+{
+	CUresult r = cuda_check_pool_location(location, type);
+
+	return r == CUDA_SUCCESS ? get_pool(pool_out, location->id, false) : r;
+}
+
+SHIM_API CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+	CUresult r = cuda_check_pool_location(location, type);
+
+	return r == CUDA_SUCCESS ? get_pool(pool, location->id, true) : r;
+}
+
+SHIM_API CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+	CUresult r = cuda_check_pool_location(location, type);
+
+	return r == CUDA_SUCCESS ? cuDeviceSetMemPool(location->id, pool) : r;
+}
+
+SHIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+	struct vg_pool_create_request in = { 0 };
+	const struct shim_device *d;
+	struct shim_object *o;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = pool ? cuda_check_pool_properties(poolProps) : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = shim_device(poolProps->location.id, &d);
+	if (r != CUDA_SUCCESS)
+		return r;
+	in.ordinal = poolProps->location.id;
+	in.most_bytes = poolProps->maxSize;
+	o = shim_object_new(SHIM_POOL, 0, &in.created);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = publish(vg_send_pool_create(&in), o, in.created, poolProps->location.id, false);
+	if (r == CUDA_SUCCESS)
+		*pool = (CUmemoryPool)in.created;
+	return r;
+}
+
+SHIM_API CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+	struct vg_pool_destroy_request in = { .pool = (uint64_t)pool };
+	uint64_t id = in.pool;
+	struct shim_object *o;
+	CUresult r = find_pool(pool, &o);
+
+	if (r == CUDA_SUCCESS && (o->pool.initial || !shim_object_retire(o, id)))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	atomic_compare_exchange_strong(&pools[o->pool.device].current, &id, 0);
+	r = vg_send_pool_destroy(&in);
+	shim_object_recycle(SHIM_POOL, in.pool);
+	return r;
+}
+
+/* ---- what a pool is */
+
+SHIM_API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+	struct vg_cuMemPoolTrimTo_request in = { .pool = (uint64_t)pool, .minBytesToKeep = minBytesToKeep };
+	struct shim_object *o;
+	CUresult r = find_pool(pool, &o);
+
+	return r == CUDA_SUCCESS ? vg_send_cuMemPoolTrimTo(&in) : r;
+}
+
+static CUresult check_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value, size_t *size)
+{
+	struct shim_object *o;
+	CUresult r = find_pool(pool, &o);
+
+	*size = cuda_pool_attribute_size(attribute);
+	return r == CUDA_SUCCESS && !(value && *size) ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
+SHIM_API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct vg_pool_get_request in = { .pool = (uint64_t)pool, .attribute = attr };
+	struct vg_pool_get_reply out;
+	size_t size;
+	CUresult r = check_attribute(pool, attr, value, &size);
+
+	if (r == CUDA_SUCCESS)
+		r = vg_send_pool_get(&in, &out);
+	if (r == CUDA_SUCCESS)
+		memcpy(value, &out.value, size);
+	return r;
+}
+
+SHIM_API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct vg_pool_set_request in = { .pool = (uint64_t)pool, .attribute = attr };
+	size_t size;
+	CUresult r = check_attribute(pool, attr, value, &size);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	memcpy(&in.value, value, size);
+	return vg_send_pool_set(&in);
+}
+
+SHIM_API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+	struct shim_object *o;
+	int devices = 0;
+	CUresult r = find_pool(pool, &o);
+
+	if (r == CUDA_SUCCESS)
+		r = count_devices(&devices);
+	return r == CUDA_SUCCESS ? cuda_check_pool_access(map, count, o->pool.device, devices) : r;
+}
+
+SHIM_API CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
+{
+	struct shim_object *o;
+	int devices = 0;
+	CUresult r = find_pool(memPool, &o);
+
+	if (r == CUDA_SUCCESS)
+		r = count_devices(&devices);
+	return r == CUDA_SUCCESS ? cuda_read_pool_access(location, o->pool.device, devices, flags) : r;
+}
+
+/* ---- allocations */
+
+static CUresult allocate_from(uint64_t context, uint64_t bytes, uint64_t pool, uint64_t stream, uint64_t *address)
+{
+	struct vg_pool_allocate_request in = { .context = context, .bytes = bytes, .pool = pool, .stream = stream };
+	struct vg_pool_allocate_reply out;
+	CUresult r = vg_send_pool_allocate(&in, &out);
+
+	*address = out.address;
+	return r;
+}
+
+static CUresult allocate(uint64_t context, uint64_t bytes, uint64_t stream, uint64_t *address)
+{
+	struct vg_memory_allocate_async_request in = { .context = context, .bytes = bytes, .stream = stream };
+	struct vg_memory_allocate_async_reply out;
+	CUdevice device;
+	CUresult r = cuCtxGetDevice_v2(&device, (CUcontext)context);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (pools[device].current)
+		return allocate_from(context, bytes, pools[device].current, stream, address);
+	r = vg_send_memory_allocate_async(&in, &out);
+	*address = out.address;
+	return r;
+}
+
+/* `pool` 0: the one that the device allocates from. */
+static CUresult allocate_async(CUdeviceptr *out, size_t bytes, uint64_t pool, CUstream handle)
+{
+	uint64_t context, stream, address;
+	CUresult r = shim_enter(&context);
+
+	if (r == CUDA_SUCCESS && (!out || !bytes))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(handle, &context, &stream);
+	if (r == CUDA_SUCCESS)
+		r = pool ? allocate_from(context, bytes, pool, stream, &address) :
+			   allocate(context, bytes, stream, &address);
+	if (r == CUDA_SUCCESS)
+		r = shim_remember_memory(context, address, bytes);
+	if (r == CUDA_SUCCESS)
+		*out = address;
+	return r;
+}
+
+SHIM_API CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	return allocate_async(dptr, bytesize, 0, hStream);
+}
+
+SHIM_API CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	return cuMemAllocAsync(dptr, bytesize, hStream ? hStream : CU_STREAM_PER_THREAD);
+}
+
+SHIM_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+{
+	struct shim_object *o;
+	CUresult r = find_pool(pool, &o);
+
+	return r == CUDA_SUCCESS ? allocate_async(dptr, bytesize, (uint64_t)pool, hStream) : r;
+}
+
+SHIM_API CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+{
+	return cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream ? hStream : CU_STREAM_PER_THREAD);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By hand: pools of memory that is allocated in the order of a stream. What comes from them is in the ledger. */
+#include "vg_worker.h"
+
+CUresult wk_do_pool_default(struct wk_call *c, const struct vg_pool_default_request *in)
+{
+	struct wk_object *o;
+	CUmemoryPool pool;
+	CUdevice device;
+	CUresult r = wk_driver.cuDeviceGet(&device, in->ordinal);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuDeviceGetDefaultMemPool(&pool, device);
+	if (r != CUDA_SUCCESS)
+		return r;
+	o = wk_object_new(WK_POOL, NULL, pool, 0);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->lent = true;
+	return wk_put(c, in->created, o);
+}
+
+/* Handles by which other processes could use it have no way to them. */
+CUresult wk_do_pool_create(struct wk_call *c, const struct vg_pool_create_request *in)
+{
+	CUmemPoolProps properties = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
+		.maxSize = in->most_bytes,
+	};
+	CUmemoryPool pool;
+	CUdevice device;
+	CUresult r = wk_driver.cuDeviceGet(&device, in->ordinal);
+
+	properties.location.id = device;
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuMemPoolCreate(&pool, &properties);
+	return r == CUDA_SUCCESS ? wk_fill(c, WK_POOL, in->created, pool) : r;
+}
+
+CUresult wk_do_pool_destroy(struct wk_call *c, const struct vg_pool_destroy_request *in)
+{
+	return wk_remove(c, WK_POOL, in->pool);
+}
+
+CUresult wk_do_pool_allocate(struct wk_call *c, const struct vg_pool_allocate_request *in,
+			     struct vg_pool_allocate_reply *out)
+{
+	struct wk_object *stream WK_HELD = NULL, *pool WK_HELD = NULL;
+	CUdeviceptr address = 0;
+	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_hold(c, WK_POOL, in->pool, &pool);
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuMemAllocFromPoolAsync(&address, in->bytes, pool->driver, wk_raw(stream));
+	if (r == CUDA_SUCCESS)
+		r = wk_ledger_add(c, c->context, address, in->bytes);
+	out->address = address;
+	return r;
+}
+
+/* Room for any attribute's value: which there are is the driver's to say. */
+union attribute {
+	uint64_t number;
+	uint8_t room[64];
+};
+
+CUresult wk_do_pool_get(struct wk_call *c, const struct vg_pool_get_request *in, struct vg_pool_get_reply *out)
+{
+	struct wk_object *pool WK_HELD = NULL;
+	union attribute value = { .number = 0 };
+	CUresult r = wk_hold(c, WK_POOL, in->pool, &pool);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuMemPoolGetAttribute(pool->driver, in->attribute, &value);
+	out->value = value.number;
+	return r;
+}
+
+CUresult wk_do_pool_set(struct wk_call *c, const struct vg_pool_set_request *in)
+{
+	struct wk_object *pool WK_HELD = NULL;
+	union attribute value = { .room = { 0 } };
+	CUresult r = wk_hold(c, WK_POOL, in->pool, &pool);
+
+	value.number = in->value;
+	return r == CUDA_SUCCESS ? wk_driver.cuMemPoolSetAttribute(pool->driver, in->attribute, &value) : r;
+}
