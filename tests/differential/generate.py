@@ -513,7 +513,7 @@ class Generator:
             return
         function = self.chance.choice(found)
         pieces = [t for t in self.own("mem") if t.size >= 4 and t.owner is None]
-        if not pieces and "p" in KERNELS[function.kernel]:
+        if not pieces and KERNELS[function.kernel]:
             return
         shape = [
             self.chance.choice((1, 1, 2, 3)),

@@ -25,7 +25,8 @@ FUNCTIONS, FAILING, PAIRS, OPERATION_PAIRS = 94, 55, 2200, 1200
 def test_every_operation_of_the_description_is_in_the_sequences() -> None:
     below = list_operations()
     found = {o for name in (*CALLS, *BY_HAND) for o in below.get(name, ())}
-    assert {o.name for o in load().operations} <= found
+    # kernels print, and the shim fetches it by itself
+    assert {o.name for o in load().operations} - found <= {"output_next"}
 
 
 def test_a_seed_is_a_sequence() -> None:
@@ -34,11 +35,13 @@ def test_a_seed_is_a_sequence() -> None:
 
 def test_a_difference_is_noticed() -> None:
     sequence = generate(4)
-    answer = {"init": 0, "answers": [[0, 1]] * len(sequence["steps"]), "order": {"0": [1, 2]}}
+    answers = [[0, 1]] * len(sequence["steps"])
+    answer = {"init": 0, "answers": answers, "order": {"0": [1, 2]}, "printed": ["said 1"]}
     assert compare(sequence, answer, copy.deepcopy(answer)) is None
     for other in (
         answer | {"answers": [*answer["answers"][:-1], [0, 2]]},
         answer | {"order": {"0": [2, 1]}},
+        answer | {"printed": []},
         {"died": 11},
     ):
         assert compare(sequence, answer, other) is not None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SANDBOX_C = "vgpumgr/virtio/native/keeper/sandbox.c"
-PROCESS_C = "vgpumgr/virtio/native/keeper/process.c"
+BECOME_C = "vgpumgr/virtio/native/keeper/become.c"
 FILTER_C = "vgpumgr/virtio/native/worker/filter.c"
 SANDBOX_PY = "vgpumgr/virtio/sandbox.py"
 NODES_PY = "vgpumgr/host/gpu_nodes.py"
@@ -210,7 +210,7 @@ TRIALS = (
     ),
     Trial(
         "the first stage",
-        PROCESS_C,
+        BECOME_C,
         "if (confined && sandbox_filter(&keeper->options.sandbox, error, sizeof(error)))",
         "if (0)",
         FACTS,
@@ -224,7 +224,7 @@ TRIALS = (
     ),
     Trial(
         "only descriptors that are handed in",
-        PROCESS_C,
+        BECOME_C,
         "\tclose_range((unsigned)(FIRST_FD + count), ~0u, 0);\n",
         "",
         FACTS,
@@ -252,7 +252,7 @@ TRIALS = (
         FACTS,
     ),
     Trial("no message queues", SANDBOX_C, "set_limit(RLIMIT_MSGQUEUE, 0) ||", "", FACTS),
-    Trial("an environment of its own", PROCESS_C, "\tsandbox_clean_environment();\n", "", FACTS),
+    Trial("an environment of its own", BECOME_C, "\tsandbox_clean_environment();\n", "", FACTS),
     Trial("symbols bound at start", CMAKE, " -Wl,-z,now", " -Wl,-z,lazy", HARDENED),
     Trial("read-only relocations", CMAKE, "-Wl,-z,relro", "-Wl,-z,norelro", HARDENED),
     Trial("no executable stack", CMAKE, "-Wl,-z,noexecstack", "-Wl,-z,execstack", HARDENED),
