@@ -86,7 +86,7 @@ class Surroundings:
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             text = keeper.worker_log.read_text() if keeper.worker_log.exists() else ""
-            said = re.search(rf"^probe {probe} (.*)$", text, re.MULTILINE)
+            said = re.search(rf"said: probe {probe} (.*)$", text, re.MULTILINE)
             ended = re.search(r"session .* killed by signal .*", text)
             if said or ended:
                 return Outcome(said[1] if said else None, ended[0] if ended else "")

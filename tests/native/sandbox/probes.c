@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A CUDA driver that does only what a guest would do who has taken over the worker: once the worker is locked down, it
- * tries the one thing that $VGPUMGR_PROBE names and says on standard error what came of it. What kills the process
- * says nothing; its keeper knows the signal.
+ * tries the one thing that $VGPUMGR_PROBE names, says on standard error what came of it, and ends: the worker writes what
+ * a session has said to its log then. What kills the process says nothing; its keeper knows the signal.
  */
 #include <cuda.h>
 #include <errno.h>
@@ -422,10 +422,10 @@ static void *probe(void *unused)
 		int error = probes[i].run();
 
 		dprintf(2, "probe %s %s\n", name, error ? strerror(error) : "done");
-		return NULL;
+		_exit(0);
 	}
 	dprintf(2, "probe %s unknown\n", name);
-	return NULL;
+	_exit(0);
 }
 
 EXPORT CUresult cuInit(unsigned flags)
