@@ -6,6 +6,7 @@ What they reach is gated: a generator that makes less of what there is shows les
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -36,10 +37,15 @@ def test_a_seed_is_a_sequence() -> None:
 def test_a_difference_is_noticed() -> None:
     sequence = generate(4)
     answers = [[0, 1]] * len(sequence["steps"])
-    answer = {"init": 0, "answers": answers, "order": {"0": [1, 2]}, "printed": ["said 1"]}
+    answer: dict[str, Any] = {
+        "init": 0,
+        "answers": answers,
+        "order": {"0": [1, 2]},
+        "printed": ["said 1"],
+    }
     assert compare(sequence, answer, copy.deepcopy(answer)) is None
     for other in (
-        answer | {"answers": [*answer["answers"][:-1], [0, 2]]},
+        answer | {"answers": [*answers[:-1], [0, 2]]},
         answer | {"order": {"0": [2, 1]}},
         answer | {"printed": []},
         {"died": 11},
