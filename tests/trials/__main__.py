@@ -20,12 +20,16 @@ ROOT = Path(__file__).parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".cache", "__pycache__", "build", "_lib", "*.pyc")
 
 
+class TrialError(Exception):
+    """A change that cannot be tried."""
+
+
 def build(tree: Path) -> None:
     done = subprocess.run(
         ["./run", "python", "-c", ""], cwd=tree, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"the tree does not build:\n{done.stderr[-3000:]}")
+        raise TrialError(f"the tree does not build:\n{done.stderr[-3000:]}")
 
 
 def run_tests(tree: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -34,7 +38,7 @@ def run_tests(tree: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[s
     env = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
-        raise SystemExit(f"{' '.join(tests)} did not run:\n{done.stdout[-3000:]}")
+        raise TrialError(f"{' '.join(tests)} did not run:\n{done.stdout[-3000:]}")
     return done
 
 
@@ -78,9 +82,12 @@ def main(words: list[str]) -> int:
         build(tree)
         check_unchanged(tree, chosen)
         for trial in chosen:
-            noticed = is_noticed(tree, trial)
-            print(f"{'noticed' if noticed else 'MISSED '}  {trial.guarantee}", flush=True)
-            missed += [] if noticed else [trial.guarantee]
+            try:
+                found = "noticed" if is_noticed(tree, trial) else "MISSED"
+            except TrialError as error:
+                found = f"BROKEN {error}"
+            print(f"{found}  {trial.guarantee}", flush=True)
+            missed += [] if found == "noticed" else [trial.guarantee]
     print(f"{len(chosen) - len(missed)} of {len(chosen)} noticed")
     return 1 if missed or not chosen else 0
 

@@ -27,6 +27,7 @@ IOCTLS = (f"{_FILTER}::test_the_table_of_ioctls",)
 ARGUMENTS = (f"{_FILTER}::test_arguments_that_matter",)
 LANDLOCK = (f"{_FILTER}::test_landlock_alone_refuses",)
 HARDENED = (_HARDENED,)
+KEEPER = ("tests/unit/test_keeper_rights.py::test_a_keeper_of_root_has_given_its_rights_away",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,16 @@ TRIALS = (
     Trial(
         "no groups",
         SANDBOX_C,
-        "setgroups(0, NULL)",
-        "setgroups(1, (gid_t[]){ sandbox->gid })",
+        "if (setgroups(0, NULL))",
+        "if (setgroups(1, (gid_t[]){ sandbox->gid }))",
         FACTS,
+    ),
+    Trial(
+        "a keeper without rights",
+        SANDBOX_C,
+        "    setresuid(uid, uid, uid))\n\t\treturn fail",
+        "    0)\n\t\treturn fail",
+        KEEPER,
     ),
     Trial(
         "an empty bounding set",
