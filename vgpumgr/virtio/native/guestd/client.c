@@ -235,6 +235,8 @@ static bool is_hopeless(struct agent *agent, const struct client *client, uint64
 
 void agent_clients_tick(struct agent *agent)
 {
+	for (unsigned i = 0; i < 2 * AGENT_CHANNELS; i++)
+		agent_close_due(link_at(agent, i));
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 		struct client *client = &agent->client[i];
 		uint64_t waited = vg_now_ms() - client->since_ms;
