@@ -127,7 +127,7 @@ BY_HAND = {
 }
 
 #: each with its parameters: p a pointer, u an unsigned number, and bytes of padding by their count
-KERNELS = {"fill": "puu", "copy": "ppu", "wide": "p", "huge": "p", "nothing": ""}
+KERNELS = {"fill": "puu", "copy": "ppu", "wide": "p", "huge": "p", "nothing": "", "say": "u"}
 PADDING = {"wide": 4000, "huge": 20000}
 
 _FILL = """
@@ -147,6 +147,16 @@ end: ret; }
  ld.global.u32 %r1, [%p4]; st.global.u32 [%p3], %r1;
 end: ret; }
 .visible .entry nothing() { ret; }
+.extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
+.global .align 1 .b8 text[9] = {115, 97, 105, 100, 32, 37, 117, 10, 0};
+.visible .entry say(.param .u32 a) {
+ .local .align 8 .b8 given[8]; .reg .b64 %a, %t; .reg .b32 %n, %r; .reg .u32 %i<2>; .reg .pred %q;
+ mov.u32 %i0, %tid.x; mov.u32 %i1, %ctaid.x; or.b32 %i0, %i0, %i1; setp.ne.u32 %q, %i0, 0; @%q bra end;
+ ld.param.u32 %n, [a]; mov.u64 %a, given; st.local.u32 [%a], %n; cvta.local.u64 %a, %a;
+ mov.u64 %t, text; cvta.global.u64 %t, %t;
+ { .param .b64 f; .param .b64 v; .param .b32 r; st.param.b64 [f], %t; st.param.b64 [v], %a;
+   call.uni (r), vprintf, (f, v); }
+end: ret; }
 """
 _PADDED = """
 .visible .entry {name}(.param .u64 a, .param .b8 more[{size}]) {{

@@ -120,8 +120,9 @@ def compare(
         name = steps[position][1]
         if normalise(name, one) != normalise(name, other):
             return Difference(sequence, position, one, other)
-    if expected["order"] != found["order"]:
-        return Difference(sequence, -1, expected["order"], found["order"])
+    for part in ("order", "printed"):
+        if expected[part] != found[part]:
+            return Difference(sequence, -1, expected[part], found[part])
     return None
 
 
@@ -166,9 +167,11 @@ class Reached:
     sequences: int = 0
     calls: Counter[tuple[str, bool]] = field(default_factory=Counter)
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    printed: int = 0
 
     def add(self, sequence: dict[str, Any], answer: dict[str, Any]) -> None:
         self.sequences += 1
+        self.printed += len(answer["printed"])
         by_thread: dict[int, list[str]] = {}
         for (thread, name, _), got in zip(sequence["steps"], answer["answers"], strict=True):
             if name != "settle":
@@ -181,7 +184,8 @@ class Reached:
     def operations(self) -> set[str]:
         """Operations of the description below the calls that have succeeded."""
         below = list_operations()
-        return {o for name, good in self.calls if good for o in below.get(name, ())}
+        found = {o for name, good in self.calls if good for o in below.get(name, ())}
+        return found | {"output_next"} if self.printed else found
 
     @property
     def operation_pairs(self) -> set[tuple[str, str]]:
@@ -197,7 +201,8 @@ class Reached:
             f"{self.sequences} sequences, {self.calls.total()} calls of {len(good | bad)} functions "
             f"({len(good)} succeeded, {len(bad)} failed at least once), {len(self.pairs)} pairs of functions; "
             f"{len(self.operations)} of {len(every)} operations of the description, "
-            f"{len(self.operation_pairs)} of {len(every) ** 2} pairs of operations"
+            f"{len(self.operation_pairs)} of {len(every) ** 2} pairs of operations, "
+            f"{self.printed} printed lines"
         )
 
 

@@ -507,13 +507,25 @@ class Generator:
     def make_cuLibraryUnload(self) -> None:
         self.unload("cuLibraryUnload", "lib")
 
+    def prepare_launch(self) -> None:
+        """What a launch needs; each call of it may be the one with something wrong."""
+        for kind, make in (
+            ("mod", self.make_cuModuleLoadData),
+            ("fun", self.make_cuModuleGetFunction),
+            ("mem", self.make_cuMemAlloc_v2),
+        ):
+            if not self.own(kind) and self.current is not None:
+                make()
+                self.spoilt = False
+
     def make_cuLaunchKernel(self) -> None:
+        self.prepare_launch()
         found = [t for t in self.own("fun") if t.kernel]
         if not found:
             return
         function = self.chance.choice(found)
         pieces = [t for t in self.own("mem") if t.size >= 4 and t.owner is None]
-        if not pieces and "p" in KERNELS[function.kernel]:
+        if not pieces and KERNELS[function.kernel]:
             return
         shape = [
             self.chance.choice((1, 1, 2, 3)),

@@ -12,6 +12,7 @@ import json
 import os
 import queue
 import sys
+import tempfile
 import threading
 import zlib
 from ctypes import byref, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_ushort, c_void_p
@@ -253,13 +254,23 @@ def play(library: str, sequence: dict[str, Any]) -> dict[str, Any]:
     return {"init": begun, "answers": answers, "order": run.order}
 
 
+def capture(library: str, sequence: dict[str, Any]) -> dict[str, Any]:
+    """What it gave, and what its kernels printed. Which stream prints first is open."""
+    with tempfile.TemporaryFile() as printed:
+        os.dup2(printed.fileno(), 1)
+        answer = play(library, sequence)
+        ctypes.CDLL(None).fflush(None)
+        printed.seek(0)
+        return answer | {"printed": sorted(printed.read().decode(errors="replace").splitlines())}
+
+
 def main(library: str) -> None:
     for line in sys.stdin:
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
             os.close(reading)
-            answer = json.dumps(play(library, json.loads(line)))
+            answer = json.dumps(capture(library, json.loads(line)))
             with os.fdopen(writing, "w") as out:
                 out.write(answer)
             os._exit(0)

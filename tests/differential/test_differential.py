@@ -6,6 +6,7 @@ What they reach is gated: a generator that makes less of what there is shows les
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -19,13 +20,14 @@ pytestmark = pytest.mark.native
 
 COUNT, SEED = 70, 100
 #: of the functions that sequences are made of; and pairs, of which there are very many
-FUNCTIONS, FAILING, PAIRS, OPERATION_PAIRS = 94, 55, 2200, 1200
+FUNCTIONS, FAILING, PAIRS, OPERATION_PAIRS = 90, 60, 2200, 1300
 
 
 def test_every_operation_of_the_description_is_in_the_sequences() -> None:
     below = list_operations()
     found = {o for name in (*CALLS, *BY_HAND) for o in below.get(name, ())}
-    assert {o.name for o in load().operations} <= found
+    # kernels print, and the shim fetches it by itself
+    assert {o.name for o in load().operations} - found <= {"output_next"}
 
 
 def test_a_seed_is_a_sequence() -> None:
@@ -34,11 +36,18 @@ def test_a_seed_is_a_sequence() -> None:
 
 def test_a_difference_is_noticed() -> None:
     sequence = generate(4)
-    answer = {"init": 0, "answers": [[0, 1]] * len(sequence["steps"]), "order": {"0": [1, 2]}}
+    answers = [[0, 1]] * len(sequence["steps"])
+    answer: dict[str, Any] = {
+        "init": 0,
+        "answers": answers,
+        "order": {"0": [1, 2]},
+        "printed": ["said 1"],
+    }
     assert compare(sequence, answer, copy.deepcopy(answer)) is None
     for other in (
-        answer | {"answers": [*answer["answers"][:-1], [0, 2]]},
+        answer | {"answers": [*answers[:-1], [0, 2]]},
         answer | {"order": {"0": [2, 1]}},
+        answer | {"printed": []},
         {"died": 11},
     ):
         assert compare(sequence, answer, other) is not None
@@ -53,6 +62,7 @@ def test_forwarded_programs_give_what_direct_ones_give(transport: str) -> None:
     missing = {o.name for o in load().operations} - reached.operations
     print(reached.describe())
     assert missing <= {"host_gate_open"}, missing  # follows from host_gate, in the guest's own time
+    assert reached.printed > 0
     assert len(good) >= FUNCTIONS, sorted({*CALLS, *BY_HAND} - good)
     assert len(bad) >= FAILING, len(bad)
     assert len(reached.pairs) >= PAIRS, len(reached.pairs)

@@ -16,7 +16,9 @@ PLAIN: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "z": (SIZES, ODD_SIZES), "u": ((0,), (1, 2, 77)), "i": ((0, 1), (-1, 77)), "d": ((0,), (2, -1, 5)),
     "b": (tuple(range(256)), (0,)), "h": (tuple(range(256)), (0,)),
 }  # fmt: skip
-_ATTRIBUTE = {"i": ((0, 1, 2, 3, 4), (7, 77, -1))}
+_ATTRIBUTE: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "i": ((0, 1, 2, 3, 4), (7, 77, -1))
+}
 NUMBERS: dict[str, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     "cuDeviceGetAttribute": {"i": ((1, 2, 10, 13, 16, 75, 76), (0, -1, 9999))},
     "cuCtxSetLimit": {"u": ((0, 1, 2), (99,)), "z": ((1024, 4096, 65536), (0,))},

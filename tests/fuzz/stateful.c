@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Guest processes that know what they have, and send the worker's calls in any order: usage is stateful ROUNDS SEED. In each
- * round several of them run at once, each with the threads that its calls need, while calls of the driver fail. At its
- * end every call has one answer, and no object of the driver is left.
+ * round several of them run at once, each with the threads that its calls need, while calls of the driver fail and its
+ * kernels print. At its end every call has one answer, and no object of the driver is left.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "guest.h"
 #include "operations.h"
+#include "output.h"
 #include "vg_worker.h"
 
-enum { GUESTS = 3, STEPS = 400 };
+enum { GUESTS = 3, STEPS = 400, FLOOD = 5 << 20 };
 
 void null_fail_after(unsigned int n);
 unsigned long null_live(void);
 
 static struct guest guests[GUESTS];
 static unsigned long accepted, refused;
+static int results = 1, errors[2];
 
 /* A program's own data race is its own affair. */
 const char *__tsan_default_suppressions(void);
@@ -132,6 +135,40 @@ static int prepare(struct guest *g)
 	return error;
 }
 
+/* As the driver does for kernels; once in a while more than is kept. */
+static void print(struct guest *g)
+{
+	static const char text[1 << 16] = { [100] = '\n', [(1 << 16) - 1] = '\n' };
+	size_t left = guest_once_in(g, 40) ? FLOOD : guest_roll(g) % sizeof(text);
+
+	wk_output_expect();
+	if (write(errors[1], text, guest_roll(g) % 200) < 0)
+		return;
+	while (left) {
+		ssize_t n = write(STDOUT_FILENO, text, left < sizeof(text) ? left : sizeof(text));
+
+		if (n <= 0)
+			return;
+		left -= (size_t)n;
+	}
+}
+
+/* Drivers that are not there, and one that has nothing of CUDA's; then what the driver writes is taken. */
+static bool begin(void)
+{
+	char message[512];
+
+	if (!wk_driver_load("/nowhere/libcuda.so.1", message, sizeof(message)) || !message[0] ||
+	    !wk_driver_load("libm.so.6", message, sizeof(message)) || wk_driver_load(NULL, message, sizeof(message)))
+		return false;
+	results = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 10);
+	if (results < 0 || pipe2(errors, O_CLOEXEC | O_NONBLOCK))
+		return false;
+	wk_output_open(errors[0]);
+	wk_output_begin(message, sizeof(message));
+	return true;
+}
+
 static bool rarely(uint32_t id)
 {
 	return id == VG_OP_context_create || id == VG_OP_context_destroy || id == VG_OP_host_gate;
@@ -147,6 +184,8 @@ static void *live(void *argument)
 
 		if (rarely(o->id) && !guest_once_in(g, 3))
 			continue;
+		if (guest_once_in(g, 100))
+			print(g);
 		if (guest_once_in(g, 300))
 			null_fail_after(1 + guest_roll(g) % 20);
 		if (o->id == VG_OP_module_load)
@@ -189,9 +228,8 @@ int main(int argc, char **argv)
 {
 	unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 100;
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
-	char message[512];
 
-	if (wk_driver_load(NULL, message, sizeof(message)))
+	if (!begin())
 		return 2;
 	for (unsigned long i = 0; i < rounds; i++) {
 		if (!run_round(seed + i)) {
@@ -200,6 +238,6 @@ int main(int argc, char **argv)
 			return 1;
 		}
 	}
-	printf("%lu calls accepted, %lu refused\n", accepted, refused);
+	dprintf(results, "%lu calls accepted, %lu refused\n", accepted, refused);
 	return 0;
 }

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -34,11 +35,11 @@ f, n = c_size_t(), c_size_t(); context(); ok(cu.cuMemGetInfo_v2(byref(f), byref(
 
 
 def list_descendants(pid: int) -> list[int]:
-    children = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
+    """None of a process that has ended."""
+    children = list[int]()
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            children += map(int, (task / "children").read_text().split())
     return children + [other for child in children for other in list_descendants(child)]
 
 

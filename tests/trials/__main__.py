@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.trials.guarantees import TRIALS, Trial
@@ -19,22 +20,40 @@ ROOT = Path(__file__).parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".cache", "__pycache__", "build", "_lib", "*.pyc")
 
 
+class TrialError(Exception):
+    """A change that cannot be tried."""
+
+
 def build(tree: Path) -> None:
     done = subprocess.run(
         ["./run", "python", "-c", ""], cwd=tree, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"the tree does not build:\n{done.stderr[-3000:]}")
+        raise TrialError(f"the tree does not build:\n{done.stderr[-3000:]}")
 
 
-def run_tests(tree: Path, trial: Trial) -> bool:
-    """Whether all of its tests pass."""
-    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", *trial.tests]
+def run_tests(tree: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """They pass, or one of them fails; nothing else is an answer."""
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", *tests]
     env = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
-        raise SystemExit(f"{trial.guarantee}: the tests did not run:\n{done.stdout[-3000:]}")
-    return done.returncode == 0
+        raise TrialError(f"{' '.join(tests)} did not run:\n{done.stdout[-3000:]}")
+    return done
+
+
+def check_unchanged(tree: Path, trials: Sequence[Trial]) -> None:
+    """A test that fails anyway would notice nothing."""
+    done = run_tests(tree, list(dict.fromkeys(test for trial in trials for test in trial.tests)))
+    if done.returncode or " skipped" in done.stdout:
+        raise SystemExit(f"the tests do not pass without a change:\n{done.stdout[-3000:]}")
+
+
+def check_lines(trials: Sequence[Trial]) -> None:
+    """The table is of the sources as they are."""
+    stale = [t.guarantee for t in trials if t.old not in (ROOT / t.file).read_text()]
+    if stale:
+        raise SystemExit(f"lines of the table that its sources do not have: {', '.join(stale)}")
 
 
 def is_noticed(tree: Path, trial: Trial) -> bool:
@@ -44,7 +63,7 @@ def is_noticed(tree: Path, trial: Trial) -> bool:
     try:
         if not trial.file.endswith(".py"):
             build(tree)
-        return not run_tests(tree, trial)
+        return run_tests(tree, trial.tests).returncode == 1
     finally:
         path.write_text(before)
 
@@ -52,6 +71,7 @@ def is_noticed(tree: Path, trial: Trial) -> bool:
 def main(words: list[str]) -> int:
     chosen = [t for t in TRIALS if not words or any(word in t.guarantee for word in words)]
     missed = []
+    check_lines(chosen)
     with tempfile.TemporaryDirectory(prefix="vgtrials") as directory:
         tree = Path(directory) / "tree"
         shutil.copytree(ROOT, tree, ignore=LEFT_OUT, symlinks=True)
@@ -60,10 +80,14 @@ def main(words: list[str]) -> int:
             rules.read_text().replace(" -Werror", "")
         )  # a change may leave something unused
         build(tree)
+        check_unchanged(tree, chosen)
         for trial in chosen:
-            noticed = is_noticed(tree, trial)
-            print(f"{'noticed' if noticed else 'MISSED '}  {trial.guarantee}", flush=True)
-            missed += [] if noticed else [trial.guarantee]
+            try:
+                found = "noticed" if is_noticed(tree, trial) else "MISSED"
+            except TrialError as error:
+                found = f"BROKEN {error}"
+            print(f"{found}  {trial.guarantee}", flush=True)
+            missed += [] if found == "noticed" else [trial.guarantee]
     print(f"{len(chosen) - len(missed)} of {len(chosen)} noticed")
     return 1 if missed or not chosen else 0
 

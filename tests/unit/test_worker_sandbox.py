@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from resource import (
+    RLIMIT_CORE,
+    RLIMIT_NOFILE,
+    RLIMIT_NPROC,
+    getrlimit,
+    setrlimit,
+)
 
 import pytest
 
@@ -30,6 +40,8 @@ pytestmark = [
 ]
 #: an own user needs root: anybody else's worker is himself, in a user namespace
 AS_ROOT = {"user", "group", "groups"}
+#: of a user of its own; native/keeper/sandbox.c
+PROCESSES, FILES = 4096, 65536
 
 
 @contextmanager
@@ -61,6 +73,42 @@ def test_every_fact_holds_of_a_worker_that_serves() -> None:
         facts = audit(rig)
     assert len(facts) >= 25
     assert list_failing(facts) == []
+
+
+@contextmanager
+def other_caller() -> Iterator[None]:
+    """This process hands on descriptors, and has limits that no worker has."""
+    wanted = {RLIMIT_CORE: 1 << 20, RLIMIT_NOFILE: 1000, RLIMIT_NPROC: 1 << 15}
+    before = {which: getrlimit(which) for which in wanted}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "vgpumgr.virtio.keeper.subprocess.run", partial(subprocess.run, close_fds=False)
+        )
+        try:
+            for which, value in wanted.items():
+                setrlimit(which, (value, before[which][1]))
+            yield
+        finally:
+            for which, values in before.items():
+                setrlimit(which, values)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a limit on processes is of another user")
+def test_limits_and_descriptors_are_not_the_callers(tmp_path: Path) -> None:
+    with (tmp_path / "secret").open("w") as secret:
+        os.set_inheritable(secret.fileno(), True)
+        files_limit = min(FILES, getrlimit(RLIMIT_NOFILE)[1])
+        with other_caller(), null_channel("auto") as rig, computing(rig):
+            assert list_failing(audit(rig)) == []
+            worker = rig.status().worker.pid
+            sessions = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+            for pid in (worker, *map(int, sessions)):
+                limits = Path(f"/proc/{pid}/limits").read_text()
+                assert re.search(rf"^Max processes +{PROCESSES} ", limits, re.MULTILINE)
+                assert re.search(rf"^Max open files +{files_limit} ", limits, re.MULTILINE)
+                files = [fd.readlink().name for fd in Path(f"/proc/{pid}/fd").iterdir()]
+                assert files
+                assert "secret" not in files
 
 
 def test_a_strict_umask_is_not_in_the_way() -> None:

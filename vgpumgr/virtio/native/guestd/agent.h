@@ -55,6 +55,8 @@ struct link {                    /* the control lane of one ring or one port */
 	bool greeted;            /* the worker has answered hello */
 	uint32_t counter;
 	struct request request[VG_SLOTS];
+	struct vg_close due[VG_LANE_TABLE]; /* lanes to give back when a request can be made again */
+	unsigned due_count;
 	char refusal[200];       /* why hello was refused */
 };
 
@@ -103,6 +105,7 @@ struct agent {
 int agent_say_hello(struct link *link);
 int agent_ask_lane(struct link *link, struct client *client);
 void agent_close_lane(struct link *link, uint32_t lane, uint64_t generation);
+void agent_close_due(struct link *link);
 bool agent_is_asking(const struct link *link);
 
 /* reply.c: the answers to them */

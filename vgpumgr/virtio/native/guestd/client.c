@@ -48,6 +48,24 @@ void agent_client_refuse(struct client *client, int error, const char *text)
 	vg_send_fds(client->fd, &answer, sizeof(answer), NULL, 0);
 }
 
+/* A place for a new process: of those that have not asked yet, the oldest has had its time when all are taken. */
+static struct client *free_place(struct agent *agent)
+{
+	struct client *oldest = NULL;
+
+	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
+		struct client *client = &agent->client[i];
+
+		if (client->state == CLIENT_NONE)
+			return client;
+		if (client->state == CLIENT_ASKING && (!oldest || client->id < oldest->id))
+			oldest = client;
+	}
+	if (oldest)
+		agent_client_drop(agent, oldest);
+	return oldest;
+}
+
 void agent_accept(struct agent *agent)
 {
 	struct vg_agent_answer full = { .magic = VG_AGENT_MAGIC, .error = -EUSERS,
@@ -55,26 +73,24 @@ void agent_accept(struct agent *agent)
 	VG_FD int fd = accept4(agent->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct ucred peer = { 0 };
 	socklen_t length = sizeof(peer);
+	struct client *client;
 
 	if (fd < 0)
 		return;
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
-	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
-		struct client *client = &agent->client[i];
-
-		if (client->state != CLIENT_NONE)
-			continue;
-		*client = (struct client){
-			.state = CLIENT_ASKING,
-			.fd = fd,
-			.id = ++agent->next_id,
-			.pid = (uint32_t)peer.pid,
-			.since_ms = vg_now_ms(),
-		};
-		fd = -1;
+	client = free_place(agent);
+	if (!client) {
+		vg_send_all(fd, &full, sizeof(full));
 		return;
 	}
-	vg_send_all(fd, &full, sizeof(full));
+	*client = (struct client){
+		.state = CLIENT_ASKING,
+		.fd = fd,
+		.id = ++agent->next_id,
+		.pid = (uint32_t)peer.pid,
+		.since_ms = vg_now_ms(),
+	};
+	fd = -1;
 }
 
 /* ---- asking ---- */
@@ -219,6 +235,8 @@ static bool is_hopeless(struct agent *agent, const struct client *client, uint64
 
 void agent_clients_tick(struct agent *agent)
 {
+	for (unsigned i = 0; i < 2 * AGENT_CHANNELS; i++)
+		agent_close_due(link_at(agent, i));
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 		struct client *client = &agent->client[i];
 		uint64_t waited = vg_now_ms() - client->since_ms;

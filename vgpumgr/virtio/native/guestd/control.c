@@ -63,8 +63,19 @@ void agent_close_lane(struct link *link, uint32_t lane, uint64_t generation)
 {
 	struct vg_close body = { .lane = lane, .generation = generation };
 
-	if (ask(link, VG_CONTROL_CLOSE, 0, &body, sizeof(body)))
+	if (!ask(link, VG_CONTROL_CLOSE, 0, &body, sizeof(body)))
+		return;
+	if (link->due_count < VG_LANE_TABLE)
+		link->due[link->due_count++] = body;
+	else
 		agent_log("cannot give lane %u back to the worker", lane);
+}
+
+void agent_close_due(struct link *link)
+{
+	while (link->due_count &&
+	       !ask(link, VG_CONTROL_CLOSE, 0, &link->due[link->due_count - 1], sizeof(struct vg_close)))
+		link->due_count--;
 }
 
 bool agent_is_asking(const struct link *link)

@@ -54,6 +54,7 @@ void agent_take_reply(struct link *link, const struct vg_reply_header *header, c
 		take_hello(link, header->status, data, length);
 	else if (request->op == VG_CONTROL_OPEN)
 		take_opened(link, request->client, header->status, data, length);
+	agent_close_due(link);
 }
 
 void agent_link_down(struct link *link)
@@ -61,6 +62,7 @@ void agent_link_down(struct link *link)
 	struct agent *agent = link->agent;
 
 	link->greeted = false;
+	link->due_count = 0; /* the session's lanes end with it */
 	for (unsigned i = 0; i < VG_SLOTS; i++)
 		link->request[i].busy = false;
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {

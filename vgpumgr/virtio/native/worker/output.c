@@ -212,7 +212,8 @@ static size_t take(struct stream *s, uint8_t *to, size_t room)
 	s->full = false;
 	if (!s->used) { /* memory is given back: output is rare */
 		free(s->text);
-		*s = (struct stream){ .fd = s->fd };
+		s->text = NULL;
+		s->start = s->room = 0;
 	}
 	return length;
 }
