@@ -172,8 +172,7 @@ struct vg_server {
 	bool greeted[2];         /* ring, serial */
 	unsigned hellos[2];
 	uint32_t next_lane[2];
-	unsigned logged;
-	uint64_t log_minute;
+	uint64_t left_out;       /* lines that found no room in the log's pipe */
 
 	const char *serial_path;
 	int serial;
