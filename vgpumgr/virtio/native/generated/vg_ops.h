@@ -7,7 +7,7 @@
 #include <codec.h>
 
 /* Both ends of a channel must have the same. */
-#define VG_SCHEMA_HASH { 0x77, 0xbd, 0xdc, 0xb0, 0x22, 0x23, 0x7d, 0xb8, 0x63, 0xeb, 0xa3, 0x84, 0x7a, 0xe3, 0xd2, 0xd3 }
+#define VG_SCHEMA_HASH { 0x8a, 0x78, 0xdc, 0xf5, 0x69, 0x58, 0x58, 0x94, 0x08, 0xce, 0x3f, 0x0a, 0x91, 0xa3, 0x0f, 0x07 }
 
 enum {
 	VG_TAG_CONTEXT = 1,
@@ -79,6 +79,7 @@ enum vg_op {
 	VG_OP_host_gate_next = 0x0601,
 	VG_OP_host_gate_open = 0x0602,
 	VG_OP_output_next = 0x0700,
+	VG_OP_call_refused = 0x0701,
 };
 
 struct vg_snapshot_reply {
@@ -484,6 +485,15 @@ enum { VG_MAX_output_next_reply = 15392 }; /* bytes on the wire */
 size_t vg_size_output_next_reply(const struct vg_output_next_reply *v);
 void vg_put_output_next_reply(struct vg_encoder *e, const struct vg_output_next_reply *v);
 void vg_get_output_next_reply(struct vg_decoder *d, struct vg_output_next_reply *v);
+
+struct vg_call_refused_request {
+	struct vg_bytes called;
+};
+
+enum { VG_MAX_call_refused_request = 48 }; /* bytes on the wire */
+size_t vg_size_call_refused_request(const struct vg_call_refused_request *v);
+void vg_put_call_refused_request(struct vg_encoder *e, const struct vg_call_refused_request *v);
+void vg_get_call_refused_request(struct vg_decoder *d, struct vg_call_refused_request *v);
 
 struct vg_cuCtxSynchronize_request {
 	uint64_t context;
