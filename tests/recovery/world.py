@@ -212,6 +212,12 @@ class SavedChannels(FakeChannels):
         self.world.save()
         self.world.point("after start")
 
+    def restart_worker(self, channel_id: str) -> None:
+        self.world.point("before restart")
+        super().restart_worker(channel_id)
+        self.world.save()
+        self.world.point("after restart")
+
     def stop(self, channel_id: str) -> None:
         self.world.point("before stop")
         super().stop(channel_id)

@@ -61,6 +61,7 @@ class FakeChannels:
         status = self.running[channel_id]
         self.running[channel_id] = replace(
             status,
+            worker_pid=(status.worker_pid or 1000) + 1,
             worker_ready=not self.never_ready,
             worker_failed=self.never_ready,
             problem="no CUDA device" if self.never_ready else None,

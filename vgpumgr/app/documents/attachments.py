@@ -244,6 +244,22 @@ class ChannelShowDocument(Document):
     )
 
 
+class RestartPlanDocument(VgpuPlanDocument):
+    """What a restart of channels does, in order."""
+
+    operation: Literal["restart"]
+    subject: str = Field(description="the VM")
+
+
+class ChannelRestartDocument(Document):
+    """``vgpumgr virtio restart -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    dry_run: bool
+    plan: RestartPlanDocument
+    notes: list[str] = Field(description="what happened besides the plan")
+
+
 class FactDocument(Document):
     """One thing that holds a worker's processes, or does not."""
 
