@@ -218,9 +218,9 @@ class SavedChannels(FakeChannels):
         self.world.save()
         self.world.point("after restart")
 
-    def stop(self, channel_id: str) -> None:
+    def stop(self, channel_id: str, *, keeps_sockets: bool = False) -> None:
         self.world.point("before stop")
-        super().stop(channel_id)
+        super().stop(channel_id, keeps_sockets=keeps_sockets)
         self.next_memory.pop(channel_id, None)
         self.world.save()
         self.world.point("after stop")

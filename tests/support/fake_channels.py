@@ -50,7 +50,7 @@ class FakeChannels:
         if self._serve:
             self._listen(spec)
 
-    def stop(self, channel_id: str) -> None:
+    def stop(self, channel_id: str, *, keeps_sockets: bool = False) -> None:  # noqa: ARG002
         self._enter("stop")
         self.running.pop(channel_id, None)
         if server := self._servers.pop(channel_id, None):

@@ -149,9 +149,10 @@ def _has_given_up(context: OperationContext, channel_id: str) -> bool:
 
 @dataclass(frozen=True)
 class StopChannel(OneWayStep):
-    """Ends worker and keeper."""
+    """Ends worker and keeper; ``again``: others follow them."""
 
     id: str
+    again: bool = field(default=False, metadata=PRIVATE)
     kind: ClassVar[str] = "channel.stop"
 
     def describe(self) -> str:
@@ -160,7 +161,7 @@ class StopChannel(OneWayStep):
 
     def do(self, context: OperationContext) -> None:
         """Ends both; a keeper that is dead already is no error."""
-        context.channels.stop(self.id)
+        context.channels.stop(self.id, keeps_sockets=self.again)
 
     def observe(self, context: OperationContext) -> bool:
         """Whether no keeper runs."""

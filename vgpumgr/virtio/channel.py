@@ -148,8 +148,10 @@ class Channels(Protocol):
         error.
         """
 
-    def stop(self, channel_id: str) -> None:
-        """Ends worker and keeper and frees what they hold; absent is no error."""
+    def stop(self, channel_id: str, *, keeps_sockets: bool = False) -> None:
+        """Ends worker and keeper and frees what they hold; absent is no error. ``keeps_sockets``: those that a
+        running QEMU listens at stay, for another keeper.
+        """
 
     def restart_worker(self, channel_id: str) -> None:
         """Ends the worker, if one runs, and starts another, however often the last ones failed."""

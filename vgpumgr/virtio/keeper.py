@@ -394,11 +394,12 @@ class KeeperChannels:
             self._machine, spec.gpu, spec.gpu_instance_id, spec.compute_instance_id
         )
 
-    def stop(self, channel_id: str) -> None:
+    def stop(self, channel_id: str, *, keeps_sockets: bool = False) -> None:
         """Ends worker and keeper and removes what they leave; absent is no error."""
         keeper = self._keeper(channel_id)
         keeper.stop()
-        shutil.rmtree(keeper.directory, ignore_errors=True)
+        if not keeps_sockets:
+            shutil.rmtree(keeper.directory, ignore_errors=True)
 
     def restart_worker(self, channel_id: str) -> None:
         """Another worker, at once."""

@@ -61,7 +61,7 @@ def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, keeper: bo
     status = parts.channels.read_status(record.id)
     _check(parts, record, snapshot, status)
     notes: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = (StopChannel(record.id), StartChannel.for_record(record))
+    steps: tuple[Step, ...] = (StopChannel(record.id, again=True), StartChannel.for_record(record))
     if status is not None and status.qemu_pid is not None:
         if keeper:
             notes = (_RING_LOST,)
