@@ -95,7 +95,7 @@ def _check(
             what,
             why="a worker ends after its processes, and these were killed and do not end",
             held_by=[f"session {event.pid} of lane {event.lane}" for event in stuck],
-            hint="other processes of the guest go on meanwhile; the driver lets go at the latest at a reboot",
+            hint="other processes of the guest go on meanwhile; they end with a reboot at the latest",
         )
 
 
