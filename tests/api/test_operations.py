@@ -24,6 +24,7 @@ from vgpumgr.cli.op import COLUMNS
 from vgpumgr.cli.session import GlobalOptions, Streams
 from vgpumgr.errors import (
     AlreadyAttachedError,
+    ChannelNotFoundError,
     DaemonBusyError,
     NoRoomError,
     NotAttachedError,
@@ -123,6 +124,30 @@ def test_several_at_once_all_or_none(daemon: Daemon) -> None:
     assert [attachment["id"] for attachment in left] == [ids[0], ids[2]]
     daemon.client.call("detach", vm="vm01", every=True)
     assert daemon.get("/1.0/vms/vm01")["vm"]["attachments"] == []
+
+
+def test_a_channel_gets_another_worker(daemon: Daemon) -> None:
+    daemon.client.call("attach", **ASK)
+    try:
+        before = daemon.get("/1.0/channels/vm01")["channel"]
+        assert before["worker_ready"]
+        planned = daemon.post("/1.0/channels/vm01/restart", {"dry_run": True}).document()
+        assert [step["kind"] for step in planned["plan"]["steps"]] == [
+            "channel.stop", "channel.start",
+        ]  # fmt: skip
+        answer = daemon.post("/1.0/channels/vm01/restart", {})
+        assert answer.status == 202
+        ended = daemon.client.wait_operation(answer.document()["operation"]["id"])
+        assert ended["status"] == "succeeded", ended
+        after = daemon.get("/1.0/channels/vm01")["channel"]
+        assert after["worker_ready"]
+        assert after["device"] == before["device"]
+        steps = [step["description"] for step in ended["progress"]]
+        assert steps == [step["description"] for step in planned["plan"]["steps"]]
+        with pytest.raises(ChannelNotFoundError):
+            daemon.client.call("restart_channel", vm="vm02")
+    finally:
+        daemon.client.call("detach", vm="vm01")
 
 
 def test_recovery_finishes_what_is_half_there(daemon: Daemon) -> None:

@@ -13,6 +13,7 @@ from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU
 from tests.recovery.world import UUID_BARE, World
 from tests.support.domains import UUID_PC, UUID_Q35
 from tests.support.fake_host import FLEX, GPU
+from vgpumgr.app.operations.channels import restart_channel
 from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.recovery import Policy
 from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
@@ -98,6 +99,17 @@ def take(world: World) -> None:
 
 def detach(vm: str = "vm01", **more: bool) -> Act:
     return lambda world: world.service.detach(vm, **more)
+
+
+def restart(vm: str = "vm01", **more: bool) -> Act:
+    return lambda world: restart_channel(world.parts, vm=vm, **more)
+
+
+def connect_qemu(world: World) -> None:
+    """A QEMU has the rings of all channels."""
+    running = world.channels.running
+    running.update({id_: replace(status, qemu_pid=77) for id_, status in running.items()})
+    world.save()
 
 
 def recover(**policy: bool) -> Act:
@@ -380,6 +392,10 @@ SCENARIOS = (
         both(*[vgpu("create", type="A100X-8C", auto=True)] * 3),
         mig=False,
     ),
+    Scenario("restart of a channel", restart(), attach()),
+    Scenario("restart of a running VM's worker", restart(), both(attach(), connect_qemu)),
+    Scenario("restart of its keeper, too", restart(keeper=True), both(attach(), connect_qemu)),
+    Scenario("restart of a channel without a keeper", restart(), both(attach(), lose_keepers)),
     Scenario("recover restarts a keeper", recover(), both(attach(), lose_keepers)),
     Scenario("recover gives devices again", recover(readd=True), both(attach(), lose_devices)),
     Scenario(

@@ -212,9 +212,15 @@ class SavedChannels(FakeChannels):
         self.world.save()
         self.world.point("after start")
 
-    def stop(self, channel_id: str) -> None:
+    def restart_worker(self, channel_id: str) -> None:
+        self.world.point("before restart")
+        super().restart_worker(channel_id)
+        self.world.save()
+        self.world.point("after restart")
+
+    def stop(self, channel_id: str, *, keeps_sockets: bool = False) -> None:
         self.world.point("before stop")
-        super().stop(channel_id)
+        super().stop(channel_id, keeps_sockets=keeps_sockets)
         self.next_memory.pop(channel_id, None)
         self.world.save()
         self.world.point("after stop")

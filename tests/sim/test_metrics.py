@@ -31,7 +31,13 @@ BOARD = ROOT / "templates/grafana/vgpumgr.json"
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("attached-machine")]
 
 #: of vGPUs and of functions that need no vGPU type, which a DGX has not: ``test_overviews`` has them
-ELSEWHERE = {"vgpu_info", "vgpu_framebuffer_bytes", "vgpu_creatable", "vf_info"}
+ELSEWHERE = {
+    "vgpu_info",
+    "vgpu_framebuffer_bytes",
+    "vgpu_creatable",
+    "vf_info",
+    "channel_refused_calls_total",
+}
 Series = dict[str, list[dict[str, str]]]
 #: Prometheus gives these to every series; aggregation makes ``kind`` and the like out of the rest
 SCRAPE_LABELS = {"instance", "job"}
@@ -307,6 +313,10 @@ STORIES: dict[str, tuple[dict[str, str], int]] = {
     "VgpumgrGuestBreaksProtocol": (
         {'vgpumgr_channel_protocol_errors_total{hostname="h",domain="vm01"}': "0 0 3x30"},
         5,
+    ),
+    "VgpumgrSessionStuck": (
+        {'vgpumgr_channel_sessions{hostname="h",domain="vm01",state="stuck"}': "0 1x30"},
+        10,
     ),
     "VgpumgrMemoryFull": (
         {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +386,63 @@ def test_a_worker_that_dies_is_told_of_at_the_end(host: Host) -> None:
     _, errors = process.communicate("\n", timeout=PATIENCE_S)
     assert "the command lost its GPU while it ran" in errors
     assert process.returncode == 1
+
+
+def is_usable(host: Host, name: str) -> bool:
+    channel = host.read("virtio", "show", name)["channel"]
+    return bool(channel["worker_ready"] and channel["hello"])
+
+
+@pytest.mark.parametrize("through", [nullcontext, daemon], ids=["alone", "daemon"])
+@pytest.mark.parametrize("more", [(), ("--keeper",)], ids=["worker", "keeper"])
+def test_after_a_restart_the_next_process_has_the_gpu(
+    host: Host, more: tuple[str, ...], through: Callable[[Host], AbstractContextManager[None]]
+) -> None:
+    with through(host):
+        check_restart(host, more)
+
+
+def check_restart(host: Host, more: tuple[str, ...]) -> None:
+    words = shlex.join([*PYTHON[1:], PROGRAM])
+    twice = host.start(
+        *RUN, "--name", "again", "--", "sh", "-c", f"{words}; read -r line; exec {words}"
+    )
+    assert read_line(twice) == "12345"
+    before = host.read("virtio", "show", "again")["channel"]
+    done = host.call("virtio", "restart", "again", "--yes", *more).stdout
+    assert ("start another worker" in done) is not bool(more)
+    after = host.read("virtio", "show", "again")["channel"]
+    assert after["worker_pid"] != before["worker_pid"]
+    assert (after["keeper_pid"] != before["keeper_pid"]) is bool(more)
+    assert (after["worker_ready"], after["device"]) == (True, before["device"])
+    wait_for(lambda: is_usable(host, "again"), "the agent is back")
+    out, errors = twice.communicate("\n", timeout=PATIENCE_S)
+    assert out == "12345\n", errors
+    assert "the command lost its GPU while it ran" in errors
+    assert host.list_left() == {}
+
+
+def test_a_restart_that_was_killed_is_completed(host: Host) -> None:
+    """At whichever moment: 'recover' leaves a channel whose next process has the GPU."""
+    words = shlex.join([*PYTHON[1:], PROGRAM])
+    process = host.start(
+        *RUN, "--name", "again", "--", "sh", "-c", f"while read -r line; do {words}; done"
+    )
+    wait_for(lambda: bool(host.read("virtio", "list")["channels"]), "the channel")
+    for delay_s in (0.15, 0.3, 0.5):
+        killed = host.start("virtio", "restart", "again", "--yes", "--keeper")
+        time.sleep(delay_s)
+        killed.kill()
+        killed.communicate()
+        host.call("recover")
+        assert host.read("status")["interrupted"] == []
+        wait_for(lambda: is_usable(host, "again"), "it is there again")
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert read_line(process) == "12345"
+    process.communicate(timeout=PATIENCE_S)
+    assert host.list_left() == {}
 
 
 def test_dry_run_changes_nothing(host: Host) -> None:

@@ -50,7 +50,7 @@ class FakeChannels:
         if self._serve:
             self._listen(spec)
 
-    def stop(self, channel_id: str) -> None:
+    def stop(self, channel_id: str, *, keeps_sockets: bool = False) -> None:  # noqa: ARG002
         self._enter("stop")
         self.running.pop(channel_id, None)
         if server := self._servers.pop(channel_id, None):
@@ -61,6 +61,7 @@ class FakeChannels:
         status = self.running[channel_id]
         self.running[channel_id] = replace(
             status,
+            worker_pid=(status.worker_pid or 1000) + 1,
             worker_ready=not self.never_ready,
             worker_failed=self.never_ready,
             problem="no CUDA device" if self.never_ready else None,

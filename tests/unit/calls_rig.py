@@ -38,8 +38,8 @@ def null_channel(transport: str, **env: str) -> Iterator[Rig]:
 
 
 @contextmanager
-def simulated_channel(transport: str, root: Path) -> Iterator[Rig]:
-    """A channel whose worker has the simulated driver of an A30 machine."""
+def simulated_channel(transport: str, root: Path, *more: str) -> Iterator[Rig]:
+    """A channel whose worker has the simulated driver of an A30 machine; ``more`` are arguments of the worker."""
     driver = LIB / "sim" / "libcuda.so.1"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VGPUMGR_SIM_ROOT", str(root))
@@ -47,7 +47,7 @@ def simulated_channel(transport: str, root: Path) -> Iterator[Rig]:
         try:
             for key, value in machines.machine_env("a30-pair").items():
                 patch.setenv(key, value)
-            with Rig(transport, worker=WORKER, worker_args=("--cuda", str(driver))) as rig:
+            with Rig(transport, worker=WORKER, worker_args=("--cuda", str(driver), *more)) as rig:
                 yield rig
         finally:
             machines.destroy_machine("a30-pair")

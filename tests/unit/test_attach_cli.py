@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 
 from tests.support.service import Bench, make_bench
+from vgpumgr.app.operations.channels import restart_channel
+from vgpumgr.app.operations.recovery import Recovery
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import GlobalOptions, Session, Streams
 from vgpumgr.errors import NotPermittedError
 from vgpumgr.model.choices import Transport
 from vgpumgr.model.request import AttachRequest
-from vgpumgr.virtio.channel import ChannelStatus, Lane
+from vgpumgr.virtio.channel import ChannelStatus, Lane, SessionEvent, SessionReport
 
 
 @dataclass
@@ -41,6 +44,8 @@ class Cli:
             document = service.detach(**params)
         elif operation in ("show_vm", "show_channel"):
             document = getattr(service, operation)(params["selector"])
+        elif operation == "restart_channel":
+            document = restart_channel(service.parts, **params)
         else:
             document = getattr(service, operation)()
         return document.as_data()  # type: ignore[no-any-return]
@@ -166,6 +171,49 @@ def test_story(cli: Cli) -> None:
     assert plan["dry_run"]
     assert "detached 1g.10gb from vm01:" in cli.run("detach", "vm01", "--yes")
     assert cli.bench.store.list_attachments() == ()
+
+
+def test_restart(cli: Cli) -> None:
+    cli.run("attach", "vm01", "--profile", "1g.10gb")
+    (id_,) = cli.bench.channels.running
+    shown = cli.run("virtio", "restart", "vm01", "--dry-run")
+    assert shown.startswith(
+        "would restart the channel of vm01:\n  - stop the worker\n  + start the"
+    )
+    assert cli.run("virtio", "restart", "vm01").startswith("restarted the channel of vm01:")
+    use(cli, id_)
+    cli.run("virtio", "restart", "vm01")
+    assert (cli.code, "matmul (412)" in cli.err) == (2, True)
+    assert cli.calls[-1][0] == "show_channel"
+    assert cli.run("virtio", "restart", id_, "--yes", "-o", "name") == "vm01\n"
+
+
+def test_what_needs_an_eye_is_shown(cli: Cli) -> None:
+    cli.run("attach", "vm01", "--profile", "1g.10gb")
+    (id_,) = cli.bench.channels.running
+    assert "sessions" not in cli.run("virtio", "show", "vm01")
+    events = (
+        SessionEvent("stuck", 2, 4711, 0),
+        SessionEvent("slow", 3, 4712, 60, 412, "train", "cuCtxSynchronize"),
+        SessionEvent("ended", 4, None, 120, 413, "bad", "killed by signal 11 (Segmentation fault)"),
+    )
+    cli.bench.channels.running[id_] = replace(
+        cli.bench.channels.running[id_],
+        sessions=SessionReport(7, 6, 1, events),
+        refused={"cuGraphCreate": 3, "cuMemAllocManaged": 5},
+    )
+    shown = cli.run("virtio", "show", "vm01")
+    assert "sessions      7 lost, 6 of them by a fault; 1 ended by the watchdog" in shown
+    assert re.search(r"slow: train \(guest pid 412\), lane 3, pid 4712, since .*: cuCtxSync", shown)
+    assert re.search(r"ended: bad \(guest pid 413\), lane 4, at .*: killed by signal 11", shown)
+    assert "refused       8 calls that are not supported\n    cuMemAllocManaged: 5\n" in shown
+    warnings = Recovery(cli.bench.service.parts).status().warnings
+    assert [w.split(":")[1] for w in warnings[:2]] == [" lane 2", " train (guest pid 412)"]
+    assert "stuck in the driver" in warnings[0]
+    assert "7 lost, 6 of them by a fault, the last killed by signal 11" in warnings[2]
+    document = json.loads(cli.run("virtio", "show", "vm01", "-o", "json"))["channel"]
+    assert [e["kind"] for e in document["sessions"]["events"]] == ["stuck", "slow", "ended"]
+    assert document["refused"][0] == {"name": "cuMemAllocManaged", "count": 5}
 
 
 def test_detach_asks_when_the_slice_is_in_use(cli: Cli) -> None:

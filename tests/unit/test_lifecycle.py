@@ -15,12 +15,20 @@ from tests.support.service import Bench, make_bench
 from tests.support.watched import watched
 from vgpumgr.app.application import Application
 from vgpumgr.app.operations.attachment_recovery import observe_attachments
+from vgpumgr.app.operations.channels import restart_channel
 from vgpumgr.app.operations.recovery import Policy, Recovery
-from vgpumgr.errors import ChannelStartError, SettingsError
+from vgpumgr.errors import (
+    ChannelNotFoundError,
+    ChannelRestartError,
+    ChannelStartError,
+    SettingsError,
+)
+from vgpumgr.model.attachment import AttachmentState
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.server.reconciler import Lifecycle, Sources
 from vgpumgr.server.settings import ReleaseSettings, Settings, read_settings
+from vgpumgr.virtio.channel import SessionEvent, SessionReport
 
 
 class Scene:
@@ -174,6 +182,69 @@ def test_a_worker_that_was_given_up_is_tried_again_when_asked(tmp_path: Path) ->
     done = recovery.recover(Policy())
     assert [a.text for a in done.actions] == ["started its worker again"]
     assert done.drift == []
+
+
+def restart(scene: Scene, **asked: Any) -> Any:
+    return restart_channel(scene.bench.service.parts, **({"vm": "vm01"} | asked))
+
+
+def test_a_restart_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    channels, store = scene.bench.channels, scene.bench.store
+    (id_,) = channels.running
+    before = dict(channels.running)
+    with pytest.raises(ChannelNotFoundError):
+        restart(scene, vm="vm02")
+    with pytest.raises(ChannelNotFoundError):
+        restart(scene, vm="no-such-vm", dry_run=True)
+    event = SessionEvent("stuck", 3, 4711, 1)
+    channels.running[id_] = replace(before[id_], sessions=SessionReport(events=(event,)))
+    for dry_run in (True, False):
+        with pytest.raises(ChannelRestartError) as refused:
+            restart(scene, dry_run=dry_run)
+        assert refused.value.held_by == ("session 4711 of lane 3",)
+    channels.running[id_] = before[id_]
+    (record,) = store.list_attachments()
+    instances = scene.bench.gpu.instances
+    scene.bench.nvml.gpus[scene.bench.gpu.uuid] = replace(scene.bench.gpu, instances=())
+    with pytest.raises(ChannelRestartError, match=r"cannot restart the channel of vm01"):
+        restart(scene)
+    scene.bench.nvml.gpus[scene.bench.gpu.uuid] = replace(scene.bench.gpu, instances=instances)
+    store.save_attachment(replace(record, state=AttachmentState.DETACHING))
+    with pytest.raises(ChannelRestartError):
+        restart(scene, dry_run=True)
+    store.save_attachment(record)
+    assert channels.running == before
+    assert restart(scene, dry_run=True).plan.operation == "restart"
+    assert channels.running == before
+
+
+def test_a_restart_leaves_the_ring_of_a_running_vm(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    channels = scene.bench.channels
+    (id_,) = channels.running
+    assert [s.kind for s in restart(scene).plan.steps] == ["channel.stop", "channel.start"]
+    first = channels.running[id_] = replace(channels.running[id_], qemu_pid=77)
+    done = restart(scene)
+    assert [s.kind for s in done.plan.steps] == ["channel.restart"]
+    assert "QEMU (pid 77) has its ring" in done.plan.notes[0]
+    assert channels.running[id_] == replace(first, worker_pid=(first.worker_pid or 0) + 1)
+    done = restart(scene, keeper=True)
+    assert [s.kind for s in done.plan.steps] == ["channel.stop", "channel.start"]
+    assert done.plan.notes == ["the running guest has its ring again from its next start"]
+
+
+def test_a_worker_that_does_not_come_back_is_said(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    channels = scene.bench.channels
+    channels.never_ready = True
+    with pytest.raises(ChannelStartError):
+        restart(scene)
+    (drift,) = Recovery(scene.bench.service.parts).diff().drift
+    assert drift.kind == "worker-down"
+    channels.never_ready = False
+    restart(scene)
+    assert Recovery(scene.bench.service.parts).diff().drift == []
 
 
 def test_settings(tmp_path: Path) -> None:

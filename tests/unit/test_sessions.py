@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,6 +119,10 @@ def test_a_crashed_session_takes_nobody_along(rig: Rig) -> None:
     finish(neighbour)
     status = rig.wait_status(lambda s: s.sessions.lost == lost + 1 and not s.lanes, "counted")
     assert "signal 11" in status.sessions.last
+    seen = max(status.sessions.ended, key=lambda e: e.at_s)
+    assert (seen.pid, os.WTERMSIG(seen.status)) == (victim.pid, signal.SIGSEGV)
+    assert abs(seen.at_s - time.time()) < PATIENCE_S
+    assert status.sessions.faults >= 1
     assert status.sessions.last in rig.keeper.worker_log.read_text()
     assert run_python(rig, FREE) == free
 
@@ -246,10 +252,13 @@ def test_a_session_that_does_not_end_is_named(transport: str) -> None:
         process = start(rig, VICTIM)
         session = session_of(rig, process)
         (lane,) = rig.status().lanes
+        begin = int(time.time())
         with held(session):
             kill(process)
             status = rig.wait_status(lambda s: bool(s.sessions.stuck), "it is named")
             assert [(x.lane, x.pid) for x in status.sessions.stuck] == [(lane.lane, session)]
+            assert begin <= status.sessions.stuck[0].since_s <= time.time()
+            assert (status.sessions.lost, status.sessions.faults) == (0, 0)
             assert f"pid {session}) was killed and does not end" in str(
                 _describe("x", status).problem
             )
@@ -257,6 +266,132 @@ def test_a_session_that_does_not_end_is_named(transport: str) -> None:
             assert len(status.lanes) == (transport == "ring")
             run_python(rig, "context(); ok(cu.cuCtxSynchronize())")
         rig.wait_status(lambda s: not s.sessions.stuck and not s.lanes, "it has ended")
+
+
+def test_who_kills_a_session_is_no_fault_of_it(rig: Rig) -> None:
+    before, victim = rig.status().sessions, start(rig, VICTIM)
+    os.kill(session_of(rig, victim), signal.SIGKILL)
+    finish(victim)
+    after = rig.wait_status(lambda s: s.sessions.lost == before.lost + 1, "counted").sessions
+    assert after.faults == before.faults
+    assert any(os.WTERMSIG(e.status) == signal.SIGKILL for e in after.ended)
+
+
+def test_ends_are_remembered_in_bounds(rig: Rig) -> None:
+    for _ in range(10):
+        victim = start(rig, "context(); print('up', flush=True); input(); cu.cuCtxSynchronize()")
+        os.kill(session_of(rig, victim), signal.SIGABRT)
+        victim.communicate("\n", timeout=PROGRAM_S)
+    status = rig.wait_status(lambda s: not s.lanes and s.sessions.faults >= 10, "counted")
+    assert len(status.sessions.ended) == 8
+
+
+# ---- the watchdog ----
+
+ENDLESS = f"{KERNELS}\ncontext(); run(b'endless'); print('up', flush=True); cu.cuCtxSynchronize()"
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_call_that_lasts_is_named_and_goes_on(transport: str, tmp_path: Path) -> None:
+    with simulated_channel(transport, tmp_path, "--watchdog=1:0") as rig:
+        neighbour, endless = start(rig, NEIGHBOUR), start(rig, ENDLESS)
+        begin = time.time()
+        status = rig.wait_status(lambda s: bool(s.sessions.slow), "it is named")
+        (slow,) = status.sessions.slow
+        assert (slow.pid, slow.call) == (session_of(rig, endless), "cuCtxSynchronize")
+        assert begin - 2 <= slow.since_s <= time.time() - 1
+        wait_for(
+            lambda: "cuCtxSynchronize lasts for 1 s" in rig.keeper.worker_log.read_text(), "said"
+        )
+        time.sleep(2)
+        assert endless.poll() is None
+        assert [s.pid for s in rig.status().sessions.slow] == [slow.pid], (
+            "its neighbour is not slow"
+        )
+        finish(neighbour)
+        kill(endless)
+        status = rig.wait_status(lambda s: not s.lanes, "it ends with its process")
+        assert (status.sessions.slow, status.sessions.overdue, status.sessions.lost) == ((), 0, 0)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_call_that_lasts_too_long_ends_its_session_only(transport: str, tmp_path: Path) -> None:
+    with simulated_channel(transport, tmp_path, "--watchdog=1:3") as rig:
+        neighbour = start(rig, NEIGHBOUR)
+        endless = start(rig, f"{ENDLESS.replace('cu.cuCtx', 'r = cu.cuCtx')}; assert r == 46, r")
+        session = session_of(rig, endless)
+        status = rig.wait_status(lambda s: s.sessions.overdue == 1, "it is ended")
+        finish(endless)
+        wait_for(lambda: not alive(session), "killed")
+        finish(neighbour)
+        run_python(rig, "context(); ok(cu.cuCtxSynchronize())")
+        assert status.sessions.lost == 0
+        assert "its session ends" in rig.keeper.worker_log.read_text()
+
+
+def test_a_process_that_waits_for_nothing_is_not_slow(tmp_path: Path) -> None:
+    with simulated_channel("ring", tmp_path, "--watchdog=1:2") as rig:
+        idle = start(rig, NEIGHBOUR)
+        busy = start_python(
+            rig,
+            """
+import time
+context(); p = memory(64); end = time.monotonic() + 4
+while time.monotonic() < end: ok(cu.cuMemsetD8_v2(p, 1, c_size_t(64))); ok(cu.cuCtxSynchronize())
+""",
+        )
+        while busy.poll() is None:
+            assert not rig.status().sessions.slow
+            time.sleep(0.1)
+        finish(busy)
+        finish(idle)
+        assert rig.status().sessions.overdue == 0
+
+
+# ---- refused calls ----
+
+
+def test_refused_calls_are_counted_by_name(rig: Rig) -> None:
+    before = _describe("x", rig.status()).refused
+    code = """
+import sys
+context()
+for _ in range(3): assert cu.cuGraphCreate(None, 0) == 801
+managed = c_uint64(); assert cu.cuMemAllocManaged(byref(managed), c_size_t(64), 1) == 801
+ok(cu.cuCtxSynchronize())
+"""
+    process = start_python(rig, code)
+    _, errors = process.communicate(timeout=PROGRAM_S)
+    assert process.returncode == 0, errors
+    assert errors == "vgpumgr: cuGraphCreate is not supported over a forwarded GPU\n"
+    after = _describe("x", rig.status()).refused
+    found = {name: count - before.get(name, 0) for name, count in after.items()}
+    assert {k: v for k, v in found.items() if v} == {"cuGraphCreate": 3, "cuMemAllocManaged": 1}
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_guest_cannot_grow_the_names_of_refused_calls(transport: str) -> None:
+    code = """
+import sys
+flag = ctypes.create_string_buffer(b'\\1')
+context()
+worker = sys.argv[1]
+for i in range(2000): assert cu.vgpumgr_call_unsupported(f'cuForged_{worker}_{i}'.encode(), flag) == 801
+for bad in (b'', b'a"b', b'a b', b'\\x1b[0m', b'x' * 39, b'x' * 40, b'x' * 4000):
+    assert cu.vgpumgr_call_unsupported(bad, flag) == 801
+ok(cu.cuCtxSynchronize())
+"""
+    with null_channel(transport) as rig:
+        processes = [start_python(rig, code, str(i)) for i in range(3)]
+        for process in processes:
+            finish(process)
+        refused = rig.status().refused
+        assert len(refused.calls) == 24
+        assert all(re.fullmatch(r"\w{1,39}", call.name) for call in refused.calls)
+        # what is no name, or too long for one, is a refused call all the same, or not sent at all
+        assert sum(call.count for call in refused.calls) + refused.more == 3 * (2000 + 5)
+        assert rig.status().violations.count == 0
+        run_python(rig, "context(); ok(cu.cuCtxSynchronize())")
 
 
 def test_a_driver_that_is_gone_is_named_to_the_process(tmp_path: Path) -> None:

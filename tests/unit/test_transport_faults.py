@@ -11,6 +11,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ from tests.unit.transport_rig import ECHO, HOSTILE, PATIENCE_S, Rig, alive, read
 from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions
 
 pytestmark = pytest.mark.native
+
+#: keeper/log.c
+LOG_BYTES = 1 << 20
+LOG_RATE = 32 << 10
 
 
 @pytest.fixture(params=["ring", "serial"])
@@ -291,7 +296,53 @@ def test_hostile_guest_on_the_ring(mode: str) -> None:
         assert status.violations.last.startswith("lane ")
         rig.wait_status(lambda s: not s.lanes, "the attackers' lanes are free")
         heals(rig)
-        assert rig.keeper.worker_log.stat().st_size < 100_000
+        assert rig.keeper.worker_log.stat().st_size <= LOG_BYTES
+
+
+@pytest.mark.parametrize(
+    "line", ["x" * 50, "a line with \x1b[31mcolours", "y" * 3000], ids=["short", "colours", "long"]
+)
+def test_a_worker_that_never_stops_talking_fills_no_disk(tmp_path: Path, line: str) -> None:
+    talker = tmp_path / "talker"
+    talker.write_text(f"#!/bin/sh\nwhile :; do yes '{line}' >&2; done\n")
+    talker.chmod(0o755)
+    rig = Rig("ring", worker=talker)
+    rig.options = replace(rig.options, confined=False)
+    log = rig.keeper.worker_log
+    log.parent.mkdir(mode=0o711)
+    log.write_text("earlier\n" * (LOG_BYTES // 8))  # as after half a minute of it
+    rig.keeper.start(rig.options)
+    try:
+        wait_for(lambda: "lines left out" in log.read_text(), "it is cut")
+        begin, kept = time.monotonic(), len(log.read_text().replace("earlier\n", ""))
+        while (passed := time.monotonic() - begin) < 4:
+            text = log.read_bytes()
+            assert len(text) <= LOG_BYTES
+            grown = len(text.replace(b"earlier\n", b"")) - kept
+            assert grown < LOG_RATE * (passed + 2), f"{grown} bytes in {passed:.1f} s"
+            time.sleep(0.01)
+        assert b"\x1b" not in text
+        assert text.count(b"lines left out") >= 3
+        assert rig.status().worker.state == "starting", "the keeper still answers"
+    finally:
+        rig.keeper.stop()
+
+
+def test_a_guest_that_causes_lines_for_ever_fills_no_disk(rig: Rig) -> None:
+    log, end = rig.keeper.worker_log, time.monotonic() + 4
+    before = log.stat().st_size
+    begin = time.monotonic()
+    while time.monotonic() < end:
+        for client in [rig.client("open", "shout") for _ in range(4)]:
+            client.communicate(timeout=PATIENCE_S)
+    passed = time.monotonic() - begin
+    lost = rig.wait_status(lambda s: not s.lanes, "all have ended").sessions.lost
+    text = log.read_text()
+    assert lost > 8
+    assert text.count("y" * 100) > 16, "the first ones are there"
+    assert len(text) - before < LOG_RATE * (passed + 2)
+    assert len(text) <= LOG_BYTES
+    rig.check("open", "echo", "close")
 
 
 def heals(rig: Rig) -> None:

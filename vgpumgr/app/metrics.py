@@ -204,6 +204,29 @@ METRICS: tuple[MetricSpec, ...] = (
         _NO_CHANNEL,
     ),
     MetricSpec(
+        "channel_sessions_lost_total",
+        "counter",
+        ("domain", "attachment", "cause", "hostname"),
+        "Sessions of guest processes that ended and should not have, since the worker started; cause is fault, "
+        "killed or watchdog.",
+        _NO_CHANNEL,
+    ),
+    MetricSpec(
+        "channel_sessions",
+        "gauge",
+        ("domain", "attachment", "state", "hostname"),
+        "Sessions that need an eye now; state is slow (a call lasts longer than the watchdog's limit) or stuck "
+        "(killed, and does not end).",
+        _NO_CHANNEL,
+    ),
+    MetricSpec(
+        "channel_refused_calls_total",
+        "counter",
+        ("domain", "attachment", "call", "hostname"),
+        "Calls that are not supported over a channel, by name, of at most 24 names; others has the rest.",
+        "there was none of that name",
+    ),
+    MetricSpec(
         "last_collect_success",
         "gauge",
         HOST_LABELS,
@@ -487,6 +510,18 @@ def _sample_channel(status: ChannelStatus, labels: Mapping[str, str]) -> Iterato
     for direction, count in (("in", status.bytes_in), ("out", status.bytes_out)):
         yield Sample("channel_bytes_total", {**labels, "direction": direction}, count)
     yield Sample("channel_protocol_errors_total", labels, status.protocol_errors)
+    sessions = status.sessions
+    for cause, count in (
+        ("fault", sessions.faults),
+        ("killed", sessions.lost - sessions.faults),
+        ("watchdog", sessions.overdue),
+    ):
+        yield Sample("channel_sessions_lost_total", {**labels, "cause": cause}, count)
+    for state in ("slow", "stuck"):
+        count = sum(event.kind == state for event in sessions.events)
+        yield Sample("channel_sessions", {**labels, "state": state}, count)
+    for name, count in status.refused.items():
+        yield Sample("channel_refused_calls_total", {**labels, "call": name}, count)
 
 
 def _sample_operation(counts: OperationCounts, host: Mapping[str, str]) -> Iterator[Sample]:

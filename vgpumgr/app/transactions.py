@@ -27,6 +27,7 @@ FAMILIES = {
     "attach": ATTACHMENTS,
     "detach": ATTACHMENTS,
     "run": ATTACHMENTS,
+    "restart": ATTACHMENTS,
     "recover": ATTACHMENTS,
     "apply": LAYOUTS,
     "passthrough bind": PCI,

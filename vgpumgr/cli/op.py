@@ -5,7 +5,6 @@ from __future__ import annotations
 import pwd
 import re
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from vgpumgr.cli.output import ABSENT, Column, or_absent, print_list, print_sing
 from vgpumgr.cli.session import get_session
 from vgpumgr.errors import OperationNotFoundError
 from vgpumgr.model.routes import OPERATIONS
+from vgpumgr.model.text import format_time
 
 app = App()
 _ID = re.compile(r"[0-9a-f]{1,16}")
@@ -41,7 +41,7 @@ COLUMNS = (
     value_column("status"),
     Column("steps", lambda o: str(len(o["progress"])), right=True, spare=True),
     value_column("uid", right=True, wide=True),
-    Column("begun", lambda o: _format_time(o["created_s"]), lambda o: o["created_s"]),
+    Column("begun", lambda o: format_time(o["created_s"]), lambda o: o["created_s"]),
     Column(
         "took",
         lambda o: _format_duration(_find_duration(o)),
@@ -51,11 +51,6 @@ COLUMNS = (
     Column("user", lambda o: _name_user(o["uid"])),
     Column("error", lambda o: o["error"]["error"] if o["error"] else ABSENT, wraps=True),
 )
-
-
-def _format_time(wall_s: float) -> str:
-    """The local time, to the second."""
-    return datetime.fromtimestamp(wall_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _find_duration(operation: dict[str, Any]) -> float:
@@ -155,7 +150,7 @@ def _render(operation: dict[str, Any]) -> Iterator[str]:
     yield f"  what          {operation['operation']} {or_absent(operation['subject'])}"
     yield f"  status        {operation['status']}"
     yield f"  asked by      user {operation['uid']}"
-    yield f"  begun         {_format_time(operation['created_s'])}"
+    yield f"  begun         {format_time(operation['created_s'])}"
     yield f"  took          {_format_duration(_find_duration(operation))}"
     yield from (f"  {step['word']:<12}  {step['description']}" for step in operation["progress"])
     if operation["error"]:

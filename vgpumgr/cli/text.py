@@ -9,7 +9,7 @@ from typing import Any
 from vgpumgr.cli.output import ABSENT, or_absent
 from vgpumgr.cli.session import Streams
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
-from vgpumgr.model.text import format_size, shorten_type
+from vgpumgr.model.text import format_size, format_time, shorten_type
 
 _ADDING = {
     "create", "start", "attach", "enable", "record", "note", "define", "adopt"
@@ -175,6 +175,12 @@ def render_channel(channel: dict[str, Any]) -> Iterator[str]:
         yield f"  restarts      {channel['worker_restarts']}"
     if channel["problem"]:
         yield f"  problem       {channel['problem']}"
+    yield from _render_sessions(channel.get("sessions"))
+    refused = channel.get("refused") or []
+    if refused:
+        total = sum(call["count"] for call in refused)
+        yield f"  refused       {total} calls that are not supported"
+        yield from (f"    {call['name']}: {call['count']}" for call in refused)
     yield "  processes" + ("" if channel["lanes"] else "     none")
     for lane in channel["lanes"]:
         moved = f"{format_size(lane['bytes_in'])} in, {format_size(lane['bytes_out'])} out"
@@ -182,6 +188,22 @@ def render_channel(channel: dict[str, Any]) -> Iterator[str]:
             f"    {lane['name']} (guest pid {lane['pid']}, {lane['transport']}): "
             f"{lane['calls']} calls, {moved}, holds {format_size(lane['memory_bytes'])}"
         )
+
+
+def _render_sessions(sessions: dict[str, Any] | None) -> Iterator[str]:
+    """Counts, then one line for each that needs an eye; nothing where all is well."""
+    if not sessions or not (sessions["lost"] or sessions["overdue"] or sessions["events"]):
+        return
+    counts = f"{sessions['lost']} lost, {sessions['faults']} of them by a fault"
+    if sessions["overdue"]:
+        counts += f"; {sessions['overdue']} ended by the watchdog"
+    yield f"  sessions      {counts}"
+    for event in sessions["events"]:
+        who = f"{event['name']} (guest pid {event['guest_pid']})" if event["name"] else "a process"
+        where = f"lane {event['lane']}" + (f", pid {event['pid']}" if event["pid"] else "")
+        when = format_time(event["since_s"])
+        text = f"since {when}" if event["kind"] != "ended" else f"at {when}"
+        yield f"    {event['kind']}: {who}, {where}, {text}: {event['text']}"
 
 
 def render_sandbox(sandboxes: Sequence[dict[str, Any]], channel_id: str) -> Iterator[str]:

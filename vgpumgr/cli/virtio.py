@@ -1,4 +1,4 @@
-"""``vgpumgr virtio``."""
+"""``vgpumgr virtio``: channels, their workers and the guest's processes on them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,27 @@ from vgpumgr.cli.output import (
     size_column,
     value_column,
 )
-from vgpumgr.cli.session import DOCUMENTS, call, get_format, get_streams
+from vgpumgr.cli.session import (
+    DOCUMENTS,
+    DryRun,
+    Session,
+    Yes,
+    call,
+    confirm,
+    get_format,
+    get_session,
+    get_streams,
+    get_verbosity,
+)
 from vgpumgr.cli.text import (
     describe_lane_users,
     describe_worker,
     note_hidden,
     render_channel,
+    render_plan,
     render_sandbox,
 )
+from vgpumgr.errors import ConfirmationNeededError, VgpumgrError
 
 app = App()
 
@@ -85,6 +98,57 @@ def show_channel(
         lines += render_channel(channel)
         lines += render_sandbox(document["sandboxes"], channel["id"])
     print_single(context, document, lines, lambda: document["channel"]["vm"])
+
+
+@app.named("restart")
+def restart_channel(
+    context: Context,
+    vm: Annotated[str, Argument(help="The VM's name or UUID, or the attachment's id.")],
+    keeper: Annotated[
+        bool,
+        Option(
+            "--keeper",
+            help="The keeper, too: a running guest then has no ring until its next start.",
+        ),
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """End the worker of a VM's channels and start it anew.
+
+    For a driver that answers no more, or limits that are to take effect. The slice stays. Programs in
+    the guest lose the GPU; those that start afterwards have it. Asks first if there are any.
+
+    \b
+    Examples:
+      vgpumgr virtio restart vm01
+      vgpumgr virtio restart vm01 --dry-run
+      vgpumgr virtio restart vm01 --keeper --yes
+    """
+    if not yes and not dry_run:
+        _confirm(get_session(context), vm)
+    document = call(context, "restart_channel", vm=vm, keeper=keeper, dry_run=dry_run)
+    plan = document["plan"]
+    lines = [f"{'would restart' if dry_run else 'restarted'} the channel of {plan['subject']}:"]
+    lines += render_plan(plan, get_verbosity(context, dry_run=dry_run))
+    lines += [f"  note: {note}" for note in document["notes"]]
+    print_single(context, document, lines, lambda: str(plan["subject"]))
+
+
+def _confirm(session: Session, vm: str) -> None:
+    """Asks only if programs use the channel now."""
+    try:
+        channels = session.call("show_channel", selector=vm)["channels"]
+    except VgpumgrError:
+        return  # nothing to lose, or the restart itself says what is wrong
+    users = ", ".join(describe_lane_users(channel) for channel in channels if channel["lanes"])
+    if users:
+        refusal = ConfirmationNeededError(
+            f"programs in {vm} use the slice",
+            held_by=[users],
+            hint=f"vgpumgr virtio restart {vm} --yes",
+        )
+        confirm(session.streams, f"{users} in {vm} will lose the GPU. Restart?", refusal)
 
 
 @app.single("guest-package")

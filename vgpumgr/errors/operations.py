@@ -111,6 +111,10 @@ class SandboxError(VgpumgrError, id="VG226", exit_code=Exit.NOT_SUPPORTED):
     """This host cannot put the worker into its sandbox, and a worker without one was not allowed."""
 
 
+class ChannelRestartError(VgpumgrError, id="VG227", exit_code=Exit.BUSY):
+    """The channel cannot be started anew as things are; nothing was changed."""
+
+
 # VG23x: plans, journal, store
 
 

@@ -81,6 +81,10 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{API}/channels", "list_channels", _READ, _VIEWER, "Channels.", cached=True),
     Route("GET", f"{API}/channels/{{selector}}", "show_channel", _READ, _VIEWER, "One channel."),
     Route(
+        "POST", f"{API}/channels/{{vm}}/restart", "restart_channel", _LONG, _ADMIN,
+        "End the worker of a VM's channels and start it anew.",
+    ),
+    Route(
         "POST", f"{API}/attachments", "attach", _LONG, _ADMIN, "Give a VM a slice.", "vm",
         cancellable=True,
     ),
@@ -150,6 +154,7 @@ IMPLEMENTATIONS = {
     "attach": "attachments.attach",
     "detach": "attachments.AttachmentService.detach",
     "start_run": "runs.start_run",
+    "restart_channel": "channels.restart_channel",
     "status": "recovery.Recovery.status",
     "diff": "recovery.Recovery.diff",
     "recover": "recovery.recover",

@@ -20,6 +20,13 @@ def format_size(size_bytes: int) -> str:
     return f"{number.removesuffix('.0')} {unit}"
 
 
+def format_time(wall_s: float) -> str:
+    """Seconds since 1970 as this host's clock on the wall shows them."""
+    from datetime import datetime  # no listing needs it
+
+    return datetime.fromtimestamp(wall_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 def parse_size(text: str) -> int:
     """``8GiB``, ``8G``, ``512 MiB``, ``1.5T`` or plain bytes -> bytes. K, M, G are powers of 1024.
 

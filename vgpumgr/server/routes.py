@@ -70,6 +70,8 @@ EXTENSIONS = (
     "prefer-wait",
     "gpu-devices",
     "runs",
+    "channel-sessions",
+    "channel-restart",
     "checks",
 )
 #: what is no document

@@ -110,9 +110,10 @@ def check_sandbox(vm_name: str, status: ChannelStatus | None) -> None:
 
 @dataclass(frozen=True)
 class RestartWorker(OneWayStep):
-    """Gives a channel another worker where the keeper has given up starting one."""
+    """Gives a channel another worker: in the place of ``worker_pid``, or where the keeper has given up."""
 
     id: str
+    worker_pid: int | None = field(default=None, metadata=PRIVATE)
     kind: ClassVar[str] = "channel.restart"
 
     def describe(self) -> str:
@@ -126,15 +127,19 @@ class RestartWorker(OneWayStep):
             lambda: self.observe(context) or _has_given_up(context, self.id), WORKER_TIMEOUT_S
         )
         status = context.channels.read_status(self.id)
-        if status is None or not status.worker_ready:
+        if status is None or not self.observe(context):
             check_sandbox(context.record.vm_name, status)
             cause = status.problem if status else "its keeper is gone"
-            raise ChannelStartError("the worker does not start", cause=cause)
+            raise ChannelStartError(
+                "the worker does not start", cause=cause or "the old one does not end"
+            )
 
     def observe(self, context: OperationContext) -> bool:
-        """Whether it is ready."""
+        """Whether it is ready, and another one."""
         status = context.channels.read_status(self.id)
-        return status is not None and status.worker_ready
+        if status is None or not status.worker_ready:
+            return False
+        return self.worker_pid is None or status.worker_pid != self.worker_pid
 
 
 def _has_given_up(context: OperationContext, channel_id: str) -> bool:
@@ -144,9 +149,10 @@ def _has_given_up(context: OperationContext, channel_id: str) -> bool:
 
 @dataclass(frozen=True)
 class StopChannel(OneWayStep):
-    """Ends worker and keeper."""
+    """Ends worker and keeper; ``again``: others follow them."""
 
     id: str
+    again: bool = field(default=False, metadata=PRIVATE)
     kind: ClassVar[str] = "channel.stop"
 
     def describe(self) -> str:
@@ -155,7 +161,7 @@ class StopChannel(OneWayStep):
 
     def do(self, context: OperationContext) -> None:
         """Ends both; a keeper that is dead already is no error."""
-        context.channels.stop(self.id)
+        context.channels.stop(self.id, keeps_sockets=self.again)
 
     def observe(self, context: OperationContext) -> bool:
         """Whether no keeper runs."""

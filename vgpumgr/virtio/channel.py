@@ -8,9 +8,10 @@ the CUDA shims, a unit and a loader path: its package is made of the native part
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from vgpumgr.host.confinement import Fact
 
@@ -65,6 +66,38 @@ class Lane:
     memory_bytes: int = 0
 
 
+#: stands for calls for whose names there was no place
+OTHER_CALLS = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """A session that needs an administrator's eye: ``slow``, its call (``text``) lasts; ``stuck``, it was killed and
+    does not end; ``ended``, by a crash or by others (``text``). ``pid`` is the process's on this host,
+    ``guest_pid`` and ``name`` are the guest's word.
+    """
+
+    kind: Literal["slow", "stuck", "ended"]
+    lane: int
+    pid: int | None
+    since_s: int
+    guest_pid: int | None = None
+    name: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReport:
+    """Sessions since the worker started: ended by others or a crash, ``faults`` of them by a crash; ended by the
+    watchdog; and what there is to see of them, the last ends among it.
+    """
+
+    lost: int = 0
+    faults: int = 0
+    overdue: int = 0
+    events: tuple[SessionEvent, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
     """A channel as it is now. ``problem`` says why the worker is not ready, in its own words;
@@ -89,6 +122,11 @@ class ChannelStatus:
     bytes_out: int = 0
     #: sessions that were ended because the guest broke the protocol
     protocol_errors: int = 0
+    sessions: SessionReport = SessionReport()
+    #: calls that the guest's libraries refused, by name
+    refused: Mapping[str, int] = field(default_factory=dict)
+    #: who has the ring's memory
+    qemu_pid: int | None = None
     hidden: bool = False
 
     @property
@@ -110,8 +148,10 @@ class Channels(Protocol):
         error.
         """
 
-    def stop(self, channel_id: str) -> None:
-        """Ends worker and keeper and frees what they hold; absent is no error."""
+    def stop(self, channel_id: str, *, keeps_sockets: bool = False) -> None:
+        """Ends worker and keeper and frees what they hold; absent is no error. ``keeps_sockets``: those that a
+        running QEMU listens at stay, for another keeper.
+        """
 
     def restart_worker(self, channel_id: str) -> None:
         """Ends the worker, if one runs, and starts another, however often the last ones failed."""

@@ -28,8 +28,21 @@ from vgpumgr.host.gpu_nodes import list_gpu_nodes
 from vgpumgr.host.machine import LIB_DIR, Machine
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import HOLDER_NAME
-from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, Lane
+from vgpumgr.virtio.channel import (
+    ChannelPaths,
+    ChannelSpec,
+    ChannelStatus,
+    Lane,
+)
 from vgpumgr.virtio.sandbox import is_unconfined, list_sandbox_options, list_written
+from vgpumgr.virtio.sessions import (
+    Refused,
+    Report,
+    Sessions,
+    StuckSession,
+    describe_refused,
+    describe_sessions,
+)
 
 KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
 DEFAULT_SIZE_BYTES = 64 << 20
@@ -46,13 +59,8 @@ class KeeperError(VgpumgrError):
     http_status: ClassVar[int] = 503
 
 
-class _Report:
-    #: a keeper outlives upgrades of this program and may report fields of a newer version
-    IGNORES_UNKNOWN: ClassVar[bool] = True
-
-
 @dataclass(frozen=True)
-class QemuStatus(_Report):
+class QemuStatus(Report):
     """The VM's side of the shared memory: whose process holds it (pid and uid by the kernel)."""
 
     connected: bool
@@ -62,7 +70,7 @@ class QemuStatus(_Report):
 
 
 @dataclass(frozen=True)
-class WorkerStatus(_Report):
+class WorkerStatus(Report):
     """The worker's process; ``message`` is why it cannot serve, in its own words if it had any."""
 
     state: WorkerState
@@ -75,7 +83,7 @@ class WorkerStatus(_Report):
 
 
 @dataclass(frozen=True)
-class GuestHello(_Report):
+class GuestHello(Report):
     """What the guest's agent said of itself over one transport. All of it is the guest's word."""
 
     wire_version: int
@@ -85,7 +93,7 @@ class GuestHello(_Report):
 
 
 @dataclass(frozen=True)
-class GuestStatus(_Report):
+class GuestStatus(Report):
     """The guest's side: ``hello`` is the best transport over which its agent has spoken."""
 
     hello: Literal["none", "serial", "ring"]
@@ -97,7 +105,7 @@ class GuestStatus(_Report):
 
 
 @dataclass(frozen=True)
-class LaneStatus(_Report):
+class LaneStatus(Report):
     """One guest process with its session; ``pid`` and ``name`` are the guest's word, ``session_pid``
     is the session's process on the host.
     """
@@ -116,7 +124,7 @@ class LaneStatus(_Report):
 
 
 @dataclass(frozen=True)
-class Totals(_Report):
+class Totals(Report):
     """Sums over all lanes of this worker, ended ones too; ``memory_bytes`` of the living."""
 
     lanes_opened: int
@@ -129,7 +137,7 @@ class Totals(_Report):
 
 
 @dataclass(frozen=True)
-class Violations(_Report):
+class Violations(Report):
     """Sessions ended because the guest broke the protocol, and the last one's reason."""
 
     count: int
@@ -137,24 +145,7 @@ class Violations(_Report):
 
 
 @dataclass(frozen=True)
-class StuckSession(_Report):
-    """A session's process that was killed and does not end."""
-
-    lane: int
-    pid: int
-
-
-@dataclass(frozen=True)
-class Sessions(_Report):
-    """Sessions that crashed or were killed by others, with the last one's end; and stuck ones."""
-
-    lost: int = 0
-    last: str = ""
-    stuck: tuple[StuckSession, ...] = ()
-
-
-@dataclass(frozen=True)
-class KeeperStatus(_Report):
+class KeeperStatus(Report):
     """Everything that a keeper knows; sizes in bytes, ``since_s`` in seconds since 1970."""
 
     keeper_pid: int
@@ -170,7 +161,8 @@ class KeeperStatus(_Report):
     lanes: tuple[LaneStatus, ...]
     totals: Totals
     violations: Violations
-    sessions: Sessions = Sessions()
+    sessions: Sessions = field(default_factory=Sessions)
+    refused: Refused = field(default_factory=Refused)
 
     @property
     def transports(self) -> tuple[str, ...]:
@@ -346,6 +338,20 @@ _LONGEST_PATH = 107
 _HOPELESS_FAILURES = 3
 
 
+#: seconds after which a call is named, and after which its session ends: ``60``, or ``60:3600``
+WATCHDOG = "VGPUMGR_WATCHDOG"
+_WATCHDOG_DEFAULT = (60, 0)
+
+
+def read_watchdog(environ: Mapping[str, str]) -> str:
+    """The watchdog's limits as the worker's option; a word that says none changes nothing."""
+    words = environ.get(WATCHDOG, "").split(":")
+    limits = [int(word) for word in words if word.isdecimal()]
+    if len(limits) != len(words) or len(limits) > 2:
+        limits = list(_WATCHDOG_DEFAULT)
+    return ":".join(map(str, (*limits, 0)[:2]))
+
+
 class KeeperChannels:
     """See ``channel.Channels``."""
 
@@ -371,6 +377,7 @@ class KeeperChannels:
                 str(self._worker),
                 f"--channel-number={spec.number}",
                 f"--channel-device={spec.cuda_device}",
+                f"--watchdog={read_watchdog({**os.environ, **self._machine.variables})}",
             ),
             shm_size_bytes=spec.memory_bytes,
             serial=Path(self.paths(spec.id).control) if spec.serial else None,
@@ -387,11 +394,12 @@ class KeeperChannels:
             self._machine, spec.gpu, spec.gpu_instance_id, spec.compute_instance_id
         )
 
-    def stop(self, channel_id: str) -> None:
+    def stop(self, channel_id: str, *, keeps_sockets: bool = False) -> None:
         """Ends worker and keeper and removes what they leave; absent is no error."""
         keeper = self._keeper(channel_id)
         keeper.stop()
-        shutil.rmtree(keeper.directory, ignore_errors=True)
+        if not keeps_sockets:
+            shutil.rmtree(keeper.directory, ignore_errors=True)
 
     def restart_worker(self, channel_id: str) -> None:
         """Another worker, at once."""
@@ -483,8 +491,8 @@ def _describe(channel_id: str, status: KeeperStatus) -> ChannelStatus:
     hopeless = worker.state == "waiting" and worker.failures >= _HOPELESS_FAILURES
     last_exit = "" if worker.last_exit in worker.message else worker.last_exit
     parts = (worker.state, worker.message, last_exit)
-    wrong = "" if ready else ": ".join(part for part in parts if part)
     stuck = "; ".join(map(_describe_stuck, status.sessions.stuck))
+    wrong = "" if ready else ": ".join(part for part in parts if part)
     return ChannelStatus(
         id=channel_id,
         keeper_pid=status.keeper_pid,
@@ -501,6 +509,9 @@ def _describe(channel_id: str, status: KeeperStatus) -> ChannelStatus:
         bytes_in=status.totals.bytes_in,
         bytes_out=status.totals.bytes_out,
         protocol_errors=status.violations.count,
+        sessions=describe_sessions(status.sessions, {x.lane: x for x in status.lanes}),
+        refused=describe_refused(status.refused),
+        qemu_pid=status.qemu.pid or None,
     )
 
 

@@ -323,6 +323,11 @@ static int step_crash(void)
 	return error == -ECONNRESET ? 0 : -EBADMSG;
 }
 
+static int step_shout(void)
+{
+	return send_number(ECHO_SHOUT, 0, true, NULL, NULL) == -ECONNRESET ? 0 : -EBADMSG;
+}
+
 static int step_lost(void)
 {
 	int error = 0;
@@ -404,7 +409,7 @@ static const struct {
 	{ "sizes", step_sizes }, { "violate", step_violate }, { "crash", step_crash },     { "lost", step_lost },
 	{ "block", step_block }, { "blocked", step_blocked }, { "churn", step_churn },     { "account", step_account },
 	{ "hang", step_hang },   { "large", step_large },     { "sleepy", step_sleepy },
-	{ "words", step_words },
+	{ "words", step_words }, { "shout", step_shout },
 };
 
 static int run_step(const char *name)

@@ -22,6 +22,7 @@ enum echo_op {
 	ECHO_LOAD,       /* u64 offset: bulk from it */
 	ECHO_ACCOUNT,    /* u64: memory held */
 	ECHO_LARGE,      /* answers with the largest data there is */
+	ECHO_SHOUT,      /* the session dies with many words */
 };
 
 enum { ECHO_DEVICE = 16 << 20 };

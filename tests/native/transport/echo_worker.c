@@ -106,6 +106,16 @@ static int block(struct vg_lane *lane)
 	return 0;
 }
 
+static int shout(void)
+{
+	char line[180];
+
+	memset(line, 'y', sizeof(line));
+	for (int i = 0; i < 1000; i++)
+		fprintf(stderr, "%.*s\n", (int)sizeof(line), line);
+	abort();
+}
+
 static int call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 {
 	static const uint8_t large[VG_PAYLOAD_RING_MAX];
@@ -131,6 +141,8 @@ static int call(void *argument, struct vg_lane *lane, const struct vg_call *call
 		return block(lane);
 	case ECHO_CRASH:
 		abort();
+	case ECHO_SHOUT:
+		return shout();
 	case ECHO_STORE:
 	case ECHO_LOAD:
 		return copy_bulk(session, lane, call);

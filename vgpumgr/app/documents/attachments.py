@@ -13,11 +13,12 @@ from vgpumgr.app.documents.base import (
     PlanDocument,
     VgpuPlanDocument,
 )
-from vgpumgr.domain.devices import attachment_of
+from vgpumgr.domain.devices import attachment_of, ring_alias
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.host.confinement import Fact
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDevice
+from vgpumgr.model.text import format_time
 from vgpumgr.planning.drift import describe_half, describe_remedy
 from vgpumgr.virtio.channel import ChannelStatus
 
@@ -80,6 +81,36 @@ class LaneDocument(Document):
     memory_bytes: int
 
 
+class SessionEventDocument(Document):
+    """A guest process's session on the host that needs an administrator's eye."""
+
+    kind: Literal["slow", "stuck", "ended"] = Field(
+        description="its call lasts; it was killed and does not end; it crashed or was killed"
+    )
+    lane: int = Field(description="number of the guest process's stream")
+    pid: int | None = Field(description="of its process on the host; null: it has ended")
+    since_s: int = Field(description="when that began, in seconds since 1970")
+    guest_pid: int | None = Field(description="by the guest's word; null: not known")
+    name: str = Field(description="of the guest's process, by its word")
+    text: str = Field(description="which call, or how it ended")
+
+
+class SessionsDocument(Document):
+    """The sessions of a channel's worker since it started, but for those that ended as they should."""
+
+    lost: int = Field(description="crashed, or killed by others than the worker")
+    faults: int = Field(description="how many of them crashed")
+    overdue: int = Field(description="ended by the watchdog")
+    events: list[SessionEventDocument] = Field(description="of now, and the last ends")
+
+
+class RefusedCallDocument(Document):
+    """A call that the guest's libraries do not support; ``others``: names for which there was no place."""
+
+    name: str = Field(description="as the CUDA API has it")
+    count: int
+
+
 class ChannelDocument(Document):
     """An attachment's channel: keeper, worker, and who speaks on it."""
 
@@ -104,6 +135,15 @@ class ChannelDocument(Document):
     bytes_in: int
     bytes_out: int
     memory_bytes: int = Field(description="device memory that the guest's processes hold")
+    protocol_errors: int = Field(
+        default=0, description="sessions ended because the guest broke the protocol"
+    )
+    sessions: SessionsDocument | None = Field(
+        default=None, description="null: nothing is known of them"
+    )
+    refused: list[RefusedCallDocument] = Field(
+        default_factory=list, description="calls that are not supported, the most frequent first"
+    )
     run: RunnerDocument | None = Field(
         default=None, description="of a run, whose name is in the place of the VM's"
     )
@@ -204,6 +244,22 @@ class ChannelShowDocument(Document):
     )
 
 
+class RestartPlanDocument(VgpuPlanDocument):
+    """What a restart of channels does, in order."""
+
+    operation: Literal["restart"]
+    subject: str = Field(description="the VM")
+
+
+class ChannelRestartDocument(Document):
+    """``vgpumgr virtio restart -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    dry_run: bool
+    plan: RestartPlanDocument
+    notes: list[str] = Field(description="what happened besides the plan")
+
+
 class FactDocument(Document):
     """One thing that holds a worker's processes, or does not."""
 
@@ -301,8 +357,46 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         ring_bytes=known.memory_bytes,
         lanes=lanes,
         memory_bytes=sum(lane.memory_bytes for lane in lanes),
+        sessions=None if status is None or known.hidden else SessionsDocument.of(known.sessions),
+        refused=[
+            RefusedCallDocument(name=name, count=count)
+            for name, count in sorted(known.refused.items(), key=lambda item: (-item[1], item[0]))
+        ],
         run=_describe_runner(record),
     )
+
+
+def describe_warnings(record: AttachmentRecord, status: ChannelStatus, vm: Vm | None) -> list[str]:
+    """What an administrator should know of a channel that works."""
+    who, found, sessions = record.vm_name, [], status.sessions
+    for event in sessions.events:
+        name = f"{event.name} (guest pid {event.guest_pid})" if event.name else f"lane {event.lane}"
+        if event.kind == "slow":
+            text = f"{event.text} lasts since {format_time(event.since_s)}"
+            found.append(f"{who}: {name}: {text} (session {event.pid})")
+        elif event.kind == "stuck":
+            text = f"session {event.pid} was killed at {format_time(event.since_s)}"
+            found.append(f"{who}: {name}: {text} and does not end: stuck in the driver")
+    last = [event for event in sessions.events if event.kind == "ended"][-1:]
+    if sessions.lost:
+        said = "".join(f", the last {e.text} at {format_time(e.since_s)}" for e in last)
+        count = f"{sessions.lost} lost, {sessions.faults} of them by a fault"
+        found.append(f"{who}: sessions since the worker started: {count}{said}")
+    if sessions.overdue:
+        found.append(f"{who}: the watchdog has ended {sessions.overdue} sessions")
+    return [*found, *_list_qemu_warnings(record, status, vm)]
+
+
+def _list_qemu_warnings(
+    record: AttachmentRecord, status: ChannelStatus, vm: Vm | None
+) -> Iterator[str]:
+    if vm is None or not record.has_ring or not status.keeper_pid:
+        return
+    if vm.live is None and status.qemu_pid is not None:
+        yield f"{vm}: it is shut off, and its QEMU (pid {status.qemu_pid}) still has the ring"
+    has_ring = vm.live is not None and ring_alias(record.id) in vm.live.own_aliases()
+    if has_ring and status.qemu_pid is None:
+        yield f"{vm}: its QEMU has lost the ring; it has it again from its next start"
 
 
 def describe_sandbox(channel_id: str, facts: Sequence[Fact]) -> SandboxDocument:

@@ -129,6 +129,10 @@ class StatusDocument(Document):
         description="all that is known; null: nothing, for what `problems` says"
     )
     problems: list[str]
+    warnings: list[str] = Field(
+        default_factory=list,
+        description="channels that work, and what needs an administrator's eye",
+    )
 
 
 class DiffDocument(Document):

@@ -39,13 +39,14 @@ from vgpumgr.engine.recovery import (
     list_attachment_ids,
     list_last_known,
 )
-from vgpumgr.engine.step import Plan
+from vgpumgr.engine.step import OnFailure, Plan
 from vgpumgr.errors import NotAttachedError, VgpumgrError, VmNotFoundError
 from vgpumgr.host.process import has_ended
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.pci import Binding
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.channel import RestartWorker
 from vgpumgr.steps.domain import list_controllers
 from vgpumgr.steps.pci import BindDriver
 from vgpumgr.steps.vf import CreateVfs
@@ -114,6 +115,8 @@ class AttachmentFamily(Family):
     def recover(self, found: Unfinished) -> Recovered:
         """All its attachments, the last one first."""
         self._reports = []
+        if found.operation == "restart":
+            return self._finish_restart(found)
         attachments = self._list(found)
         # anew for each: what was recovered before it may have changed its record
         ended = [self._recover_one(one) for one in reversed(attachments)]
@@ -128,6 +131,33 @@ class AttachmentFamily(Family):
         if not any(one.attachment in records for one in attachments):
             remember_earlier(self._parts, found)
         return Recovered(self._reports, more={"exists": list(records)})
+
+    def _finish_restart(self, found: Unfinished) -> Recovered:
+        """Goes on with the step that was begun last. One that fails now is ended all the same: what the channel
+        lacks then is drift.
+        """
+        begun = [int(e.data["step"]) for e in found.events if e.event == "intent"]
+        ids = list_attachment_ids(found.events[0].data)
+        record = self._read_records().get(str(ids[0]))
+        if not begun or record is None or found.boot != self._parts.boot_id:
+            return Recovered(self._reports)
+        context = self._parts.make_context(record)
+        steps = [
+            step
+            for step in found.steps[begun[-1] :]
+            if not (isinstance(step, RestartWorker) and step.observe(context))
+        ]
+        result = {"attachment": record.id, "vm": record.vm_name}
+        plan = Plan(RECOVER, record.vm_name, tuple(steps), OnFailure.STOP, (), result)
+        try:
+            notes = self._run(plan, record)
+        except VgpumgrError as error:
+            text = f"the interrupted restart is not completed: {error}"
+            self._report(record.vm_name, text, done=False)
+        else:
+            text = "; ".join(("the interrupted restart was completed", *notes))
+            self._report(record.vm_name, text)
+        return Recovered(self._reports)
 
     def _read_records(self) -> dict[str, AttachmentRecord]:
         return {record.id: record for record in self._parts.store.list_attachments()}

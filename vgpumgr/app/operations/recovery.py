@@ -9,6 +9,7 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from vgpumgr.app.context import LIBVIRT_ERRORS, Parts, list_unfinished_here
+from vgpumgr.app.documents.attachments import describe_warnings
 from vgpumgr.app.documents.operations import (
     ActionDocument,
     DiffDocument,
@@ -95,11 +96,15 @@ class Recovery:
         of_runs = bool(records) and all(r.run for r in records or ())
         vms = _try(self._parts.hypervisor.list_vms, problems)
         inventory = _try(self._read_inventory, problems)
-        found = None
+        found: Sequence[Drift] | None = None
+        observed: Snapshot | None = None
         if records is not None and inventory is not None and (vms is not None or of_runs):
             known = () if vms is None else vms
             observe = partial(observe_attachments, self._parts, records, known, inventory.gpus)
-            found = _try(lambda: find_drift(observe()), problems)
+            observed = _try(observe, problems)
+        if observed is not None:
+            seen = observed
+            found = _try(lambda: find_drift(seen), problems)
         if found is not None and inventory is not None:
             gpus = inventory.gpus
             shaped = _try(lambda: find_drift_of_layouts(self._parts, gpus), problems)
@@ -125,6 +130,7 @@ class Recovery:
             if damage or taken or (found is not None and taken is not None)
             else None,
             problems=problems,
+            warnings=[] if observed is None else _list_warnings(observed),
         )
 
     def _read_inventory(self) -> Inventory:
@@ -248,6 +254,15 @@ def _try_libvirt(act: Callable[[], object]) -> VgpumgrError | None:
     except LIBVIRT_ERRORS as error:
         return error
     return None
+
+
+def _list_warnings(observed: Snapshot) -> list[str]:
+    return [
+        text
+        for record in observed.records
+        if (status := observed.statuses.get(record.id)) is not None
+        for text in describe_warnings(record, status, observed.find_vm(record.vm_uuid))
+    ]
 
 
 def _describe(found: Sequence[Drift]) -> list[DriftDocument]:

@@ -25,6 +25,9 @@ SPEC = VIRTIO / "spec" / "cuda.yaml"
 #: declared by cudaProfiler.h, which not every distribution of the headers holds; versions as in cudaProfilerTypedefs.h
 PROFILER = {"cuProfilerStart": 4000, "cuProfilerStop": 4000}
 
+#: what the guest's library exports beside the driver's names: for tests, and for the runtime library
+OWN_EXPORTS = {"vgpumgr_channel_waits", "vgpumgr_call_unsupported"}
+
 
 def outputs(spec: Spec, native: str = "vgpumgr/virtio/native/generated") -> dict[str, bytes]:
     """Every committed output by its path in the source tree."""
@@ -200,7 +203,7 @@ def emit_procs(table: list[Variant]) -> str:
 
 def emit_map(names: set[str]) -> str:
     """The version script: exactly the header's names, and our own counter for tests."""
-    exports = "".join(f"\t\t{n};\n" for n in sorted(names | {"vgpumgr_channel_waits"}))
+    exports = "".join(f"\t\t{n};\n" for n in sorted(names | OWN_EXPORTS))
     return f"{{\n\tglobal:\n{exports}\tlocal:\n\t\t*;\n}};\n"
 
 

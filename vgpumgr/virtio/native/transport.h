@@ -146,6 +146,8 @@ struct vg_session_ops {
 	/* After the last call; no answer may be outstanding when it returns. Frees all that the session held; a session
 	 * that takes long for it is killed. */
 	void (*close)(void *session);
+	/* What a person calls an operation. May be NULL. */
+	const char *(*name)(uint32_t op);
 	/* Nothing is pending on the lane: a place for housekeeping. May be NULL. */
 	void (*idle)(void *session);
 };
@@ -155,6 +157,14 @@ int vg_answer(struct vg_lane *lane, uint32_t sequence, int32_t status, const voi
 	      size_t bulk_length);
 /* True once the lane is going away (guest process died, channel lost): long waits should give up. */
 bool vg_lane_closing(const struct vg_lane *lane);
+/*
+ * Around what a thread of a session does for one call, on other threads than the one that call() comes on: who takes long is
+ * named, and may be ended.
+ */
+void vg_watch_begin(struct vg_lane *lane, uint32_t op);
+void vg_watch_end(void);
+/* For `virtio show`: the guest's libraries have refused a call of this name, which need not end with a zero. */
+void vg_lane_refused(struct vg_lane *lane, const char *name, size_t length);
 /* For `virtio show`: device memory that this session holds. */
 void vg_lane_account(struct vg_lane *lane, uint64_t memory_bytes);
 /* What all lanes of the VM use, at most `most` of them; how many they are. */

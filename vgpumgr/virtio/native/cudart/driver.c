@@ -20,6 +20,7 @@ __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 struct driver driver;
 
 static bool loaded;
+static int (*call_unsupported)(const char *name, atomic_flag *said);
 /* Recursive: a driver may fork helpers while it is being initialised under this lock. */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
@@ -57,6 +58,7 @@ static int resolve(void)
 	if (!library)
 		return -ENOENT;
 	DRIVER_CALLS(RESOLVE)
+	*(void **)&call_unsupported = dlsym(library, "vgpumgr_call_unsupported");
 	return 0;
 }
 
@@ -66,4 +68,13 @@ int driver_load(void)
 
 	loaded = err == 0;
 	return err;
+}
+
+void driver_call_unsupported(const char *name, atomic_flag *said)
+{
+	rt_lock();
+	driver_load();
+	rt_unlock();
+	if (call_unsupported)
+		call_unsupported(name, said);
 }

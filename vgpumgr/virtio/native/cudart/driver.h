@@ -7,6 +7,7 @@
 #define VGPUMGR_CUDART_DRIVER_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 
 /* cuda.h maps most of these to a versioned name (cuMemAlloc_v2): the table takes type, field and symbol from the mapping. */
 #define DRIVER_CALLS(X)                                                                                          \
@@ -66,5 +67,7 @@ void rt_unlock(void);
 
 /* Under the lock: finds libcuda.so.1 and fills the table; safe to repeat. 0, or -ENOENT where there is no driver. */
 int driver_load(void);
+/* Has a driver of ours tell the user, and the host, that there is no such call; others have nothing to say. */
+void driver_call_unsupported(const char *name, atomic_flag *said);
 
 #endif

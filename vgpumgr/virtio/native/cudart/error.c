@@ -109,7 +109,8 @@ API const char *cudaGetErrorString(cudaError_t error)
 }
 
 /* What a name answers that is exported but not implemented (the generated stubs). */
-cudaError_t cudart_unsupported(void)
+cudaError_t cudart_unsupported(const char *name, atomic_flag *said)
 {
+	driver_call_unsupported(name, said);
 	return rt_done(cudaErrorNotSupported);
 }

@@ -52,11 +52,13 @@ def version_script(node: str, names: list[str]) -> str:
 def stubs(names: list[str]) -> str:
     """C source of the weak stubs; no header is included, for each has its own prototype there."""
     lines = [
-        "extern int cudart_unsupported(void);",
+        "#include <stdatomic.h>",
+        "extern int cudart_unsupported(const char *name, atomic_flag *said);",
         "#define STUB(name) \\",
         '\t__attribute__((weak, visibility("default"))) int name(void) \\',
         "\t{ \\",
-        "\t\treturn cudart_unsupported(); \\",
+        "\t\tstatic atomic_flag said = ATOMIC_FLAG_INIT; \\",
+        "\t\treturn cudart_unsupported(#name, &said); \\",
         "\t}",
     ]
     return "\n".join(lines + [f"STUB({name})" for name in names]) + "\n"

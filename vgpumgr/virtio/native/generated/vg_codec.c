@@ -842,6 +842,21 @@ void vg_get_output_next_reply(struct vg_decoder *d, struct vg_output_next_reply 
 	v->errors_length = vg_get_array(d, v->errors, 7680);
 }
 
+size_t vg_size_call_refused_request(const struct vg_call_refused_request *v)
+{
+	return vg_blob_size(v->called.length);
+}
+
+void vg_put_call_refused_request(struct vg_encoder *e, const struct vg_call_refused_request *v)
+{
+	vg_put_bytes(e, v->called.data, v->called.length, 39);
+}
+
+void vg_get_call_refused_request(struct vg_decoder *d, struct vg_call_refused_request *v)
+{
+	v->called = vg_get_bytes(d, 39);
+}
+
 size_t vg_size_cuCtxSynchronize_request(const struct vg_cuCtxSynchronize_request *v __attribute__((unused)))
 {
 	return 8;

@@ -770,6 +770,24 @@ static int handle_output_next(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_call_refused(struct wk_call *c, bool check_only)
+{
+	struct vg_call_refused_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_call_refused_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_call_refused(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static CUresult wk_do_cuCtxSynchronize(struct wk_call *c, const struct vg_cuCtxSynchronize_request *in)
 {
 	CUresult r = CUDA_SUCCESS;
@@ -2030,6 +2048,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_output_next: {
 		static const struct wk_operation it = { "output_next", handle_output_next, WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_call_refused: {
+		static const struct wk_operation it = { "call_refused", handle_call_refused, WK_QUIET | WK_RUN_AFTER_ERROR };
 		return &it;
 	}
 	default:

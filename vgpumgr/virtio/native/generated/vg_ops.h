@@ -7,7 +7,7 @@
 #include <codec.h>
 
 /* Both ends of a channel must have the same. */
-#define VG_SCHEMA_HASH { 0x89, 0x14, 0xbe, 0xdd, 0xb7, 0x56, 0x46, 0x1a, 0xa8, 0xe6, 0x7e, 0x9d, 0xc2, 0x88, 0x4d, 0x44 }
+#define VG_SCHEMA_HASH { 0x45, 0x63, 0x64, 0x42, 0x04, 0x7b, 0x2c, 0x6d, 0x08, 0xed, 0xd5, 0x90, 0x33, 0x18, 0x85, 0xc6 }
 
 enum {
 	VG_TAG_CONTEXT = 1,
@@ -89,6 +89,7 @@ enum vg_op {
 	VG_OP_host_gate_next = 0x0601,
 	VG_OP_host_gate_open = 0x0602,
 	VG_OP_output_next = 0x0700,
+	VG_OP_call_refused = 0x0701,
 };
 
 struct vg_snapshot_reply {
@@ -585,6 +586,15 @@ enum { VG_MAX_output_next_reply = 15392 }; /* bytes on the wire */
 size_t vg_size_output_next_reply(const struct vg_output_next_reply *v);
 void vg_put_output_next_reply(struct vg_encoder *e, const struct vg_output_next_reply *v);
 void vg_get_output_next_reply(struct vg_decoder *d, struct vg_output_next_reply *v);
+
+struct vg_call_refused_request {
+	struct vg_bytes called;
+};
+
+enum { VG_MAX_call_refused_request = 48 }; /* bytes on the wire */
+size_t vg_size_call_refused_request(const struct vg_call_refused_request *v);
+void vg_put_call_refused_request(struct vg_encoder *e, const struct vg_call_refused_request *v);
+void vg_get_call_refused_request(struct vg_decoder *d, struct vg_call_refused_request *v);
 
 struct vg_cuCtxSynchronize_request {
 	uint64_t context;

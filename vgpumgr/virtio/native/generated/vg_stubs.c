@@ -522,6 +522,19 @@ CUresult vg_send_output_next(struct vg_output_next_reply *out)
 	return shim_end(&f, r, true);
 }
 
+CUresult vg_send_call_refused(const struct vg_call_refused_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_call_refused, SHIM_QUIET, vg_size_call_refused_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_call_refused_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
 CUresult vg_send_cuCtxSynchronize(const struct vg_cuCtxSynchronize_request *in)
 {
 	uint64_t asked[VG_MAX_cuCtxSynchronize_request / 8];

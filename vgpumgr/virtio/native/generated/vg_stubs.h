@@ -40,6 +40,7 @@ CUresult vg_send_host_gate(const struct vg_host_gate_request *in);
 CUresult vg_send_host_gate_next(struct vg_host_gate_next_reply *out);
 CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in);
 CUresult vg_send_output_next(struct vg_output_next_reply *out);
+CUresult vg_send_call_refused(const struct vg_call_refused_request *in);
 CUresult vg_send_cuCtxSynchronize(const struct vg_cuCtxSynchronize_request *in);
 CUresult vg_send_cuCtxSetLimit(const struct vg_cuCtxSetLimit_request *in);
 CUresult vg_send_cuCtxGetLimit(const struct vg_cuCtxGetLimit_request *in, struct vg_cuCtxGetLimit_reply *out);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include "agent.h"
@@ -130,16 +131,35 @@ static bool is_connected(const struct agent *agent)
 	return any;
 }
 
-/* Shared memory cannot wake a poll: while an answer is due, look often. */
-static int timeout(const struct agent *agent)
+static bool is_asking(const struct agent *agent)
 {
 	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 		if (agent_is_asking(&agent->ring[i].link))
-			return 1;
+			return true;
+	return false;
+}
+
+static int rest_ms(const struct agent *agent)
+{
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		if (agent->client[i].state == CLIENT_WAITING)
 			return 10;
 	return is_connected(agent) ? 250 : 50;
+}
+
+/* Shared memory cannot wake a poll: while an answer is due, look often, and at first, when most come, very often. */
+static struct timespec timeout(const struct agent *agent)
+{
+	enum { OFTEN_NS = 20000, OFTEN_MS = 4 };
+	static uint64_t until_ms; /* 0: no answer was due */
+	bool asks = is_asking(agent);
+	uint64_t now = asks ? vg_now_ms() : 0;
+	int ms = asks ? 1 : rest_ms(agent);
+
+	until_ms = !asks ? 0 : until_ms ? until_ms : now + OFTEN_MS;
+	if (asks && now < until_ms)
+		return (struct timespec){ .tv_nsec = OFTEN_NS };
+	return (struct timespec){ .tv_nsec = ms * 1000000L };
 }
 
 /* In tests every place has a path or is not used. */
@@ -187,12 +207,13 @@ static void loop(struct agent *agent)
 
 	for (;;) {
 		struct pollfd wait[ALL] = { [LISTEN] = { agent->listen, POLLIN, 0 } };
+		struct timespec limit = timeout(agent);
 
 		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 			wait[SERIAL + i] = watch_port(&agent->serial[i]);
 		for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 			wait[CLIENTS + i] = watch_client(&agent->client[i]);
-		poll(wait, ALL, timeout(agent));
+		ppoll(wait, ALL, &limit, NULL);
 		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 			if (wait[SERIAL + i].revents)
 				agent_serial_event(&agent->serial[i], wait[SERIAL + i].revents);
@@ -230,6 +251,7 @@ int main(int argc, char **argv)
 	}
 	arguments = argv;
 	signal(SIGPIPE, SIG_IGN);
+	prctl(PR_SET_TIMERSLACK, 1000UL); /* short waits are short: see timeout() */
 	sigaction(SIGBUS, &action, NULL);
 	if (begin(&agent))
 		return 1;

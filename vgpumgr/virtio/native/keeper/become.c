@@ -57,14 +57,11 @@ static void place_fds(const int *fds, int count)
 
 static void redirect(const struct keeper *keeper)
 {
-	char path[512];
-	int null = open("/dev/null", O_RDWR), log;
+	int null = open("/dev/null", O_RDWR);
 
-	snprintf(path, sizeof(path), "%s/worker.log", keeper->options.dir);
-	log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0640);
 	dup2(null, 0);
-	dup2(log >= 0 ? log : null, 1);
-	dup2(log >= 0 ? log : null, 2);
+	dup2(keeper->log.write, 1);
+	dup2(keeper->log.write, 2);
 }
 
 _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint32_t epoch, pid_t parent, int sync)

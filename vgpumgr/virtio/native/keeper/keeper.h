@@ -14,7 +14,7 @@
 #include "../transport/util.h"
 #include "sandbox.h"
 
-enum { KEEPER_CLIENTS = 8, KEEPER_LINE = 512, KEEPER_ARGS = 64 };
+enum { KEEPER_CLIENTS = 8, KEEPER_LINE = 512, KEEPER_ARGS = 64, LOG_LINE = 1024 };
 
 enum worker_state { WORKER_STARTING, WORKER_READY, WORKER_STOPPING, WORKER_WAITING, WORKER_FAILED, WORKER_NONE };
 
@@ -42,6 +42,16 @@ struct worker {
 	bool unwanted;           /* its memory is gone: no harm if it dies */
 };
 
+/* See log.c. */
+struct keeper_log {
+	int file;                /* -1: there is none to write to */
+	int read, write;         /* the pipe's ends; -1 */
+	char line[LOG_LINE];     /* not yet whole */
+	size_t filled, budget;
+	uint64_t until_ms;       /* when the second ends that the budget is for */
+	uint64_t left_out;
+};
+
 struct client {
 	int fd;
 	char line[KEEPER_LINE];
@@ -65,6 +75,7 @@ struct keeper {
 	int launcher;            /* -1: it has ended */
 	int control, pids, signals, pid_file; /* pids: see tells_pids; -1: there is none */
 	struct client client[KEEPER_CLIENTS];
+	struct keeper_log log;
 	bool stopping;
 	uint64_t started_s;
 	char error[256];
@@ -90,6 +101,15 @@ int keeper_next_tick(const struct keeper *keeper);
 /* become.c: in a child of the launcher */
 enum launch_fd { LAUNCH_MEMORY, LAUNCH_DOORBELL, LAUNCH_STATS, LAUNCH_CONTROL, LAUNCH_FDS };
 _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint32_t epoch, pid_t parent, int sync);
+
+/* log.c: worker.log; keeper.log, which no guest can write to, is shortened when it is opened */
+int keeper_log_open(struct keeper *keeper, const char *path);
+void keeper_log_read(struct keeper *keeper);
+/* All that is left. */
+void keeper_log_end(struct keeper *keeper);
+/* Milliseconds until it has something to say by itself: then no more is read before; -1: it has not. */
+int keeper_log_wait(const struct keeper *keeper);
+int keeper_log_own(const char *path);
 
 /* sessions.c: the pid here of the worker's child that has this one in its own namespace; 0: none has. */
 uint32_t keeper_find_session(const struct keeper *keeper, uint32_t inner);

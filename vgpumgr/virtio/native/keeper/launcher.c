@@ -135,7 +135,8 @@ static _Noreturn void serve(struct launcher *launcher)
 static void let_go(struct keeper *keeper)
 {
 	int *const fds[] = { &keeper->memory_fd, &keeper->doorbell, &keeper->control, &keeper->ivshmem,
-			     &keeper->pids,      &keeper->signals,  &keeper->pid_file };
+			     &keeper->pids,      &keeper->signals,  &keeper->pid_file,  &keeper->log.read,
+			     &keeper->log.file };
 
 	if (keeper->memory)
 		munmap(keeper->memory, keeper->layout.size);
@@ -182,6 +183,7 @@ int launcher_start(struct keeper *keeper, int log)
 		become_launcher(keeper, pair[1], log);
 	}
 	close(pair[1]);
+	vg_close_fd(&keeper->log.write); /* its workers' */
 	keeper->launcher = pair[0];
 	if (pid < 0)
 		return -errno;

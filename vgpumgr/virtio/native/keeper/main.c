@@ -216,11 +216,11 @@ static int open_signals(struct keeper *keeper)
 
 static int begin(struct keeper *keeper)
 {
-	char root[512];
+	char root[512], path[512];
 	int error;
 
 	keeper->pids = keeper->memory_fd = keeper->doorbell = keeper->stats_fd = keeper->qemu = keeper->worker.control = -1;
-	keeper->launcher = -1;
+	keeper->launcher = keeper->log.file = keeper->log.read = keeper->log.write = -1;
 	for (unsigned i = 0; i < KEEPER_CLIENTS; i++)
 		keeper->client[i].fd = -1;
 	keeper->started_s = (uint64_t)time(NULL);
@@ -232,6 +232,8 @@ static int begin(struct keeper *keeper)
 		error = make_directory(path_in(keeper, "root", root, sizeof(root)));
 	if (!error)
 		error = lock_pid_file(keeper);
+	if (!error && keeper_log_open(keeper, path_in(keeper, "worker.log", path, sizeof(path))))
+		error = fail("make the log's pipe in", keeper->options.dir);
 	if (!error)
 		error = open_signals(keeper);
 	if (!error)
@@ -245,6 +247,7 @@ static void finish(struct keeper *keeper)
 {
 	keeper_mark_lost(keeper);
 	launcher_finish(keeper);
+	keeper_log_end(keeper);
 }
 
 /* ---- the loop ---- */
@@ -260,19 +263,23 @@ static void take_signals(struct keeper *keeper)
 
 static void loop(struct keeper *keeper)
 {
-	enum { SIGNALS, QEMU, IVSHMEM, CONTROL, WORKER, PIDS, LAUNCHER, CLIENTS, ALL = CLIENTS + KEEPER_CLIENTS };
+	enum { SIGNALS, QEMU, IVSHMEM, CONTROL, WORKER, PIDS, LAUNCHER, LOG, CLIENTS, ALL = CLIENTS + KEEPER_CLIENTS };
 
 	while (!keeper->stopping || keeper->worker.pid) {
+		const int log_wait = keeper_log_wait(keeper), tick = keeper_next_tick(keeper);
 		struct pollfd wait[ALL] = {
 			[SIGNALS] = { keeper->signals, POLLIN, 0 },        [QEMU] = { keeper->qemu, POLLIN, 0 },
 			[IVSHMEM] = { keeper->ivshmem, POLLIN, 0 },        [CONTROL] = { keeper->control, POLLIN, 0 },
 			[WORKER] = { keeper->worker.control, POLLIN, 0 },  [PIDS] = { keeper->pids, POLLIN, 0 },
 			[LAUNCHER] = { keeper->launcher, POLLIN, 0 },
+			[LOG] = { log_wait < 0 ? keeper->log.read : -1, POLLIN, 0 },
 		};
 
 		for (unsigned i = 0; i < KEEPER_CLIENTS; i++)
 			wait[CLIENTS + i] = (struct pollfd){ keeper->client[i].fd, POLLIN, 0 };
-		poll(wait, ALL, keeper_next_tick(keeper));
+		poll(wait, ALL, log_wait < 0 || (tick >= 0 && tick < log_wait) ? tick : log_wait);
+		if (wait[LOG].revents || !log_wait)
+			keeper_log_read(keeper);
 		if (wait[QEMU].revents)
 			keeper_watch_qemu(keeper);
 		if (wait[WORKER].revents)
@@ -320,15 +327,6 @@ static int detach(int *ready)
 	return 0;
 }
 
-static int open_log(const struct keeper *keeper)
-{
-	const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
-	char path[512];
-	int log = open(path_in(keeper, "keeper.log", path, sizeof(path)), flags, 0640);
-
-	return log >= 0 ? log : open("/dev/null", O_WRONLY | O_CLOEXEC);
-}
-
 static void leave_terminal(int log, int ready)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -346,6 +344,7 @@ static void leave_terminal(int log, int ready)
 int main(int argc, char **argv)
 {
 	static struct keeper keeper;
+	char path[512];
 	int ready = -1, log = -1;
 
 	if (parse(argc, argv, &keeper.options))
@@ -355,7 +354,7 @@ int main(int argc, char **argv)
 	if (begin(&keeper))
 		return 1;
 	if (ready >= 0)
-		log = open_log(&keeper);
+		log = keeper_log_own(path_in(&keeper, "keeper.log", path, sizeof(path)));
 	if (launcher_start(&keeper, log))
 		return fail("start the launcher in", keeper.options.dir) ? 1 : 0;
 	keeper_start_worker(&keeper);

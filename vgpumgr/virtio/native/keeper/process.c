@@ -145,6 +145,7 @@ static void bury(struct keeper *keeper, int status)
 	keeper_read_worker(keeper); /* its last words */
 	worker->pid = 0;
 	vg_close_fd(&worker->control);
+	keeper_log_read(keeper);
 	describe_exit(worker, status);
 	if (worker->unwanted) {
 		worker->state = WORKER_NONE;

@@ -109,14 +109,80 @@ static void write_lane(const struct keeper *keeper, const struct vg_stats *stats
 	sums->memory += memory;
 }
 
-static void write_stuck(const struct keeper *keeper, unsigned lane, uint32_t inner, bool *first, FILE *out)
+static void write_stuck(const struct keeper *keeper, unsigned lane, uint32_t inner, uint64_t since_s, bool *first,
+			FILE *out)
 {
 	uint32_t pid = keeper_find_session(keeper, inner);
 
 	if (!inner)
 		return;
-	fprintf(out, "%s{\"lane\": %u, \"pid\": %u}", *first ? "" : ", ", lane, pid);
+	fprintf(out, "%s{\"lane\": %u, \"pid\": %u", *first ? "" : ", ", lane, pid);
+	number(out, "since_s", since_s);
+	fputc('}', out);
 	*first = false;
+}
+
+static void write_ended(const struct vg_health_stats *health, FILE *out)
+{
+	bool first = true;
+
+	fputs(", \"ended\": [", out);
+	for (unsigned i = 0; i < VG_ENDED_MAX; i++) {
+		const struct vg_ended_stats *row = &health->ended[i];
+
+		if (!vg_load32(&row->lane))
+			continue;
+		fprintf(out, "%s{\"lane\": %u", first ? "" : ", ", vg_load32(&row->lane));
+		number(out, "pid", vg_load32(&row->pid));
+		text(out, "name", row->name, sizeof(row->name));
+		number(out, "status", vg_load32(&row->status));
+		number(out, "at_s", vg_load64(&row->at_s));
+		fputc('}', out);
+		first = false;
+	}
+	fputc(']', out);
+}
+
+static void write_slow(const struct keeper *keeper, const struct vg_stats *stats, FILE *out)
+{
+	bool first = true;
+
+	fputs(", \"slow\": [", out);
+	for (unsigned i = 0; i < VG_SLOW_MAX; i++) {
+		const struct vg_slow_stats *row = &stats->health.slow[i];
+		uint32_t lane = vg_load32(&row->lane);
+
+		if (!lane || lane >= VG_LANE_TABLE)
+			continue;
+		fprintf(out, "%s{\"lane\": %u", first ? "" : ", ", lane);
+		number(out, "pid", keeper_find_session(keeper, vg_load32(&stats->words[lane].pid)));
+		text(out, "call", row->name, sizeof(row->name));
+		number(out, "since_s", vg_load64(&row->since_s));
+		fputc('}', out);
+		first = false;
+	}
+	fputc(']', out);
+}
+
+static void write_refused(const struct vg_health_stats *health, FILE *out)
+{
+	bool first = true;
+
+	fputs(", \"refused\": {\"calls\": [", out);
+	for (unsigned i = 0; i < VG_REFUSED_MAX; i++) {
+		const struct vg_refused_stats *row = &health->refused[i];
+
+		if (!vg_load64(&row->count))
+			continue;
+		fputs(first ? "{\"name\": " : ", {\"name\": ", out);
+		keeper_json_text(out, row->name, sizeof(row->name));
+		number(out, "count", vg_load64(&row->count));
+		fputc('}', out);
+		first = false;
+	}
+	fputc(']', out);
+	number(out, "more", vg_load64(&health->refused_more));
+	fputc('}', out);
 }
 
 /* Processes that were killed and do not end: those that still have their lane, and those whose lane others have. */
@@ -129,10 +195,18 @@ static void write_sessions(const struct keeper *keeper, const struct vg_stats *s
 	fputs(", \"stuck\": [", out);
 	for (unsigned i = 1; i < VG_LANE_TABLE; i++)
 		if (vg_load32(&stats->words[i].stuck))
-			write_stuck(keeper, i, vg_load32(&stats->words[i].pid), &first, out);
+			write_stuck(keeper, i, vg_load32(&stats->words[i].pid),
+				    vg_load64(&stats->health.stuck_s[i]), &first, out);
 	for (unsigned i = 0; i < VG_STUCK_MAX; i++)
-		write_stuck(keeper, vg_load32(&stats->stuck[i].lane), vg_load32(&stats->stuck[i].pid), &first, out);
-	fputs("]}", out);
+		write_stuck(keeper, vg_load32(&stats->stuck[i].lane), vg_load32(&stats->stuck[i].pid),
+			    vg_load64(&stats->health.aside_s[i]), &first, out);
+	fputc(']', out);
+	number(out, "faults", vg_load64(&stats->health.faults));
+	number(out, "overdue", vg_load64(&stats->health.overdue));
+	write_ended(&stats->health, out);
+	write_slow(keeper, stats, out);
+	fputc('}', out);
+	write_refused(&stats->health, out);
 }
 
 static void write_lanes(const struct keeper *keeper, const struct vg_stats *stats, FILE *out)

@@ -113,5 +113,5 @@ SHIM_API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsi
 	if (r != CUDA_SUCCESS)
 		return r;
 	*pdptr = 0;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	return shim_refuse("cuMemHostGetDevicePointer");
 }

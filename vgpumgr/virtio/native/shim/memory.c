@@ -117,5 +117,5 @@ SHIM_API CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned
 	if (r != CUDA_SUCCESS)
 		return r;
 	*dptr = 0;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	return shim_refuse("cuMemAllocManaged");
 }

@@ -39,6 +39,8 @@ void shim_mark_initialized(void);
 bool shim_is_news(atomic_flag *said);
 /* CUDA_ERROR_NOT_SUPPORTED; says the name on stderr the first time. */
 int shim_unsupported(const char *name, atomic_flag *said);
+/* The same without a word to the user: for calls that programs try and can do without. */
+int shim_refuse(const char *name);
 
 /* ---- visible.c: CUDA_VISIBLE_DEVICES */
 /* Connects to the first device that the variable lets this process see. */

@@ -4,9 +4,11 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "shim.h"
+#include "vg_stubs.h"
 
 static struct {
 	pthread_mutex_t lock;
@@ -50,10 +52,20 @@ bool shim_is_news(atomic_flag *told)
 	return !(quiet && *quiet) && !atomic_flag_test_and_set(told);
 }
 
+int shim_refuse(const char *name)
+{
+	struct vg_call_refused_request in = { .called = { name, strlen(name) } };
+
+	if (atomic_load(&state.conn) && in.called.length <= 39) /* as the description has it */
+		vg_send_call_refused(&in);
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 int shim_unsupported(const char *name, atomic_flag *told)
 {
 	int saved = errno;
 
+	shim_refuse(name);
 	if (shim_is_news(told))
 		dprintf(STDERR_FILENO, "vgpumgr: %s is not supported over a forwarded GPU\n", name);
 	errno = saved;
@@ -115,6 +127,12 @@ CUresult shim_ready(void)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	return atomic_load_explicit(&state.initialized, memory_order_acquire) ? CUDA_SUCCESS :
 										CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* As above, for the runtime library, whose calls are named in the same way. */
+SHIM_API int vgpumgr_call_unsupported(const char *name, atomic_flag *told)
+{
+	return shim_unsupported(name, told);
 }
 
 /* For tests and benchmarks: synchronous waits of this process so far. */

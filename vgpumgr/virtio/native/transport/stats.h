@@ -8,7 +8,7 @@
 
 #include "wire.h"
 
-enum { VG_STATS_TEXT = 208, VG_STUCK_MAX = 8 };
+enum { VG_STATS_TEXT = 208, VG_STUCK_MAX = 8, VG_ENDED_MAX = 8, VG_SLOW_MAX = 8, VG_REFUSED_MAX = 24, VG_REFUSED_NAME = 40 };
 
 /* One for each entry of the lane table, written by the lane's own threads. */
 struct vg_lane_stats {
@@ -44,6 +44,42 @@ struct vg_stuck_stats {
 	vg_word32 lane;
 };
 
+/* A session that ended and should not have. */
+struct vg_ended_stats {
+	vg_word32 lane;          /* 0: none */
+	vg_word32 pid;           /* of the guest's process, by its own word */
+	vg_word64 at_s;          /* CLOCK_REALTIME, as below */
+	vg_word32 status;        /* as waitpid() has it */
+	char name[28];           /* of the guest's process */
+};
+
+/* A call that the driver has had for long. */
+struct vg_slow_stats {
+	vg_word32 lane;          /* 0: none */
+	vg_word32 op;
+	vg_word64 since_s;
+	char name[40];           /* of the operation */
+};
+
+/* A call that the guest's libraries refused because it is not supported. */
+struct vg_refused_stats {
+	vg_word32 state;         /* see worker_refused.c */
+	vg_word32 zero;
+	vg_word64 count;
+	char name[VG_REFUSED_NAME];
+};
+
+struct vg_health_stats {
+	vg_word64 faults;                            /* of sessions_lost: by a fault of the process */
+	vg_word64 overdue;                           /* ended because a call lasted too long */
+	struct vg_ended_stats ended[VG_ENDED_MAX];   /* the last ones, the n-th at n modulo their number */
+	struct vg_slow_stats slow[VG_SLOW_MAX];
+	vg_word64 stuck_s[VG_LANE_TABLE];            /* since when `stuck` of the lane's words says so */
+	vg_word64 aside_s[VG_STUCK_MAX];             /* the same of vg_stuck_stats */
+	vg_word64 refused_more;                      /* calls for whose names there was no place */
+	struct vg_refused_stats refused[VG_REFUSED_MAX];
+};
+
 struct vg_stats {
 	vg_word32 serial_connected;
 	vg_word32 mismatches;    /* lanes refused for another interface hash */
@@ -61,9 +97,22 @@ struct vg_stats {
 	char session_lost[VG_STATS_TEXT];            /* the last one */
 	struct vg_stuck_stats stuck[VG_STUCK_MAX];
 	struct vg_lane_words words[VG_LANE_TABLE];
+	struct vg_health_stats health;
 };
 enum { VG_STATS_SIZE = 16384 };
 _Static_assert(sizeof(struct vg_stats) <= VG_STATS_SIZE, "fits its memory");
+
+/*
+ * Which call each thread of each session executes, for the server, which finds those that last: op + 1 in the low half, a
+ * number of this call in the high one; 0: none. A memory of the worker's own.
+ */
+enum { VG_WATCHED_THREADS = 72 };
+struct vg_watched {
+	_Alignas(64) vg_word64 running;
+};
+struct vg_watch {
+	struct vg_watched thread[VG_LANE_TABLE][VG_WATCHED_THREADS];
+};
 
 /* Between keeper and worker, on a socket pair that keeps message boundaries. */
 enum vg_keeper_message {
@@ -86,7 +135,9 @@ struct vg_note {
 #define VG_SERIAL_OF_KEEPER "keeper"
 #define VG_OPTION_NUMBER "--channel-number="
 #define VG_OPTION_DEVICE "--channel-device="
-/* A session's: --session=memory:3,stats:4,socket:5 */
+/* The watchdog's: seconds after which a call is named, and after which its session ends; 0: never */
+#define VG_OPTION_WATCHDOG "--watchdog="
+/* A session's: --session=memory:3,stats:4,socket:5,watch:7 */
 #define VG_OPTION_SESSION "--session="
 
 #endif

@@ -34,6 +34,9 @@ struct vg_lane {
 	uint64_t generation;
 	struct vg_lane_words *words;
 	struct vg_lane_stats *stats; /* NULL: lane 0 */
+	struct vg_health_stats *health; /* of all lanes; NULL: lane 0 */
+	struct vg_watched *watched; /* this lane's; NULL: lane 0 */
+	_Atomic unsigned threads; /* that are watched */
 
 	/* ring */
 	struct vg_control *control;
@@ -95,11 +98,14 @@ struct vg_serve {
 	struct vg_peer peer;     /* its lane is the one to be served */
 };
 
+enum { VG_WARN_S = 60 };
+
 /* What a process has been given by the one that started it. */
 struct vg_inherited {
-	int memory, doorbell, stats, control;
+	int memory, doorbell, stats, control, watch;
 	unsigned epoch, number;
 	const char *serial, *device;
+	unsigned warn_s, end_s;
 	bool session;            /* control is the socket to the server */
 };
 
@@ -117,7 +123,7 @@ struct vg_session {
 	int errors;              /* of its standard error's pipe, to be read when it has ended */
 	bool ready, failed, violated;
 	uint64_t kill_ms;        /* when it is killed, or found to be stuck; 0: never */
-	bool killed;
+	bool killed, overdue;
 };
 
 #define VG_NO_SESSION ((struct vg_session){ .socket = -1, .errors = -1 })
@@ -145,11 +151,22 @@ struct vg_entry {
 	size_t uncredited;       /* bytes that the guest has sent and not got back as credit */
 };
 
+/* What a thread was last seen to execute, and since when. */
+struct vg_seen {
+	uint64_t running, since_ms;
+	bool named;
+};
+
 struct vg_server {
 	uint8_t hash[VG_HASH_SIZE];
 	char api_version[32];
 	char **argv;             /* a session's, without what it inherits */
-	int memory_fd, stats_fd;
+	int memory_fd, stats_fd, watch_fd;
+	struct vg_watch *watch;
+	const struct vg_session_ops *ops;
+	unsigned warn_s, end_s;  /* see VG_OPTION_WATCHDOG */
+	uint64_t watch_ms;
+	struct vg_seen seen[VG_LANE_TABLE][VG_WATCHED_THREADS];
 	int doorbell, keeper;
 	uint32_t epoch, counter;
 	uint32_t number;         /* of the attachment in its VM */
@@ -172,8 +189,7 @@ struct vg_server {
 	bool greeted[2];         /* ring, serial */
 	unsigned hellos[2];
 	uint32_t next_lane[2];
-	unsigned logged;
-	uint64_t log_minute;
+	uint64_t left_out;       /* lines that found no room in the log's pipe */
 
 	const char *serial_path;
 	int serial;
@@ -204,6 +220,10 @@ void vg_sessions_reap(struct vg_server *server);
 void vg_sessions_tick(struct vg_server *server);
 /* Messages of a session; entry is NULL for the spare. */
 void vg_session_read(struct vg_server *server, struct vg_session *session, struct vg_entry *entry);
+
+/* worker_slow.c: calls that the driver has had for long */
+int vg_watch_open(struct vg_server *server);
+void vg_watch_look(struct vg_server *server);
 
 /* worker_control.c: lane 0 */
 int vg_control_frame(struct vg_lane *control, const struct vg_call *call);

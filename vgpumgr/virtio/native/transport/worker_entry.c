@@ -35,7 +35,7 @@ static struct vg_entry *take_entry(struct vg_server *server, bool ring)
 	return NULL;
 }
 
-static struct vg_peer describe(struct vg_entry *entry, const struct vg_open *open)
+static struct vg_peer describe(struct vg_server *server, struct vg_entry *entry, const struct vg_open *open)
 {
 	struct vg_peer peer = { .lane = entry->number, .pid = open->pid, .ring = entry->ring };
 	struct vg_lane_stats *stats = entry->stats;
@@ -43,6 +43,8 @@ static struct vg_peer describe(struct vg_entry *entry, const struct vg_open *ope
 	vg_clean_text(peer.name, sizeof(peer.name), open->name, sizeof(open->name));
 	memset(stats, 0, sizeof(*stats));
 	memset(entry->words, 0, sizeof(*entry->words));
+	memset(server->watch->thread[entry->number], 0, sizeof(server->watch->thread[0]));
+	memset(server->seen[entry->number], 0, sizeof(server->seen[0]));
 	memcpy(stats->name, peer.name, sizeof(stats->name));
 	vg_store32(&stats->pid, open->pid);
 	vg_store32(&stats->ring, entry->ring);
@@ -79,7 +81,7 @@ int vg_entry_open(struct vg_server *server, bool ring, const struct vg_open *ope
 	entry->open_sequence = sequence;
 	entry->hello = server->hellos[!ring];
 	entry->generation = (uint64_t)server->epoch << 32 | ++server->counter;
-	peer = describe(entry, open);
+	peer = describe(server, entry, open);
 	if (ring) {
 		entry->control = vg_lane_at(server->memory, &server->layout, entry->number);
 		vg_lane_clear(entry->control);

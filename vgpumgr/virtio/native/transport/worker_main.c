@@ -35,7 +35,8 @@ static void note(int keeper, uint32_t what, const char *text)
 
 static int read_options(int argc, char **argv, struct vg_inherited *in)
 {
-	*in = (struct vg_inherited){ .memory = -1, .doorbell = -1, .stats = -1, .control = -1, .device = "" };
+	*in = (struct vg_inherited){ .memory = -1, .doorbell = -1, .stats = -1, .control = -1, .watch = -1, .device = "",
+				      .warn_s = VG_WARN_S };
 	for (int i = 1; i < argc; i++) {
 		if (!strncmp(argv[i], VG_OPTION_SERIAL, strlen(VG_OPTION_SERIAL)))
 			in->serial = argv[i] + strlen(VG_OPTION_SERIAL);
@@ -43,12 +44,14 @@ static int read_options(int argc, char **argv, struct vg_inherited *in)
 			sscanf(argv[i] + strlen(VG_OPTION_NUMBER), "%u", &in->number);
 		else if (!strncmp(argv[i], VG_OPTION_DEVICE, strlen(VG_OPTION_DEVICE)))
 			in->device = argv[i] + strlen(VG_OPTION_DEVICE);
+		else if (!strncmp(argv[i], VG_OPTION_WATCHDOG, strlen(VG_OPTION_WATCHDOG)))
+			sscanf(argv[i] + strlen(VG_OPTION_WATCHDOG), "%u:%u", &in->warn_s, &in->end_s);
 		else if (!strncmp(argv[i], VG_OPTION_CHANNEL, strlen(VG_OPTION_CHANNEL)))
 			sscanf(argv[i] + strlen(VG_OPTION_CHANNEL), "memory:%d,doorbell:%d,stats:%d,control:%d,epoch:%u",
 			       &in->memory, &in->doorbell, &in->stats, &in->control, &in->epoch);
 		else if (!strncmp(argv[i], VG_OPTION_SESSION, strlen(VG_OPTION_SESSION)))
-			in->session = sscanf(argv[i] + strlen(VG_OPTION_SESSION), "memory:%d,stats:%d,socket:%d",
-					     &in->memory, &in->stats, &in->control) == 3;
+			in->session = sscanf(argv[i] + strlen(VG_OPTION_SESSION), "memory:%d,stats:%d,socket:%d,watch:%d",
+					     &in->memory, &in->stats, &in->control, &in->watch) == 4;
 	}
 	return in->stats < 0 || in->control < 0 || !(in->epoch || in->session) ? -EINVAL : 0;
 }
@@ -56,7 +59,7 @@ static int read_options(int argc, char **argv, struct vg_inherited *in)
 /* A session has the same arguments, and its own descriptors: see become_session() in worker_spawn.c. */
 static char **session_arguments(int argc, char **argv, const struct vg_inherited *in)
 {
-	static char option[64];
+	static char option[80];
 	char **words = calloc((size_t)argc + 2, sizeof(*words));
 	int count = 0;
 
@@ -66,7 +69,7 @@ static char **session_arguments(int argc, char **argv, const struct vg_inherited
 		if (strncmp(argv[i], VG_OPTION_CHANNEL, strlen(VG_OPTION_CHANNEL)) &&
 		    strncmp(argv[i], VG_OPTION_SERIAL, strlen(VG_OPTION_SERIAL)))
 			words[count++] = argv[i];
-	snprintf(option, sizeof(option), VG_OPTION_SESSION "memory:%d,stats:4,socket:5", in->memory < 0 ? -1 : 3);
+	snprintf(option, sizeof(option), VG_OPTION_SESSION "memory:%d,stats:4,socket:5,watch:7", in->memory < 0 ? -1 : 3);
 	words[count] = option;
 	return words;
 }
@@ -117,9 +120,11 @@ static int init_server(struct vg_server *server, const struct vg_inherited *in)
 	server->stats_fd = in->stats;
 	server->spare = VG_NO_SESSION;
 	server->spare_status = -1;
+	server->warn_s = in->warn_s;
+	server->end_s = in->end_s;
 	init_lane0(server, &server->control_ring, true);
 	init_lane0(server, &server->control_serial, false);
-	return 0;
+	return vg_watch_open(server);
 }
 
 /*
@@ -306,6 +311,7 @@ static void serve(struct vg_server *server)
 		read_sessions(server, wait);
 		vg_sessions_reap(server);
 		vg_sessions_tick(server);
+		vg_watch_look(server);
 		vg_spare_keep(server);
 		if (server->serial_path)
 			vg_serial_poll(server, wait[POLL_SERIAL].revents);
@@ -384,6 +390,7 @@ int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], con
 	}
 	if (in.session) /* what is left is the kernel's to free; handlers of a driver could wait for the device */
 		_exit(vg_session_main(argc, argv, &in, ops));
+	server->ops = ops;
 	memcpy(server->hash, hash, VG_HASH_SIZE);
 	snprintf(server->api_version, sizeof(server->api_version), "%s", api_version);
 	server->argv = session_arguments(argc, argv, &in);

@@ -23,6 +23,7 @@ struct process {
 	const struct vg_session_ops *ops;
 	struct vg_lane lane;
 	struct vg_stats *stats;
+	struct vg_watch *watch;
 	uint8_t *memory;         /* NULL: serial only */
 	struct vg_layout layout;
 	void *session;
@@ -154,7 +155,9 @@ static void serve_lane(struct process *process)
 		}
 		if (got > 0) {
 			text = "refused by the decoder";
+			vg_watch_begin(lane, call.op);
 			got = process->ops->call(process->session, lane, &call);
+			vg_watch_end();
 			release_frame(lane, &call);
 		}
 		if (got < 0) {
@@ -176,6 +179,10 @@ static int map(struct process *process, const struct vg_inherited *in)
 		return -errno;
 	process->stats = stats;
 	close(in->stats);
+	process->watch = mmap(NULL, sizeof(*process->watch), PROT_READ | PROT_WRITE, MAP_SHARED, in->watch, 0);
+	if (process->watch == MAP_FAILED)
+		return -errno;
+	close(in->watch);
 	if (in->memory < 0)
 		return 0;
 	if (fstat(in->memory, &status) || vg_layout((uint64_t)status.st_size, &process->layout))
@@ -209,6 +216,8 @@ static int take_lane(struct process *process, struct vg_peer *peer)
 	lane->generation = message.serve.generation;
 	lane->words = &process->stats->words[lane->number];
 	lane->stats = &process->stats->lane[lane->number];
+	lane->health = &process->stats->health;
+	lane->watched = process->watch->thread[lane->number];
 	if (lane->ring)
 		vg_lane_map(lane, process->memory, &process->layout);
 	return 0;

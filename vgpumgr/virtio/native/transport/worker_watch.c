@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "util.h"
 #include "worker.h"
@@ -116,6 +117,30 @@ static void describe_exit(int status, char *text, size_t size)
 		snprintf(text, size, "exited with status %d", WEXITSTATUS(status));
 }
 
+static bool is_fault(int status)
+{
+	static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP };
+
+	for (unsigned i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+		if (WIFSIGNALED(status) && WTERMSIG(status) == faults[i])
+			return true;
+	return false;
+}
+
+static void record_end(struct vg_stats *stats, const struct vg_entry *entry, int status)
+{
+	struct vg_health_stats *health = &stats->health;
+	struct vg_ended_stats *row = &health->ended[vg_load64(&stats->sessions_lost) % VG_ENDED_MAX];
+
+	snprintf(row->name, sizeof(row->name), "%s", entry->stats->name);
+	vg_store32(&row->pid, vg_load32(&entry->stats->pid));
+	vg_store64(&row->at_s, (uint64_t)time(NULL));
+	vg_store32(&row->status, (uint32_t)status);
+	vg_store32(&row->lane, entry->number);
+	if (is_fault(status))
+		vg_store64(&health->faults, vg_load64(&health->faults) + 1);
+}
+
 static void report_lost(struct vg_server *server, struct vg_entry *entry, int status)
 {
 	struct vg_stats *stats = server->stats;
@@ -124,6 +149,7 @@ static void report_lost(struct vg_server *server, struct vg_entry *entry, int st
 	describe_exit(status, how, sizeof(how));
 	snprintf(stats->session_lost, sizeof(stats->session_lost), "lane %u (%s, %s): the session %s", entry->number,
 		 entry->ring ? "ring" : "serial", entry->stats->name, how);
+	record_end(stats, entry, status);
 	vg_store64(&stats->sessions_lost, vg_load64(&stats->sessions_lost) + 1);
 	vg_log(server, "worker: %s\n", stats->session_lost);
 	snprintf(how, sizeof(how), "the session of lane %u", entry->number);
@@ -205,23 +231,26 @@ void vg_sessions_reap(struct vg_server *server)
 static void give_up(struct vg_server *server, struct vg_entry *entry)
 {
 	struct vg_session *session = &entry->session;
+	struct vg_stats *stats = server->stats;
+	uint64_t now_s = (uint64_t)time(NULL);
 
 	session->kill_ms = 0;
-	vg_store32(&entry->words->stuck, 1);
 	vg_log(server, "worker: lane %u: session %d was killed and does not end\n", entry->number, session->pid);
 	for (unsigned i = 0; !entry->ring && i < VG_STUCK_MAX; i++) {
 		if (server->stuck[i].pid)
 			continue;
 		server->stuck[i] = *session;
-		vg_store32(&server->stats->stuck[i].lane, entry->number);
-		vg_store32(&server->stats->stuck[i].pid, (uint32_t)session->pid);
+		vg_store32(&stats->stuck[i].lane, entry->number);
+		vg_store64(&stats->health.aside_s[i], now_s);
+		vg_store32(&stats->stuck[i].pid, (uint32_t)session->pid);
 		server->stuck[i].socket = server->stuck[i].errors = -1;
 		vg_session_forget(session);
 		session->pid = 0;
-		vg_store32(&entry->words->stuck, 0);
 		vg_entry_free(server, entry);
 		return;
 	}
+	vg_store64(&stats->health.stuck_s[entry->number], now_s);
+	vg_store32(&entry->words->stuck, 1);
 }
 
 void vg_sessions_tick(struct vg_server *server)

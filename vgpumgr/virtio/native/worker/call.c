@@ -23,12 +23,14 @@ static void run(struct wk_session *s, struct vg_lane *lane, const struct vg_call
 {
 	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
 
+	vg_watch_begin(lane, call->op);
 	if (o->handle(&c, false) < 0) {
 		s->violation = -EPROTO;
 		if (call->wants_reply)
 			vg_answer(lane, call->sequence, CUDA_ERROR_UNKNOWN, NULL, 0, 0);
 	}
 	release_all(&c);
+	vg_watch_end();
 }
 
 /*

@@ -47,6 +47,13 @@ static int start(int argc, char **argv, char *message, size_t size)
 	return error;
 }
 
+static const char *name_of(uint32_t op)
+{
+	const struct wk_operation *operation = wk_operation(op);
+
+	return operation ? operation->name : NULL;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct vg_session_ops ops = {
@@ -54,6 +61,7 @@ int main(int argc, char **argv)
 		.open = open_session,
 		.call = wk_call,
 		.close = close_session,
+		.name = name_of,
 	};
 	static const uint8_t schema[VG_HASH_SIZE] = VG_SCHEMA_HASH;
 

@@ -16,3 +16,9 @@ CUresult wk_do_output_next(struct wk_call *c, struct vg_output_next_reply *out)
 	out->errors_length = taken.length[1];
 	return CUDA_SUCCESS;
 }
+
+CUresult wk_do_call_refused(struct wk_call *c, const struct vg_call_refused_request *in)
+{
+	vg_lane_refused(c->lane, in->called.data, in->called.length);
+	return CUDA_SUCCESS;
+}

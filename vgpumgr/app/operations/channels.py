@@ -1,0 +1,115 @@
+"""``virtio restart``: the worker of a VM's channels ends, and another one starts on the same slice."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
+from vgpumgr.app.documents.attachments import ChannelRestartDocument, RestartPlanDocument
+from vgpumgr.app.documents.base import describe_plan
+from vgpumgr.app.transactions import open_change
+from vgpumgr.backends.detach import find_attachments
+from vgpumgr.backends.registry import find_backend
+from vgpumgr.engine.step import OnFailure, Plan, Step
+from vgpumgr.errors import ChannelNotFoundError, ChannelRestartError, VmNotFoundError
+from vgpumgr.host.process import has_ended
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.channel import RestartWorker, StartChannel, StopChannel
+from vgpumgr.virtio.channel import ChannelStatus
+
+RESTART = "restart"
+_RING_LOST = "the running guest has its ring again from its next start"
+
+
+def restart_channel(
+    parts: Parts, *, vm: str, keeper: bool = False, dry_run: bool = False
+) -> ChannelRestartDocument:
+    """Gives each channel that ``vm`` means another worker. A keeper whose ring a QEMU has stays, unless
+    ``keeper`` says otherwise: with it that QEMU loses the ring. Raises what stands in the way before anything
+    is changed.
+    """
+    if dry_run:
+        return _describe(True, _plan_all(parts, vm, keeper), [])
+    with open_change(parts, "restart a channel") as transaction:
+        plans = _plan_all(parts, vm, keeper)
+        notes = transaction.notes
+        for record, plan in plans:
+            context = parts.make_context(record)
+            transaction.execute(plan, context)
+            notes += context.notes
+    return _describe(False, plans, notes)
+
+
+def _plan_all(parts: Parts, selector: str, keeper: bool) -> list[tuple[AttachmentRecord, Plan]]:
+    """A plan for each channel, once nothing stands in the way of any."""
+    snapshot, vm = Snapshot(parts), None
+    with contextlib.suppress(
+        VmNotFoundError, *LIBVIRT_ERRORS
+    ):  # a host without VMs may have no libvirt
+        if not any(selector in (r.vm_uuid, r.vm_name) for r in snapshot.records):
+            vm = parts.hypervisor.read_vm(selector)
+    found = find_attachments(snapshot.records, selector, vm, verb="virtio restart")
+    records = [record for record in found if record.channel is not None]
+    if not records:
+        raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
+    return [(record, _plan(parts, record, snapshot, keeper)) for record in records]
+
+
+def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, keeper: bool) -> Plan:
+    status = parts.channels.read_status(record.id)
+    _check(parts, record, snapshot, status)
+    notes: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = (StopChannel(record.id, again=True), StartChannel.for_record(record))
+    if status is not None and status.qemu_pid is not None:
+        if keeper:
+            notes = (_RING_LOST,)
+        else:
+            steps = (RestartWorker(record.id, status.worker_pid),)
+            notes = (f"its keeper stays: QEMU (pid {status.qemu_pid}) has its ring",)
+    result = {"attachment": record.id, "vm": record.vm_name}
+    return Plan(RESTART, record.vm_name, steps, OnFailure.STOP, notes, result)
+
+
+def _check(
+    parts: Parts, record: AttachmentRecord, snapshot: Snapshot, status: ChannelStatus | None
+) -> None:
+    """Raises ChannelRestartError."""
+    what = f"cannot restart the channel of {record.vm_name}"
+    if record.state is not AttachmentState.ATTACHED:
+        raise ChannelRestartError(
+            what, why=f"attachment {record.id} is {record.state}", hint="vgpumgr recover"
+        )
+    if has_ended(record.run, parts.boot_id):
+        raise ChannelRestartError(what, why="its command has ended", hint="vgpumgr recover")
+    if not find_backend(record.backend).has_all(record, snapshot):
+        raise ChannelRestartError(
+            what,
+            why=f"its slice, {record.profile} at {record.placement}, is gone",
+            hint=f"vgpumgr detach {record.vm_name}",
+        )
+    stuck = [e for e in status.sessions.events if e.kind == "stuck"] if status else []
+    if stuck:
+        raise ChannelRestartError(
+            what,
+            why="a worker ends after its processes, and these were killed and do not end",
+            held_by=[f"session {event.pid} of lane {event.lane}" for event in stuck],
+            hint="other processes of the guest go on meanwhile; they end with a reboot at the latest",
+        )
+
+
+def _describe(
+    dry_run: bool, plans: Sequence[tuple[AttachmentRecord, Plan]], notes: list[str]
+) -> ChannelRestartDocument:
+    first = plans[0][1]
+    whole = Plan(
+        RESTART,
+        first.subject,
+        tuple(step for _, plan in plans for step in plan.steps),
+        OnFailure.STOP,
+        tuple(dict.fromkeys(note for _, plan in plans for note in plan.notes)),
+        {**first.result, "attachments": [record.id for record, _ in plans]},
+    )
+    plan = describe_plan(whole, RestartPlanDocument)
+    return ChannelRestartDocument(dry_run=dry_run, plan=plan, notes=notes)
