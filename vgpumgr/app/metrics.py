@@ -204,6 +204,35 @@ METRICS: tuple[MetricSpec, ...] = (
         _NO_CHANNEL,
     ),
     MetricSpec(
+        "channel_limit",
+        "gauge",
+        ("domain", "attachment", "limit", "hostname"),
+        "What the VM's processes may take together, by the key of --limit; cpu in percent of one processor.",
+        "there is no limit",
+    ),
+    MetricSpec(
+        "channel_limit_used",
+        "gauge",
+        ("domain", "attachment", "limit", "hostname"),
+        "What the VM's processes take of it now.",
+        "it is not counted",
+    ),
+    MetricSpec(
+        "channel_limit_refusals_total",
+        "counter",
+        ("domain", "attachment", "limit", "hostname"),
+        "How often more than the limit was refused, since the VM's worker started.",
+        _NO_CHANNEL,
+    ),
+    MetricSpec(
+        "channel_limit_waits_seconds_total",
+        "counter",
+        ("domain", "attachment", "limit", "hostname"),
+        "How long calls were held up, since the VM's worker started.",
+        _NO_CHANNEL,
+        "seconds",
+    ),
+    MetricSpec(
         "last_collect_success",
         "gauge",
         HOST_LABELS,
@@ -487,6 +516,16 @@ def _sample_channel(status: ChannelStatus, labels: Mapping[str, str]) -> Iterato
     for direction, count in (("in", status.bytes_in), ("out", status.bytes_out)):
         yield Sample("channel_bytes_total", {**labels, "direction": direction}, count)
     yield Sample("channel_protocol_errors_total", labels, status.protocol_errors)
+    for one in status.limits:
+        named = {**labels, "limit": one.key.name}
+        if one.limit is not None:
+            yield Sample("channel_limit", named, one.limit)
+        if one.used is not None:
+            yield Sample("channel_limit_used", named, one.used)
+        if one.key.a_second:
+            yield Sample("channel_limit_waits_seconds_total", named, one.waited_s)
+        elif not one.key.of_cgroup:
+            yield Sample("channel_limit_refusals_total", named, one.refused)
 
 
 def _sample_operation(counts: OperationCounts, host: Mapping[str, str]) -> Iterator[Sample]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vgpumgr.host.confinement import Fact
+from vgpumgr.model.limits import DEFAULT_LIMITS, LimitKey, Limits
 
 #: memory of a ring that is there when the guest starts
 RING_BYTES = 64 << 20
@@ -39,6 +40,7 @@ class ChannelSpec:
     gpu: str | None = None
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,19 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitUse:
+    """A limit as it is enforced now (None: none), and what is used of it (None: not counted). ``refused`` are charges
+    that would have exceeded it, ``waited_s`` is how long calls were held up by a rate.
+    """
+
+    key: LimitKey
+    limit: int | None
+    used: int | None
+    refused: int = 0
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelStatus:
     """A channel as it is now. ``problem`` says why the worker is not ready, in its own words;
     ``worker_failed``: it ended so often that the keeper starts it no more. ``hidden``: this user may
@@ -90,6 +105,7 @@ class ChannelStatus:
     #: sessions that were ended because the guest broke the protocol
     protocol_errors: int = 0
     hidden: bool = False
+    limits: tuple[LimitUse, ...] = ()
 
     @property
     def hello(self) -> bool:

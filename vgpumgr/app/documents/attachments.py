@@ -80,6 +80,17 @@ class LaneDocument(Document):
     memory_bytes: int
 
 
+class LimitDocument(Document):
+    """A limit of a VM, over all its processes, and what is used of it."""
+
+    key: str = Field(description="as --limit names it")
+    unit: Literal["bytes", "count", "percent"]
+    limit: int | None = Field(description="null: none is enforced")
+    used: int | None = Field(description="now; null: not counted, as of what is a second")
+    refused: int = Field(description="how often more was refused")
+    waited_s: float = Field(description="how long calls were held up")
+
+
 class ChannelDocument(Document):
     """An attachment's channel: keeper, worker, and who speaks on it."""
 
@@ -104,6 +115,9 @@ class ChannelDocument(Document):
     bytes_in: int
     bytes_out: int
     memory_bytes: int = Field(description="device memory that the guest's processes hold")
+    limits: list[LimitDocument] = Field(
+        default_factory=list, description="none where no worker runs, or an older one"
+    )
     run: RunnerDocument | None = Field(
         default=None, description="of a run, whose name is in the place of the VM's"
     )
@@ -300,6 +314,7 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         transport=used if known.hello else None,
         ring_bytes=known.memory_bytes,
         lanes=lanes,
+        limits=[LimitDocument.of(one, key=one.key.name, unit=one.key.unit) for one in known.limits],
         memory_bytes=sum(lane.memory_bytes for lane in lanes),
         run=_describe_runner(record),
     )

@@ -97,7 +97,7 @@ struct vg_serve {
 
 /* What a process has been given by the one that started it. */
 struct vg_inherited {
-	int memory, doorbell, stats, control;
+	int memory, doorbell, stats, control, limits;
 	unsigned epoch, number;
 	const char *serial, *device;
 	bool session;            /* control is the socket to the server */
@@ -149,7 +149,7 @@ struct vg_server {
 	uint8_t hash[VG_HASH_SIZE];
 	char api_version[32];
 	char **argv;             /* a session's, without what it inherits */
-	int memory_fd, stats_fd;
+	int memory_fd, stats_fd, limits_fd;
 	int doorbell, keeper;
 	uint32_t epoch, counter;
 	uint32_t number;         /* of the attachment in its VM */
@@ -173,6 +173,7 @@ struct vg_server {
 	unsigned hellos[2];
 	uint32_t next_lane[2];
 	unsigned logged;
+	uint64_t limits_ms;      /* when those who look from outside are told again what the VM holds */
 	uint64_t log_minute;
 
 	const char *serial_path;

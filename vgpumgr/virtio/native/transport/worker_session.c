@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "../worker/limits.h"
 #include "util.h"
 #include "worker.h"
 
@@ -139,6 +140,11 @@ static int take_message(struct process *process, struct vg_call *call, const cha
 	return got;
 }
 
+static bool is_closing(const void *lane)
+{
+	return vg_lane_closing(lane);
+}
+
 static void serve_lane(struct process *process)
 {
 	struct vg_lane *lane = &process->lane;
@@ -154,6 +160,8 @@ static void serve_lane(struct process *process)
 		}
 		if (got > 0) {
 			text = "refused by the decoder";
+			if (vg_rated)
+				vg_rate(call.payload_length + call.bulk_in_length + call.bulk_out_length, is_closing, lane);
 			got = process->ops->call(process->session, lane, &call);
 			release_frame(lane, &call);
 		}
@@ -176,6 +184,9 @@ static int map(struct process *process, const struct vg_inherited *in)
 		return -errno;
 	process->stats = stats;
 	close(in->stats);
+	if (vg_limits_map(in->limits))
+		return -EINVAL;
+	close(in->limits);
 	if (in->memory < 0)
 		return 0;
 	if (fstat(in->memory, &status) || vg_layout((uint64_t)status.st_size, &process->layout))
@@ -209,6 +220,7 @@ static int take_lane(struct process *process, struct vg_peer *peer)
 	lane->generation = message.serve.generation;
 	lane->words = &process->stats->words[lane->number];
 	lane->stats = &process->stats->lane[lane->number];
+	vg_limits_use(lane->number);
 	if (lane->ring)
 		vg_lane_map(lane, process->memory, &process->layout);
 	return 0;
