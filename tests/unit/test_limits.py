@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +14,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.service import make_bench
 from tests.unit.calls_rig import NULL_DRIVER, WORKER, run_python, start_python
-from tests.unit.transport_rig import PATIENCE_S, Rig
+from tests.unit.transport_rig import PATIENCE_S, Rig, wait_for
+from vgpumgr.app.operations.runs import start_run
+from vgpumgr.errors import UsageError
+from vgpumgr.host.machine import Machine
+from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.limits import KEYS, WORKER_KEYS, Limits, parse_limits
-from vgpumgr.virtio.keeper import KeeperError
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.state.domain_metadata import rebuild_records
+from vgpumgr.virtio.channel import ChannelSpec
+from vgpumgr.virtio.keeper import KeeperChannels, KeeperError
 
 NATIVE = Path(__file__).parents[2] / "vgpumgr/virtio/native"
 OUT_OF_MEMORY = 2
@@ -391,8 +403,90 @@ def test_a_limit_that_cannot_be_is_refused_with_the_nearest_that_can(word: str, 
 
 
 def test_limits_are_written_as_they_are_read() -> None:
-    words = ("device-memory=1536MiB", "contexts=3", "jit=none", "bytes=1000", "cpu=150%")
+    words = ("device-memory=1536MiB", "contexts=3", "jit=none", "bytes=1000B", "cpu=150%")
     limits = parse_limits(words)
     assert parse_limits(limits.changed) == limits
     assert [key for key, _ in Limits().items()] == list(KEYS)
     assert limits.changed == ("device-memory=1.5GiB", *words[1:])
+
+
+# ---- where they are kept
+
+
+def test_an_attachment_keeps_its_limits_in_state_and_domain_and_its_plan_shows_them(
+    tmp_path: Path,
+) -> None:
+    bench = make_bench(tmp_path)
+    request = AttachRequest("vm01", "1g.10gb", limits=("device-memory=1GiB", "jit=none"))
+    plan = bench.service.attach(request, dry_run=True).plan
+    (start,) = [step for step in plan.steps if step.kind == "channel.start"]
+    assert start.description.endswith("at most device-memory=1GiB, jit=none)")
+    bench.service.attach(request)
+    (record,) = bench.store.list_attachments()
+    assert record.channel is not None
+    assert record.channel.limits == parse_limits(request.limits)
+    assert bench.channels.specs[record.id].limits == record.channel.limits
+    (rebuilt,) = rebuild_records(bench.hypervisor.read_vm("vm01"))
+    assert rebuilt.channel is not None
+    assert rebuilt.channel.limits == record.channel.limits
+
+
+def test_an_attachment_of_an_earlier_version_has_the_defaults(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    bench.service.attach(AttachRequest("vm01", "1g.10gb"))
+    (record,) = bench.store.list_attachments()
+    data = encode(record)
+    del data["channel"]["limits"]
+    old = decode(AttachmentRecord, data)
+    assert old.channel is not None
+    assert old.channel.limits == Limits()
+
+
+def test_a_run_has_limits_from_its_start(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    asked = {"name": "a", "command": "a", "profile": "1g.10gb", "pid": os.getpid()}
+    start_run(bench.service.parts, **asked, limits=("calls=100",))  # type: ignore[arg-type]
+    (spec,) = bench.channels.specs.values()
+    assert spec.limits.for_worker.endswith("calls:100")
+    with pytest.raises(UsageError, match="cannot read --limit") as raised:
+        start_run(bench.service.parts, **asked, limits=("call=100",))  # type: ignore[arg-type]
+    assert raised.value.cause == "there is no limit 'call': calls?"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups here")
+def test_a_channel_shows_what_it_enforces_and_a_new_worker_enforces_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VGPUMGR_CUDA", str(NULL_DRIVER))
+    directory = Path(tempfile.mkdtemp(prefix="vgl"))  # a socket's path is short
+    channels = KeeperChannels(
+        Machine("test", directory, directory, directory / "run", "test:///default")
+    )
+    limits = parse_limits(["events=5", "host-memory=1GiB", "cpu=none"])
+    channels.start(ChannelSpec("a1", "vm01", "MIG-1", ring=True, serial=False, limits=limits))
+    try:
+        for _ in range(2):
+            wait_for(lambda: bool(find(channels) and find(channels)["events"]), "a worker")
+            seen = find(channels)
+            assert seen["events"] == (5, 0)
+            assert seen["contexts"] == (256, 0)
+            assert seen["device-memory"] == (None, 0)
+            limit, used_bytes = seen["host-memory"]
+            assert limit == 1 << 30
+            assert used_bytes is None or used_bytes > 0
+            assert "cpu" not in seen
+            channels.restart_worker("a1")
+            time.sleep(0.2)
+        groups = [Path(fact.detail) for fact in channels.audit("a1") if "cgroup " in fact.name]
+    finally:
+        channels.stop("a1")
+        shutil.rmtree(directory)
+    assert not [path for path in groups if path.is_absolute() and path.exists()]
+
+
+def find(channels: KeeperChannels) -> dict[str, tuple[int | None, int | None]]:
+    """Each limit of channel a1 with what is used of it."""
+    status = channels.read_status("a1")
+    if status is None or not status.worker_ready:
+        return {}
+    return {one.key.name: (one.limit, one.used) for one in status.limits}

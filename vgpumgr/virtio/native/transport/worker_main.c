@@ -381,6 +381,7 @@ static int run_server(struct vg_server *server)
 	}
 	if (server->memory)
 		publish(server);
+	publish_limits(server);
 	note(server->keeper, VG_WORKER_READY, server->api_version);
 	serve(server);
 	end(server);
