@@ -105,6 +105,14 @@ def remove_cgroups(cgroups: Iterable[Cgroup]) -> None:
             Path(path).rmdir()
 
 
+def list_obstacles() -> dict[Controller, str]:
+    """What keeps this process from making groups, by the controller; tried with one that is removed at once."""
+    limits: dict[Controller, int] = {"memory": 1 << 30, "pids": 100, "cpu": 100}
+    made = make_cgroups(f"{_PREFIX}doctor-{os.getpid()}", limits)
+    remove_cgroups(made)
+    return {one.controller: one.why for one in made if one.path is None}
+
+
 def _list_hierarchies(proc: Path) -> Iterator[_Hierarchy]:
     """Version 1 first: a controller that is bound there is in no other."""
     groups = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]

@@ -84,7 +84,9 @@ class LimitDocument(Document):
     """A limit of a VM, over all its processes, and what is used of it."""
 
     key: str = Field(description="as --limit names it")
-    unit: Literal["bytes", "count", "percent"] = Field(description="of limit and used; percent is of one processor")
+    unit: Literal["bytes", "count", "percent"] = Field(
+        description="of limit and used; percent is of one processor"
+    )
     limit: int | None = Field(description="null: none is enforced")
     used: int | None = Field(description="now; null: not counted, as of what is a second")
     refused: int = Field(description="how often more was refused")
