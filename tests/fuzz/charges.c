@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "worker/limits.h"
+#include "transport/worker_limits.h"
 
 enum { PROCESSES = 4, THREADS = 3, LIMIT = 1000, MOST = 400 };
 

@@ -281,7 +281,7 @@ while True:
 def test_no_interleaving_of_charges_exceeds_a_limit_and_kills_leave_nothing(tmp_path: Path) -> None:
     """Processes with threads charge and refund one table, and count beside it what they were granted."""
     program = tmp_path / "charges"
-    sources = [Path(__file__).parents[1] / "fuzz/charges.c", NATIVE / "worker/limits.c"]
+    sources = [Path(__file__).parents[1] / "fuzz/charges.c", NATIVE / "transport/worker_limits.c"]
     command = ["cc", "-O2", "-pthread", "-D_GNU_SOURCE", "-o", str(program), *map(str, sources)]
     subprocess.run([*command, "-I", str(NATIVE)], check=True)
     done = subprocess.run([str(program), "3"], capture_output=True, text=True, check=False)

@@ -513,7 +513,7 @@ def _list_limits(status: KeeperStatus, cgroups: Sequence[LimitGroup]) -> Iterato
 
 
 def _describe(
-    channel_id: str, status: KeeperStatus, cgroups: Sequence[LimitGroup]
+    channel_id: str, status: KeeperStatus, cgroups: Sequence[LimitGroup] = ()
 ) -> ChannelStatus:
     worker, guest = status.worker, status.guest
     ready = worker.state == "ready"

@@ -44,7 +44,7 @@ struct vg_stuck_stats {
 	vg_word32 lane;
 };
 
-/* What a VM may hold at once, over all its sessions; then what it may take a second. See worker/limits.h. */
+/* What a VM may hold at once, over all its sessions; then what it may take a second. See worker_limits.h. */
 enum vg_limit {
 	VG_LIMIT_DEVICE_MEMORY,
 	VG_LIMIT_CONTEXTS,

@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../worker/limits.h"
 #include "util.h"
 #include "worker.h"
+#include "worker_limits.h"
 
 enum {
 	TICK_MS = 100,            /* heartbeat, serial retries, a doorbell that was lost */

@@ -13,9 +13,9 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "../worker/limits.h"
 #include "util.h"
 #include "worker.h"
+#include "worker_limits.h"
 
 /* Spinning finds the next frame of a busy process; yielding lets others run; then the thread sleeps. */
 enum { SPINS = 300, YIELDS = 300, SLEEP_MS = 250 };

@@ -6,9 +6,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "../worker/limits.h"
 #include "util.h"
 #include "worker.h"
+#include "worker_limits.h"
 
 enum {
 	STUCK_MS = 2000,         /* from SIGKILL to the verdict that a process is stuck in the driver */

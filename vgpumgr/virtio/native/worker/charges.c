@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the driver's objects cost the VM: see limits.h. What is charged is given back where the driver's object ends. */
+/* What the driver's objects cost the VM: see worker_limits.h. What is charged is given back where the driver's object ends. */
 #include <pthread.h>
 
-#include "limits.h"
+#include "transport/worker_limits.h"
 #include "vg_worker.h"
 
 /* Of the kinds that are counted; all others cost memory only. */

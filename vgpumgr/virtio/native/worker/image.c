@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "limits.h"
+#include "transport/worker_limits.h"
 #include "session.h"
 #include "vg_worker.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "limits.h"
+#include "transport/worker_limits.h"
 #include "vg_worker.h"
 
 enum { ATTRIBUTES = 160 };

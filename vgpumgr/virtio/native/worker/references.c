@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "limits.h"
+#include "transport/worker_limits.h"
 #include "session.h"
 
 static __thread uint64_t current; /* number of the context current on this thread */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limits.h"
+#include "worker_limits.h"
 
 #include <errno.h>
 #include <fcntl.h>

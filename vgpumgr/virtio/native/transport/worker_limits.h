@@ -4,13 +4,13 @@
  * each lane. What a session holds stands in its own row only, so that the end of a session, in the midst of a charge
  * too, needs no recount: the server clears the row. docs/limits.md says what each limit means.
  */
-#ifndef VG_LIMITS_H
-#define VG_LIMITS_H
+#ifndef VG_WORKER_LIMITS_H
+#define VG_WORKER_LIMITS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "../transport/stats.h"
+#include "stats.h"
 
 /* What is not limited; no limit is as large. */
 #define VG_UNLIMITED UINT64_MAX
