@@ -6,9 +6,11 @@ Other tests have channels on this machine at the same time: each test asks for t
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +20,12 @@ import pytest
 
 from tests.unit.calls_rig import NULL_DRIVER, WORKER, run_python, start_python
 from tests.unit.transport_rig import Rig, alive, wait_for
-from vgpumgr.host import cgroups
 from vgpumgr.host.cgroups import LEAF, Cgroup, make_cgroups, name_cgroup, remove_cgroups
+from vgpumgr.host.machine import Machine
 from vgpumgr.model.limits import parse_limits
 from vgpumgr.virtio import sandbox
+from vgpumgr.virtio.channel import ChannelSpec
+from vgpumgr.virtio.keeper import KeeperChannels
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups here")
 MIB = 1 << 20
@@ -293,19 +297,45 @@ def test_version_two_has_one_group_below_the_root(tmp_path: Path) -> None:
     assert (own / "cgroup.procs").read_text() == "17\n"
 
 
-def test_a_delegated_group_of_version_two_sends_its_processes_into_a_leaf(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beside_the_leaf_of_a_delegated_group_of_version_two(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
-    own = control(host.mount("cgroup2", "", "/system.slice/vgpumgr.service"), "memory pids", "17\n")
-    monkeypatch.setattr(cgroups, "_is_delegated", lambda group: group == own)
-    made = host.make(pids=7)
-    assert made["pids"].path == str(own / "vgpumgr-k-a")
-    assert (own / LEAF / "cgroup.procs").read_text() == "17"
-    # from then on this process is in the leaf, and groups are made beside it
-    (host.proc / "cgroup").write_text(f"0::/system.slice/vgpumgr.service/{LEAF}\n")
-    control(own / LEAF, "memory pids")
-    assert host.make(memory=1)["memory"].path == str(own / "vgpumgr-k-a")
+    leaf = control(
+        host.mount("cgroup2", "", f"/system.slice/vgpumgr.service/{LEAF}"), "pids", "17\n"
+    )
+    unit = control(leaf.parent, "pids")
+    assert host.make(pids=7)["pids"].path == str(unit / "vgpumgr-k-a")
+    assert (unit / "cgroup.subtree_control").read_text() == "+pids"
+    assert (leaf / "cgroup.procs").read_text() == "17\n"
+    text = (Path(__file__).parents[2] / "templates/systemd/vgpumgr.service").read_text()
+    assert f"\nDelegate=memory pids cpu\nDelegateSubgroup={LEAF}\n" in text
+
+
+@ROOT_ONLY
+def test_what_a_keeper_leaves_that_was_killed_with_its_launcher_goes_with_its_channel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VGPUMGR_CUDA", str(NULL_DRIVER))
+    directory = Path(tempfile.mkdtemp(prefix="vgc"))  # a socket's path is short
+    machine = Machine("test", directory, directory, directory / "run", "test:///default")
+    channels = KeeperChannels(machine)
+    channels.start(ChannelSpec("a1", "vm01", "MIG-1", ring=True, serial=False))
+    try:
+        status = channels.read_status("a1")
+        assert status is not None
+        keeper = status.keeper_pid
+        children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+        groups = [one.cgroup for one in sandbox.read_cgroups(machine.run_dir / "channels/a1")]
+        paths = [Path(one.path) for one in groups if one.path]
+        if not paths:
+            pytest.skip(f"no control groups here: {groups}")
+        for pid in (*map(int, children), keeper):
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not alive(keeper), "the keeper's end")
+        assert all(path.exists() for path in paths)
+    finally:
+        channels.stop("a1")
+        shutil.rmtree(directory)
+    assert not [path for path in paths if path.exists()]
 
 
 def test_what_cannot_be_made_says_why(tmp_path: Path) -> None:

@@ -1,24 +1,27 @@
 """A control group for one channel's worker: memory, processes, time on the processors; versions 1 and 2, also both.
 
-It is made below the group of this process, or for version 2 below the root, where groups may be beside processes.
-A unit of systemd that delegates its group has the same freedom once its own processes have moved into a leaf.
+It is made below the group of this process, for version 2 below the root, where groups may be beside processes; or
+beside the leaf in which systemd starts a daemon whose group it delegates (``DelegateSubgroup=``, from version 254 on).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 Controller = Literal["memory", "pids", "cpu"]
-#: where processes of a delegated group go, which may have none beside groups
+#: see ``DelegateSubgroup=`` in the daemon's unit
 LEAF = "vgpumgr-main"
 _PREFIX = "vgpumgr-k-"
 _PERIOD_US = 100_000
+_PATIENCE_S = 1.0
 #: files of the limit and of what is used, in versions 1 and 2
 _FILES: Mapping[tuple[Controller, int], tuple[str, str | None]] = {
     ("memory", 1): ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -99,10 +102,20 @@ def make_cgroups(
 
 
 def remove_cgroups(cgroups: Iterable[Cgroup]) -> None:
-    """Removes what is empty; absent is no error."""
+    """Removes what is empty, or will be soon, because its processes are ending; absent is no error."""
+    end = time.monotonic() + _PATIENCE_S
     for path in {c.path for c in cgroups if c.path is not None}:
-        with contextlib.suppress(OSError):
-            Path(path).rmdir()
+        while not _try_remove(path) and time.monotonic() < end:
+            time.sleep(0.005)
+
+
+def _try_remove(path: str) -> bool:
+    """Whether there is nothing to be waited for."""
+    try:
+        Path(path).rmdir()
+    except OSError as error:
+        return error.errno != errno.EBUSY
+    return True
 
 
 def list_obstacles() -> dict[Controller, str]:
@@ -146,36 +159,13 @@ def _read_words(path: Path) -> frozenset[str]:
 
 
 def _choose_parent(one: _Hierarchy, controller: Controller) -> Path:
+    """A group of version 2 that has processes has no groups with controllers beside them, but for the root."""
     if one.version == 1:
         return one.own
-    parent = one.own.parent if one.own.name == LEAF else one.own
-    if parent != one.top and _is_delegated(parent):
-        _make_leaf(parent)
-    elif parent != one.top:
-        parent = one.top
+    parent = one.own.parent if one.own.name == LEAF else one.top
     if controller not in _read_words(parent / "cgroup.subtree_control"):
         (parent / "cgroup.subtree_control").write_text(f"+{controller}")
     return parent
-
-
-def _is_delegated(group: Path) -> bool:
-    """Whether systemd says so of it (see systemd's CGROUP_DELEGATION)."""
-    for name in ("trusted.delegate", "user.delegate"):
-        with contextlib.suppress(OSError):
-            if os.getxattr(group, name) == b"1":
-                return True
-    return False
-
-
-def _make_leaf(group: Path) -> None:
-    """A group with controllers for its children has no processes of its own: all go into one of them."""
-    if not (group / "cgroup.procs").read_text().split():
-        return
-    leaf = group / LEAF
-    leaf.mkdir(mode=0o755, exist_ok=True)
-    for pid in (group / "cgroup.procs").read_text().split():
-        with contextlib.suppress(ProcessLookupError):
-            (leaf / "cgroup.procs").write_text(pid)
 
 
 def _write_limit(path: Path, controller: Controller, version: int, limit: int) -> None:
