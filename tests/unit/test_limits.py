@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from tests.support.service import make_bench
 from tests.unit.calls_rig import NULL_DRIVER, WORKER, run_python, start_python
+from tests.unit.test_sessions import held
 from tests.unit.transport_rig import PATIENCE_S, Rig, wait_for
 from vgpumgr.app.operations.runs import start_run
 from vgpumgr.errors import UsageError
@@ -490,3 +492,24 @@ def find(channels: KeeperChannels) -> dict[str, tuple[int | None, int | None]]:
     if status is None or not status.worker_ready:
         return {}
     return {one.key.name: (one.limit, one.used) for one in status.limits}
+
+
+@pytest.mark.skipif("VGPUMGR_TEST_LIB" in os.environ, reason="a sanitizer's session is traced")
+@pytest.mark.parametrize("transport", ["ring", "serial"])
+def test_what_a_session_holds_that_does_not_end_is_not_for_others(transport: str) -> None:
+    with limited("events=9", transport=transport) as rig:
+        first = Hoarder(rig, "events", 0)
+        first.ask()
+        assert first.answer() == 9
+        (lane,) = rig.status().lanes
+        with held(lane.session_pid):
+            os.kill(lane.session_pid, signal.SIGSTOP)  # it gives nothing back itself
+            first.kill()
+            # a serial lane is then another's, a ring's is not
+            rig.wait_status(lambda s: bool(s.sessions.stuck), "it is named as stuck")
+            second = Hoarder(rig, "events", 0)
+            second.ask()
+            assert second.answer() == 0
+        wait_for(lambda: used(rig, "events") == 0, "it has ended")
+        second.ask()
+        assert second.answer() == 9
