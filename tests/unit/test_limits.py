@@ -303,14 +303,16 @@ print(time.monotonic() - begin)
 
 def test_calls_a_second_are_delayed_in_proportion_and_none_fails() -> None:
     seconds = {}
-    for rate in ("none", "400", "1600"):
+    for rate in ("none", "200", "1600"):
         with limited(f"calls={rate}") as rig:
             seconds[rate] = float(run_python(rig, CALLS, "800"))
             waited_ns = rig.status().limits[[k.name for k in WORKER_KEYS].index("calls")][3]
             assert (waited_ns > 0) == (rate != "none")
-    assert seconds["400"] > 0.85 * 800 / 400
-    assert 2.5 < seconds["400"] / seconds["1600"] < 6
-    assert seconds["none"] < seconds["1600"]
+    # a machine that is busy with other things makes all of them slower, and the quick ones by more
+    assert 0.85 * 800 / 200 < seconds["200"] < 3 * 800 / 200
+    assert seconds["1600"] > 0.85 * 800 / 1600
+    assert seconds["200"] > 2 * seconds["1600"]
+    assert seconds["200"] > 4 * seconds["none"]
 
 
 def test_processes_share_the_calls_a_second() -> None:
@@ -336,11 +338,12 @@ ok(cu.cuCtxSynchronize())
 print(time.monotonic() - begin)
 """
     seconds = {}
-    for rate in ("8MiB", "32MiB"):
+    for rate in ("4MiB", "32MiB"):
         with limited(f"bytes={rate}") as rig:
             seconds[rate] = float(run_python(rig, code))
-    assert seconds["8MiB"] > 0.85 * 16 / 8
-    assert 2.5 < seconds["8MiB"] / seconds["32MiB"] < 6
+    assert 0.85 * 16 / 4 < seconds["4MiB"] < 3 * 16 / 4
+    assert seconds["32MiB"] > 0.85 * 16 / 32
+    assert seconds["4MiB"] > 2 * seconds["32MiB"]
 
 
 def test_compilations_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

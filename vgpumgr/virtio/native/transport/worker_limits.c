@@ -269,6 +269,13 @@ void vg_rate(size_t bytes, bool (*closing)(const void *), const void *argument)
 	}
 }
 
+void vg_rate_end(void)
+{
+	for (unsigned rate = VG_LIMITS_HELD; rate < VG_LIMITS; rate++)
+		if (unpaid[rate] && most[rate] != VG_UNLIMITED)
+			pay((enum vg_limit)rate, unpaid[rate], read_clock());
+}
+
 /* ---- the server's */
 
 void vg_limits_drop(uint32_t number)

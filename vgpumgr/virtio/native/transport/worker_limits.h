@@ -54,6 +54,8 @@ uint64_t vg_limit_used(enum vg_limit what);
 /* Whether calls or bytes a second are limited: then each call is told, and waits for its turn unless `closing`. */
 extern bool vg_rated;
 void vg_rate(size_t bytes, bool (*closing)(const void *), const void *argument);
+/* The lane has ended: what it has not paid yet is the VM's. */
+void vg_rate_end(void);
 
 /* The server: a session has ended; one does not end, and has lost its lane to others; that one has ended, too. */
 void vg_limits_drop(uint32_t row);

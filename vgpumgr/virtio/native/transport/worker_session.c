@@ -241,6 +241,7 @@ static void serve(struct process *process)
 	if (error)
 		return;
 	serve_lane(process);
+	vg_rate_end();
 	process->ops->close(process->session);
 }
 
