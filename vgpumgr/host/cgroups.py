@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ Controller = Literal["memory", "pids", "cpu"]
 LEAF = "vgpumgr-main"
 _PREFIX = "vgpumgr-k-"
 _PERIOD_US = 100_000
-_PATIENCE_S = 1.0
+_PATIENCE_S = 5.0
 #: files of the limit and of what is used, in versions 1 and 2
 _FILES: Mapping[tuple[Controller, int], tuple[str, str | None]] = {
     ("memory", 1): ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -102,11 +103,21 @@ def make_cgroups(
 
 
 def remove_cgroups(cgroups: Iterable[Cgroup]) -> None:
-    """Removes what is empty, or will be soon, because its processes are ending; absent is no error."""
+    """Ends what is left in them, whose keeper has ended, and removes them; absent is no error. A process that is stuck
+    in a driver keeps its group.
+    """
     end = time.monotonic() + _PATIENCE_S
     for path in {c.path for c in cgroups if c.path is not None}:
         while not _try_remove(path) and time.monotonic() < end:
+            _kill_all(path)
             time.sleep(0.005)
+
+
+def _kill_all(path: str) -> None:
+    with contextlib.suppress(OSError):
+        for pid in map(int, Path(path, "cgroup.procs").read_text().split()):
+            if pid:  # 0 is one that this pid namespace does not see, and would mean ourselves
+                os.kill(pid, signal.SIGKILL)
 
 
 def _try_remove(path: str) -> bool:
