@@ -19,7 +19,7 @@ from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.host.confinement import Fact
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.planning.drift import describe_half, describe_remedy
-from vgpumgr.virtio.channel import ChannelStatus
+from vgpumgr.virtio.channel import ChannelStatus, LimitUse
 
 
 class HostDeviceDocument(Document):
@@ -118,7 +118,8 @@ class ChannelDocument(Document):
     bytes_out: int
     memory_bytes: int = Field(description="device memory that the guest's processes hold")
     limits: list[LimitDocument] = Field(
-        default_factory=list, description="none where no worker runs, or an older one"
+        default_factory=list,
+        description="as enforced; without a keeper, as the next one will have them",
     )
     run: RunnerDocument | None = Field(
         default=None, description="of a run, whose name is in the place of the VM's"
@@ -316,10 +317,19 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         transport=used if known.hello else None,
         ring_bytes=known.memory_bytes,
         lanes=lanes,
-        limits=[LimitDocument.of(one, key=one.key.name, unit=one.key.unit) for one in known.limits],
+        limits=[
+            LimitDocument.of(one, key=one.key.name, unit=one.key.unit)
+            for one in (_list_kept(record) if status is None else known.limits)
+        ],
         memory_bytes=sum(lane.memory_bytes for lane in lanes),
         run=_describe_runner(record),
     )
+
+
+def _list_kept(record: AttachmentRecord) -> list[LimitUse]:
+    """What the next keeper will enforce: none runs."""
+    kept = record.channel.limits.items() if record.channel else ()
+    return [LimitUse(key, limit, None) for key, limit in kept]
 
 
 def describe_sandbox(channel_id: str, facts: Sequence[Fact]) -> SandboxDocument:

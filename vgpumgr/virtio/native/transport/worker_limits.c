@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 enum {
-	ROUNDS = 400,              /* charges that meet others give way so often */
+	ROUNDS = 400,              /* a charge that meets others gives way so often: for most of a second */
+	STEP_NS = 20000,           /* each time for longer, */
+	STEP_MOST = 100,           /* up to so many steps */
 	BURST_NS = 20 * 1000000,   /* what a rate lets through at once after a pause */
 	LOOK_NS = 20 * 1000000,    /* a wait looks so often whether its lane has closed */
 	STEPS = 200,               /* a rate is paid in so many parts of a second, or in larger ones */
@@ -168,10 +170,14 @@ static bool fits(enum vg_limit what, uint64_t *held)
 	return all <= most[what];
 }
 
-/* Somebody else asks, too, and there may be enough for one of us: who meets again comes apart by his row. */
+/*
+ * Somebody else asks, too, and there may be enough for one of us: who meets again comes apart by his row. The other one
+ * may have lost its processor, or been killed: then the server clears its row.
+ */
 static void give_way(unsigned round)
 {
-	struct timespec pause = { .tv_nsec = 1000 * (long)(1 + (round * 7 + (unsigned)(row - table->row) * 13) % 61) };
+	unsigned jitter = (round * 7 + (unsigned)(row - table->row) * 13) % 61;
+	struct timespec pause = { .tv_nsec = (round < STEP_MOST ? round : STEP_MOST) * STEP_NS + jitter * 1000 };
 
 	if (round < 4)
 		sched_yield();
