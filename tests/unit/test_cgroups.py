@@ -48,19 +48,34 @@ def grouped(*limits: str) -> Iterator[tuple[Rig, dict[str, Cgroup]]]:
         remove_cgroups(made)
 
 
+def start_guests(rig: Rig, code: str) -> list[subprocess.Popen[str]]:
+    """Two guest processes that are ready when this returns, and go on when they get a line."""
+    text = f"context()\nprint('ready', flush=True)\ninput()\n{code}"
+    guests = [start_python(rig, text) for _ in range(2)]
+    for guest in guests:
+        assert guest.stdout is not None
+        assert guest.stdout.readline() == "ready\n"
+    for guest in guests:
+        assert guest.stdin is not None
+        guest.stdin.write("\n")
+        guest.stdin.flush()
+    return guests
+
+
+def end(guests: list[subprocess.Popen[str]]) -> None:
+    for guest in guests:
+        guest.kill()
+        guest.communicate()
+
+
 def burn(rig: Rig, seconds: float) -> float:
-    """Processor seconds that the session of a busy guest process takes in that time."""
-    guest = start_python(
-        rig, "context()\nprint('ready', flush=True)\nwhile True: cu.cuStreamQuery(None)"
-    )
-    assert guest.stdout is not None
-    guest.stdout.readline()
-    (lane,) = rig.status().lanes
-    before = read_seconds(lane.session_pid)
+    """Processor seconds that the sessions of two busy guest processes take in that time."""
+    guests = start_guests(rig, "while True: cu.cuStreamQuery(None)")
+    pids = [lane.session_pid for lane in rig.status().lanes]
+    before = sum(map(read_seconds, pids))
     time.sleep(seconds)
-    after = read_seconds(lane.session_pid)
-    guest.kill()
-    guest.communicate()
+    after = sum(map(read_seconds, pids))
+    end(guests)
     return after - before
 
 
@@ -127,43 +142,38 @@ def test_a_group_is_removed_when_its_keeper_is_killed_and_kept_when_its_worker_i
 
 
 @ROOT_ONLY
-def test_a_session_cannot_have_more_threads_than_the_group_allows() -> None:
-    with grouped("processes=20") as (rig, groups):
+def test_sessions_together_have_no_more_threads_than_the_group_allows() -> None:
+    with grouped("processes=30") as (rig, groups):
         if not groups["pids"].path:
             pytest.skip(f"no control groups here: {groups}")
         # each call that waits has a thread of its own in the session: up to 64 without a limit
         code = """
-import threading
-made = context()
-HOST = ctypes.CFUNCTYPE(None, c_void_p)
-import time
-hold = HOST(lambda _: time.sleep(60))
+import threading, time
+made = c_void_p()
+ok(cu.cuCtxGetCurrent(byref(made)))
+hold = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: time.sleep(60))
 ok(cu.cuLaunchHostFunc(None, hold, None))
 def wait():
     cu.cuCtxSetCurrent(made)
     cu.cuCtxSynchronize()
-for _ in range(60):
+for _ in range(40):
     threading.Thread(target=wait, daemon=True).start()
-print("ready", flush=True)
 input()
 """
-        guest = start_python(rig, code)
-        assert guest.stdout is not None
-        guest.stdout.readline()
-        peak = 0
-        for _ in range(100):
+        guests = start_guests(rig, code)
+        peak, until = 0, time.monotonic() + 2
+        while time.monotonic() < until:
             peak = max(peak, groups["pids"].read_used() or 0)
             time.sleep(0.01)
-        assert 10 < peak <= 20
-        guest.kill()
-        guest.communicate()
-        rig.wait_status(lambda s: not s.lanes, "its session has ended")
+        assert 15 < peak <= 30
+        end(guests)
+        rig.wait_status(lambda s: not s.lanes, "their sessions have ended")
         assert run_python(rig, "context()\nprint('ok')") == "ok\n"
 
 
 @ROOT_ONLY
-def test_a_session_that_takes_too_much_memory_ends_and_reaches_no_other() -> None:
-    with grouped("host-memory=96MiB") as (rig, groups):
+def test_of_two_sessions_that_together_take_too_much_memory_one_ends_and_reaches_no_other() -> None:
+    with grouped("host-memory=128MiB") as (rig, groups):
         if not groups["memory"].path:
             pytest.skip(f"no control groups here: {groups}")
         other = start_python(
@@ -173,19 +183,19 @@ def test_a_session_that_takes_too_much_memory_ends_and_reaches_no_other() -> Non
         other.stdout.readline()
         # the null driver's device memory is the session's own
         code = """
-context()
 size = 1 << 20
 data = bytes(size)
-for _ in range(400):
+def take():
     made = c_uint64()
-    if cu.cuMemAlloc_v2(byref(made), c_size_t(size)) or cu.cuMemcpyHtoD_v2(made, data, c_size_t(size)):
-        break
-print(cu.cuCtxSynchronize() != 0)
+    return cu.cuMemAlloc_v2(byref(made), c_size_t(size)) or cu.cuMemcpyHtoD_v2(made, data, c_size_t(size))
+print(any(take() for _ in range(85)) or cu.cuCtxSynchronize() != 0, flush=True)
+input()
 """
-        greedy = start_python(rig, code)
-        out, _ = greedy.communicate(timeout=240)
-        assert out == "True\n"
+        guests = start_guests(rig, code)
+        lost = [guest.stdout.readline().strip() for guest in guests if guest.stdout is not None]
+        assert sorted(lost) == ["False", "True"]
         assert rig.status().sessions.lost == 1
+        end(guests)
         assert other.communicate("\n", timeout=240)[0] == "ok\n"
 
 

@@ -64,7 +64,7 @@ class Limits:
     streams: int | None = 65536
     events: int | None = 1 << 20
     modules: int | None = 65536
-    image_bytes: int | None = 8 << 30
+    image_bytes: int | None = 32 << 30
     jit: int | None = 4
     calls: int | None = None
     bytes: int | None = None
