@@ -169,7 +169,7 @@ static bool wraps(struct wk_call *c)
 	void *driver = NULL;
 
 	wk_driver.cuEventCreate((CUevent *)&driver, 0);
-	if (wk_reserve(c, WK_EVENT, last) || wk_fill(c, WK_EVENT, last, driver) != CUDA_SUCCESS)
+	if (wk_reserve(c, WK_EVENT, last) || wk_fill(c, WK_EVENT, last, driver, 0) != CUDA_SUCCESS)
 		return true;
 	wk_remove(c, WK_EVENT, last);
 	for (uint32_t generation = 0; generation < 2000; generation++)

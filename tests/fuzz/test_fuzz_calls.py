@@ -31,6 +31,7 @@ def build(source: Path, directory: Path) -> Path:
     sources = [
         *worker,
         NATIVE / "codec/codec.c",
+        NATIVE / "transport/worker_limits.c",
         NATIVE / "generated/vg_codec.c",
         NATIVE / "generated/vg_dispatch.c",
     ]

@@ -60,6 +60,7 @@ def build(directory: Path, sources: Sequence[str], flags: Sequence[str]) -> Path
     worker = [p for p in sorted((NATIVE / "worker").glob("*.c")) if p.name != "main.c"]
     generated = [NATIVE / "generated" / n for n in ("vg_codec.c", "vg_dispatch.c")]
     driver = sorted((NATIVE / "nulldriver").glob("*.c"))
+    driver.append(NATIVE / "transport" / "worker_limits.c")
     folders = ("", "codec", "generated", "worker", "nulldriver")
     command = ["cc", *flags, "-g", "-O1", "-fno-strict-aliasing", "-pthread", "-rdynamic"]
     command += ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]

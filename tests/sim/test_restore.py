@@ -33,6 +33,7 @@ from vgpumgr.model.attachment import (
 )
 from vgpumgr.model.choices import Backend, Transport
 from vgpumgr.model.identity import MigUuid
+from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.mig import Placement
 from vgpumgr.sim.machine import boot_state
 from vgpumgr.state.domain_metadata import describe_record, save_note
@@ -68,7 +69,7 @@ def record_attachment(rig: LayoutRig, profile: str, place: Placement) -> Attachm
         mig_part=MigPart(
             row.id, place, ref=MigInstanceRef(made.id, compute.id, place, compute.uuid)
         ),
-        channel=ChannelPart(Transport.AUTO, (64055, 108)),
+        channel=ChannelPart(Transport.AUTO, (64055, 108), parse_limits(["events=7"])),
     )
     rig.parts.store.save_attachment(record)
     return record
@@ -106,6 +107,7 @@ def test_layout_and_attachment_come_back_at_their_places(rig: LayoutRig) -> None
         c.uuid for i in after.gpus[0].instances if i.placement == free for c in i.compute_instances
     }
     assert spec.socket_owner == (64055, 108)
+    assert spec.limits.changed == ("events=7",)
     assert spec.ring
     assert spec.serial
     rig.nvml.changes.clear()

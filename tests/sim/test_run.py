@@ -521,3 +521,71 @@ def test_a_run_beside_an_attached_vm(capfd: pytest.CaptureFixture[str]) -> None:
         assert owners == {"vm01", "vm02"}
         # the VM's name is its own
         assert main([*RUN, "--name", "vm01", "--", "true"], session) == 6
+
+
+#: a parent of two processes that take memory of the device until there is no more, 16 MiB at a time
+TWO = """
+import subprocess, sys
+CHILD = '''
+import ctypes, sys
+cu = ctypes.CDLL("libcuda.so.1")
+context, memory, count = ctypes.c_void_p(), ctypes.c_uint64(), 0
+assert not cu.cuInit(0) and not cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+assert not cu.cuCtxSetCurrent(context)
+print("ready", flush=True)
+input()
+while not (code := cu.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(16 << 20))):
+    count += 1
+print(count, code, flush=True)
+input()
+'''
+pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+both = [subprocess.Popen([sys.executable, "-c", CHILD], **pipes) for _ in range(2)]
+for one in both:
+    one.stdout.readline()
+for one in both:
+    one.stdin.write("\\n")
+    one.stdin.flush()
+counts, codes = zip(*(map(int, one.stdout.readline().split()) for one in both))
+print(sum(counts), *codes, flush=True)
+input()
+for one in both:
+    one.communicate("\\n")
+"""
+
+
+def test_the_processes_of_a_command_have_its_limits_together(host: Host) -> None:
+    limits = ("--limit", "device-memory=1GiB", "--limit", "jit=none", "--limit", "cpu=300%")
+    process = host.start(*RUN, "--name", "two", *limits, *PYTHON, TWO)
+    # 128 MiB for the context of each
+    assert read_line(process) == f"{(1024 - 2 * 128) // 16} 2 2"
+    shown = host.read("virtio", "show", "two")
+    found = {one["key"]: one for one in shown["channel"]["limits"]}
+    assert (found["device-memory"]["limit"], found["device-memory"]["used"]) == (1 << 30, 1 << 30)
+    assert found["device-memory"]["refused"] == 2
+    assert (found["jit"]["limit"], found["contexts"]["used"]) == (None, 2)
+    text = host.call("virtio", "show", "two").stdout
+    assert "    device-memory 1GiB, 1 GiB used, refused 2 times\n" in text
+    facts = {fact["name"]: fact for fact in shown["sandboxes"][0]["facts"]}
+    groups = [facts[f"cgroup {name}"] for name in ("memory", "pids", "cpu")]
+    process.communicate("\n", timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert host.list_left() == {}
+    assert not [one for one in groups if one["holds"] and Path(one["detail"]).exists()]
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("device-mem=1GiB", "there is no limit 'device-mem': device-memory?"),
+        ("events=many", "events=many: not a number"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused_before_anything_changes(
+    host: Host, word: str, says: str
+) -> None:
+    done = host.call(*RUN, "--limit", word, "--", "true", code=2)
+    assert "cannot read --limit" in done.stderr
+    assert f"cause:   {says}\n" in done.stderr
+    assert "(VG100, exit 2)" in done.stderr
+    assert host.list_left() == {}

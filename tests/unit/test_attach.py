@@ -91,6 +91,9 @@ def check_refused(
         (ask(hello_timeout_s=-1.0), Exit.USAGE, "VG100", "from 0 to 3600"),
         (ask(hello_timeout_s=float("nan")), Exit.USAGE, "VG100", "from 0 to 3600"),
         (ask(hello_timeout_s=float("inf")), Exit.USAGE, "VG100", "from 0 to 3600"),
+        (ask(limits=("event=1",)), Exit.USAGE, "VG100", "there is no limit 'event': events?"),
+        (ask(limits=("jit=1", "cpu=x")), Exit.USAGE, "VG100", "cpu=x: not a number"),
+        (ask(profile="passthrough", limits=("jit=1",)), Exit.USAGE, "VG100", "forwarded"),
     ],
 )
 def test_refusals(

@@ -227,6 +227,35 @@ METRICS: tuple[MetricSpec, ...] = (
         "there was none of that name",
     ),
     MetricSpec(
+        "channel_limit",
+        "gauge",
+        ("domain", "attachment", "limit", "hostname"),
+        "What the VM's processes may take together, by the key of --limit; cpu in percent of one processor.",
+        "there is no limit",
+    ),
+    MetricSpec(
+        "channel_limit_used",
+        "gauge",
+        ("domain", "attachment", "limit", "hostname"),
+        "What the VM's processes take of it now.",
+        "it is not counted",
+    ),
+    MetricSpec(
+        "channel_limit_refusals_total",
+        "counter",
+        ("domain", "attachment", "limit", "hostname"),
+        "How often more than the limit was refused, since the VM's worker started.",
+        _NO_CHANNEL,
+    ),
+    MetricSpec(
+        "channel_limit_waits_seconds_total",
+        "counter",
+        ("domain", "attachment", "limit", "hostname"),
+        "How long calls were held up, since the VM's worker started.",
+        _NO_CHANNEL,
+        "seconds",
+    ),
+    MetricSpec(
         "last_collect_success",
         "gauge",
         HOST_LABELS,
@@ -522,6 +551,16 @@ def _sample_channel(status: ChannelStatus, labels: Mapping[str, str]) -> Iterato
         yield Sample("channel_sessions", {**labels, "state": state}, count)
     for name, count in status.refused.items():
         yield Sample("channel_refused_calls_total", {**labels, "call": name}, count)
+    for one in status.limits:
+        named = {**labels, "limit": one.key.name}
+        if one.limit is not None:
+            yield Sample("channel_limit", named, one.limit)
+        if one.used is not None:
+            yield Sample("channel_limit_used", named, one.used)
+        if one.key.a_second:
+            yield Sample("channel_limit_waits_seconds_total", named, one.waited_s)
+        elif not one.key.of_cgroup:
+            yield Sample("channel_limit_refusals_total", named, one.refused)
 
 
 def _sample_operation(counts: OperationCounts, host: Mapping[str, str]) -> Iterator[Sample]:

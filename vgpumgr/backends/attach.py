@@ -14,6 +14,7 @@ from vgpumgr.backends.base import (
     Scopes,
     Target,
     Wanted,
+    read_limits,
     read_profile,
 )
 from vgpumgr.backends.registry import BACKENDS, find_backend
@@ -65,6 +66,10 @@ def check_request(request: AttachRequest) -> Wanted:
     if wanted.display is not Display.OFF and not backend.has_display(profile):
         raise UsageError("--display is for mediated devices", hint="--display off")
     _check_options(request)
+    if request.limits and not backend.has_limits:
+        raise UsageError(
+            "--limit is for slices whose calls are forwarded", hint="--backend forward"
+        )
     backend.check(wanted)
     return wanted
 
@@ -76,6 +81,7 @@ def _check_options(request: AttachRequest) -> None:
         raise UsageError(f"--count must be from 1 to {MAX_COUNT}")
     if request.numa not in tuple(Numa):
         raise UsageError(f"--numa cannot be {request.numa!r}", why="prefer, strict or off")
+    read_limits(request.limits)
 
 
 def plan_attach(

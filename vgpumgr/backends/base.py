@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vgpumgr.domain.hypervisor import Scope
 from vgpumgr.errors import UsageError
 from vgpumgr.model.choices import Backend as BackendName
+from vgpumgr.model.limits import Limits, parse_limits
 from vgpumgr.model.request import parse_profile_request
 
 if TYPE_CHECKING:
@@ -39,6 +40,18 @@ def read_profile(text: str) -> ProfileRequest:
     except ValueError as error:
         raise UsageError(
             "cannot read --profile", cause=str(error), hint="vgpumgr mig profiles"
+        ) from error
+
+
+def read_limits(words: Sequence[str]) -> Limits:
+    """What ``--limit`` asks for. Raises UsageError for a key or a value that cannot be."""
+    try:
+        return parse_limits(words)
+    except ValueError as error:
+        raise UsageError(
+            "cannot read --limit",
+            cause=str(error),
+            hint="--limit device-memory=8GiB; docs/limits.md",
         ) from error
 
 
@@ -173,6 +186,8 @@ class Backend(ABC):
     auto_note: ClassVar[str | None] = None
     #: whether a detach fails until the running guest has released the device
     needs_release: ClassVar[bool] = True
+    #: whether ``--limit`` means something for it
+    has_limits: ClassVar[bool] = False
 
     @abstractmethod
     def match(self, profile: ProfileRequest) -> bool:

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vgpumgr.backends.base import Backend, DeviceGrant, Restored, Revocation, Scopes, Target, Wanted
+from vgpumgr.backends.base import (
+    Backend,
+    DeviceGrant,
+    Restored,
+    Revocation,
+    Scopes,
+    Target,
+    Wanted,
+    read_limits,
+)
 from vgpumgr.backends.mig_places import choose_slices, list_stuck
 from vgpumgr.domain.devices import (
     Attachable,
@@ -92,7 +101,7 @@ class ChannelGrant(DeviceGrant):
     @property
     def parts(self) -> dict[str, Any]:
         """See ``DeviceGrant``."""
-        channel = ChannelPart(self.request.transport)
+        channel = ChannelPart(self.request.transport, limits=read_limits(self.request.limits))
         return {"mig_part": make_mig_part(self.seat), "channel": channel}
 
     @property
@@ -154,6 +163,7 @@ class ForwardBackend(Backend):
     name = BackendName.FORWARD
     auto_note = "auto: forward, because it needs no vGPU licence"
     needs_release = False
+    has_limits = True
 
     def match(self, profile: ProfileRequest) -> bool:
         """See ``Backend``."""

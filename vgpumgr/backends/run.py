@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vgpumgr.backends.base import NewAttachment, read_profile
+from vgpumgr.backends.base import NewAttachment, read_limits, read_profile
 from vgpumgr.backends.forward import describe_seat, list_mig_steps, make_mig_part
 from vgpumgr.backends.mig_places import choose_slices, list_stuck
 from vgpumgr.engine.step import Plan, Step
@@ -36,6 +36,7 @@ def check_run(request: AttachRequest, command: str) -> MigProfileName:
             why="a command of the host takes MIG profiles, which look like 1g.10gb",
             hint="vgpumgr mig profiles",
         )
+    read_limits(request.limits)
     return profile.name
 
 
@@ -60,7 +61,7 @@ def plan_run(
         backend=Backend.FORWARD,
         created_s=now_s,
         mig_part=make_mig_part(seat),
-        channel=ChannelPart(transport, (run.uid, run.gid)),
+        channel=ChannelPart(transport, (run.uid, run.gid), read_limits(request.limits)),
         run=run,
     )
     steps: list[Step] = [

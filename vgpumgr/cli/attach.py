@@ -15,6 +15,7 @@ from vgpumgr.cli.session import (
     DisplayOption,
     DryRun,
     GpuOption,
+    LimitOption,
     Session,
     Yes,
     call,
@@ -84,6 +85,7 @@ def attach(
     add: Annotated[
         bool, Option("--add", help="One more, besides what the VM has already.")
     ] = False,
+    limit: LimitOption = None,
     display: DisplayOption = Display.OFF,
     dry_run: DryRun = False,
 ) -> None:
@@ -98,13 +100,14 @@ def attach(
     that device; detach leaves it. 1c.3g.40gb is one compute slice of a 3g.40gb: it joins a GPU
     instance of an attachment that has one free, and shares its memory. A VM that is bound to a NUMA
     node (numatune, vcpupin, emulatorpin) gets a GPU of that node if one has capacity. --dry-run
-    explains the selection.
+    explains the selection. What the VM's programs may take, all together, --limit says.
 
     \b
     Examples:
       vgpumgr attach vm01 --profile 1g.10gb
       vgpumgr attach vm01 --profile 3g.40gb --gpu 2 --dry-run
       vgpumgr attach vm01 --profile 1g.10gb --add
+      vgpumgr attach vm01 --profile 1g.10gb --limit device-memory=4GiB --limit cpu=150%
       vgpumgr attach vm01 --profile 1c.3g.40gb --count 2 --numa strict
       vgpumgr attach vm01 --profile 1g.10gb --transport serial -o json
       vgpumgr attach vm01 --profile passthrough --gpu 3b:00.0
@@ -129,6 +132,7 @@ def attach(
         display=display,
         count=count,
         numa=numa,
+        limits=tuple(limit or ()),
     )
     lines = _render_attach(document, get_verbosity(context, dry_run=dry_run))
     print_single(context, document, lines, lambda: _name(document))

@@ -20,6 +20,7 @@ from vgpumgr.cli.session import (
     DryRun,
     Format,
     GpuOption,
+    LimitOption,
     Session,
     get_format,
     get_session,
@@ -93,6 +94,7 @@ def run(
         Literal["ring", "serial"],
         Option("--transport", help="Shared memory, or a socket as virtio-serial has it."),
     ] = "ring",
+    limit: LimitOption = None,
     spread: Annotated[
         bool, Option("--spread/--pack", help="Emptiest GPU, or where the least capacity is lost.")
     ] = False,
@@ -113,6 +115,7 @@ def run(
       vgpumgr run --profile 1g.10gb -- ./vectoradd
       vgpumgr run --profile 3g.40gb --gpu 2 --name train -- python3 train.py --epochs 3
       vgpumgr run --profile 1g.10gb --transport serial -- sh -c './a && ./b'
+      vgpumgr run --profile 1g.10gb --limit device-memory=4GiB --limit calls=none -- ./vectoradd
       vgpumgr run --profile 1g.10gb --dry-run -- ./vectoradd
     """
     session = get_session(context)
@@ -138,6 +141,7 @@ def run(
         "gpu": gpu,
         "transport": transport,
         "spread": spread,
+        "limits": tuple(limit or ()),
     }
     if dry_run:
         document = session.call("start_run", dry_run=True, **asked)

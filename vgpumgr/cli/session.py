@@ -301,6 +301,14 @@ GpuOption = Annotated[
     str | None,
     Option("--gpu", metavar="GPU", help="Index, UUID or unique prefix, bus address, MIG UUID."),
 ]
+LimitOption = Annotated[
+    list[str] | None,
+    Option(
+        "--limit",
+        metavar="KEY=VALUE",
+        help="At most so much, as device-memory=8GiB; KEY=none for no limit; several. docs/limits.md",
+    ),
+]
 DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")]
 Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 

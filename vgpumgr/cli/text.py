@@ -9,6 +9,7 @@ from typing import Any
 from vgpumgr.cli.output import ABSENT, or_absent
 from vgpumgr.cli.session import Streams
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
+from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.text import format_size, format_time, shorten_type
 
 _ADDING = {
@@ -204,6 +205,26 @@ def _render_sessions(sessions: dict[str, Any] | None) -> Iterator[str]:
         when = format_time(event["since_s"])
         text = f"since {when}" if event["kind"] != "ended" else f"at {when}"
         yield f"    {event['kind']}: {who}, {where}, {text}: {event['text']}"
+
+
+def _format_used(limit: dict[str, Any]) -> str:
+    return format_size(limit["used"]) if limit["unit"] == "bytes" else str(limit["used"])
+
+
+def render_limits(channel: dict[str, Any]) -> Iterator[str]:
+    """What the VM may take, and what it takes."""
+    if channel["limits"]:
+        yield "  limits"
+    for limit in channel["limits"]:
+        key = LIMIT_KEYS[limit["key"]]
+        text = f"    {key.name:<14}{key.format(limit['limit'])}"
+        if limit["used"] is not None:
+            text += f", {_format_used(limit)} used"
+        if limit["refused"]:
+            text += f", refused {limit['refused']} times"
+        if limit["waited_s"]:
+            text += f", calls waited {limit['waited_s']:.1f} s"
+        yield text
 
 
 def render_sandbox(sandboxes: Sequence[dict[str, Any]], channel_id: str) -> Iterator[str]:

@@ -33,6 +33,7 @@ from vgpumgr.cli.text import (
     describe_worker,
     note_hidden,
     render_channel,
+    render_limits,
     render_plan,
     render_sandbox,
 )
@@ -83,7 +84,8 @@ def show_channel(
 ) -> None:
     """Show one channel and the guest's processes on it.
 
-    Each process is shown with its calls, bytes and memory.
+    Each process is shown with its calls, bytes and memory; then the limits of the VM, and what
+    is used of them.
 
     \b
     Examples:
@@ -96,6 +98,7 @@ def show_channel(
         lines.append(f"channel of {channel['vm']}  ({channel['id']})")
         lines.append(f"  device        {or_absent(channel['device'])}")
         lines += render_channel(channel)
+        lines += render_limits(channel)
         lines += render_sandbox(document["sandboxes"], channel["id"])
     print_single(context, document, lines, lambda: document["channel"]["vm"])
 

@@ -156,6 +156,8 @@ class AttachmentNote(Element):
     qemu_owner: Annotated[str | None, At("@qemuowner")] = None
     #: devices of the host that the domain is given, as JSON
     host_devices: Annotated[str | None, At("@hostdevices")] = None
+    #: of the channel, those that are not the default: ``KEY=VALUE``, separated by spaces
+    limits: Annotated[str | None, At("@limits")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

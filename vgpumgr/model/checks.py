@@ -211,8 +211,8 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "cgroup", "process", "Control groups, version 2 or 1, have controllers of memory and of processes (pids).",
-        "Reads /sys/fs/cgroup/cgroup.controllers; without it, lists the hierarchies of version 1.",
-        "Kernel parameter cgroup_enable=memory, reboot; in a container, mount /sys/fs/cgroup.",
+        "Reads /sys/fs/cgroup/cgroup.controllers, or lists version 1's hierarchies; root makes a group and removes it.",
+        "Kernel parameter cgroup_enable=memory, reboot; in a container, mount /sys/fs/cgroup writable.",
         _KERNEL + "Documentation/admin-guide/cgroup-v2.rst",
     ),
     Check(

@@ -39,6 +39,8 @@ class AttachRequest:
     count: int = 1
     #: a ``Numa``
     numa: str = Numa.PREFER
+    #: ``KEY=VALUE``, see ``model.limits``: of a channel
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

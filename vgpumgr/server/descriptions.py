@@ -236,6 +236,7 @@ FIELDS = {
     "wait_operation.timeout_s": "how long to wait for the end, in seconds",
     "to": "place of then",
     "total": "virtual functions that it can have",
+    "limits": "KEY=VALUE each, as --limit takes them: docs/limits.md",
     "transport": "how the guest reaches its worker: auto, ring or serial",
     "LaneDocument.transport": "how the guest process speaks: ring or serial",
     "try": "what to try",

@@ -73,6 +73,7 @@ EXTENSIONS = (
     "channel-sessions",
     "channel-restart",
     "checks",
+    "limits",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -466,6 +467,7 @@ BOUNDS: Mapping[str, Any] = {
     "attach.transport": Literal[tuple(map(str, Transport))],
     "attach.display": Literal[tuple(map(str, Display))],
     "attach.numa": Literal[tuple(map(str, Numa))],
+    "limits": Annotated[tuple[Text, ...], Field(max_length=64)],
     "start_run.name": RunName,
     "start_run.pid": Annotated[int, Field(ge=1, lt=1 << 31)],
     "enable_vfs.count": Annotated[int, Field(ge=0, le=65535)] | None,

@@ -19,6 +19,7 @@ from vgpumgr.model.attachment import (
 from vgpumgr.model.choices import Backend, Transport
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.identity import GpuUuid, MigUuid
+from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.mig import Placement
 
 
@@ -51,6 +52,7 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         controllers=controllers or None,
         qemu_owner="{}:{}".format(*owner) if owner else None,
         host_devices=json.dumps(encode(record.host_devices)) if record.host_devices else None,
+        limits=" ".join(record.channel.limits.changed) or None if record.channel else None,
     )
 
 
@@ -132,7 +134,8 @@ def _rebuild_mig(note: AttachmentNote) -> MigPart | None:
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:
     if note.transport is None and note.host_devices is not None:
         return None
-    return ChannelPart(Transport(note.transport or ""), _read_owner(note.qemu_owner))
+    limits = parse_limits((note.limits or "").split())
+    return ChannelPart(Transport(note.transport or ""), _read_owner(note.qemu_owner), limits)
 
 
 def _read_owner(text: str | None) -> tuple[int, int] | None:

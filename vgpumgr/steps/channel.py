@@ -31,41 +31,33 @@ class StartChannel(Step):
     ring: bool
     serial: bool
     memory_bytes: int
+    #: those that are not the default, as ``--limit`` takes them; the record has them all
+    limits: tuple[str, ...] = ()
     kind: ClassVar[str] = "channel.start"
 
     @classmethod
     def for_record(cls, record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> StartChannel:
         """The step for the channel of an attachment."""
-        return cls(record.id, record.vm_name, record.has_ring, record.has_serial, memory_bytes)
+        limits = record.channel.limits.changed if record.channel else ()
+        return cls(
+            record.id, record.vm_name, record.has_ring, record.has_serial, memory_bytes, limits
+        )
 
     def describe(self) -> str:
         """For people."""
         ways = [f"ring of {format_size(self.memory_bytes)}"] if self.ring else []
         ways += ["virtio-serial"] if self.serial else []
+        ways += [f"at most {', '.join(self.limits)}"] if self.limits else []
         return f"start the worker ({', '.join(ways)})"
 
     def do(self, context: OperationContext) -> None:
         """Starts both."""
-        assert context.record.mig is not None
         assert context.record.channel is not None
         run = context.record.run
         owner = (run.uid, run.gid) if run else context.hypervisor.read_qemu_owner()
         if owner != context.record.channel.qemu_owner:
             context.save_channel(qemu_owner=owner)
-        spec = ChannelSpec(
-            id=self.id,
-            vm_name=self.vm_name,
-            cuda_device=str(context.record.mig.uuid),
-            ring=self.ring,
-            serial=self.serial,
-            memory_bytes=self.memory_bytes,
-            number=context.record.number,
-            socket_owner=owner,
-            gpu=str(context.record.gpu) if context.record.gpu else None,
-            gpu_instance_id=context.record.mig.gpu_instance_id,
-            compute_instance_id=context.record.mig.compute_instance_id,
-        )
-        context.channels.start(spec)
+        context.channels.start(make_spec(context.record, self.memory_bytes))
         if not context.wait(lambda: self._is_decided(context), WORKER_TIMEOUT_S):
             why = f"waited {WORKER_TIMEOUT_S:g} s"
         elif not (status := context.channels.read_status(self.id)) or not status.worker_ready:
@@ -92,6 +84,26 @@ class StartChannel(Step):
         """Whether the worker is ready or will never be."""
         status = context.channels.read_status(self.id)
         return status is None or status.worker_ready or status.worker_failed
+
+
+def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> ChannelSpec:
+    """The channel of an attachment whose slice exists."""
+    assert record.mig is not None
+    assert record.channel is not None
+    return ChannelSpec(
+        id=record.id,
+        vm_name=record.vm_name,
+        cuda_device=str(record.mig.uuid),
+        ring=record.has_ring,
+        serial=record.has_serial,
+        memory_bytes=memory_bytes,
+        number=record.number,
+        socket_owner=record.channel.qemu_owner,
+        gpu=str(record.gpu) if record.gpu else None,
+        gpu_instance_id=record.mig.gpu_instance_id,
+        compute_instance_id=record.mig.compute_instance_id,
+        limits=record.channel.limits,
+    )
 
 
 def check_sandbox(vm_name: str, status: ChannelStatus | None) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from vgpumgr.host.confinement import Fact
+from vgpumgr.model.limits import DEFAULT_LIMITS, LimitKey, Limits
 
 #: memory of a ring that is there when the guest starts
 RING_BYTES = 64 << 20
@@ -40,6 +41,7 @@ class ChannelSpec:
     gpu: str | None = None
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,19 @@ class SessionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitUse:
+    """A limit as it is enforced now (None: none), and what is used of it (None: not counted). ``refused`` are charges
+    that would have exceeded it, ``waited_s`` is how long calls were held up by a rate.
+    """
+
+    key: LimitKey
+    limit: int | None
+    used: int | None
+    refused: int = 0
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelStatus:
     """A channel as it is now. ``problem`` says why the worker is not ready, in its own words;
     ``worker_failed``: it ended so often that the keeper starts it no more. ``hidden``: this user may
@@ -128,6 +143,7 @@ class ChannelStatus:
     #: who has the ring's memory
     qemu_pid: int | None = None
     hidden: bool = False
+    limits: tuple[LimitUse, ...] = ()
 
     @property
     def hello(self) -> bool:

@@ -16,25 +16,31 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from vgpumgr.errors import ChannelStartError, Exit, NotPermittedError, VgpumgrError
+from vgpumgr.host.cgroups import remove_cgroups
 from vgpumgr.host.confinement import Fact, audit_keeper, audit_tree
 from vgpumgr.host.files import DIRECTORY, make_directory
 from vgpumgr.host.gpu_nodes import list_gpu_nodes
 from vgpumgr.host.machine import LIB_DIR, Machine
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import HOLDER_NAME
-from vgpumgr.virtio.channel import (
-    ChannelPaths,
-    ChannelSpec,
-    ChannelStatus,
-    Lane,
+from vgpumgr.model.limits import WORKER_KEYS
+from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, Lane, LimitUse
+from vgpumgr.virtio.sandbox import (
+    LimitGroup,
+    audit_cgroups,
+    is_unconfined,
+    list_sandbox_options,
+    list_written,
+    make_cgroups,
+    read_cgroups,
+    remove_cgroups,
 )
-from vgpumgr.virtio.sandbox import is_unconfined, list_sandbox_options, list_written
 from vgpumgr.virtio.sessions import (
     Refused,
     Report,
@@ -163,6 +169,8 @@ class KeeperStatus(Report):
     violations: Violations
     sessions: Sessions = field(default_factory=Sessions)
     refused: Refused = field(default_factory=Refused)
+    #: of each of ``WORKER_KEYS``: the limit, what is used, charges refused, nanoseconds waited
+    limits: tuple[tuple[int | None, int, int, int], ...] = ()
 
     @property
     def transports(self) -> tuple[str, ...]:
@@ -186,6 +194,8 @@ class KeeperOptions:
     devices: Sequence[str] = ()
     #: None: unless the environment allows a worker without a sandbox
     confined: bool | None = None
+    #: directories of control groups, which are there
+    cgroups: Sequence[str] = ()
 
     def arguments(self, directory: Path) -> list[str]:
         """The keeper's command line."""
@@ -202,6 +212,8 @@ class KeeperOptions:
             words += list_sandbox_options(
                 directory, self.worker, self.worker_args, environ, self.devices
             )
+        for path in self.cgroups:
+            words += ["--cgroup", path]
         return [*words, "--detach", "--", *self.worker_args]
 
 
@@ -371,6 +383,8 @@ class KeeperChannels:
         if self.read_status(spec.id) is not None:
             return
         self._prepare(spec)
+        keeper = self._keeper(spec.id)
+        cgroups = make_cgroups(keeper.directory, spec.limits)
         options = KeeperOptions(
             worker=HOLD_PROGRAM,
             worker_args=(
@@ -378,14 +392,20 @@ class KeeperChannels:
                 f"--channel-number={spec.number}",
                 f"--channel-device={spec.cuda_device}",
                 f"--watchdog={read_watchdog({**os.environ, **self._machine.variables})}",
+                f"--limits={spec.limits.for_worker}",
             ),
             shm_size_bytes=spec.memory_bytes,
             serial=Path(self.paths(spec.id).control) if spec.serial else None,
             socket_owner=spec.socket_owner if os.geteuid() == 0 else None,
             env={**self._machine.variables, "CUDA_VISIBLE_DEVICES": spec.cuda_device},
             devices=self._list_nodes(spec),
+            cgroups=sorted({one.path for one in cgroups if one.path is not None}),
         )
-        self._keeper(spec.id).start(options)
+        try:
+            keeper.start(options)
+        except KeeperError:
+            remove_cgroups(cgroups)
+            raise
 
     def _list_nodes(self, spec: ChannelSpec) -> tuple[str, ...]:
         if spec.gpu is None:
@@ -398,6 +418,8 @@ class KeeperChannels:
         """Ends worker and keeper and removes what they leave; absent is no error."""
         keeper = self._keeper(channel_id)
         keeper.stop()
+        # of a keeper that was killed
+        remove_cgroups(one.cgroup for one in read_cgroups(keeper.directory))
         if not keeps_sockets:
             shutil.rmtree(keeper.directory, ignore_errors=True)
 
@@ -431,7 +453,7 @@ class KeeperChannels:
                     hint="the same command with sudo",
                 ) from error
             raise
-        return _describe(channel_id, status)
+        return _describe(channel_id, status, read_cgroups(self._keeper(channel_id).directory))
 
     def audit(self, channel_id: str) -> tuple[Fact, ...]:
         """See ``channel.Channels``."""
@@ -440,7 +462,8 @@ class KeeperChannels:
             return ()
         written = list_written({**os.environ, **self._machine.variables})
         worker = audit_tree(status.worker_pid, status.keeper_pid, writable=tuple(written))
-        return (*worker, *audit_keeper(status.keeper_pid))
+        held = audit_cgroups(self._keeper(channel_id).directory, status.worker_pid)
+        return (*worker, *held, *audit_keeper(status.keeper_pid))
 
     def list_ids(self) -> tuple[str, ...]:
         """Ids of all channels that left a directory here."""
@@ -485,7 +508,17 @@ def _is_absent(error: KeeperError) -> bool:
     return cause is None or isinstance(cause, FileNotFoundError | ConnectionError)
 
 
-def _describe(channel_id: str, status: KeeperStatus) -> ChannelStatus:
+def _list_limits(status: KeeperStatus, cgroups: Sequence[LimitGroup]) -> Iterator[LimitUse]:
+    for key, (limit, used, refused, waited_ns) in zip(WORKER_KEYS, status.limits, strict=False):
+        yield LimitUse(key, limit, None if key.a_second else used, refused, waited_ns / 1e9)
+    for one in cgroups:
+        held = one.limit if one.cgroup.path else None
+        yield LimitUse(one.key, held, one.cgroup.read_used())
+
+
+def _describe(
+    channel_id: str, status: KeeperStatus, cgroups: Sequence[LimitGroup] = ()
+) -> ChannelStatus:
     worker, guest = status.worker, status.guest
     ready = worker.state == "ready"
     hopeless = worker.state == "waiting" and worker.failures >= _HOPELESS_FAILURES
@@ -512,6 +545,7 @@ def _describe(channel_id: str, status: KeeperStatus) -> ChannelStatus:
         sessions=describe_sessions(status.sessions, {x.lane: x for x in status.lanes}),
         refused=describe_refused(status.refused),
         qemu_pid=status.qemu.pid or None,
+        limits=tuple(_list_limits(status, cgroups)),
     )
 
 

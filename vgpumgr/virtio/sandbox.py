@@ -8,13 +8,20 @@ user namespace. SECURITY.md says what the sandbox is to hold.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+from vgpumgr.host import cgroups
+from vgpumgr.host.cgroups import Cgroup, Controller, name_cgroup, remove_cgroups
+from vgpumgr.host.confinement import Fact
 from vgpumgr.host.files import replace_file
+from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.limits import LIMIT_KEYS, LimitKey, Limits
 
 #: what neither systemd nor Debian hands out: below systemd's ids of foreign machines (2147352576), above those of
 #: containers (1879048191); see systemd's UIDS-GIDS. The odd ones are the keepers'.
@@ -23,6 +30,9 @@ USER_IDS = range(1879048192, 2147352576, 2)
 ALLOW_UNCONFINED = "VGPUMGR_ALLOW_UNCONFINED"
 #: what the filter of system calls does: ``log`` has the kernel log what ``enforce`` refuses
 FILTER = "VGPUMGR_WORKER_FILTER"
+#: in the channel's directory: its control groups, as status and stop need them
+_CGROUPS = "cgroups"
+_KEYS: Mapping[str, Controller] = {"host-memory": "memory", "processes": "pids", "cpu": "cpu"}
 _LIBRARIES = ("/lib64", "/usr/lib64", "/lib/{machine}-linux-gnu", "/usr/lib/{machine}-linux-gnu")
 #: the loader's cache, where Debian's packages of the driver lead to it, and what the driver reads of its own
 _FILES = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/nvidia", "/usr/share/nvidia")
@@ -110,3 +120,50 @@ def list_written(environ: Mapping[str, str]) -> Iterator[str]:
         yield f"{machine}/state"
     if (log := environ.get("VGPUMGR_SIM_LOG")) and Path(log).exists():
         yield log
+
+
+@dataclass(frozen=True, slots=True)
+class LimitGroup:
+    """A limit that the kernel holds, and the control group by which it does."""
+
+    name: str
+    limit: int
+    cgroup: Cgroup
+
+    @property
+    def key(self) -> LimitKey:
+        """The limit's key."""
+        return LIMIT_KEYS[self.name]
+
+
+def make_cgroups(directory: Path, limits: Limits) -> tuple[Cgroup, ...]:
+    """Makes what the limits need, and writes it down beside the sockets. What cannot be made says why."""
+    wanted = {key.name: limit for key, limit in limits.items() if key.of_cgroup and limit}
+    made = cgroups.make_cgroups(
+        name_cgroup(directory), {_KEYS[name]: limit for name, limit in wanted.items()}
+    )
+    pairs = zip(wanted.items(), made, strict=True)
+    found = [LimitGroup(name, limit, one) for (name, limit), one in pairs]
+    try:
+        replace_file(directory / _CGROUPS, json.dumps(encode(found)), mode=0o600)
+    except BaseException:
+        remove_cgroups(made)
+        raise
+    return made
+
+
+def read_cgroups(directory: Path) -> tuple[LimitGroup, ...]:
+    """The limits of a channel that the kernel holds; none of a channel that an older version started."""
+    try:
+        text = (directory / _CGROUPS).read_text()
+    except OSError:
+        return ()
+    return decode(tuple[LimitGroup, ...], json.loads(text))
+
+
+def audit_cgroups(directory: Path, worker_pid: int) -> Iterator[Fact]:
+    """Whether the worker is in its control groups, or why there is none."""
+    for one in (group.cgroup for group in read_cgroups(directory)):
+        holds = one.holds(worker_pid)
+        detail = f"the worker is not in {one.path}" if one.path else one.why
+        yield Fact(f"cgroup {one.controller}", holds, f"{one.path}" if holds else detail)

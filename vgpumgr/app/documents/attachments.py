@@ -20,7 +20,7 @@ from vgpumgr.host.confinement import Fact
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.model.text import format_time
 from vgpumgr.planning.drift import describe_half, describe_remedy
-from vgpumgr.virtio.channel import ChannelStatus
+from vgpumgr.virtio.channel import ChannelStatus, LimitUse
 
 
 class HostDeviceDocument(Document):
@@ -111,6 +111,19 @@ class RefusedCallDocument(Document):
     count: int
 
 
+class LimitDocument(Document):
+    """A limit of a VM, over all its processes, and what is used of it."""
+
+    key: str = Field(description="as --limit names it")
+    unit: Literal["bytes", "count", "percent"] = Field(
+        description="of limit and used; percent is of one processor"
+    )
+    limit: int | None = Field(description="null: none is enforced")
+    used: int | None = Field(description="now; null: not counted, as of what is a second")
+    refused: int = Field(description="how often more was refused")
+    waited_s: float = Field(description="how long calls were held up")
+
+
 class ChannelDocument(Document):
     """An attachment's channel: keeper, worker, and who speaks on it."""
 
@@ -143,6 +156,10 @@ class ChannelDocument(Document):
     )
     refused: list[RefusedCallDocument] = Field(
         default_factory=list, description="calls that are not supported, the most frequent first"
+    )
+    limits: list[LimitDocument] = Field(
+        default_factory=list,
+        description="as enforced; without a keeper, as the next one will have them",
     )
     run: RunnerDocument | None = Field(
         default=None, description="of a run, whose name is in the place of the VM's"
@@ -356,6 +373,10 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         transport=used if known.hello else None,
         ring_bytes=known.memory_bytes,
         lanes=lanes,
+        limits=[
+            LimitDocument.of(one, key=one.key.name, unit=one.key.unit)
+            for one in (_list_kept(record) if status is None else known.limits)
+        ],
         memory_bytes=sum(lane.memory_bytes for lane in lanes),
         sessions=None if status is None or known.hidden else SessionsDocument.of(known.sessions),
         refused=[
@@ -397,6 +418,12 @@ def _list_qemu_warnings(
     has_ring = vm.live is not None and ring_alias(record.id) in vm.live.own_aliases()
     if has_ring and status.qemu_pid is None:
         yield f"{vm}: its QEMU has lost the ring; it has it again from its next start"
+
+
+def _list_kept(record: AttachmentRecord) -> list[LimitUse]:
+    """What the next keeper will enforce: none runs."""
+    kept = record.channel.limits.items() if record.channel else ()
+    return [LimitUse(key, limit, None) for key, limit in kept]
 
 
 def describe_sandbox(channel_id: str, facts: Sequence[Fact]) -> SandboxDocument:

@@ -37,12 +37,12 @@ from vgpumgr.planning.layouts import RestorePlan, make_restore_plan, plan_instan
 from vgpumgr.planning.passthrough import BIND, ENABLE
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vfs import make_again
-from vgpumgr.steps.channel import WORKER_TIMEOUT_S
+from vgpumgr.steps.channel import WORKER_TIMEOUT_S, make_spec
 from vgpumgr.steps.domain import WriteNote
 from vgpumgr.steps.mig import make_step
 from vgpumgr.steps.pci import BindDriver
 from vgpumgr.steps.vgpu import describe_place
-from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
+from vgpumgr.virtio.channel import ChannelStatus
 
 TIMEOUT_S = 240.0
 
@@ -212,23 +212,7 @@ class Restorer:
             return None
 
     def _start(self, record: AttachmentRecord) -> None:
-        assert record.mig is not None
-        assert record.channel is not None
-        self._parts.channels.start(
-            ChannelSpec(
-                id=record.id,
-                vm_name=record.vm_name,
-                cuda_device=str(record.mig.uuid),
-                ring=record.has_ring,
-                serial=record.has_serial,
-                memory_bytes=RING_BYTES,
-                number=record.number,
-                socket_owner=record.channel.qemu_owner,
-                gpu=str(record.gpu) if record.gpu else None,
-                gpu_instance_id=record.mig.gpu_instance_id,
-                compute_instance_id=record.mig.compute_instance_id,
-            )
-        )
+        self._parts.channels.start(make_spec(record))
 
     def _await_worker(self, record: AttachmentRecord) -> None:
         clock = self._parts.clock

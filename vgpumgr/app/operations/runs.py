@@ -39,6 +39,7 @@ def start_run(
     gpu: str | None = None,
     transport: Literal["ring", "serial"] = "ring",
     spread: bool = False,
+    limits: tuple[str, ...] = (),
     dry_run: bool = False,
 ) -> RunDocument:
     """Gives the process ``pid`` a slice and a channel, which it has until ``detach`` or its end. ``name``
@@ -53,6 +54,7 @@ def start_run(
         transport=Transport(transport),
         spread=spread,
         numa=Numa.OFF,
+        limits=limits,
     )
     run = _identify(parts, pid, command)
 

@@ -23,6 +23,7 @@ from vgpumgr.app.operations.recovery import Recovery
 from vgpumgr.backends.interrupted import list_interrupted
 from vgpumgr.errors import HostResourceError, LibvirtError, LibvirtPermissionError
 from vgpumgr.host import capabilities
+from vgpumgr.host.cgroups import list_obstacles
 from vgpumgr.host.limits import check_limits, read_descriptor_limit
 from vgpumgr.host.lock import find_holder
 from vgpumgr.model.checks import Result
@@ -176,6 +177,9 @@ def _check_cgroup(host: ObservedHost) -> Finding:
     found = [name for name in _CONTROLLERS if name in host.need(fact).split()]
     if not found:
         return report("warning", "no controller of memory or of processes", fact)
+    if str(host.machine.root) == "/" and os.geteuid() == 0 and (kept := list_obstacles()):
+        text = "; ".join(f"{name}: {why}" for name, why in kept.items())
+        return report("warning", f"workers have no limit of the host's: {text}", fact)
     return report("ok", f"version {version}: {', '.join(found)}", fact)
 
 

@@ -75,10 +75,15 @@ def _run(spec: Spec, o: Operation) -> list[str]:
             f"\t\tr = wk_check_range(c, in->{g.param}, in->{g.count}, {g.factor}, {rows}, {pitch});"
         )
     args = ", ".join(_argument(o, function, p.name) for p in function.params)
-    out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = wk_driver.{o.name}({args});")
+    call = f"wk_driver.{o.name}({args})"
+    if mint:
+        kind = f"WK_{mint.handle.upper()}"
+        out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = wk_charge({kind}, 0);")
+        call = f"wk_charged({kind}, 0, {call})"
+    out.append(f"\tif (r == CUDA_SUCCESS)\n\t\tr = {call};")
     if mint:
         out.append(
-            f"\tif (r == CUDA_SUCCESS)\n\t\tr = wk_fill(c, WK_{mint.handle.upper()}, in->{mint.name}, made);"
+            f"\tif (r == CUDA_SUCCESS)\n\t\tr = wk_fill(c, {kind}, in->{mint.name}, made, 0);"
         )
     out.append("\treturn r;\n}\n")
     if "in->" not in "\n".join(out[1:]) and "request" in dict(sides(o)):

@@ -817,16 +817,6 @@ static int handle_cuCtxSynchronize(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
-static CUresult wk_do_cuCtxSetLimit(struct wk_call *c, const struct vg_cuCtxSetLimit_request *in)
-{
-	CUresult r = CUDA_SUCCESS;
-
-	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuCtxSetLimit(in->limit, in->value);
-	(void)c;
-	return r;
-}
-
 static int handle_cuCtxSetLimit(struct wk_call *c, bool check_only)
 {
 	struct vg_cuCtxSetLimit_request in;
@@ -1021,17 +1011,6 @@ static int handle_cuCtxGetSharedMemConfig(struct wk_call *c, bool check_only)
 			r = CUDA_ERROR_UNKNOWN, size = 0;
 	}
 	return wk_finish(c, r, data, size);
-}
-
-static CUresult wk_do_cuMemGetInfo_v2(struct wk_call *c, const struct vg_cuMemGetInfo_v2_request *in, struct vg_cuMemGetInfo_v2_reply *out)
-{
-	CUresult r = CUDA_SUCCESS;
-
-	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuMemGetInfo_v2((void *)&out->free, (void *)&out->total);
-	(void)c;
-	(void)in;
-	return r;
 }
 
 static int handle_cuMemGetInfo_v2(struct wk_call *c, bool check_only)
@@ -1292,9 +1271,11 @@ static CUresult wk_do_cuStreamCreateWithPriority(struct wk_call *c, const struct
 	void *made = NULL;
 
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuStreamCreateWithPriority((void *)&made, in->flags, in->priority);
+		r = wk_charge(WK_STREAM, 0);
 	if (r == CUDA_SUCCESS)
-		r = wk_fill(c, WK_STREAM, in->phStream, made);
+		r = wk_charged(WK_STREAM, 0, wk_driver.cuStreamCreateWithPriority((void *)&made, in->flags, in->priority));
+	if (r == CUDA_SUCCESS)
+		r = wk_fill(c, WK_STREAM, in->phStream, made, 0);
 	return r;
 }
 
@@ -1435,9 +1416,11 @@ static CUresult wk_do_cuEventCreate(struct wk_call *c, const struct vg_cuEventCr
 	void *made = NULL;
 
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuEventCreate((void *)&made, in->Flags);
+		r = wk_charge(WK_EVENT, 0);
 	if (r == CUDA_SUCCESS)
-		r = wk_fill(c, WK_EVENT, in->phEvent, made);
+		r = wk_charged(WK_EVENT, 0, wk_driver.cuEventCreate((void *)&made, in->Flags));
+	if (r == CUDA_SUCCESS)
+		r = wk_fill(c, WK_EVENT, in->phEvent, made, 0);
 	return r;
 }
 

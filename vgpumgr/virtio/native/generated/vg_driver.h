@@ -9,7 +9,6 @@
 	X(cuCtxGetLimit) \
 	X(cuCtxGetSharedMemConfig) \
 	X(cuCtxSetCacheConfig) \
-	X(cuCtxSetLimit) \
 	X(cuCtxSetSharedMemConfig) \
 	X(cuCtxSynchronize) \
 	X(cuEventCreate) \
@@ -20,7 +19,6 @@
 	X(cuFuncSetAttribute) \
 	X(cuFuncSetCacheConfig) \
 	X(cuFuncSetSharedMemConfig) \
-	X(cuMemGetInfo_v2) \
 	X(cuMemPoolTrimTo) \
 	X(cuMemsetD16Async) \
 	X(cuMemsetD2D16Async) \

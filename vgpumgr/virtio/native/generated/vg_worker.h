@@ -42,6 +42,8 @@ CUresult wk_do_host_gate_next(struct wk_call *c, struct vg_host_gate_next_reply 
 CUresult wk_do_host_gate_open(struct wk_call *c, const struct vg_host_gate_open_request *in);
 CUresult wk_do_output_next(struct wk_call *c, struct vg_output_next_reply *out);
 CUresult wk_do_call_refused(struct wk_call *c, const struct vg_call_refused_request *in);
+CUresult wk_do_cuCtxSetLimit(struct wk_call *c, const struct vg_cuCtxSetLimit_request *in);
+CUresult wk_do_cuMemGetInfo_v2(struct wk_call *c, const struct vg_cuMemGetInfo_v2_request *in, struct vg_cuMemGetInfo_v2_reply *out);
 CUresult wk_do_cuStreamDestroy_v2(struct wk_call *c, const struct vg_cuStreamDestroy_v2_request *in);
 CUresult wk_do_cuEventDestroy_v2(struct wk_call *c, const struct vg_cuEventDestroy_v2_request *in);
 

@@ -22,6 +22,24 @@ static _Noreturn void die(int control, const char *message)
 	_exit(1);
 }
 
+/* While the host's files are to be seen, and before anything runs that a limit is for. */
+static void enter_cgroups(const struct keeper_options *options, int control)
+{
+	char path[512], error[700];
+
+	for (unsigned i = 0; i < options->cgroups; i++) {
+		int fd, written;
+
+		snprintf(path, sizeof(path), "%s/cgroup.procs", options->cgroup[i]);
+		fd = open(path, O_WRONLY | O_CLOEXEC);
+		written = fd < 0 ? -1 : (int)write(fd, "0", 1);
+		snprintf(error, sizeof(error), "cannot enter the cgroup %s: %s", options->cgroup[i], strerror(errno));
+		if (written != 1)
+			die(control, error);
+		close(fd);
+	}
+}
+
 /* The last steps need /proc no more, nor any descriptor but those that are inherited. */
 static void enter_sandbox(struct keeper *keeper, int sync, int control)
 {
@@ -84,6 +102,7 @@ _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint3
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	redirect(keeper);
+	enter_cgroups(&keeper->options, fds[LAUNCH_CONTROL]);
 	if (confined)
 		enter_sandbox(keeper, sync, fds[LAUNCH_CONTROL]);
 	place_fds(fds, LAUNCH_FDS);

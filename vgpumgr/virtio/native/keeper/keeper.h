@@ -14,7 +14,7 @@
 #include "../transport/util.h"
 #include "sandbox.h"
 
-enum { KEEPER_CLIENTS = 8, KEEPER_LINE = 512, KEEPER_ARGS = 64, LOG_LINE = 1024 };
+enum { KEEPER_CLIENTS = 8, KEEPER_LINE = 512, KEEPER_ARGS = 64, KEEPER_CGROUPS = 3, LOG_LINE = 1024 };
 
 enum worker_state { WORKER_STARTING, WORKER_READY, WORKER_STOPPING, WORKER_WAITING, WORKER_FAILED, WORKER_NONE };
 
@@ -27,6 +27,8 @@ struct keeper_options {
 	bool detach;
 	char *worker_args[KEEPER_ARGS + 1]; /* after its own name */
 	unsigned worker_arg_count;
+	const char *cgroup[KEEPER_CGROUPS]; /* made by who started us; the worker enters them, the launcher removes them */
+	unsigned cgroups;
 	bool tells_pids;         /* there is a socket that tells a process its number outside */
 	struct sandbox sandbox;
 };

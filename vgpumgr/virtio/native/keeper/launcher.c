@@ -10,10 +10,16 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "launcher.h"
 
-enum { FINISH_MS = 5000 }; /* it unlinks some names */
+enum {
+	FINISH_MS = 5000,  /* it unlinks some names */
+	END_MS = 3000,     /* a worker's, without a keeper; then it is killed */
+	CGROUP_MS = 1000,  /* processes that have ended leave theirs */
+	STEP_NS = 2000000,
+};
 
 /* ---- the launcher's process ---- */
 
@@ -72,6 +78,42 @@ static void connect_serial(const struct launcher *launcher)
 	tell(launcher, LAUNCH_CONNECTED, fd < 0 ? fd : 0, fd < 0 ? NULL : &fd);
 }
 
+static void pause_a_little(void)
+{
+	struct timespec pause = { .tv_nsec = STEP_NS };
+
+	nanosleep(&pause, NULL);
+}
+
+/* A process that does not end keeps its cgroup; then the next channel of this name finds it, or its end removes it. */
+static void remove_cgroups(const struct keeper_options *options)
+{
+	uint64_t end = vg_now_ms() + CGROUP_MS;
+
+	for (unsigned i = 0; i < options->cgroups; i++)
+		while (rmdir(options->cgroup[i]) && errno == EBUSY && vg_now_ms() < end)
+			pause_a_little();
+}
+
+/* Without a keeper: the worker ends by its parent's end, but what it was in would stay. */
+static _Noreturn void end_alone(const struct launcher *launcher)
+{
+	uint64_t end = vg_now_ms() + END_MS;
+
+	if (!launcher->worker || !launcher->keeper->options.cgroups)
+		_exit(0);
+	kill(launcher->worker, SIGTERM);
+	while (!waitpid(launcher->worker, NULL, WNOHANG)) {
+		if (vg_now_ms() > end)
+			kill(launcher->worker, SIGKILL);
+		if (vg_now_ms() > end + END_MS)
+			break;
+		pause_a_little();
+	}
+	remove_cgroups(&launcher->keeper->options);
+	_exit(0);
+}
+
 static _Noreturn void finish(const struct launcher *launcher)
 {
 	static const char *const names[] = { "ivshmem.sock", "control.sock", "pids.sock", "keeper.pid" };
@@ -83,6 +125,7 @@ static _Noreturn void finish(const struct launcher *launcher)
 	}
 	snprintf(path, sizeof(path), "%s/root", launcher->keeper->options.dir);
 	rmdir(path);
+	remove_cgroups(&launcher->keeper->options);
 	_exit(0);
 }
 
@@ -123,7 +166,7 @@ static _Noreturn void serve(struct launcher *launcher)
 		if (!wait[0].revents)
 			continue;
 		if (vg_recv_fds(launcher->socket, &request, sizeof(request), came, LAUNCH_FDS))
-			_exit(0); /* with it the worker, by its parent's end */
+			end_alone(launcher);
 		place(&request, came, placed);
 		obey(launcher, &request, placed);
 		for (unsigned i = 0; i < LAUNCH_FDS; i++)

@@ -19,7 +19,7 @@ static const char usage[] =
 	"usage: vgpumgr-keeper --dir DIR --worker PATH [--shm-size 64M] [--serial PATH] [--socket-owner UID:GID]\n"
 	"                      [--socket-mode 0660] [--env NAME=VALUE]... [--detach]\n"
 	"                      [--sandbox UID:GID [--filter enforce|log|off] [--read PATH]... [--write PATH]...\n"
-	"                       [--device PATH]...] [-- WORKER-ARGUMENT...]\n"
+	"                       [--device PATH]...] [--cgroup PATH]... [-- WORKER-ARGUMENT...]\n"
 	"Keeps one VM's channel: memory and doorbell for QEMU at DIR/ivshmem.sock, requests at DIR/control.sock.\n";
 
 /* ---- options ---- */
@@ -81,6 +81,11 @@ static int parse_option(struct keeper_options *options, int option, char *value)
 		return sandbox_add(&options->sandbox, value, SANDBOX_WRITE);
 	case 'v':
 		return sandbox_add(&options->sandbox, value, SANDBOX_DEVICE);
+	case 'c':
+		if (*value != '/' || options->cgroups == KEEPER_CGROUPS)
+			return -EINVAL;
+		options->cgroup[options->cgroups++] = value;
+		return 0;
 	case 'D':
 		options->detach = true;
 		return 0;
@@ -96,7 +101,7 @@ static int parse(int argc, char **argv, struct keeper_options *options)
 		{ "shm-size", 1, NULL, 'm' },    { "socket-owner", 1, NULL, 'o' }, { "socket-mode", 1, NULL, 'p' },
 		{ "env", 1, NULL, 'e' },         { "detach", 0, NULL, 'D' },      { "sandbox", 1, NULL, 'S' },
 		{ "filter", 1, NULL, 'f' },      { "read", 1, NULL, 'r' },        { "write", 1, NULL, 'W' },
-		{ "device", 1, NULL, 'v' },      { 0 },
+		{ "device", 1, NULL, 'v' },      { "cgroup", 1, NULL, 'c' },      { 0 },
 	};
 	struct vg_layout layout;
 	int option;

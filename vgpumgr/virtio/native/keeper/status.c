@@ -239,6 +239,27 @@ static void write_lanes(const struct keeper *keeper, const struct vg_stats *stat
 	fputc('}', out);
 }
 
+/* In the order of enum vg_limit: the limit (null: none), what is used of it, charges refused, nanoseconds waited. */
+static void write_limits(const struct vg_stats *stats, FILE *out)
+{
+	uint32_t known = vg_load32(&stats->limits);
+
+	fputs(", \"limits\": [", out);
+	for (unsigned i = 0; i < VG_LIMITS && i < known; i++) {
+		const struct vg_limit_stats *limit = &stats->limit[i];
+		uint64_t most = vg_load64(&limit->most);
+
+		fputs(i ? ", [" : "[", out);
+		if (most == UINT64_MAX)
+			fputs("null", out);
+		else
+			fprintf(out, "%" PRIu64, most);
+		fprintf(out, ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "]", vg_load64(&limit->used),
+			vg_load64(&limit->refused), vg_load64(&limit->waited_ns));
+	}
+	fputc(']', out);
+}
+
 void keeper_write_status(const struct keeper *keeper, FILE *out)
 {
 	static const struct vg_stats nothing;
@@ -260,5 +281,6 @@ void keeper_write_status(const struct keeper *keeper, FILE *out)
 	write_guest(stats, out);
 	write_lanes(keeper, stats, out);
 	write_sessions(keeper, stats, out);
+	write_limits(stats, out);
 	fputs("}\n", out);
 }

@@ -306,7 +306,8 @@ NULL_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t 
 	ENTER;
 	null_check_stream(stream);
 	null_check_memory(to, bytes);
-	memcpy((void *)to, from, bytes);
+	if (bytes)
+		memcpy((void *)to, from, bytes);
 	return CUDA_SUCCESS;
 }
 
@@ -315,7 +316,8 @@ NULL_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes,
 	ENTER;
 	null_check_stream(stream);
 	null_check_memory(from, bytes);
-	memcpy(to, (void *)from, bytes);
+	if (bytes)
+		memcpy(to, (void *)from, bytes);
 	return CUDA_SUCCESS;
 }
 
@@ -325,7 +327,8 @@ NULL_API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t 
 	null_check_stream(stream);
 	null_check_memory(to, bytes);
 	null_check_memory(from, bytes);
-	memmove((void *)to, (void *)from, bytes);
+	if (bytes) /* an empty copy may be from nowhere */
+		memmove((void *)to, (void *)from, bytes);
 	return CUDA_SUCCESS;
 }
 

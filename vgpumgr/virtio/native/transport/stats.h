@@ -80,6 +80,27 @@ struct vg_health_stats {
 	struct vg_refused_stats refused[VG_REFUSED_MAX];
 };
 
+/* What a VM may hold at once, over all its sessions; then what it may take a second. See worker_limits.h. */
+enum vg_limit {
+	VG_LIMIT_DEVICE_MEMORY,
+	VG_LIMIT_CONTEXTS,
+	VG_LIMIT_STREAMS,
+	VG_LIMIT_EVENTS,
+	VG_LIMIT_MODULES,
+	VG_LIMIT_IMAGE_BYTES,
+	VG_LIMIT_JIT,
+	VG_LIMITS_HELD,
+	VG_LIMIT_CALLS = VG_LIMITS_HELD,
+	VG_LIMIT_BYTES,
+	VG_LIMITS,
+};
+
+struct vg_limit_stats {
+	vg_word64 most;          /* UINT64_MAX: no limit */
+	vg_word64 used, refused;
+	vg_word64 waited_ns;     /* of a rate */
+};
+
 struct vg_stats {
 	vg_word32 serial_connected;
 	vg_word32 mismatches;    /* lanes refused for another interface hash */
@@ -98,6 +119,8 @@ struct vg_stats {
 	struct vg_stuck_stats stuck[VG_STUCK_MAX];
 	struct vg_lane_words words[VG_LANE_TABLE];
 	struct vg_health_stats health;
+	struct vg_limit_stats limit[VG_LIMITS];
+	vg_word32 limits;                            /* how many of them the worker knows; 0: none yet, or an older one */
 };
 enum { VG_STATS_SIZE = 16384 };
 _Static_assert(sizeof(struct vg_stats) <= VG_STATS_SIZE, "fits its memory");
@@ -137,7 +160,7 @@ struct vg_note {
 #define VG_OPTION_DEVICE "--channel-device="
 /* The watchdog's: seconds after which a call is named, and after which its session ends; 0: never */
 #define VG_OPTION_WATCHDOG "--watchdog="
-/* A session's: --session=memory:3,stats:4,socket:5,watch:7 */
+/* A session's: --session=memory:3,stats:4,socket:5,watch:7,limits:8 */
 #define VG_OPTION_SESSION "--session="
 
 #endif

@@ -102,7 +102,7 @@ enum { VG_WARN_S = 60 };
 
 /* What a process has been given by the one that started it. */
 struct vg_inherited {
-	int memory, doorbell, stats, control, watch;
+	int memory, doorbell, stats, control, watch, limits;
 	unsigned epoch, number;
 	const char *serial, *device;
 	unsigned warn_s, end_s;
@@ -161,7 +161,7 @@ struct vg_server {
 	uint8_t hash[VG_HASH_SIZE];
 	char api_version[32];
 	char **argv;             /* a session's, without what it inherits */
-	int memory_fd, stats_fd, watch_fd;
+	int memory_fd, stats_fd, watch_fd, limits_fd;
 	struct vg_watch *watch;
 	const struct vg_session_ops *ops;
 	unsigned warn_s, end_s;  /* see VG_OPTION_WATCHDOG */
@@ -190,6 +190,7 @@ struct vg_server {
 	unsigned hellos[2];
 	uint32_t next_lane[2];
 	uint64_t left_out;       /* lines that found no room in the log's pipe */
+	uint64_t limits_ms;      /* when those who look from outside are told again what the VM holds */
 
 	const char *serial_path;
 	int serial;

@@ -13,6 +13,7 @@
 
 #include "util.h"
 #include "worker.h"
+#include "worker_limits.h"
 
 enum {
 	TICK_MS = 100,            /* heartbeat, serial retries, a doorbell that was lost */
@@ -35,8 +36,8 @@ static void note(int keeper, uint32_t what, const char *text)
 
 static int read_options(int argc, char **argv, struct vg_inherited *in)
 {
-	*in = (struct vg_inherited){ .memory = -1, .doorbell = -1, .stats = -1, .control = -1, .watch = -1, .device = "",
-				      .warn_s = VG_WARN_S };
+	*in = (struct vg_inherited){ .memory = -1, .doorbell = -1, .stats = -1, .control = -1, .watch = -1, .limits = -1,
+				      .device = "", .warn_s = VG_WARN_S };
 	for (int i = 1; i < argc; i++) {
 		if (!strncmp(argv[i], VG_OPTION_SERIAL, strlen(VG_OPTION_SERIAL)))
 			in->serial = argv[i] + strlen(VG_OPTION_SERIAL);
@@ -50,8 +51,9 @@ static int read_options(int argc, char **argv, struct vg_inherited *in)
 			sscanf(argv[i] + strlen(VG_OPTION_CHANNEL), "memory:%d,doorbell:%d,stats:%d,control:%d,epoch:%u",
 			       &in->memory, &in->doorbell, &in->stats, &in->control, &in->epoch);
 		else if (!strncmp(argv[i], VG_OPTION_SESSION, strlen(VG_OPTION_SESSION)))
-			in->session = sscanf(argv[i] + strlen(VG_OPTION_SESSION), "memory:%d,stats:%d,socket:%d,watch:%d",
-					     &in->memory, &in->stats, &in->control, &in->watch) == 4;
+			in->session = sscanf(argv[i] + strlen(VG_OPTION_SESSION),
+					     "memory:%d,stats:%d,socket:%d,watch:%d,limits:%d", &in->memory, &in->stats,
+					     &in->control, &in->watch, &in->limits) == 5;
 	}
 	return in->stats < 0 || in->control < 0 || !(in->epoch || in->session) ? -EINVAL : 0;
 }
@@ -69,7 +71,8 @@ static char **session_arguments(int argc, char **argv, const struct vg_inherited
 		if (strncmp(argv[i], VG_OPTION_CHANNEL, strlen(VG_OPTION_CHANNEL)) &&
 		    strncmp(argv[i], VG_OPTION_SERIAL, strlen(VG_OPTION_SERIAL)))
 			words[count++] = argv[i];
-	snprintf(option, sizeof(option), VG_OPTION_SESSION "memory:%d,stats:4,socket:5,watch:7", in->memory < 0 ? -1 : 3);
+	snprintf(option, sizeof(option), VG_OPTION_SESSION "memory:%d,stats:4,socket:5,watch:7,limits:8",
+		 in->memory < 0 ? -1 : 3);
 	words[count] = option;
 	return words;
 }
@@ -118,6 +121,9 @@ static int init_server(struct vg_server *server, const struct vg_inherited *in)
 	server->serial = -1;
 	server->memory_fd = in->memory;
 	server->stats_fd = in->stats;
+	server->limits_fd = vg_limits_make();
+	if (server->limits_fd < 0)
+		return server->limits_fd;
 	server->spare = VG_NO_SESSION;
 	server->spare_status = -1;
 	server->warn_s = in->warn_s;
@@ -294,6 +300,17 @@ static void wait_for_work(struct vg_server *server, struct pollfd *wait)
 	poll_open(wait, &limit, &none);
 }
 
+/* Now and then: it reads all of the table. */
+static void publish_limits(struct vg_server *server)
+{
+	uint64_t now = vg_now_ms();
+
+	if (now < server->limits_ms)
+		return;
+	server->limits_ms = now + TICK_MS / 2;
+	vg_limits_publish(server->stats);
+}
+
 static void serve(struct vg_server *server)
 {
 	static struct pollfd wait[POLL_COUNT];
@@ -312,6 +329,7 @@ static void serve(struct vg_server *server)
 		vg_sessions_reap(server);
 		vg_sessions_tick(server);
 		vg_watch_look(server);
+		publish_limits(server);
 		vg_spare_keep(server);
 		if (server->serial_path)
 			vg_serial_poll(server, wait[POLL_SERIAL].revents);
@@ -370,6 +388,7 @@ static int run_server(struct vg_server *server)
 	}
 	if (server->memory)
 		publish(server);
+	publish_limits(server);
 	note(server->keeper, VG_WORKER_READY, server->api_version);
 	serve(server);
 	end(server);
@@ -383,6 +402,10 @@ int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], con
 	struct vg_inherited in;
 	int error = server ? read_options(argc, argv, &in) : -ENOMEM;
 
+	if (!error && vg_limits_read(argc, argv)) {
+		note(in.control, VG_WORKER_FAILED, "the worker does not understand its limits: " VG_OPTION_LIMITS);
+		return 1;
+	}
 	if (error) {
 		fprintf(stderr, "worker: started without a keeper: no %s option\n", VG_OPTION_CHANNEL);
 		free(server);

@@ -15,6 +15,7 @@
 
 #include "util.h"
 #include "worker.h"
+#include "worker_limits.h"
 
 /* Spinning finds the next frame of a busy process; yielding lets others run; then the thread sleeps. */
 enum { SPINS = 300, YIELDS = 300, SLEEP_MS = 250 };
@@ -140,6 +141,11 @@ static int take_message(struct process *process, struct vg_call *call, const cha
 	return got;
 }
 
+static bool is_closing(const void *lane)
+{
+	return vg_lane_closing(lane);
+}
+
 static void serve_lane(struct process *process)
 {
 	struct vg_lane *lane = &process->lane;
@@ -155,6 +161,8 @@ static void serve_lane(struct process *process)
 		}
 		if (got > 0) {
 			text = "refused by the decoder";
+			if (vg_rated)
+				vg_rate(call.payload_length + call.bulk_in_length + call.bulk_out_length, is_closing, lane);
 			vg_watch_begin(lane, call.op);
 			got = process->ops->call(process->session, lane, &call);
 			vg_watch_end();
@@ -183,6 +191,9 @@ static int map(struct process *process, const struct vg_inherited *in)
 	if (process->watch == MAP_FAILED)
 		return -errno;
 	close(in->watch);
+	if (vg_limits_map(in->limits))
+		return -EINVAL;
+	close(in->limits);
 	if (in->memory < 0)
 		return 0;
 	if (fstat(in->memory, &status) || vg_layout((uint64_t)status.st_size, &process->layout))
@@ -218,6 +229,7 @@ static int take_lane(struct process *process, struct vg_peer *peer)
 	lane->stats = &process->stats->lane[lane->number];
 	lane->health = &process->stats->health;
 	lane->watched = process->watch->thread[lane->number];
+	vg_limits_use(lane->number);
 	if (lane->ring)
 		vg_lane_map(lane, process->memory, &process->layout);
 	return 0;
@@ -238,6 +250,7 @@ static void serve(struct process *process)
 	if (error)
 		return;
 	serve_lane(process);
+	vg_rate_end();
 	process->ops->close(process->session);
 }
 

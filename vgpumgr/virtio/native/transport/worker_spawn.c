@@ -33,7 +33,7 @@ static void place_fds(const int *fds, int count)
 /* It must not outlive the server, whatever ends that. */
 static _Noreturn void become_session(struct vg_server *server, int socket, const int errors[2], pid_t parent)
 {
-	int fds[] = { server->memory_fd, server->stats_fd, socket, errors[0], server->watch_fd };
+	int fds[] = { server->memory_fd, server->stats_fd, socket, errors[0], server->watch_fd, server->limits_fd };
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -42,7 +42,7 @@ static _Noreturn void become_session(struct vg_server *server, int socket, const
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	dup2(errors[1], STDERR_FILENO);
-	place_fds(fds, 5);
+	place_fds(fds, (int)(sizeof(fds) / sizeof(fds[0])));
 	/* the file that runs here, even if another stands in its place meanwhile */
 	execv("/proc/self/exe", server->argv);
 	execv(server->argv[0], server->argv);

@@ -9,6 +9,7 @@
 
 #include "util.h"
 #include "worker.h"
+#include "worker_limits.h"
 
 enum {
 	STUCK_MS = 2000,         /* from SIGKILL to the verdict that a process is stuck in the driver */
@@ -161,6 +162,7 @@ static void end_lane(struct vg_server *server, struct vg_entry *entry, int statu
 	struct vg_session *session = &entry->session;
 
 	session->pid = 0;
+	vg_limits_drop(entry->number);
 	if (session->socket >= 0)
 		vg_session_read(server, session, entry); /* its last words */
 	if (status && !session->killed && !session->failed)
@@ -200,6 +202,7 @@ static void end_stuck(struct vg_server *server, pid_t pid)
 	for (unsigned i = 0; i < VG_STUCK_MAX; i++)
 		if (server->stuck[i].pid == pid) {
 			server->stuck[i].pid = 0;
+			vg_limits_drop(VG_LANE_TABLE + i); /* until now the driver had what it held */
 			vg_store32(&server->stats->stuck[i].pid, 0);
 		}
 }
@@ -240,6 +243,7 @@ static void give_up(struct vg_server *server, struct vg_entry *entry)
 		if (server->stuck[i].pid)
 			continue;
 		server->stuck[i] = *session;
+		vg_limits_move(entry->number, VG_LANE_TABLE + i);
 		vg_store32(&stats->stuck[i].lane, entry->number);
 		vg_store64(&stats->health.aside_s[i], now_s);
 		vg_store32(&stats->stuck[i].pid, (uint32_t)session->pid);

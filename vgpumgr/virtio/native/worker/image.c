@@ -3,7 +3,9 @@
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "transport/worker_limits.h"
 #include "session.h"
 #include "vg_worker.h"
 
@@ -33,10 +35,14 @@ static struct wk_upload *begin(struct wk_session *s, const struct vg_image_data_
 			free_one = &s->uploads[i];
 	if (!free_one || !in->total || in->total > WK_IMAGES_BYTES || total(s) + in->total > WK_IMAGES_BYTES)
 		return NULL;
+	if (!vg_charge(VG_LIMIT_IMAGE_BYTES, in->total))
+		return NULL;
 	/* zeros beyond the end: a text without its NUL ends there */
 	free_one->image = calloc(1, in->total + 8);
-	if (!free_one->image)
+	if (!free_one->image) {
+		vg_refund(VG_LIMIT_IMAGE_BYTES, in->total);
 		return NULL;
+	}
 	free_one->number = in->upload;
 	free_one->filled = 0;
 	free_one->total = in->total;
@@ -142,12 +148,17 @@ static bool fatbin_is_whole(const uint8_t *image, size_t length)
 	return at == end || end - at < 64;
 }
 
+static bool is_elf(const void *image, size_t length)
+{
+	return length >= SELFMAG && !memcmp(image, ELFMAG, SELFMAG);
+}
+
 bool wk_image_is_whole(const void *image, size_t length)
 {
 	static const uint8_t fatbin[4] = { 0x50, 0xed, 0x55, 0xba };
 	const uint8_t *bytes = image;
 
-	if (length >= 4 && !memcmp(bytes, ELFMAG, SELFMAG))
+	if (is_elf(bytes, length))
 		return elf_is_whole(bytes, length);
 	if (length >= 4 && !memcmp(bytes, fatbin, sizeof(fatbin)))
 		return fatbin_is_whole(bytes, length);
@@ -156,6 +167,8 @@ bool wk_image_is_whole(const void *image, size_t length)
 }
 
 /* ---- loading */
+
+enum { JIT_PAUSE_NS = 2000000 };
 
 struct options {
 	CUjit_option option[72];
@@ -210,6 +223,36 @@ static size_t smaller(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
+/* Of the loads that may compile only so many go on at once; the others wait, on threads that nobody else waits for. */
+static CUresult begin_compiling(const struct wk_call *c)
+{
+	struct timespec pause = { .tv_nsec = JIT_PAUSE_NS };
+
+	while (!vg_charge_quietly(VG_LIMIT_JIT, 1)) {
+		if (vg_lane_closing(c->lane))
+			return CUDA_ERROR_DEINITIALIZED;
+		nanosleep(&pause, NULL);
+	}
+	return CUDA_SUCCESS;
+}
+
+/* The image's bytes stand for the device's memory that the module takes. */
+static CUresult load(const struct wk_call *c, CUmodule *module, const void *image, size_t length, struct options *o)
+{
+	bool compiles = !is_elf(image, length);
+	CUresult r = wk_charge(WK_MODULE, length);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = compiles ? begin_compiling(c) : CUDA_SUCCESS;
+	compiles = compiles && r == CUDA_SUCCESS;
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuModuleLoadDataEx(module, image, o->count, o->option, o->value);
+	if (compiles)
+		vg_refund(VG_LIMIT_JIT, 1);
+	return wk_charged(WK_MODULE, length, r);
+}
+
 CUresult wk_do_module_load(struct wk_call *c, const struct vg_module_load_request *in,
 			   struct vg_module_load_reply *out)
 {
@@ -228,10 +271,14 @@ CUresult wk_do_module_load(struct wk_call *c, const struct vg_module_load_reques
 		add(&options, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, (void *)info);
 		add(&options, CU_JIT_ERROR_LOG_BUFFER, out->error_log);
 		add(&options, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, (void *)error);
-		r = wk_driver.cuModuleLoadDataEx(&module, image, options.count, options.option, options.value);
+		r = load(c, &module, image, length, &options);
 		out->info_log_length = info ? strnlen((char *)out->info_log, info - 1) + 1 : 0;
 		out->error_log_length = error ? strnlen((char *)out->error_log, error - 1) + 1 : 0;
 	}
 	free(image);
-	return r == CUDA_SUCCESS ? wk_fill(c, WK_MODULE, in->created, module) : r;
+	if (r == CUDA_SUCCESS)
+		return wk_fill(c, WK_MODULE, in->created, module, length);
+	if (image)
+		vg_refund(VG_LIMIT_IMAGE_BYTES, length);
+	return r;
 }

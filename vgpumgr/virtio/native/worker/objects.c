@@ -107,13 +107,15 @@ CUresult wk_put(struct wk_call *c, uint64_t handle, struct wk_object *object)
 	return CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult wk_fill(struct wk_call *c, enum wk_kind kind, uint64_t handle, void *driver)
+CUresult wk_fill(struct wk_call *c, enum wk_kind kind, uint64_t handle, void *driver, uint64_t bytes)
 {
 	struct wk_object *o = wk_object_new(kind, c->context, driver, 0);
-	struct wk_object lost = { .kind = kind, .owner = c->context, .driver = driver };
+	struct wk_object lost = { .kind = kind, .owner = c->context, .driver = driver, .bytes = bytes };
 
-	if (o)
+	if (o) {
+		o->bytes = bytes;
 		return wk_put(c, handle, o);
+	}
 	lost.context = c->context ? c->context : &lost;
 	wk_destroy(&lost);
 	return CUDA_ERROR_OUT_OF_MEMORY;

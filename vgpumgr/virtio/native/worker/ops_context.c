@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "transport/worker_limits.h"
 #include "vg_worker.h"
 
 enum { ATTRIBUTES = 160 };
@@ -43,7 +44,7 @@ CUresult wk_do_device_snapshot(struct wk_call *c, const struct vg_device_snapsho
 	for (int i = 1; i < ATTRIBUTES; i++)
 		if (wk_driver.cuDeviceGetAttribute(&attributes[i], i, device) != CUDA_SUCCESS)
 			attributes[i] = 0;
-	out->total_bytes = total;
+	out->total_bytes = total < vg_limit(VG_LIMIT_DEVICE_MEMORY) ? total : vg_limit(VG_LIMIT_DEVICE_MEMORY);
 	out->name_length = snprintf((char *)out->name, sizeof(out->name), "%s", name);
 	out->pci_bus_id_length = snprintf((char *)out->pci_bus_id, sizeof(out->pci_bus_id), "%s", bus);
 	out->uuid_length = sizeof(uuid);
@@ -75,12 +76,14 @@ CUresult wk_do_context_create(struct wk_call *c, const struct vg_context_create_
 	/* threads that wait here sleep: guests must not be able to burn the host's cores */
 	flags = (flags & ~CU_CTX_SCHED_MASK) | CU_CTX_SCHED_BLOCKING_SYNC;
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuCtxCreate_v2(&driver, flags, device);
+		r = wk_charge(WK_CONTEXT, WK_CONTEXT_BYTES);
+	if (r == CUDA_SUCCESS)
+		r = wk_charged(WK_CONTEXT, WK_CONTEXT_BYTES, wk_driver.cuCtxCreate_v2(&driver, flags, device));
 	if (r != CUDA_SUCCESS)
 		return r;
 	wk_driver.cuCtxGetApiVersion(driver, &out->api_version);
 	wk_driver.cuCtxGetStreamPriorityRange(&out->least_priority, &out->greatest_priority);
-	r = wk_fill(c, WK_CONTEXT, in->created, driver);
+	r = wk_fill(c, WK_CONTEXT, in->created, driver, WK_CONTEXT_BYTES);
 	wk_driver.cuCtxPopCurrent_v2(&driver);
 	wk_forget_current();
 	return r;

@@ -12,8 +12,10 @@ CUresult wk_do_memory_allocate(struct wk_call *c, const struct vg_memory_allocat
 			       struct vg_memory_allocate_reply *out)
 {
 	CUdeviceptr address = 0;
-	CUresult r = wk_driver.cuMemAlloc_v2(&address, in->bytes);
+	CUresult r = wk_charge(WK_MEMORY, in->bytes);
 
+	if (r == CUDA_SUCCESS)
+		r = wk_charged(WK_MEMORY, in->bytes, wk_driver.cuMemAlloc_v2(&address, in->bytes));
 	if (r == CUDA_SUCCESS)
 		r = keep(c, address, in->bytes);
 	out->address = address;
@@ -24,14 +26,25 @@ CUresult wk_do_memory_allocate_pitch(struct wk_call *c, const struct vg_memory_a
 				     struct vg_memory_allocate_pitch_reply *out)
 {
 	CUdeviceptr address = 0;
-	uint64_t bytes;
+	uint64_t bytes, charged;
 	size_t pitch = 0;
-	CUresult r = wk_driver.cuMemAllocPitch_v2(&address, &pitch, in->width, in->height, in->element);
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
+	/* no driver's rows are shorter than what they hold; the pitch is known when they are there */
+	if (!__builtin_mul_overflow(in->width, in->height, &charged))
+		r = wk_charge(WK_MEMORY, charged);
+	if (r == CUDA_SUCCESS)
+		r = wk_charged(WK_MEMORY, charged,
+			       wk_driver.cuMemAllocPitch_v2(&address, &pitch, in->width, in->height, in->element));
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (__builtin_mul_overflow(pitch, in->height, &bytes))
-		bytes = 0;
+	if (__builtin_mul_overflow(pitch, in->height, &bytes) || bytes < charged)
+		bytes = charged;
+	if (bytes > charged && wk_charge(WK_MEMORY, bytes - charged) != CUDA_SUCCESS) {
+		wk_driver.cuMemFree_v2(address);
+		wk_refund(WK_MEMORY, charged);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	out->address = address;
 	out->pitch = pitch;
 	return keep(c, address, bytes);
@@ -55,7 +68,10 @@ CUresult wk_do_memory_allocate_async(struct wk_call *c, const struct vg_memory_a
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuMemAllocAsync(&address, in->bytes, wk_raw(stream));
+		r = wk_charge(WK_MEMORY, in->bytes);
+	if (r == CUDA_SUCCESS)
+		r = wk_charged(WK_MEMORY, in->bytes,
+			       wk_driver.cuMemAllocAsync(&address, in->bytes, wk_raw(stream)));
 	if (r == CUDA_SUCCESS)
 		r = keep(c, address, in->bytes);
 	out->address = address;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* By hand: pools of memory that is allocated in the order of a stream. What comes from them is in the ledger. */
+#include <stdatomic.h>
+
+#include "transport/worker_limits.h"
 #include "vg_worker.h"
 
 CUresult wk_do_pool_default(struct wk_call *c, const struct vg_pool_default_request *in)
@@ -35,7 +38,7 @@ CUresult wk_do_pool_create(struct wk_call *c, const struct vg_pool_create_reques
 	properties.location.id = device;
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuMemPoolCreate(&pool, &properties);
-	return r == CUDA_SUCCESS ? wk_fill(c, WK_POOL, in->created, pool) : r;
+	return r == CUDA_SUCCESS ? wk_fill(c, WK_POOL, in->created, pool, 0) : r;
 }
 
 CUresult wk_do_pool_destroy(struct wk_call *c, const struct vg_pool_destroy_request *in)
@@ -53,7 +56,10 @@ CUresult wk_do_pool_allocate(struct wk_call *c, const struct vg_pool_allocate_re
 	if (r == CUDA_SUCCESS)
 		r = wk_hold(c, WK_POOL, in->pool, &pool);
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuMemAllocFromPoolAsync(&address, in->bytes, pool->driver, wk_raw(stream));
+		r = wk_charge(WK_MEMORY, in->bytes);
+	if (r == CUDA_SUCCESS)
+		r = wk_charged(WK_MEMORY, in->bytes,
+			       wk_driver.cuMemAllocFromPoolAsync(&address, in->bytes, pool->driver, wk_raw(stream)));
 	if (r == CUDA_SUCCESS)
 		r = wk_ledger_add(c, c->context, address, in->bytes);
 	out->address = address;
@@ -66,13 +72,24 @@ union attribute {
 	uint8_t room[64];
 };
 
+/*
+ * What a pool keeps after it was freed is charged to nobody. Under a limit of the VM a pool therefore keeps nothing beyond
+ * the next synchronisation, whatever the guest wants; it is told what it has set.
+ */
+static bool keeps_threshold(uint32_t attribute)
+{
+	return attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && vg_limit(VG_LIMIT_DEVICE_MEMORY) != VG_UNLIMITED;
+}
+
 CUresult wk_do_pool_get(struct wk_call *c, const struct vg_pool_get_request *in, struct vg_pool_get_reply *out)
 {
 	struct wk_object *pool WK_HELD = NULL;
 	union attribute value = { .number = 0 };
 	CUresult r = wk_hold(c, WK_POOL, in->pool, &pool);
 
-	if (r == CUDA_SUCCESS)
+	if (r == CUDA_SUCCESS && keeps_threshold(in->attribute))
+		value.number = atomic_load(&pool->threshold);
+	else if (r == CUDA_SUCCESS)
 		r = wk_driver.cuMemPoolGetAttribute(pool->driver, in->attribute, &value);
 	out->value = value.number;
 	return r;
@@ -85,5 +102,9 @@ CUresult wk_do_pool_set(struct wk_call *c, const struct vg_pool_set_request *in)
 	CUresult r = wk_hold(c, WK_POOL, in->pool, &pool);
 
 	value.number = in->value;
+	if (r == CUDA_SUCCESS && keeps_threshold(in->attribute)) {
+		atomic_store(&pool->threshold, in->value);
+		return CUDA_SUCCESS;
+	}
 	return r == CUDA_SUCCESS ? wk_driver.cuMemPoolSetAttribute(pool->driver, in->attribute, &value) : r;
 }

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "transport/worker_limits.h"
 #include "session.h"
 
 static __thread uint64_t current; /* number of the context current on this thread */
@@ -34,23 +35,31 @@ void wk_destroy(const struct wk_object *o)
 	case WK_CONTEXT:
 		wk_driver.cuCtxDestroy_v2(o->driver);
 		current = 0;
+		wk_refund(o->kind, o->bytes);
 		break;
 	case WK_STREAM:
 		wk_driver.cuStreamDestroy_v2(o->driver);
+		wk_refund(o->kind, o->bytes);
 		break;
 	case WK_EVENT:
 		wk_driver.cuEventDestroy_v2(o->driver);
+		wk_refund(o->kind, o->bytes);
 		break;
 	case WK_MODULE:
 		wk_driver.cuModuleUnload(o->driver);
+		wk_refund(o->kind, o->bytes);
+		vg_refund(VG_LIMIT_IMAGE_BYTES, o->bytes);
 		break;
 	case WK_POOL: /* what was allocated from it stays until it is freed */
 		if (!o->lent)
 			wk_driver.cuMemPoolDestroy(o->driver);
 		break;
 	case WK_MEMORY:
-		if (!wk_is_variable(o) && o->address)
+		if (wk_is_variable(o))
+			break;
+		if (o->address)
 			wk_driver.cuMemFree_v2(o->address);
+		wk_refund(o->kind, o->bytes);
 		break;
 	default: /* a function ends with its module */
 		break;

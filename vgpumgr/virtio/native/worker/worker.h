@@ -63,7 +63,9 @@ struct wk_object {
 	struct wk_object *context;    /* the owner, or its owner; the object itself for a context */
 	void *driver;                 /* CUcontext, CUstream, ... */
 	uint64_t number;              /* of a context: never used again, unlike its address */
-	uint64_t address, bytes;      /* of memory */
+	uint64_t address;             /* of memory */
+	uint64_t bytes;               /* of device memory that it takes: see wk_charge() */
+	_Atomic uint64_t threshold;   /* of a pool, as the guest has set it: see ops_pool.c */
 	/* under the session's lock */
 	struct wk_object *owned, *next, **link; /* what is owned and in a table; the neighbours below the same owner */
 	uint32_t slot;
@@ -120,8 +122,11 @@ static inline void *wk_raw(const struct wk_object *object)
 }
 /* Takes the slot that the guest has chosen; -EPROTO: not its to choose. */
 int wk_reserve(struct wk_call *c, enum wk_kind kind, uint64_t handle);
-/* Puts a new driver object of the call's context into its reserved slot; on failure the object is destroyed. */
-CUresult wk_fill(struct wk_call *c, enum wk_kind kind, uint64_t handle, void *driver);
+/*
+ * Puts a new driver object of the call's context, charged with `bytes`, into its reserved slot; on failure the object is
+ * destroyed.
+ */
+CUresult wk_fill(struct wk_call *c, enum wk_kind kind, uint64_t handle, void *driver, uint64_t bytes);
 /* As wk_fill, for an object made by the caller. */
 CUresult wk_put(struct wk_call *c, uint64_t handle, struct wk_object *object);
 /* NULL: out of memory. `owner` is NULL for a context. */
@@ -133,6 +138,20 @@ void wk_remove_all(struct wk_session *session);
 int wk_set_current(struct wk_object *context);
 /* The driver has changed what is current on this thread. */
 void wk_forget_current(void);
+
+/* ---- charges.c: an object against the limits of the VM */
+/* One more object of that kind, which takes so many bytes of device memory; before the driver is asked. */
+CUresult wk_charge(enum wk_kind kind, uint64_t bytes);
+void wk_refund(enum wk_kind kind, uint64_t bytes);
+/* The driver's result; gives the charge back if that is an error. */
+static inline CUresult wk_charged(enum wk_kind kind, uint64_t bytes, CUresult r)
+{
+	if (r != CUDA_SUCCESS)
+		wk_refund(kind, bytes);
+	return r;
+}
+/* What a context takes before anything is in it; drivers take about as much, and nobody can ask them before. */
+#define WK_CONTEXT_BYTES (128ull << 20)
 
 /* ---- ledger.c */
 /* What is remembered is destroyed with its owner, a context or a module, or by wk_ledger_take() and wk_release(). */
