@@ -21,7 +21,7 @@ from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions
 pytestmark = pytest.mark.native
 
 
-@pytest.fixture(params=["ring", "serial"])
+@pytest.fixture(params=["ring", "private", "serial"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     with Rig(request.param) as made:
         yield made

@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "agent.h"
 
 static const char usage[] =
-	"usage: vgpumgr-guestd [--socket PATH] [--mode 0666] [--group GID] [--transport auto|ring|serial]\n"
+	"usage: vgpumgr-guestd [--socket PATH] [--mode 0666] [--group GROUP] [--transport auto|ring|serial]\n"
+	"                      [--lanes auto|private|shared] [--direct-group GROUP] [--user-lanes N]\n"
 	"Gives this VM's processes lanes of the vgpumgr channel. For tests on one host:\n"
 	"                      [--ivshmem-socket PATH]... [--serial-listen PATH]...\n";
 
@@ -19,6 +21,30 @@ static int choose_transport(struct agent *agent, const char *name)
 	agent->use_ring = strcmp(name, "serial") != 0;
 	agent->use_serial = strcmp(name, "ring") != 0;
 	return !strcmp(name, "auto") || agent->use_ring != agent->use_serial ? 0 : -EINVAL;
+}
+
+static int choose_lanes(struct agent *agent, const char *name)
+{
+	static const char *const names[] = {
+		[LANES_AUTO] = "auto", [LANES_PRIVATE] = "private", [LANES_SHARED] = "shared",
+	};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(name, names[i])) {
+			agent->lanes = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static int choose_group(gid_t *group, const char *name)
+{
+	*group = agent_group(name);
+	if (*group != (gid_t)-1)
+		return 0;
+	agent_log("there is no group %s", name);
+	return -EINVAL;
 }
 
 /* The next free place of a list; NULL entries of it are free. */
@@ -42,7 +68,13 @@ static int parse_option(struct agent *agent, int option, const char *value)
 	case 'm':
 		return sscanf(value, "%o", &agent->mode) == 1 ? 0 : -EINVAL;
 	case 'g':
-		return sscanf(value, "%u", &agent->group) == 1 ? 0 : -EINVAL;
+		return choose_group(&agent->group, value);
+	case 'd':
+		return choose_group(&agent->direct_group, value);
+	case 'L':
+		return choose_lanes(agent, value);
+	case 'u':
+		return sscanf(value, "%u", &agent->user_lanes) == 1 ? 0 : -EINVAL;
 	case 't':
 		return choose_transport(agent, value);
 	case 'i':
@@ -59,13 +91,15 @@ static int parse(struct agent *agent, int argc, char **argv)
 	static const struct option known[] = {
 		{ "socket", 1, NULL, 's' },    { "mode", 1, NULL, 'm' },
 		{ "group", 1, NULL, 'g' },     { "transport", 1, NULL, 't' },
-		{ "ivshmem-socket", 1, NULL, 'i' }, { "serial-listen", 1, NULL, 'l' }, { 0 },
+		{ "lanes", 1, NULL, 'L' },     { "direct-group", 1, NULL, 'd' },
+		{ "user-lanes", 1, NULL, 'u' }, { "ivshmem-socket", 1, NULL, 'i' },
+		{ "serial-listen", 1, NULL, 'l' }, { 0 },
 	};
 	int option;
 
 	agent->socket = VG_AGENT_SOCKET;
 	agent->mode = 0666;
-	agent->group = (gid_t)-1;
+	agent->group = agent->direct_group = (gid_t)-1;
 	choose_transport(agent, "auto");
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1)
 		if (parse_option(agent, option, optarg))
@@ -113,7 +147,7 @@ static int begin(struct agent *agent)
 			return error;
 	}
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
-		agent->client[i].fd = -1;
+		agent->client[i].fd = agent->client[i].relay.socket = -1;
 	return 0;
 }
 
@@ -178,20 +212,24 @@ static void tick(struct agent *agent)
 			agent_serial_tick(serial);
 		seeks_port |= serial->fd < 0 && !serial->path;
 	}
+	agent_relays_tick(agent);
 	agent_clients_tick(agent);
 }
 
 static void loop(struct agent *agent)
 {
-	enum { LISTEN, SERIAL, CLIENTS = SERIAL + AGENT_CHANNELS, ALL = CLIENTS + AGENT_CLIENTS };
+	enum { LISTEN, SERIAL, CLIENTS = SERIAL + AGENT_CHANNELS, RELAYS = CLIENTS + AGENT_CLIENTS,
+	       ALL = RELAYS + AGENT_CLIENTS };
 
 	for (;;) {
 		struct pollfd wait[ALL] = { [LISTEN] = { agent->listen, POLLIN, 0 } };
 
 		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 			wait[SERIAL + i] = watch_port(&agent->serial[i]);
-		for (unsigned i = 0; i < AGENT_CLIENTS; i++)
+		for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 			wait[CLIENTS + i] = watch_client(&agent->client[i]);
+			wait[RELAYS + i] = (struct pollfd){ agent->client[i].relay.socket, POLLIN, 0 };
+		}
 		poll(wait, ALL, timeout(agent));
 		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 			if (wait[SERIAL + i].revents)
@@ -199,6 +237,9 @@ static void loop(struct agent *agent)
 		for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 			if (wait[CLIENTS + i].revents && agent->client[i].fd == wait[CLIENTS + i].fd)
 				agent_client_event(agent, &agent->client[i], wait[CLIENTS + i].revents);
+		for (unsigned i = 0; i < AGENT_CLIENTS; i++)
+			if (wait[RELAYS + i].revents && agent->client[i].relay.socket == wait[RELAYS + i].fd)
+				agent_client_relay_gone(agent, &agent->client[i]);
 		if (wait[LISTEN].revents)
 			agent_accept(agent);
 		tick(agent);
@@ -215,6 +256,9 @@ static void on_bus_error(int number)
 	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 		if (agent.ring[i].guard)
 			vg_store32(agent.ring[i].guard, 1);
+	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
+		if (agent.client[i].relay.pid)
+			agent_relay_end(&agent.client[i]);
 	execv("/proc/self/exe", arguments);
 	_exit(1);
 }
@@ -224,6 +268,11 @@ int main(int argc, char **argv)
 	/* not deferred: the mask would be the next program's too */
 	struct sigaction action = { .sa_handler = on_bus_error, .sa_flags = SA_NODEFER };
 
+	if (argc == 2 && !strcmp(argv[1], "--relay"))
+		return relay_main();
+	/* children of what this process was before a device went: they have been killed */
+	while (waitpid(-1, NULL, 0) > 0)
+		continue;
 	if (parse(&agent, argc, argv)) {
 		fputs(usage, stderr);
 		return 2;
