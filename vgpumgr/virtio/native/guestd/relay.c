@@ -19,8 +19,8 @@
 #include "agent.h"
 
 enum {
-	SPINS = 100,             /* looks at both sides before others may run, */
-	YIELDS = 100,            /* and before it sleeps */
+	SPINS = 20,              /* looks at both sides before others may run, */
+	YIELDS = 300,            /* and before it sleeps */
 	SLEEP_NS = 50000,
 	SLEEP_MAX_NS = 1000000,
 	SLEEPS_PER_STEP = 16,
