@@ -59,10 +59,11 @@ class Rig:
         shm_size_bytes: int = 64 << 20,
         worker: Path = ECHO,
         worker_args: Sequence[str] = (),
+        agent_options: Sequence[str] = (),
     ) -> None:
         self.transport = "ring" if transport == "private" else transport
         self.lanes = "private" if transport == "private" else "shared"
-        self.agent_options: Sequence[str] = ()
+        self.agent_options = agent_options
         self._temporary = tempfile.TemporaryDirectory(prefix="vgt")
         self.directory = Path(self._temporary.name)
         self.keeper = Keeper(self.directory / "k")

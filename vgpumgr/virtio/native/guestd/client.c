@@ -365,7 +365,8 @@ static void read_client(struct agent *agent, struct client *client)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n <= 0 || client->state != CLIENT_SERIAL) {
+	/* nothing more is to be said on a lane that has ended */
+	if (n <= 0 || client->state != CLIENT_SERIAL || !client->generation) {
 		agent_client_drop(agent, client);
 		return;
 	}
@@ -402,7 +403,9 @@ void agent_client_message(struct link *link, const struct vg_message *message, c
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 		struct client *client = &agent->client[i];
 
-		if (client->state != CLIENT_SERIAL || client->link != link || client->lane != message->lane)
+		/* one whose lane has ended may still be there when another has the number */
+		if (client->state != CLIENT_SERIAL || client->link != link || client->lane != message->lane ||
+		    !client->generation)
 			continue;
 		if (message->kind == VG_KIND_LOST)
 			client->generation = 0;
