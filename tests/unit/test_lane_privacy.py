@@ -16,7 +16,14 @@ import pytest
 
 from tests.unit.calls_rig import NULL_DRIVER, WORKER
 from tests.unit.transport_rig import (
-    CLIENT, HOSTILE, PATIENCE_S, Rig, alive, open_fds, read_line, wait_for,
+    CLIENT,
+    HOSTILE,
+    PATIENCE_S,
+    Rig,
+    alive,
+    open_fds,
+    read_line,
+    wait_for,
 )  # fmt: skip
 
 pytestmark = [
@@ -221,7 +228,7 @@ def test_a_relay_has_no_rights(private: House) -> None:
     sizes = [int(b, 16) - int(a, 16) for a, b in (line.split()[0].split("-") for line in shared)]
     assert len(sizes) == 2, "the lane, and the process's own memory"
     assert max(sizes) < 8 << 20
-    kinds = [os.readlink(f"/proc/{relay}/fd/{name}") for name in os.listdir(f"/proc/{relay}/fd")]
+    kinds = [str(entry.readlink()) for entry in Path(f"/proc/{relay}/fd").iterdir()]
     assert sum("eventfd" in kind for kind in kinds) == 2
     assert not [kind for kind in kinds if "memfd" in kind or "resource" in kind]
 
@@ -283,7 +290,9 @@ sys.stdin.readline()
     alice.send_signal(signal.SIGSTOP)
     works(house)
     if house.transport == "ring":
-        wait_for(lambda: "a reply ring left full" in house.log() or not house.status().lanes, "ended")
+        wait_for(
+            lambda: "a reply ring left full" in house.log() or not house.status().lanes, "ended"
+        )
     alice.kill()
     house.wait_status(lambda s: not s.lanes, "the lane is free")
 
@@ -323,9 +332,7 @@ def test_broken_off_conversations_leave_nothing(house: House, code: str) -> None
 
 def test_processes_killed_in_the_middle_leave_nothing(house: House) -> None:
     for round_ in range(6):
-        victims = [
-            house.program(ALICE, CLIENT, "open", *["bulk", "order"] * 50) for _ in range(3)
-        ]
+        victims = [house.program(ALICE, CLIENT, "open", *["bulk", "order"] * 50) for _ in range(3)]
         for victim in victims:
             read_line(victim)
         time.sleep(0.02 * round_)
@@ -343,7 +350,7 @@ kept = []
 try:
     while True:
         kept.append(Lane())
-except Refused as why:
+except RefusedError as why:
     say(len(kept), why)
 sys.stdin.readline()
 """

@@ -274,7 +274,8 @@ static void park(void)
 
 static void wait_a_round(unsigned round)
 {
-	if (round < SPINS)
+	/* the worker answers soon; the client may need this very processor to say more */
+	if (round < SPINS && is_busy())
 		vg_pause();
 	else if (round < SPINS + YIELDS)
 		sched_yield();
