@@ -57,8 +57,8 @@ def readable(path: str, flags: int = os.O_RDONLY) -> bool:
 def connect() -> socket.socket:
     """To the agent."""
     made = socket.socket(socket.AF_UNIX)
+    made.connect(os.environ["VGPUMGR_AGENT"])  # waits where the agent is busy
     made.settimeout(60)
-    made.connect(os.environ["VGPUMGR_AGENT"])
     return made
 
 

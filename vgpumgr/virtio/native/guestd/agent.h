@@ -193,8 +193,6 @@ int agent_relay_serve(struct agent *agent, struct client *client, struct vg_agen
 void agent_relay_end(struct client *client);
 /* The relay has ended: says why, if it did. False: it has not. */
 bool agent_relay_gone(struct client *client);
-/* Ends the clients whose lanes the worker has closed while their relays slept. */
-void agent_relays_tick(struct agent *agent);
 /* Whether another client's relay may still write to this lane. */
 bool agent_lane_is_busy(struct agent *agent, const struct client *client, uint32_t lane);
 

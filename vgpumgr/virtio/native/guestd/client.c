@@ -233,7 +233,16 @@ static bool is_hopeless(struct agent *agent, const struct client *client, uint64
 	return count && client->request.device >= count && waited_ms > PREFER_RING_MS;
 }
 
-/* Asks the worker for the client's lane; 0: not now, or the client has been refused. */
+/* A relay that sleeps does not see the end of its lane. */
+static bool has_lost_lane(const struct client *client)
+{
+	const struct agent_ring *ring = (const struct agent_ring *)client->link;
+
+	return client->state == CLIENT_RING && client->relay.pid && ring->memory &&
+	       vg_load64(&vg_lane_at(ring->memory, &ring->layout, client->lane)->life) != client->generation;
+}
+
+/* Asks the worker for the client's lane, or refuses the client. */
 static void ask_for(struct agent *agent, struct client *client, struct link *link)
 {
 	unsigned most;
@@ -275,6 +284,8 @@ void agent_clients_tick(struct agent *agent)
 
 		if (client->state == CLIENT_WAITING)
 			wait_for_lane(agent, client);
+		else if (has_lost_lane(client))
+			agent_client_drop(agent, client);
 		else if (client->state == CLIENT_ASKING && vg_now_ms() - client->since_ms > ASK_MS)
 			agent_client_drop(agent, client);
 	}
@@ -288,7 +299,6 @@ static bool take_lane(struct agent *agent, struct client *client, const struct v
 	if (ring && agent_lane_is_busy(agent, client, opened->lane)) {
 		/* the worker ended that lane while we asked: one of ours may still write to it */
 		agent_close_lane(client->link, opened->lane, opened->generation);
-		agent_relays_tick(agent);
 		client->state = CLIENT_WAITING;
 		return false;
 	}

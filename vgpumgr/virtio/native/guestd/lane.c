@@ -159,17 +159,3 @@ bool agent_lane_is_busy(struct agent *agent, const struct client *client, uint32
 	}
 	return false;
 }
-
-/* A relay that sleeps does not see the end of its lane. */
-void agent_relays_tick(struct agent *agent)
-{
-	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
-		struct client *client = &agent->client[i];
-		const struct agent_ring *ring = (const struct agent_ring *)client->link;
-
-		if (client->state != CLIENT_RING || !client->relay.pid || !ring->memory)
-			continue;
-		if (vg_load64(&vg_lane_at(ring->memory, &ring->layout, client->lane)->life) != client->generation)
-			agent_client_drop(agent, client);
-	}
-}

@@ -212,7 +212,6 @@ static void tick(struct agent *agent)
 			agent_serial_tick(serial);
 		seeks_port |= serial->fd < 0 && !serial->path;
 	}
-	agent_relays_tick(agent);
 	agent_clients_tick(agent);
 }
 
