@@ -124,6 +124,7 @@ struct agent {
 	bool use_ring, use_serial;
 	int listen;
 	uint64_t next_id;
+	uint64_t asked_ms;       /* when the last lane was asked for */
 	struct client client[AGENT_CLIENTS];
 	struct agent_ring ring[AGENT_CHANNELS];
 	struct agent_serial serial[AGENT_CHANNELS];

@@ -262,6 +262,7 @@ static void ask_for(struct agent *agent, struct client *client, struct link *lin
 		agent_client_drop(agent, client);
 		return;
 	}
+	agent->asked_ms = vg_now_ms();
 	if (!agent_ask_lane(link, client))
 		client->state = CLIENT_OPENING;
 }

@@ -10,6 +10,8 @@
 
 #include "agent.h"
 
+enum { SOON_MS = 10 };
+
 static const char usage[] =
 	"usage: vgpumgr-guestd [--socket PATH] [--mode 0666] [--group GROUP] [--transport auto|ring|serial]\n"
 	"                      [--lanes auto|private|shared] [--direct-group GROUP] [--user-lanes N]\n"
@@ -164,16 +166,16 @@ static bool is_connected(const struct agent *agent)
 	return any;
 }
 
-/* Shared memory cannot wake a poll: while an answer is due, look often. */
-static int timeout(const struct agent *agent)
+/* Shared memory cannot wake a poll: while an answer is due, look often, and more so while it is due soon. */
+static unsigned timeout_us(const struct agent *agent)
 {
 	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 		if (agent_is_asking(&agent->ring[i].link))
-			return 1;
+			return vg_now_ms() - agent->asked_ms < SOON_MS ? 50 : 1000;
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		if (agent->client[i].state == CLIENT_WAITING)
-			return 10;
-	return is_connected(agent) ? 250 : 50;
+			return 10000;
+	return is_connected(agent) ? 250000 : 50000;
 }
 
 /* In tests every place has a path or is not used. */
@@ -221,6 +223,7 @@ static void loop(struct agent *agent)
 	       ALL = RELAYS + AGENT_CLIENTS };
 
 	for (;;) {
+		struct timespec pause = { 0 };
 		struct pollfd wait[ALL] = { [LISTEN] = { agent->listen, POLLIN, 0 } };
 
 		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
@@ -229,7 +232,8 @@ static void loop(struct agent *agent)
 			wait[CLIENTS + i] = watch_client(&agent->client[i]);
 			wait[RELAYS + i] = (struct pollfd){ agent->client[i].relay.socket, POLLIN, 0 };
 		}
-		poll(wait, ALL, timeout(agent));
+		pause.tv_nsec = timeout_us(agent) * 1000L;
+		ppoll(wait, ALL, &pause, NULL);
 		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 			if (wait[SERIAL + i].revents)
 				agent_serial_event(&agent->serial[i], wait[SERIAL + i].revents);
