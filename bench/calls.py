@@ -15,23 +15,25 @@ from vgpumgr.host.machine import LIB_DIR as LIB
 from vgpumgr.virtio.keeper import Keeper, KeeperOptions
 
 CALLS = 1_000_000
+NULL = LIB / "bin" / "null" / "libcuda.so.1"
 GOAL_PER_S = 1e6
 
 
 @contextmanager
-def null_channel() -> Iterator[Path]:
-    """A channel over the ring, on this host; the agent's socket."""
+def null_channel(
+    lanes: str = "shared", worker: Path = LIB / "bin" / "vgpumgr-worker", cuda: Path | None = NULL
+) -> Iterator[Path]:
+    """A channel over the ring, on this host, with private or shared lanes; the agent's socket."""
     with tempfile.TemporaryDirectory(prefix="vgb") as name:
         directory = Path(name)
         keeper = Keeper(directory / "k")
-        arguments = ("--cuda", str(LIB / "bin" / "null" / "libcuda.so.1"))
-        keeper.start(KeeperOptions(worker=LIB / "bin" / "vgpumgr-worker", worker_args=arguments))
+        arguments = ("--cuda", str(cuda)) if cuda else ()
+        keeper.start(KeeperOptions(worker=worker, worker_args=arguments))
         try:
             keeper.wait_ready()
             words = [
                 str(LIB / "guest" / "vgpumgr-guestd"),
-                "--socket",
-                str(directory / "agent.sock"),
+                *("--socket", str(directory / "agent.sock"), "--lanes", lanes),
             ]
             words += ["--transport", "ring", "--ivshmem-socket", str(keeper.ivshmem_socket)]
             agent = subprocess.Popen(words, stderr=subprocess.DEVNULL)

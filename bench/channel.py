@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.calls import null_channel
+from bench.calls import NULL, null_channel
 from bench.registry import Figure, at_least, at_most
 from vgpumgr.host.machine import LIB_DIR as LIB
-from vgpumgr.virtio.keeper import Keeper, KeeperOptions
 
 _BENCH = LIB / "bench"
 
@@ -24,61 +22,52 @@ def _numbers(program: str, *arguments: str, env: dict[str, str] | None = None) -
 
 
 def run() -> Iterable[Figure]:
-    """A call against a raw ping-pong, posts to a null worker, a copy against memcpy, and how soon a
-    new process has its first call.
+    """A call against a raw ping-pong, posts to a null worker, a copy against memcpy, each with the
+    window in the process and with a private lane, and how soon a new process has its first call.
     """
-    yield from _measure_channel()
-    yield _measure_first_call()
+    echo = LIB / "test" / "vgpumgr-test-echo"
+    with (
+        null_channel("shared", echo, None) as shared,
+        null_channel("private", echo, None) as private,
+    ):
+        yield from _measure(_guest(shared), _guest(private))
+    yield from _measure_first_call()
 
 
-def _measure_first_call() -> Figure:
+def _guest(socket: Path) -> dict[str, str]:
+    return {**os.environ, "VGPUMGR_AGENT": str(socket)}
+
+
+def _measure_first_call() -> Iterable[Figure]:
     """From a process's start to the end of its first call, against the null driver in the process."""
-    null = LIB / "bin" / "null" / "libcuda.so.1"
-    direct, forwarded = [], []
-    with null_channel() as socket:
-        env = {**os.environ, "VGPUMGR_AGENT": str(socket)}
+    shim = str(LIB / "guest" / "libcuda.so.1")
+    direct, shared, private = [], [], []
+    with null_channel("shared") as one, null_channel("private") as other:
         for _ in range(5):
-            direct += _numbers("vgpumgr-bench-first", str(null), "7")
-            shim = str(LIB / "guest" / "libcuda.so.1")
-            forwarded += _numbers("vgpumgr-bench-first", shim, "7", env=env)
-    ours, theirs = min(forwarded) / 1e9, min(direct) / 1e9
-    goal, met = at_most(1.2, ours, theirs)
-    return Figure("new process's first call", ours, theirs, "s", "direct", goal, met, "null driver")
-
-
-def _measure_channel() -> Iterable[Figure]:
-    with tempfile.TemporaryDirectory(prefix="vgb") as name:
-        keeper = Keeper(Path(name) / "k")
-        keeper.start(KeeperOptions(worker=LIB / "test" / "vgpumgr-test-echo"))
-        agent_socket = Path(name) / "guest.sock"
-        agent = subprocess.Popen(
-            [
-                *(str(LIB / "guest" / "vgpumgr-guestd"), "--transport", "ring"),
-                *("--socket", str(agent_socket), "--ivshmem-socket", str(keeper.ivshmem_socket)),
-            ],
-            stderr=subprocess.DEVNULL,
+            direct += _numbers("vgpumgr-bench-first", str(NULL), "7")
+            shared += _numbers("vgpumgr-bench-first", shim, "7", env=_guest(one))
+            private += _numbers("vgpumgr-bench-first", shim, "7", env=_guest(other))
+    floor = min(direct) / 1e9
+    for name, found in (("", shared), (", private lane", private)):
+        ours = min(found) / 1e9
+        goal, met = at_most(1.2, ours, floor)
+        yield Figure(
+            f"new process's first call{name}", ours, floor, "s", "direct", goal, met, "null driver"
         )
-        try:
-            keeper.wait_ready()
-            while not agent_socket.exists() or keeper.status().guest.hello == "none":
-                if agent.poll() is not None:
-                    raise RuntimeError("the guest agent has ended")
-            yield from _measure({**os.environ, "VGPUMGR_AGENT": str(agent_socket)})
-        finally:
-            agent.terminate()
-            agent.wait()
-            keeper.stop()
 
 
-def _measure(env: dict[str, str]) -> Iterable[Figure]:
+def _measure(shared: dict[str, str], private: dict[str, str]) -> Iterable[Figure]:
     floors, calls, posts, copied, plain = [], [], [], [], []
+    kept: dict[str, list[float]] = {"call": [], "post": [], "copy": []}
     for _ in range(5):
         floors += _numbers("vgpumgr-bench-pingpong")
-        calls += _numbers("vgpumgr-bench-channel", "call", env=env)
-        posts += _numbers("vgpumgr-bench-channel", "post", env=env)
-        pair = _numbers("vgpumgr-bench-channel", "copy", env=env)
+        calls += _numbers("vgpumgr-bench-channel", "call", env=shared)
+        posts += _numbers("vgpumgr-bench-channel", "post", env=shared)
+        pair = _numbers("vgpumgr-bench-channel", "copy", env=shared)
         copied.append(pair[0])
         plain.append(pair[1])
+        for what, found in kept.items():
+            found.append(_numbers("vgpumgr-bench-channel", what, env=private)[0])
     # The best of each: on a machine that does other things too, the rest measures those.
     floor, call = min(floors) / 1e9, min(calls) / 1e9
     goal, met = at_most(3, call, floor)
@@ -89,3 +78,30 @@ def _measure(env: dict[str, str]) -> Iterable[Figure]:
     ours, theirs = max(copied), max(plain)
     goal, met = at_least(0.7, ours, theirs)
     yield Figure("16 MiB host to device", ours, theirs, "B/s", "memcpy", goal, met, "null driver")
+    yield from _compare(kept, call, rate, ours)
+
+
+def _compare(
+    private: dict[str, list[float]], call: float, post: float, copy: float
+) -> Iterable[Figure]:
+    """A private lane against the window in the process: a second hop, and a second copy. With a
+    processor for each of the three processes a call is about twice as long; with two it waits.
+    """
+    ours = min(private["call"]) / 1e9
+    goal, met = at_most(10, ours, call)
+    yield Figure("private lane: call", ours, call, "s", "shared lane", goal, met, "null driver")
+    for name, found, floor, unit in (
+        ("calls without outputs", private["post"], post, "1/s"),
+        ("16 MiB host to device", private["copy"], copy, "B/s"),
+    ):
+        goal, met = at_least(0.4, max(found), floor)
+        yield Figure(
+            f"private lane: {name}",
+            max(found),
+            floor,
+            unit,
+            "shared lane",
+            goal,
+            met,
+            "null driver",
+        )

@@ -165,7 +165,8 @@ def build_hostile() -> Path:
     source = ROOT / "tests/guest/hostile/scribble.c"
     if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
         part = target.with_suffix(f".{os.getpid()}")
-        subprocess.run(["gcc", "-static", "-O2", "-o", str(part), str(source)], check=True)
+        headers = f"-I{ROOT}/vgpumgr/virtio/native/codec"
+        subprocess.run(["gcc", "-static", "-O2", headers, "-o", str(part), str(source)], check=True)
         part.rename(target)
     return target
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -71,6 +72,34 @@ def test_worker_killed_gives_a_cuda_error_and_the_next_process_works(vm: GuestLa
     wait_for(lambda: channel(vm)["worker_ready"] and channel(vm)["hello"], "new worker")
     assert channel(vm)["worker_pid"] != before["worker_pid"]
     assert "PASS" in vm.shell(VM).check("vectoradd")
+
+
+def spied(vm: GuestLab, word: str) -> str:
+    """What another user of the guest sees of one who copies that word."""
+    running = vm.shell(VM, 1).start(f"scribble as 1001 secret {word} 4")
+    wait_for(lambda: any(x["calls"] > 3 for x in lanes_named(vm, "secret")), "lane")
+    output = ""
+    while lanes_named(vm, "secret"):
+        output += vm.shell(VM).check(f"scribble as 1002 scribble spy {word}")
+    assert "PASS secret" in vm.shell(VM, 1).finish(running).output
+    return output
+
+
+def test_users_of_a_guest_are_kept_apart(vm: GuestLab) -> None:
+    word = "0x5ec2e7c0ffee1234"
+    output = spied(vm, word)
+    assert "refused the device" in output
+    assert "opened" not in output
+    assert "found 0 words" in output
+    assert "words in 67108864 bytes" not in output
+    start = "/usr/sbin/vgpumgr-guestd {} >/tmp/guestd.log 2>&1 & echo $! >/tmp/guestd.pid"
+    restart = f"kill $(cat /tmp/guestd.pid); {start}"
+    vm.shell(VM).check(restart.format("--lanes shared"))
+    wait_for(lambda: vm.shell(VM).run("vectoradd").status == 0, "agent is back")
+    found = re.search(r"found ([1-9]\d*) words in 67108864 bytes", spied(vm, word))
+    assert found, "with shared lanes the same attack succeeds"
+    vm.shell(VM).check(restart.format(""))
+    wait_for(lambda: vm.shell(VM).run("vectoradd").status == 0, "agent is back")
 
 
 def test_garbage_on_the_ring_ends_sessions_and_nothing_else(vm: GuestLab) -> None:

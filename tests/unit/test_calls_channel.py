@@ -20,7 +20,7 @@ from vgpumgr.virtio.keeper import KeeperError
 pytestmark = pytest.mark.native
 
 
-@pytest.fixture(scope="module", params=["ring", "serial"])
+@pytest.fixture(scope="module", params=["ring", "private", "serial"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     with null_channel(request.param) as found:
         yield found
@@ -277,7 +277,7 @@ def test_sessions_give_back_what_they_held(rig: Rig) -> None:
     rig.wait_status(lambda s: not s.lanes and not s.totals.memory_bytes, "all given back")
 
 
-@pytest.mark.parametrize("transport", ["ring", "serial"])
+@pytest.mark.parametrize("transport", ["ring", "private", "serial"])
 def test_worker_killed_gives_an_error_and_the_next_process_works(transport: str) -> None:
     with null_channel(transport) as rig:
         process = start_python(

@@ -33,7 +33,7 @@ def programs() -> dict[str, Path]:
     return build_programs(PROGRAMS)
 
 
-@pytest.fixture(scope="module", params=["ring", "serial"])
+@pytest.fixture(scope="module", params=["ring", "private", "serial"])
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with simulated_channel(request.param, tmp_path_factory.mktemp("sim")) as found:
         yield found

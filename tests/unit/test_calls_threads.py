@@ -63,7 +63,7 @@ def test_the_same_with_a_driver_that_executes(case: str, program: str, rig: Rig)
     check_worker(rig, before)
 
 
-@pytest.mark.parametrize("transport", ["ring", "serial"])
+@pytest.mark.parametrize("transport", ["ring", "private", "serial"])
 def test_a_driver_call_waits_for_a_host_function(transport: str, program: str) -> None:
     with null_channel(transport) as rig:
         before = rig.status().worker.pid

@@ -61,7 +61,7 @@ def lines(count: int) -> str:
     return "".join(f"line {i}\n" for i in range(count))
 
 
-@pytest.fixture(scope="module", params=["ring", "serial"])
+@pytest.fixture(scope="module", params=["ring", "private", "serial"])
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with simulated_channel(request.param, tmp_path_factory.mktemp("sim")) as found:
         yield found

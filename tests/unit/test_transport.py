@@ -13,7 +13,7 @@ from tests.unit.transport_rig import CLIENT, FUZZ, PATIENCE_S, Rig, open_fds, re
 pytestmark = pytest.mark.native
 
 
-@pytest.fixture(params=["ring", "serial"])
+@pytest.fixture(params=["ring", "private", "serial"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     with Rig(request.param) as made:
         yield made

@@ -26,7 +26,7 @@ LOG_BYTES = 1 << 20
 LOG_RATE = 32 << 10
 
 
-@pytest.fixture(params=["ring", "serial"])
+@pytest.fixture(params=["ring", "private", "serial"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     with Rig(request.param) as made:
         yield made

@@ -48,7 +48,9 @@ def alive(pid: int) -> bool:
 
 
 class Rig:
-    """One VM's channel. ``transport`` is what the agent may use: ring, serial or auto."""
+    """One VM's channel. ``transport`` is what the agent may use: ring, serial or auto; private is the
+    ring with private lanes.
+    """
 
     def __init__(
         self,
@@ -57,8 +59,11 @@ class Rig:
         shm_size_bytes: int = 64 << 20,
         worker: Path = ECHO,
         worker_args: Sequence[str] = (),
+        agent_options: Sequence[str] = (),
     ) -> None:
-        self.transport = transport
+        self.transport = "ring" if transport == "private" else transport
+        self.lanes = "private" if transport == "private" else "shared"
+        self.agent_options = agent_options
         self._temporary = tempfile.TemporaryDirectory(prefix="vgt")
         self.directory = Path(self._temporary.name)
         self.keeper = Keeper(self.directory / "k")
@@ -100,6 +105,7 @@ class Rig:
     def start_agent(self) -> None:
         """Starts vgpumgr-guestd and waits for its hello."""
         words = [str(AGENT), "--socket", str(self.socket), "--transport", self.transport]
+        words += ["--lanes", self.lanes, *self.agent_options]
         if self.transport != "serial":
             words += ["--ivshmem-socket", str(self.keeper.ivshmem_socket)]
         if self.transport != "ring":

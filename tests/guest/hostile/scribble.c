@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hostile guest: scribble ring SECONDS SEED | scribble serial BYTES SEED.
+ * A hostile guest: scribble ring SECONDS SEED | scribble serial BYTES SEED | scribble as UID COMMAND... | scribble spy WORD.
  * ring: maps the shared memory behind the agent's back and overwrites random words of it for some seconds.
  * serial: writes random bytes to the channel's virtio-serial port (the agent must not have it open).
+ * as: runs a program as another user.
+ * spy: looks for a word in all that the agent gives a process, and tries to open the device and other processes' memory.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "../../../vgpumgr/virtio/native/generated/vg_ops.h"
+#include "../../../vgpumgr/virtio/native/transport/wire.h"
 
 static uint64_t state;
 
@@ -98,8 +107,78 @@ static int scribble_serial(long bytes)
 	return 0;
 }
 
+/* A lane as any process gets one; its descriptors. Negative: none. */
+static int take_lane(int fds[VG_AGENT_FDS], struct vg_agent_answer *answer)
+{
+	static const uint8_t hash[VG_HASH_SIZE] = VG_SCHEMA_HASH;
+	struct vg_agent_request request = { .magic = VG_AGENT_MAGIC, .version = VG_WIRE_VERSION, .name = "spy" };
+	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = VG_AGENT_SOCKET };
+	char control[CMSG_SPACE(sizeof(int) * VG_AGENT_FDS)];
+	struct iovec piece = { answer, sizeof(*answer) };
+	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	int agent = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	memcpy(request.hash, hash, sizeof(hash));
+	if (connect(agent, (struct sockaddr *)&address, sizeof(address)) ||
+	    write(agent, &request, sizeof(request)) != sizeof(request) ||
+	    recvmsg(agent, &message, 0) != sizeof(*answer) || answer->error || !CMSG_FIRSTHDR(&message))
+		return -1;
+	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int) * VG_AGENT_FDS);
+	return 0;
+}
+
+static void look_into(int fd, size_t size, uint64_t word)
+{
+	const uint64_t *memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	size_t found = 0;
+
+	for (size_t i = 0; memory != MAP_FAILED && i < size / 8; i++)
+		found += memory[i] == word;
+	printf("found %zu words in %zu bytes\n", found, size);
+}
+
+static void try_to_open(const char *path)
+{
+	int fd = open(path, O_RDONLY);
+
+	printf("%s %s\n", fd < 0 ? "refused" : "opened", path);
+}
+
+static int spy(uint64_t word)
+{
+	struct vg_agent_answer answer;
+	int fds[VG_AGENT_FDS];
+	DIR *dir = opendir("/proc");
+	char path[512];
+
+	printf("%s\n", open_shared_memory() < 0 && errno == EACCES ? "refused the device" : "opened the device");
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		if (e->d_name[0] < '1' || e->d_name[0] > '9' || atoi(e->d_name) == getpid())
+			continue;
+		snprintf(path, sizeof(path), "/proc/%s/mem", e->d_name);
+		try_to_open(path);
+	}
+	if (take_lane(fds, &answer))
+		return 1;
+	look_into(fds[0], answer.memory_size, word);
+	return 0;
+}
+
+static int run_as(uid_t user, char **command)
+{
+	if (setgroups(0, NULL) || setgid(user) || setuid(user))
+		return 1;
+	execvp(command[0], command);
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 3 && strcmp(argv[1], "as") == 0)
+		return run_as((uid_t)atoi(argv[2]), argv + 3);
+	if (argc == 3 && strcmp(argv[1], "spy") == 0)
+		return spy(strtoull(argv[2], NULL, 0));
 	if (argc != 4)
 		return 2;
 	state = strtoull(argv[3], NULL, 0) | 1;

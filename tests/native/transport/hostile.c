@@ -4,14 +4,18 @@
  * usage: vgpumgr-test-hostile MODE SEED SECONDS
  *   lane     a lane of its own: random bytes over control words, rings and window, doorbells all the time
  *   frames   well-placed frames with random headers
+ *   race     frames whose headers another process of it keeps changing
  *   all      random bytes everywhere in the memory, lane 0 and other processes' lanes included
  * Lost lanes are opened again. Prints how often.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -55,9 +59,10 @@ static int take_lane(struct target *target)
 	target->memory = mmap(NULL, target->answer.memory_size, PROT_READ | PROT_WRITE, MAP_SHARED, target->fds[0], 0);
 	if (target->memory == MAP_FAILED)
 		return -errno;
-	vg_layout_read((struct vg_header *)target->memory, &target->layout, text, sizeof(text));
-	/* the header may be our own garbage from before: the host's geometry follows from the size */
+	/* the window's header may be our own garbage from before: the host's geometry follows from the size */
 	error = vg_layout(target->answer.memory_size, &target->layout);
+	if (error) /* a memory of our own, and a new one */
+		error = vg_layout_read((struct vg_header *)target->memory, &target->layout, text, sizeof(text));
 	target->control = vg_lane_at(target->memory, &target->layout, target->answer.lane);
 	return error;
 }
@@ -123,12 +128,54 @@ static void attack_frames(struct target *target, uint64_t *head)
 		usleep(100);
 }
 
+/* Good frames, for the other process to change while they are read. */
+static void publish_frame(struct target *target, uint64_t *head)
+{
+	uint8_t *ring = (uint8_t *)target->control + VG_PAGE;
+	struct vg_frame_header header = { .length = VG_ALIGN + 64, .op = ECHO_NULL };
+	size_t size = vg_aligned(header.length), at = *head & (target->layout.submit_size - 1);
+
+	if (*head - vg_load64(&target->control->submit_tail) + size > target->layout.submit_size)
+		return;
+	if (target->layout.submit_size - at < size) {
+		header.length = (uint32_t)(target->layout.submit_size - at);
+		header.flags = VG_PAD;
+		size = header.length;
+	} else if (chance() % 2) {
+		header.flags = VG_HAS_BULK_IN;
+		header.bulk_length = (uint32_t)(chance() % 65536);
+	}
+	vg_copy_out(ring + at, &header, sizeof(header));
+	*head += size;
+	vg_store64(&target->control->submit_head, *head);
+	doorbell(target);
+}
+
+/* Flips lengths, places and flags of the newest frames between good and wild, for as long as it lives. */
+static void change_headers(struct target *target)
+{
+	uint32_t *ring = (uint32_t *)((uint8_t *)target->control + VG_PAGE);
+	size_t words = target->layout.submit_size / 4;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;) {
+		size_t head = vg_load64(&target->control->submit_head) / 4;
+		volatile uint32_t *word = &ring[(head + words - chance() % 256) % words];
+		uint32_t was = *word;
+
+		*word = chance() % 2 ? (uint32_t)chance() : 1u << (chance() % 32);
+		*word = was;
+	}
+}
+
 static void attack(struct target *target, const char *mode, uint64_t *head)
 {
 	if (!strcmp(mode, "frames"))
 		attack_frames(target, head);
 	else if (!strcmp(mode, "lane"))
 		attack_lane(target);
+	else if (!strcmp(mode, "race"))
+		publish_frame(target, head);
 	else
 		scribble(target->memory, target->answer.memory_size, 4096);
 	if (!strcmp(mode, "all"))
@@ -154,10 +201,18 @@ int main(int argc, char **argv)
 			continue;
 		}
 		lanes++;
+		pid_t racer = strcmp(argv[1], "race") ? 0 : fork();
+
+		if (!racer && !strcmp(argv[1], "race"))
+			change_headers(&target);
 		for (unsigned i = 0; i < 20000 && time(NULL) < end; i++) {
 			attack(&target, argv[1], &head);
 			if (vg_load64(&target.control->life) != target.answer.generation && strcmp(argv[1], "all"))
 				break;
+		}
+		if (racer > 0) {
+			kill(racer, SIGKILL);
+			waitpid(racer, NULL, 0);
 		}
 		drop_lane(&target);
 	}

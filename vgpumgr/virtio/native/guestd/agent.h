@@ -2,7 +2,9 @@
 /*
  * vgpumgr-guestd: owns the guest's channel devices and gives each process that asks a lane. One thread, one poll loop.
  * A VM has a channel for each attachment: a ring, a serial port, or both; the attachment's number is on each of them.
- * It trusts the host, and the guest's processes only as far as their own lane.
+ * It trusts the host, and the guest's processes only as far as their own lane. A BAR maps as a whole or not at all, so
+ * a process that must not see the others' lanes gets memory of its own, and a *relay* of ours, a process, that copies
+ * frames between it and the lane (docs/adr/0014).
  */
 #ifndef VG_AGENT_H
 #define VG_AGENT_H
@@ -16,11 +18,33 @@
 
 enum { AGENT_CLIENTS = 64, AGENT_CHANNELS = 16, AGENT_PATH = 256 };
 
-enum client_state { CLIENT_NONE, CLIENT_ASKING, CLIENT_WAITING, CLIENT_OPENING, CLIENT_RING, CLIENT_SERIAL };
+/* Ending: it has gone, but its relay has not yet, and may still write to the lane. */
+enum client_state {
+	CLIENT_NONE, CLIENT_ASKING, CLIENT_WAITING, CLIENT_OPENING, CLIENT_RING, CLIENT_SERIAL, CLIENT_ENDING,
+};
+enum lanes { LANES_AUTO, LANES_PRIVATE, LANES_SHARED };
 
 struct buffer {
 	uint8_t *bytes;
 	size_t filled, room;
+};
+
+/* The agent's end of a private lane. */
+struct relay {
+	pid_t pid;               /* 0: there is none */
+	int socket;              /* hangs up when the process has ended */
+	int memory, doorbell;    /* as the client has them; -1: it has no lane yet */
+};
+
+/* What a relay is told, with descriptors of window, its doorbell, the client's memory and the client's doorbell. */
+enum { RELAY_SOCKET = 3, RELAY_FDS = 4, RELAY_TEXT = 64 };
+struct relay_job {
+	uint64_t generation;
+	struct vg_layout layout; /* of the window; the client's rings and window have the same sizes */
+	uint32_t lane;
+	uint32_t doorbell_kind;
+	uint32_t identity;       /* user and group that it runs as; 0: as it is */
+	int32_t agent;           /* its process */
 };
 
 struct client {
@@ -28,6 +52,9 @@ struct client {
 	int fd;
 	uint64_t id;             /* never used again */
 	uint32_t pid;
+	uid_t uid;
+	bool direct;             /* may have the whole window */
+	struct relay relay;
 	uint64_t since_ms;
 	struct vg_agent_request request;
 	size_t request_filled;
@@ -93,9 +120,13 @@ struct agent {
 	const char *ivshmem_socket[AGENT_CHANNELS], *serial_listen[AGENT_CHANNELS]; /* tests */
 	unsigned mode;
 	gid_t group;
+	enum lanes lanes;
+	gid_t direct_group;      /* -1: none */
+	unsigned user_lanes;     /* 0: three quarters */
 	bool use_ring, use_serial;
 	int listen;
 	uint64_t next_id;
+	uint64_t asked_ms;       /* when the last lane was asked for */
 	struct client client[AGENT_CLIENTS];
 	struct agent_ring ring[AGENT_CHANNELS];
 	struct agent_serial serial[AGENT_CHANNELS];
@@ -142,10 +173,37 @@ void agent_client_opened(struct agent *agent, struct client *client, const struc
 void agent_client_refuse(struct client *client, int error, const char *text);
 void agent_client_message(struct link *link, const struct vg_message *message, const void *body);
 void agent_client_drop(struct agent *agent, struct client *client);
+/* Its relay has ended. */
+void agent_client_relay_gone(struct agent *agent, struct client *client);
 void agent_clients_tick(struct agent *agent);
 /* The link of that number over that transport, or NULL. */
 struct link *agent_link(struct agent *agent, bool ring, uint32_t number);
 struct client *agent_client_by_id(struct agent *agent, uint64_t id);
+
+/* user.c: who may have what */
+/* Notes who the client is; -EUSERS: that user has too many connections already. */
+int agent_identify(struct agent *agent, struct client *client);
+/* Another lane of that link for the client's user? The number that he may have, in `most`. */
+bool agent_user_has_room(struct agent *agent, const struct client *client, const struct link *link, unsigned *most);
+/* -1: there is no such group. */
+gid_t agent_group(const char *name);
+
+/* lane.c: private lanes */
+/* Starts the client's relay, which waits for its job. */
+int agent_relay_start(struct client *client);
+/* Makes the client's memory, sends the relay its job, and puts what the client gets into answer and fds. */
+int agent_relay_serve(struct agent *agent, struct client *client, struct vg_agent_answer *answer, int fds[VG_AGENT_FDS]);
+/* Tells the client that its lane has ended, and ends the relay; it is gone when agent_relay_gone() says so. */
+void agent_relay_end(struct client *client);
+/* The relay has ended: says why, if it did. False: it has not. */
+bool agent_relay_gone(struct client *client);
+/* Whether another client's relay may still write to this lane. */
+bool agent_lane_is_busy(struct agent *agent, const struct client *client, uint32_t lane);
+
+/* relay.c: the relay's process */
+int relay_main(void);
+/* lock_down.c: from now on it may read, write and wait, and dies of anything else. */
+int agent_lock_down(void);
 
 /* buffer.c */
 int buffer_add(struct buffer *buffer, const void *bytes, size_t length);
@@ -153,6 +211,8 @@ void buffer_take(struct buffer *buffer, size_t length);
 void buffer_free(struct buffer *buffer);
 
 /* log.c */
+/* What a client brought about: not more than one line a second. */
+void agent_log_client(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void agent_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -7,6 +7,7 @@
 #include "agent.h"
 
 enum {
+	ASK_MS = 5000,         /* a process says at once what it wants */
 	WAIT_MS = 8000,        /* a worker that is being restarted may take a moment */
 	PREFER_RING_MS = 1500, /* the ring may still be saying hello at boot */
 	OUT_MAX = 32 << 20,    /* replies that a process does not read */
@@ -15,7 +16,8 @@ enum {
 struct client *agent_client_by_id(struct agent *agent, uint64_t id)
 {
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
-		if (agent->client[i].state != CLIENT_NONE && agent->client[i].id == id)
+		if (agent->client[i].state != CLIENT_NONE && agent->client[i].state != CLIENT_ENDING &&
+		    agent->client[i].id == id)
 			return &agent->client[i];
 	return NULL;
 }
@@ -25,7 +27,7 @@ static void forget(struct client *client)
 	vg_close_fd(&client->fd);
 	buffer_free(&client->in);
 	buffer_free(&client->out);
-	*client = (struct client){ .fd = -1 };
+	*client = (struct client){ .fd = -1, .relay = { .socket = -1, .memory = -1, .doorbell = -1 } };
 }
 
 void agent_client_drop(struct agent *agent, struct client *client)
@@ -35,9 +37,21 @@ void agent_client_drop(struct agent *agent, struct client *client)
 	uint32_t lane = client->lane;
 	uint64_t generation = client->generation;
 
+	if (client->relay.pid) { /* the worker gives the lane to others: nothing may write to it any more */
+		vg_close_fd(&client->fd);
+		client->state = CLIENT_ENDING;
+		agent_relay_end(client);
+		return;
+	}
 	forget(client);
 	if (generation)
 		agent_close_lane(link, lane, generation);
+}
+
+void agent_client_relay_gone(struct agent *agent, struct client *client)
+{
+	if (agent_relay_gone(client))
+		agent_client_drop(agent, client);
 }
 
 void agent_client_refuse(struct client *client, int error, const char *text)
@@ -66,31 +80,35 @@ static struct client *free_place(struct agent *agent)
 	return oldest;
 }
 
-void agent_accept(struct agent *agent)
+static void take_client(struct agent *agent, struct client *client, int fd)
 {
-	struct vg_agent_answer full = { .magic = VG_AGENT_MAGIC, .error = -EUSERS,
-					.text = "too many processes of this VM use the channel" };
-	VG_FD int fd = accept4(agent->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	struct ucred peer = { 0 };
-	socklen_t length = sizeof(peer);
-	struct client *client;
-
-	if (fd < 0)
-		return;
-	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
-	client = free_place(agent);
-	if (!client) {
-		vg_send_all(fd, &full, sizeof(full));
-		return;
-	}
 	*client = (struct client){
 		.state = CLIENT_ASKING,
 		.fd = fd,
 		.id = ++agent->next_id,
-		.pid = (uint32_t)peer.pid,
+		.relay = { .socket = -1, .memory = -1, .doorbell = -1 },
 		.since_ms = vg_now_ms(),
 	};
-	fd = -1;
+	if (!agent_identify(agent, client))
+		return;
+	agent_client_refuse(client, -EUSERS, "this user has too many connections to the guest agent");
+	agent_client_drop(agent, client);
+}
+
+void agent_accept(struct agent *agent)
+{
+	struct vg_agent_answer full = { .magic = VG_AGENT_MAGIC, .error = -EUSERS,
+					.text = "too many processes of this VM use the channel" };
+	int fd = accept4(agent->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct client *client;
+
+	if (fd < 0)
+		return;
+	client = free_place(agent);
+	if (client)
+		return take_client(agent, client, fd);
+	vg_send_all(fd, &full, sizeof(full));
+	close(fd);
 }
 
 /* ---- asking ---- */
@@ -112,6 +130,7 @@ static void read_request(struct agent *agent, struct client *client)
 		return;
 	if (client->request.magic == VG_AGENT_MAGIC && client->request.version == VG_WIRE_VERSION) {
 		client->state = CLIENT_WAITING;
+		client->since_ms = vg_now_ms();
 		return;
 	}
 	snprintf(text, sizeof(text), "this process has wire version %u, the guest agent has %d",
@@ -233,27 +252,87 @@ static bool is_hopeless(struct agent *agent, const struct client *client, uint64
 	return count && client->request.device >= count && waited_ms > PREFER_RING_MS;
 }
 
+/* A relay that sleeps does not see the end of its lane. */
+static bool has_lost_lane(const struct client *client)
+{
+	const struct agent_ring *ring = (const struct agent_ring *)client->link;
+
+	return client->state == CLIENT_RING && client->relay.pid && ring->memory &&
+	       vg_load64(&vg_lane_at(ring->memory, &ring->layout, client->lane)->life) != client->generation;
+}
+
+/* Asks the worker for the client's lane, or refuses the client. */
+static void ask_for(struct agent *agent, struct client *client, struct link *link)
+{
+	unsigned most;
+	char text[160];
+
+	if (!agent_user_has_room(agent, client, link, &most)) {
+		snprintf(text, sizeof(text), "user %u holds %u lanes of this VM, as many as one user may", client->uid,
+			 most);
+		agent_client_refuse(client, -EUSERS, text);
+		agent_client_drop(agent, client);
+		return;
+	}
+	client->link = link;
+	/* it starts while the worker opens the lane */
+	if (link->ring && !client->direct && agent_relay_start(client)) {
+		agent_client_refuse(client, -EAGAIN, "the guest agent cannot start a process for this lane");
+		agent_client_drop(agent, client);
+		return;
+	}
+	agent->asked_ms = vg_now_ms();
+	if (!agent_ask_lane(link, client))
+		client->state = CLIENT_OPENING;
+}
+
+static void wait_for_lane(struct agent *agent, struct client *client)
+{
+	uint64_t waited = vg_now_ms() - client->since_ms;
+	struct link *link = choose(agent, client, waited);
+
+	if (link)
+		ask_for(agent, client, link);
+	if (client->state == CLIENT_WAITING && (waited > WAIT_MS || (!link && is_hopeless(agent, client, waited))))
+		give_up(agent, client);
+}
+
 void agent_clients_tick(struct agent *agent)
 {
 	for (unsigned i = 0; i < 2 * AGENT_CHANNELS; i++)
 		agent_close_due(link_at(agent, i));
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 		struct client *client = &agent->client[i];
-		uint64_t waited = vg_now_ms() - client->since_ms;
-		struct link *link;
 
-		if (client->state != CLIENT_WAITING)
-			continue;
-		link = choose(agent, client, waited);
-		if (link) {
-			client->link = link;
-			if (!agent_ask_lane(link, client))
-				client->state = CLIENT_OPENING;
-		}
-		if (client->state == CLIENT_WAITING &&
-		    (waited > WAIT_MS || (!link && is_hopeless(agent, client, waited))))
-			give_up(agent, client);
+		if (client->state == CLIENT_WAITING)
+			wait_for_lane(agent, client);
+		else if (has_lost_lane(client))
+			agent_client_drop(agent, client);
+		else if (client->state == CLIENT_ASKING && vg_now_ms() - client->since_ms > ASK_MS)
+			agent_client_drop(agent, client);
 	}
+}
+
+/* Whether the client can have this lane. */
+static bool take_lane(struct agent *agent, struct client *client, const struct vg_opened *opened)
+{
+	const struct agent_ring *ring = client->link->ring ? (const struct agent_ring *)client->link : NULL;
+
+	if (ring && agent_lane_is_busy(agent, client, opened->lane)) {
+		/* the worker ended that lane while we asked: one of ours may still write to it */
+		agent_close_lane(client->link, opened->lane, opened->generation);
+		client->state = CLIENT_WAITING;
+		return false;
+	}
+	if (ring && (!opened->lane || opened->lane > ring->layout.lane_count)) {
+		agent_client_refuse(client, -EPROTO, "the worker gave a lane that there is not");
+		agent_client_drop(agent, client);
+		return false;
+	}
+	client->lane = opened->lane;
+	client->generation = opened->generation;
+	client->state = ring ? CLIENT_RING : CLIENT_SERIAL;
+	return true;
 }
 
 void agent_client_opened(struct agent *agent, struct client *client, const struct vg_opened *opened)
@@ -270,16 +349,16 @@ void agent_client_opened(struct agent *agent, struct client *client, const struc
 	};
 	int fds[VG_AGENT_FDS] = { -1, -1, -1 };
 
+	if (!take_lane(agent, client, opened))
+		return;
 	if (ring) {
 		fds[0] = ring->memory_fd;
 		fds[1] = ring->doorbell_fd;
 		fds[2] = ring->guard_fd;
 	}
 	snprintf(answer.text, sizeof(answer.text), "%s", client->link->device);
-	client->lane = opened->lane;
-	client->generation = opened->generation;
-	client->state = ring ? CLIENT_RING : CLIENT_SERIAL;
-	if (vg_send_fds(client->fd, &answer, sizeof(answer), fds, ring ? VG_AGENT_FDS : 0))
+	if ((ring && !client->direct && agent_relay_serve(agent, client, &answer, fds)) ||
+	    vg_send_fds(client->fd, &answer, sizeof(answer), fds, ring ? VG_AGENT_FDS : 0))
 		agent_client_drop(agent, client);
 }
 
@@ -318,7 +397,8 @@ static void read_client(struct agent *agent, struct client *client)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n <= 0 || client->state != CLIENT_SERIAL) {
+	/* nothing more is to be said on a lane that has ended */
+	if (n <= 0 || client->state != CLIENT_SERIAL || !client->generation) {
 		agent_client_drop(agent, client);
 		return;
 	}
@@ -355,7 +435,9 @@ void agent_client_message(struct link *link, const struct vg_message *message, c
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 		struct client *client = &agent->client[i];
 
-		if (client->state != CLIENT_SERIAL || client->link != link || client->lane != message->lane)
+		/* one whose lane has ended may still be there when another has the number */
+		if (client->state != CLIENT_SERIAL || client->link != link || client->lane != message->lane ||
+		    !client->generation)
 			continue;
 		if (message->kind == VG_KIND_LOST)
 			client->generation = 0;

@@ -7,11 +7,15 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "agent.h"
 
+enum { SOON_MS = 10 };
+
 static const char usage[] =
-	"usage: vgpumgr-guestd [--socket PATH] [--mode 0666] [--group GID] [--transport auto|ring|serial]\n"
+	"usage: vgpumgr-guestd [--socket PATH] [--mode 0666] [--group GROUP] [--transport auto|ring|serial]\n"
+	"                      [--lanes auto|private|shared] [--direct-group GROUP] [--user-lanes N]\n"
 	"Gives this VM's processes lanes of the vgpumgr channel. For tests on one host:\n"
 	"                      [--ivshmem-socket PATH]... [--serial-listen PATH]...\n";
 
@@ -20,6 +24,30 @@ static int choose_transport(struct agent *agent, const char *name)
 	agent->use_ring = strcmp(name, "serial") != 0;
 	agent->use_serial = strcmp(name, "ring") != 0;
 	return !strcmp(name, "auto") || agent->use_ring != agent->use_serial ? 0 : -EINVAL;
+}
+
+static int choose_lanes(struct agent *agent, const char *name)
+{
+	static const char *const names[] = {
+		[LANES_AUTO] = "auto", [LANES_PRIVATE] = "private", [LANES_SHARED] = "shared",
+	};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(name, names[i])) {
+			agent->lanes = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static int choose_group(gid_t *group, const char *name)
+{
+	*group = agent_group(name);
+	if (*group != (gid_t)-1)
+		return 0;
+	agent_log("there is no group %s", name);
+	return -EINVAL;
 }
 
 /* The next free place of a list; NULL entries of it are free. */
@@ -43,7 +71,13 @@ static int parse_option(struct agent *agent, int option, const char *value)
 	case 'm':
 		return sscanf(value, "%o", &agent->mode) == 1 ? 0 : -EINVAL;
 	case 'g':
-		return sscanf(value, "%u", &agent->group) == 1 ? 0 : -EINVAL;
+		return choose_group(&agent->group, value);
+	case 'd':
+		return choose_group(&agent->direct_group, value);
+	case 'L':
+		return choose_lanes(agent, value);
+	case 'u':
+		return sscanf(value, "%u", &agent->user_lanes) == 1 ? 0 : -EINVAL;
 	case 't':
 		return choose_transport(agent, value);
 	case 'i':
@@ -60,13 +94,15 @@ static int parse(struct agent *agent, int argc, char **argv)
 	static const struct option known[] = {
 		{ "socket", 1, NULL, 's' },    { "mode", 1, NULL, 'm' },
 		{ "group", 1, NULL, 'g' },     { "transport", 1, NULL, 't' },
-		{ "ivshmem-socket", 1, NULL, 'i' }, { "serial-listen", 1, NULL, 'l' }, { 0 },
+		{ "lanes", 1, NULL, 'L' },     { "direct-group", 1, NULL, 'd' },
+		{ "user-lanes", 1, NULL, 'u' }, { "ivshmem-socket", 1, NULL, 'i' },
+		{ "serial-listen", 1, NULL, 'l' }, { 0 },
 	};
 	int option;
 
 	agent->socket = VG_AGENT_SOCKET;
 	agent->mode = 0666;
-	agent->group = (gid_t)-1;
+	agent->group = agent->direct_group = (gid_t)-1;
 	choose_transport(agent, "auto");
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1)
 		if (parse_option(agent, option, optarg))
@@ -114,7 +150,7 @@ static int begin(struct agent *agent)
 			return error;
 	}
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
-		agent->client[i].fd = -1;
+		agent->client[i].fd = agent->client[i].relay.socket = -1;
 	return 0;
 }
 
@@ -131,35 +167,16 @@ static bool is_connected(const struct agent *agent)
 	return any;
 }
 
-static bool is_asking(const struct agent *agent)
+/* Shared memory cannot wake a poll: while an answer is due, look often, and more so while it is due soon. */
+static unsigned timeout_us(const struct agent *agent)
 {
 	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 		if (agent_is_asking(&agent->ring[i].link))
-			return true;
-	return false;
-}
-
-static int rest_ms(const struct agent *agent)
-{
+			return vg_now_ms() - agent->asked_ms < SOON_MS ? 20 : 1000;
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		if (agent->client[i].state == CLIENT_WAITING)
-			return 10;
-	return is_connected(agent) ? 250 : 50;
-}
-
-/* Shared memory cannot wake a poll: while an answer is due, look often, and at first, when most come, very often. */
-static struct timespec timeout(const struct agent *agent)
-{
-	enum { OFTEN_NS = 20000, OFTEN_MS = 4 };
-	static uint64_t until_ms; /* 0: no answer was due */
-	bool asks = is_asking(agent);
-	uint64_t now = asks ? vg_now_ms() : 0;
-	int ms = asks ? 1 : rest_ms(agent);
-
-	until_ms = !asks ? 0 : until_ms ? until_ms : now + OFTEN_MS;
-	if (asks && now < until_ms)
-		return (struct timespec){ .tv_nsec = OFTEN_NS };
-	return (struct timespec){ .tv_nsec = ms * 1000000L };
+			return 10000;
+	return is_connected(agent) ? 250000 : 50000;
 }
 
 /* In tests every place has a path or is not used. */
@@ -203,23 +220,30 @@ static void tick(struct agent *agent)
 
 static void loop(struct agent *agent)
 {
-	enum { LISTEN, SERIAL, CLIENTS = SERIAL + AGENT_CHANNELS, ALL = CLIENTS + AGENT_CLIENTS };
+	enum { LISTEN, SERIAL, CLIENTS = SERIAL + AGENT_CHANNELS, RELAYS = CLIENTS + AGENT_CLIENTS,
+	       ALL = RELAYS + AGENT_CLIENTS };
 
 	for (;;) {
+		struct timespec pause = { 0 };
 		struct pollfd wait[ALL] = { [LISTEN] = { agent->listen, POLLIN, 0 } };
-		struct timespec limit = timeout(agent);
 
 		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 			wait[SERIAL + i] = watch_port(&agent->serial[i]);
-		for (unsigned i = 0; i < AGENT_CLIENTS; i++)
+		for (unsigned i = 0; i < AGENT_CLIENTS; i++) {
 			wait[CLIENTS + i] = watch_client(&agent->client[i]);
-		ppoll(wait, ALL, &limit, NULL);
+			wait[RELAYS + i] = (struct pollfd){ agent->client[i].relay.socket, POLLIN, 0 };
+		}
+		pause.tv_nsec = timeout_us(agent) * 1000L;
+		ppoll(wait, ALL, &pause, NULL);
 		for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 			if (wait[SERIAL + i].revents)
 				agent_serial_event(&agent->serial[i], wait[SERIAL + i].revents);
 		for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 			if (wait[CLIENTS + i].revents && agent->client[i].fd == wait[CLIENTS + i].fd)
 				agent_client_event(agent, &agent->client[i], wait[CLIENTS + i].revents);
+		for (unsigned i = 0; i < AGENT_CLIENTS; i++)
+			if (wait[RELAYS + i].revents && agent->client[i].relay.socket == wait[RELAYS + i].fd)
+				agent_client_relay_gone(agent, &agent->client[i]);
 		if (wait[LISTEN].revents)
 			agent_accept(agent);
 		tick(agent);
@@ -236,6 +260,9 @@ static void on_bus_error(int number)
 	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 		if (agent.ring[i].guard)
 			vg_store32(agent.ring[i].guard, 1);
+	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
+		if (agent.client[i].relay.pid)
+			agent_relay_end(&agent.client[i]);
 	execv("/proc/self/exe", arguments);
 	_exit(1);
 }
@@ -245,6 +272,11 @@ int main(int argc, char **argv)
 	/* not deferred: the mask would be the next program's too */
 	struct sigaction action = { .sa_handler = on_bus_error, .sa_flags = SA_NODEFER };
 
+	if (argc == 2 && !strcmp(argv[1], "--relay"))
+		return relay_main();
+	/* children of what this process was before a device went: they have been killed */
+	while (waitpid(-1, NULL, 0) > 0)
+		continue;
 	if (parse(&agent, argc, argv)) {
 		fputs(usage, stderr);
 		return 2;

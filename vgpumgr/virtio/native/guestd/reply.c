@@ -73,7 +73,7 @@ void agent_link_down(struct link *link)
 		client->generation = 0;
 		if (client->state == CLIENT_OPENING)
 			client->state = CLIENT_WAITING; /* the next worker may take it */
-		else if (client->state == CLIENT_SERIAL)
+		else if (client->state == CLIENT_SERIAL || (client->state == CLIENT_RING && client->relay.pid))
 			agent_client_drop(agent, client);
 	}
 }

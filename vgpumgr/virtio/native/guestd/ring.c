@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "agent.h"
 
@@ -59,7 +60,9 @@ static int make_guard(struct agent_ring *ring)
 	if (page == MAP_FAILED)
 		return -errno;
 	ring->guard = page;
-	/* processes get it for reading only: one must not end the others' sessions */
+	/* processes get it for reading only, and cannot open it anew: one must not end the others' sessions */
+	if (fchmod(fd, 0400))
+		return -errno;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	ring->guard_fd = open(path, O_RDONLY | O_CLOEXEC);
 	return ring->guard_fd < 0 ? -errno : 0;

@@ -199,7 +199,7 @@ static int take_slot(struct vg_conn *conn, struct slot **out)
 
 int vg_conn_await(struct vg_conn *conn, struct slot *slot)
 {
-	for (unsigned round = 0; vg_load32(&slot->state) != SLOT_DONE; round++) {
+	for (unsigned round = conn->relayed ? SPINS : 0; vg_load32(&slot->state) != SLOT_DONE; round++) {
 		if (vg_conn_read(conn) && vg_load32(&slot->state) == SLOT_DONE)
 			break;
 		vg_backoff(round);

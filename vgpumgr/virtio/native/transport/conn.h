@@ -68,6 +68,7 @@ struct vg_conn {
 	vg_word32 lock;          /* see lock.h */
 	const struct conn_ops *ops;
 	struct vg_conn *next;    /* of all in this process, for fork */
+	bool relayed;            /* through a process of this guest, which wants to run, too */
 	bool foreign;            /* made by the parent: this process must not touch the lane */
 	vg_word32 losing;        /* somebody writes why */
 	_Atomic bool lost;

@@ -324,5 +324,6 @@ int vg_ring_attach(struct vg_conn *conn, const struct vg_agent_answer *answer, i
 	blocks = ring->layout.window_size / ring->layout.block_size;
 	atomic_store(&ring->blocks, blocks >= 64 ? ~0ull : (1ull << blocks) - 1);
 	conn->bulk_max = ring->layout.bulk_max;
+	conn->relayed = answer->doorbell == VG_DOORBELL_EVENTFD;
 	return 0;
 }
