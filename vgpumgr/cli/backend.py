@@ -98,10 +98,18 @@ def open_backend(
 
         yield FleetBackend(options, open_daemon, report)
         return
+    from vgpumgr.errors import DaemonNotRunningError
+
     daemon = find_daemon(options)
     if daemon is not None:
         yield ChoosingBackend(options, daemon)
         return
+    if options.no_wait:
+        raise DaemonNotRunningError(
+            "--no-wait needs a daemon",
+            why="without one this command does the change itself, and its end would undo it",
+            hint="systemctl start vgpumgr.socket, or the same without --no-wait",
+        )
     with open_local(options) as backend:
         yield backend
 
@@ -152,10 +160,11 @@ def open_daemon(options: GlobalOptions) -> HttpBackend:
     if options.host:
         from vgpumgr.cli.remote import Remote
 
-        return HttpBackend(Remote(options.host, options.machine).connect, Streams(options))
+        connect = Remote(options.host, options.machine).connect
+        return HttpBackend(connect, Streams(options), no_wait=options.no_wait)
     path = find_socket(options)
     connect_unix(path).close()
-    return HttpBackend(partial(connect_unix, path), Streams(options))
+    return HttpBackend(partial(connect_unix, path), Streams(options), no_wait=options.no_wait)
 
 
 def verify_audit(options: GlobalOptions, file: str | None) -> tuple[str, str | None, bool]:

@@ -12,8 +12,8 @@ from typer import Argument, Context, Option
 
 from vgpumgr.cli.backend import open_daemon, run_daemon, verify_audit
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import print_single, write_file
-from vgpumgr.cli.session import Format, Output, call, get_session, get_streams, number
+from vgpumgr.cli.output import print_single, write_out
+from vgpumgr.cli.session import Format, OutFile, Output, call, get_session, get_streams, number
 from vgpumgr.errors import Exit, UsageError
 from vgpumgr.model.routes import EVENTS
 
@@ -193,16 +193,11 @@ def print_metrics(
     openmetrics: Annotated[
         bool, Option("--openmetrics", help="As OpenMetrics instead of Prometheus' text.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        Option(
-            "--out", metavar="FILE", help="Replace this file at once, for the textfile collector."
-        ),
-    ] = None,
+    out: OutFile = None,
 ) -> None:
     """Print the metrics for Prometheus.
 
-    docs/metrics.md lists them.
+    docs/metrics.md lists them. --out replaces the file at once, as the textfile collector needs it.
 
     \b
     Examples:
@@ -210,7 +205,4 @@ def print_metrics(
       vgpumgr metrics --out /var/lib/prometheus/node-exporter/vgpumgr.prom
     """
     document = call(context, "read_metrics", openmetrics=openmetrics, wait_s=_WAIT_S)
-    if out is None:
-        get_streams(context).out.write(document["text"])
-    else:
-        write_file(out, document["text"])
+    write_out(get_streams(context), document["text"], out)
