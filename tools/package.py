@@ -24,6 +24,7 @@ from tools.install_python import read_pins
 from tools.manpages import list_pages
 from vgpumgr import __version__
 from vgpumgr.cli.program import SCRIPTS
+from vgpumgr.server.settings import format_defaults
 from vgpumgr.virtio.channel import guest_files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,6 +89,8 @@ def fill_program(root: Path) -> None:
     for kind in ("sysusers", "tmpfiles"):
         source = ROOT / f"templates/systemd/vgpumgr.{kind}.conf"
         _copy(source, root / f"usr/lib/{kind}.d/vgpumgr.conf")
+    _write(root / "etc/vgpumgr/vgpumgr.toml", format_defaults())
+    (root / "etc/vgpumgr/conf.d").mkdir()
     for shell, place in COMPLETIONS.items():
         _write(root / place, SCRIPTS[shell] + "\n")
     for page in ("README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import ROOT, Daemon
+from tests.api.conftest import ROOT, Daemon, make_daemon
 from tests.support.cli import Terminal
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.cli.op import COLUMNS
@@ -358,11 +358,11 @@ def test_a_terminal_shows_the_step_that_runs(slow_daemon: Daemon) -> None:
     assert quiet.getvalue() == ""
 
 
-def run_cli(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
+def run_cli(daemon: Daemon, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "vgpumgr", *words], cwd=ROOT, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, check=False,
-        env={**os.environ, "VGPUMGR_RUN_DIR": str(daemon.directory)},
+        env={**os.environ, "VGPUMGR_RUN_DIR": str(daemon.directory), **environment},
     )  # fmt: skip
 
 
@@ -403,3 +403,24 @@ def test_no_wait_beside_a_dry_run_or_without_a_daemon_changes_nothing(
         assert (alone.returncode, alone.stdout) == (int(DaemonNotRunningError.exit_code), "")
         assert "--no-wait needs a daemon" in alone.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_daemon_says_what_it_was_configured_to() -> None:
+    for daemon in make_daemon(settings="[release]\n\nstopped = true\n"):
+        document = daemon.get("/1.0/config")
+        path = daemon.directory / "vgpumgr.toml"
+        assert (document["source"], document["files"]) == ("daemon", [str(path)])
+        found = {row["key"]: row for row in document["settings"]}
+        assert found["release.stopped"]["origin"] == f"{path}:3"
+        environment = {"VGPUMGR_CONFIG": str(path)}
+        shown = run_cli(daemon, "config", "show", **environment)
+        assert f"release.stopped\ttrue\t{path}:3\n" in shown.stdout
+        assert shown.stderr == ""
+        # another daemon would read this
+        path.write_text("[release]\ndelay_s = 1\n")
+        shown = run_cli(daemon, "config", "show", **environment)
+        assert f"release.stopped\ttrue\t{path}:3\n" in shown.stdout
+        assert "changed since the daemon started (release.stopped, release.delay_s)" in shown.stderr
+        path.write_text("[release\n")
+        shown = run_cli(daemon, "config", "show", **environment)
+        assert (shown.returncode, "cannot be used any more" in shown.stderr) == (0, True)

@@ -7,7 +7,7 @@ documents as plain data, as they come over HTTP from a daemon.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -190,8 +190,29 @@ def verify_audit(options: GlobalOptions, file: str | None) -> tuple[str, str | N
         raise UsageError(f"cannot read {error.filename}", cause=error.strerror) from error
 
 
-def run_daemon(options: GlobalOptions) -> None:
-    """Serves until it is asked to end. Raises DaemonRunningError."""
+def run_daemon(options: GlobalOptions, settings: Sequence[str]) -> None:
+    """Serves until it is asked to end. Raises DaemonRunningError, SettingsError."""
     from vgpumgr.server.server import run_daemon as run
 
-    run(options.machine)
+    run(options.machine, settings)
+
+
+def read_config(options: GlobalOptions, file: str | None = None) -> dict[str, Any]:
+    """What a daemon that starts now would use, by this machine's files or another one. Raises SettingsError."""
+    from pathlib import Path
+
+    from vgpumgr.host.machine import find_machine
+    from vgpumgr.server.settings import describe, read_configuration
+
+    machine = find_machine(options.machine)
+    path = Path(file) if file else machine.config_path
+    document = describe(read_configuration(path), machine, "files")
+    data: dict[str, Any] = document.as_data()
+    return data
+
+
+def format_defaults() -> str:
+    """A file of the configuration with every key, and none of them set."""
+    from vgpumgr.server.settings import format_defaults as render
+
+    return render()

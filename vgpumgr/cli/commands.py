@@ -54,6 +54,7 @@ NOUNS = (
     Entry("virtio", "vgpumgr.cli.virtio", "Channels: how VMs without a GPU device reach slices."),
     Entry("vm", "vgpumgr.cli.vm", "Virtual machines and their attachments."),
     Entry("op", "vgpumgr.cli.op", "Operations of the daemon."),
+    Entry("config", "vgpumgr.cli.daemon:config", "The configuration, and where it comes from."),
     Entry("host", "vgpumgr.cli.remote", "Other hosts.", hidden=True),
     Entry(
         "sim", "vgpumgr.cli.sim", "Simulated machines: NVML, CUDA, /sys and /proc without a GPU."
