@@ -211,6 +211,24 @@ def read_config(options: GlobalOptions, file: str | None = None) -> dict[str, An
     return data
 
 
+def write_support_bundle(
+    options: GlobalOptions, target: Path, *, serials: bool
+) -> list[dict[str, str | None]]:
+    """Writes the archive; answers its files, each with what kept it from being whole. Raises FileWriteError,
+    NotPermittedError.
+    """
+    from vgpumgr.errors import FileWriteError, NotPermittedError
+    from vgpumgr.host.machine import find_machine
+    from vgpumgr.host.support import write_bundle
+
+    try:
+        parts = write_bundle(find_machine(options.machine), target, serials=serials)
+    except OSError as error:
+        kind = NotPermittedError if isinstance(error, PermissionError) else FileWriteError
+        raise kind(f"cannot write {target}", cause=str(error)) from error
+    return [{"name": part.name, "problem": part.problem} for part in parts]
+
+
 def format_defaults() -> str:
     """A file of the configuration with every key, and none of them set."""
     from vgpumgr.server.settings import format_defaults as render
