@@ -398,7 +398,7 @@ def test_no_wait_beside_a_dry_run_or_without_a_daemon_changes_nothing(
     assert "--no-wait and --dry-run contradict each other" in both.stderr
     assert len(daemon.get("/1.0/operations")["operations"]) == before
     daemon_less = Daemon(tmp_path)
-    for line in (words, ("vf", "disable", "0", "--no-wait"), ("mig", "disable", "0", "--no-wait")):
+    for line in (words, ("recover", "--no-wait"), ("mig", "disable", "0", "--no-wait")):
         alone = run_cli(daemon_less, *line)
         assert (alone.returncode, alone.stdout) == (int(DaemonNotRunningError.exit_code), "")
         assert "--no-wait needs a daemon" in alone.stderr

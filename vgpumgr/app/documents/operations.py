@@ -166,6 +166,7 @@ class RecoverDocument(Document):
     """``vgpumgr recover -o json``."""
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
+    dry_run: bool = Field(description="whether it was only planned: `done` is then what would be")
     actions: list[ActionDocument]
     drift: list[DriftDocument] = Field(description="what still differs")
 
