@@ -17,6 +17,10 @@ debian_packages=(
 )
 # what tests and benchmarks need beyond that
 debian_packages_tests=(shellcheck mdevctl curl e2fsprogs systemd zsh fish git debootstrap)
+# what ./run package needs beyond the first set; what its packages depend on, for the tests that install them; their judge
+debian_packages_packaging=(dpkg-dev)
+debian_packages_packaged=(python3-bcrypt python3-cryptography python3-jinja2 python3-libvirt python3-lxml python3-nacl python3-yaml man-db)
+debian_packages_lintian=(lintian)
 # Pinned: what the native part is compiled against, and what the tests compile CUDA programs with.
 wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)
 wheels_cuda12=(nvidia-cuda-runtime-cu12==12.9.79)
@@ -48,7 +52,11 @@ locked() {
 setup_debian() { locked debian install_debian; }
 install_debian() { install_debian_set run "${debian_packages[@]}"; }
 setup_debian_tests() { setup_debian; locked debian install_debian_tests; }
-install_debian_tests() { install_debian_set tests "${debian_packages_tests[@]}"; }
+install_debian_tests() { install_debian_set tests "${debian_packages_tests[@]}" "${debian_packages_packaging[@]}" "${debian_packages_packaged[@]}"; }
+setup_packaging() { setup_debian; locked debian install_debian_packaging; }
+install_debian_packaging() { install_debian_set packaging "${debian_packages_packaging[@]}"; }
+setup_lintian() { locked debian install_debian_lintian; }
+install_debian_lintian() { install_debian_set lintian "${debian_packages_lintian[@]}"; }
 
 # install_debian_set NAME PACKAGE...
 install_debian_set() {
@@ -185,4 +193,4 @@ install_promtool() {
 
 # what tests need that boot neither a guest nor the lab host
 setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_nvcc; setup_promtool; }
-setup_all() { setup_fast; setup_lab; }
+setup_all() { setup_fast; setup_lintian; setup_lab; }

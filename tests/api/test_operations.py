@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import ROOT, Daemon
+from tests.api.conftest import ROOT, Daemon, make_daemon
 from tests.support.cli import Terminal
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.cli.op import COLUMNS
@@ -26,6 +26,7 @@ from vgpumgr.errors import (
     AlreadyAttachedError,
     ChannelNotFoundError,
     DaemonBusyError,
+    DaemonNotRunningError,
     NoRoomError,
     NotAttachedError,
     NotCancellableError,
@@ -380,3 +381,71 @@ def test_a_terminal_shows_the_step_that_runs(slow_daemon: Daemon) -> None:
     options.verbosity, quiet = -1, Terminal()
     HttpBackend(connect, Streams(options, err=quiet, environ={})).call("detach", vm=ASK["vm"])
     assert quiet.getvalue() == ""
+
+
+def run_cli(daemon: Daemon, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vgpumgr", *words], cwd=ROOT, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, check=False,
+        env={**os.environ, "VGPUMGR_RUN_DIR": str(daemon.directory), **environment},
+    )  # fmt: skip
+
+
+def test_no_wait_prints_the_operation_while_it_runs(slow_daemon: Daemon) -> None:
+    begun = run_cli(slow_daemon, "attach", ASK["vm"], "--profile", ASK["profile"], "--no-wait")
+    id_ = begun.stdout.strip()
+    assert (begun.returncode, begun.stderr) == (0, f"its end: vgpumgr op wait {id_}\n")
+    assert slow_daemon.get(f"/1.0/operations/{id_}")["operation"]["status"] == "running"
+    assert run_cli(slow_daemon, "op", "wait", id_).returncode == 0
+    assert slow_daemon.get("/1.0/vms/vm01")["vm"]["attachment"] is not None
+    second = run_cli(slow_daemon, "detach", ASK["vm"], "--no-wait", "-q", "-o", "json")
+    operation = json.loads(second.stdout)["operation"]
+    assert (second.stderr, operation["operation"]) == ("", "detach")
+    assert run_cli(slow_daemon, "op", "wait", operation["id"]).returncode == 0
+    assert slow_daemon.get("/1.0/vms/vm01")["vm"]["attachment"] is None
+
+
+def test_the_failure_of_what_was_not_waited_for_is_the_operations(daemon: Daemon) -> None:
+    begun = run_cli(daemon, "attach", "nobody", "--profile", "1g.10gb", "--no-wait", "-o", "name")
+    assert begun.returncode == 0
+    waited = run_cli(daemon, "op", "wait", begun.stdout.strip())
+    assert waited.returncode == int(VmNotFoundError.exit_code)
+    assert 'no VM "nobody"' in waited.stderr
+
+
+def test_no_wait_beside_a_dry_run_or_without_a_daemon_changes_nothing(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    before = len(daemon.get("/1.0/operations")["operations"])
+    words = ("attach", ASK["vm"], "--profile", ASK["profile"], "--no-wait")
+    both = run_cli(daemon, *words, "--dry-run")
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "--no-wait and --dry-run contradict each other" in both.stderr
+    assert len(daemon.get("/1.0/operations")["operations"]) == before
+    daemon_less = Daemon(tmp_path)
+    for line in (words, ("recover", "--no-wait"), ("mig", "disable", "0", "--no-wait")):
+        alone = run_cli(daemon_less, *line)
+        assert (alone.returncode, alone.stdout) == (int(DaemonNotRunningError.exit_code), "")
+        assert "--no-wait needs a daemon" in alone.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_daemon_says_what_it_was_configured_to() -> None:
+    for daemon in make_daemon(settings="[release]\n\nstopped = true\n"):
+        document = daemon.get("/1.0/config")
+        path = daemon.directory / "vgpumgr.toml"
+        assert (document["source"], document["files"]) == ("daemon", [str(path)])
+        found = {row["key"]: row for row in document["settings"]}
+        assert found["release.stopped"]["origin"] == f"{path}:3"
+        environment = {"VGPUMGR_CONFIG": str(path)}
+        shown = run_cli(daemon, "config", "show", **environment)
+        assert f"release.stopped\ttrue\t{path}:3\n" in shown.stdout
+        assert shown.stderr == ""
+        # another daemon would read this
+        path.write_text("[release]\ndelay_s = 1\n")
+        shown = run_cli(daemon, "config", "show", **environment)
+        assert f"release.stopped\ttrue\t{path}:3\n" in shown.stdout
+        assert "changed since the daemon started (release.stopped, release.delay_s)" in shown.stderr
+        path.write_text("[release\n")
+        shown = run_cli(daemon, "config", "show", **environment)
+        assert (shown.returncode, "cannot be used any more" in shown.stderr) == (0, True)

@@ -83,7 +83,7 @@ def test_what_was_added_is_named_and_can_be_accepted(machine: Attached) -> None:
     assert "1g.10gb at" in text
     assert "is not of it" in text
     assert "vgpumgr mig layout apply FILE" in hint
-    assert "vgpumgr mig layout export now.yaml" in hint
+    assert "vgpumgr mig layout export --out now.yaml" in hint
     document = machine.call("export_layout", dialect="vgpumgr", label="now", placements=True)
     machine.call("apply_layout", text=json.dumps(document["file"]), source="now.yaml")
     assert list_drift(machine) == []

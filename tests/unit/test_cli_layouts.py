@@ -115,7 +115,7 @@ def test_plan_in_words_and_as_json(cli: ChangingCli, golden: Golden) -> None:
         "layout plan web.yaml -c web",
         "layout assert web.yaml -c web",
         "layout export",
-        "checkpoint -",
+        "checkpoint --out -",
         "list",
     ],
 )
@@ -218,8 +218,9 @@ def test_apply_without_loss_does_not_ask(cli: ChangingCli) -> None:
 
 def test_dry_runs_do_nothing(cli: ChangingCli) -> None:
     words = ("mig", "layout", "apply", "web.yaml", "-c", "web", "--dry-run")
-    assert cli.run(*words).code == 3
-    assert cli.run("mig", "enable", "1", "--dry-run").code == 3
+    told = cli.run(*words)
+    assert (told.code, told.out.splitlines()[-1].startswith("plan: ")) == (0, True)
+    assert cli.run("mig", "enable", "1", "--dry-run").code == 0
     assert cli.run("mig", "disable", "1", "--dry-run").code == 0
     assert not cli.done
 
@@ -234,7 +235,7 @@ def test_mode_of_a_gpu_in_use_says_what_will_be(cli: ChangingCli) -> None:
     gpu = cli.nvml.gpus[make_uuid("GPU", 1)]  # type: ignore[index]
     cli.nvml.gpus[gpu.uuid] = replace(gpu, processes=(user,))
     told = cli.run("mig", "enable", "1", "--dry-run")
-    assert told.code == 3
+    assert told.code == 0
     assert "process 815 (Xorg) uses it, so it is pending until a reset" in told.out
 
 
@@ -323,3 +324,28 @@ def test_a_lost_gpu_and_a_board_without_mig(cli: ChangingCli) -> None:
 def test_schemas(document: Any, golden: Golden) -> None:
     schema = TypeAdapter[Any](document).json_schema(mode="serialization")
     golden(f"schema/{document.__name__}.json", json.dumps(schema, indent=1) + "\n")
+
+
+@pytest.mark.parametrize("words", [("layout", "export"), ("checkpoint",)])
+def test_a_file_is_named_by_out_and_by_nothing_else(
+    cli: ChangingCli, words: tuple[str, ...]
+) -> None:
+    printed = cli.run("mig", *words)
+    assert cli.run("mig", *words, "--out", "-").out == printed.out
+    assert cli.run("mig", *words, "--out", "now.yaml").out == ""
+    assert (cli.root / "now.yaml").read_text() == printed.out
+    refused = cli.run("mig", *words, "new.yaml")
+    assert (refused.code, "did you mean --out new.yaml?" in refused.err) == (2, True)
+    empty = cli.run("mig", *words, "--out", "")
+    assert (empty.code, "--out needs a value" in empty.err) == (2, True)
+    nowhere = cli.run("mig", *words, "--out", "no/such.yaml")
+    assert (nowhere.code, "cannot write" in nowhere.err) == (1, True)
+    assert not (cli.root / "new.yaml").exists()
+
+
+def test_a_plan_on_standard_output_is_what_apply_takes(cli: ChangingCli) -> None:
+    plan = cli.run("mig", "layout", "plan", "web.yaml", "-c", "web", "--out", "-")
+    assert (plan.code, json.loads(plan.out)["steps"] != []) == (3, True)
+    (cli.root / "plan.json").write_text(plan.out)
+    assert cli.run("mig", "layout", "apply", "plan.json", "--yes").code == 0
+    assert len(cli.done) == 1

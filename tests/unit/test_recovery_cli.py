@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.domains import UUID_PC
 from tests.support.service import Bench, make_bench
-from vgpumgr.app.operations.recovery import Policy, Recovery
+from vgpumgr.app.operations.recovery import Recovery, recover
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import GlobalOptions, Session, Streams
 from vgpumgr.model.request import AttachRequest
@@ -23,12 +23,13 @@ class Backend:
     """The recovery of a bench."""
 
     def __init__(self, bench: Bench) -> None:
-        self.recovery = Recovery(bench.service.parts)
+        self.parts = bench.service.parts
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         if operation == "recover":
-            params = {"policy": Policy(**params)}
-        document = getattr(self.recovery, operation)(**params)
+            document: Any = recover(self.parts, **params)
+        else:
+            document = getattr(Recovery(self.parts), operation)(**params)
         return document.as_data()  # type: ignore[no-any-return]
 
 
@@ -86,3 +87,53 @@ def test_a_repair_is_told(bench: Bench) -> None:
 @pytest.mark.parametrize("verb", ["status", "diff", "recover"])
 def test_no_tables(bench: Bench, verb: str) -> None:
     assert run(bench, verb, "-o", "csv")[0] == 2
+
+
+def list_state(bench: Bench) -> dict[Path, bytes]:
+    """All files of the state, as they are."""
+    directory = bench.service.parts.state_dir
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_dry_run_says_what_recover_then_does_and_changes_nothing(bench: Bench) -> None:
+    parts = bench.service.parts
+    (record,) = parts.store.list_attachments()
+    machine = bench.hypervisor.machines.pop(UUID_PC)
+    before = list_state(bench)
+    code, text = run(bench, "recover", "--dry-run")
+    assert (code, "would still differ:" in text) == (0, True)
+    assert "would be done" not in text
+    code, text = run(bench, "recover", "--release", "--dry-run")
+    assert (code, text.splitlines()[0]) == (0, "would be done:")
+    planned = text.splitlines()[1:]
+    assert planned[0].startswith("  + vm01: freed 1g.10gb")
+    code, text = run(bench, "recover", "--release", "--dry-run", "-o", "json")
+    assert (code, json.loads(text)["dry_run"]) == (0, True)
+    assert list_state(bench) == before
+    assert parts.store.list_attachments() == (record,)
+    # exactly that is then done
+    code, text = run(bench, "recover", "--release")
+    assert (code, text.splitlines()) == (0, planned)
+    assert parts.store.list_attachments() == ()
+    assert machine is not None
+
+
+def test_a_dry_run_of_a_stopped_keeper_starts_none(bench: Bench) -> None:
+    (record,) = bench.service.parts.store.list_attachments()
+    bench.channels.stop(record.id)
+    code, text = run(bench, "recover", "--dry-run")
+    assert (code, "started its keeper again" in text) == (0, True)
+    assert bench.channels.read_status(record.id) is None
+    assert "started its keeper again" in run(bench, "recover")[1]
+    assert bench.channels.read_status(record.id) is not None
+
+
+def test_a_dry_run_names_interrupted_operations_and_leaves_them(bench: Bench) -> None:
+    parts = bench.service.parts
+    begun = {"operation": "attach", "subject": "vm02", "steps": [], "result": {"attachment": "d1"}}
+    with closing(parts.open_journal()) as journal:
+        journal.append("op9", "begin", begun)
+    before = list_state(bench)
+    code, text = run(bench, "recover", "--dry-run")
+    assert (code, "attach was interrupted, and is recovered" in text) == (0, True)
+    assert list_state(bench) == before

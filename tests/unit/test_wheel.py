@@ -103,6 +103,6 @@ def test_a_simulated_machine_without_the_source_tree(
     )
     assert [gpu["model"] for gpu in gpus["gpus"]] == ["NVIDIA A30"] * 2
     archive = tmp_path / "guest.tar.gz"
-    run(installed, environment, "virtio", "guest-package", "-f", str(archive))
+    run(installed, environment, "virtio", "guest-package", "--out", str(archive))
     with tarfile.open(archive) as package:
         assert "vgpumgr-guest/usr/sbin/vgpumgr-guestd" in package.getnames()

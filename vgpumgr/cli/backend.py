@@ -7,7 +7,7 @@ documents as plain data, as they come over HTTP from a daemon.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -98,10 +98,18 @@ def open_backend(
 
         yield FleetBackend(options, open_daemon, report)
         return
+    from vgpumgr.errors import DaemonNotRunningError
+
     daemon = find_daemon(options)
     if daemon is not None:
         yield ChoosingBackend(options, daemon)
         return
+    if options.no_wait:
+        raise DaemonNotRunningError(
+            "--no-wait needs a daemon",
+            why="without one this command does the change itself, and its end would undo it",
+            hint="systemctl start vgpumgr.socket, or the same without --no-wait",
+        )
     with open_local(options) as backend:
         yield backend
 
@@ -152,10 +160,11 @@ def open_daemon(options: GlobalOptions) -> HttpBackend:
     if options.host:
         from vgpumgr.cli.remote import Remote
 
-        return HttpBackend(Remote(options.host, options.machine).connect, Streams(options))
+        connect = Remote(options.host, options.machine).connect
+        return HttpBackend(connect, Streams(options), no_wait=options.no_wait)
     path = find_socket(options)
     connect_unix(path).close()
-    return HttpBackend(partial(connect_unix, path), Streams(options))
+    return HttpBackend(partial(connect_unix, path), Streams(options), no_wait=options.no_wait)
 
 
 def verify_audit(options: GlobalOptions, file: str | None) -> tuple[str, str | None, bool]:
@@ -181,8 +190,47 @@ def verify_audit(options: GlobalOptions, file: str | None) -> tuple[str, str | N
         raise UsageError(f"cannot read {error.filename}", cause=error.strerror) from error
 
 
-def run_daemon(options: GlobalOptions) -> None:
-    """Serves until it is asked to end. Raises DaemonRunningError."""
+def run_daemon(options: GlobalOptions, settings: Sequence[str]) -> None:
+    """Serves until it is asked to end. Raises DaemonRunningError, SettingsError."""
     from vgpumgr.server.server import run_daemon as run
 
-    run(options.machine)
+    run(options.machine, settings)
+
+
+def read_config(options: GlobalOptions, file: str | None = None) -> dict[str, Any]:
+    """What a daemon that starts now would use, by this machine's files or another one. Raises SettingsError."""
+    from pathlib import Path
+
+    from vgpumgr.host.machine import find_machine
+    from vgpumgr.server.settings import describe, read_configuration
+
+    machine = find_machine(options.machine)
+    path = Path(file) if file else machine.config_path
+    document = describe(read_configuration(path), machine, "files")
+    data: dict[str, Any] = document.as_data()
+    return data
+
+
+def write_support_bundle(
+    options: GlobalOptions, target: Path, *, serials: bool
+) -> list[dict[str, str | None]]:
+    """Writes the archive; answers its files, each with what kept it from being whole. Raises FileWriteError,
+    NotPermittedError.
+    """
+    from vgpumgr.errors import FileWriteError, NotPermittedError
+    from vgpumgr.host.machine import find_machine
+    from vgpumgr.host.support import write_bundle
+
+    try:
+        parts = write_bundle(find_machine(options.machine), target, serials=serials)
+    except OSError as error:
+        kind = NotPermittedError if isinstance(error, PermissionError) else FileWriteError
+        raise kind(f"cannot write {target}", cause=str(error)) from error
+    return [{"name": part.name, "problem": part.problem} for part in parts]
+
+
+def format_defaults() -> str:
+    """A file of the configuration with every key, and none of them set."""
+    from vgpumgr.server.settings import format_defaults as render
+
+    return render()

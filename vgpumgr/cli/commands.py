@@ -33,6 +33,9 @@ VERBS = (
     Entry("diff", "vgpumgr.cli.recovery", "Compare actual with recorded state."),
     Entry("recover", "vgpumgr.cli.recovery", "Recover interrupted operations, repair drift."),
     Entry("doctor", "vgpumgr.cli.doctor", "Check whether this host can give GPUs to VMs."),
+    Entry(
+        "support-bundle", "vgpumgr.cli.doctor", "Write what others need to help, without secrets."
+    ),
     Entry("why", "vgpumgr.cli.attach", "Explain why a profile does not fit, and what would help."),
     Entry("daemon", "vgpumgr.cli.daemon", "Serve this machine's API."),
     Entry("api", "vgpumgr.cli.daemon", "Send a request to the daemon's API."),
@@ -54,6 +57,7 @@ NOUNS = (
     Entry("virtio", "vgpumgr.cli.virtio", "Channels: how VMs without a GPU device reach slices."),
     Entry("vm", "vgpumgr.cli.vm", "Virtual machines and their attachments."),
     Entry("op", "vgpumgr.cli.op", "Operations of the daemon."),
+    Entry("config", "vgpumgr.cli.daemon:config", "The configuration, and where it comes from."),
     Entry("host", "vgpumgr.cli.remote", "Other hosts.", hidden=True),
     Entry(
         "sim", "vgpumgr.cli.sim", "Simulated machines: NVML, CUDA, /sys and /proc without a GPU."

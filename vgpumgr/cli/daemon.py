@@ -10,19 +10,44 @@ from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.backend import open_daemon, run_daemon, verify_audit
+from vgpumgr.cli.backend import (
+    find_daemon,
+    format_defaults,
+    open_daemon,
+    read_config,
+    run_daemon,
+    verify_audit,
+)
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import print_single, write_file
-from vgpumgr.cli.session import Format, Output, call, get_session, get_streams, number
-from vgpumgr.errors import Exit, UsageError
-from vgpumgr.model.routes import EVENTS
+from vgpumgr.cli.output import print_list, print_single, value_column, write_out
+from vgpumgr.cli.session import (
+    Format,
+    OutFile,
+    Output,
+    Session,
+    call,
+    get_session,
+    get_streams,
+    number,
+)
+from vgpumgr.errors import Exit, SettingsError, UsageError
+from vgpumgr.model.routes import CONFIG, EVENTS
 
 app = App()
+config = App()
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 @app.command("daemon")
-def serve(context: Context) -> None:
+def serve(
+    context: Context,
+    settings: Annotated[
+        list[str] | None,
+        Option(
+            "--set", metavar="KEY=VALUE", help="A key of the configuration; precedes its files."
+        ),
+    ] = None,
+) -> None:
     """Serve this machine's API.
 
     Serves on its unix socket until SIGTERM. The daemon is the only one that changes the machine. It
@@ -32,10 +57,11 @@ def serve(context: Context) -> None:
     Examples:
       vgpumgr daemon
       vgpumgr --machine dgx-a100 daemon
+      vgpumgr daemon --set release.stopped=true
     """
     session = get_session(context)
     session.check_here("vgpumgr daemon")
-    run_daemon(session.options)
+    run_daemon(session.options, settings or ())
 
 
 @app.command("api")
@@ -137,6 +163,96 @@ def check_audit(
     return int(Exit.DIFFERENT if problem else Exit.OK)
 
 
+SETTINGS = (
+    value_column("key"),
+    value_column("value", wraps=True),
+    value_column("origin", wraps=True),
+    value_column("default", wide=True),
+    value_column("meaning", wide=True, wraps=True),
+)
+
+
+@config.listing("show")
+def show_config(context: Context) -> None:
+    """Show every key with its value, and where it was set.
+
+    Of the running daemon; without one, what the next one would use. The files are
+    /etc/vgpumgr/vgpumgr.toml and conf.d/*.toml beside it; later ones win, "daemon --set" over all.
+
+    \b
+    Examples:
+      vgpumgr config show
+      vgpumgr config show -o wide
+      vgpumgr config show -o json
+    """
+    session = get_session(context)
+    daemon = open_daemon(session.options) if session.options.host else find_daemon(session.options)
+    document = daemon.request("GET", CONFIG).document() if daemon else read_config(session.options)
+    print_list(context, document, document["settings"], SETTINGS, "key")
+    if daemon and not session.options.host:
+        _note_changes(session, document)
+
+
+def _note_changes(session: Session, used: dict[str, Any]) -> None:
+    """What a daemon that started now would do differently."""
+    try:
+        now = {row["key"]: row["value"] for row in read_config(session.options)["settings"]}
+    except SettingsError:
+        session.streams.note("note: the files cannot be used any more: vgpumgr config check")
+        return
+    changed = [
+        row["key"]
+        for row in used["settings"]
+        if row["value"] != now.get(row["key"]) and row["origin"] not in ("--set", "environment")
+    ]
+    changed = [key for key in changed if not key.startswith("VGPUMGR_")]
+    if changed:
+        session.streams.note(
+            f"note: the files have changed since the daemon started ({', '.join(changed)}): "
+            "systemctl restart vgpumgr"
+        )
+
+
+@config.single("check")
+def check_config(
+    context: Context,
+    file: Annotated[
+        str | None, Argument(metavar="[FILE]", help="Another first file than this machine's.")
+    ] = None,
+) -> None:
+    """Check the files of the configuration.
+
+    Names file, line and key of everything that cannot be, and the nearest key that there is. Exit
+    code 2: the daemon would not start with them.
+
+    \b
+    Examples:
+      vgpumgr config check
+      vgpumgr config check ./vgpumgr.toml
+    """
+    session = get_session(context)
+    session.check_here("vgpumgr config check")
+    if file is not None and not Path(file).exists():
+        raise UsageError(f"cannot read {file}", cause="No such file or directory")
+    document = read_config(session.options, file)
+    files = document["files"]
+    print_single(
+        context, document, [f"{name}: well" for name in files] or ["no files: all defaults"]
+    )
+
+
+@config.command("defaults")
+def print_defaults(context: Context, out: OutFile = None) -> None:
+    """Print a file with every key, its default and its meaning.
+
+    \b
+    Examples:
+      vgpumgr config defaults
+      vgpumgr config defaults --out /etc/vgpumgr/vgpumgr.toml
+    """
+    write_out(get_streams(context), format_defaults(), out)
+
+
 def describe(event: dict[str, Any]) -> str:
     """One line: when, what, to whom."""
     when = datetime.fromtimestamp(event["time_s"], UTC).astimezone().strftime("%H:%M:%S")
@@ -193,16 +309,11 @@ def print_metrics(
     openmetrics: Annotated[
         bool, Option("--openmetrics", help="As OpenMetrics instead of Prometheus' text.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        Option(
-            "--out", metavar="FILE", help="Replace this file at once, for the textfile collector."
-        ),
-    ] = None,
+    out: OutFile = None,
 ) -> None:
     """Print the metrics for Prometheus.
 
-    docs/metrics.md lists them.
+    docs/metrics.md lists them. --out replaces the file at once, as the textfile collector needs it.
 
     \b
     Examples:
@@ -210,7 +321,4 @@ def print_metrics(
       vgpumgr metrics --out /var/lib/prometheus/node-exporter/vgpumgr.prom
     """
     document = call(context, "read_metrics", openmetrics=openmetrics, wait_s=_WAIT_S)
-    if out is None:
-        get_streams(context).out.write(document["text"])
-    else:
-        write_file(out, document["text"])
+    write_out(get_streams(context), document["text"], out)

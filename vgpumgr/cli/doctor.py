@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Context, Option
 
 from vgpumgr import __version__
+from vgpumgr.cli.backend import write_support_bundle
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import Column, print_list, print_single, value_column
-from vgpumgr.cli.session import Streams, call, get_format, get_streams
+from vgpumgr.cli.output import Column, open_archive, print_list, print_single, value_column
+from vgpumgr.cli.session import OutFile, Streams, call, get_format, get_session, get_streams
 from vgpumgr.errors import Exit, UsageError
 from vgpumgr.model.checks import BY_ID, CHECKS, GROUPS
 
@@ -71,6 +72,39 @@ def doctor(
             streams.print(streams.address(line))
     bad = {"problem", "warning"} if strict else {"problem"}
     return int(Exit.DIFFERENT if any(row["result"] in bad for row in found) else Exit.OK)
+
+
+@app.single("support-bundle")
+def support_bundle(
+    context: Context,
+    out: OutFile = "vgpumgr-support.tar.gz",
+    serials: Annotated[
+        bool, Option("--serials", help="Keep serial numbers of boards and devices.")
+    ] = False,
+) -> None:
+    """Write what others need to help, without secrets.
+
+    An archive of what doctor, status, config and the lists say, of the daemon's operations and logs,
+    the system's journal, packages and versions. Passwords, tokens and keys are removed, serial
+    numbers, too; read it before you send it. Works without a daemon and with a damaged state, and
+    changes nothing.
+
+    \b
+    Examples:
+      vgpumgr support-bundle
+      vgpumgr support-bundle --out /tmp/gpu1.tar.gz --serials
+      vgpumgr support-bundle --out - | ssh admin@desk 'cat > gpu1.tar.gz'
+    """
+    session = get_session(context)
+    session.check_here("vgpumgr support-bundle")
+    streams = session.streams
+    with open_archive(streams, out or "") as target:
+        parts = write_support_bundle(session.options, target, serials=serials)
+    lacking = sum(part["problem"] is not None for part in parts)
+    streams.note(f"{len(parts)} files, {lacking} of them not whole: MANIFEST says why")
+    if out != "-":
+        document = {"schema": "vgpumgr/v1", "path": str(target), "files": parts}
+        print_single(context, document, [str(target)])
 
 
 def _explain(context: Context, check: str | None) -> int:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal, Protocol
 from urllib.parse import quote, urlencode
 
 from vgpumgr import __version__
-from vgpumgr.cli.session import Streams
+from vgpumgr.cli.session import OperationBegun, Streams
 from vgpumgr.errors import (
     DaemonAnswerError,
     DaemonBusyError,
@@ -75,12 +75,17 @@ class HttpAnswer:
 class HttpBackend:
     """The application behind a daemon's API; see ``session.Backend``."""
 
-    def __init__(self, connect: Connect, streams: Streams | None = None) -> None:
+    def __init__(
+        self, connect: Connect, streams: Streams | None = None, *, no_wait: bool = False
+    ) -> None:
         self._connect = connect
         self._streams = streams
+        self._no_wait = no_wait
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
-        """One operation; waits for long ones. Ctrl-C cancels, and waits for the end."""
+        """One operation; waits for long ones, unless that is not wanted: then raises OperationBegun. Ctrl-C
+        cancels, and waits for the end.
+        """
         route = BY_OPERATION[operation]
         path, body = _address(route, params)
         try:
@@ -89,6 +94,8 @@ class HttpBackend:
             raise self._explain_version(error) from None
         if route.kind is Kind.READ or "operation" not in document or "plan" in document:
             return document
+        if self._no_wait:
+            raise OperationBegun(document["operation"])
         return self._wait(document["operation"]["id"])
 
     def _explain_version(self, error: VgpumgrError) -> VgpumgrError:

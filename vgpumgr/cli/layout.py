@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Context, Option
 
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import format_document, print_notes, print_single, write_file
+from vgpumgr.cli.output import format_document, print_notes, print_single, write_out
 from vgpumgr.cli.session import (
     DryRun,
     Format,
+    OutFile,
     Output,
     Streams,
     Yes,
@@ -52,9 +53,6 @@ AllowDisruptive = Annotated[
         help="Slices in use that may be destroyed: VM, process id, MIG UUID, GPU/INSTANCE.",
     ),
 ]
-Target = Annotated[
-    str | None, Argument(metavar="[FILE]", help="Where to write it; else it is printed.")
-]
 
 
 @app.single("plan")
@@ -63,14 +61,13 @@ def plan_layout(
     file: LayoutFile,
     config: Selected = None,
     allow_disruptive: AllowDisruptive = None,
-    out: Annotated[
-        str | None, Option("--out", metavar="PLAN", help="Save the plan for apply.")
-    ] = None,
+    out: OutFile = None,
 ) -> int:
     """Show the least change that brings the GPUs to a layout.
 
     Reads our own format, nvidia-mig-parted's and vgpu-device-manager's. Changes nothing. Exit code 3:
-    there is something to do; 0: there is not; else that of the refusal.
+    there is something to do; 0: there is not; else that of the refusal. --out saves the plan for
+    apply.
 
     \b
     Examples:
@@ -82,8 +79,9 @@ def plan_layout(
     asked = {"name": config, "allow": list(allow_disruptive or ())}
     document = session.call("plan_layout", **read_file(file), **asked)
     if out is not None:
-        write_file(Path(out), format_document(document, Format.JSON))
-    show_plan(context, document)
+        write_out(session.streams, format_document(document, Format.JSON), out)
+    if out != "-":
+        show_plan(context, document)
     return int(Exit.DIFFERENT if document["steps"] else Exit.OK)
 
 
@@ -135,7 +133,6 @@ def assert_layout(context: Context, file: LayoutFile, config: Selected = None) -
 @app.command("export")
 def export_layout(
     context: Context,
-    file: Target = None,
     label: Annotated[
         str, Option("-l", "--label", metavar="NAME", help="The name of the layout.")
     ] = "current",
@@ -146,6 +143,7 @@ def export_layout(
     placements: Annotated[
         bool, Option(help="The place of each instance, not only their number.")
     ] = True,
+    out: OutFile = None,
     output: Output = None,
 ) -> None:
     """Write the GPUs' present layout as a file.
@@ -154,14 +152,14 @@ def export_layout(
 
     \b
     Examples:
-      vgpumgr mig layout export now.yaml
+      vgpumgr mig layout export --out now.yaml
       vgpumgr mig layout export --format mig-parted -l web-tier
       vgpumgr mig layout export -o json
     """
     if output not in (None, Format.JSON, Format.YAML):
         raise UsageError(f"export has no {output} output", hint="-o yaml")
     document = call(context, "export_layout", dialect=dialect, label=label, placements=placements)
-    write_document(context, document, file, output or Format.YAML)
+    write_document(context, document, out, output or Format.YAML)
 
 
 def read_file(name: str) -> dict[str, str]:
@@ -278,7 +276,7 @@ def change(
         plan = backend.call(operation, dry_run=True, **asked)
         if dry_run:
             show_plan(context, plan)
-            return int(Exit.DIFFERENT if plan["steps"] else Exit.OK)
+            return int(Exit.OK)
         if plan["destructive"] and not yes:
             _confirm(session.streams, plan)
         done = backend.call(operation, expected=plan["digest"], **asked)
@@ -311,8 +309,4 @@ def write_document(
     streams = get_streams(context)
     for note in document["notes"]:
         streams.note(f"note: {note}")
-    data: dict[str, Any] = document["file"]
-    if target is None or target == "-":
-        streams.out.write(format_document(data, format_))
-    else:
-        write_file(Path(target), format_document(data, format_))
+    write_out(streams, format_document(document["file"], format_), target)

@@ -28,6 +28,8 @@ from vgpumgr.cli.session import (
     GlobalOptions,
     Layout,
     NoHeader,
+    NoWait,
+    OperationBegun,
     Output,
     Session,
     Streams,
@@ -68,11 +70,15 @@ class Verb(TyperCommand):
     #: the formats that ``-o`` has not; None: the verb has no ``-o`` of its class
     refused: ClassVar[Sequence[Format] | None] = None
     declaration: ClassVar[Callable[..., None]]
+    #: whether it may end while its change goes on in a daemon: what has a plan may
+    may_begin: ClassVar[bool] = True
     # refused in parse_args, with a suggestion
     allow_extra_args = True
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
+        if self.may_begin and any(one.name == "dry_run" for one in self.params):
+            self.params += _read_declaration(_declare_change)
         if self.refused is not None:
             self.params += _read_declaration(self.declaration)
         for one in self.params:
@@ -85,9 +91,13 @@ class Verb(TyperCommand):
         extra = _parse(super().parse_args, ctx, args)
         if extra and not ctx.resilient_parsing:
             words = " ".join(extra)
-            has_gpu = any("--gpu" in parameter.opts for parameter in self.params)
-            guess = f"--gpu {words}" if has_gpu else None
+            names = {name for parameter in self.params for name in parameter.opts}
+            guess = next((f"{one} {words}" for one in ("--gpu", "--out") if one in names), None)
             raise _make_error(f"not expected here: {words}", guess, ctx)
+        if ctx.params.pop("no_wait", False):
+            if ctx.params["dry_run"]:
+                raise _make_error("--no-wait and --dry-run contradict each other", None, ctx)
+            get_session(ctx).options.no_wait = True
         if self.refused is not None:
             output = ctx.params.pop("output")
             rest = {name: ctx.params.pop(name) for name in _TABLE if name in ctx.params}
@@ -96,6 +106,24 @@ class Verb(TyperCommand):
                 raise _refuse_format(layout.format, ctx)
             set_layout(ctx, layout)
         return extra
+
+    def invoke(self, ctx: Any) -> Any:
+        """With ``--no-wait`` the operation's id, or the operation where ``-o`` asks for a document."""
+        try:
+            return super().invoke(ctx)
+        except OperationBegun as begun:
+            from vgpumgr.cli.output import print_single
+
+            identifier = begun.operation["id"]
+            document = {"schema": "vgpumgr/v1", "operation": begun.operation}
+            print_single(ctx, document, [identifier], lambda: identifier)
+            streams = get_session(ctx).streams
+            streams.note(streams.address(f"its end: vgpumgr op wait {identifier}"))
+            return int(Exit.OK)
+
+
+def _declare_change(no_wait: NoWait = False) -> None:
+    """The option of a verb that has a plan."""
 
 
 def _declare_single(output: Output = None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Context, Option
 
 from vgpumgr.cli import layout
-from vgpumgr.cli.layout import AllowDisruptive, LayoutFile, Target, change, read_file
+from vgpumgr.cli.layout import AllowDisruptive, LayoutFile, change, read_file
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import ABSENT, Column, print_list, size_column, value_column
 from vgpumgr.cli.session import (
@@ -15,6 +15,7 @@ from vgpumgr.cli.session import (
     DryRun,
     Format,
     GpuOption,
+    OutFile,
     Yes,
     call,
     get_format,
@@ -190,16 +191,16 @@ def disable(context: Context, gpu: MigGpu, yes: Yes = False, dry_run: DryRun = F
 
 
 @app.command("checkpoint")
-def checkpoint(context: Context, file: Target = None) -> None:
+def checkpoint(context: Context, out: OutFile = None) -> None:
     """Save MIG mode, instances and placements of all GPUs.
 
     The format is that of nvidia-mig-parted.
 
     \b
     Examples:
-      vgpumgr mig checkpoint before-upgrade.json
+      vgpumgr mig checkpoint --out before-upgrade.json
     """
-    layout.write_document(context, call(context, "checkpoint_mig"), file, Format.JSON)
+    layout.write_document(context, call(context, "checkpoint_mig"), out, Format.JSON)
 
 
 @app.single("restore")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,36 @@ def format_document(document: dict[str, Any], format_: Format | None) -> str:
     import json
 
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_out(streams: Streams, text: str, out: str | None) -> None:
+    """Text to the file that ``--out`` names; to standard output for ``-`` and without it. Raises what
+    ``write_file`` does.
+    """
+    if out is None or out == "-":
+        streams.out.write(text)
+    else:
+        write_file(Path(out), text)
+
+
+@contextmanager
+def open_archive(streams: Streams, out: str) -> Iterator[Path]:
+    """Where to write an archive that ``--out`` names. What is written for ``-`` goes to standard output.
+    Raises UsageError for a terminal.
+    """
+    if out != "-":
+        yield Path(out).absolute()
+        return
+    if streams.is_terminal:
+        raise UsageError("an archive is nothing for a terminal", hint="--out FILE, or a pipe")
+    import shutil
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as directory:
+        path = Path(directory, "archive")
+        yield path
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, streams.out.buffer)
 
 
 def write_file(path: Path, text: str) -> None:

@@ -56,7 +56,7 @@ _FISH = r"""function __vgpumgr_complete
     end
 end
 complete -c vgpumgr -f -a '(__vgpumgr_complete)'"""
-_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 @app.command("completion")
@@ -86,7 +86,7 @@ def print_completion(
         for word in complete(session, line):
             session.streams.print(word)
     elif shell is not None:
-        session.streams.print(_SCRIPTS[shell])
+        session.streams.print(SCRIPTS[shell])
     else:
         raise UsageError("which shell?", hint="vgpumgr completion bash")
 

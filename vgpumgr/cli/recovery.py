@@ -9,7 +9,7 @@ from typer import Context, Option
 
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import or_absent, print_single
-from vgpumgr.cli.session import call, get_streams, number
+from vgpumgr.cli.session import DryRun, call, get_streams, number
 from vgpumgr.errors import Exit
 
 app = App()
@@ -77,6 +77,7 @@ def recover(
     readd: Annotated[
         bool, Option("--readd", help="Give VMs the devices again that they have lost.")
     ] = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Recover interrupted operations, repair drift.
 
@@ -88,20 +89,25 @@ def recover(
     Examples:
       vgpumgr recover
       vgpumgr recover --release
+      vgpumgr recover --release --dry-run
     """
-    document = call(context, "recover", release=release, readd=readd)
+    document = call(context, "recover", release=release, readd=readd, dry_run=dry_run)
     lines = map(get_streams(context).address, _render_recovery(document))
     print_single(context, document, lines)
+    if dry_run:
+        return int(Exit.OK)
     left = document["drift"] or not all(action["done"] for action in document["actions"])
     return int(Exit.DIFFERENT if left else Exit.OK)
 
 
 def _render_recovery(document: dict[str, Any]) -> Iterator[str]:
-    """What was done, then what still differs."""
+    """What was or would be done, then what still differs."""
+    if document["dry_run"] and document["actions"]:
+        yield "would be done:"
     for action in document["actions"]:
         yield f"  {'+' if action['done'] else '!'} {action['subject']}: {action['text']}"
     if document["drift"]:
-        yield "still different:"
+        yield "would still differ:" if document["dry_run"] else "still different:"
         yield from _render_drift(document["drift"])
     elif not document["actions"]:
         yield "nothing to recover"

@@ -48,6 +48,7 @@ class _Run(Single):
     """The verb: all behind ``--`` is the command's, and nothing else is."""
 
     refused: ClassVar[Sequence[Format] | None] = (Format.CSV, Format.MARKDOWN, Format.NAME)
+    may_begin: ClassVar[bool] = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Raises UsageError where the command does not stand behind ``--``."""

@@ -39,6 +39,8 @@ class GlobalOptions:
     host: str | None = None
     hosts: tuple[str, ...] = ()
     host_is_given: bool = False
+    #: a daemon's operation is begun, and not waited for
+    no_wait: bool = False
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> GlobalOptions:
@@ -152,6 +154,14 @@ class Streams:
         if self._options.verbosity >= 0 and self.err.isatty():
             self.err.write(f"\r\x1b[K{text[: self.width - 1]}")
             self.err.flush()
+
+
+class OperationBegun(typer.Exit):
+    """The end of a command that does not wait for its operation."""
+
+    def __init__(self, operation: dict[str, Any]) -> None:
+        super().__init__()
+        self.operation = operation
 
 
 class Backend(Protocol):
@@ -309,7 +319,27 @@ LimitOption = Annotated[
         help="At most so much, as device-memory=8GiB; KEY=none for no limit; several. docs/limits.md",
     ),
 ]
-DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, do nothing.")]
+DryRun = Annotated[
+    bool, Option("--dry-run", help="Print the plan, do nothing; exit code 0, or the refusal's.")
+]
+NoWait = Annotated[
+    bool, Option("--no-wait", help="Print the operation's id as soon as the daemon has begun it.")
+]
+
+
+def _read_out(text: str) -> str:
+    # an unset variable of a script
+    if not text:
+        raise UsageError("--out needs a value, and this one is empty", hint="--out FILE")
+    return text
+
+
+OutFile = Annotated[
+    str | None,
+    Option(
+        "--out", metavar="FILE", parser=_read_out, help="Where to write it; - is standard output."
+    ),
+]
 Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 
 

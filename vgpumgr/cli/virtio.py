@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Context, Option
+from typer import Argument, Context
 
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     Column,
+    open_archive,
     or_absent,
     print_list,
     print_single,
@@ -19,6 +19,8 @@ from vgpumgr.cli.output import (
 from vgpumgr.cli.session import (
     DOCUMENTS,
     DryRun,
+    NoWait,
+    OutFile,
     Session,
     Yes,
     call,
@@ -157,9 +159,7 @@ def _confirm(session: Session, vm: str) -> None:
 @app.single("guest-package")
 def write_guest_package(
     context: Context,
-    target: Annotated[
-        str, Option("--output-file", "-f", metavar="FILE", help="Where to write it.")
-    ] = "vgpumgr-guest.tar.gz",
+    out: OutFile = "vgpumgr-guest.tar.gz",
 ) -> None:
     """Write the archive that a VM needs to use its slice.
 
@@ -169,9 +169,13 @@ def write_guest_package(
     \b
     Examples:
       vgpumgr virtio guest-package
-      vgpumgr virtio guest-package -f /srv/vgpumgr-guest.tar.gz
+      vgpumgr virtio guest-package --out /srv/vgpumgr-guest.tar.gz
     """
-    document = call(context, "write_guest_package", target=str(Path(target).absolute()))
+    streams = get_streams(context)
+    with open_archive(streams, out or "") as target:
+        document = call(context, "write_guest_package", target=str(target))
+    if out == "-":
+        return
     print_single(context, document, [document["path"]])
     if get_format(context) not in DOCUMENTS:
-        get_streams(context).note("in the VM, as root: tar xf it, then vgpumgr-guest/install.sh")
+        streams.note("in the VM, as root: tar xf it, then vgpumgr-guest/install.sh")

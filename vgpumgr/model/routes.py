@@ -16,6 +16,7 @@ API = "/1.0"
 OPERATIONS = f"{API}/operations"
 EVENTS = f"{API}/events"
 METRICS = f"{API}/metrics"
+CONFIG = f"{API}/config"
 
 
 class Role(IntEnum):
@@ -188,6 +189,7 @@ IMPLEMENTATIONS = {
 #: what the daemon answers itself
 SYSTEM_ROUTES: tuple[Route, ...] = (
     Route("GET", API, "show_server", _READ, _VIEWER, "Which daemon this is, and its extensions."),
+    Route("GET", CONFIG, "show_config", _READ, _VIEWER, "The configuration, and where each value comes from."),
     Route("GET", f"{API}/openapi.json", "show_openapi", _READ, _VIEWER, "This API, as OpenAPI."),
     Route("GET", EVENTS, "stream_events", _READ, _VIEWER, "Events, as they happen (SSE)."),
     Route("GET", METRICS, "read_metrics", _READ, _VIEWER, "Metrics for Prometheus."),

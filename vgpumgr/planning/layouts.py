@@ -196,7 +196,7 @@ def _describe_ways(gpu: Gpu, layout: DesiredLayout, extra: Sequence[str]) -> str
         back = "vgpumgr mig layout apply FILE, as before,"
     else:
         back = RESTORE
-    accept = "vgpumgr mig layout export now.yaml, then vgpumgr mig layout apply now.yaml"
+    accept = "vgpumgr mig layout export --out now.yaml, then vgpumgr mig layout apply now.yaml"
     return f"{back} puts it back; {accept}, accepts it"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vgpumgr.app.metrics import MetricsService
 from vgpumgr.host.clock import Clock
+from vgpumgr.host.machine import Machine
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.server.access import Access
 from vgpumgr.server.audit import AuditLog, RefusalLog
@@ -11,6 +12,7 @@ from vgpumgr.server.connections import Limits
 from vgpumgr.server.events import EventHub
 from vgpumgr.server.operations import Operations
 from vgpumgr.server.responses import ResponseCache
+from vgpumgr.server.settings import Configuration
 from vgpumgr.server.workers import WorkerPools
 
 
@@ -18,7 +20,6 @@ from vgpumgr.server.workers import WorkerPools
 class Context:
     """One running daemon."""
 
-    machine_name: str | None
     access: Access
     audit: AuditLog
     cache: ResponseCache
@@ -29,3 +30,5 @@ class Context:
     operations: Operations
     metrics: MetricsService
     refusals: RefusalLog
+    configuration: Configuration
+    machine: Machine

@@ -25,6 +25,7 @@ from vgpumgr.app.application import Application, find_operation
 from vgpumgr.app.documents import gpus, operations
 from vgpumgr.app.documents.base import Document
 from vgpumgr.app.documents.operations import (
+    ConfigDocument,
     ErrorDocument,
     OperationListDocument,
     OperationShowDocument,
@@ -53,6 +54,7 @@ from vgpumgr.server.responses import (
     explain_invalid,
     make_etag,
 )
+from vgpumgr.server.settings import describe
 
 EXTENSIONS = (
     "operations",
@@ -74,6 +76,7 @@ EXTENSIONS = (
     "channel-restart",
     "checks",
     "limits",
+    "config",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -83,7 +86,11 @@ Id = Annotated[str, Path(alias="id", pattern="^[0-9a-f]{1,16}$", description="or
 def add_system_routes(api: FastAPI, context: Context) -> None:
     """Adds what the daemon answers itself; the table says where, and who may call it."""
     system = SystemRoutes(api, context)
-    models = {"show_server": ServerDocument, "list_operations": OperationListDocument}
+    models = {
+        "show_server": ServerDocument,
+        "show_config": ConfigDocument,
+        "list_operations": OperationListDocument,
+    }
     for route in SYSTEM_ROUTES:
         text = _TEXTS.get(route.operation)
         content: dict[str, Any] = (
@@ -114,11 +121,16 @@ class SystemRoutes:
                 version=__version__,
                 api_extensions=list(EXTENSIONS),
                 pid=os.getpid(),
-                machine=self._context.machine_name,
+                machine=self._context.machine.name,
                 role="admin" if request.state.role is Role.ADMIN else "viewer",
                 running_operations=self._context.operations.count_running(),
             )
         )
+
+    async def show_config(self) -> Response:
+        """What this daemon was configured to."""
+        context = self._context
+        return answer_document(describe(context.configuration, context.machine, "daemon"))
 
     async def show_openapi(self) -> Response:
         """The description of the API."""

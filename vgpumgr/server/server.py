@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from vgpumgr.server.operations import Operations
 from vgpumgr.server.reconciler import Reconciler, Sources, find_sources, watch
 from vgpumgr.server.responses import ResponseCache
 from vgpumgr.server.routes import build_api
-from vgpumgr.server.settings import read_settings
+from vgpumgr.server.settings import Configuration, read_configuration
 from vgpumgr.server.workers import Opener, WorkerPools
 
 SOCKET = "vgpumgr.sock"
@@ -68,11 +68,15 @@ class DaemonServer(uvicorn.Server):
         self.should_exit = True
 
 
-def run_daemon(machine_name: str | None) -> None:
-    """Serves until SIGTERM. Raises DaemonRunningError."""
+def run_daemon(machine_name: str | None, options: Sequence[str] = ()) -> None:
+    """Serves until SIGTERM; ``options`` precede the files of the configuration. Raises DaemonRunningError,
+    SettingsError.
+    """
     machine = find_machine(machine_name)
+    configuration = read_configuration(machine.config_path, options)
     with _only_daemon(machine), _listen(machine) as listener:
-        asyncio.run(serve(machine, listener, lambda: open_application(machine_name)))
+        opener = partial(open_application, machine_name)
+        asyncio.run(serve(machine, listener, opener, configuration=configuration))
 
 
 async def serve(
@@ -82,18 +86,21 @@ async def serve(
     access: Access | None = None,
     sources: Sources | None = None,
     hang_s: float = HANG_S,
+    configuration: Configuration | None = None,
 ) -> None:
     """Serves on a socket until asked to end, then lets what runs come to its end.
 
     Raises SettingsError, HostResourceError.
     """
-    settings = read_settings(machine.config_path)
+    if configuration is None:
+        configuration = read_configuration(machine.config_path)
+    settings = configuration.settings
     raise_descriptor_limit(DESCRIPTORS)
     check_limits()
     asyncio.get_running_loop().set_exception_handler(QuietLoop())
     with open_metrics(machine) as metrics:
         limits = Limits(settings.limits, access or read_access())
-        context = build_context(machine, WorkerPools(opener), limits, metrics)
+        context = build_context(machine, WorkerPools(opener), limits, metrics, configuration)
         server = DaemonServer(_configure(context), context)
         try:
             async with watch(context, settings, sources or find_sources(machine)) as reconciler:
@@ -112,7 +119,11 @@ async def serve(
 
 
 def build_context(
-    machine: Machine, pools: WorkerPools, limits: Limits, metrics: MetricsService
+    machine: Machine,
+    pools: WorkerPools,
+    limits: Limits,
+    metrics: MetricsService,
+    configuration: Configuration | None = None,
 ) -> Context:
     """The parts of a daemon; needs a running event loop."""
     clock = SystemClock()
@@ -123,7 +134,6 @@ def build_context(
         machine.state_dir / "operations", pools.change, hub, audit, clock, cache.forget
     )
     return Context(
-        machine_name=machine.name,
         access=limits.access,
         audit=audit,
         cache=cache,
@@ -134,6 +144,8 @@ def build_context(
         operations=operations,
         metrics=metrics,
         refusals=RefusalLog(audit),
+        configuration=configuration or Configuration(),
+        machine=machine,
     )
 
 

@@ -1,62 +1,89 @@
-"""The daemon's settings: a TOML file that need not be there. What a key means: docs/daemon.md."""
+"""The configuration: TOML files that need not be there, and ``--set``; each value knows where it comes from.
+
+``vgpumgr.toml`` is read first, then ``conf.d/*.toml`` beside it in the order of their names, then what ``daemon --set``
+says; later ones win, key by key.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
-from typing import Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from vgpumgr.app.documents.operations import ConfigDocument, SettingDocument
 from vgpumgr.errors import SettingsError
+from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.text import list_near
+
+DIRECTORY = "conf.d"
+_DEFAULT = "default"
+_OPTION = "--set"
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ReconcileSettings(_Table):
     """``[reconcile]``: how often everything is looked at though nothing was heard."""
 
-    #: 0: never by time alone
-    interval_s: float = Field(default=60, ge=0)
-    #: how much of the interval chance adds or takes, so that many hosts do not look at once
-    jitter: float = Field(default=0.1, ge=0, le=0.5)
+    interval_s: float = Field(
+        default=60,
+        ge=0,
+        description="seconds after which everything is observed without an event; 0: never",
+    )
+    jitter: float = Field(
+        default=0.1,
+        ge=0,
+        le=0.5,
+        description="of the interval, either way, so that many hosts do not look at once",
+    )
 
 
 class ReleaseSettings(_Table):
     """``[release]``: when a VM loses what it has without anybody's asking."""
 
-    undefined: bool = True
-    stopped: bool = False
-    migrated: bool = True
-    #: an undefined VM may be defined again at once: that is how some tools change one
-    delay_s: float = Field(default=10, ge=0)
+    undefined: bool = Field(default=True, description="a VM that is undefined loses its slices")
+    stopped: bool = Field(default=False, description="a VM that is shut off loses its slices")
+    migrated: bool = Field(default=True, description="a VM that migrates away loses its slices")
+    delay_s: float = Field(
+        default=10,
+        ge=0,
+        description="seconds before that: some tools change a VM by undefining and defining it",
+    )
 
 
 class RepairSettings(_Table):
     """``[repair]``: what is made good that was perhaps meant."""
 
-    #: devices that a definition has lost, to a snapshot for instance
-    devices: bool = False
+    devices: bool = Field(
+        default=False, description="devices that a definition has lost are added again"
+    )
 
 
 class LimitSettings(_Table):
     """``[limits]``: limits and timeouts of callers. Root, and the user of the daemon, have no limit per user."""
 
-    #: in total, and those kept for a group of callers
-    connections: int = Field(default=512, ge=16, le=65536)
-    kept_for_root: int = Field(default=32, ge=1)
-    kept_for_admins: int = Field(default=64, ge=0)
-    kept_for_viewers: int = Field(default=64, ge=0)
-    connections_per_user: int = Field(default=128, ge=1)
-    requests_per_user: int = Field(default=32, ge=1)
-    listeners_per_user: int = Field(default=16, ge=1)
-    #: seconds for the head of a request, then for its body
-    head_s: float = Field(default=20, gt=0)
-    body_s: float = Field(default=30, gt=0)
-    #: seconds in which the caller reads an answer or an event
-    answer_s: float = Field(default=30, gt=0)
+    connections: int = Field(default=512, ge=16, le=65536, description="in total")
+    kept_for_root: int = Field(default=32, ge=1, description="of them for root alone")
+    kept_for_admins: int = Field(default=64, ge=0, description="of them for administrators")
+    kept_for_viewers: int = Field(default=64, ge=0, description="of them for those who may look")
+    connections_per_user: int = Field(default=128, ge=1, description="at a time")
+    requests_per_user: int = Field(default=32, ge=1, description="at a time")
+    listeners_per_user: int = Field(default=16, ge=1, description="event streams")
+    head_s: float = Field(default=20, gt=0, description="seconds for the head of a request")
+    body_s: float = Field(default=30, gt=0, description="seconds for its body")
+    answer_s: float = Field(
+        default=30, gt=0, description="seconds in which the caller reads an answer or an event"
+    )
 
     @model_validator(mode="after")
     def _check_kept(self) -> Self:
@@ -77,14 +104,255 @@ class Settings(_Table):
     limits: LimitSettings = LimitSettings()
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with one place of the configuration."""
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The settings, the files that were read, and where each key was set that is not as it was made."""
+
+    settings: Settings = field(default_factory=Settings)
+    files: tuple[Path, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def find_origin(self, key: str) -> str:
+        """``FILE:LINE``, ``--set`` or ``default``."""
+        return self.origins.get(key, _DEFAULT)
+
+
+def read_configuration(path: Path, options: Sequence[str] = ()) -> Configuration:
+    """What ``path``, the files of ``conf.d`` beside it and ``KEY=VALUE`` options say. Raises SettingsError, which
+    names every place that cannot be.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    problems: list[Problem] = []
+    files = [file for file in (path, *_list_files(path.parent / DIRECTORY)) if _is_there(file)]
+    for key, value, origin in _read_all(files, options, problems):
+        # one that is set twice has one origin, the later one
+        values[key], origins[key] = value, origin
+    problems += _check_keys(values, origins)
+    known = {key: value for key, value in values.items() if key in KEYS}
+    settings, wrong = _validate(known, origins)
+    if problems or wrong or settings is None:
+        raise SettingsError(
+            "the configuration cannot be used",
+            cause="\n".join(map(str, [*problems, *wrong])),
+            hint="vgpumgr config defaults",
+        )
+    return Configuration(settings, tuple(files), origins)
+
+
 def read_settings(path: Path) -> Settings:
     """The settings; their defaults without a file. Raises SettingsError."""
+    return read_configuration(path).settings
+
+
+def _list_keys() -> Iterator[tuple[str, Any]]:
+    for section, table in Settings.model_fields.items():
+        assert isinstance(table.default, BaseModel)
+        for name, one in type(table.default).model_fields.items():
+            yield f"{section}.{name}", one
+
+
+#: every key, with the field that declares it: its default and its meaning
+KEYS: Mapping[str, Any] = dict(_list_keys())
+
+
+def format_value(value: object) -> str:
+    """As TOML has it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def find_value(settings: Settings, key: str) -> Any:
+    """The value of a key."""
+    section, _, name = key.partition(".")
+    return getattr(getattr(settings, section), name)
+
+
+def format_defaults() -> str:
+    """A file of all keys, each with its default and its meaning, and none of them set."""
+    lines = ["# Files of conf.d/*.toml are read after this one. Check: vgpumgr config check"]
+    section = ""
+    for key, one in KEYS.items():
+        table, _, name = key.partition(".")
+        if table != section:
+            lines += ["", f"[{table}]"]
+            section = table
+        lines.append(f"# {f'{name} = {format_value(one.default)}':<27} # {one.description}")
+    return "\n".join(lines) + "\n"
+
+
+#: what the environment decides before any file is read: where the machine is, and how workers start
+_VARIABLES: Mapping[str, tuple[Callable[[Machine], object], str]] = {
+    "VGPUMGR_CONFIG": (lambda machine: machine.config_path, "the first file of the configuration"),
+    "VGPUMGR_STATE_DIR": (lambda machine: machine.state_dir, "what is remembered"),
+    "VGPUMGR_RUN_DIR": (lambda machine: machine.run_dir, "sockets and locks"),
+    "VGPUMGR_LIBVIRT_URI": (lambda machine: machine.libvirt_uri, "the hypervisor"),
+    "VGPUMGR_ALLOW_UNCONFINED": (lambda _: "0", "1: workers start without a sandbox"),
+    "VGPUMGR_WORKER_FILTER": (
+        lambda _: "enforce",
+        "the workers' filter of system calls: enforce, log or off",
+    ),
+}
+
+
+def describe(
+    configuration: Configuration,
+    machine: Machine,
+    source: Literal["daemon", "files"],
+    environ: Mapping[str, str] | None = None,
+) -> ConfigDocument:
+    """Every key and variable with its value and origin."""
+    env = os.environ if environ is None else environ
+    rows = [
+        SettingDocument(
+            key=key,
+            value=format_value(find_value(configuration.settings, key)),
+            default=format_value(one.default),
+            origin=configuration.find_origin(key),
+            meaning=str(one.description),
+        )
+        for key, one in KEYS.items()
+    ]
+    usual = machine if machine.is_simulated else find_machine(None, {})
+    for name, (find, meaning) in _VARIABLES.items():
+        rows.append(
+            SettingDocument(
+                key=name,
+                value=format_value(env.get(name) or str(find(machine))),
+                default=format_value(str(find(usual))),
+                origin="environment" if env.get(name) else _DEFAULT,
+                meaning=meaning,
+            )
+        )
+    return ConfigDocument(
+        source=source, files=[str(file) for file in configuration.files], settings=rows
+    )
+
+
+def _is_there(file: Path) -> bool:
     try:
-        return Settings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, NotADirectoryError):
-        return Settings()
+        return file.exists()
+    except OSError:
+        return True  # what keeps it from being read is said where it is read
+
+
+def _list_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.toml"))
+
+
+def _read_all(
+    files: Sequence[Path], options: Sequence[str], problems: list[Problem]
+) -> Iterator[tuple[str, Any, str]]:
+    """Keys with values and origins, in the order in which they count."""
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8")
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            line = re.search(r"at line (\d+)", str(error))
+            where = f"{file}:{line[1]}" if line else str(file)
+            problems.append(Problem(where, f"no TOML: {error}"))
+        except UnicodeDecodeError:
+            problems.append(Problem(str(file), "not UTF-8 text"))
+        except OSError as error:
+            problems.append(Problem(str(file), f"cannot be read: {error.strerror}"))
+        else:
+            lines = _find_lines(text)
+            for key, value in _flatten(data):
+                line_number = lines.get(key) or lines.get(key.partition(".")[0])
+                yield key, value, f"{file}:{line_number}" if line_number else str(file)
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals or not key.strip():
+            problems.append(Problem(f"{_OPTION} {option}", "not of the form KEY=VALUE"))
+        else:
+            yield key.strip(), _read_value(text.strip()), _OPTION
+
+
+def _read_value(text: str) -> Any:
+    """A value as TOML has it; a word without quotes is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _flatten(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """``section.key`` and value; a section that is none is given as it is."""
+    for name, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _find_lines(text: str) -> dict[str, int]:
+    """Where keys and sections stand. The text is TOML; one with several lines may hide what looks like a key."""
+    found: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if table := re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line):
+            section = re.sub(r"[\s\"']", "", table[1]) + "."
+            found.setdefault(section.rstrip("."), number)
+        elif key := re.match(r"\s*([\w\s.\"'-]+?)\s*=", line):
+            found.setdefault(section + re.sub(r"[\s\"']", "", key[1]), number)
+    return found
+
+
+def _check_keys(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
+    """Keys that there are not, each with the nearest that there is."""
+    sections = Settings.model_fields
+    for key, value in values.items():
+        if key in KEYS or (key in sections and value == {}):
+            continue
+        if key in sections:
+            yield Problem(origins[key], f"{key} is a section: [{key}]")
+            continue
+        section, _, name = key.partition(".")
+        names = {one.partition(".")[2]: one for one in KEYS if one.startswith(f"{section}.")}
+        # the name alone first: a key may stand in the wrong section
+        near = [one for one in KEYS if one.partition(".")[2] == (name or section)]
+        near += [names[one] for one in list_near(name, names, n=1)]
+        near += [] if names else list_near(key, KEYS, n=1)
+        there = ", ".join(names.values() or sections)
+        guess = f"did you mean {near[0]}?" if near else f"there is: {there}"
+        yield Problem(origins[key], f"there is no key {key}; {guess}")
+
+
+def _validate(
+    values: Mapping[str, Any], origins: Mapping[str, str]
+) -> tuple[Settings | None, list[Problem]]:
+    data: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        data.setdefault(section, {})[name] = value
+    try:
+        return Settings.model_validate(data), []
     except ValidationError as error:
-        parts = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]]
-        raise SettingsError(f"{path} cannot be meant", cause="; ".join(parts)) from error
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{path} cannot be read", cause=str(error)) from error
+        return None, [_describe_invalid(one, origins) for one in error.errors()]
+
+
+def _describe_invalid(error: Any, origins: Mapping[str, str]) -> Problem:
+    key = ".".join(map(str, error["loc"]))
+    text = str(error["msg"]).removeprefix("Value error, ")
+    if key in origins:
+        return Problem(
+            origins[key], f"{key} = {format_value(error['input'])}: {text[:1].lower()}{text[1:]}"
+        )
+    # what several keys do together
+    where = ", ".join(
+        dict.fromkeys(
+            at for one, at in origins.items() if one in KEYS and one.startswith(f"{key}.")
+        )
+    )
+    return Problem(where, f"[{key}] {text}")

@@ -80,6 +80,29 @@ class ServerDocument(Document):
     running_operations: int
 
 
+class SettingDocument(Document):
+    """One key of the configuration."""
+
+    key: str = Field(description="`SECTION.NAME`, or a variable of the environment")
+    value: str = Field(description="as TOML has it")
+    default: str = Field(description="the value where nothing sets it")
+    origin: str = Field(
+        description="`FILE:LINE`, `--set`, a variable of the environment, `default`"
+    )
+    meaning: str = Field(description="for people")
+
+
+class ConfigDocument(Document):
+    """``vgpumgr config show -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    source: Literal["daemon", "files"] = Field(
+        description="what the running daemon uses, or what the next one would"
+    )
+    files: list[str] = Field(description="those that were read, in their order; later ones win")
+    settings: list[SettingDocument] = Field(description="every key, set or not")
+
+
 class MetricsDocument(Document):
     """The exposition, and the content type to serve it with."""
 
@@ -147,6 +170,7 @@ class RecoverDocument(Document):
     """``vgpumgr recover -o json``."""
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
+    dry_run: bool = Field(description="whether it was only planned: `done` is then what would be")
     actions: list[ActionDocument]
     drift: list[DriftDocument] = Field(description="what still differs")
 

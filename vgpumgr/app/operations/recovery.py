@@ -75,9 +75,12 @@ def release_nothing(_observed: Snapshot) -> Sequence[Release]:
     return ()
 
 
-def recover(parts: Parts, *, release: bool = False, readd: bool = False) -> RecoverDocument:
-    """See ``Recovery.recover``."""
-    return Recovery(parts).recover(Policy(release, readd))
+def recover(
+    parts: Parts, *, release: bool = False, readd: bool = False, dry_run: bool = False
+) -> RecoverDocument:
+    """See ``Recovery.recover`` and ``Recovery.plan``."""
+    recovery, policy = Recovery(parts), Policy(release, readd)
+    return recovery.plan(policy) if dry_run else recovery.recover(policy)
 
 
 class Recovery:
@@ -176,7 +179,38 @@ class Recovery:
         layouts = find_drift_of_layouts(self._parts)
         host = [*find_store_drift(self._parts), *layouts, *find_host_drift(self._parts)]
         differs = _describe([*left, *host])
-        return RecoverDocument(actions=[*actions, *repair.actions], drift=differs)
+        return RecoverDocument(dry_run=False, actions=[*actions, *repair.actions], drift=differs)
+
+    def plan(self, policy: Policy) -> RecoverDocument:
+        """What ``recover`` would do, by the same decisions, and what would still differ. Changes nothing.
+
+        What interrupted operations leave is known only when they are recovered: other repairs are
+        planned as if they had not been.
+        """
+        contents = self._read_journal()
+        actions = [
+            ActionDocument(
+                subject=one.subject,
+                text=f"{one.operation} was interrupted, and "
+                + ("waits for a helper process" if one.waits else "is recovered"),
+                done=not one.waits,
+            )
+            for one in self._describe_interrupted(contents)
+        ]
+        observed = observe_attachments(self._parts)
+        found = [*find_drift(observed), *find_drift_of_layouts(self._parts)]
+        found += [*find_store_drift(self._parts), *find_host_drift(self._parts)]
+        repair = _Repair(self._parts, None)
+        repair.start(observed)
+        left = []
+        for drift in found:
+            count = len(repair.actions)
+            repair.try_one(drift, policy)
+            if len(repair.actions) == count:
+                left.append(drift)
+        return RecoverDocument(
+            dry_run=True, actions=[*actions, *repair.actions], drift=_describe(left)
+        )
 
     def _start_journal_anew(self) -> list[ActionDocument]:
         """After a failed fdatasync: the journal is put away, and what is observed decides everything."""
@@ -274,9 +308,9 @@ def _describe_report(report: Report) -> ActionDocument:
 
 
 class _Repair:
-    """Repairs single differences, each as an operation of its own."""
+    """Repairs single differences, each as an operation of its own; without a transaction only says how."""
 
-    def __init__(self, parts: Parts, transaction: Transaction) -> None:
+    def __init__(self, parts: Parts, transaction: Transaction | None) -> None:
         self._parts = parts
         self._transaction = transaction
         self.actions: list[ActionDocument] = []
@@ -327,7 +361,8 @@ class _Repair:
     ) -> str | None:
         if drift.kind is DriftKind.VM_RENAMED:
             renamed = replace(record, vm_name=vm.name)
-            self._parts.store.save_attachment(renamed)
+            if self._transaction is not None:
+                self._parts.store.save_attachment(renamed)
             self._records[record.id] = renamed
             return f"follows the VM, which is called {vm.name} now"
         if drift.kind is DriftKind.NOTE_GONE:
@@ -382,6 +417,8 @@ class _Repair:
         self._execute(plan, record)
 
     def _execute(self, plan: Plan, record: AttachmentRecord | None) -> None:
+        if self._transaction is None:
+            return
         context = self._parts.make_context(record)
         self._transaction.execute(plan, context)
 
