@@ -43,7 +43,7 @@ def test_each_named_test_exists() -> None:
 
 
 def test_each_named_probe_exists() -> None:
-    rows = [cell for cell in re.findall(r"probes? (`[^|]*) \|", PAGE)]
+    rows = re.findall(r"probes? (`[^|]*) \|", PAGE)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert len(named) > 20
     assert named <= {*PROBES}

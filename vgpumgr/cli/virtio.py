@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Argument, Context
+from typer import Argument, Context, Option
 
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
@@ -19,7 +19,6 @@ from vgpumgr.cli.output import (
 from vgpumgr.cli.session import (
     DOCUMENTS,
     DryRun,
-    NoWait,
     OutFile,
     Session,
     Yes,

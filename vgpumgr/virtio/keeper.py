@@ -39,7 +39,6 @@ from vgpumgr.virtio.sandbox import (
     list_written,
     make_cgroups,
     read_cgroups,
-    remove_cgroups,
 )
 from vgpumgr.virtio.sessions import (
     Refused,
