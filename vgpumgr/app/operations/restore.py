@@ -8,7 +8,7 @@ destroys nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from vgpumgr.app.documents.operations import RestoreDocument
 from vgpumgr.app.operations.layout_apply import execute_layout
 from vgpumgr.app.operations.pci_recovery import execute_pci
 from vgpumgr.app.operations.vgpus import VgpuService
+from vgpumgr.app.refusal_hints import find_enabling
 from vgpumgr.app.transactions import ATTACHMENTS, LAYOUTS, VGPUS, MachineFamilies
 from vgpumgr.backends.base import Restored
 from vgpumgr.backends.registry import find_backend
@@ -361,8 +362,13 @@ def restore_pci(
             try_one(what, partial(_make_vfs, parts, transaction, setting))
         elif transaction is not None:
             pci.forget_vf_setting(setting.physical)
+    # a plan makes no virtual functions: one that is bound may be among those that would be made
+    makes_vfs = transaction is None and any(_list_due_vfs(parts))
     for binding in pci.list_bindings():
         if binding.boot_id == pci.boot_id:
+            continue
+        if makes_vfs and binding.persist and not _is_there(parts, binding):
+            try_one(f"{binding.address} to {binding.driver}", lambda: None)
             continue
         if early and not _is_there(parts, binding):
             continue
@@ -371,6 +377,21 @@ def restore_pci(
             try_one(f"{binding.address} to {binding.driver}", action)
         elif transaction is not None:
             pci.forget_binding(binding.address)
+
+
+def _list_due_vfs(parts: Parts) -> Iterator[VfSetting]:
+    """Virtual functions that this boot has not seen yet."""
+    pci = parts.pci
+    return (s for s in pci.list_vf_settings() if s.persist and s.boot_id != pci.boot_id)
+
+
+def _check_vgpu(parts: Parts, record: VgpuRecord) -> None:
+    """Raises PciNotFoundError where nothing that is restored brings its parent back."""
+    command = find_enabling(parts, record.spec.parent)
+    if command is not None and not any(_list_due_vfs(parts)):
+        raise PciNotFoundError(
+            f"{record.spec.parent} is not there", why=f"{command} brings it back at every boot"
+        )
 
 
 def _make_vfs(parts: Parts, transaction: Transaction | None, setting: VfSetting) -> None:
@@ -461,7 +482,7 @@ def restore_vgpus(parts: Parts, transaction: Transaction | None, try_one: Try) -
     for record in records:
         if _is_wanted(record) and not _has_device(parts, record):
             what = f"vGPU {record.spec.type_name} {describe_place(record.spec)}"
-            action: Callable[[], object] = lambda: None  # noqa: E731
+            action: Callable[[], object] = partial(_check_vgpu, parts, record)
             if transaction is not None:
                 action = partial(service.restart, record.spec.uuid, transaction)
             try_one(what, action)
