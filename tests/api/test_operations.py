@@ -128,7 +128,12 @@ def test_several_at_once_all_or_none(daemon: Daemon) -> None:
 
 def test_recovery_finishes_what_is_half_there(daemon: Daemon) -> None:
     """As a crash leaves it: recorded, and nothing of it is there."""
-    assert daemon.client.call("recover") == {"schema": "vgpumgr/v1", "actions": [], "drift": []}
+    assert daemon.client.call("recover") == {
+        "schema": "vgpumgr/v1",
+        "dry_run": False,
+        "actions": [],
+        "drift": [],
+    }
     store = Store(daemon.directory / "state.sqlite")
     vm = daemon.get("/1.0/vms/vm02")["vm"]
     half = AttachmentRecord(
