@@ -32,13 +32,13 @@ starts it without options.
 
 def list_pages(agent_usage: str) -> Iterator[tuple[str, str]]:
     """File names and texts. ``agent_usage`` is what the guest's agent prints of its options."""
-    root = build_root()
+    root: Any = build_root()
     context = Context(root, info_name="vgpumgr")
-    names = root.list_visible(context)  # type: ignore[attr-defined]
+    names = root.list_visible(context)
     yield "vgpumgr.1", "\n".join(_write_program(root, context, names))
     for name in names:
         command = root.get_command(context, name)
-        lines = [*_begin(f"vgpumgr-{name}", _first_line(command.help)), ".SH SYNOPSIS"]  # type: ignore[union-attr]
+        lines = [*_begin(f"vgpumgr-{name}", _first_line(command.help)), ".SH SYNOPSIS"]
         lines += _write_command(command, Context(command, info_name=name, parent=context), ".SH")
         lines += [".SH SEE ALSO", ".BR vgpumgr (1)"]
         yield f"vgpumgr-{name}.1", "\n".join(lines) + "\n"

@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     """Builds all of them, and prints their names."""
     target = Path(arguments[0] if arguments else ROOT / "dist")
     target.mkdir(parents=True, exist_ok=True)
-    made_s = int(_run("git", "-C", str(ROOT), "log", "-1", "--format=%ct"))
+    made_s = _find_time()
     os.environ["SOURCE_DATE_EPOCH"] = str(made_s)
     version = f"{__version__}~{time.strftime('%Y%m%d%H%M%S', time.gmtime(made_s))}"
     if arguments[1:]:
@@ -67,6 +67,16 @@ def main(arguments: list[str]) -> int:
             fill(root)
             print(build(name, root, version, made_s, target))
     return 0
+
+
+def _find_time() -> int:
+    """When what is packaged was made: of the commit; without one, of the list of changes."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    try:
+        return int(_run("git", "-C", str(ROOT), "log", "-1", "--format=%ct"))
+    except (OSError, subprocess.CalledProcessError):
+        return int((ROOT / "CHANGELOG.md").stat().st_mtime)
 
 
 def fill_program(root: Path) -> None:

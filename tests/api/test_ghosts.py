@@ -100,7 +100,9 @@ def test_a_ghost_over_the_api(t4: VgpuMachine) -> None:
         assert not remove.is_alive()
         client.call("start_vgpu", vgpu=made)
         assert t4.list_uuids() == [made]
-        assert client.call("recover") == {"schema": "vgpumgr/v1", "actions": [], "drift": []}
+        assert client.call("recover") == {
+            "schema": "vgpumgr/v1", "dry_run": False, "actions": [], "drift": [],
+        }  # fmt: skip
         client.call("delete_vgpu", vgpu=made)
         assert client.call("list_vgpus")["vgpus"] == []
         assert count_free(client) == before

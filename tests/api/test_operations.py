@@ -153,7 +153,12 @@ def test_a_channel_gets_another_worker(daemon: Daemon) -> None:
 
 def test_recovery_finishes_what_is_half_there(daemon: Daemon) -> None:
     """As a crash leaves it: recorded, and nothing of it is there."""
-    assert daemon.client.call("recover") == {"schema": "vgpumgr/v1", "actions": [], "drift": []}
+    assert daemon.client.call("recover") == {
+        "schema": "vgpumgr/v1",
+        "dry_run": False,
+        "actions": [],
+        "drift": [],
+    }
     store = Store(daemon.directory / "state.sqlite")
     vm = daemon.get("/1.0/vms/vm02")["vm"]
     half = AttachmentRecord(

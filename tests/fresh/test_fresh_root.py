@@ -1,4 +1,4 @@
-"""The demo and a test on a stock Debian, made just now: with what set-up installs there, and nothing else."""
+"""The demo, a test and the packages on a stock Debian, made just now: with what set-up installs, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ COMMANDS = (
     "echo demo done",
     "./run test --fast -q tests/unit/test_model.py",
     "echo test done",
+    # what the packages depend on comes from this Debian
+    "./run package",
+    "apt-get install -y -qq --no-install-recommends ./dist/vgpumgr_*.deb ./dist/vgpumgr-host_*.deb",
+    "(cd / && vgpumgr --version && vgpumgr config check && vgpumgr virtio guest-package --out /tmp/guest.tar.gz)",
+    # ssh's library is there: nothing listens
+    "(cd / && vgpumgr --host root@127.0.0.1 gpu list 2>&1 | grep 'Connection refused')",
+    "apt-get purge -y -qq vgpumgr vgpumgr-host",
+    "test ! -e /var/lib/vgpumgr && test ! -e /usr/lib/vgpumgr-host && test ! -e /etc/vgpumgr",
+    "apt-get install -y -qq --no-install-recommends ./dist/vgpumgr-guest_*.deb",
+    "ldconfig -p | grep '/usr/lib/vgpumgr/libcuda.so.1$'",
+    "echo packages done",
 )
 
 
@@ -42,8 +53,9 @@ def test_the_demo_and_a_test_run_on_a_stock_debian(suite: str, tmp_path: Path) -
         assert f"\nvm01$ {program}\nPASS {program} " in story
     assert "\n# Everything is free again.\n" in story
     assert list_untrue((ROOT / "README.md").read_text(), story) == []
-    assert " passed in " in checks
-    assert checks.endswith("\ntest done\n")
+    tested, _, packaged = checks.partition("\ntest done\n")
+    assert " passed in " in tested
+    assert packaged.endswith("\npackages done\n")
     # every pin holds for the Python of this Debian
     assert "cannot be had" not in text
     assert "do not fit together" not in text

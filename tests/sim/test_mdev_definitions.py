@@ -63,13 +63,19 @@ def test_each_definition_has_a_function_of_its_own_and_comes_back(a100: VgpuMach
     drift = a100.call("status").drift
     assert {d.subject for d in drift} == {v.uuid for v in made[:2]}
     assert {d.hint for d in drift} == {command}
+    planned = a100.call("restore", dry_run=True)
+    assert [command in problem for problem in planned.problems] == [True, True]
+    assert planned.done == []
     restored = a100.call("restore")
     assert [command in problem for problem in restored.problems] == [True, True]
     assert restored.done == [], "what ended with the boot is no gain"
     assert [other.uuid in note for note in restored.notes] == [True]
     a100.call("enable_vfs", selector=A100, persist=True)
     assert {d.hint for d in a100.call("status").drift} == {"vgpumgr restore"}
-    assert a100.call("restore").problems == []
+    planned = a100.call("restore", dry_run=True)
+    restored = a100.call("restore")
+    assert (planned.done, planned.problems) == (restored.done, restored.problems)
+    assert restored.problems == []
     more = a100.call("create_vgpu", type=TYPE, gpu="0", auto=True, dry_run=True)
     assert "--persist" not in " ".join(more.plan.notes)
     states = {v.uuid: (v.state, v.parent) for v in a100.call("list_vgpus").vgpus if v.ours}

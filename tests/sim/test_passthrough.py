@@ -401,8 +401,12 @@ def test_a_boot_brings_back_what_was_to_persist_and_forgets_the_rest(scene: Scen
     after = boot(scene)
     assert {d.kind for d in find_drift_of_pci(after.parts)} == {"not-restored"}
     with after.pci:
+        bindings = after.bindings()
+        planned = restore(after.parts, early=True, dry_run=True)
+        assert (after.driver(GPU), after.bindings()) == ("nvidia", bindings)
         document = restore(after.parts, early=True)
         assert document.problems == []
+        assert (planned.done, planned.problems) == (document.done, [])
         assert [after.driver(a) for a in (GPU, AUDIO, vf)] == ["vfio-pci"] * 3
         (intel,) = after.service.list_vfs(selector=INTEL).physicals
         assert [v.quotas["exec_quantum_ms"] for v in intel.vfs] == ["5"] * 3

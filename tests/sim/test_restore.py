@@ -116,6 +116,42 @@ def test_layout_and_attachment_come_back_at_their_places(rig: LayoutRig) -> None
     assert rig.nvml.changes == []
 
 
+def list_files(rig: LayoutRig) -> dict[Path, bytes]:
+    places = (rig.parts.state_dir, rig.parts.run_dir)
+    return {p: p.read_bytes() for place in places for p in place.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("board", ["dgx-a100", "hgx-h100"])
+def test_a_dry_run_says_what_restore_then_does_and_changes_nothing(
+    board: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hopper has lost its MIG mode, too."""
+    with layout_rig(board, tmp_path, monkeypatch) as rig:
+        rig.apply("3g.40gb", "1g.10gb", gpu=0)
+        rig.apply("7g.80gb", gpu=5)
+        place = next(
+            p
+            for p in (Placement(n, 1) for n in range(7))
+            if not any(p.overlaps(i.placement) for i in rig.gpus[0].instances)
+        )
+        record = record_attachment(rig, "1g.10gb", place)
+        after = reboot(rig)
+        shapes, files = [after.shape(gpu) for gpu in (0, 5)], list_files(after)
+        rig.nvml.changes.clear()
+        planned = restore(after.parts, dry_run=True)
+        assert planned.dry_run
+        assert rig.nvml.changes == []
+        assert [after.shape(gpu) for gpu in (0, 5)] == shapes
+        assert list_files(after) == files
+        assert after.parts.channels.read_status(record.id) is None
+        done = restore(after.parts)
+        assert planned.done == done.done
+        assert len(done.done) >= 4
+        assert planned.problems == done.problems == []
+        again = restore(after.parts, dry_run=True)
+        assert (again.done, again.problems) == ([], [])
+
+
 def test_an_instance_of_a_layout_comes_back_whole_for_the_attachment_that_took_a_part(
     rig: LayoutRig,
 ) -> None:
@@ -161,8 +197,10 @@ def test_what_is_not_ours_stays_and_is_told(rig: LayoutRig) -> None:
     rig.nvml.set_mig_mode(gpu.uuid, True)
     rig.nvml.create_gpu_instance(gpu.uuid, profile.id, profile.placements[0])
     rig.nvml.changes.clear()
+    planned = restore(after.parts, dry_run=True)
     document = restore(after.parts)
     assert rig.nvml.changes == []
+    assert planned.problems == document.problems
     assert len(document.problems) == len(ours)
     assert all("in its place is 7g.80gb at 0:8" in text for text in document.problems)
 

@@ -136,6 +136,10 @@ DRY_RUN = {
     "explanations": [],
     "cost": {},
     "concerns": [],
+    "actions": [],
+    "drift": [],
+    "done": [],
+    "problems": [],
     "notes": [],
     "plan": {
         "operation": "create vGPU",

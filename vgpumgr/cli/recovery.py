@@ -131,6 +131,7 @@ def restore(
     boot: Annotated[
         bool, Option("--boot", help="libvirt does not run yet: do not ask it.")
     ] = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Restore layouts and channels after a boot.
 
@@ -142,13 +143,18 @@ def restore(
     \b
     Examples:
       vgpumgr restore
+      vgpumgr restore --dry-run
       vgpumgr restore --timeout 60 -o json
     """
-    document = call(context, "restore", timeout_s=timeout, early=early, boot=boot)
-    lines = [f"  + {text}" for text in document["done"]]
+    asked = {"timeout_s": timeout, "early": early, "boot": boot, "dry_run": dry_run}
+    document = call(context, "restore", **asked)
+    lines = ["would be done:"] if dry_run and document["done"] else []
+    lines += [f"  + {text}" for text in document["done"]]
     lines += [f"  ! {get_streams(context).address(text)}" for text in document["problems"]]
     lines += [f"  note: {text}" for text in document["notes"]]
     print_single(context, document, lines or ["nothing is missing"])
+    if dry_run:
+        return int(Exit.OK)
     return int(Exit.DIFFERENT if document["problems"] else Exit.OK)
 
 

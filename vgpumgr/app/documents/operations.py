@@ -218,6 +218,7 @@ class RestoreDocument(Document):
     """``vgpumgr restore -o json``."""
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
+    dry_run: bool = Field(description="whether it was only planned: `done` is then what would be")
     done: list[str] = Field(description="what was missing and is back, in words")
     problems: list[str] = Field(description="what could not be brought back, and why")
     notes: list[str] = Field(description="what else: vGPUs that ended with the boot, ...")

@@ -8,7 +8,7 @@ destroys nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,10 +17,12 @@ from vgpumgr.app.documents.operations import RestoreDocument
 from vgpumgr.app.operations.layout_apply import execute_layout
 from vgpumgr.app.operations.pci_recovery import execute_pci
 from vgpumgr.app.operations.vgpus import VgpuService
+from vgpumgr.app.refusal_hints import find_enabling
 from vgpumgr.app.transactions import ATTACHMENTS, LAYOUTS, VGPUS, MachineFamilies
 from vgpumgr.backends.base import Restored
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.engine.context import wait_until
+from vgpumgr.engine.recovery import list_unfinished
 from vgpumgr.engine.step import OnFailure, Plan
 from vgpumgr.engine.transaction import Transaction, open_transaction
 from vgpumgr.errors import PciBusyError, PciNotFoundError, VgpumgrError
@@ -28,6 +30,7 @@ from vgpumgr.host.process import has_ended
 from vgpumgr.mdev.records import read_records
 from vgpumgr.mig.layout.change import LayoutPlan
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import DesiredLayout, Placement
 from vgpumgr.model.pci import Binding, Function, PciAddress, UserKind, VfSetting
 from vgpumgr.model.vgpu import VgpuRecord
@@ -73,7 +76,7 @@ class Restorer:
             self._recover()
             if early:
                 restore_pci(parts, self._transaction, self._try, early=True)
-                return RestoreDocument(done=self.done, problems=self.problems, notes=[])
+                return self._describe(dry_run=False)
             self._end_runs()
             layouts = parts.store.read_layouts()
             records = parts.store.list_attachments()
@@ -94,7 +97,74 @@ class Restorer:
                 f"attachment {r.id} of {r.vm_name} is half {r.state}: vgpumgr recover"
                 for r in halves
             ]
-        return RestoreDocument(done=self.done, problems=self.problems, notes=self.notes)
+        return self._describe(dry_run=False)
+
+    def _describe(self, *, dry_run: bool) -> RestoreDocument:
+        return RestoreDocument(
+            dry_run=dry_run, done=self.done, problems=self.problems, notes=self.notes
+        )
+
+    def plan(self, *, early: bool = False) -> RestoreDocument:
+        """What ``restore`` would do, by the same decisions, and what it could not. Changes nothing."""
+        parts = self._parts
+        self.problems += [
+            f"{found.operation} of {found.subject} was interrupted, and would be recovered first"
+            for found in list_unfinished(parts.open_journal().look())
+        ]
+        if early:
+            restore_pci(parts, None, self._check, early=True)
+            return self._describe(dry_run=True)
+        layouts = dict(parts.store.read_layouts())
+        records = [r for r in parts.store.list_attachments() if not has_ended(r.run, parts.boot_id)]
+        gpus: Sequence[Gpu] = ()
+        if layouts or any(record.mig_part for record in records):
+            modes = plan_modes(parts.read_inventory().gpus, layouts, records)
+            self._list(modes)
+            enabled = {piece.steps[0].gpu_uuid for piece in modes.pieces}
+            gpus = [
+                replace(gpu, mig=replace(gpu.mig, current=True))
+                if str(gpu.uuid) in enabled
+                else gpu
+                for gpu in parts.read_inventory().gpus
+            ]
+        restore_pci(parts, None, self._check)
+        self._list(plan_instances(gpus, layouts, records))
+        restore_vgpus(parts, None, self._check)
+        self._list_attachments(records)
+        return self._describe(dry_run=True)
+
+    def _list(self, plan: RestorePlan) -> None:
+        """Pieces of a plan as they would be reported."""
+        self.problems += plan.problems
+        self.done += [make_step(piece.steps[0]).describe() for piece in plan.pieces]
+        places = (
+            (s.gpu_uuid, s.parent_placement or s.placement) for p in plan.pieces for s in p.steps
+        )
+        self._made |= {(gpu, place) for gpu, place in places if place is not None}
+
+    def _check(self, what: str, check: Callable[[], object]) -> bool:
+        """Reports what would be done, where nothing refuses it."""
+        try:
+            check()
+        except VgpumgrError as error:
+            self.problems.append(_describe_failure(what, error))
+            return False
+        self.done.append(what)
+        return True
+
+    def _list_attachments(self, records: Sequence[AttachmentRecord]) -> None:
+        snapshot = Snapshot(self._parts)
+        for record in records:
+            restored = find_backend(record.backend).restore(record, snapshot)
+            what = f"slice and channel of {record.vm_name} ({record.profile})"
+            if record.placement is not None and (str(record.gpu), record.placement) in self._made:
+                self.done += [what] if record.channel else []
+            elif restored is not None and restored.problem is not None:
+                self.problems.append(f"{what}: {restored.problem}")
+            elif restored is not None and restored.starts_channel:
+                status = self._read_status(record)
+                if status is None or status.worker_failed or restored.record.mig != record.mig:
+                    self.done.append(what)
 
     def _recover(self) -> None:
         """What cannot be recovered now is reported, and hinders only what collides with it."""
@@ -148,8 +218,7 @@ class Restorer:
         try:
             action()
         except VgpumgrError as error:
-            parts = (error.error, error.cause, error.why, *error.held_by)
-            self.problems.append(f"{what}: {'; '.join(p for p in parts if p)}")
+            self.problems.append(_describe_failure(what, error))
             return False
         self.done.append(what)
         return True
@@ -229,6 +298,11 @@ class Restorer:
             self.problems.append(f"the worker of {record.vm_name} is not ready: {why}")
 
 
+def _describe_failure(what: str, error: VgpumgrError) -> str:
+    parts = (error.error, error.cause, error.why, *error.held_by)
+    return f"{what}: {'; '.join(part for part in parts if part)}"
+
+
 def _list_excluded(early: bool, boot: bool) -> tuple[tuple[str, str], ...]:
     """Families that are not recovered: before services run NVML is not asked, and at boot libvirt is not."""
     if early:
@@ -237,10 +311,16 @@ def _list_excluded(early: bool, boot: bool) -> tuple[tuple[str, str], ...]:
 
 
 def restore(
-    parts: Parts, timeout_s: float = TIMEOUT_S, *, early: bool = False, boot: bool = False
+    parts: Parts,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    early: bool = False,
+    boot: bool = False,
+    dry_run: bool = False,
 ) -> RestoreDocument:
-    """See ``Restorer.restore``."""
-    return Restorer(parts, timeout_s).restore(early=early, boot=boot)
+    """See ``Restorer.restore`` and ``Restorer.plan``."""
+    restorer = Restorer(parts, timeout_s)
+    return restorer.plan(early=early) if dry_run else restorer.restore(early=early, boot=boot)
 
 
 #: does one thing, and reports whether it could be done
@@ -248,9 +328,9 @@ Try = Callable[[str, Callable[[], object]], bool]
 
 
 def restore_pci(
-    parts: Parts, transaction: Transaction, try_one: Try, *, early: bool = False
+    parts: Parts, transaction: Transaction | None, try_one: Try, *, early: bool = False
 ) -> None:
-    """Virtual functions first, for these may be among what is bound.
+    """Virtual functions first, for these may be among what is bound. Without a transaction they are only checked.
 
     ``early``: before services use the GPUs. What an SR-IOV driver does not restore early waits for MIG mode, and
     what has moved waits until NVML reports where it is.
@@ -264,24 +344,45 @@ def restore_pci(
         if setting.persist:
             what = f"{setting.count} virtual functions of {setting.physical}"
             try_one(what, partial(_make_vfs, parts, transaction, setting))
-        else:
+        elif transaction is not None:
             pci.forget_vf_setting(setting.physical)
+    # a plan makes no virtual functions: one that is bound may be among those that would be made
+    makes_vfs = transaction is None and any(_list_due_vfs(parts))
     for binding in pci.list_bindings():
         if binding.boot_id == pci.boot_id:
+            continue
+        if makes_vfs and binding.persist and not _is_there(parts, binding):
+            try_one(f"{binding.address} to {binding.driver}", lambda: None)
             continue
         if early and not _is_there(parts, binding):
             continue
         if binding.persist:
             action = partial(_bind, parts, transaction, binding, follow=not early)
             try_one(f"{binding.address} to {binding.driver}", action)
-        else:
+        elif transaction is not None:
             pci.forget_binding(binding.address)
 
 
-def _make_vfs(parts: Parts, transaction: Transaction, setting: VfSetting) -> None:
+def _list_due_vfs(parts: Parts) -> Iterator[VfSetting]:
+    """Virtual functions that this boot has not seen yet."""
+    pci = parts.pci
+    return (s for s in pci.list_vf_settings() if s.persist and s.boot_id != pci.boot_id)
+
+
+def _check_vgpu(parts: Parts, record: VgpuRecord) -> None:
+    """Raises PciNotFoundError where nothing that is restored brings its parent back."""
+    command = find_enabling(parts, record.spec.parent)
+    if command is not None and not any(_list_due_vfs(parts)):
+        raise PciNotFoundError(
+            f"{record.spec.parent} is not there", why=f"{command} brings it back at every boot"
+        )
+
+
+def _make_vfs(parts: Parts, transaction: Transaction | None, setting: VfSetting) -> None:
     physical = _check_same(parts, setting.physical, setting)
     step = make_again(setting, physical)
-    execute_pci(parts, transaction, Plan(ENABLE, str(physical.address), (step,)))
+    if transaction is not None:
+        execute_pci(parts, transaction, Plan(ENABLE, str(physical.address), (step,)))
 
 
 def _find_sriov(setting: VfSetting) -> SrIovDriver:
@@ -296,10 +397,12 @@ def _is_there(parts: Parts, binding: Binding) -> bool:
         return False
 
 
-def _bind(parts: Parts, transaction: Transaction, binding: Binding, *, follow: bool) -> None:
+def _bind(parts: Parts, transaction: Transaction | None, binding: Binding, *, follow: bool) -> None:
     address = _find_again(parts, binding) if follow else binding.address
     function = _check_same(parts, address, binding)
     _check_processes(parts, function)
+    if transaction is None:
+        return
     if function.address != binding.address:
         parts.pci.forget_binding(binding.address)
     step = BindDriver(
@@ -352,7 +455,7 @@ def _check_processes(parts: Parts, function: Function) -> None:
         )
 
 
-def restore_vgpus(parts: Parts, transaction: Transaction, try_one: Try) -> None:
+def restore_vgpus(parts: Parts, transaction: Transaction | None, try_one: Try) -> None:
     """Creates what is missing, in the order in which it was first created. MIG mode, virtual functions and layouts are
     back by now.
     """
@@ -363,7 +466,10 @@ def restore_vgpus(parts: Parts, transaction: Transaction, try_one: Try) -> None:
     for record in records:
         if _is_wanted(record) and not _has_device(parts, record):
             what = f"vGPU {record.spec.type_name} {describe_place(record.spec)}"
-            try_one(what, partial(service.restart, record.spec.uuid, transaction))
+            action: Callable[[], object] = partial(_check_vgpu, parts, record)
+            if transaction is not None:
+                action = partial(service.restart, record.spec.uuid, transaction)
+            try_one(what, action)
 
 
 def _is_wanted(record: VgpuRecord) -> bool:
