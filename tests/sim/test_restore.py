@@ -33,7 +33,6 @@ from vgpumgr.model.attachment import (
 )
 from vgpumgr.model.choices import Backend, Transport
 from vgpumgr.model.identity import MigUuid
-from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.mig import Placement
 from vgpumgr.sim.machine import boot_state
 from vgpumgr.state.domain_metadata import describe_record, save_note
@@ -69,7 +68,7 @@ def record_attachment(rig: LayoutRig, profile: str, place: Placement) -> Attachm
         mig_part=MigPart(
             row.id, place, ref=MigInstanceRef(made.id, compute.id, place, compute.uuid)
         ),
-        channel=ChannelPart(Transport.AUTO, (64055, 108), parse_limits(["events=7"])),
+        channel=ChannelPart(Transport.AUTO, (64055, 108), ("events=7",)),
     )
     rig.parts.store.save_attachment(record)
     return record

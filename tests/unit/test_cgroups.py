@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import pytest
 
 from tests.unit.calls_rig import NULL_DRIVER, WORKER, run_python, start_python
 from tests.unit.transport_rig import Rig, alive, wait_for
-from vgpumgr.host.cgroups import LEAF, Cgroup, make_cgroups, name_cgroup, remove_cgroups
+from vgpumgr.host.cgroups import LEAF, Cgroup, Controller, make_cgroups, name_cgroup, remove_cgroups
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.limits import parse_limits
 from vgpumgr.virtio import sandbox
@@ -161,11 +161,10 @@ for _ in range(40):
 input()
 """
         guests = start_guests(rig, code)
-        peak, until = 0, time.monotonic() + 2
-        while time.monotonic() < until:
-            peak = max(peak, groups["pids"].read_used() or 0)
+        wait_for(lambda: (groups["pids"].read_used() or 0) >= 29, "they have all that there is")
+        for _ in range(50):
+            assert (groups["pids"].read_used() or 0) <= 30
             time.sleep(0.01)
-        assert 15 < peak <= 30
         end(guests)
         rig.wait_status(lambda s: not s.lanes, "their sessions have ended")
         assert run_python(rig, "context()\nprint('ok')") == "ok\n"
@@ -320,21 +319,31 @@ def test_beside_the_leaf_of_a_delegated_group_of_version_two(tmp_path: Path) -> 
     assert f"\nDelegate=memory pids cpu\nDelegateSubgroup={LEAF}\n" in text
 
 
-@ROOT_ONLY
-def test_what_a_keeper_leaves_that_was_killed_with_its_launcher_goes_with_its_channel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@contextmanager
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[KeeperChannels, Path]]:
+    """Channel a1 of a machine, as attach starts it, with its directory."""
     monkeypatch.setenv("VGPUMGR_CUDA", str(NULL_DRIVER))
     directory = Path(tempfile.mkdtemp(prefix="vgc"))  # a socket's path is short
     machine = Machine("test", directory, directory, directory / "run", "test:///default")
     channels = KeeperChannels(machine)
     channels.start(ChannelSpec("a1", "vm01", "MIG-1", ring=True, serial=False))
     try:
+        yield channels, machine.run_dir / "channels/a1"
+    finally:
+        channels.stop("a1")
+        shutil.rmtree(directory)
+
+
+@ROOT_ONLY
+def test_what_a_keeper_leaves_that_was_killed_with_its_launcher_goes_with_its_channel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with started(monkeypatch) as (channels, directory):
         status = channels.read_status("a1")
         assert status is not None
         keeper = status.keeper_pid
         children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
-        groups = [one.cgroup for one in sandbox.read_cgroups(machine.run_dir / "channels/a1")]
+        groups = [one.cgroup for one in sandbox.read_cgroups(directory)]
         paths = [Path(one.path) for one in groups if one.path]
         if not paths:
             pytest.skip(f"no control groups here: {groups}")
@@ -342,10 +351,34 @@ def test_what_a_keeper_leaves_that_was_killed_with_its_launcher_goes_with_its_ch
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda: not alive(keeper), "the keeper's end")
         assert all(path.exists() for path in paths)
-    finally:
-        channels.stop("a1")
-        shutil.rmtree(directory)
     assert not [path for path in paths if path.exists()]
+
+
+def test_a_channel_without_groups_serves_and_says_why_there_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_name: str, limits: Mapping[Controller, int]) -> tuple[Cgroup, ...]:
+        return tuple(
+            Cgroup(one, 2, None, "/sys/fs/cgroup: Read-only file system") for one in limits
+        )
+
+    monkeypatch.setattr(sandbox.cgroups, "make_cgroups", fail)
+    with started(monkeypatch) as (channels, _):
+
+        def is_ready() -> bool:
+            now = channels.read_status("a1")
+            return now is not None and now.worker_ready
+
+        wait_for(is_ready, "its worker")
+        status = channels.read_status("a1")
+        assert status is not None
+        limits = {one.key.name: (one.limit, one.used) for one in status.limits}
+        assert limits["host-memory"] == limits["processes"] == (None, None)
+        assert limits["contexts"] == (256, 0)
+        facts = {fact.name: fact for fact in channels.audit("a1")}
+        for name in ("cgroup memory", "cgroup pids"):
+            assert not facts[name].holds
+            assert facts[name].detail == "/sys/fs/cgroup: Read-only file system"
 
 
 def test_what_cannot_be_made_says_why(tmp_path: Path) -> None:

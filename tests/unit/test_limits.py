@@ -27,6 +27,7 @@ from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.limits import KEYS, WORKER_KEYS, Limits, parse_limits
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.state.domain_metadata import rebuild_records
+from vgpumgr.steps.channel import make_spec
 from vgpumgr.virtio.channel import ChannelSpec
 from vgpumgr.virtio.keeper import KeeperChannels, KeeperError
 
@@ -429,8 +430,8 @@ def test_an_attachment_keeps_its_limits_in_state_and_domain_and_its_plan_shows_t
     bench.service.attach(request)
     (record,) = bench.store.list_attachments()
     assert record.channel is not None
-    assert record.channel.limits == parse_limits(request.limits)
-    assert bench.channels.specs[record.id].limits == record.channel.limits
+    assert record.channel.limits == request.limits
+    assert bench.channels.specs[record.id].limits == parse_limits(request.limits)
     (rebuilt,) = rebuild_records(bench.hypervisor.read_vm("vm01"))
     assert rebuilt.channel is not None
     assert rebuilt.channel.limits == record.channel.limits
@@ -444,7 +445,7 @@ def test_an_attachment_of_an_earlier_version_has_the_defaults(tmp_path: Path) ->
     del data["channel"]["limits"]
     old = decode(AttachmentRecord, data)
     assert old.channel is not None
-    assert old.channel.limits == Limits()
+    assert make_spec(old).limits == Limits()
 
 
 def test_a_run_has_limits_from_its_start(tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ class ChannelGrant(DeviceGrant):
     @property
     def parts(self) -> dict[str, Any]:
         """See ``DeviceGrant``."""
-        channel = ChannelPart(self.request.transport, limits=read_limits(self.request.limits))
+        channel = ChannelPart(
+            self.request.transport, limits=read_limits(self.request.limits).changed
+        )
         return {"mig_part": make_mig_part(self.seat), "channel": channel}
 
     @property

@@ -61,7 +61,7 @@ def plan_run(
         backend=Backend.FORWARD,
         created_s=now_s,
         mig_part=make_mig_part(seat),
-        channel=ChannelPart(transport, (run.uid, run.gid), read_limits(request.limits)),
+        channel=ChannelPart(transport, (run.uid, run.gid), read_limits(request.limits).changed),
         run=run,
     )
     steps: list[Step] = [

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from vgpumgr.model.choices import Backend, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid, MigUuid
-from vgpumgr.model.limits import DEFAULT_LIMITS, Limits
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import VgpuInstance, VgpuSpec
@@ -105,7 +104,8 @@ class ChannelPart:
     transport: Transport
     #: uid and gid of QEMU: after a boot the channel starts before libvirt, which knows them, does
     qemu_owner: tuple[int, int] | None = None
-    limits: Limits = DEFAULT_LIMITS
+    #: those that are not the default, as ``--limit`` takes them
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         controllers=controllers or None,
         qemu_owner="{}:{}".format(*owner) if owner else None,
         host_devices=json.dumps(encode(record.host_devices)) if record.host_devices else None,
-        limits=" ".join(record.channel.limits.changed) or None if record.channel else None,
+        limits=" ".join(record.channel.limits) or None if record.channel else None,
     )
 
 
@@ -134,7 +134,7 @@ def _rebuild_mig(note: AttachmentNote) -> MigPart | None:
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:
     if note.transport is None and note.host_devices is not None:
         return None
-    limits = parse_limits((note.limits or "").split())
+    limits = parse_limits((note.limits or "").split()).changed
     return ChannelPart(Transport(note.transport or ""), _read_owner(note.qemu_owner), limits)
 
 

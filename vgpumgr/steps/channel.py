@@ -9,6 +9,7 @@ from vgpumgr.engine.step import PRIVATE, OneWayStep, Step
 from vgpumgr.errors import ChannelStartError, LiveUnsupportedError, SandboxError
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.text import format_size
 from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
 
@@ -38,7 +39,7 @@ class StartChannel(Step):
     @classmethod
     def for_record(cls, record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> StartChannel:
         """The step for the channel of an attachment."""
-        limits = record.channel.limits.changed if record.channel else ()
+        limits = record.channel.limits if record.channel else ()
         return cls(
             record.id, record.vm_name, record.has_ring, record.has_serial, memory_bytes, limits
         )
@@ -102,7 +103,7 @@ def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> Chann
         gpu=str(record.gpu) if record.gpu else None,
         gpu_instance_id=record.mig.gpu_instance_id,
         compute_instance_id=record.mig.compute_instance_id,
-        limits=record.channel.limits,
+        limits=parse_limits(record.channel.limits),
     )
 
 

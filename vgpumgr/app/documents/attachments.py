@@ -18,6 +18,7 @@ from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.host.confinement import Fact
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDevice
+from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.text import format_time
 from vgpumgr.planning.drift import describe_half, describe_remedy
 from vgpumgr.virtio.channel import ChannelStatus, LimitUse
@@ -422,8 +423,8 @@ def _list_qemu_warnings(
 
 def _list_kept(record: AttachmentRecord) -> list[LimitUse]:
     """What the next keeper will enforce: none runs."""
-    kept = record.channel.limits.items() if record.channel else ()
-    return [LimitUse(key, limit, None) for key, limit in kept]
+    kept = parse_limits(record.channel.limits if record.channel else ())
+    return [LimitUse(key, limit, None) for key, limit in kept.items()]
 
 
 def describe_sandbox(channel_id: str, facts: Sequence[Fact]) -> SandboxDocument:

@@ -146,6 +146,12 @@ static bool is_closing(const void *lane)
 	return vg_lane_closing(lane);
 }
 
+/* Apart: what serves every call stays small. */
+__attribute__((cold, noinline)) static void await_turn(const struct vg_lane *lane, const struct vg_call *call)
+{
+	vg_rate(call->payload_length + call->bulk_in_length + call->bulk_out_length, is_closing, lane);
+}
+
 static void serve_lane(struct process *process)
 {
 	struct vg_lane *lane = &process->lane;
@@ -161,8 +167,8 @@ static void serve_lane(struct process *process)
 		}
 		if (got > 0) {
 			text = "refused by the decoder";
-			if (vg_rated)
-				vg_rate(call.payload_length + call.bulk_in_length + call.bulk_out_length, is_closing, lane);
+			if (__builtin_expect(vg_rated, false))
+				await_turn(lane, &call);
 			vg_watch_begin(lane, call.op);
 			got = process->ops->call(process->session, lane, &call);
 			vg_watch_end();
