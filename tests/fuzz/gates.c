@@ -43,6 +43,20 @@ size_t vg_lane_uses(const struct vg_lane *lane, struct vg_lane_use *uses, size_t
 	return most < 2 ? most : 2;
 }
 
+void vg_watch_begin(struct vg_lane *lane, uint32_t op)
+{
+	(void)lane, (void)op;
+}
+
+void vg_watch_end(void)
+{
+}
+
+void vg_lane_refused(struct vg_lane *lane, const char *name, size_t length)
+{
+	(void)lane, (void)name, (void)length;
+}
+
 void vg_lane_output(struct vg_lane *lane, bool waits)
 {
 	(void)lane;
