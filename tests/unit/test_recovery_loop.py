@@ -367,7 +367,7 @@ def test_a_step_of_another_version_is_reported_and_stops_nothing_else(
 
 def test_every_operation_has_its_family() -> None:
     known = (layouts.OPERATION, *passthrough.OPERATIONS, *vgpus.OPERATIONS)
-    assert set(FAMILIES) == {"attach", "detach", "run", "recover", *known}
+    assert set(FAMILIES) == {"attach", "detach", "run", "restart", "recover", *known}
 
 
 @pytest.mark.parametrize(
