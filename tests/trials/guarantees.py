@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 SANDBOX_C = "vgpumgr/virtio/native/keeper/sandbox.c"
 BECOME_C = "vgpumgr/virtio/native/keeper/become.c"
+LOG_C = "vgpumgr/virtio/native/keeper/log.c"
 FILTER_C = "vgpumgr/virtio/native/worker/filter.c"
 SANDBOX_PY = "vgpumgr/virtio/sandbox.py"
 NODES_PY = "vgpumgr/host/gpu_nodes.py"
@@ -29,6 +30,9 @@ ARGUMENTS = (f"{_FILTER}::test_arguments_that_matter",)
 LANDLOCK = (f"{_FILTER}::test_landlock_alone_refuses",)
 HARDENED = (_HARDENED,)
 KEEPER = ("tests/unit/test_keeper_rights.py::test_a_keeper_of_root_has_given_its_rights_away",)
+BOUNDED_LOG = (
+    "tests/unit/test_transport_faults.py::test_a_worker_that_never_stops_talking_fills_no_disk",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +266,12 @@ TRIALS = (
     ),
     Trial("no message queues", SANDBOX_C, "set_limit(RLIMIT_MSGQUEUE, 0) ||", "", FACTS),
     Trial("an environment of its own", BECOME_C, "\tsandbox_clean_environment();\n", "", FACTS),
+    Trial(
+        "lines of a log a second", LOG_C, "LOG_RATE = 32 << 10", "LOG_RATE = 32 << 20", BOUNDED_LOG
+    ),
+    Trial(
+        "a log of bounded size", LOG_C, "LOG_BYTES = 1 << 20", "LOG_BYTES = 1 << 24", BOUNDED_LOG
+    ),
     Trial("symbols bound at start", CMAKE, " -Wl,-z,now", " -Wl,-z,lazy", HARDENED),
     Trial("read-only relocations", CMAKE, "-Wl,-z,relro", "-Wl,-z,norelro", HARDENED),
     Trial("no executable stack", CMAKE, "-Wl,-z,noexecstack", "-Wl,-z,execstack", HARDENED),

@@ -103,6 +103,8 @@ def test_no_descriptors_are_left(rig: Rig) -> None:
     status = rig.status()
     assert rig.agent is not None
     pids = [status.keeper_pid, status.worker.pid, rig.agent.pid]
+    children = Path(f"/proc/{status.worker.pid}/task/{status.worker.pid}/children")
+    wait_for(lambda: len(children.read_text().split()) == 1, "another spare, whose sockets count")
     before = [open_fds(pid) for pid in pids]
     rig.check("churn")
     # not equal: the count before may include a connection that was just being closed
