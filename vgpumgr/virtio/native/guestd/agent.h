@@ -127,6 +127,8 @@ struct agent {
 	int listen;
 	uint64_t next_id;
 	uint64_t asked_ms;       /* when the last lane was asked for */
+	struct relay spare;      /* has no lane yet */
+	uint64_t spare_ms;       /* when one is started */
 	struct client client[AGENT_CLIENTS];
 	struct agent_ring ring[AGENT_CHANNELS];
 	struct agent_serial serial[AGENT_CHANNELS];
@@ -183,14 +185,18 @@ struct client *agent_client_by_id(struct agent *agent, uint64_t id);
 /* user.c: who may have what */
 /* Notes who the client is; -EUSERS: that user has too many connections already. */
 int agent_identify(struct agent *agent, struct client *client);
+/* Whether lanes are private, but for members of the direct group. */
+bool agent_keeps_apart(const struct agent *agent);
 /* Another lane of that link for the client's user? The number that he may have, in `most`. */
 bool agent_user_has_room(struct agent *agent, const struct client *client, const struct link *link, unsigned *most);
 /* -1: there is no such group. */
 gid_t agent_group(const char *name);
 
 /* lane.c: private lanes */
-/* Starts the client's relay, which waits for its job. */
-int agent_relay_start(struct client *client);
+/* The client's relay, which waits for its job: the spare one, or a new one. */
+int agent_relay_start(struct agent *agent, struct client *client);
+/* Starts a spare one, some time after a client has taken the last. */
+void agent_relay_prepare(struct agent *agent);
 /* Makes the client's memory, sends the relay its job, and puts what the client gets into answer and fds. */
 int agent_relay_serve(struct agent *agent, struct client *client, struct vg_agent_answer *answer, int fds[VG_AGENT_FDS]);
 /* Tells the client that its lane has ended, and ends the relay; it is gone when agent_relay_gone() says so. */

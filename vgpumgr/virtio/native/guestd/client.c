@@ -276,7 +276,7 @@ static void ask_for(struct agent *agent, struct client *client, struct link *lin
 	}
 	client->link = link;
 	/* it starts while the worker opens the lane */
-	if (link->ring && !client->direct && agent_relay_start(client)) {
+	if (link->ring && !client->direct && agent_relay_start(agent, client)) {
 		agent_client_refuse(client, -EAGAIN, "the guest agent cannot start a process for this lane");
 		agent_client_drop(agent, client);
 		return;

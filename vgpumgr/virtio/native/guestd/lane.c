@@ -15,6 +15,8 @@
 
 /* Ids that no distribution hands out, one for each relay that can be at once. */
 enum { IDENTITY_FIRST = 1879048192 };
+/* the next spare does not compete with the first calls of the process that has the last one */
+enum { SPARE_AFTER_MS = 30 };
 
 extern char **environ;
 
@@ -36,13 +38,10 @@ static int spawn(pid_t *pid, int socket)
 	return -error;
 }
 
-int agent_relay_start(struct client *client)
+static int start(struct relay *relay)
 {
-	struct relay *relay = &client->relay;
 	int pair[2], error;
 
-	if (relay->pid)
-		return 0;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
 		return -errno;
 	error = spawn(&relay->pid, pair[1]);
@@ -54,6 +53,53 @@ int agent_relay_start(struct client *client)
 	}
 	relay->socket = pair[0];
 	return 0;
+}
+
+/* Whether a process waits there for its job. */
+static bool is_waiting(const struct relay *relay)
+{
+	char byte;
+
+	return relay->pid && recv(relay->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
+}
+
+static void reap(struct relay *relay)
+{
+	kill(relay->pid, SIGKILL);
+	while (waitpid(relay->pid, NULL, 0) < 0 && errno == EINTR)
+		continue;
+	vg_close_fd(&relay->socket);
+	relay->pid = 0;
+}
+
+int agent_relay_start(struct agent *agent, struct client *client)
+{
+	struct relay *spare = &agent->spare;
+
+	if (client->relay.pid)
+		return 0;
+	agent->spare_ms = vg_now_ms() + SPARE_AFTER_MS;
+	if (spare->pid && !is_waiting(spare))
+		reap(spare);
+	if (!spare->pid)
+		return start(&client->relay);
+	client->relay.pid = spare->pid;
+	client->relay.socket = spare->socket;
+	spare->pid = 0;
+	spare->socket = -1;
+	return 0;
+}
+
+void agent_relay_prepare(struct agent *agent)
+{
+	bool wanted = false;
+
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
+		wanted |= agent->ring[i].link.greeted;
+	if (!wanted || agent->spare.pid || !agent_keeps_apart(agent) || vg_now_ms() < agent->spare_ms)
+		return;
+	if (start(&agent->spare))
+		agent->spare_ms = vg_now_ms() + 1000;
 }
 
 void agent_relay_end(struct client *client)
@@ -83,12 +129,9 @@ bool agent_relay_gone(struct client *client)
 		return false;
 	}
 	agent_relay_end(client);
-	while (waitpid(relay->pid, NULL, 0) < 0 && errno == EINTR)
-		continue;
-	vg_close_fd(&relay->socket);
+	reap(relay);
 	vg_close_fd(&relay->memory);
 	vg_close_fd(&relay->doorbell);
-	relay->pid = 0;
 	return true;
 }
 

@@ -216,6 +216,7 @@ static void tick(struct agent *agent)
 		seeks_port |= serial->fd < 0 && !serial->path;
 	}
 	agent_clients_tick(agent);
+	agent_relay_prepare(agent);
 }
 
 static void loop(struct agent *agent)
@@ -263,6 +264,8 @@ static void on_bus_error(int number)
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		if (agent.client[i].relay.pid)
 			agent_relay_end(&agent.client[i]);
+	if (agent.spare.pid)
+		kill(agent.spare.pid, SIGKILL);
 	execv("/proc/self/exe", arguments);
 	_exit(1);
 }

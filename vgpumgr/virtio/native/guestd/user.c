@@ -50,10 +50,12 @@ static bool is_member(int fd, gid_t group, const struct ucred *peer)
 	return false;
 }
 
-/* One user alone may open the socket: there is nobody to keep him apart from. */
-static bool has_one_user(const struct agent *agent)
+bool agent_keeps_apart(const struct agent *agent)
 {
-	return !(agent->mode & 077);
+	/* only the socket's owner may open it: there is one user */
+	if (agent->lanes == LANES_AUTO)
+		return agent->mode & 077;
+	return agent->lanes == LANES_PRIVATE;
 }
 
 static bool is_limited(const struct client *client)
@@ -71,8 +73,7 @@ int agent_identify(struct agent *agent, struct client *client)
 		return -errno;
 	client->pid = (uint32_t)peer.pid;
 	client->uid = peer.uid;
-	client->direct = agent->lanes == LANES_SHARED || (agent->lanes == LANES_AUTO && has_one_user(agent)) ||
-			 is_member(client->fd, agent->direct_group, &peer);
+	client->direct = !agent_keeps_apart(agent) || is_member(client->fd, agent->direct_group, &peer);
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		count += agent->client[i].state != CLIENT_NONE && agent->client[i].uid == client->uid;
 	return is_limited(client) && count > USER_CLIENTS ? -EUSERS : 0;
