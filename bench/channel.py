@@ -84,9 +84,7 @@ def _measure(shared: dict[str, str], private: dict[str, str]) -> Iterable[Figure
 def _compare(
     private: dict[str, list[float]], call: float, post: float, copy: float
 ) -> Iterable[Figure]:
-    """A private lane against the window in the process: a second hop, and a second copy. With a
-    processor for each of the three processes a call is about twice as long; with two it waits.
-    """
+    """A private lane against the window in the process: a second hop, and a second copy."""
     ours = min(private["call"]) / 1e9
     goal, met = at_most(10, ours, call)
     yield Figure("private lane: call", ours, call, "s", "shared lane", goal, met, "null driver")
