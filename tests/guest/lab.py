@@ -156,6 +156,7 @@ def guest_image_with(more: dict[str, Path]) -> Path:
     programs = {f"/opt/bin/{name}": path for name, path in build_programs().items()}
     static = compile_program(SOURCES / "vectoradd.cu", runtime="static")
     programs |= {"/opt/bin/static_runtime": static, "/opt/bin/scribble": build_hostile()}
+    programs["/opt/bin/attacks"] = LIBRARY / "test" / "vgpumgr-test-attacks"
     return image.build(package | programs | more)
 
 
