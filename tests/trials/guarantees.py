@@ -12,6 +12,17 @@ FILTER_C = "vgpumgr/virtio/native/worker/filter.c"
 SANDBOX_PY = "vgpumgr/virtio/sandbox.py"
 NODES_PY = "vgpumgr/host/gpu_nodes.py"
 CMAKE = "CMakeLists.txt"
+_TRANSPORT = "vgpumgr/virtio/native/transport"
+RING_H = f"{_TRANSPORT}/ring.h"
+FRAME_C = f"{_TRANSPORT}/worker_frame.c"
+LOG_C = f"{_TRANSPORT}/worker_log.c"
+SERIAL_C = f"{_TRANSPORT}/worker_serial.c"
+OBJECTS_C = "vgpumgr/virtio/native/worker/objects.c"
+LEDGER_C = "vgpumgr/virtio/native/worker/ledger.c"
+GATE_C = "vgpumgr/virtio/native/worker/gate.c"
+CHANNEL_C = "vgpumgr/virtio/native/keeper/channel.c"
+CLIENT_C = "vgpumgr/virtio/native/guestd/client.c"
+CONTROL_C = "vgpumgr/virtio/native/guestd/control.c"
 
 _SANDBOX = "tests/unit/test_worker_sandbox.py"
 _ESCAPES = "tests/unit/test_worker_escapes.py"
@@ -29,6 +40,8 @@ IOCTLS = (f"{_FILTER}::test_the_table_of_ioctls",)
 ARGUMENTS = (f"{_FILTER}::test_arguments_that_matter",)
 LANDLOCK = (f"{_FILTER}::test_landlock_alone_refuses",)
 HARDENED = (_HARDENED,)
+DECODER = ("tests/unit/test_transport.py::test_fuzzed_decoder",)
+FORGED = ("tests/fuzz/test_fuzz_stateful.py::test_a_million_forged_handles_are_refused",)
 KEEPER = ("tests/unit/test_keeper_rights.py::test_a_keeper_of_root_has_given_its_rights_away",)
 BOUNDED_LOG = (
     "tests/unit/test_transport_faults.py::test_a_worker_that_never_stops_talking_fills_no_disk",
@@ -50,7 +63,122 @@ def probe(*names: str) -> tuple[str, ...]:
     return tuple(f"{_ESCAPES}::test_no_way_leads_out[{name}]" for name in names)
 
 
-TRIALS = (
+def attack(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/hostile/test_attacks.py::test_{name}" for name in names)
+
+
+def fuzz(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/fuzz/test_fuzz_channel.py::test_{name}" for name in names)
+
+
+CHANNEL_TRIALS = (
+    Trial(
+        "D2: a frame has a length",
+        RING_H,
+        "if (copy->length < VG_ALIGN || copy->length > VG_BODY_MAX)",
+        "if (copy->length > VG_BODY_MAX)",
+        attack("d2_zero_length[ring]"),
+    ),
+    Trial(
+        "D1: a frame lies in its ring",
+        RING_H,
+        "if (vg_aligned(copy->length) > waiting || vg_aligned(copy->length) > left)",
+        "if (0)",
+        DECODER,
+    ),
+    Trial(
+        "D5: a submission index that can be",
+        RING_H,
+        "if (head - ring->mine > ring->size || (head & (VG_ALIGN - 1)))",
+        "if (0)",
+        attack("d5_index_jump[ring]"),
+    ),
+    Trial(
+        "D5: bulk lies in the window",
+        FRAME_C,
+        "if ((uint64_t)header->bulk_offset + header->bulk_length > lane->window_size)",
+        "if (0)",
+        DECODER,
+    ),
+    Trial(
+        "D5: bulk of the stream has been sent",
+        FRAME_C,
+        "if (!lane->ring && lane->bulk_filled != header->bulk_length)",
+        "if (0)",
+        fuzz("nothing_on_the_serial_stream_harms_the_server"),
+    ),
+    Trial(
+        "D1: a message of the stream has a largest length",
+        SERIAL_C,
+        "message.magic != VG_MESSAGE_MAGIC || message.length > VG_MESSAGE_MAX",
+        "message.magic != VG_MESSAGE_MAGIC",
+        fuzz("nothing_on_the_serial_stream_harms_the_server"),
+    ),
+    Trial(
+        "D4: silent connections make room",
+        CLIENT_C,
+        "\t\tagent_client_drop(agent, oldest);\n\treturn oldest;",
+        "\t\treturn NULL;\n\treturn oldest;",
+        attack("d4_silent_connections_hold_up_nobody[ring]"),
+    ),
+    Trial(
+        "D7: a lane is given back, if later",
+        CONTROL_C,
+        "if (link->due_count < VG_LANE_TABLE)",
+        "if (0)",
+        fuzz("the_agent_serves_and_gives_back_whatever_its_processes_do"),
+    ),
+    Trial(
+        "D10: one VM at a time",
+        CHANNEL_C,
+        "if (keeper->qemu >= 0 || keeper->stopping || !keeper->memory)",
+        "if (keeper->stopping || !keeper->memory)",
+        attack("d10_a_second_connection_for_the_vm"),
+    ),
+    Trial(
+        "D12: memory is sealed",
+        CHANNEL_C,
+        "F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL",
+        "F_SEAL_SEAL",
+        attack("d12_memory_is_truncated_under_the_worker"),
+    ),
+    Trial(
+        "D25: host functions that wait are bounded",
+        GATE_C,
+        "full = s->gates_count == WK_GATES;",
+        "full = false;",
+        attack("d25_host_callback_flood[ring]"),
+    ),
+    Trial(
+        "D27: lines of the log are bounded",
+        LOG_C,
+        "if (server->logged++ < LOG_LINES_PER_MINUTE)",
+        "if (1)",
+        attack("d27_log_flood[ring]"),
+    ),
+    Trial(
+        "S5: a handle has its generation",
+        OBJECTS_C,
+        "return t->slots[slot].generation == vg_handle_generation(handle) ? &t->slots[slot] : NULL;",
+        "return &t->slots[slot];",
+        attack("s5_forged_handles[ring]"),
+    ),
+    Trial(
+        "S5: a handle has its kind",
+        OBJECTS_C,
+        "if (vg_handle_tag(handle) != limits[kind].tag || slot >= t->count)",
+        "if (slot >= t->count)",
+        FORGED,
+    ),
+    Trial(
+        "S5: an address lies in its allocation",
+        LEDGER_C,
+        "if (address - o->address > o->bytes || bytes > o->bytes - (address - o->address))",
+        "if (0)",
+        FORGED,
+    ),
+)
+TRIALS = CHANNEL_TRIALS + (
     Trial(
         "a user of its own for each channel",
         SANDBOX_PY,
