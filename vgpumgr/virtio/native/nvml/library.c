@@ -8,9 +8,9 @@
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_once_t once;
 	unsigned int users; /* nvmlInit calls without their nvmlShutdown */
-} library = { .lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT };
+	bool watches_forks; /* no pthread_once: see transport/conn_open.c */
+} library = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* The connections are the parent's; a child has to initialise anew. */
 static void fork_child(void)
@@ -19,11 +19,6 @@ static void fork_child(void)
 	if (library.users)
 		gpus_close();
 	library.users = 0;
-}
-
-static void watch_forks(void)
-{
-	pthread_atfork(NULL, NULL, fork_child);
 }
 
 bool nvml_enter(void)
@@ -69,9 +64,10 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 		status = gpus_open();
 	if (status == NVML_SUCCESS)
 		library.users++;
-	pthread_mutex_unlock(&library.lock);
 	/* after the transport's own handler, which the first connection has registered */
-	pthread_once(&library.once, watch_forks);
+	if (!library.watches_forks)
+		library.watches_forks = !pthread_atfork(NULL, NULL, fork_child);
+	pthread_mutex_unlock(&library.lock);
 	return status;
 }
 

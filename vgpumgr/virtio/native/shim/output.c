@@ -89,16 +89,12 @@ static void child(void)
 	atomic_store(&expected, false);
 }
 
-static void watch_forks(void)
-{
-	pthread_atfork(NULL, NULL, child);
-}
-
 void shim_output_expect(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static atomic_flag watches_forks = ATOMIC_FLAG_INIT; /* no pthread_once: see transport/conn_open.c */
 
-	pthread_once(&once, watch_forks);
+	if (!atomic_flag_test_and_set(&watches_forks))
+		pthread_atfork(NULL, NULL, child);
 	atomic_store_explicit(&expected, true, memory_order_relaxed);
 }
 
