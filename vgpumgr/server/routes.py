@@ -479,7 +479,8 @@ BOUNDS: Mapping[str, Any] = {
     "attach.transport": Literal[tuple(map(str, Transport))],
     "attach.display": Literal[tuple(map(str, Display))],
     "attach.numa": Literal[tuple(map(str, Numa))],
-    "limits": Annotated[tuple[Text, ...], Field(max_length=64)],
+    # strict: a list of JSON is no tuple
+    "limits": Annotated[tuple[Text, ...], Field(max_length=64, strict=False)],
     "start_run.name": RunName,
     "start_run.pid": Annotated[int, Field(ge=1, lt=1 << 31)],
     "enable_vfs.count": Annotated[int, Field(ge=0, le=65535)] | None,
