@@ -26,6 +26,8 @@ class FakeChannels:
         self.hello = hello
         self.fail: dict[str, Exception] = {}
         self.never_ready = False
+        #: why there can be no sandbox
+        self.obstacle: str | None = None
         self._serve = serve
         self._servers: dict[str, socket.socket] = {}
 
@@ -55,6 +57,9 @@ class FakeChannels:
         self.running.pop(channel_id, None)
         if server := self._servers.pop(channel_id, None):
             server.close()
+
+    def find_obstacle(self) -> str | None:
+        return self.obstacle
 
     def restart_worker(self, channel_id: str) -> None:
         self._enter("restart_worker")

@@ -66,10 +66,14 @@ def check_request(request: AttachRequest) -> Wanted:
     if wanted.display is not Display.OFF and not backend.has_display(profile):
         raise UsageError("--display is for mediated devices", hint="--display off")
     _check_options(request)
-    if request.limits and not backend.has_limits:
-        raise UsageError(
-            "--limit is for slices whose calls are forwarded", hint="--backend forward"
-        )
+    for option, given in (
+        ("--limit", request.limits),
+        ("--allow-unconfined", request.allow_unconfined),
+    ):
+        if given and not backend.has_worker:
+            raise UsageError(
+                f"{option} is for slices whose calls are forwarded", hint="--backend forward"
+            )
     backend.check(wanted)
     return wanted
 

@@ -186,8 +186,8 @@ class Backend(ABC):
     auto_note: ClassVar[str | None] = None
     #: whether a detach fails until the running guest has released the device
     needs_release: ClassVar[bool] = True
-    #: whether ``--limit`` means something for it
-    has_limits: ClassVar[bool] = False
+    #: whether a worker on the host does what the guest asks: ``--limit`` and ``--allow-unconfined`` are about it
+    has_worker: ClassVar[bool] = False
 
     @abstractmethod
     def match(self, profile: ProfileRequest) -> bool:

@@ -87,6 +87,14 @@ class LiveParts:
         return self.ring or self.serial
 
 
+def make_channel_part(
+    request: AttachRequest, qemu_owner: tuple[int, int] | None = None
+) -> ChannelPart:
+    """What a record keeps of the channel that is asked for."""
+    limits = read_limits(request.limits).changed
+    return ChannelPart(request.transport, qemu_owner, limits, request.allow_unconfined)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelGrant(DeviceGrant):
     """A slice in its seat, and the channel to it."""
@@ -101,10 +109,7 @@ class ChannelGrant(DeviceGrant):
     @property
     def parts(self) -> dict[str, Any]:
         """See ``DeviceGrant``."""
-        channel = ChannelPart(
-            self.request.transport, limits=read_limits(self.request.limits).changed
-        )
-        return {"mig_part": make_mig_part(self.seat), "channel": channel}
+        return {"mig_part": make_mig_part(self.seat), "channel": make_channel_part(self.request)}
 
     @property
     def details(self) -> dict[str, Any]:
@@ -165,7 +170,7 @@ class ForwardBackend(Backend):
     name = BackendName.FORWARD
     auto_note = "auto: forward, because it needs no vGPU licence"
     needs_release = False
-    has_limits = True
+    has_worker = True
 
     def match(self, profile: ProfileRequest) -> bool:
         """See ``Backend``."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vgpumgr.backends.base import NewAttachment, read_limits, read_profile
-from vgpumgr.backends.forward import describe_seat, list_mig_steps, make_mig_part
+from vgpumgr.backends.forward import describe_seat, list_mig_steps, make_channel_part, make_mig_part
 from vgpumgr.backends.mig_places import choose_slices, list_stuck
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import AlreadyAttachedError, BackendUnsupportedError
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ChannelPart, RunPart
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, RunPart
 from vgpumgr.model.choices import Backend
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, MigRequest
@@ -61,7 +61,7 @@ def plan_run(
         backend=Backend.FORWARD,
         created_s=now_s,
         mig_part=make_mig_part(seat),
-        channel=ChannelPart(transport, (run.uid, run.gid), read_limits(request.limits).changed),
+        channel=make_channel_part(request, (run.uid, run.gid)),
         run=run,
     )
     steps: list[Step] = [

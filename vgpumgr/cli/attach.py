@@ -17,6 +17,7 @@ from vgpumgr.cli.session import (
     GpuOption,
     LimitOption,
     Session,
+    UnconfinedOption,
     Yes,
     call,
     confirm,
@@ -86,6 +87,7 @@ def attach(
         bool, Option("--add", help="One more, besides what the VM has already.")
     ] = False,
     limit: LimitOption = None,
+    allow_unconfined: UnconfinedOption = False,
     display: DisplayOption = Display.OFF,
     dry_run: DryRun = False,
 ) -> None:
@@ -133,6 +135,7 @@ def attach(
         count=count,
         numa=numa,
         limits=tuple(limit or ()),
+        allow_unconfined=allow_unconfined,
     )
     lines = _render_attach(document, get_verbosity(context, dry_run=dry_run))
     print_single(context, document, lines, lambda: _name(document))

@@ -22,6 +22,7 @@ from vgpumgr.cli.session import (
     GpuOption,
     LimitOption,
     Session,
+    UnconfinedOption,
     get_format,
     get_session,
     get_verbosity,
@@ -96,6 +97,7 @@ def run(
         Option("--transport", help="Shared memory, or a socket as virtio-serial has it."),
     ] = "ring",
     limit: LimitOption = None,
+    allow_unconfined: UnconfinedOption = False,
     spread: Annotated[
         bool, Option("--spread/--pack", help="Emptiest GPU, or where the least capacity is lost.")
     ] = False,
@@ -143,6 +145,7 @@ def run(
         "transport": transport,
         "spread": spread,
         "limits": tuple(limit or ()),
+        "allow_unconfined": allow_unconfined,
     }
     if dry_run:
         document = session.call("start_run", dry_run=True, **asked)

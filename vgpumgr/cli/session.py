@@ -319,6 +319,13 @@ LimitOption = Annotated[
         help="At most so much, as device-memory=8GiB; KEY=none for no limit; several. docs/limits.md",
     ),
 ]
+UnconfinedOption = Annotated[
+    bool,
+    Option(
+        "--allow-unconfined",
+        help="Trust the programs with this host: where it can build no sandbox, go without. SECURITY.md",
+    ),
+]
 DryRun = Annotated[
     bool, Option("--dry-run", help="Print the plan, do nothing; exit code 0, or the refusal's.")
 ]

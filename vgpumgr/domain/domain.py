@@ -158,6 +158,8 @@ class AttachmentNote(Element):
     host_devices: Annotated[str | None, At("@hostdevices")] = None
     #: of the channel, those that are not the default: ``KEY=VALUE``, separated by spaces
     limits: Annotated[str | None, At("@limits")] = None
+    #: whether the channel's worker may start without a sandbox
+    unconfined: Annotated[bool | None, At("@unconfined", ON_OFF)] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,6 +106,8 @@ class ChannelPart:
     qemu_owner: tuple[int, int] | None = None
     #: those that are not the default, as ``--limit`` takes them
     limits: tuple[str, ...] = ()
+    #: whether the worker may start without a sandbox, where the host can build none
+    allow_unconfined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ class AttachRequest:
     numa: str = Numa.PREFER
     #: ``KEY=VALUE``, see ``model.limits``: of a channel
     limits: tuple[str, ...] = ()
+    #: whether a channel's worker may start without a sandbox, where the host can build none
+    allow_unconfined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,7 @@ FIELDS = {
     "to": "place of then",
     "total": "virtual functions that it can have",
     "limits": "KEY=VALUE each, as --limit takes them: docs/limits.md",
+    "allow_unconfined": "the worker may start without a sandbox, where the host can build none",
     "transport": "how the guest reaches its worker: auto, ring or serial",
     "LaneDocument.transport": "how the guest process speaks: ring or serial",
     "try": "what to try",

@@ -53,6 +53,7 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         qemu_owner="{}:{}".format(*owner) if owner else None,
         host_devices=json.dumps(encode(record.host_devices)) if record.host_devices else None,
         limits=" ".join(record.channel.limits) or None if record.channel else None,
+        unconfined=True if record.channel and record.channel.allow_unconfined else None,
     )
 
 
@@ -135,7 +136,8 @@ def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:
     if note.transport is None and note.host_devices is not None:
         return None
     limits = parse_limits((note.limits or "").split()).changed
-    return ChannelPart(Transport(note.transport or ""), _read_owner(note.qemu_owner), limits)
+    transport, owner = Transport(note.transport or ""), _read_owner(note.qemu_owner)
+    return ChannelPart(transport, owner, limits, allow_unconfined=bool(note.unconfined))
 
 
 def _read_owner(text: str | None) -> tuple[int, int] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Iterable
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, OneWayStep, Step
@@ -11,7 +12,7 @@ from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.text import format_size
-from vgpumgr.virtio.channel import RING_BYTES, ChannelSpec, ChannelStatus
+from vgpumgr.virtio.channel import RING_BYTES, Channels, ChannelSpec, ChannelStatus
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
@@ -58,20 +59,34 @@ class StartChannel(Step):
         owner = (run.uid, run.gid) if run else context.hypervisor.read_qemu_owner()
         if owner != context.record.channel.qemu_owner:
             context.save_channel(qemu_owner=owner)
-        context.channels.start(make_spec(context.record, self.memory_bytes))
-        if not context.wait(lambda: self._is_decided(context), WORKER_TIMEOUT_S):
-            why = f"waited {WORKER_TIMEOUT_S:g} s"
-        elif not (status := context.channels.read_status(self.id)) or not status.worker_ready:
-            why = "it ended again and again"
-        else:
+        spec = make_spec(context.record, self.memory_bytes)
+        why, status = self._start(context, spec)
+        obstacle = find_obstacle(status) if why else None
+        if obstacle and context.record.channel.allow_unconfined:
+            context.channels.stop(self.id, keeps_sockets=True)
+            context.notes.append(
+                f"no sandbox: {obstacle}; the worker runs without one, as --allow-unconfined says"
+            )
+            why, status = self._start(context, replace(spec, confined=False))
+        if why is None:
             return
-        status = context.channels.read_status(self.id)
         check_sandbox(self.vm_name, status)
         raise ChannelStartError(
             f"the worker of {self.vm_name} did not become ready",
             cause=status.problem if status else "its keeper is gone",
             why=why,
         )
+
+    def _start(
+        self, context: OperationContext, spec: ChannelSpec
+    ) -> tuple[str | None, ChannelStatus | None]:
+        """Why it did not become ready, None if it did, and what its keeper says."""
+        context.channels.start(spec)
+        if not context.wait(lambda: self._is_decided(context), WORKER_TIMEOUT_S):
+            return f"waited {WORKER_TIMEOUT_S:g} s", context.channels.read_status(self.id)
+        status = context.channels.read_status(self.id)
+        ready = status is not None and status.worker_ready
+        return None if ready else "it ended again and again", status
 
     def undo(self, context: OperationContext) -> None:
         """Ends both."""
@@ -107,17 +122,33 @@ def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> Chann
     )
 
 
+def find_obstacle(status: ChannelStatus | None) -> str | None:
+    """Why the keeper could not build a sandbox, if that is why there is no worker."""
+    _, found, cause = ((status and status.problem) or "").partition(_SANDBOX)
+    return cause if found else None
+
+
 def check_sandbox(vm_name: str, status: ChannelStatus | None) -> None:
     """Raises SandboxError if that is why a worker does not start."""
-    _, found, cause = ((status and status.problem) or "").partition(_SANDBOX)
-    if not found:
-        return
-    raise SandboxError(
+    if cause := find_obstacle(status):
+        raise _refuse_sandbox(vm_name, cause)
+
+
+def check_confinable(records: Iterable[AttachmentRecord], channels: Channels) -> None:
+    """Raises SandboxError where a new channel needs a sandbox that this host can evidently not build."""
+    for record in records:
+        if record.channel is not None and not record.channel.allow_unconfined:
+            if cause := channels.find_obstacle():
+                raise _refuse_sandbox(record.vm_name, cause)
+            return
+
+
+def _refuse_sandbox(vm_name: str, cause: str) -> SandboxError:
+    return SandboxError(
         f"the worker of {vm_name} cannot be confined",
         cause=cause,
         why="it runs what the guest sends, and starts in a sandbox or not at all",
-        hint="allow user namespaces and mounts to vgpumgr; or VGPUMGR_ALLOW_UNCONFINED=1 for it, "
-        "if the guest is trusted with this host (SECURITY.md)",
+        hint="vgpumgr doctor; or --allow-unconfined, if the guest is trusted with this host (SECURITY.md)",
     )
 
 

@@ -42,6 +42,8 @@ class ChannelSpec:
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     limits: Limits = DEFAULT_LIMITS
+    #: None: unless the environment allows a worker without a sandbox
+    confined: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,9 @@ class Channels(Protocol):
         """Ends worker and keeper and frees what they hold; absent is no error. ``keeps_sockets``: those that a
         running QEMU listens at stay, for another keeper.
         """
+
+    def find_obstacle(self) -> str | None:
+        """Why this host can evidently build no sandbox, where a worker must have one."""
 
     def restart_worker(self, channel_id: str) -> None:
         """Ends the worker, if one runs, and starts another, however often the last ones failed."""

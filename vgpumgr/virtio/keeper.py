@@ -34,6 +34,7 @@ from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, Lan
 from vgpumgr.virtio.sandbox import (
     LimitGroup,
     audit_cgroups,
+    find_obstacle,
     is_unconfined,
     list_sandbox_options,
     list_written,
@@ -399,6 +400,7 @@ class KeeperChannels:
             env={**self._machine.variables, "CUDA_VISIBLE_DEVICES": spec.cuda_device},
             devices=self._list_nodes(spec),
             cgroups=sorted({one.path for one in cgroups if one.path is not None}),
+            confined=spec.confined,
         )
         try:
             keeper.start(options)
@@ -421,6 +423,11 @@ class KeeperChannels:
         remove_cgroups(one.cgroup for one in read_cgroups(keeper.directory))
         if not keeps_sockets:
             shutil.rmtree(keeper.directory, ignore_errors=True)
+
+    def find_obstacle(self) -> str | None:
+        """What the kernel says before it is tried; another obstacle shows when the keeper builds the sandbox."""
+        environ = {**os.environ, **self._machine.variables}
+        return None if is_unconfined(environ) else find_obstacle(environ)
 
     def restart_worker(self, channel_id: str) -> None:
         """Another worker, at once."""

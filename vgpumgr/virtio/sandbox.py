@@ -19,7 +19,7 @@ from typing import Literal
 from vgpumgr.host import cgroups
 from vgpumgr.host.cgroups import Cgroup, Controller, name_cgroup, remove_cgroups
 from vgpumgr.host.confinement import Fact
-from vgpumgr.host.files import replace_file
+from vgpumgr.host.files import read_text, replace_file
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.limits import LIMIT_KEYS, LimitKey, Limits
 
@@ -30,6 +30,8 @@ USER_IDS = range(1879048192, 2147352576, 2)
 ALLOW_UNCONFINED = "VGPUMGR_ALLOW_UNCONFINED"
 #: what the filter of system calls does: ``log`` has the kernel log what ``enforce`` refuses
 FILTER = "VGPUMGR_WORKER_FILTER"
+_NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
+_FILTERS = Path("/proc/sys/kernel/seccomp/actions_avail")
 #: in the channel's directory: its control groups, as status and stop need them
 _CGROUPS = "cgroups"
 _KEYS: Mapping[str, Controller] = {"host-memory": "memory", "processes": "pids", "cpu": "cpu"}
@@ -41,6 +43,22 @@ _FILES = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/nvidia", "/usr/share/nv
 def is_unconfined(environ: Mapping[str, str]) -> bool:
     """Whether workers may run without a sandbox: by ``VGPUMGR_ALLOW_UNCONFINED=1``, and by no other value."""
     return environ.get(ALLOW_UNCONFINED) == "1"
+
+
+def find_obstacle(environ: Mapping[str, str]) -> str | None:
+    """Why the kernel builds no sandbox, as far as it says so itself: it has no user namespaces for us, or no
+    filter of system calls.
+    """
+    if read_text(_NAMESPACES) == "0":
+        return f"user namespaces are switched off ({_NAMESPACES}: 0)"
+    # below a directory that is there: a unit of systemd's may hide all of them
+    if (
+        choose_filter(environ) != "off"
+        and _FILTERS.parent.parent.is_dir()
+        and not _FILTERS.exists()
+    ):
+        return f"this kernel filters no system calls ({_FILTERS}: absent)"
+    return None
 
 
 def choose_user_id(directory: Path) -> int:

@@ -70,6 +70,7 @@ from vgpumgr.model.choices import Transport
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.channel import check_confinable
 from vgpumgr.steps.domain import AttachDevices
 from vgpumgr.virtio.channel import ChannelStatus
 
@@ -120,6 +121,7 @@ class AttachmentService:
         with adding_hints(parts, request.gpu, request.profile):
             found, plan, gpus = _plan_attach(parts, request, vm, names)
             check_not_stalled(plan, parts.pci)
+            check_confinable(found, parts.channels)
             return found, plan, gpus
 
     def _describe_attached(self, plan: Plan, context: OperationContext) -> AttachDocument:

@@ -25,6 +25,7 @@ from vgpumgr.model.choices import Backend, Numa, Transport
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.channel import check_confinable
 from vgpumgr.virtio.channel import ChannelPaths
 from vgpumgr.virtio.keeper import AGENT_PROGRAM
 
@@ -40,6 +41,7 @@ def start_run(
     transport: Literal["ring", "serial"] = "ring",
     spread: bool = False,
     limits: tuple[str, ...] = (),
+    allow_unconfined: bool = False,
     dry_run: bool = False,
 ) -> RunDocument:
     """Gives the process ``pid`` a slice and a channel, which it has until ``detach`` or its end. ``name``
@@ -55,6 +57,7 @@ def start_run(
         spread=spread,
         numa=Numa.OFF,
         limits=limits,
+        allow_unconfined=allow_unconfined,
     )
     run = _identify(parts, pid, command)
 
@@ -67,6 +70,7 @@ def start_run(
                 parts, stuck=find_stuck_gpus(parts), instances=list_instances(parts)
             )
             record, plan = plan_run(request, run, new, snapshot, parts.clock.wall_s())
+            check_confinable([record], parts.channels)
         gpus = snapshot.observed_gpus
         return [record], plan, None if gpus is None else list(gpus)
 
