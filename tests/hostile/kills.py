@@ -23,7 +23,8 @@ from pathlib import Path
 
 from tests.hostile.scene import LOOP, ONCE
 from tests.lives.__main__ import list_descendants
-from tests.sim.test_run import PROGRAM, PROGRAM_AND_MORE, PYTHON, RUN, Host
+from tests.sim.test_run import PROGRAM, PROGRAM_AND_MORE, PYTHON, RUN
+from tests.support.run_host import Host
 from tests.unit.calls_rig import run_python, simulated_channel, start_python
 from tests.unit.transport_rig import PATIENCE_S, Rig, alive, open_fds, read_line, wait_for
 from vgpumgr.virtio.keeper import KeeperError

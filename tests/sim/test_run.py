@@ -14,21 +14,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.guest.build_programs import build_programs
 from tests.support.attached_machine import attached_machine
+from tests.support.run_host import MACHINE, PATIENCE_S, Host, list_processes, read_line, wait_for
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import Backend, GlobalOptions, Session, Streams
 
 pytestmark = pytest.mark.native
 
-MACHINE = "dgx-a100"
-#: for anything that should take seconds: the machine may be busy
-PATIENCE_S = 240.0
 
 #: copies to the device and back, by the driver API
 PROGRAM = """
@@ -61,85 +58,6 @@ while not heard:
 time.sleep(1)
 os._exit(40 + len(heard))
 """
-
-
-class Host:
-    """A simulated machine, and this program on it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        # no libvirt runs: a host without VMs needs none
-        self.env = {**os.environ, "VGPUMGR_SIM_ROOT": str(root)}
-        self.started: list[subprocess.Popen[str]] = []
-
-    def words(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "vgpumgr", "--machine", MACHINE, *words]
-
-    def call(
-        self, *words: str, code: int | None = 0, **how: Any
-    ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.words(*words), env=self.env, capture_output=True, text=True, timeout=PATIENCE_S,
-            check=False, **how,
-        )  # fmt: skip
-        assert code is None or done.returncode == code, (done.stdout, done.stderr)
-        return done
-
-    def read(self, *words: str) -> Any:
-        return json.loads(self.call(*words, "-o", "json").stdout)
-
-    def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            self.words(*words), env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, **how,
-        )  # fmt: skip
-        self.started.append(process)
-        return process
-
-    @property
-    def channels(self) -> list[Path]:
-        return list((self.root / MACHINE / "host" / "run" / "channels").glob("*"))
-
-    def list_left(self) -> dict[str, Any]:
-        """All that a run may leave behind."""
-        instances = self.read("mig", "list")["instances"]
-        modes = [gpu["mig"]["current"] for gpu in self.read("gpu", "list")["gpus"]]
-        found = {
-            "instances": instances,
-            "channels": self.channels,
-            "processes": list_processes(str(self.root)),
-            "attachments": self.read("virtio", "list")["channels"],
-            "modes": [mode for mode in modes if mode],
-        }
-        return {name: value for name, value in found.items() if value}
-
-
-def list_processes(text: str) -> list[str]:
-    """The command lines of keepers, workers and agents that name ``text``."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        name = Path(words[0]).name
-        if name in ("vgpumgr-keeper", "vgpumgr-guestd") and any(text in word for word in words):
-            found.append(" ".join(words))
-    return found
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, f"not in time: {what}"
-        time.sleep(0.05)
-
-
-def read_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline().strip()
-    assert line or process.poll() is None, process.communicate()
-    return line
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +140,25 @@ def test_signals_reach_the_command_and_only_it_answers(host: Host) -> None:
     process.terminate()
     out, errors = process.communicate(timeout=PATIENCE_S)
     assert (out, errors, process.returncode) == ("got\n", "", 3)
+
+
+def test_without_user_namespaces_only_who_allows_it_goes_without_a_sandbox(host: Host) -> None:
+    switch_off = 'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"'
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["unshare", "-Ur", "sh", "-c", switch_off, "-", *host.words(*words)]
+        return subprocess.run(
+            command, env=host.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+
+    refused = call(*RUN, *PYTHON, PROGRAM)
+    assert (refused.returncode, refused.stdout) == (7, "")
+    assert "user namespaces are switched off" in refused.stderr
+    assert "--allow-unconfined" in refused.stderr
+    assert host.list_left() == {}
+    allowed = call(*RUN, "--allow-unconfined", *PYTHON, PROGRAM)
+    assert (allowed.returncode, allowed.stdout) == (0, "12345\n")
+    assert "without one, as --allow-unconfined says" in allowed.stderr
 
 
 @contextmanager

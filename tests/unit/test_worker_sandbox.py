@@ -22,13 +22,16 @@ import pytest
 
 from tests.support.attached_machine import attached_machine
 from tests.support.fake_channels import FakeChannels
+from tests.support.service import make_bench
 from tests.unit.calls_rig import null_channel, simulated_channel, start_python
 from tests.unit.transport_rig import ECHO, Rig
 from vgpumgr.cli.text import render_sandbox
-from vgpumgr.errors import SandboxError
+from vgpumgr.errors import SandboxError, UsageError
 from vgpumgr.host.confinement import Fact, audit_tree
 from vgpumgr.host.gpu_nodes import list_gpu_nodes
 from vgpumgr.host.machine import find_machine
+from vgpumgr.model.request import AttachRequest
+from vgpumgr.state.domain_metadata import rebuild_records
 from vgpumgr.steps.channel import check_sandbox
 from vgpumgr.virtio.channel import ChannelSpec
 from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions
@@ -163,7 +166,49 @@ def test_the_refusal_says_what_and_why_and_what_to_try(tmp_path: Path) -> None:
     with pytest.raises(SandboxError) as caught:
         check_sandbox("vm01", replace(status, problem="waiting: sandbox: cannot mount it: no"))
     assert caught.value.cause == "cannot mount it: no"
-    assert "VGPUMGR_ALLOW_UNCONFINED=1" in (caught.value.hint or "")
+    assert "--allow-unconfined" in (caught.value.hint or "")
+
+
+NO_SANDBOX = "user namespaces are switched off"
+
+
+def test_without_a_sandbox_an_attach_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    before = bench.snapshot()
+    bench.channels.obstacle = NO_SANDBOX
+    for dry_run in (True, False):
+        with pytest.raises(SandboxError) as caught:
+            bench.service.attach(AttachRequest("vm01", "1g.10gb"), dry_run=dry_run)
+        assert caught.value.cause == NO_SANDBOX
+        assert bench.snapshot() == before
+
+
+def test_an_attachment_that_allows_it_goes_without_and_keeps_its_choice(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    bench.channels.obstacle = NO_SANDBOX
+    request = AttachRequest("vm01", "1g.10gb", allow_unconfined=True)
+    done = bench.service.attach(request)
+    assert any(NO_SANDBOX in note for note in done.notes)
+    (record,) = bench.store.list_attachments()
+    assert bench.channels.specs[record.id].confined is False
+    (rebuilt,) = rebuild_records(bench.hypervisor.read_vm("vm01"))
+    assert rebuilt.channel is not None
+    assert rebuilt.channel.allow_unconfined
+
+
+def test_where_there_can_be_a_sandbox_there_is_one_whatever_is_allowed(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    done = bench.service.attach(AttachRequest("vm01", "1g.10gb", allow_unconfined=True))
+    (record,) = bench.store.list_attachments()
+    assert bench.channels.specs[record.id].confined is None
+    assert not any("sandbox" in note for note in done.notes)
+
+
+def test_only_a_forwarded_slice_has_a_worker_to_confine(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    request = AttachRequest("vm01", "passthrough", allow_unconfined=True)
+    with pytest.raises(UsageError, match="--allow-unconfined is for slices"):
+        bench.service.attach(request)
 
 
 def test_channels_of_one_host_never_share_a_user(tmp_path: Path) -> None:

@@ -200,13 +200,13 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "user-namespaces", "process", "User namespaces are available: workers start in a sandbox or not at all.",
         "Reads /proc/sys/user/max_user_namespaces, and VGPUMGR_ALLOW_UNCONFINED.",
-        "sysctl user.max_user_namespaces=15000; for trusted guests only, VGPUMGR_ALLOW_UNCONFINED=1 (SECURITY.md)",
+        "sysctl user.max_user_namespaces=15000; for trusted guests only, attach --allow-unconfined (SECURITY.md)",
         "user_namespaces(7)",
     ),
     Check(
         "seccomp", "process", "System calls can be filtered: workers start in a sandbox or not at all.",
         "Reads /proc/sys/kernel/seccomp/actions_avail, and VGPUMGR_ALLOW_UNCONFINED.",
-        "Run a kernel with CONFIG_SECCOMP_FILTER=y; for trusted guests only, VGPUMGR_ALLOW_UNCONFINED=1 (SECURITY.md)",
+        "Run a kernel with CONFIG_SECCOMP_FILTER=y; for trusted guests only, attach --allow-unconfined (SECURITY.md)",
         "seccomp(2)",
     ),
     Check(

@@ -60,9 +60,12 @@ class StartChannel(Step):
         if owner != context.record.channel.qemu_owner:
             context.save_channel(qemu_owner=owner)
         spec = make_spec(context.record, self.memory_bytes)
-        why, status = self._start(context, spec)
-        obstacle = find_obstacle(status) if why else None
-        if obstacle and context.record.channel.allow_unconfined:
+        allowed = context.record.channel.allow_unconfined
+        obstacle = context.channels.find_obstacle() if allowed else None
+        if obstacle is None:
+            why, status = self._start(context, spec)
+            obstacle = find_obstacle(status) if why and allowed else None
+        if obstacle is not None:
             context.channels.stop(self.id, keeps_sockets=True)
             context.notes.append(
                 f"no sandbox: {obstacle}; the worker runs without one, as --allow-unconfined says"

@@ -1,0 +1,95 @@
+"""A simulated machine on which commands of the host run, from outside: ``vgpumgr run``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MACHINE = "dgx-a100"
+#: for anything that should take seconds: the machine may be busy
+PATIENCE_S = 240.0
+
+
+class Host:
+    """A simulated machine, and this program on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        # no libvirt runs: a host without VMs needs none
+        self.env = {**os.environ, "VGPUMGR_SIM_ROOT": str(root)}
+        self.started: list[subprocess.Popen[str]] = []
+
+    def words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "vgpumgr", "--machine", MACHINE, *words]
+
+    def call(
+        self, *words: str, code: int | None = 0, **how: Any
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.words(*words), env=self.env, capture_output=True, text=True, timeout=PATIENCE_S,
+            check=False, **how,
+        )  # fmt: skip
+        assert code is None or done.returncode == code, (done.stdout, done.stderr)
+        return done
+
+    def read(self, *words: str) -> Any:
+        return json.loads(self.call(*words, "-o", "json").stdout)
+
+    def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            self.words(*words), env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, **how,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    @property
+    def channels(self) -> list[Path]:
+        return list((self.root / MACHINE / "host" / "run" / "channels").glob("*"))
+
+    def list_left(self) -> dict[str, Any]:
+        """All that a run may leave behind."""
+        instances = self.read("mig", "list")["instances"]
+        modes = [gpu["mig"]["current"] for gpu in self.read("gpu", "list")["gpus"]]
+        found = {
+            "instances": instances,
+            "channels": self.channels,
+            "processes": list_processes(str(self.root)),
+            "attachments": self.read("virtio", "list")["channels"],
+            "modes": [mode for mode in modes if mode],
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def list_processes(text: str) -> list[str]:
+    """The command lines of keepers, workers and agents that name ``text``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        name = Path(words[0]).name
+        if name in ("vgpumgr-keeper", "vgpumgr-guestd") and any(text in word for word in words):
+            found.append(" ".join(words))
+    return found
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"not in time: {what}"
+        time.sleep(0.05)
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line or process.poll() is None, process.communicate()
+    return line
