@@ -8,7 +8,7 @@ What has no form is a method of ``program.Run``.
 
 from __future__ import annotations
 
-KINDS = ("ctx", "stm", "evt", "mod", "fun", "lib", "ker", "mem", "hst")
+KINDS = ("ctx", "stm", "evt", "mod", "fun", "lib", "ker", "mem", "hst", "pol")
 
 CALLS = {
     # device
@@ -63,6 +63,13 @@ CALLS = {
     "cuMemHostAlloc": "+hst z u",
     "cuMemFreeHost": "-hst",
     "cuMemHostGetFlags": "xu hst",
+    # pools
+    "cuDeviceGetDefaultMemPool": "+pol d",
+    "cuDeviceGetMemPool": "+pol d",
+    "cuDeviceSetMemPool": "d pol",
+    "cuMemPoolDestroy": "-pol",
+    "cuMemPoolTrimTo": "pol z",
+    "cuMemAllocFromPoolAsync": "+mem z pol stm",
     # copies
     "cuMemcpyHtoD_v2": "mem in z",
     "cuMemcpyHtoDAsync_v2": "mem in z stm",
@@ -123,6 +130,9 @@ BY_HAND = {
     "cuMemcpy2D_v2": "",
     "cuMemGetAddressRange_v2": "",
     "cuPointerGetAttribute": "",
+    "cuMemPoolCreate": "",
+    "cuMemPoolGetAttribute": "",
+    "cuMemPoolSetAttribute": "",
     "settle": "",
 }
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.differential.calls import BY_HAND, CALLS, IMAGES, KERNELS
+from tests.differential.pools import POOL_CALLS
 from tests.differential.values import (
     GOOD,
     IN_CONTEXT,
@@ -87,7 +88,7 @@ class Generator:
         number = self.made.get(kind, 0)
         self.made[kind] = number + 1
         self.ended.pop(kind, None)
-        if kind not in ("lib", "ctx") and self.current is None:
+        if kind not in ("lib", "ctx", "pol") and self.current is None:
             more["alive"] = False
         thing = Thing(kind, number, self.thread, context=self.current, **more)
         self.things.append(thing)
@@ -160,6 +161,8 @@ class Generator:
         make = getattr(self, f"make_{name}", None)
         if make:
             make()
+        elif name in POOL_CALLS:
+            POOL_CALLS[name](self)
         elif name.startswith(("cuMemset", "cuMemcpy")):
             self.fill_or_copy(name)
         else:

@@ -152,6 +152,24 @@ class Run:
         self.put("lib", number, cell.value or 0 if code == 0 else 0)
         return [code]
 
+    def cuMemPoolCreate(self, number: int, kind: int) -> list[Any]:
+        cell, properties = c_void_p(), (c_uint64 * 16)()
+        # CUmemPoolProps: the type, no handles for others, then a device, number 0
+        properties[0], properties[1] = kind, 1
+        code = self.cu.cuMemPoolCreate(byref(cell), properties)
+        self.put("pol", number, cell.value or 0 if code == 0 else 0)
+        return [code]
+
+    def cuMemPoolGetAttribute(self, pool: int, attribute: int) -> list[Any]:
+        value = c_uint64(0)
+        handle = c_void_p(self.find("pol", pool))
+        code = self.cu.cuMemPoolGetAttribute(handle, attribute, byref(value))
+        return [code, value.value if code == 0 else None]
+
+    def cuMemPoolSetAttribute(self, pool: int, attribute: int, value: int) -> list[Any]:
+        handle, given = c_void_p(self.find("pol", pool)), c_uint64(value)
+        return [self.cu.cuMemPoolSetAttribute(handle, attribute, byref(given))]
+
     def cuLaunchKernel(
         self, function: int, kernel: str, shape: list[int], stream: int | None, values: list[Any]
     ) -> list[Any]:

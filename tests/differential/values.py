@@ -48,6 +48,7 @@ WEIGHTS = {
     "cuMemAlloc_v2": 4, "cuLaunchKernel": 8, "cuStreamCreate": 2, "cuEventRecord": 3, "cuModuleLoadData": 2,
     "cuModuleGetFunction": 4, "cuCtxSetCurrent": 2, "cuMemcpyDtoH_v2": 3, "cuMemcpyHtoD_v2": 3,
     "cuDevicePrimaryCtxRelease_v2": 0.5, "cuCtxDestroy_v2": 0.5, "cuCtxPopCurrent_v2": 0.7,
+    "cuMemPoolCreate": 2, "cuMemAllocFromPoolAsync": 2,
     "cuModuleUnload": 0.5, "cuStreamDestroy_v2": 0.6, "cuLibraryGetKernel": 3, "cuKernelGetFunction": 3,
     **{name: 2 for name in CALLS if name.startswith(("cuFuncSet", "cuOccupancy", "cuKernel"))},
     "cuMemcpyDtoHAsync_v2": 2, "cuEventElapsedTime_v2": 2,
