@@ -136,8 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 	static struct vg_server server;
 	size_t piece = size ? 1 + bytes[0] * 37u : 1;
 
-	server = (struct vg_server){ .keeper = -1, .serial = -1, .serial_path = VG_SERIAL_OF_KEEPER, .logged = 1000 };
-	server.log_minute = vg_now_ms() / 60000;
+	server = (struct vg_server){ .keeper = -1, .serial = -1, .serial_path = VG_SERIAL_OF_KEEPER };
 	server.stats = calloc(1, sizeof(*server.stats));
 	server.serial_in = malloc(64 << 10);
 	server.control_serial.server = &server;
