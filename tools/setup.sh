@@ -25,7 +25,7 @@ debian_packages_lintian=(lintian)
 wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)
 wheels_cuda12=(nvidia-cuda-runtime-cu12==12.9.79)
 wheels_nvml=(nvidia-nvml-dev==13.4.92)
-wheels_nvcc=(nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-runtime==13.5.37)
+wheels_nvcc=(nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cccl==13.3.5.0.6)
 
 # shellcheck source=tools/setup_kernel.sh
 . "$root/tools/setup_kernel.sh"
@@ -133,7 +133,10 @@ nvml_include() { dirname "$(find "$cuda/nvml/nvidia" -name nvml.h | head -n 1)";
 # The CUDA compiler: a toolkit's where there is one (CUDA 13), else NVIDIA's wheels from PyPI.
 setup_nvcc() { setup_cuda; locked nvcc install_nvcc; export VGPUMGR_NVCC=$cuda/nvcc-link/nvcc; }
 install_nvcc() {
-	[ ! -x "$cuda/nvcc-link/nvcc" ] || return 0
+	if [ -x "$cuda/nvcc-link/nvcc" ]; then
+		# wheels of an earlier version are replaced
+		[ -d "$cuda/nvcc" ] && [ "$(cat "$cuda/nvcc/stamp" 2>/dev/null)" != "${wheels_nvcc[*]}" ] || return 0
+	fi
 	local nvcc=${CUDA_HOME:+$CUDA_HOME/bin/nvcc}
 	nvcc=${nvcc:-$(command -v nvcc || :)}
 	mkdir -p "$cuda/nvcc-link"
