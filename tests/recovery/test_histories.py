@@ -17,7 +17,7 @@ from tests.recovery.world import SavedNvml, World
 from vgpumgr.app.operations.recovery import Policy
 from vgpumgr.app.operations.restore import restore
 from vgpumgr.engine.transaction import Transaction
-from vgpumgr.errors import OutcomePendingError
+from vgpumgr.errors import OutcomePendingError, VgpuNoRoomError
 from vgpumgr.model.mig import Placement
 
 
@@ -67,10 +67,12 @@ def test_the_attach_that_turned_mig_mode_on_is_undone_after_those_that_used_it(
     with pytest.raises(OutcomePendingError):
         vgpu("create", type="NVIDIA A100X-8C")(world)
     crash(tmp_path, attach(profile="2g.20gb", gpu="0"), "after set_mig_mode")
-    with pytest.raises(OutcomePendingError, match="cannot attach vm02 yet"):
+    with pytest.raises(VgpuNoRoomError) as refused:
         attach("vm02", **BACKED)(World(tmp_path))
+    assert "vm01 is half attaching there and waits for process" in refused.value.held_by[0]
     # where both are interrupted all the same, the order decides
-    with mock.patch.object(Transaction, "_check_free"):
+    planned = mock.patch("vgpumgr.planning.vgpu_selection._refuse_stuck", return_value=None)
+    with planned, mock.patch.object(Transaction, "_check_free"):
         world = crash(tmp_path, attach("vm02", **BACKED), "after create_gpu_instance")
     assert modes(world) == [True, False]
     world.finish_late(takes_effect=False)
