@@ -160,9 +160,11 @@ def _describe_vgpus(world: World, index: dict[str, int]) -> Iterator[str]:
             index[str(record.instance.gpu)],
             str(record.instance.placement),
         )
+        # a boot took it away, which counts only as long as it is not there
+        gone = not record.takes_room and record.is_missing(world.parts.boot_id)
         yield (
             f"vGPU record: {record.spec.type_name} on {record.spec.parent}, {record.state}, {record.defined}, "
-            f"{record.auto}, {record.attachment is not None}, {place}, {record.boot}, {record.lost}"
+            f"{record.auto}, {record.attachment is not None}, {place}, {gone}"
         )
 
 

@@ -324,6 +324,10 @@ class VgpuRecord:
         """Whether a definition of mdevctl says if it comes back; an attachment brings back its own."""
         return self.spec.framework is Framework.MDEV and self.attachment is None
 
+    def is_missing(self, boot: str) -> bool:
+        """Whether a boot took it away, this one or one before, and it has not been there since."""
+        return self.boot != boot or self.lost
+
     def find_home(self, boot: str) -> VgpuInstance | None:
         """The GPU instance that was made for it, if that was in this boot."""
         return self.instance if self.instance_boot == boot else None

@@ -215,7 +215,7 @@ def find_vgpu_drift(
         uuid = record.spec.uuid
         if record.attachment is not None or uuid in busy or uuid in present:
             continue
-        if record.boot != boot_id or record.lost:
+        if record.is_missing(boot_id):
             yield from _find_since_boot(record, (first or {}).get(uuid))
         elif record.state is VgpuState.ACTIVE:
             yield _tell_gone(record, holders.get(uuid, ()))

@@ -112,11 +112,12 @@ def describe_instance(instance: NewInstance | None) -> VgpuInstance | None:
 
 
 def plan_start(
-    record: VgpuRecord, spec: VgpuSpec, instance: NewInstance | None, mode: Steps = ()
+    record: VgpuRecord, spec: VgpuSpec, instance: NewInstance | None, boot_id: str, mode: Steps = ()
 ) -> Plan:
     """A defined vGPU; ``spec`` has its type as the driver numbers it now."""
     steps: list[Step] = [*mode, *plan_instance(instance)]
-    steps.append(CreateVgpu(spec, record.attachment, describe_instance(instance)))
+    made = describe_instance(instance)
+    steps.append(CreateVgpu(spec, record.attachment, made, record.is_missing(boot_id)))
     if spec.type_id != record.spec.type_id:
         steps.append(DefineVgpu(spec, record.auto, record.spec, record.auto))
     return _plan(START, spec, tuple(steps))

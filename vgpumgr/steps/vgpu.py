@@ -73,6 +73,8 @@ class CreateVgpu(VgpuStep):
     attachment: str | None = None
     #: the GPU instance that the same plan made for it
     instance: VgpuInstance | None = field(default=None, metadata=PRIVATE)
+    #: a boot took it away: undone, it is to come back still
+    missing: bool = field(default=False, metadata=PRIVATE)
     kind: ClassVar[str] = "mdev.create"
     by_helper: ClassVar[bool] = True
 
@@ -100,7 +102,7 @@ class CreateVgpu(VgpuStep):
         try:
             device = context.vgpus.create(self.spec)
         except CERTAIN as error:
-            _forget(context.vgpu_store, record)
+            _forget(context.vgpu_store, record, lost=self.missing)
             raise NothingDoneError(error) from error
         active = replace(
             record,
@@ -116,7 +118,7 @@ class CreateVgpu(VgpuStep):
         record = find_record(context.vgpu_store, self.spec.uuid)
         if record is not None and record.takes_room:
             await_release(context, record, f"take back vGPU {self.spec.type_name}")
-            _remove(context, record)
+            _remove(context, record, lost=self.missing)
 
     def observe(self, context: OperationContext) -> bool:
         """Whether it is there, or recorded as about to be."""
@@ -265,7 +267,7 @@ def list_holders(vgpus: VgpuControl, record: VgpuRecord) -> tuple[str, ...]:
     return vgpus.list_group_holders(record.iommu_group)
 
 
-def _remove(context: OperationContext, record: VgpuRecord) -> None:
+def _remove(context: OperationContext, record: VgpuRecord, *, lost: bool = False) -> None:
     """Until it is really gone, its record says so: its room is not given away."""
     context.vgpu_store.save_vgpu(replace(record, state=VgpuState.RELEASING))
     try:
@@ -275,13 +277,13 @@ def _remove(context: OperationContext, record: VgpuRecord) -> None:
     except VgpumgrError:
         context.vgpu_store.save_vgpu(record)
         raise
-    _forget(context.vgpu_store, record)
+    _forget(context.vgpu_store, record, lost=lost)
 
 
-def _forget(store: VgpuStore, record: VgpuRecord) -> None:
+def _forget(store: VgpuStore, record: VgpuRecord, *, lost: bool = False) -> None:
     """What is defined comes back; anything else is forgotten."""
     if record.defined:
-        store.save_vgpu(make_inactive(record))
+        store.save_vgpu(make_inactive(record, lost=lost))
     else:
         store.delete_vgpu(record.spec.uuid)
 

@@ -498,7 +498,7 @@ def find_drift_of_vgpus(parts: Parts) -> Sequence[Drift]:
 
 
 def _is_expected(parts: Parts, record: VgpuRecord) -> bool:
-    if record.boot != parts.boot_id or record.lost:
+    if record.is_missing(parts.boot_id):
         return record.auto
     return record.state is VgpuState.ACTIVE
 

@@ -230,7 +230,9 @@ class VgpuService:
                 return plan_nothing(START, record, "it is started already")
             self._check_startable(record, entry)
             spec, instance = self.resolve(record, picture)
-            return plan_start(record, spec, instance, self._plan_mode(spec, picture))
+            return plan_start(
+                record, spec, instance, self._parts.boot_id, self._plan_mode(spec, picture)
+            )
 
         return self._change(plan, dry_run)
 
@@ -307,10 +309,12 @@ class VgpuService:
             record = self._find_own(picture, uuid)
             device = picture.find(uuid).device
             if device is not None:
-                return plan_start(record, record.spec, None)
+                return plan_start(record, record.spec, None, self._parts.boot_id)
             self._check_let_go(record)
             spec, instance = self.resolve(record, picture)
-            return plan_start(record, spec, instance, self._plan_mode(spec, picture))
+            return plan_start(
+                record, spec, instance, self._parts.boot_id, self._plan_mode(spec, picture)
+            )
 
         self._run(plan, transaction)
 
