@@ -21,7 +21,10 @@ static int map(struct raw *raw)
 		raw->memory = NULL;
 		return -errno;
 	}
-	error = vg_layout(raw->answer.memory_size, &raw->layout);
+	/* the memory is the window, or a window of its own with one lane */
+	error = vg_layout_read((const struct vg_header *)raw->memory, &raw->layout, raw->answer.text, sizeof(raw->answer.text));
+	if (error)
+		return error;
 	raw->control = vg_lane_at(raw->memory, &raw->layout, raw->answer.lane);
 	vg_ring_init(&raw->replies, (uint8_t *)raw->control + VG_PAGE + raw->layout.submit_size, raw->layout.reply_size,
 		     &raw->control->reply_head, &raw->control->reply_tail);
