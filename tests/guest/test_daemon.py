@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -18,7 +19,9 @@ def everything(scene: GuestLab) -> list[tuple[int, str, str]]:
     found = []
     for words in LISTS:
         done = scene.run(*words, "-o", "json")
-        found.append((done.status, done.stdout, done.stderr))
+        # what processes of the host take changes by itself
+        stdout = re.sub(r'"used": [1-9][0-9]*', '"used": N', done.stdout)
+        found.append((done.status, stdout, done.stderr))
     return found
 
 
