@@ -61,13 +61,15 @@ static inline void vg_fetch(void *to, const void *shared, size_t size)
 /* Copies payload out; the barrier keeps the compiler from going back to the source. Only the copy may be looked at. */
 static inline void vg_copy_in(void *to, const void *shared, size_t size)
 {
-	memcpy(to, shared, size);
+	if (size)
+		memcpy(to, shared, size);
 	__asm__ volatile("" ::: "memory");
 }
 
 static inline void vg_copy_out(void *shared, const void *from, size_t size)
 {
-	memcpy(shared, from, size);
+	if (size) /* memcpy from nowhere is undefined, of nothing, too */
+		memcpy(shared, from, size);
 	__asm__ volatile("" ::: "memory");
 }
 
