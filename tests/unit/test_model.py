@@ -107,9 +107,18 @@ def test_sizes_are_read_as_powers_of_1024(number: int, prefix: str, suffix: str)
     assert parse_size(f"{number}{prefix}{suffix}") == number * 1024**power
 
 
+def test_a_size_in_bytes_is_exact() -> None:
+    assert parse_size(str((1 << 60) + 1)) == (1 << 60) + 1
+
+
 @pytest.mark.parametrize(
-    ("text", "words"), [("8GB", "8GiB"), ("", "not a size"), ("-1G", "not a size")]
-)
+    ("text", "words"),
+    [
+        ("8GB", "8GiB"), ("", "not a size"), ("-1G", "not a size"), ("１G", "not a size"),
+        ("9" * 400, "has 400 digits"), ("1." + "9" * 5000 + "P", "has 5002 digits"),
+    ],
+    ids=lambda text: text[:24],
+)  # fmt: skip
 def test_sizes_refuse_with_advice(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_size(text)

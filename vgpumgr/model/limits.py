@@ -17,13 +17,16 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class LimitKey:
-    """One limit. ``of_cgroup``: the kernel holds it, not the worker; ``a_second``: of a rate, which delays."""
+    """One limit. ``of_cgroup``: the kernel holds it, not the worker; ``a_second``: of a rate, which delays; ``least``:
+    with less no program gets as far as its first call.
+    """
 
     name: str
     unit: Unit
     what: str
     of_cgroup: bool = False
     a_second: bool = False
+    least: int = 1
 
     def format(self, value: int | None) -> str:
         """For people, and as ``--limit`` reads it."""
@@ -38,7 +41,13 @@ class LimitKey:
 
 #: those of the worker first, in the order of ``enum vg_limit`` (stats.h)
 KEYS = (
-    LimitKey("device-memory", "bytes", "memory of the GPU: allocations, contexts, modules"),
+    # one context: WK_CONTEXT_BYTES
+    LimitKey(
+        "device-memory",
+        "bytes",
+        "memory of the GPU: allocations, contexts, modules",
+        least=128 << 20,
+    ),
     LimitKey("contexts", "count", "CUDA contexts"),
     LimitKey("streams", "count", "CUDA streams"),
     LimitKey("events", "count", "CUDA events"),
@@ -47,8 +56,10 @@ KEYS = (
     LimitKey("jit", "count", "modules that are compiled at the same time; others wait"),
     LimitKey("calls", "count", "calls a second; more are delayed", a_second=True),
     LimitKey("bytes", "bytes", "bytes of calls a second; more are delayed", a_second=True),
-    LimitKey("host-memory", "bytes", "memory of the worker on the host", of_cgroup=True),
-    LimitKey("processes", "count", "processes and threads of the worker", of_cgroup=True),
+    LimitKey(
+        "host-memory", "bytes", "memory of the worker on the host", of_cgroup=True, least=64 << 20
+    ),
+    LimitKey("processes", "count", "processes and threads of the worker", of_cgroup=True, least=16),
     LimitKey("cpu", "percent", "time on the host's processors; 100 is one", of_cgroup=True),
 )
 LIMIT_KEYS: Mapping[str, LimitKey] = {key.name: key for key in KEYS}
@@ -101,7 +112,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def parse_limits(words: Iterable[str]) -> Limits:
-    """Reads ``KEY=VALUE``; the last of several for a key counts. Raises ValueError with what is wrong in a sentence."""
+    """Reads ``KEY=VALUE``, each key once. Raises ValueError with what is wrong in a sentence."""
     found: dict[str, int | None] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -110,7 +121,10 @@ def parse_limits(words: Iterable[str]) -> Limits:
             raise ValueError(f"there is no limit {name!r}{_suggest(name)}")
         if not equals or not text:
             raise ValueError(f"{word!r} has no value: write {name}=VALUE, or {name}=none")
-        found[name.replace("-", "_")] = _parse_value(key, text)
+        field = name.replace("-", "_")
+        if field in found:
+            raise ValueError(f"{name} is given twice")
+        found[field] = _parse_value(key, text)
     return replace(DEFAULT_LIMITS, **found)
 
 
@@ -129,6 +143,8 @@ def _parse_value(key: LimitKey, text: str) -> int | None:
         value = int(number[:20])
     else:
         raise ValueError(f"{key.name}={text}: not a number")
-    if not 1 <= value <= _MOST:
-        raise ValueError(f"{key.name}={text}: from 1 on, or none")
+    if value < key.least:
+        raise ValueError(f"{key.name}={text}: at least {key.format(key.least)}, or none")
+    if value > _MOST:
+        raise ValueError(f"{key.name}={text[:20]}: at most {key.format(_MOST)}, or none")
     return value

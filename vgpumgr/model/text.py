@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_FORM = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B)?", re.IGNORECASE)
+_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(i?B)?", re.IGNORECASE)
+_LONGEST_SIZE = 24
 
 
 def format_size(size_bytes: int) -> str:
@@ -39,7 +40,10 @@ def parse_size(text: str) -> int:
     if prefix and suffix and suffix.lower() == "b":
         raise ValueError(f"{text!r} is ambiguous: write {number}{prefix.upper()}iB")
     power = "KMGTP".index(prefix.upper()) + 1 if prefix else 0
-    return int(float(number) * 1024**power)
+    if len(number) > _LONGEST_SIZE:
+        raise ValueError(f"not a size: {number[:_LONGEST_SIZE]}... has {len(number)} digits")
+    # whole numbers stay exact: a float has 53 bits
+    return int(number) * 1024**power if number.isdecimal() else int(float(number) * 1024**power)
 
 
 def tell_count(number: int, noun: str) -> str:
