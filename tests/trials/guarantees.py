@@ -15,7 +15,6 @@ CMAKE = "CMakeLists.txt"
 _TRANSPORT = "vgpumgr/virtio/native/transport"
 RING_H = f"{_TRANSPORT}/ring.h"
 FRAME_C = f"{_TRANSPORT}/worker_frame.c"
-LOG_C = f"{_TRANSPORT}/worker_log.c"
 SERIAL_C = f"{_TRANSPORT}/worker_serial.c"
 OBJECTS_C = "vgpumgr/virtio/native/worker/objects.c"
 LEDGER_C = "vgpumgr/virtio/native/worker/ledger.c"
@@ -148,13 +147,6 @@ CHANNEL_TRIALS = (
         "full = s->gates_count == WK_GATES;",
         "full = false;",
         attack("d25_host_callback_flood[ring]"),
-    ),
-    Trial(
-        "D27: lines of the log are bounded",
-        LOG_C,
-        "if (server->logged++ < LOG_LINES_PER_MINUTE)",
-        "if (1)",
-        attack("d27_log_flood[ring]"),
     ),
     Trial(
         "S5: a handle has its generation",
