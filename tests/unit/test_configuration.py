@@ -55,6 +55,9 @@ def test_without_files_all_is_as_it_was_made(files: Files) -> None:
     assert {shown[key][1] for key in KEYS} == {"default"}
     assert shown["VGPUMGR_CONFIG"] == (f'"{files.first}"', "environment")
     assert shown["VGPUMGR_LIBVIRT_URI"] == ('"qemu:///system"', "default")
+    # what the documentation has of the environment of workers is there
+    page = (ROOT / "docs/daemon.md").read_text()
+    assert set(re.findall(r"^\| `(VGPUMGR_\w+)=", page, re.MULTILINE)) < set(shown)
     assert files.run("check")[:2] == (0, "no files: all defaults\n")
 
 
@@ -107,10 +110,16 @@ BROKEN = [
     ("[release]\nstopped = true\nstopped = false\n", ":3: no TOML: Cannot overwrite a value"),
     ("release = \n", ":1: no TOML: "),
     ("\xff\n", ": not UTF-8 text"),
+    ("[release]\nstopped = 1\n", ":2: release.stopped = 1: input should be a valid boolean"),
+    ('[release]\nstopped = "yes"\n', ':2: release.stopped = "yes": input should be a valid boolean'),
+    ("[limits]\nkept_for_root = true\n", ":2: limits.kept_for_root = true: input should be a valid"),
+    ('[limits]\nconnections = "512"\n', ':2: limits.connections = "512": input should be a valid'),
+    ("a = " + "[" * 100_000, ": no TOML: nested too deeply"),
+    ("# " + "x" * (1 << 20), ": cannot be read: larger than 1 MiB"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "problem"), BROKEN)
+@pytest.mark.parametrize(("text", "problem"), BROKEN, ids=lambda text: text[:40])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_what_cannot_be_is_named_by_file_line_and_key(
     files: Files, text: str, problem: str, is_first: bool
@@ -128,10 +137,14 @@ def test_all_that_is_wrong_is_said_at_once(files: Files) -> None:
     files.first.write_text("[release]\nstoped = true\n[limits]\nhead_s = 0\n")
     (files.more / "a.toml").write_text("[\n")
     (files.more / "b.toml").mkdir()
+    os.mkfifo(files.more / "c.toml")
+    (files.more / "d.toml").symlink_to("/dev/zero")
     code, _, err = files.run("check", "-o", "json")
     cause = json.loads(err)["error"]["cause"].splitlines()
-    assert (code, len(cause)) == (2, 4)
+    assert (code, len(cause)) == (2, 6)
     assert f"{files.more}/b.toml: cannot be read: Is a directory" in cause
+    assert f"{files.more}/c.toml: cannot be read: no regular file" in cause
+    assert f"{files.more}/d.toml: cannot be read: no regular file" in cause
 
 
 def test_another_file_may_be_checked_and_a_missing_one_is_said(
@@ -141,8 +154,9 @@ def test_another_file_may_be_checked_and_a_missing_one_is_said(
     other.parent.mkdir()
     other.write_text("[release]\nstopped = true\n")
     assert files.run("check", str(other))[:2] == (0, f"{other}: well\n")
-    code, _, err = files.run("check", str(tmp_path / "no.toml"))
-    assert (code, "cannot read" in err) == (2, True)
+    for name in ("no.toml", "x" * 5000):
+        code, _, err = files.run("check", str(tmp_path / name))
+        assert (code, f"/{name}: cannot be read: " in err) == (2, True), err
 
 
 @pytest.mark.parametrize(

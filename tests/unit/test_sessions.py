@@ -25,7 +25,7 @@ from tests.unit.calls_rig import (
     start_python,
 )
 from tests.unit.transport_rig import PATIENCE_S, Rig, alive, open_fds, read_line, wait_for
-from vgpumgr.virtio.keeper import _describe
+from vgpumgr.virtio.keeper import _describe, read_watchdog
 
 pytestmark = pytest.mark.native
 
@@ -414,3 +414,15 @@ def test_a_driver_that_is_gone_is_named_to_the_process(tmp_path: Path) -> None:
         shutil.copy(NULL_DRIVER, driver)
         wait_for(lambda: start_python(rig, "ok(cu.cuInit(0))").wait(PATIENCE_S) == 0, "it is back")
         assert rig.status().worker.pid == worker
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("30", "30:0"), ("60:3600", "60:3600"), ("", "60:0"), ("soon", "60:0"), ("1:2:3", "60:0"),
+        ("-1", "60:0"), ("9" * 5000, "60:0"),
+    ],
+    ids=lambda text: text[:10],
+)  # fmt: skip
+def test_a_watchdog_that_cannot_be_is_the_usual_one(text: str, option: str) -> None:
+    assert read_watchdog({"VGPUMGR_WATCHDOG": text}) == option

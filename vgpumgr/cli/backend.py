@@ -187,7 +187,9 @@ def verify_audit(options: GlobalOptions, file: str | None) -> tuple[str, str | N
             raise NotPermittedError(
                 f"cannot read {error.filename}", cause=error.strerror, hint="sudo vgpumgr audit"
             ) from error
-        raise UsageError(f"cannot read {error.filename}", cause=error.strerror) from error
+        # an error of reading has no name
+        where = error.filename or path
+        raise UsageError(f"cannot read {where}", cause=error.strerror) from error
 
 
 def run_daemon(options: GlobalOptions, settings: Sequence[str]) -> None:
@@ -206,7 +208,8 @@ def read_config(options: GlobalOptions, file: str | None = None) -> dict[str, An
 
     machine = find_machine(options.machine)
     path = Path(file) if file else machine.config_path
-    document = describe(read_configuration(path), machine, "files")
+    configuration = read_configuration(path, must_be_there=file is not None)
+    document = describe(configuration, machine, "files")
     data: dict[str, Any] = document.as_data()
     return data
 

@@ -232,8 +232,6 @@ def check_config(
     """
     session = get_session(context)
     session.check_here("vgpumgr config check")
-    if file is not None and not Path(file).exists():
-        raise UsageError(f"cannot read {file}", cause="No such file or directory")
     document = read_config(session.options, file)
     files = document["files"]
     print_single(

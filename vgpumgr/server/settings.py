@@ -6,9 +6,11 @@ says; later ones win, key by key.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -26,10 +28,12 @@ from vgpumgr.model.text import list_near
 DIRECTORY = "conf.d"
 _DEFAULT = "default"
 _OPTION = "--set"
+_MAX_BYTES = 1 << 20
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # strict: "yes", 1 or "512" is another value to every other reader of the file
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
 class ReconcileSettings(_Table):
@@ -128,14 +132,17 @@ class Configuration:
         return self.origins.get(key, _DEFAULT)
 
 
-def read_configuration(path: Path, options: Sequence[str] = ()) -> Configuration:
+def read_configuration(
+    path: Path, options: Sequence[str] = (), *, must_be_there: bool = False
+) -> Configuration:
     """What ``path``, the files of ``conf.d`` beside it and ``KEY=VALUE`` options say. Raises SettingsError, which
     names every place that cannot be.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     problems: list[Problem] = []
-    files = [file for file in (path, *_list_files(path.parent / DIRECTORY)) if _is_there(file)]
+    more = _list_files(path.parent / DIRECTORY)
+    files = [file for file in (path, *more) if must_be_there or _is_there(file)]
     for key, value, origin in _read_all(files, options, problems):
         # one that is set twice has one origin, the later one
         values[key], origins[key] = value, origin
@@ -202,6 +209,10 @@ _VARIABLES: Mapping[str, tuple[Callable[[Machine], object], str]] = {
         lambda _: "enforce",
         "the workers' filter of system calls: enforce, log or off",
     ),
+    "VGPUMGR_WATCHDOG": (
+        lambda _: "60",
+        "seconds after which a guest's call is named, and :SECONDS after which its session ends",
+    ),
 }
 
 
@@ -256,8 +267,10 @@ def _read_all(
     """Keys with values and origins, in the order in which they count."""
     for file in files:
         try:
-            text = file.read_text(encoding="utf-8")
+            text = _read_text(file)
             data = tomllib.loads(text)
+        except RecursionError:
+            problems.append(Problem(str(file), "no TOML: nested too deeply"))
         except tomllib.TOMLDecodeError as error:
             line = re.search(r"at line (\d+)", str(error))
             where = f"{file}:{line[1]}" if line else str(file)
@@ -279,11 +292,22 @@ def _read_all(
             yield key.strip(), _read_value(text.strip()), _OPTION
 
 
+def _read_text(file: Path) -> str:
+    """A file's text. A pipe or device in its place must neither hold the daemon nor fill its memory."""
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file")
+        data = stream.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise OSError(errno.EFBIG, "larger than 1 MiB")
+    return data.decode()
+
+
 def _read_value(text: str) -> Any:
     """A value as TOML has it; a word without quotes is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 

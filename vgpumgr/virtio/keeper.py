@@ -358,7 +358,7 @@ _WATCHDOG_DEFAULT = (60, 0)
 def read_watchdog(environ: Mapping[str, str]) -> str:
     """The watchdog's limits as the worker's option; a word that says none changes nothing."""
     words = environ.get(WATCHDOG, "").split(":")
-    limits = [int(word) for word in words if word.isdecimal()]
+    limits = [int(word) for word in words if word.isdecimal() and len(word) < 10]
     if len(limits) != len(words) or len(limits) > 2:
         limits = list(_WATCHDOG_DEFAULT)
     return ":".join(map(str, (*limits, 0)[:2]))
