@@ -40,6 +40,16 @@ def cli(tmp_path: Path) -> Cli:
         ("attach vm01 --profile x --hello-timeout z", "'z' is not a number"),
         ("detach vm01 --all --attachment 1g.10gb", "--all and --attachment contradict"),
         ("passthrough bind 0 --driver=", 'no driver is called ""'),
+        ("attach vm01 --profile 1g.10gb --limit=", "--limit needs a value"),
+        ("run --profile 1g.10gb -- ", "no command to run"),
+        ("detach ", "VM needs a value, and this one is empty"),
+        ("audit ", "FILE needs a value"),
+        ("config check ", "FILE needs a value"),
+        ("mig layout plan ", "FILE needs a value"),
+        ("mig layout export --label=", "--label needs a value"),
+        ("vm xml vm01 --profile=", "--profile needs a value"),
+        ("detach \udcff", "VM needs UTF-8, and has '\\udcff'"),
+        ("detach -- vm\udcff", "VM needs UTF-8, and has 'vm\\udcff'"),
         ("passthrough unbind 0 --driver ../x", 'no driver is called "../x"'),
         ("api POST /1.0/attachments --data @/nowhere", "cannot read /nowhere"),
         ("--host= gpu list", "--host needs a value"),
@@ -59,6 +69,13 @@ def test_wrong_lines_are_usage_errors(cli: Cli, line: str, words: str) -> None:
     assert done.out == ""
     assert words in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("bad", ["\x1b[31m", "a\rb", "\u202e", "\x9b31m"])
+def test_no_error_commands_the_terminal(cli: Cli, bad: str) -> None:
+    done = cli.run("gpu", "show", bad)
+    assert done.code == 5
+    assert f'no GPU is "{bad.encode("unicode_escape").decode()}"' in done.err
 
 
 def test_what_cannot_be_an_operation_is_not_found(cli: Cli) -> None:
@@ -129,6 +146,24 @@ def test_people_see_no_errno(cli: Cli) -> None:
     assert done.code == 5
     assert "No such file or directory" in done.err
     assert "Errno" not in done.err
+
+
+@pytest.mark.parametrize("line", ["config defaults", "virtio guest-package", "mig checkpoint"])
+def test_a_file_is_not_made_in_the_place_of_a_directory(
+    cli: Cli, tmp_path: Path, line: str
+) -> None:
+    done = cli.run(*line.split(), "--out", f"{tmp_path}/new/")
+    assert done.code == 1
+    assert f"cannot write {tmp_path}/new/" in done.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("verb", ["start", "stop", "env", "reboot", "serve", "tell"])
+def test_a_name_of_any_length_is_no_simulated_machine(cli: Cli, verb: str) -> None:
+    words = ("gone", "0000:07:00.0") if verb == "tell" else ()
+    for name in ("x" * 5000, "nowhere"):
+        done = cli.run("sim", verb, name, *words)
+        assert (done.code, "VG091" in done.err) == (5, True), done.err
 
 
 def test_a_closed_output_is_no_bug() -> None:

@@ -167,8 +167,6 @@ def read_file(name: str) -> dict[str, str]:
     LayoutFilePermissionError, LayoutFileError.
     """
     source = "standard input" if name == "-" else name
-    if not name:
-        raise UsageError("the file's name is empty")
     try:
         if name == "-":
             data = sys.stdin.buffer.read(_MAX_BYTES + 1)

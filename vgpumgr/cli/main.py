@@ -10,7 +10,7 @@ import copy
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, ClassVar, TypeVar, cast
 
@@ -37,7 +37,7 @@ from vgpumgr.cli.session import (
     set_layout,
 )
 from vgpumgr.errors import Exit, UsageError, VgpumgrError, explain_unexpected
-from vgpumgr.model.text import list_near
+from vgpumgr.model.text import list_near, make_printable
 
 Command = TyperCommand | TyperGroup
 Parameter = TyperArgument | TyperOption
@@ -62,6 +62,23 @@ def _parse(
     values = {name: context.params.pop(name) for name in _GLOBAL if name in context.params}
     get_session(context).options.update(values)
     return rest
+
+
+def _check_value(parameter: Any, context: typer.Context) -> None:
+    """Raises UsageError for an empty value, as an unset variable of a script gives it, and for one that is not UTF-8:
+    neither JSON nor libvirt can hold it. Words of another program, and a line to be completed, are left alone.
+    """
+    given = context.params.get(parameter.name)
+    is_option = isinstance(parameter, TyperOption)
+    if parameter.name == "line" or (parameter.nargs < 0 and not is_option):
+        return
+    name = parameter.opts[-1] if is_option else str(parameter.metavar).strip("[]")
+    for value in given if isinstance(given, list | tuple) else (given,):
+        if value == "":
+            text = f"{name} needs a value, and this one is empty"
+            raise _make_error(text, None, context)
+        if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+            raise _make_error(f"{name} needs UTF-8, and has {value!a}", None, context)
 
 
 class Verb(TyperCommand):
@@ -94,6 +111,8 @@ class Verb(TyperCommand):
             names = {name for parameter in self.params for name in parameter.opts}
             guess = next((f"{one} {words}" for one in ("--gpu", "--out") if one in names), None)
             raise _make_error(f"not expected here: {words}", guess, ctx)
+        for one in self.params:
+            _check_value(one, ctx)
         if ctx.params.pop("no_wait", False):
             if ctx.params["dry_run"]:
                 raise _make_error("--no-wait and --dry-run contradict each other", None, ctx)
@@ -485,8 +504,10 @@ def format_error(error: VgpumgrError, *, color: bool = False) -> str:
 
 
 def _line(label: str, text: str, *, color: bool) -> str:
-    """Further lines of a long cause are indented below its first."""
-    indented = text.rstrip().replace("\n", "\n" + " " * _WIDTH)
+    """Further lines of a long cause are indented below its first. What is not printable may come from a file or
+    another user, and commands a terminal: it is written as an escape.
+    """
+    indented = make_printable(text.rstrip()).replace("\n", "\n" + " " * _WIDTH)
     head = f"{label}:" if label else ""
     padded = head.ljust(_WIDTH)
     if color and label == "error":

@@ -97,16 +97,23 @@ def write_out(streams: Streams, text: str, out: str | None) -> None:
     if out is None or out == "-":
         streams.out.write(text)
     else:
-        write_file(Path(out), text)
+        write_file(_read_target(out), text)
+
+
+def _read_target(out: str) -> Path:
+    # Path leaves the slash out, and a file would take the directory's name
+    if out.endswith("/"):
+        raise FileWriteError(f"cannot write {out}", cause="it names a directory")
+    return Path(out).absolute()
 
 
 @contextmanager
 def open_archive(streams: Streams, out: str) -> Iterator[Path]:
     """Where to write an archive that ``--out`` names. What is written for ``-`` goes to standard output.
-    Raises UsageError for a terminal.
+    Raises UsageError for a terminal, FileWriteError.
     """
     if out != "-":
-        yield Path(out).absolute()
+        yield _read_target(out)
         return
     if streams.is_terminal:
         raise UsageError("an archive is nothing for a terminal", hint="--out FILE, or a pipe")

@@ -124,7 +124,7 @@ def run(
     session = get_session(context)
     session.check_here("vgpumgr run")
     session.options.host = None
-    if not command:
+    if not command or not command[0]:
         raise UsageError(
             "no command to run",
             why="it stands behind --, with its arguments",

@@ -334,18 +334,9 @@ NoWait = Annotated[
 ]
 
 
-def _read_out(text: str) -> str:
-    # an unset variable of a script
-    if not text:
-        raise UsageError("--out needs a value, and this one is empty", hint="--out FILE")
-    return text
-
-
 OutFile = Annotated[
     str | None,
-    Option(
-        "--out", metavar="FILE", parser=_read_out, help="Where to write it; - is standard output."
-    ),
+    Option("--out", metavar="FILE", help="Where to write it; - is standard output."),
 ]
 Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 

@@ -46,6 +46,16 @@ def parse_size(text: str) -> int:
     return int(number) * 1024**power if number.isdecimal() else int(float(number) * 1024**power)
 
 
+def make_printable(text: str) -> str:
+    """Text of a file or of another user for a terminal: what would command it is written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode("ascii")
+        for one in text
+    )
+
+
 def tell_count(number: int, noun: str) -> str:
     """``1 vGPU``, ``2 vGPUs``: for nouns that take an s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

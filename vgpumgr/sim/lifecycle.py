@@ -83,9 +83,9 @@ def boot_file_system(name: str, directory: Path) -> str | None:
 
 def read_tree(name: str, faults: WriteFaults, sleepers: Sleepers) -> MachineTree:
     """The files of a running machine as after its last boot."""
-    directory = machine_directory(name)
+    machine, directory = running_machine(name), machine_directory(name)
     boot_id = (directory / BOOT_ID).read_text()
-    return build_tree(running_machine(name), boot_id, directory, faults, sleepers)
+    return build_tree(machine, boot_id, directory, faults, sleepers)
 
 
 def write_env(name: str, directory: Path, libvirt_uri: str | None) -> None:

@@ -28,6 +28,8 @@ _STATE = "state"
 _DATA = "machine.toml"
 _ROOT = "root"
 _HOST = "host"
+#: paths of sockets below it must stay short
+_LONGEST_NAME = 64
 
 
 class SimulatorError(VgpumgrError):
@@ -76,7 +78,7 @@ def load_machine(name: str) -> Machine:
     Raises MachineNotFoundError, or SimulatorError where the data is wrong.
     """
     path = _HERE / "machines" / f"{name}.toml"
-    if "/" in name or not path.is_file():
+    if name not in known_machines():
         raise MachineNotFoundError(
             f"no simulated machine is called {name!r}",
             hint=f"one of: {', '.join(known_machines())}",
@@ -110,7 +112,7 @@ def _brief(err: Exception) -> str:
 
 def machine_directory(name: str) -> Path:
     """Where a running machine of this name lives, whether it runs or not."""
-    if not name or "/" in name or name.startswith("."):
+    if not name or "/" in name or name.startswith(".") or len(name) > _LONGEST_NAME:
         raise MachineNotFoundError(f"{name!r} is no name of a machine")
     return sim_root() / name
 
