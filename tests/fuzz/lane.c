@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lane.h"
+#include "no_transport.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,43 +56,4 @@ int vg_answer(struct vg_lane *lane, uint32_t sequence, int32_t status, const voi
 		lane->learn(lane, c, status, data, length);
 	pthread_mutex_unlock(&lane->lock);
 	return 0;
-}
-
-bool vg_lane_closing(const struct vg_lane *lane)
-{
-	(void)lane;
-	return false;
-}
-
-void vg_lane_account(struct vg_lane *lane, uint64_t bytes)
-{
-	(void)lane, (void)bytes;
-}
-
-size_t vg_lane_uses(const struct vg_lane *lane, struct vg_lane_use *uses, size_t most)
-{
-	(void)lane;
-	for (size_t i = 0; i < most && i < 2; i++)
-		uses[i] = (struct vg_lane_use){ 100 + i, 4096 };
-	return most < 2 ? most : 2;
-}
-
-void vg_watch_begin(struct vg_lane *lane, uint32_t op)
-{
-	(void)lane, (void)op;
-}
-
-void vg_watch_end(void)
-{
-}
-
-void vg_lane_refused(struct vg_lane *lane, const char *name, size_t length)
-{
-	(void)lane, (void)name, (void)length;
-}
-
-void vg_lane_output(struct vg_lane *lane, bool waits)
-{
-	(void)lane;
-	(void)waits;
 }
