@@ -161,9 +161,12 @@ def _describe_vgpus(world: World, index: dict[str, int]) -> Iterator[str]:
             index[str(record.instance.gpu)],
             str(record.instance.placement),
         )
+        # of one that is only defined the boot says no more than whether it is to come back, and has not
+        missing = record.auto and (record.lost or record.boot != world.parts.boot_id)
+        since = f"{record.boot}, {record.lost}" if record.takes_room else str(missing)
         yield (
             f"vGPU record: {record.spec.type_name} on {record.spec.parent}, {record.state}, {record.defined}, "
-            f"{record.auto}, {record.attachment is not None}, {place}, {record.boot}, {record.lost}"
+            f"{record.auto}, {record.attachment is not None}, {place}, {since}"
         )
 
 
