@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from tests.lives.program import PHASES
+from tests.lives import PHASES
 from tests.unit.calls_rig import guest_env, simulated_channel
 from tests.unit.transport_rig import Rig, open_fds, wait_for
 

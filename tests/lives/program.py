@@ -17,20 +17,9 @@ import time
 from collections import Counter
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
+from tests.lives import PHASES
 from tests.unit.guest_cuda import context, cu, memory, module, ok
 
-PHASES = (
-    "connect",
-    "context",
-    "memory",
-    "upload",
-    "module",
-    "launch",
-    "wait",
-    "host",
-    "download",
-    "end",
-)
 SIZE = 1 << 20
 IMAGE = b""".version 8.0
 .target sm_80
