@@ -27,6 +27,7 @@ from vgpumgr.app.operations.capacity import describe_defrag, describe_why
 from vgpumgr.errors import NoRoomError, NotPermittedError
 from vgpumgr.mig.layout.capacity import Answer, explain_profile, plan_defrag
 from vgpumgr.mig.layout.target import Pinned
+from vgpumgr.mig.placement import refuse_mode
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.mig import MigProfileName
@@ -187,6 +188,21 @@ def test_stopped_vms_move_only_if_nothing_else_does() -> None:
     held = make_gpu(A100, [("1g.5gb", 4), ("1g.5gb", 0)], processes=(process,))
     (option,) = plan_defrag([held], name, busy, resting)
     assert option.plan is None, "a process in the slice of a stopped VM holds it all the same"
+
+
+def test_why_refuses_a_mode_that_cannot_change_as_attach_does() -> None:
+    off = make_gpu(A100, None)
+    process = GpuProcess(7, "python3", ProcessKind.COMPUTE, None)
+    name = MigProfileName.parse("1g.5gb")
+    for gpu in (
+        replace(off, vfs_enabled=16),
+        replace(off, processes=(process,)),
+        replace(off, mig=replace(off.mig, pending=True)),
+    ):
+        (answer,) = explain_profile([gpu], name)
+        refusal = refuse_mode(gpu)
+        assert refusal is not None
+        assert answer.sentence == f"does not fit: {refusal.reason}"
 
 
 def test_the_driver_is_believed_when_it_says_full() -> None:

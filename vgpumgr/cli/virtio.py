@@ -120,8 +120,8 @@ def restart_channel(
 ) -> None:
     """End the worker of a VM's channels and start it anew.
 
-    For a driver that answers no more, or limits that are to take effect. The slice stays. Programs in
-    the guest lose the GPU; those that start afterwards have it. Asks first if there are any.
+    For a driver that answers no more. The slice and its limits stay. Programs in the guest lose the
+    GPU; those that start afterwards have it. Asks first if there are any.
 
     \b
     Examples:

@@ -17,6 +17,7 @@ from vgpumgr.mig.layout.compute import Sizes
 from vgpumgr.mig.layout.planner import unknown_profile
 from vgpumgr.mig.layout.solver import Held, Problem, Solution, Wanted
 from vgpumgr.mig.layout.target import GpuTarget, Pinned, list_process_pins, merge_pins
+from vgpumgr.mig.placement import refuse_mode
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import GpuInstance, MigProfileName, Placement
@@ -109,12 +110,8 @@ def _explain_gpu(gpu: Gpu, name: MigProfileName, pinned: Sequence[Pinned]) -> An
     profile = board.find(name)
     if profile is None:
         return Answer(gpu, (), (unknown_profile(gpu, name).sentence,))
-    if gpu.mig.current != gpu.mig.pending:
-        word = "on" if gpu.mig.pending else "off"
-        return Answer(gpu, (), (f"a reset of the GPU is to turn MIG mode {word}",))
-    if not gpu.mig.current and gpu.processes:
-        users = ", ".join(unique(str(p) for p in gpu.processes))
-        return Answer(gpu, (), (f"MIG mode is off and does not change while {users} uses the GPU",))
+    if refusal := refuse_mode(gpu):
+        return Answer(gpu, (), (refusal.reason,))
     return _explain_room(gpu, board, profile, merge_pins(gpu, pinned, list_process_pins(gpu)))
 
 
