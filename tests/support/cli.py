@@ -20,6 +20,7 @@ from vgpumgr.cli.main import main
 from vgpumgr.cli.session import Backend, GlobalOptions, Session, Streams
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
+from vgpumgr.model.gpu import Drain
 from vgpumgr.nvml.client import read_machine_inventory
 from vgpumgr.server.routes import read_hints
 
@@ -84,6 +85,9 @@ class _OwnerStore:
         self.list_owners = owners.list_owners
 
     def list_attachments(self) -> Sequence[AttachmentRecord]:
+        return ()
+
+    def list_drains(self) -> Sequence[Drain]:
         return ()
 
 

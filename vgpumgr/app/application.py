@@ -19,7 +19,7 @@ from vgpumgr.host.limits import check_limits, raise_descriptor_limit
 from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import LIB_DIR, Machine, find_machine
 from vgpumgr.mig.selection import check_visible, find_other, select_gpu
-from vgpumgr.model.gpu import Inventory
+from vgpumgr.model.gpu import Inventory, find_drain
 from vgpumgr.model.routes import IMPLEMENTATIONS
 from vgpumgr.nvml.client import NvmlClient
 
@@ -92,6 +92,7 @@ class Application:
             LostGpuDocument,
             describe_gpu,
             describe_pci_gpu,
+            mark_drained,
         )
 
         inventory = self.parts.read_inventory()
@@ -105,6 +106,8 @@ class Application:
                 for lost in inventory.lost
             ],
         )
+        if drains := self.parts.store.list_drains():
+            document = mark_drained(document, drains)
         records = self.parts.store.list_attachments()
         has_devices = inventory.has_vgpu_parents or any(gpu.vfs for gpu in inventory.gpus)
         if not (has_devices or document.others or any(record.host_devices for record in records)):
@@ -120,25 +123,28 @@ class Application:
         """
         from vgpumgr.app.documents.gpus import (
             GpuShowDocument,
+            describe_drain,
             describe_gpu,
             describe_pci_gpu,
             describe_profile,
         )
         from vgpumgr.app.host_observation import name_holders_of
 
-        inventory = self.parts.read_inventory()
+        inventory, drains = self.parts.read_inventory(), self.parts.store.list_drains()
         machine = self._describe_machine(inventory)
         if other := find_other(inventory.others, selector):
-            document = GpuShowDocument(
-                machine=machine, gpu=None, other=describe_pci_gpu(other), profiles=[]
-            )
+            drained = describe_drain(find_drain(drains, other.address))
+            known = describe_pci_gpu(other).replace(drained=drained)
+            document = GpuShowDocument(machine=machine, gpu=None, other=known, profiles=[])
             return name_holders_of(self.parts, inventory, document)
         gpu = select_gpu(inventory.gpus, selector, inventory.lost)
+        drain = find_drain(drains, gpu.pci, gpu.uuid)
+        seen = describe_gpu(gpu, self._index_owners([gpu]))
         document = GpuShowDocument(
             machine=machine,
-            gpu=describe_gpu(gpu, self._index_owners([gpu])),
+            gpu=seen.replace(drained=describe_drain(drain)),
             other=None,
-            profiles=[describe_profile(gpu, profile) for profile in gpu.profiles],
+            profiles=[describe_profile(gpu, profile, drain) for profile in gpu.profiles],
         )
         document = name_holders_of(self.parts, inventory, document)
         if not gpu.vfs_total and not inventory.has_vgpu_parents:
@@ -171,10 +177,13 @@ class Application:
         """Every MIG profile of all GPUs, or of one, with how many more fit now."""
         from vgpumgr.app.documents.gpus import MigProfileRow, MigProfilesDocument, describe_profile
 
-        gpus = self.parts.select_gpus(selector)
+        gpus, drains = self.parts.select_gpus(selector), self.parts.store.list_drains()
+        found = {gpu.uuid: find_drain(drains, gpu.pci, gpu.uuid) for gpu in gpus}
         rows = [
             MigProfileRow(
-                gpu_index=gpu.index, gpu_uuid=gpu.uuid, **vars(describe_profile(gpu, profile))
+                gpu_index=gpu.index,
+                gpu_uuid=gpu.uuid,
+                **vars(describe_profile(gpu, profile, found[gpu.uuid])),
             )
             for gpu in gpus
             for profile in gpu.profiles

@@ -97,6 +97,7 @@ class Parts:
             vgpu_store=self.vgpu_store,
             vgpus=self.vgpus,
             pci=self.pci,
+            maybe_drain_store=self.store,
             maybe_record=record,
             gpus=gpus,
         )

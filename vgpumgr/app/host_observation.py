@@ -16,7 +16,7 @@ from vgpumgr.app.documents.gpus import (
 )
 from vgpumgr.errors import PciNotFoundError, VgpumgrError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SliceOwner
-from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.model.gpu import Gpu, Inventory, PciGpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
@@ -216,6 +216,35 @@ def name_holders_of(
     with contextlib.suppress(VgpumgrError):
         return document.replace(held_by=_list_openers(parts, PciAddress.parse(address)))
     return document
+
+
+def list_gpu_users(parts: Parts, inventory: Inventory, gpu: Gpu | PciGpu) -> list[str]:
+    """Who uses a GPU or a part of it now, in words: attachments, other slices, VMs, processes. What does not answer is
+    left out.
+    """
+    records = parts.store.list_attachments()
+    address, uuid = (gpu.pci, gpu.uuid) if isinstance(gpu, Gpu) else (gpu.address, None)
+    devices = index_devices(parts, inventory, records)
+    found = [f"{r.holder} ({r.profile})" for r in records if r.gpu == uuid and r.mig_part]
+    found += [
+        f'vm "{device.vm}" ({device.profile})' if device.vm else f"{device.profile} {device.name}"
+        for device in devices.get(str(address), ())
+        if device.vm or device.kind == "vgpu"
+    ]
+    if isinstance(gpu, Gpu):
+        names = [r.vm_name for r in records]
+        owners = parts.list_owners([gpu])
+        found += [o.holder for o in owners if o.gpu == uuid and o.vm_name not in names]
+        found += [str(process) for process in gpu.processes if not process.is_holder]
+    known = "; ".join(found)
+    whole = _index_vms(records, devices)(str(uuid), str(address))
+    found += [f'vm "{vm}"' for vm in whole if f'vm "{vm}"' not in known]
+    named = [*known.split("; "), *(device.name for device in devices.get(str(address), ()))]
+    with contextlib.suppress(VgpumgrError):
+        # a process or vGPU that is named already says no more by what it has open
+        openers = _list_openers(parts, address)
+        found += [one for one in openers if not any(name in one for name in named if name)]
+    return list(dict.fromkeys(found))
 
 
 def _list_openers(parts: Parts, address: PciAddress) -> list[str]:

@@ -14,7 +14,7 @@ from vgpumgr.errors import Exit, VgpumgrError
 from vgpumgr.host.statistics import DURATION_BUCKETS_S, OperationCounts, OperationStatistics
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import Gpu, Inventory, PciGpu
+from vgpumgr.model.gpu import Drain, Gpu, Inventory, PciGpu, find_drain
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.virtio.channel import ChannelStatus
 
@@ -75,6 +75,13 @@ METRICS: tuple[MetricSpec, ...] = (
         (*GPU_LABELS, "framework"),
         "A GPU that answers; framework is mig where MIG mode is on, else none. Always 1.",
         "the GPU is lost",
+    ),
+    MetricSpec(
+        "gpu_drained",
+        "gauge",
+        GPU_LABELS,
+        "1 where the GPU takes no new slice (vgpumgr gpu drain), else 0; labels as of gpu_vfs.",
+        _NO_VALUES,
     ),
     MetricSpec(
         "gpu_framebuffer_bytes",
@@ -398,6 +405,7 @@ class Observation:
     devices: Mapping[str, Sequence[SliceDeviceDocument]] = field(default_factory=dict)
     #: how many more vGPUs fit, by the GPU's address and the type's name
     creatable: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    drains: Sequence[Drain] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,12 +449,14 @@ def list_samples(
         for gpu in seen.inventory.gpus:
             labels = label_gpu(gpu, hostname)
             yield from _sample_gpu(gpu, labels)
+            yield _sample_drain(seen, labels, gpu.pci, gpu.uuid)
             yield from _sample_mig(
                 gpu, labels, {id_: vms[u, id_] for u, id_ in vms if u == gpu.uuid}
             )
             yield from _sample_devices(seen, gpu, str(gpu.pci), labels)
         for other in seen.inventory.others:
             labels = label_other(other, hostname)
+            yield _sample_drain(seen, labels, other.address)
             yield from _sample_devices(seen, other, str(other.address), labels)
         for (domain, number), status in seen.channels.items():
             if status is not None:
@@ -477,6 +487,13 @@ def label_other(gpu: PciGpu, hostname: str) -> dict[str, str]:
 def format_bus_id(pci: PciAddress) -> str:
     """NVML's spelling of an address: a domain of eight digits, upper case."""
     return f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.{pci.function:X}"
+
+
+def _sample_drain(
+    seen: Observation, labels: Mapping[str, str], address: PciAddress, uuid: str | None = None
+) -> Sample:
+    is_drained = find_drain(seen.drains, address, uuid) is not None
+    return Sample("gpu_drained", labels, int(is_drained))
 
 
 def _sample_gpu(gpu: Gpu, labels: Mapping[str, str]) -> Iterator[Sample]:

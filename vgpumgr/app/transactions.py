@@ -22,6 +22,7 @@ ATTACHMENTS = (f"{_OPERATIONS}.attachment_recovery", "AttachmentFamily")
 LAYOUTS = (f"{_OPERATIONS}.layout_recovery", "LayoutFamily")
 PCI = (f"{_OPERATIONS}.pci_recovery", "PciFamily")
 VGPUS = (f"{_OPERATIONS}.vgpu_recovery", "VgpuFamily")
+DRAINS = (f"{_OPERATIONS}.gpus", "DrainFamily")
 #: the family of each operation, by its name in the journal
 FAMILIES = {
     "attach": ATTACHMENTS,
@@ -41,6 +42,8 @@ FAMILIES = {
     "stop vGPU": VGPUS,
     "adopt vGPU": VGPUS,
     "apply the layout of": VGPUS,
+    "drain": DRAINS,
+    "resume": DRAINS,
 }
 
 

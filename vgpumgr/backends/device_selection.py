@@ -13,6 +13,7 @@ from typing import TypeVar
 from vgpumgr.errors import (
     DeviceTakenError,
     GpuAmbiguousError,
+    GpuDrainedError,
     GpuNotFoundError,
     GroupNotViableError,
     NoDeviceError,
@@ -148,6 +149,8 @@ def list_gpus(host: Snapshot) -> list[Function]:
 
 
 def describe_error(error: VgpumgrError) -> str:
+    if isinstance(error, GpuDrainedError):
+        return f"{error.error}, {error.why}"
     held = f" ({', '.join(error.held_by)})" if error.held_by else ""
     return f"{error.error}{held}"
 

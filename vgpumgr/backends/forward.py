@@ -16,7 +16,7 @@ from vgpumgr.backends.base import (
     Wanted,
     read_limits,
 )
-from vgpumgr.backends.mig_places import choose_slices, list_stuck
+from vgpumgr.backends.mig_places import choose_slices, list_left_alone
 from vgpumgr.domain.devices import (
     Attachable,
     control_alias,
@@ -194,7 +194,7 @@ class ForwardBackend(Backend):
         assert isinstance(wanted.profile, MigRequest)
         request, name = wanted.request, wanted.profile.name
         gpus = snapshot.require_gpus()
-        left_alone = tuple(f"left alone: {text}" for text in list_stuck(gpus, snapshot))
+        left_alone = tuple(f"left alone: {text}" for text in list_left_alone(gpus, snapshot))
         takes = _observe_live_parts(request, target.vm)
         return [
             ChannelGrant(

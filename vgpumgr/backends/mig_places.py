@@ -41,7 +41,7 @@ def choose_slices(
     refusal: str,
 ) -> tuple[SlicePlacement, ...]:
     """Places for all that is asked for, on GPUs that suit the NUMA ``nodes``. Raises what
-    ``choose_placements`` does, NoRoomError where no GPU is as near as --numa strict wants it, and
+    ``choose_placements`` does, NoRoomError where no GPU is as near as --numa strict wants it, GpuDrainedError and
     GpuStuckError; their first lines begin with ``refusal``.
     """
     near = NumaPolicy.of(request.numa, nodes)
@@ -49,7 +49,10 @@ def choose_slices(
         device = IdleSlice(named[0].uuid, *named[1:])
         return (_take_named(request, snapshot, name, device, refusal),)
     gpus = _list_candidates(request, snapshot.gpus, near, refusal)
-    held = list_stuck(gpus, snapshot)
+    snapshot.check_not_drained(refusal, *(gpu.pci for gpu in gpus))
+    drained = _list_drained(gpus, snapshot)
+    gpus = [gpu for gpu in gpus if snapshot.find_drain(gpu.pci) is None]
+    held = _list_stuck(gpus, snapshot)
     if gpus and len(held) == len(gpus):
         raise GpuStuckError(
             f"{refusal}: a call has not come back",
@@ -86,6 +89,8 @@ def choose_slices(
     except VgpumgrError as error:
         error.error = f"{refusal}: {error.error}"
         error.held_by = (*error.held_by, *held)
+        if drained:
+            error.why = "; ".join(filter(None, [error.why, *drained]))
         if isinstance(error, NoRoomError):
             explain_kept(error, lost)
             _hint_at_idle(error, request, gpus, snapshot, name)
@@ -101,6 +106,7 @@ def _take_named(
 ) -> SlicePlacement:
     """The MIG device that --gpu names, also one of another program. Raises NoRoomError where it cannot be had."""
     gpu = next(gpu for gpu in snapshot.gpus if gpu.uuid == device.gpu)
+    snapshot.check_not_drained(refusal, gpu.pci)
     profile, held_by = find_profile(gpu, name), _list_holders(gpu, device, snapshot)
     own = name_compute(device.instance.profile, device.compute.slices, device.instance.slices)
     why = None
@@ -193,8 +199,16 @@ def _list_candidates(
     raise error
 
 
-def list_stuck(gpus: Sequence[Gpu], snapshot: Snapshot) -> list[str]:
-    """Those that are left alone, and why."""
+def _list_stuck(gpus: Sequence[Gpu], snapshot: Snapshot) -> list[str]:
     return [
         f"{gpu}: {snapshot.stuck[str(gpu.uuid)]}" for gpu in gpus if str(gpu.uuid) in snapshot.stuck
     ]
+
+
+def list_left_alone(gpus: Sequence[Gpu], snapshot: Snapshot) -> list[str]:
+    """GPUs that are not asked: those that are drained or stuck, and why."""
+    return [*_list_drained(gpus, snapshot), *_list_stuck(gpus, snapshot)]
+
+
+def _list_drained(gpus: Sequence[Gpu], snapshot: Snapshot) -> list[str]:
+    return [f"{gpu}: {drain}" for gpu in gpus if (drain := snapshot.find_drain(gpu.pci))]

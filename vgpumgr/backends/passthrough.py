@@ -159,7 +159,9 @@ def choose_whole_gpus(host: Snapshot, selector: str | None, count: int = 1) -> t
     found: list[WholeGpu] = []
     bundles: list[tuple[Function, ...]] = []
     reasons: list[str] = []
-    for function in list_near(host, list_gpus(host)):
+    candidates = list_near(host, list_gpus(host))
+    host.check_not_drained("", *(function.address for function in candidates))
+    for function in candidates:
         try:
             check_whole_gpu(host, function)
         except VgpumgrError as error:
@@ -248,6 +250,7 @@ def check_whole_gpu(host: Snapshot, function: Function, bundle: Sequence[Functio
             held_by=[host.taken[vf] for vf in function.vfs if vf in host.taken],
             hint=f"vgpumgr vf disable {function.address}",
         )
+    host.check_not_drained("", function.physical or function.address)
     gpu = host.find_gpu(function.address)
     if gpu is not None and gpu.instances:
         raise PciBusyError(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vgpumgr.backends.base import NewAttachment, read_limits, read_profile
 from vgpumgr.backends.forward import describe_seat, list_mig_steps, make_channel_part, make_mig_part
-from vgpumgr.backends.mig_places import choose_slices, list_stuck
+from vgpumgr.backends.mig_places import choose_slices, list_left_alone
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import AlreadyAttachedError, BackendUnsupportedError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, RunPart
@@ -50,7 +50,7 @@ def plan_run(
     refusal = f"cannot run {run.command} on {request.profile}"
     (seat,) = choose_slices(request, (), snapshot, name, refusal)
     choice, transport = seat.choice, request.transport
-    notes = (choice.why, *(f"left alone: {text}" for text in list_stuck(gpus, snapshot)))
+    notes = (choice.why, *(f"left alone: {text}" for text in list_left_alone(gpus, snapshot)))
     record = AttachmentRecord(
         id=new.id,
         vm_name=request.vm,

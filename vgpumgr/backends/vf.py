@@ -152,6 +152,7 @@ def choose_vfs(
     reasons: list[str] = []
     chosen: list[OneVf] = []
     able = [function for function in list_gpus(host) if function.vf_total]
+    host.check_not_drained("", *(function.address for function in able))
     # first what is cut already
     for function in sorted(list_near(host, able), key=lambda f: (_is_far(host, f), not f.vfs)):
         if len(chosen) == count:
@@ -182,6 +183,7 @@ def _check_enough(
 def _choose_of(host: Snapshot, physical: Function, cut: int | None, count: int) -> Sequence[OneVf]:
     """Up to so many of one GPU; raises why there is not even one."""
     _check_physical(physical)
+    host.check_not_drained("", physical.address)
     if not physical.vfs:
         return _make_some(host, physical, cut, count)
     if cut is not None and cut != len(physical.vfs):
@@ -281,6 +283,7 @@ def _take_named(host: Snapshot, function: Function, count: int) -> OneVf:
     if physical is None or function.address not in physical.vfs:
         raise GpuNotFoundError(f"{function.address} belongs to no physical function")
     _check_physical(physical)
+    host.check_not_drained("", physical.address)
     _check_vf(host, function)
     index = physical.vfs.index(function.address)
     return OneVf(physical, index, function.address, None, "asked for by name", function)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from textwrap import fill
 from typing import Annotated, Any
 
-from typer import Argument, Context
+from typer import Argument, Context, Option
 
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import ABSENT, Column, or_absent, print_list, print_single, value_column
-from vgpumgr.cli.session import call, get_streams
+from vgpumgr.cli.session import DryRun, Yes, call, get_streams
 from vgpumgr.cli.text import (
     as_row,
+    describe_drain,
     describe_memory,
     describe_mig,
     describe_owner,
@@ -25,6 +26,7 @@ from vgpumgr.model.text import format_size, shorten_type
 
 app = App()
 _WIDTH = 14
+GpuArgument = Annotated[str, Argument(help="Index, UUID or unique prefix, bus address, MIG UUID.")]
 
 
 def _short_model(gpu: dict[str, Any]) -> str:
@@ -50,6 +52,7 @@ COLUMNS = (
     value_column("memory_used", "memory_used_bytes", wide=True, right=True),
     Column("slices", describe_slices, wraps=True),
     Column("used_by", describe_users, wraps=True),
+    Column("drained", describe_drain, lambda g: g.get("drained"), wide=True, wraps=True),
 )
 
 
@@ -83,7 +86,7 @@ def list_gpus(context: Context) -> None:
 @app.named("show")
 def show_gpu(
     context: Context,
-    gpu: Annotated[str, Argument(help="Index, UUID or unique prefix, bus address, MIG UUID.")],
+    gpu: GpuArgument,
 ) -> None:
     """Show one GPU, its slices, their users, and what still fits.
 
@@ -96,6 +99,69 @@ def show_gpu(
     document = call(context, "show_gpu", selector=gpu)
     lines = map(get_streams(context).address, render(document))
     print_single(context, document, lines, lambda: _name(document))
+
+
+@app.named("drain")
+def drain_gpu(
+    context: Context,
+    gpu: GpuArgument,
+    reason: Annotated[
+        str | None, Option("--reason", metavar="TEXT", help="Shown wherever the drain is.")
+    ] = None,
+    yes: Yes = False,  # noqa: ARG001  # nothing is lost: it asks nothing
+    dry_run: DryRun = False,
+) -> None:
+    """Let a GPU take no new slice, until it is resumed.
+
+    attach, run, layouts that create instances, mdev create, define --type and start, passthrough bind
+    and vf enable leave it alone, and refuse where they name it. What is on it goes on: who uses it is
+    listed. The drain stays across reboots; restore and recover still bring back what was there.
+    Draining again changes the reason only.
+
+    \b
+    Examples:
+      vgpumgr gpu drain 0 --reason "new fan on Friday"
+      vgpumgr gpu drain 3b:00.0 --dry-run
+    """
+    document = call(context, "drain_gpu", selector=gpu, reason=reason, dry_run=dry_run)
+    _print_drain(context, document)
+
+
+@app.named("resume")
+def resume_gpu(
+    context: Context,
+    gpu: GpuArgument,
+    yes: Yes = False,  # noqa: ARG001
+    dry_run: DryRun = False,
+) -> None:
+    """Let a drained GPU take new slices again.
+
+    \b
+    Examples:
+      vgpumgr gpu resume 0
+    """
+    _print_drain(context, call(context, "resume_gpu", selector=gpu, dry_run=dry_run))
+
+
+def _print_drain(context: Context, document: dict[str, Any]) -> None:
+    lines = map(get_streams(context).address, _render_drain(document))
+    print_single(context, document, lines, lambda: document["uuid"] or document["pci"])
+
+
+def _render_drain(document: dict[str, Any]) -> Iterator[str]:
+    """What it is now, and who uses the GPU on."""
+    is_so, is_drain = not document["steps"], document["change"] == "drain"
+    word = "would be" if document["dry_run"] and not is_so else "is"
+    if not is_drain:
+        yield f"{document['name']} {'is not drained' if is_so else f'{word} resumed'}"
+    else:
+        yield f"{document['name']} {word} drained{' already' if is_so else ''}"
+        yield f"  {document['drained']['text']}"
+        yield "  used by" if document["used_by"] else "  used by nobody"
+        yield from (f"    {user}" for user in document["used_by"])
+        place = document["pci"] if document["index"] is None else document["index"]
+        yield f"  back: vgpumgr gpu resume {place}"
+    yield from (f"  note: {note}" for note in document["notes"])
 
 
 def _name(document: dict[str, Any]) -> str:
@@ -187,6 +253,8 @@ def _render_other(gpu: dict[str, Any]) -> Iterator[str]:
     if gpu["boot_display"]:
         facts["display"] = "the host's boot display"
     yield f"GPU {gpu['model']}"
+    if gpu.get("drained"):
+        facts["drained"] = describe_drain(gpu)
     if gpu["vms"]:
         facts["VMs"] = ", ".join(gpu["vms"])
     yield from (f"  {label:<{_WIDTH}}{value}" for label, value in facts.items())
@@ -214,6 +282,8 @@ def _facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "VFs", _describe_vfs(gpu)
     if gpu["vms"]:
         yield "VMs", ", ".join(gpu["vms"])
+    if gpu.get("drained"):
+        yield "drained", describe_drain(gpu)
 
 
 def _describe_group(gpu: dict[str, Any]) -> str:

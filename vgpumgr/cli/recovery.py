@@ -39,6 +39,7 @@ def _render_status(document: dict[str, Any]) -> Iterator[str]:
     yield f"journal      {document['journal'] or 'not known'}"
     yield from (f"late         {helper}" for helper in document["late"])
     yield from (f"problem      {problem}" for problem in document["problems"])
+    yield from (f"note         {drained}" for drained in document.get("drained", ()))
     yield from (f"warning      {warning}" for warning in document.get("warnings", ()))
     yield from _render_interrupted(document["interrupted"])
     if document["drift"] is None:

@@ -48,9 +48,9 @@ def describe_memory(gpu: dict[str, Any]) -> str:
 
 def describe_slices(gpu: dict[str, Any]) -> str:
     """What the GPU is cut into and what is left: ``2x 1g.10gb, 3g.40gb; 2/7 free``, ``2x T4-4C``,
-    ``4 of 31 VFs, 3 free``.
+    ``4 of 31 VFs, 3 free``. A drained GPU says so first.
     """
-    mig, found = gpu["mig"], []
+    mig, found = gpu["mig"], ["drained"] if gpu.get("drained") else []
     if names := [shorten_type(d["profile"]) for d in gpu["devices"] if d["kind"] == "vgpu"]:
         found.append(_count_names(names))
     if mig["current"] and mig["memory_positions"]:  # without positions: shown to root only
@@ -68,6 +68,12 @@ def describe_slices(gpu: dict[str, Any]) -> str:
 def _count_names(names: Sequence[str]) -> str:
     counts = Counter(names)
     return ", ".join(name if n == 1 else f"{n}x {name}" for name, n in counts.items())
+
+
+def describe_drain(gpu: dict[str, Any]) -> str:
+    """By whom, when and why it takes no new slice."""
+    drained = gpu.get("drained")  # an older daemon does not say
+    return str(drained["text"]).removeprefix("drained ") if drained else ABSENT
 
 
 def is_free(device: dict[str, Any]) -> bool:

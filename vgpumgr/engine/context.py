@@ -11,7 +11,7 @@ from vgpumgr.engine.mig_state import MigState
 from vgpumgr.host.clock import Clock
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentStore
 from vgpumgr.model.codec import encode
-from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.gpu import DrainStore, Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import LayoutStore, NoLayouts, Placement
 from vgpumgr.model.vgpu import NoVgpuStore, VgpuStore
@@ -55,6 +55,8 @@ class OperationContext:
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
     vgpus: VgpuControl = field(default_factory=make_no_vgpus)
     pci: PciControl = field(default_factory=make_no_pci)
+    #: None: the operation drains and resumes no GPU
+    maybe_drain_store: DrainStore | None = None
     #: the attachment that is changed; None where the operation is about no attachment
     maybe_record: AttachmentRecord | None = None
     #: the other attachments of the same operation, by their ids
@@ -69,6 +71,12 @@ class OperationContext:
     seen_vm: Vm | None = None
     #: the record that ``encode_records`` encoded last, and its form
     _encoded: tuple[AttachmentRecord, object] | None = None
+
+    @property
+    def drain_store(self) -> DrainStore:
+        """The record of drained GPUs."""
+        assert self.maybe_drain_store is not None
+        return self.maybe_drain_store
 
     @cached_property
     def mig(self) -> MigState:

@@ -35,6 +35,10 @@ class MigModePendingError(VgpumgrError, id="VG106", exit_code=Exit.PENDING):
     """The change of MIG mode waits for a reset of the GPU."""
 
 
+class GpuDrainedError(VgpumgrError, id="VG107", exit_code=Exit.BUSY):
+    """The GPU is drained: it takes no new slice until it is resumed."""
+
+
 class ReadBackError(VgpumgrError, id="VG108"):
     """A call reported success, but reading back shows something else."""
 

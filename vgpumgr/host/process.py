@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from vgpumgr.model.attachment import RunPart
 
 _PROC = Path("/proc")
+#: the user that a daemon works for; None: this process's own
+_CALLER: ContextVar[int | None] = ContextVar("caller", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,30 @@ def read_owner(pid: int, proc: Path = _PROC) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_uid, found.st_gid
+
+
+@contextmanager
+def acting_for(uid: int | None) -> Iterator[None]:
+    """Meanwhile ``name_caller`` names this user."""
+    token = _CALLER.set(uid)
+    try:
+        yield
+    finally:
+        _CALLER.reset(token)
+
+
+def name_caller() -> str:
+    """Who asks for what is done now: the daemon's caller, else who ran this program, by sudo or not."""
+    uid = _CALLER.get()
+    if uid is None:
+        behind = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
+        uid = int(behind) if behind.isdecimal() else os.getuid()
+    import pwd  # most operations name nobody
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return f"user {uid}"
 
 
 def read_state(pid: int, proc: Path = _PROC) -> str | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Protocol
 
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance, MigMode, MigProfile
 from vgpumgr.model.pci import Function, IommuGroup, PciAddress
+from vgpumgr.model.text import format_time
 
 
 class ProcessKind(StrEnum):
@@ -149,3 +152,55 @@ class Inventory:
     others: tuple[PciGpu, ...] = ()
     #: whether any function may have vGPUs
     has_vgpu_parents: bool = False
+
+
+#: characters of the reason for a drain
+MAX_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A GPU that takes no new slice until somebody resumes it, also after a boot."""
+
+    address: PciAddress
+    #: as NVML had it; None for a GPU that NVML did not speak about
+    uuid: str | None
+    #: the user, by name where the host has one
+    by: str
+    since_s: float
+    reason: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What it is remembered by: a UUID moves with the card, an address stays with the slot."""
+        return self.uuid or str(self.address)
+
+    def is_of(self, address: PciAddress, uuid: str | None) -> bool:
+        """Whether it is of that GPU, which NVML may not speak about now."""
+        if self.uuid and uuid:
+            return self.uuid == uuid
+        return self.address == address
+
+    def __str__(self) -> str:
+        told = f"drained by {self.by} on {format_time(self.since_s)}"
+        return f"{told}: {self.reason}" if self.reason else told
+
+
+def find_drain(
+    drains: Iterable[Drain], address: PciAddress, uuid: str | None = None
+) -> Drain | None:
+    """The drain of a GPU; None: it takes slices."""
+    return next((drain for drain in drains if drain.is_of(address, uuid)), None)
+
+
+class DrainStore(Protocol):
+    """Remembers drained GPUs. May raise StoreError."""
+
+    def list_drains(self) -> Sequence[Drain]:
+        """All, in address order."""
+
+    def save_drain(self, drain: Drain) -> None:
+        """Writes one, in the place of that of the same key."""
+
+    def forget_drain(self, drain: Drain) -> None:
+        """Drops the one of the same key; absent is no error."""

@@ -66,6 +66,14 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{API}/gpus", "list_gpus", _READ, _VIEWER, "Every GPU.", "layout", cached=True),
     Route("GET", f"{API}/gpus/{{selector}}", "show_gpu", _READ, _VIEWER, "One GPU.", "gpu"),
     Route(
+        "POST", f"{API}/gpus/{{selector}}/drain", "drain_gpu", _LONG, _ADMIN, "No new slice on it.",
+        "gpu",
+    ),
+    Route(
+        "POST", f"{API}/gpus/{{selector}}/resume", "resume_gpu", _LONG, _ADMIN, "New slices again.",
+        "gpu",
+    ),
+    Route(
         "GET", f"{API}/mig/instances", "list_mig_instances", _READ, _VIEWER, "MIG instances.",
         cached=True,
     ),
@@ -147,6 +155,8 @@ ROUTES: tuple[Route, ...] = (
 #: where an operation is, below ``vgpumgr.app.operations``: a function of a machine's interfaces, or a
 #: method of a class that is made of them; an operation that is not here is a method of the application
 IMPLEMENTATIONS = {
+    "drain_gpu": "gpus.drain_gpu",
+    "resume_gpu": "gpus.resume_gpu",
     "list_vms": "attachments.AttachmentService.list_vms",
     "show_vm": "attachments.AttachmentService.show_vm",
     "show_vm_xml": "attachments.show_vm_xml",

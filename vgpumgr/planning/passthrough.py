@@ -67,8 +67,13 @@ def plan_bind(observed: Snapshot, chosen: Function, request: BindRequest) -> Pla
         UsageError: the driver that is asked for gives it to none.
         GroupNotViableError: functions of other devices belong to the host.
         PciBusyError: it has virtual functions or slices, or a disk of it is mounted.
+        GpuDrainedError: it, or its physical function, is a drained GPU.
     """
     _check_chosen(observed, chosen)
+    if not chosen.is_away:  # what is taken already may be remembered otherwise
+        observed.check_not_drained(
+            f"cannot bind {chosen.address}", chosen.physical or chosen.address
+        )
     if request.driver is not None:
         check_gives(chosen, request.driver, observed.variants)
     steps: list[Step] = []

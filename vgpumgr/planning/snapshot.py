@@ -7,9 +7,10 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from vgpumgr.errors import NoRoomError, NvmlMissingError, PciNotFoundError
+from vgpumgr.errors import GpuDrainedError, NoRoomError, NvmlMissingError, PciNotFoundError
 from vgpumgr.model.choices import Numa
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.gpu import find_drain
 from vgpumgr.model.pci import find_function
 from vgpumgr.passthrough.selection import KnownGpu
 from vgpumgr.planning.reservations import is_reserved, list_reservations, reserve
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from vgpumgr.domain.hypervisor import Hypervisor, Vm
     from vgpumgr.mdev.control import VgpuControl
     from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
-    from vgpumgr.model.gpu import Gpu, Inventory
+    from vgpumgr.model.gpu import Drain, Gpu, Inventory
     from vgpumgr.model.identity import GpuUuid
     from vgpumgr.model.mig import DesiredLayout, GpuInstance, Placement
     from vgpumgr.model.pci import Binding, Function, PciAddress, User, VfSetting
@@ -44,6 +45,9 @@ class RecordStore(Protocol):
 
     def read_layouts(self) -> Mapping[str, DesiredLayout]:
         """See ``LayoutStore``."""
+
+    def list_drains(self) -> Sequence[Drain]:
+        """See ``DrainStore``."""
 
 
 class Host(Protocol):
@@ -196,6 +200,38 @@ class Snapshot:
     def layouts(self) -> Mapping[str, DesiredLayout]:
         """The layouts that were applied, by the GPU's UUID."""
         return self._host.store.read_layouts() if self._host else {}
+
+    @observed
+    def drains(self) -> Sequence[Drain]:
+        """GPUs that take no new slice; what a restore brings back is not new."""
+        return self._host.store.list_drains() if self._host else ()
+
+    def find_drain(self, address: PciAddress | None) -> Drain | None:
+        """The drain of the GPU at an address; None: it takes slices."""
+        if not self.drains or address is None:
+            return None
+        gpu = self.find_gpu(address)
+        return find_drain(self.drains, address, str(gpu.uuid) if gpu else None)
+
+    def check_not_drained(self, refusal: str, *addresses: PciAddress | None) -> None:
+        """Raises GpuDrainedError if there are GPUs, and all of them are drained; it begins with ``refusal``."""
+        drains = [drain for one in addresses if (drain := self.find_drain(one)) is not None]
+        if not drains or len(drains) < len(addresses):
+            return
+        gpus = {drain: self.find_gpu(drain.address) for drain in drains}
+        names = [str(gpu or f"GPU {drain.address}") for drain, gpu in gpus.items()]
+        told = [str(drain) for drain in gpus]
+        if len(gpus) > 1:
+            told = [f"{name}: {text}" for name, text in zip(names, told, strict=True)]
+        word = "is" if len(gpus) == 1 else "are"
+        raise GpuDrainedError(
+            ": ".join(filter(None, [refusal, f"{' and '.join(names)} {word} drained"])),
+            why=f"{'; '.join(told)}; until it is resumed a GPU takes no new slice",
+            hint="; ".join(
+                f"vgpumgr gpu resume {gpu.index if gpu else drain.address}"
+                for drain, gpu in gpus.items()
+            ),
+        )
 
     @observed
     def vgpu_records(self) -> Sequence[VgpuRecord]:

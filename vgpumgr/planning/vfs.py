@@ -42,10 +42,13 @@ def plan_vfs(
         VfCountError: more than it has, or none.
         VfQuotaError: its driver has none.
         PciBusyError: some are in use, and would have to go first.
+        GpuDrainedError: more than there are, on a drained GPU.
     """
     check_vf_parent(physical, support)
     count = support.total if request.count is None else request.count
     _check_count(physical, count, support.total)
+    if count > len(physical.vfs):
+        observed.check_not_drained(f"cannot enable {count} virtual functions", physical.address)
     known = _find_setting(observed, physical)
     # quotas are set while none of them is in use
     remake = len(physical.vfs) != count or request.quotas not in (

@@ -99,7 +99,7 @@ def choose_vgpu(
     with a definition of another comes last, or not at all (``keep_unreserved``), unless it is named.
 
     Raises VgpuNotSupportedError, VgpuTypeNotFoundError, VgpuTypeAmbiguousError, VgpuNoRoomError,
-    VgpuParentGoneError, GpuNotFoundError, GpuAmbiguousError.
+    VgpuParentGoneError, GpuDrainedError, GpuNotFoundError, GpuAmbiguousError.
     """
     place = replace(_select_place(observed, selector), define=define)
     kind = select_type(place.boards, wanted)
@@ -111,6 +111,8 @@ def choose_vgpu(
     ]
     open_ = [room for room in rooms if room.room.free and room.parents]
     if not open_:
+        boards = dict.fromkeys(room.board.name for room in rooms)
+        observed.check_not_drained(f"cannot create {kind.name}", *map(PciAddress.read, boards))
         raise _explain_full(observed, kind, rooms, place)
 
     def rank(room: TypeRoom) -> tuple[bool, bool, bool, int, str]:
@@ -235,6 +237,8 @@ def _full_address(selector: str) -> str:
 
 
 def _look(observed: Snapshot, board: VgpuBoard, type_: VgpuType, place: _Place) -> TypeRoom:
+    if (drain := observed.find_drain(PciAddress.read(board.name))) is not None:
+        return TypeRoom(board, type_, Capacity(0, str(drain)))
     gpu = observed.find_board_gpu(board)
     if gpu is not None and (refusal := _refuse_mode(gpu, type_) or _refuse_stuck(gpu, observed)):
         return TypeRoom(board, type_, Capacity(0, refusal))

@@ -40,8 +40,10 @@ from vgpumgr.errors import (
     VgpumgrError,
     explain_unexpected,
 )
+from vgpumgr.host.process import acting_for
 from vgpumgr.host.sockets import Peer
 from vgpumgr.model.choices import MAX_COUNT, RUN_NAME, Display, Numa, Transport
+from vgpumgr.model.gpu import MAX_REASON
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
 from vgpumgr.model.routes import OPERATIONS, ROUTES, SYSTEM_ROUTES, Kind, Role, Route
 from vgpumgr.server.context import Context
@@ -77,6 +79,7 @@ EXTENSIONS = (
     "checks",
     "limits",
     "config",
+    "gpu-drain",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -410,7 +413,8 @@ def _call(
 ) -> Document:
     """Runs an operation. Checks the caller's role independently of the way of the request."""
     context.access.authorize(peer, route.operation)
-    document: Document = getattr(application, route.operation)(**params)
+    with acting_for(peer.uid if peer else None):
+        document: Document = getattr(application, route.operation)(**params)
     return document
 
 
@@ -481,6 +485,7 @@ BOUNDS: Mapping[str, Any] = {
     "attach.numa": Literal[tuple(map(str, Numa))],
     # strict: a list of JSON is no tuple
     "limits": Annotated[tuple[Text, ...], Field(max_length=64, strict=False)],
+    "drain_gpu.reason": Annotated[str, StringConstraints(max_length=MAX_REASON)] | None,
     "start_run.name": RunName,
     "start_run.pid": Annotated[int, Field(ge=1, lt=1 << 31)],
     "enable_vfs.count": Annotated[int, Field(ge=0, le=65535)] | None,

@@ -17,11 +17,11 @@ from vgpumgr.errors import StoreTooNewError
 from vgpumgr.host.files import make_directory, replace_file
 from vgpumgr.model.frozen import dataclass
 
-ATTACHMENT, LAYOUT, FUNCTION, VF_SETTING, VGPU = KINDS = (
-    "attachment", "layout", "function", "vf-setting", "vgpu",
+ATTACHMENT, LAYOUT, FUNCTION, VF_SETTING, VGPU, DRAIN = KINDS = (
+    "attachment", "layout", "function", "vf-setting", "vgpu", "drain",
 )  # fmt: skip
 #: kinds that neither the journal nor the domains' metadata can give back: they have a copy
-KEPT = (LAYOUT, FUNCTION, VF_SETTING, VGPU)
+KEPT = (LAYOUT, FUNCTION, VF_SETTING, VGPU, DRAIN)
 #: what people call them
 NAMES = {
     ATTACHMENT: "record of attachments",
@@ -29,12 +29,20 @@ NAMES = {
     FUNCTION: "record of functions taken from the host",
     VF_SETTING: "record of functions taken from the host",
     VGPU: "record of vGPUs",
+    DRAIN: "record of drained GPUs",
 }
 
 #: a record of one kind as it was written, to the same record of the next version; None drops it
 Migration = Callable[[str, Any], Any]
+
+
+def _keep(_name: str, data: Any) -> Any:
+    """For a version that only adds a kind."""
+    return data
+
+
 #: number n (from 0) turns records of version n + 1 into those of version n + 2; never changed once released
-MIGRATIONS: tuple[Migration, ...] = ()
+MIGRATIONS: tuple[Migration, ...] = (_keep,)  # version 2 has drained GPUs, too
 
 
 class DamageError(Exception):

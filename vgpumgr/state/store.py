@@ -14,12 +14,14 @@ from vgpumgr.errors import AlreadyAttachedError, StoreError
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.gpu import Drain
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import DesiredLayout
 from vgpumgr.model.pci import Binding, PciAddress, VfSetting
 from vgpumgr.model.vgpu import VgpuRecord, stamp
 from vgpumgr.state.records import (
     ATTACHMENT,
+    DRAIN,
     FUNCTION,
     KEPT,
     LAYOUT,
@@ -157,6 +159,20 @@ class Store:
     def forget_vf_setting(self, physical: PciAddress) -> None:
         """Drops one; absent is no error."""
         self._drop(VF_SETTING, str(physical))
+
+    # drained GPUs
+
+    def list_drains(self) -> tuple[Drain, ...]:
+        """In address order."""
+        return tuple(sorted(self._list(DRAIN, Drain), key=lambda d: d.address))
+
+    def save_drain(self, drain: Drain) -> None:
+        """Writes one, in the place of that of the same key."""
+        self._put(DRAIN, drain.key, drain)
+
+    def forget_drain(self, drain: Drain) -> None:
+        """Drops the one of the same key; absent is no error."""
+        self._drop(DRAIN, drain.key)
 
     # vGPUs
 

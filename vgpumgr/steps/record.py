@@ -20,6 +20,7 @@ from vgpumgr.errors import LayoutChangedError, VmNotFoundError
 from vgpumgr.mig.instances import list_records, rebind
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, MigInstanceRef
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.gpu import Drain
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
@@ -298,3 +299,56 @@ class BindSlices(OneWayStep):
 def bind_slice(record: AttachmentRecord, ref: MigInstanceRef) -> AttachmentRecord:
     """The record with its slice as it is now."""
     return record.with_mig(ref=ref, gpu_instance_id=ref.gpu_instance_id)
+
+
+@dataclass(frozen=True)
+class DrainGpu(Step):
+    """Records that a GPU takes no new slice."""
+
+    drain: Drain
+    #: what was recorded of it before
+    earlier: Drain | None = field(default=None, metadata=PRIVATE)
+    kind: ClassVar[str] = "gpu.drain"
+
+    def describe(self) -> str:
+        """For people."""
+        return f"drain {self.drain.address}: no new slice from now on"
+
+    def do(self, context: OperationContext) -> None:
+        """Writes it."""
+        context.drain_store.save_drain(self.drain)
+
+    def undo(self, context: OperationContext) -> None:
+        """Writes what was there before."""
+        if self.earlier is not None:
+            context.drain_store.save_drain(self.earlier)
+        else:
+            context.drain_store.forget_drain(self.drain)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is recorded so."""
+        return self.drain in context.drain_store.list_drains()
+
+
+@dataclass(frozen=True)
+class ResumeGpu(Step):
+    """Forgets that a GPU is drained."""
+
+    drain: Drain
+    kind: ClassVar[str] = "gpu.resume"
+
+    def describe(self) -> str:
+        """For people."""
+        return f"resume {self.drain.address}: it takes new slices again"
+
+    def do(self, context: OperationContext) -> None:
+        """Forgets it."""
+        context.drain_store.forget_drain(self.drain)
+
+    def undo(self, context: OperationContext) -> None:
+        """Writes it again."""
+        context.drain_store.save_drain(self.drain)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether it is forgotten."""
+        return self.drain not in context.drain_store.list_drains()

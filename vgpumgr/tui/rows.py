@@ -139,7 +139,7 @@ def _gpu_row(gpu: Mapping[str, Any], history: History, mark: str) -> Row:
     return Row(
         gpu["uuid"],
         f"{mark}{gpu['index']} {gpu['model'].removeprefix('NVIDIA ')}",
-        _describe_cut(gpu),
+        _describe_drained(gpu) + _describe_cut(gpu),
         _memory(gpu["memory_used_bytes"], gpu["memory_total_bytes"]),
         load,
         gpu["uuid"],
@@ -156,7 +156,8 @@ def _other_row(gpu: Mapping[str, Any], mark: str) -> Row:
     return Row(
         gpu["pci"],
         f"{mark}{gpu['pci'].removeprefix('0000:')} {gpu['model']}",
-        _describe_vfs(gpu) or ", ".join(gpu["vms"]) or gpu["driver"] or "no driver",
+        _describe_drained(gpu)
+        + (_describe_vfs(gpu) or ", ".join(gpu["vms"]) or gpu["driver"] or "no driver"),
         ABSENT,
         ABSENT,
         parent=True,
@@ -193,6 +194,11 @@ def _device_rows(
             data={**device, "of_vm": vm},
             indent=len(mark) + 2,
         )
+
+
+def _describe_drained(gpu: Mapping[str, Any]) -> str:
+    """First of all: what is free on it is not to be had."""
+    return "drained, " if gpu.get("drained") else ""
 
 
 def _describe_cut(gpu: Mapping[str, Any]) -> str:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from vgpumgr.app.documents.base import SCHEMA, Document, Field, PlacementDocument
+from vgpumgr.app.documents.base import (
+    SCHEMA,
+    Document,
+    Field,
+    PlacementDocument,
+    StepDocument,
+)
 from vgpumgr.mig.placement import count_fits, list_fits, list_refusals
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
-from vgpumgr.model.gpu import Gpu, PciGpu
+from vgpumgr.model.gpu import Drain, Gpu, PciGpu, find_drain
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile
-from vgpumgr.model.pci import Function
+from vgpumgr.model.pci import Function, PciAddress
 from vgpumgr.model.vgpu import VgpuDevice, VgpuType
 
 FrameworkName = Literal["mdev", "vendor-vfio"]
@@ -94,6 +100,15 @@ class SliceDeviceDocument(Document):
     attachment: str | None = Field(description="id of that attachment")
 
 
+class DrainDocument(Document):
+    """That a GPU takes no new slice."""
+
+    by: str = Field(description="the user who drained it, by name where the host has one")
+    since_s: float = Field(description="when, in seconds since 1970")
+    reason: str | None
+    text: str = Field(description="the same in words")
+
+
 class GpuDocument(Document):
     """One GPU."""
 
@@ -124,6 +139,9 @@ class GpuDocument(Document):
     devices: list[SliceDeviceDocument] = Field(
         default_factory=list, description="its vGPUs and virtual functions"
     )
+    drained: DrainDocument | None = Field(
+        default=None, description="where it takes no new slice: who said so"
+    )
 
 
 class PciGpuDocument(Document):
@@ -146,6 +164,9 @@ class PciGpuDocument(Document):
     )
     devices: list[SliceDeviceDocument] = Field(
         default_factory=list, description="its vGPUs and virtual functions"
+    )
+    drained: DrainDocument | None = Field(
+        default=None, description="where it takes no new slice: who said so"
     )
 
 
@@ -239,6 +260,22 @@ class GpuShowDocument(Document):
     )
 
 
+class GpuDrainDocument(Document):
+    """``vgpumgr gpu drain GPU -o json``, and ``resume``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    change: Literal["drain", "resume"]
+    pci: str
+    index: int | None = Field(description="null for a GPU that NVML does not speak about")
+    uuid: str | None
+    name: str = Field(description="for people")
+    dry_run: bool
+    steps: list[StepDocument] = Field(description="none: it is so already")
+    drained: DrainDocument | None = Field(description="as it is, or would be, afterwards")
+    used_by: list[str] = Field(description="who uses the GPU, and goes on")
+    notes: list[str]
+
+
 class MigInstanceRow(InstanceDocument):
     """An instance with the GPU that it is on."""
 
@@ -296,6 +333,23 @@ def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
     )
 
 
+def describe_drain(drain: Drain | None) -> DrainDocument | None:
+    """The document of a drain; None for a GPU that takes slices."""
+    return None if drain is None else DrainDocument.of(drain, text=str(drain))
+
+
+def mark_drained(document: GpuListDocument, drains: Sequence[Drain]) -> GpuListDocument:
+    """With the drains of its GPUs."""
+
+    def find(pci: str, uuid: str | None = None) -> DrainDocument | None:
+        return describe_drain(find_drain(drains, PciAddress.parse(pci), uuid))
+
+    return document.replace(
+        gpus=[gpu.replace(drained=find(gpu.pci, gpu.uuid)) for gpu in document.gpus],
+        others=[gpu.replace(drained=find(gpu.pci)) for gpu in document.others],
+    )
+
+
 def describe_pci_gpu(gpu: PciGpu) -> PciGpuDocument:
     """The document of a GPU that NVML does not speak about."""
     return PciGpuDocument.of(gpu, pci=str(gpu.address), boot_display=gpu.is_boot_display)
@@ -344,15 +398,19 @@ def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> Instan
     )
 
 
-def describe_profile(gpu: Gpu, profile: MigProfile) -> ProfileFitDocument:
+def describe_profile(
+    gpu: Gpu, profile: MigProfile, drain: Drain | None = None
+) -> ProfileFitDocument:
     """The document of one profile on one GPU, with what fits now or why nothing does."""
-    refusals = list_refusals([gpu], profile.name)
-    fits = () if refusals else list_fits(gpu, profile)
+    reasons = (
+        [r.reason for r in list_refusals([gpu], profile.name)] if drain is None else [str(drain)]
+    )
+    fits = () if reasons else list_fits(gpu, profile)
     return ProfileFitDocument.of(
         profile,
         free_placements=[PlacementDocument.of(place) for place in fits],
-        free=0 if refusals else count_fits(gpu, profile),
-        why_not=refusals[0].reason if refusals else None,
+        free=0 if reasons else count_fits(gpu, profile),
+        why_not=reasons[0] if reasons else None,
     )
 
 

@@ -152,6 +152,9 @@ class StatusDocument(Document):
         description="all that is known; null: nothing, for what `problems` says"
     )
     problems: list[str]
+    drained: list[str] = Field(
+        default_factory=list, description="GPUs that take no new slice, in words"
+    )
     warnings: list[str] = Field(
         default_factory=list,
         description="channels that work, and what needs an administrator's eye",

@@ -29,7 +29,7 @@ from vgpumgr.mig.layout.target import Pinned, list_owner_pins
 from vgpumgr.mig.placement import explain_refusal, find_profile
 from vgpumgr.mig.selection import check_visible
 from vgpumgr.model.attachment import SliceOwner
-from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.gpu import Drain, Gpu, find_drain
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.request import (
@@ -70,9 +70,29 @@ def why(parts: Parts, profile: str, selector: str | None = None) -> WhyDocument:
         elif isinstance(request, PassthroughRequest | VfRequest):
             return _explain_devices(parts, profile, selector)
         gpus = parts.select_gpus(selector)
-        return describe_why(
+        document = describe_why(
             gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
         )
+        drains = parts.store.list_drains()
+        rows = [_refuse_drained(row, drains) for row in document.gpus]
+        return document.replace(gpus=rows, fits=any(row.fits for row in rows))
+
+
+def _refuse_drained(row: WhyRow, drains: Sequence[Drain]) -> WhyRow:
+    """The answer for a GPU that may be drained: then that is the one rule."""
+    drain = find_drain(drains, PciAddress.parse(str(row.gpu)), row.gpu_uuid)
+    if drain is None:
+        return row
+    where = row.gpu_index if row.gpu_index is not None else row.gpu
+    return row.replace(
+        fits=False,
+        places=[],
+        rules=[str(drain)],
+        remove=[],
+        kept=[],
+        sentence=f"does not fit: {drain}; vgpumgr gpu resume {where}",
+        moving=None,
+    )
 
 
 def _explain_devices(parts: Parts, profile: str, selector: str | None) -> WhyDocument:
@@ -140,8 +160,11 @@ def _explain_place(snapshot: Snapshot, wanted: Wanted, target: Target, place: st
 
 
 def defrag(parts: Parts, profile: str, selector: str | None = None) -> DefragDocument:
-    """The moves that make room for a profile; see ``describe_defrag``."""
+    """The moves that make room for a profile; see ``describe_defrag``. Raises GpuDrainedError where all are drained."""
     gpus = parts.select_gpus(selector)
+    snapshot = Snapshot(parts, gpus=gpus)
+    snapshot.check_not_drained(f"cannot make room for {profile}", *(gpu.pci for gpu in gpus))
+    gpus = tuple(gpu for gpu in gpus if snapshot.find_drain(gpu.pci) is None)
     return describe_defrag(
         gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -287,6 +287,8 @@ class LayoutService:
         if isinstance(outcome, Refusal):
             raise _explain(outcome, wanted)
         self._check_functions(outcome)
+        creates = (StepKind.GI_CREATE, StepKind.CI_CREATE)
+        self._check_not_drained(wanted, {s.gpu_uuid for s in outcome.steps if s.kind in creates})
         if outcome.steps and (lost := self._parts.list_lost(gpus)):
             from vgpumgr.planning.reservations import check_places
 
@@ -307,6 +309,17 @@ class LayoutService:
                     hint=f"vgpumgr vf disable {gpu.index}, then repeat",
                 )
 
+    def _check_not_drained(self, wanted: _Wanted, uuids: Collection[str]) -> None:
+        """Raises GpuDrainedError where one of these GPUs, which get new slices, is drained."""
+        if not uuids or not self._parts.store.list_drains():
+            return
+        from vgpumgr.planning.snapshot import Snapshot
+
+        snapshot = Snapshot(self._parts, gpus=wanted.inventory.gpus)
+        for gpu in wanted.inventory.gpus:
+            if str(gpu.uuid) in uuids:
+                snapshot.check_not_drained("the layout needs new slices", gpu.pci)
+
     def _list_owners(self, wanted: _Wanted) -> Sequence[SliceOwner]:
         """Without the vGPUs that the same plan deletes."""
         owners = self._parts.list_owners(wanted.inventory.gpus)
@@ -325,7 +338,9 @@ class LayoutService:
     def _plan_vgpus(self, wanted: _Wanted) -> tuple[VgpuChange, ...]:
         if not wanted.vgpu_targets:
             return ()
-        return self._vgpus.plan(wanted.vgpu_targets, wanted.inventory.gpus)
+        changes = self._vgpus.plan(wanted.vgpu_targets, wanted.inventory.gpus)
+        self._check_not_drained(wanted, {str(one.gpu.uuid) for one in changes if one.creates})
+        return changes
 
     def _compute_digest(self, wanted: _Wanted) -> str:
         gpus, state = wanted.inventory.gpus, []

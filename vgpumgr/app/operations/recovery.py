@@ -37,7 +37,7 @@ from vgpumgr.host.helper import LateRecords
 from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.model.gpu import Drain, Gpu, Inventory
 from vgpumgr.model.vgpu import VgpuRecord, VgpuState
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.planning.drift import Drift, DriftKind, find_pci_drift, find_vgpu_drift
@@ -114,6 +114,7 @@ class Recovery:
             found = None if shaped is None else (*found, *shaped)
         taken = _try(lambda: find_host_drift(self._parts), problems)
         damage = _try(lambda: find_store_drift(self._parts), problems)
+        drains = _try(self._parts.store.list_drains, problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         problems += [
@@ -133,6 +134,7 @@ class Recovery:
             if damage or taken or (found is not None and taken is not None)
             else None,
             problems=problems,
+            drained=_describe_drains(drains or (), inventory),
             warnings=[] if observed is None else _list_warnings(observed),
         )
 
@@ -297,6 +299,12 @@ def _list_warnings(observed: Snapshot) -> list[str]:
         if (status := observed.statuses.get(record.id)) is not None
         for text in describe_warnings(record, status, observed.find_vm(record.vm_uuid))
     ]
+
+
+def _describe_drains(drains: Sequence[Drain], inventory: Inventory | None) -> list[str]:
+    known = inventory.gpus if inventory is not None else ()
+    found = [(next((g for g in known if d.is_of(g.pci, g.uuid)), d.address), d) for d in drains]
+    return [f"{gpu} was {drain}" for gpu, drain in found]
 
 
 def _describe(found: Sequence[Drift]) -> list[DriftDocument]:

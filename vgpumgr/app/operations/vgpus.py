@@ -229,7 +229,7 @@ class VgpuService:
             if find_state(entry) == "active":
                 return plan_nothing(START, record, "it is started already")
             self._check_startable(record, entry)
-            spec, instance = self.resolve(record, picture)
+            spec, instance = self.resolve(record, picture, is_new=True)
             return plan_start(
                 record, spec, instance, self._parts.boot_id, self._plan_mode(spec, picture)
             )
@@ -258,10 +258,11 @@ class VgpuService:
         return self._change(plan, dry_run)
 
     def resolve(
-        self, record: VgpuRecord, picture: VgpuPicture
+        self, record: VgpuRecord, picture: VgpuPicture, *, is_new: bool = False
     ) -> tuple[VgpuSpec, NewInstance | None]:
         """A recorded vGPU as it is to be created now: the type by its name, whose id may have
-        changed with the driver, on its old parent; and the GPU instance that it needs.
+        changed with the driver, on its old parent; and the GPU instance that it needs. ``is_new``: a
+        user asks for it, so that a drained GPU refuses it.
         """
         if picture.host.find_parent(record.spec.parent) is None:
             command = find_enabling(self._parts, record.spec.parent)
@@ -272,6 +273,8 @@ class VgpuService:
                 hint=command or "vgpumgr mdev types",
             )
         observed = self._observe(picture, without=record.spec.uuid)
+        if not is_new:
+            observed = observed.replace(drains=())
         with adding_hints(self._parts, None):
             choice = choose_vgpu(observed, record.spec.type_name, record.spec.parent)
         old = record.spec
@@ -390,6 +393,7 @@ class VgpuService:
             unsettled=list_unsettled(self._parts),
             stuck=find_stuck_gpus(self._parts),
             reservations=reservations,
+            drains=self._parts.store.list_drains(),
         )
 
     def _find_own(self, picture: VgpuPicture, selector: str) -> VgpuRecord:

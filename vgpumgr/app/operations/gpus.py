@@ -1,0 +1,182 @@
+"""``gpu drain`` and ``gpu resume``: a GPU that takes no new slice; what is on it goes on, and comes back at boot."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from vgpumgr.app.context import Parts
+from vgpumgr.app.documents.base import list_steps
+from vgpumgr.app.documents.gpus import GpuDrainDocument, describe_drain
+from vgpumgr.app.host_observation import list_gpu_users
+from vgpumgr.app.transactions import open_change
+from vgpumgr.engine.recovery import Family, Recovered, Unfinished
+from vgpumgr.engine.step import Plan
+from vgpumgr.errors import GpuNotFoundError, UsageError
+from vgpumgr.host.process import name_caller
+from vgpumgr.mig.selection import find_other, select_gpu
+from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.gpu import MAX_REASON, Drain, Gpu, Inventory, PciGpu, find_drain
+from vgpumgr.model.pci import PciAddress
+from vgpumgr.steps.record import DrainGpu, ResumeGpu
+
+DRAIN, RESUME = "drain", "resume"
+#: of reports
+SUBJECT = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The GPU that is meant, and its drain; ``gpu`` is None where it has left the host."""
+
+    address: PciAddress
+    gpu: Gpu | PciGpu | None
+    drain: Drain | None
+
+    @property
+    def index(self) -> int | None:
+        return self.gpu.index if isinstance(self.gpu, Gpu) else None
+
+    @property
+    def uuid(self) -> str | None:
+        return str(self.gpu.uuid) if isinstance(self.gpu, Gpu) else None
+
+    def __str__(self) -> str:
+        return str(self.gpu or f"GPU {self.address}, which is not there")
+
+
+_Step = DrainGpu | ResumeGpu
+
+
+def drain_gpu(
+    parts: Parts, *, selector: str, reason: str | None = None, dry_run: bool = False
+) -> GpuDrainDocument:
+    """No new slice on the GPU until it is resumed; once more only changes the reason. Raises GpuNotFoundError,
+    GpuAmbiguousError, UsageError.
+    """
+    text = clean_reason(reason)
+
+    def make(chosen: _Chosen) -> _Step | None:
+        known = chosen.drain
+        if known is not None and text in (None, known.reason):
+            return None
+        uuid = known.uuid if known is not None else chosen.uuid
+        new = Drain(chosen.address, uuid, name_caller(), parts.clock.wall_s(), text)
+        return DrainGpu(new, known)
+
+    return _change(parts, DRAIN, selector, make, dry_run)
+
+
+def resume_gpu(parts: Parts, *, selector: str, dry_run: bool = False) -> GpuDrainDocument:
+    """New slices on the GPU again, also where it has left the host. Raises GpuNotFoundError, GpuAmbiguousError."""
+
+    def make(chosen: _Chosen) -> _Step | None:
+        return None if chosen.drain is None else ResumeGpu(chosen.drain)
+
+    return _change(parts, RESUME, selector, make, dry_run)
+
+
+def clean_reason(reason: str | None) -> str | None:
+    """The reason in one line without anything that a terminal obeys. Raises UsageError where it is too long."""
+    if reason is None:
+        return None
+    if len(reason) > MAX_REASON:
+        raise UsageError(
+            f"the reason is longer than {MAX_REASON} characters",
+            hint="--reason 'a few words, or the number of a ticket'",
+        )
+    # controls, formats such as a change of direction, separators, surrogates
+    kept = (" " if unicodedata.category(c)[0] in "CZ" else c for c in reason)
+    return " ".join("".join(kept).split()) or None
+
+
+def _change(
+    parts: Parts,
+    operation: str,
+    selector: str,
+    make: Callable[[_Chosen], _Step | None],
+    dry_run: bool,
+) -> GpuDrainDocument:
+    def observe() -> tuple[Inventory, _Chosen, Plan]:
+        inventory = parts.read_inventory()
+        chosen = _select(inventory, parts.store.list_drains(), selector)
+        step = make(chosen)
+        back = RESUME if operation == DRAIN else DRAIN
+        repair = f"vgpumgr gpu {back} {chosen.address}"
+        plan = Plan(operation, str(chosen.address), (step,) if step else (), repair=repair)
+        return inventory, chosen, plan
+
+    if dry_run:
+        return _describe(parts, *observe(), [], dry_run=True)
+    with open_change(parts, f"{operation} a GPU") as transaction:
+        inventory, chosen, plan = observe()
+        transaction.execute(plan, parts.make_context())
+    return _describe(parts, inventory, chosen, plan, transaction.notes, dry_run=False)
+
+
+def _select(inventory: Inventory, drains: Sequence[Drain], selector: str) -> _Chosen:
+    """Raises GpuNotFoundError, GpuAmbiguousError, GpuLostError."""
+    if other := find_other(inventory.others, selector):
+        return _Chosen(other.address, other, find_drain(drains, other.address))
+    try:
+        gpu = select_gpu(inventory.gpus, selector, inventory.lost)
+    except GpuNotFoundError:
+        text = selector.strip().lower()
+        found = [
+            d
+            for d in drains
+            if d.address == PciAddress.read(text) or text == (d.uuid or "").lower()
+        ]
+        if len(found) != 1:
+            raise
+        return _Chosen(found[0].address, None, found[0])
+    return _Chosen(gpu.pci, gpu, find_drain(drains, gpu.pci, str(gpu.uuid)))
+
+
+def _describe(
+    parts: Parts,
+    inventory: Inventory,
+    chosen: _Chosen,
+    plan: Plan,
+    notes: Sequence[str],
+    *,
+    dry_run: bool,
+) -> GpuDrainDocument:
+    after = chosen.drain
+    for step in plan.steps:
+        after = step.drain if isinstance(step, DrainGpu) else None
+    users = list_gpu_users(parts, inventory, chosen.gpu) if chosen.gpu is not None else []
+    return GpuDrainDocument(
+        change="drain" if plan.operation == DRAIN else "resume",
+        pci=str(chosen.address),
+        index=chosen.index,
+        uuid=chosen.uuid,
+        name=str(chosen),
+        dry_run=dry_run,
+        steps=list_steps(plan),
+        drained=describe_drain(after),
+        used_by=users,
+        notes=list(notes),
+    )
+
+
+class DrainFamily(Family):
+    """How an interrupted drain or resume is undone: one record, which outlives boots."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def describe(self, found: Unfinished) -> tuple[str, str]:
+        """Which operation on which GPU."""
+        return SUBJECT, f"the interrupted {found.operation} of {found.subject}"
+
+    def may_wait_for(self, found: Unfinished, helper: str) -> bool:  # noqa: ARG002
+        """No helper does it."""
+        return False
+
+    def recover(self, found: Unfinished) -> Recovered:
+        """Writes what was recorded before."""
+        context = self._parts.make_context()
+        for step in reversed(found.begun):
+            step.undo(context)
+        return Recovered.describe(SUBJECT, f"{self.describe(found)[1]} was undone")
