@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import ROOT, Daemon, make_daemon
+from tests.api.conftest import ROOT, Daemon, make_daemon, needs_root
+from tests.support.api_daemon import ADMIN_GID, VIEWER_GID
+from tests.support.callers import make_request, send_as
 from tests.support.cli import Terminal
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.cli.op import COLUMNS
@@ -27,6 +29,7 @@ from vgpumgr.errors import (
     ChannelNotFoundError,
     DaemonBusyError,
     DaemonNotRunningError,
+    GpuDrainedError,
     NoRoomError,
     NotAttachedError,
     NotCancellableError,
@@ -54,6 +57,36 @@ def wait_until(condition, what: str) -> None:  # type: ignore[no-untyped-def]
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
+
+
+@needs_root
+def test_a_drain_names_its_caller_is_audited_and_outlives_the_daemon() -> None:
+    with contextlib.contextmanager(make_daemon)() as daemon:
+        ask = [
+            make_request("POST", f"/1.0/gpus/0/drain{query}", body)
+            for query, body in (
+                ("", '{"reason": "fan", "dry_run": true}'),
+                ("", '{"reason": "' + "x" * 201 + '"}'),
+                ("", '{"by": "root"}'),
+                ("", '{"reason": "fan"}'),
+            )
+        ]
+        assert {r.status for r in send_as(daemon.socket, 65533, [VIEWER_GID], ask)} == {403}
+        answers = send_as(daemon.socket, 65532, [ADMIN_GID], ask)
+        assert [r.status for r in answers] == [200, 400, 400, 202]
+        wait_until(lambda: daemon.get("/1.0/status")["drained"], "drained")
+        drained = daemon.get("/1.0/gpus/0")["gpu"]["drained"]
+        assert (drained["by"], drained["reason"]) == ("user 65532", "fan")
+        with pytest.raises(GpuDrainedError, match="drained"):
+            daemon.client.call("attach", **ASK)
+        log = (daemon.directory / "audit.jsonl").read_text().splitlines()
+        (entry,) = [e for line in log if (e := json.loads(line)).get("operation") == "drain_gpu"]
+        assert (entry["uid"], entry["params"]["reason"]) == (65532, "fan")
+        daemon.end(signal.SIGKILL)
+        daemon.start()
+        assert daemon.get("/1.0/gpus")["gpus"][0]["drained"] == drained
+        assert daemon.client.call("resume_gpu", selector="0")["drained"] is None
+        assert daemon.client.call("attach", **ASK)["attachment"]["vm"] == "vm01"
 
 
 def test_attach_and_detach_as_operations(daemon: Daemon) -> None:

@@ -94,6 +94,7 @@ def describe_machine(world: World) -> list[str]:
                 f"layout of GPU {index[uuid]}: MIG {kept.mig_enabled}, {sorted(map(str, kept.instances))}"
                 for uuid, kept in read_layouts(world.root).items()
             ),
+            *(f"drained {one.address} {one.reason}" for one in world.parts.store.list_drains()),
         ]
     )
 

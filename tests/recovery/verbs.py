@@ -121,6 +121,9 @@ VERBS = (
     Verb("passthrough unbind", _call("unbind_pci", selector=str(GPU))),
     Verb("vf enable", _call("enable_vfs", selector=str(FLEX), count=3, persist=True)),
     Verb("vf disable", _call("disable_vfs", selector=str(FLEX))),
+    Verb("gpu drain", _call("drain_gpu", selector="0", reason="x")),
+    Verb("gpu drain of GPU 1", _call("drain_gpu", selector="1", reason="another")),
+    Verb("gpu resume", _call("resume_gpu", selector="1")),
     Verb("restore", _restore),
     Verb("recover", _call("recover")),
 )
@@ -168,6 +171,7 @@ class Prepared:
 _MTTY = _call("create_vgpu", type="mtty-2", uuid=ACTIVE)
 _BOUND = _call("bind_pci", selector=str(GPU), persist=True)
 _VFS = _call("enable_vfs", selector=str(FLEX), count=2, persist=True)
+_DRAINED = _call("drain_gpu", selector="1", reason="x")
 _USED = _do(
     _call("define_vgpu", type="A100-1-10C", vgpu=DEFINED),
     attach("vm01", gpu="0"),
@@ -194,6 +198,6 @@ MACHINES = (
             _call("bind_pci", selector=str(FIRST_VF)),
         ),
     ),
-    Prepared("running", False, _do(_say_hello, attach("vm01"), _MTTY), running=True),
+    Prepared("running", False, _do(_say_hello, attach("vm01"), _MTTY, _DRAINED), running=True),
     Prepared("booted", True, _USED, booted=True),
 )

@@ -26,13 +26,14 @@ from vgpumgr.model.attachment import (
     MigPart,
 )
 from vgpumgr.model.choices import Backend, Transport
+from vgpumgr.model.gpu import Drain
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import Binding, PciAddress, VfSetting
 from vgpumgr.model.vgpu import Framework, VgpuSpec
 from vgpumgr.state import records
 from vgpumgr.state.database import is_damage
-from vgpumgr.state.records import KEPT, Kind, write_copy
+from vgpumgr.state.records import DRAIN, KEPT, Kind, current_version, read_copy, write_copy
 from vgpumgr.state.store import Store
 
 GPU = GpuUuid("GPU-00000000-0000-4000-8000-000000000001")
@@ -55,6 +56,8 @@ FULL = replace(
     controllers=(AddedController("pci", 3, "pcie-root-port"),),
 )
 BINDING = Binding(PciAddress(0, 1, 0, 0), "vfio-pci", "nvidia", None, 0x10DE, 1, "boot", True)
+OTHER = PciAddress(0, 2, 0, 0)
+DRAINED = Drain(BINDING.address, "GPU-1", "root", 1.0, "fan")
 
 
 @pytest.fixture
@@ -186,7 +189,7 @@ def test_wal_strict_and_numbered(tmp_path: Path) -> None:
     Store(path).save_attachment(RECORD)
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
         with pytest.raises(sqlite3.IntegrityError):
             connection.execute("UPDATE record SET seq = 'yesterday'")
         connection.rollback()
@@ -196,7 +199,7 @@ def make_newer(path: Path, version: int) -> None:
     """As a newer program says it in its file."""
     with closing(sqlite3.connect(path)) as connection:
         (own,) = connection.execute("PRAGMA application_id").fetchone()
-        connection.execute(f"PRAGMA application_id = {own - 1 + version}")
+        connection.execute(f"PRAGMA application_id = {own - current_version() + version}")
         connection.execute(f"PRAGMA user_version = {version}")
         connection.commit()
 
@@ -217,7 +220,7 @@ def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     ):
         with pytest.raises(StoreTooNewError) as caught:
             act()
-        assert "version 99, this program knows 1" in str(caught.value.cause)
+        assert "version 99, this program knows 2" in str(caught.value.cause)
     assert path.read_bytes() == before
     path.unlink()
     copy = path.with_suffix(".copy")
@@ -228,7 +231,7 @@ def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 def rename_profiles(kind: str, data: Any) -> Any:
-    """What a version 2 could be: it calls profiles otherwise, and knows no numbers of functions."""
+    """What a later version could be: it calls profiles otherwise, and knows no numbers of functions."""
     if kind == "attachment":
         return data | {"profile": data["profile"].upper()}
     return None if kind == "vf-setting" else data
@@ -246,7 +249,7 @@ def test_a_later_version_brings_the_records_up_to_date(
     store.save_vf_setting(VfSetting(BINDING.address, 4, 0x8086, 0x56C0, "boot"))
     if lost:
         path.unlink()
-    monkeypatch.setattr(records, "MIGRATIONS", (rename_profiles,))
+    monkeypatch.setattr(records, "MIGRATIONS", (*records.MIGRATIONS, rename_profiles))
     newer = Store(path)
     assert (newer.list_bindings(), newer.list_vf_settings()) == ((BINDING,), ())
     assert [r.profile for r in newer.list_attachments()] == ([] if lost else ["1G.10GB"])
@@ -258,7 +261,7 @@ def test_a_later_version_brings_the_records_up_to_date(
     monkeypatch.undo()
     with pytest.raises(StoreTooNewError) as caught:
         Store(path).list_bindings()
-    assert "version 2, this program knows 1" in str(caught.value.cause)
+    assert "version 3, this program knows 2" in str(caught.value.cause)
 
 
 def test_a_version_that_cannot_read_a_record_changes_nothing(
@@ -271,11 +274,62 @@ def test_a_version_that_cannot_read_a_record_changes_nothing(
         return data["a field that is not there"]
 
     with monkeypatch.context() as patched:
-        patched.setattr(records, "MIGRATIONS", (fails,))
+        patched.setattr(records, "MIGRATIONS", (*records.MIGRATIONS, fails))
         with pytest.raises(StoreError, match="state file") as caught:
             Store(path).list_attachments()
         assert "cannot be brought up to date" in str(caught.value.cause)
     assert Store(path).list_attachments() == (RECORD,)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_file_from_before_there_were_drains(tmp_path: Path, lost: bool) -> None:
+    """Version 1 had no such kind, and loses nothing."""
+    path = tmp_path / "state.sqlite"
+    Store(path).save_attachment(RECORD)
+    Store(path).save_binding(BINDING)
+    copy = path.with_suffix(".copy")
+    kinds = read_copy(copy, KEPT, current_version())
+    assert kinds is not None
+    write_copy(copy, {name: kind for name, kind in kinds.items() if name != DRAIN}, 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM seal WHERE kind = ?", (DRAIN,))
+    make_newer(path, 1)
+    if lost:
+        path.unlink()
+    store = Store(path)
+    assert (store.list_drains(), store.list_bindings()) == ((), (BINDING,))
+    assert store.list_attachments() == (() if lost else (RECORD,))
+    store.save_drain(DRAINED)
+    assert store.list_damage() == ()
+    assert Store(path).list_drains() == (DRAINED,)
+
+
+def test_drains_have_a_second_copy_and_one_record_each(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    store = Store(path)
+    by_slot = replace(DRAINED, uuid=None, address=OTHER, reason="x")
+    for drain in (DRAINED, by_slot, replace(DRAINED, reason=None), replace(by_slot, reason="y")):
+        store.save_drain(drain)
+    path.write_bytes(b"bad" * 999)
+    store = Store(path)
+    assert store.list_drains() == (replace(DRAINED, reason=None), replace(by_slot, reason="y"))
+    store.forget_drain(DRAINED)
+    store.forget_drain(DRAINED)
+    assert [drain.address for drain in store.list_drains()] == [OTHER]
+
+
+def test_a_drain_goes_with_the_card() -> None:
+    """By its UUID, wherever it is; by the slot where NVML does not say whose it is."""
+    here, uuid = DRAINED.address, DRAINED.uuid
+    for address, seen, of in (
+        (here, uuid, True),
+        (OTHER, uuid, True),
+        (here, "GPU-2", False),
+        (here, None, True),
+        (OTHER, None, False),
+    ):
+        assert DRAINED.is_of(address, seen) is of
+    assert replace(DRAINED, uuid=None).is_of(here, "GPU-2")
 
 
 @pytest.mark.parametrize("busy", [False, True])
