@@ -34,7 +34,7 @@ def offered(cli: Cli, line: str) -> list[str]:
 def test_names_of_commands(cli: Cli) -> None:
     everything = {one.name for one in (*VERBS, *NOUNS)} - {"host", "help"}
     assert set(offered(cli, "vgpumgr ")) == everything
-    assert offered(cli, "sudo /usr/bin/vgpumgr gpu ") == ["list", "show"]
+    assert offered(cli, "sudo /usr/bin/vgpumgr gpu ") == ["drain", "list", "resume", "show"]
     assert offered(cli, "vgpumgr mig lay") == ["layout"]
     assert offered(cli, "vgpumgr --color never mig layout a") == ["apply", "assert"]
     assert offered(cli, "vgpumgr nothing ") == []

@@ -132,6 +132,7 @@ DRY_RUN = {
     "dry_run": True,
     "change": "vf enable",
     "subject": "0000:01:00.0",
+    "name": "GPU 0 (0000:01:00.0)",
     "steps": [],
     "explanations": [],
     "cost": {},

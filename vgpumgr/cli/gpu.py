@@ -157,7 +157,7 @@ def _render_drain(document: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"{document['name']} {word} drained{' already' if is_so else ''}"
         yield f"  {document['drained']['text']}"
-        yield "  used by" if document["used_by"] else "  used by nobody"
+        yield "  used by" if document["used_by"] else "  not used"
         yield from (f"    {user}" for user in document["used_by"])
         place = document["pci"] if document["index"] is None else document["index"]
         yield f"  back: vgpumgr gpu resume {place}"

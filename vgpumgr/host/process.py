@@ -99,7 +99,7 @@ def name_caller() -> str:
     if uid is None:
         behind = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
         uid = int(behind) if behind.isdecimal() else os.getuid()
-    import pwd  # most operations name nobody
+    import pwd  # few operations name their caller
 
     try:
         return pwd.getpwuid(uid).pw_name

@@ -160,7 +160,7 @@ MAX_REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """A GPU that takes no new slice until somebody resumes it, also after a boot."""
+    """A GPU that takes no new slice until it is resumed, also after a boot."""
 
     address: PciAddress
     #: as NVML had it; None for a GPU that NVML did not speak about

@@ -163,7 +163,7 @@ def defrag(parts: Parts, profile: str, selector: str | None = None) -> DefragDoc
     """The moves that make room for a profile; see ``describe_defrag``. Raises GpuDrainedError where all are drained."""
     gpus = parts.select_gpus(selector)
     snapshot = Snapshot(parts, gpus=gpus)
-    snapshot.check_not_drained(f"cannot make room for {profile}", *(gpu.pci for gpu in gpus))
+    snapshot.check_not_drained(f"cannot free capacity for {profile}", *(gpu.pci for gpu in gpus))
     gpus = tuple(gpu for gpu in gpus if snapshot.find_drain(gpu.pci) is None)
     return describe_defrag(
         gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
