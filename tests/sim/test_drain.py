@@ -7,13 +7,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.sim.test_overviews import Host, on
 from tests.support.attached_machine import machine_of_vms
-from vgpumgr.errors import GpuDrainedError
+from vgpumgr.app.operations.gpus import drain_gpu, resume_gpu
+from vgpumgr.errors import GpuDrainedError, NotPermittedError
 from vgpumgr.sim import lifecycle
 
 pytestmark = pytest.mark.native
@@ -237,6 +239,41 @@ def test_a_boot_brings_back_what_was_there_and_keeps_the_drain(host: Host) -> No
     host.run("restore")
     assert run_json(host, "mdev", "list")["vgpus"][0]["state"] == "active"
     assert "VG107" in host.run("mdev", "create", "GRID T4-2Q", "--gpu", "0", code=6)
+
+
+@on("dgx-a100")
+def test_a_boot_brings_back_a_layout(host: Host) -> None:
+    host.run("mig", "layout", "apply", str(host.root / "l.yaml"), "-c", "less", "--yes")
+    host.run("gpu", "drain", "0")
+    host.run("sim", "reboot", "dgx-a100")
+    assert host.run("mig", "list", "-o", "csv", "--no-header") == ""
+    host.run("restore")
+    assert "3g.40gb" in host.run("mig", "list", "-o", "csv", "--no-header")
+    assert run_json(host, "gpu", "list")["gpus"][0]["drained"]
+
+
+@on("intel-flex")
+def test_a_boot_brings_back_functions_and_a_gpu_that_has_gone_is_resumed(host: Host) -> None:
+    host.run("vf", "enable", FLEX, "-n", "2", "--persist", "--yes")
+    host.run("gpu", "drain", FLEX)
+    host.run("sim", "reboot", "intel-flex")
+    host.run("restore")
+    assert run_json(host, "gpu", "show", FLEX)["other"]["vfs_enabled"] == 2
+    host.run("vf", "disable", FLEX, "--yes")
+    host.run("sim", "tell", "intel-flex", "gone", FLEX)
+    assert FLEX in host.run("status")
+    assert "is not there is resumed" in host.run("gpu", "resume", FLEX)
+    assert "VG101" in host.run("gpu", "resume", FLEX, code=5)
+
+
+def test_a_user_without_rights_changes_nothing() -> None:
+    with machine_of_vms() as machine:
+        parts = replace(machine.application.parts, is_privileged=False)
+        for verb in (drain_gpu, resume_gpu):
+            with pytest.raises(NotPermittedError):
+                verb(parts, selector="0")
+            verb(parts, selector="0", dry_run=True)
+        assert parts.store.list_drains() == ()
 
 
 def test_an_attachment_goes_on_on_a_drained_gpu() -> None:
