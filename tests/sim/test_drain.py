@@ -16,6 +16,7 @@ from tests.sim.test_overviews import Host, on
 from tests.support.attached_machine import machine_of_vms
 from vgpumgr.app.operations.gpus import drain_gpu, resume_gpu
 from vgpumgr.errors import GpuDrainedError, NotPermittedError
+from vgpumgr.model.gpu import Drain
 from vgpumgr.sim import lifecycle
 
 pytestmark = pytest.mark.native
@@ -166,6 +167,7 @@ def test_no_virtual_function_of_intel(host: Host) -> None:
     host.run("vf", "enable", FLEX, "-n", "2", "--yes")
     vf = "0000:4d:00.1"
     check_refused(host, FLEX, attach(vf, "vf"), attach(vf, "passthrough"))
+    assert "VG101" in host.run("gpu", "drain", vf, code=5), "its GPU is drained, not a function"
     host.run("gpu", "drain", FLEX)
     rows = {row["gpu"]: row for row in run_json(host, "why", "vf")["gpus"]}
     assert "is drained" in rows[FLEX]["sentence"]
@@ -261,9 +263,29 @@ def test_a_boot_brings_back_functions_and_a_gpu_that_has_gone_is_resumed(host: H
     assert run_json(host, "gpu", "show", FLEX)["other"]["vfs_enabled"] == 2
     host.run("vf", "disable", FLEX, "--yes")
     host.run("sim", "tell", "intel-flex", "gone", FLEX)
-    assert FLEX in host.run("status")
-    assert "is not there is resumed" in host.run("gpu", "resume", FLEX)
+    assert f"GPU {FLEX} was drained by" in host.run("status")
+    assert f"GPU {FLEX} (not there) is resumed" in host.run("gpu", "resume", FLEX)
     assert "VG101" in host.run("gpu", "resume", FLEX, code=5)
+
+
+def test_a_card_that_was_moved_or_replaced() -> None:
+    """The drain goes with the UUID; one of a slot, made without a UUID, holds for what is put there."""
+    with machine_of_vms() as machine:
+        parts = machine.application.parts
+        first, second = parts.read_inventory().gpus[:2]
+        moved = Drain(second.pci, first.uuid, "root", 1.0, "moved")
+        slot = Drain(first.pci, None, "root", 1.0, "slot")
+        gone = Drain(second.pci, "GPU-gone", "root", 1.0, "gone")
+        for drain in (moved, slot, gone):
+            parts.store.save_drain(drain)
+        gpus = machine.call("list_gpus")["gpus"]
+        assert [gpu["index"] for gpu in gpus if gpu["drained"]] == [0]
+        assert machine.call("resume_gpu", selector="1")["steps"] == []
+        assert len(machine.call("resume_gpu", selector="0")["steps"]) == 2
+        (told,) = machine.call("status")["drained"]
+        assert told.startswith("GPU GPU-gone was drained by root")
+        machine.call("resume_gpu", selector="GPU-gone")
+        assert parts.store.list_drains() == ()
 
 
 def test_a_user_without_rights_changes_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,8 +17,10 @@ from vgpumgr.host.machine import Machine, find_machine, list_machines
 from vgpumgr.host.pci_tree import list_functions, read_function
 from vgpumgr.host.process import (
     ProcessId,
+    acting_for,
     is_alive,
     list_holders,
+    name_caller,
     read_identity,
     read_name,
     read_state,
@@ -168,6 +171,21 @@ def test_a_lock_of_another_user_is_no_bug_but_a_matter_of_rights() -> None:
 
         with pytest.raises(NotPermittedError):
             as_nobody(take)
+
+
+def test_the_caller_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon's caller, else the user behind sudo, else this one; a user without a name by number."""
+    own = pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    assert name_caller() == own
+    monkeypatch.setenv("SUDO_UID", "65534")
+    assert name_caller() == ("nobody" if os.geteuid() == 0 else own)
+    for uid, name in ((65534, "nobody"), (65531, "user 65531"), (None, name_caller())):
+        with acting_for(uid):
+            assert name_caller() == name
+    for text in ("", "-1", "x", "99999999999999999999"):
+        monkeypatch.setenv("SUDO_UID", text)
+        assert name_caller()
 
 
 def test_processes_are_told_apart() -> None:

@@ -16,7 +16,7 @@ from vgpumgr.errors import GpuNotFoundError, UsageError
 from vgpumgr.host.process import name_caller
 from vgpumgr.mig.selection import find_other, select_gpu
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import MAX_REASON, Drain, Gpu, Inventory, PciGpu, find_drain
+from vgpumgr.model.gpu import MAX_REASON, Drain, Gpu, Inventory, PciGpu
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.steps.record import DrainGpu, ResumeGpu
 
@@ -27,11 +27,12 @@ SUBJECT = "gpu"
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The GPU that is meant, and its drain; ``gpu`` is None where it has left the host."""
+    """The GPU that is meant, and its drains; ``gpu`` is None where it has left the host."""
 
     address: PciAddress
     gpu: Gpu | PciGpu | None
-    drain: Drain | None
+    #: one, unless a card came into a slot that was drained without its UUID
+    drains: Sequence[Drain]
 
     @property
     def index(self) -> int | None:
@@ -42,7 +43,7 @@ class _Chosen:
         return str(self.gpu.uuid) if isinstance(self.gpu, Gpu) else None
 
     def __str__(self) -> str:
-        return str(self.gpu or f"GPU {self.address}, which is not there")
+        return str(self.gpu or f"GPU {self.address} (not there)")
 
 
 _Step = DrainGpu | ResumeGpu
@@ -56,13 +57,13 @@ def drain_gpu(
     """
     text = clean_reason(reason)
 
-    def make(chosen: _Chosen) -> _Step | None:
-        known = chosen.drain
+    def make(chosen: _Chosen) -> tuple[_Step, ...]:
+        known = next(iter(chosen.drains), None)
         if known is not None and text in (None, known.reason):
-            return None
+            return ()
         uuid = known.uuid if known is not None else chosen.uuid
         new = Drain(chosen.address, uuid, name_caller(), parts.clock.wall_s(), text)
-        return DrainGpu(new, known)
+        return (DrainGpu(new, known),)
 
     return _change(parts, DRAIN, selector, make, dry_run)
 
@@ -70,8 +71,8 @@ def drain_gpu(
 def resume_gpu(parts: Parts, *, selector: str, dry_run: bool = False) -> GpuDrainDocument:
     """New slices on the GPU again, also where it has left the host. Raises GpuNotFoundError, GpuAmbiguousError."""
 
-    def make(chosen: _Chosen) -> _Step | None:
-        return None if chosen.drain is None else ResumeGpu(chosen.drain)
+    def make(chosen: _Chosen) -> tuple[_Step, ...]:
+        return tuple(map(ResumeGpu, chosen.drains))
 
     return _change(parts, RESUME, selector, make, dry_run)
 
@@ -94,16 +95,15 @@ def _change(
     parts: Parts,
     operation: str,
     selector: str,
-    make: Callable[[_Chosen], _Step | None],
+    make: Callable[[_Chosen], tuple[_Step, ...]],
     dry_run: bool,
 ) -> GpuDrainDocument:
     def observe() -> tuple[Inventory, _Chosen, Plan]:
         inventory = parts.read_inventory()
         chosen = _select(inventory, parts.store.list_drains(), selector)
-        step = make(chosen)
         back = RESUME if operation == DRAIN else DRAIN
         repair = f"vgpumgr gpu {back} {chosen.address}"
-        plan = Plan(operation, str(chosen.address), (step,) if step else (), repair=repair)
+        plan = Plan(operation, str(chosen.address), make(chosen), repair=repair)
         return inventory, chosen, plan
 
     if dry_run:
@@ -116,21 +116,24 @@ def _change(
 
 def _select(inventory: Inventory, drains: Sequence[Drain], selector: str) -> _Chosen:
     """Raises GpuNotFoundError, GpuAmbiguousError, GpuLostError."""
+
+    def choose(address: PciAddress, gpu: Gpu | PciGpu, uuid: str | None) -> _Chosen:
+        return _Chosen(address, gpu, [drain for drain in drains if drain.is_of(address, uuid)])
+
     if other := find_other(inventory.others, selector):
-        return _Chosen(other.address, other, find_drain(drains, other.address))
+        return choose(other.address, other, None)
     try:
         gpu = select_gpu(inventory.gpus, selector, inventory.lost)
-    except GpuNotFoundError:
+    except GpuNotFoundError as error:
         text = selector.strip().lower()
-        found = [
-            d
-            for d in drains
-            if d.address == PciAddress.read(text) or text == (d.uuid or "").lower()
-        ]
-        if len(found) != 1:
-            raise
-        return _Chosen(found[0].address, None, found[0])
-    return _Chosen(gpu.pci, gpu, find_drain(drains, gpu.pci, str(gpu.uuid)))
+        names = (text, PciAddress.read(text))
+        for drain in drains:
+            if drain.address in names or (drain.uuid or "").lower() == text:
+                return _Chosen(drain.address, None, [drain])
+        if inventory.others and not inventory.gpus:
+            error.why = f"there are {', '.join(str(other.address) for other in inventory.others)}"
+        raise
+    return choose(gpu.pci, gpu, str(gpu.uuid))
 
 
 def _describe(
@@ -142,7 +145,7 @@ def _describe(
     *,
     dry_run: bool,
 ) -> GpuDrainDocument:
-    after = chosen.drain
+    after = next(iter(chosen.drains), None)
     for step in plan.steps:
         after = step.drain if isinstance(step, DrainGpu) else None
     users = list_gpu_users(parts, inventory, chosen.gpu) if chosen.gpu is not None else []

@@ -302,9 +302,15 @@ def _list_warnings(observed: Snapshot) -> list[str]:
 
 
 def _describe_drains(drains: Sequence[Drain], inventory: Inventory | None) -> list[str]:
-    known = inventory.gpus if inventory is not None else ()
-    found = [(next((g for g in known if d.is_of(g.pci, g.uuid)), d.address), d) for d in drains]
-    return [f"{gpu} was {drain}" for gpu, drain in found]
+    """Each with the GPU as it is called now; one that has left the host by what it is remembered by."""
+    gpus = inventory.gpus if inventory is not None else ()
+    others = inventory.others if inventory is not None else ()
+    found = []
+    for drain in drains:
+        names = [str(gpu) for gpu in gpus if drain.is_of(gpu.pci, gpu.uuid)]
+        names += [str(other) for other in others if drain.is_of(other.address, None)]
+        found.append(f"{next(iter(names), f'GPU {drain.key}')} was {drain}")
+    return found
 
 
 def _describe(found: Sequence[Drift]) -> list[DriftDocument]:
