@@ -273,7 +273,7 @@ def test_a_definition_without_our_device_is_told(host: Host) -> None:
         seen.wait_looked()
         host.libvirtd.virsh("define", str(before))
         seen.wait(lambda: ["device-gone"] in seen.drifts(), "told")
-        assert seen.actions() == ["vm01: wrote the note in its metadata again"]
+        assert seen.actions() == ["vm01: wrote its domain metadata again"]
         assert seen.changes("vm01")[-1] == "defined"
 
 

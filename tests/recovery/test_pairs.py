@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.recovery.breakages import IN_PAIRS
 from tests.recovery.commands import run
-from tests.recovery.verbs import MACHINES
+from tests.recovery.verbs import MACHINES, VERBS
 
 #: of the points and verbs on each machine; and how many cases, pairs of verbs and points that reaches at least
 EVERY = "487"
@@ -29,3 +31,9 @@ def test_a_fault_is_noticed(name: str) -> None:
     done = run("pairs", *words)
     assert done["wrong"], "the sweep is blind"
     assert done["code"] == 1
+
+
+def test_the_documentation_has_the_number_of_verbs() -> None:
+    page = (Path(__file__).parents[2] / "docs/recovery.md").read_text()
+    assert f"`pairs` knows {len(VERBS)} verbs and six machines" in page
+    assert len(MACHINES) == 6

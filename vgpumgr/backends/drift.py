@@ -72,7 +72,7 @@ def _find_in_domain(record: AttachmentRecord, vm: Vm) -> Iterator[Drift]:
         hint = f"vgpumgr detach {record.vm_name}, or vgpumgr recover --readd"
         yield make_drift(record, DriftKind.DEVICE_GONE, text, hint)
     if vm.find_note(record.id) != describe_record(record):
-        text = "the note in its metadata is missing or old"
+        text = "its domain metadata are missing or old"
         yield make_drift(record, DriftKind.NOTE_GONE, text, "vgpumgr recover")
 
 
@@ -118,7 +118,7 @@ def list_rebuildable(snapshot: Snapshot) -> list[AttachmentRecord]:
 def _find_strays(snapshot: Snapshot) -> Iterator[Drift]:
     known = {record.id for record in snapshot.records} | snapshot.busy
     for record in list_rebuildable(snapshot):
-        text = f"attachment {record.id} is noted in its metadata but not recorded"
+        text = f"attachment {record.id} is in its domain metadata but not recorded"
         yield make_drift(record, DriftKind.RECORD_GONE, text, "vgpumgr recover")
         known.add(record.id)
     for vm in snapshot.vms:

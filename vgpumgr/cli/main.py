@@ -348,7 +348,10 @@ def _declare_program(
         bool, typer.Option("-q", "--quiet", help="No remarks on standard error.")
     ] = False,
     verbose: Annotated[  # noqa: ARG001
-        int, typer.Option("-v", "--verbose", count=True, hidden=True, help="More remarks.")
+        int,
+        typer.Option(
+            "-v", "--verbose", count=True, show_default=False, help="All steps of a plan."
+        ),
     ] = 0,
     debug: Annotated[  # noqa: ARG001
         bool, typer.Option("--debug", help="Tracebacks instead of errors.")

@@ -222,7 +222,7 @@ FIELDS = {
     "start": "first position on the memory axis",
     "state": "its state",
     "status": "where the operation stands",
-    "reason": "why, in the words of the user who drained it",
+    "reason": "why, in the words of the user who asks",
     "steps": "what is done, in order",
     "subject": "what it is about: a VM, a GPU, a function",
     "supported": "whether the GPU has MIG",

@@ -253,7 +253,7 @@ class WriteNote(Step):
 
     def describe(self) -> str:
         """For people."""
-        return f"note the attachment in {self.vm_name}'s metadata"
+        return f"write the attachment into the domain metadata of {self.vm_name}"
 
     def do(self, context: OperationContext) -> None:
         """Writes it."""
@@ -280,7 +280,7 @@ class RemoveNote(OneWayStep):
 
     def describe(self) -> str:
         """For people."""
-        return f"remove the note from {self.vm_name}'s metadata"
+        return f"remove the attachment from the domain metadata of {self.vm_name}"
 
     def do(self, context: OperationContext) -> None:
         """Removes it; a domain that is gone has none."""

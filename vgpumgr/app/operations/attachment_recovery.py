@@ -318,7 +318,9 @@ def rebuild_records(parts: Parts, contents: Contents) -> list[Report]:
     reports = []
     for record in list_rebuildable(observed):
         store.save_attachment(record)
-        reports.append(Report(record.vm_name, f"recorded attachment {record.id} from its metadata"))
+        reports.append(
+            Report(record.vm_name, f"recorded attachment {record.id} from its domain metadata")
+        )
     return reports
 
 

@@ -381,7 +381,7 @@ class _Repair:
             return f"follows the VM, which is called {vm.name} now"
         if drift.kind is DriftKind.NOTE_GONE:
             self._run(drift, record, WriteNote(vm.name, vm.uuid, record.id))
-            return "wrote the note in its metadata again"
+            return "wrote its domain metadata again"
         if drift.kind is DriftKind.DEVICE_GONE and policy.readd and vm.config is not None:
             return self._readd(drift, record, vm)
         return None
