@@ -289,6 +289,7 @@ def test_quiet_prints_no_plan(cli: Cli) -> None:
     text = cli.run("-q", "attach", "vm01", "--profile", "1g.10gb")
     assert len(text.splitlines()) == 1
     assert "attached 1g.10gb" in text
+    assert not text.rstrip().endswith(":")
     assert len(cli.run("-q", "detach", "vm01").splitlines()) == 1
     dry = cli.run("-q", "attach", "vm01", "--profile", "1g.10gb", "--dry-run")
     assert "create GPU instance" in dry, "here the plan is the answer"

@@ -96,5 +96,5 @@ def refuse_name(command: str, name: str, why: str, *held_by: str) -> AlreadyAtta
         f'cannot run {command} as "{name}"',
         why=why,
         held_by=held_by,
-        hint="vgpumgr run --name, with another name",
+        hint=f"vgpumgr run --name {name}-2, or another name",
     )

@@ -27,7 +27,7 @@ from vgpumgr.cli.session import (
     get_verbosity,
     number,
 )
-from vgpumgr.cli.text import describe_lane_users, describe_usable, render_plan
+from vgpumgr.cli.text import describe_lane_users, describe_usable, render_outcome
 from vgpumgr.errors import (
     ConfirmationNeededError,
     SeveralAttachmentsError,
@@ -151,14 +151,13 @@ def _render_attach(document: dict[str, Any], verbosity: int) -> Iterator[str]:
     result = document["plan"]["result"]
     what = _describe_slices(result)
     if document["dry_run"]:
-        yield f"would attach {what} to {result['vm']}:"
+        head = f"would attach {what} to {result['vm']}"
     else:
         # the plan waits for the agent only if the running guest has the devices
         is_live = any(step["kind"] == "channel.hello" for step in document["plan"]["steps"])
         when = describe_usable(document["usable"], is_live=is_live)
-        yield f"attached {what} to {result['vm']} ({when}):"
-    yield from render_plan(document["plan"], verbosity)
-    yield from (f"  note: {note}" for note in document["notes"])
+        head = f"attached {what} to {result['vm']} ({when})"
+    yield from render_outcome(head, document, verbosity)
 
 
 def _describe_slices(result: dict[str, Any]) -> str:
@@ -236,9 +235,7 @@ def _render_detach(document: dict[str, Any], verbosity: int) -> Iterator[str]:
     plan = document["plan"]
     what = plan["result"].get("profile", "leftover devices")
     word = "would detach" if document["dry_run"] else "detached"
-    yield f"{word} {what} from {plan['subject']}:"
-    yield from render_plan(plan, verbosity)
-    yield from (f"  note: {note}" for note in document["notes"])
+    yield from render_outcome(f"{word} {what} from {plan['subject']}", document, verbosity)
 
 
 def _explain(row: dict[str, Any]) -> str:

@@ -135,6 +135,14 @@ def render_plan(plan: dict[str, Any], verbosity: int = 0) -> Iterator[str]:
     yield from (f"  {note}" for note in plan["notes"])
 
 
+def render_outcome(head: str, document: dict[str, Any], verbosity: int) -> Iterator[str]:
+    """What an operation did or would do, its plan, and its notes; a colon only where something follows."""
+    lines = [*render_plan(document["plan"], verbosity)]
+    lines += [f"  note: {note}" for note in document["notes"]]
+    yield f"{head}:" if lines else head
+    yield from lines
+
+
 def _sign(kind: str) -> str:
     verb = kind.rpartition(".")[2]
     return "-" if verb in _REMOVING else "+" if verb in _ADDING else "~"
