@@ -132,6 +132,7 @@ def _describe_records(world: World, index: dict[str, int]) -> Iterator[str]:
         yield (
             f"attachment of {record.vm_name}: {record.profile} on GPU {index.get(str(record.gpu))} at "
             f"{record.placement}, {record.state}, mode {record.mig_mode_enabled}, {devices}"
+            f", limits {record.channel.limits if record.channel else ()}"
         )
 
 

@@ -100,6 +100,7 @@ VERBS = (
     Verb("attach of a vendor's MIG-backed vGPU", attach("vm02", VENDOR_BACKED["profile"])),
     Verb("detach", _call("detach", vm="vm01", every=True)),
     Verb("virtio restart", _call("restart_channel", vm="vm01")),
+    Verb("virtio restart with limits", _call("restart_channel", vm="vm01", limits=("events=7",))),
     Verb("mig layout apply", _layout(0, "2g.20gb", "3g.40gb", "1g.10gb")),
     Verb("mig layout apply, taking away", _layout(0, "2g.20gb")),
     Verb("mig layout apply, whatever is used", _layout(0, "2g.20gb", "4g.40gb", allow=("vm01",))),

@@ -22,12 +22,15 @@ from vgpumgr.errors import (
     ChannelRestartError,
     ChannelStartError,
     SettingsError,
+    UsageError,
 )
 from vgpumgr.model.attachment import AttachmentState
+from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.server.reconciler import Lifecycle, Sources
 from vgpumgr.server.settings import ReleaseSettings, Settings, read_settings
+from vgpumgr.state.domain_metadata import rebuild_records
 from vgpumgr.virtio.channel import SessionEvent, SessionReport
 
 
@@ -232,6 +235,35 @@ def test_a_restart_leaves_the_ring_of_a_running_vm(tmp_path: Path) -> None:
     done = restart(scene, keeper=True)
     assert [s.kind for s in done.plan.steps] == ["channel.stop", "channel.start"]
     assert done.plan.notes == ["the running guest has its ring again from its next start"]
+
+
+def test_a_restart_changes_limits_that_are_named_and_keeps_the_others(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    channels, store, hypervisor = (
+        scene.bench.channels,
+        scene.bench.store,
+        scene.bench.hypervisor,
+    )
+    (id_,) = channels.running
+    restart(scene, limits=("events=7", "cpu=150%"))
+    assert channels.specs[id_].limits == parse_limits(["events=7", "cpu=150%"])
+    before = channels.running[id_] = replace(channels.running[id_], qemu_pid=77)
+    with pytest.raises(UsageError):
+        restart(scene, limits=("event=7",), keeper=True)
+    with pytest.raises(ChannelRestartError, match="cannot change the limits") as refused:
+        restart(scene, limits=("events=9",))
+    assert refused.value.held_by == ("QEMU (pid 77)",)
+    assert refused.value.hint == "vgpumgr virtio restart vm01 --keeper --limit events=9"
+    # the same once more is no change: the ring stays
+    assert [s.kind for s in restart(scene, limits=("events=7",)).plan.steps] == ["channel.restart"]
+    assert restart(scene, limits=("events=9",), keeper=True, dry_run=True).dry_run
+    assert channels.running[id_].keeper_pid == before.keeper_pid
+    assert channels.specs[id_].limits == parse_limits(["events=7", "cpu=150%"])
+    restart(scene, limits=("events=9",), keeper=True)
+    for record in (*store.list_attachments(), *rebuild_records(hypervisor.read_vm("vm01"))):
+        assert record.channel is not None
+        assert set(record.channel.limits) == {"events=9", "cpu=150%"}
+    assert channels.specs[id_].limits == parse_limits(["events=9", "cpu=150%"])
 
 
 def test_a_worker_that_does_not_come_back_is_said(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from vgpumgr.cli.output import (
 from vgpumgr.cli.session import (
     DOCUMENTS,
     DryRun,
+    LimitOption,
     OutFile,
     Session,
     Yes,
@@ -115,23 +116,29 @@ def restart_channel(
             help="The keeper, too: a running guest then has no ring until its next start.",
         ),
     ] = False,
+    limit: LimitOption = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """End the worker of a VM's channels and start it anew.
 
-    For a driver that answers no more. The slice and its limits stay. Programs in the guest lose the
-    GPU; those that start afterwards have it. Asks first if there are any.
+    For a driver that answers no more, or for other limits: those that --limit names change, the
+    others and the slice stay. Programs in the guest lose the GPU; those that start afterwards have
+    it. Asks first if there are any.
 
     \b
     Examples:
       vgpumgr virtio restart vm01
       vgpumgr virtio restart vm01 --dry-run
       vgpumgr virtio restart vm01 --keeper --yes
+      vgpumgr virtio restart vm01 --limit device-memory=4GiB --limit cpu=none
     """
     if not yes and not dry_run:
         _confirm(get_session(context), vm)
-    document = call(context, "restart_channel", vm=vm, keeper=keeper, dry_run=dry_run)
+    limits = tuple(limit or ())
+    document = call(
+        context, "restart_channel", vm=vm, keeper=keeper, limits=limits, dry_run=dry_run
+    )
     plan = document["plan"]
     lines = [f"{'would restart' if dry_run else 'restarted'} the channel of {plan['subject']}:"]
     lines += render_plan(plan, get_verbosity(context, dry_run=dry_run))

@@ -156,6 +156,29 @@ def _refuse_sandbox(vm_name: str, cause: str) -> SandboxError:
 
 
 @dataclass(frozen=True)
+class SetLimits(OneWayStep):
+    """Writes down other limits: the next keeper of the channel enforces them."""
+
+    id: str
+    limits: tuple[str, ...]
+    kind: ClassVar[str] = "channel.limits"
+
+    def describe(self) -> str:
+        """For people."""
+        return f"limit the VM's programs to {', '.join(self.limits) or 'what is usual'}"
+
+    def do(self, context: OperationContext) -> None:
+        """Writes them."""
+        context.save_channel(limits=self.limits)
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether they are written down."""
+        found = context.find_attachment(self.id)
+        part = found.channel if found is not None else None
+        return part is not None and part.limits == self.limits
+
+
+@dataclass(frozen=True)
 class RestartWorker(OneWayStep):
     """Gives a channel another worker: in the place of ``worker_pid``, or where the keeper has given up."""
 

@@ -9,14 +9,17 @@ from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
 from vgpumgr.app.documents.attachments import ChannelRestartDocument, RestartPlanDocument
 from vgpumgr.app.documents.base import describe_plan
 from vgpumgr.app.transactions import open_change
+from vgpumgr.backends.base import read_limits
 from vgpumgr.backends.detach import find_attachments
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.errors import ChannelNotFoundError, ChannelRestartError, VmNotFoundError
 from vgpumgr.host.process import has_ended
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.steps.channel import RestartWorker, StartChannel, StopChannel
+from vgpumgr.steps.channel import RestartWorker, SetLimits, StartChannel, StopChannel
+from vgpumgr.steps.domain import WriteNote
 from vgpumgr.virtio.channel import ChannelStatus
 
 RESTART = "restart"
@@ -24,16 +27,23 @@ _RING_LOST = "the running guest has its ring again from its next start"
 
 
 def restart_channel(
-    parts: Parts, *, vm: str, keeper: bool = False, dry_run: bool = False
+    parts: Parts,
+    *,
+    vm: str,
+    keeper: bool = False,
+    limits: tuple[str, ...] = (),
+    dry_run: bool = False,
 ) -> ChannelRestartDocument:
     """Gives each channel that ``vm`` means another worker. A keeper whose ring a QEMU has stays, unless
-    ``keeper`` says otherwise: with it that QEMU loses the ring. Raises what stands in the way before anything
-    is changed.
+    ``keeper`` says otherwise: with it that QEMU loses the ring. ``limits`` are changed, others stay; they need
+    another keeper. Raises what stands in the way before anything is changed.
     """
+    read_limits(limits)
+    asked = _Asked(keeper, limits)
     if dry_run:
-        return _describe(True, _plan_all(parts, vm, keeper), [])
+        return _describe(True, _plan_all(parts, vm, asked), [])
     with open_change(parts, "restart a channel") as transaction:
-        plans = _plan_all(parts, vm, keeper)
+        plans = _plan_all(parts, vm, asked)
         notes = transaction.notes
         for record, plan in plans:
             context = parts.make_context(record)
@@ -42,7 +52,13 @@ def restart_channel(
     return _describe(False, plans, notes)
 
 
-def _plan_all(parts: Parts, selector: str, keeper: bool) -> list[tuple[AttachmentRecord, Plan]]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    keeper: bool
+    limits: tuple[str, ...]
+
+
+def _plan_all(parts: Parts, selector: str, asked: _Asked) -> list[tuple[AttachmentRecord, Plan]]:
     """A plan for each channel, once nothing stands in the way of any."""
     snapshot, vm = Snapshot(parts), None
     with contextlib.suppress(
@@ -54,22 +70,48 @@ def _plan_all(parts: Parts, selector: str, keeper: bool) -> list[tuple[Attachmen
     records = [record for record in found if record.channel is not None]
     if not records:
         raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
-    return [(record, _plan(parts, record, snapshot, keeper)) for record in records]
+    return [(record, _plan(parts, record, snapshot, asked)) for record in records]
 
 
-def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, keeper: bool) -> Plan:
+def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, asked: _Asked) -> Plan:
     status = parts.channels.read_status(record.id)
     _check(parts, record, snapshot, status)
     notes: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = (StopChannel(record.id, again=True), StartChannel.for_record(record))
+    change, record = _plan_limits(record, asked.limits)
+    start = StartChannel.for_record(record)
+    steps: tuple[Step, ...] = (*change, StopChannel(record.id, again=True), start)
     if status is not None and status.qemu_pid is not None:
-        if keeper:
+        if asked.keeper:
             notes = (_RING_LOST,)
+        elif change:
+            raise ChannelRestartError(
+                f"cannot change the limits of {record.vm_name} now",
+                why="its keeper enforces them, and another one takes the ring from the running guest "
+                "until its next start",
+                held_by=[f"QEMU (pid {status.qemu_pid})"],
+                hint=f"vgpumgr virtio restart {record.vm_name} --keeper "
+                + " ".join(f"--limit {word}" for word in asked.limits),
+            )
         else:
             steps = (RestartWorker(record.id, status.worker_pid),)
             notes = (f"its keeper stays: QEMU (pid {status.qemu_pid}) has its ring",)
     result = {"attachment": record.id, "vm": record.vm_name}
     return Plan(RESTART, record.vm_name, steps, OnFailure.STOP, notes, result)
+
+
+def _plan_limits(
+    record: AttachmentRecord, words: tuple[str, ...]
+) -> tuple[tuple[Step, ...], AttachmentRecord]:
+    """What writes them down, and the record with them; nothing where they are so already."""
+    assert record.channel is not None
+    kept = {word.partition("=")[0]: word for word in (*record.channel.limits, *words)}
+    limits = read_limits(tuple(kept.values())).changed
+    if limits == record.channel.limits:
+        return (), record
+    steps: list[Step] = [SetLimits(record.id, limits)]
+    if record.run is None:
+        steps.append(WriteNote(record.vm_name, record.vm_uuid, record.id))
+    return tuple(steps), record.with_channel(limits=limits)
 
 
 def _check(
