@@ -331,7 +331,9 @@ def is_usable(host: Host, name: str) -> bool:
 
 
 @pytest.mark.parametrize("through", [nullcontext, daemon], ids=["alone", "daemon"])
-@pytest.mark.parametrize("more", [(), ("--keeper",)], ids=["worker", "keeper"])
+@pytest.mark.parametrize(
+    "more", [(), ("--keeper",), ("--limit", "events=7")], ids=["worker", "keeper", "limits"]
+)
 def test_after_a_restart_the_next_process_has_the_gpu(
     host: Host, more: tuple[str, ...], through: Callable[[Host], AbstractContextManager[None]]
 ) -> None:
@@ -352,6 +354,8 @@ def check_restart(host: Host, more: tuple[str, ...]) -> None:
     assert after["worker_pid"] != before["worker_pid"]
     assert (after["keeper_pid"] != before["keeper_pid"]) is bool(more)
     assert (after["worker_ready"], after["device"]) == (True, before["device"])
+    limits = {limit["key"]: limit["limit"] for limit in after["limits"]}
+    assert (limits["events"] == 7) is ("events=7" in more)
     wait_for(lambda: is_usable(host, "again"), "the agent is back")
     out, errors = twice.communicate("\n", timeout=PATIENCE_S)
     assert out == "12345\n", errors

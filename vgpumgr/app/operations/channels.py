@@ -81,8 +81,10 @@ def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, asked: _As
     start = StartChannel.for_record(record)
     steps: tuple[Step, ...] = (*change, StopChannel(record.id, again=True), start)
     if status is not None and status.qemu_pid is not None:
-        if asked.keeper:
-            notes = (_RING_LOST,)
+        # the agent of a run, unlike QEMU, connects to the next keeper
+        keeps_ring = record.run is not None
+        if asked.keeper or (change and keeps_ring):
+            notes = () if keeps_ring else (_RING_LOST,)
         elif change:
             raise ChannelRestartError(
                 f"cannot change the limits of {record.vm_name} now",
@@ -94,7 +96,8 @@ def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, asked: _As
             )
         else:
             steps = (RestartWorker(record.id, status.worker_pid),)
-            notes = (f"its keeper stays: QEMU (pid {status.qemu_pid}) has its ring",)
+            who = "the command's agent" if keeps_ring else "QEMU"
+            notes = (f"its keeper stays: {who} (pid {status.qemu_pid}) has its ring",)
     result = {"attachment": record.id, "vm": record.vm_name}
     return Plan(RESTART, record.vm_name, steps, OnFailure.STOP, notes, result)
 
