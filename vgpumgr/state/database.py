@@ -50,7 +50,6 @@ from vgpumgr.state.tables import (
 
 #: what the log, its index and the copy grow by in a long command; the journal has its own room
 _ROOM = 128 << 10
-_FILE_BYTES = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 _UNUSABLE = "cannot use the state file"
 
 #: SQLite's answers that say nothing about the file: the disk is full, no descriptors, no permission
@@ -424,16 +423,10 @@ class Database:
             with self._reading() as connection:
                 assert connection is not None
                 answers = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(1)")]
-                (wanted,) = connection.execute(_FILE_BYTES).fetchone()
-                found = self.path.stat().st_size
                 kinds = {name: load_kind(connection, name) for name in KINDS}
         except DamageError as error:
             return str(error)
-        if answers != ["ok"]:
-            return answers[0]
-        # what is missing at the end SQLite takes for empty
-        cut = f"it has {found} bytes of {wanted}" if found < wanted else None
-        return cut or find_lag(kinds, self._try_copy())
+        return find_lag(kinds, self._try_copy()) if answers == ["ok"] else answers[0]
 
     def find_copy_damage(self) -> str | None:
         """What is wrong with the copy of an intact file, None if nothing is."""
