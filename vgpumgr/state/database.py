@@ -51,6 +51,7 @@ from vgpumgr.state.tables import (
 #: what the log, its index and the copy grow by in a long command; the journal has its own room
 _ROOM = 128 << 10
 _UNUSABLE = "cannot use the state file"
+_FILE_BYTES = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 
 #: SQLite's answers that say nothing about the file: the disk is full, no descriptors, no permission
 _OF_THE_HOST = frozenset(
@@ -424,9 +425,21 @@ class Database:
                 assert connection is not None
                 answers = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(1)")]
                 kinds = {name: load_kind(connection, name) for name in KINDS}
+                cut = self._find_cut(connection)
         except DamageError as error:
             return str(error)
-        return find_lag(kinds, self._try_copy()) if answers == ["ok"] else answers[0]
+        if answers != ["ok"]:
+            return answers[0]
+        return cut or find_lag(kinds, self._try_copy())
+
+    def _find_cut(self, connection: sqlite3.Connection) -> str | None:
+        """What a file that ends too early lacks. SQLite does not notice if that is in pages that are free; a log
+        that is not empty may have it.
+        """
+        (wanted,) = connection.execute(_FILE_BYTES).fetchone()
+        if not self._is_idle() or (found := self.path.stat().st_size) >= wanted:
+            return None
+        return f"it has {found} bytes of {wanted}"
 
     def find_copy_damage(self) -> str | None:
         """What is wrong with the copy of an intact file, None if nothing is."""
