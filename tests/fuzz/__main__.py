@@ -24,7 +24,16 @@ HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "vgpumgr" / "virtio" / "native"
 SEEDS = HERE / "corpus" / "seeds.json"
 NULL_DRIVER = LIB / "bin" / "null" / "libcuda.so.1"
-FLAGS = ("-g", "-O1", "-fno-strict-aliasing", "-pthread", "-D_GNU_SOURCE", "-Wall", "-Wextra")
+FLAGS = (
+    "-g",
+    "-O1",
+    "-fno-strict-aliasing",
+    "-pthread",
+    "-D_GNU_SOURCE",
+    '-DVGPUMGR_VERSION="fuzz"',
+    "-Wall",
+    "-Wextra",
+)
 CHUNK_S = 300.0
 """Longest that one seed may take on a busy machine."""
 

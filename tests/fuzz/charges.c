@@ -4,6 +4,7 @@
  * never be more than the limit. Now and then one is killed, and the server's part clears its row. charges SECONDS
  */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,21 +15,21 @@
 
 #include "transport/worker_limits.h"
 
-enum { PROCESSES = 4, THREADS = 3, LIMIT = 1000, MOST = 400 };
+enum { PROCESSES = 4, THREADS = 3, LIMIT = 1000, MOST = 400, PART = 16, PART_MASK = (1 << PART) - 1 };
 
 struct beside {
-	_Atomic int64_t granted[PROCESSES]; /* of each process: never more than it holds */
+	_Atomic uint64_t granted; /* PART bits for each process: never more than it holds, and all are read in one moment */
 	_Atomic uint64_t exceeded, charges, refusals;
 };
 
 static struct beside *beside;
 
-static int64_t count_granted(void)
+static uint64_t sum_parts(uint64_t granted)
 {
-	int64_t sum = 0;
+	uint64_t sum = 0;
 
-	for (int i = 0; i < PROCESSES; i++)
-		sum += beside->granted[i];
+	for (; granted; granted >>= PART)
+		sum += granted & PART_MASK;
 	return sum;
 }
 
@@ -38,18 +39,20 @@ static void *race(void *argument)
 	unsigned chance = (unsigned)time(NULL) * 31 + (unsigned)(size_t)&chance + (unsigned)getpid();
 
 	for (;;) {
-		int64_t amount = 1 + rand_r(&chance) % MOST;
+		uint64_t amount = 1 + (uint64_t)rand_r(&chance) % MOST, part = amount << process * PART;
 
-		if (!vg_charge(VG_LIMIT_EVENTS, (uint64_t)amount)) {
+		if (!vg_charge(VG_LIMIT_EVENTS, amount)) {
 			beside->refusals++;
 			continue;
 		}
 		beside->charges++;
-		beside->granted[process] += amount;
-		if (count_granted() > LIMIT)
+		if (sum_parts(atomic_fetch_add(&beside->granted, part) + part) > LIMIT)
 			beside->exceeded++;
-		beside->granted[process] -= amount;
-		vg_refund(VG_LIMIT_EVENTS, (uint64_t)amount);
+		/* a grant that lasts: else the other threads seldom meet it */
+		if (amount % 4 == 0)
+			sched_yield();
+		atomic_fetch_sub(&beside->granted, part);
+		vg_refund(VG_LIMIT_EVENTS, amount);
 	}
 	return NULL;
 }
@@ -68,6 +71,15 @@ static pid_t start(int process)
 		pause();
 }
 
+/* Its part goes before its row: the others are granted what its row held as soon as that is clear. */
+static void end_process(pid_t pid, int process)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	atomic_fetch_and(&beside->granted, ~((uint64_t)PART_MASK << process * PART));
+	vg_limits_drop((uint32_t)process + 1);
+}
+
 int main(int argc, char **argv)
 {
 	char option[] = VG_OPTION_LIMITS "events:1000", *words[] = { argv[0], option };
@@ -84,18 +96,12 @@ int main(int argc, char **argv)
 		int i = rand() % PROCESSES;
 
 		usleep((unsigned)(rand() % 4000));
-		kill(pids[i], SIGKILL);
-		waitpid(pids[i], NULL, 0);
-		beside->granted[i] = 0;
-		vg_limits_drop((uint32_t)i + 1);
+		end_process(pids[i], i);
 		kills++;
 		pids[i] = start(i);
 	}
-	for (int i = 0; i < PROCESSES; i++) {
-		kill(pids[i], SIGKILL);
-		waitpid(pids[i], NULL, 0);
-		vg_limits_drop((uint32_t)i + 1);
-	}
+	for (int i = 0; i < PROCESSES; i++)
+		end_process(pids[i], i);
 	printf("%lu charges, %lu refused, %u kills, %lu exceeded, %lu left\n", (unsigned long)beside->charges,
 	       (unsigned long)beside->refusals, kills, (unsigned long)beside->exceeded,
 	       (unsigned long)vg_limit_used(VG_LIMIT_EVENTS));

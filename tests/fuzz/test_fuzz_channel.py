@@ -22,7 +22,7 @@ def test_the_agent_serves_and_gives_back_whatever_its_processes_do(tmp_path: Pat
         done = try_seed(program, TARGETS["agent"], seed)
         assert done.returncode == 0, done.stderr[-4000:]
         steps, lanes, messages = read_numbers(done.stdout)
-        assert (steps, lanes > 300, messages > 300) == (100_000, True, True)
+        assert (steps >= 100_000, lanes > 300, messages > 300) == (True, True, True), done.stdout
 
 
 def test_nothing_on_the_serial_stream_harms_the_server(tmp_path: Path) -> None:

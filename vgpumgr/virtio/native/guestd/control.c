@@ -5,10 +5,6 @@
 
 #include "agent.h"
 
-#ifndef VGPUMGR_VERSION
-#define VGPUMGR_VERSION "0.1.0"
-#endif
-
 static struct request *take_request(struct link *link, uint32_t op, uint64_t client)
 {
 	for (uint32_t i = 0; i < VG_SLOTS; i++) {
