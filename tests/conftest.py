@@ -40,14 +40,28 @@ def list_unexpected_skips(config: pytest.Config) -> list[str]:
     return [f"{where}: {why}" for where, why in reasons if not why.endswith(EXPECTED_SKIPS)]
 
 
+def has_driver() -> bool:
+    """Whether this process has loaded a libcuda: it stays, also in what it forks, so that other tests are no longer of
+    machines without a driver.
+    """
+    return "/libcuda.so" in Path("/proc/self/maps").read_text()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """In xdist's workers: tests of one group share a machine, and must not be spread. The group stands in their ids,
     unless this pytest and this xdist do not go together.
     """
+    if has_driver():
+        raise pytest.UsageError("a test module loads a libcuda: do that in a process of its own")
     if getattr(session.config.option, "loadgroup", False):
         for item in session.items:
             if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
                 raise pytest.UsageError(f"pytest-xdist does not group {item.nodeid}")
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if has_driver():
+        pytest.fail(f"{item.nodeid} or one before it has loaded a libcuda into this process")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vgpumgr.errors import ChannelStartError
 from vgpumgr.host.confinement import Fact
-from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus
+from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, LimitUse
 
 
 class FakeChannels:
@@ -48,6 +48,7 @@ class FakeChannels:
             memory_bytes=spec.memory_bytes,
             worker_failed=self.never_ready,
             problem="no CUDA device" if self.never_ready else None,
+            limits=tuple(LimitUse(key, limit, None) for key, limit in spec.limits.items()),
         )
         if self._serve:
             self._listen(spec)

@@ -21,8 +21,11 @@ from vgpumgr.errors import (
     ChannelNotFoundError,
     ChannelRestartError,
     ChannelStartError,
+    LibvirtError,
+    SandboxError,
     SettingsError,
     UsageError,
+    VmNotFoundError,
 )
 from vgpumgr.model.attachment import AttachmentState
 from vgpumgr.model.limits import parse_limits
@@ -264,6 +267,73 @@ def test_a_restart_changes_limits_that_are_named_and_keeps_the_others(tmp_path: 
         assert record.channel is not None
         assert set(record.channel.limits) == {"events=9", "cpu=150%"}
     assert channels.specs[id_].limits == parse_limits(["events=9", "cpu=150%"])
+
+
+def test_limits_are_refused_where_they_cannot_be_written_down(tmp_path: Path) -> None:
+    """A VM that libvirt does not know, or no libvirt: the record must not say other than the VM's metadata."""
+    scene = Scene(tmp_path)
+    channels, hypervisor = scene.bench.channels, scene.bench.hypervisor
+    (before,), running = scene.bench.store.list_attachments(), dict(channels.running)
+    hypervisor.fail["read_vm"] = LibvirtError("libvirt is down")
+    with pytest.raises(LibvirtError):
+        restart(scene, limits=("events=9",))
+    machine = hypervisor.machines.pop(UUID_PC)
+    for dry_run in (True, False):
+        with pytest.raises(VmNotFoundError):
+            restart(scene, limits=("events=9",), dry_run=dry_run)
+    assert (scene.bench.store.list_attachments(), channels.running) == ((before,), running)
+    assert [s.kind for s in restart(scene).plan.steps] == ["channel.stop", "channel.start"]
+    hypervisor.machines[UUID_PC] = machine
+    restart(scene, limits=("events=9",))
+    assert Recovery(scene.bench.service.parts).diff().drift == []
+
+
+@pytest.mark.parametrize("step", ["set_notes config", "stop", "start"])
+def test_limits_that_no_keeper_has_are_not_taken_for_set(tmp_path: Path, step: str) -> None:
+    """A restart that failed has recorded them: asked for once more, the keeper is changed all the same."""
+    scene = Scene(tmp_path)
+    channels, store = scene.bench.channels, scene.bench.store
+    (id_,) = channels.running
+    channels.running[id_] = replace(channels.running[id_], qemu_pid=77)
+    failing = scene.bench.hypervisor.fail if step.startswith("set") else channels.fail
+    failing[step] = ChannelStartError("no")
+    with pytest.raises(ChannelStartError):
+        restart(scene, limits=("events=9",), keeper=True)
+    if step != "start":
+        with pytest.raises(ChannelRestartError, match="cannot change the limits"):
+            restart(scene, limits=("events=9",))
+    restart(scene, limits=("events=9",), keeper=True)
+    assert channels.specs[id_].limits == parse_limits(["events=9"])
+    for record in (*store.list_attachments(), *rebuild_records(scene.bench.hypervisor.read_vm("vm01"))):
+        assert record.channel is not None
+        assert record.channel.limits == ("events=9",)
+    channels.running[id_] = replace(channels.running[id_], qemu_pid=77)
+    assert [s.kind for s in restart(scene, limits=("events=9",)).plan.steps] == ["channel.restart"]
+
+
+def test_a_worker_that_could_not_start_again_is_not_ended(tmp_path: Path) -> None:
+    """The host has lost what a sandbox needs since the channel began."""
+    scene = Scene(tmp_path)
+    channels = scene.bench.channels
+    before, channels.obstacle = dict(channels.running), "user namespaces are switched off"
+    for dry_run in (True, False):
+        with pytest.raises(SandboxError):
+            restart(scene, dry_run=dry_run)
+    assert channels.running == before
+    (record,) = scene.bench.store.list_attachments()
+    scene.bench.store.save_attachment(record.with_channel(allow_unconfined=True))
+    assert restart(scene).notes
+
+
+def test_a_hint_names_what_was_asked_for(tmp_path: Path) -> None:
+    """Of a VM with several attachments, the one whose id was given."""
+    scene = Scene(tmp_path)
+    channels = scene.bench.channels
+    (id_,) = channels.running
+    channels.running[id_] = replace(channels.running[id_], qemu_pid=77)
+    with pytest.raises(ChannelRestartError) as refused:
+        restart(scene, vm=id_, limits=("events=9",))
+    assert refused.value.hint == f"vgpumgr virtio restart {id_} --keeper --limit events=9"
 
 
 def test_a_worker_that_does_not_come_back_is_said(tmp_path: Path) -> None:

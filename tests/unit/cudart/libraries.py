@@ -23,6 +23,14 @@ def library(major: int) -> Path:
     return _ROOT / f"vgpumgr/_lib/guest/libcudart.so.{major}"
 
 
+def read_version(major: int) -> int:
+    """What a runtime of that major version is made for."""
+    text = (INCLUDE[major] / "cuda_runtime_api.h").read_text(errors="replace")
+    found = re.search(r"^#define CUDART_VERSION +(\d+)$", text, re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
 def export_list(major: int) -> set[str]:
     """The functions that NVIDIA's library of that version exports."""
     data = _ROOT / f"vgpumgr/virtio/native/cudart/data/exports-{major}.txt"

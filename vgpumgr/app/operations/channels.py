@@ -17,8 +17,15 @@ from vgpumgr.errors import ChannelNotFoundError, ChannelRestartError, VmNotFound
 from vgpumgr.host.process import has_ended
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.limits import Limits
 from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.steps.channel import RestartWorker, SetLimits, StartChannel, StopChannel
+from vgpumgr.steps.channel import (
+    RestartWorker,
+    SetLimits,
+    StartChannel,
+    StopChannel,
+    check_confinable,
+)
 from vgpumgr.steps.domain import WriteNote
 from vgpumgr.virtio.channel import ChannelStatus
 
@@ -39,11 +46,11 @@ def restart_channel(
     another keeper. Raises what stands in the way before anything is changed.
     """
     read_limits(limits)
-    asked = _Asked(keeper, limits)
+    asked = _Asked(vm, keeper, limits)
     if dry_run:
-        return _describe(True, _plan_all(parts, vm, asked), [])
+        return _describe(True, _plan_all(parts, asked), [])
     with open_change(parts, "restart a channel") as transaction:
-        plans = _plan_all(parts, vm, asked)
+        plans = _plan_all(parts, asked)
         notes = transaction.notes
         for record, plan in plans:
             context = parts.make_context(record)
@@ -54,13 +61,14 @@ def restart_channel(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
+    selector: str
     keeper: bool
     limits: tuple[str, ...]
 
 
-def _plan_all(parts: Parts, selector: str, asked: _Asked) -> list[tuple[AttachmentRecord, Plan]]:
+def _plan_all(parts: Parts, asked: _Asked) -> list[tuple[AttachmentRecord, Plan]]:
     """A plan for each channel, once nothing stands in the way of any."""
-    snapshot, vm = Snapshot(parts), None
+    selector, snapshot, vm = asked.selector, Snapshot(parts), None
     with contextlib.suppress(
         VmNotFoundError, *LIBVIRT_ERRORS
     ):  # a host without VMs may have no libvirt
@@ -70,6 +78,7 @@ def _plan_all(parts: Parts, selector: str, asked: _Asked) -> list[tuple[Attachme
     records = [record for record in found if record.channel is not None]
     if not records:
         raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
+    check_confinable(records, parts.channels)
     return [(record, _plan(parts, record, snapshot, asked)) for record in records]
 
 
@@ -77,7 +86,7 @@ def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, asked: _As
     status = parts.channels.read_status(record.id)
     _check(parts, record, snapshot, status)
     notes: tuple[str, ...] = ()
-    change, record = _plan_limits(record, asked.limits)
+    change, record = _plan_limits(parts, record, status, asked.limits)
     start = StartChannel.for_record(record)
     steps: tuple[Step, ...] = (*change, StopChannel(record.id, again=True), start)
     if status is not None and status.qemu_pid is not None:
@@ -91,7 +100,7 @@ def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, asked: _As
                 why="its keeper enforces them, and another one takes the ring from the running guest "
                 "until its next start",
                 held_by=[f"QEMU (pid {status.qemu_pid})"],
-                hint=f"vgpumgr virtio restart {record.vm_name} --keeper "
+                hint=f"vgpumgr virtio restart {asked.selector} --keeper "
                 + " ".join(f"--limit {word}" for word in asked.limits),
             )
         else:
@@ -103,18 +112,34 @@ def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, asked: _As
 
 
 def _plan_limits(
-    record: AttachmentRecord, words: tuple[str, ...]
+    parts: Parts, record: AttachmentRecord, status: ChannelStatus | None, words: tuple[str, ...]
 ) -> tuple[tuple[Step, ...], AttachmentRecord]:
-    """What writes them down, and the record with them; nothing where they are so already."""
+    """What writes them down, and the record with them; nothing where they are so already. Raises VmNotFoundError and
+    LIBVIRT_ERRORS where the VM's metadata cannot have them.
+    """
     assert record.channel is not None
     kept = {word.partition("=")[0]: word for word in (*record.channel.limits, *words)}
-    limits = read_limits(tuple(kept.values())).changed
-    if limits == record.channel.limits:
+    limits = read_limits(tuple(kept.values()))
+    changed = limits.changed
+    if not words or (changed == record.channel.limits and _has_limits(status, limits)):
         return (), record
-    steps: list[Step] = [SetLimits(record.id, limits)]
+    steps: list[Step] = [SetLimits(record.id, changed)]
     if record.run is None:
-        steps.append(WriteNote(record.vm_name, record.vm_uuid, record.id))
-    return tuple(steps), record.with_channel(limits=limits)
+        vm = parts.hypervisor.read_vm(record.vm_uuid)
+        steps.append(WriteNote(vm.name, vm.uuid, record.id))
+    return tuple(steps), record.with_channel(limits=changed)
+
+
+def _has_limits(status: ChannelStatus | None, limits: Limits) -> bool:
+    """Whether the keeper that runs enforces them: a restart that failed may have recorded them only."""
+    if status is None:
+        return True
+    enforced = {use.key: use.limit for use in status.limits}
+    return all(
+        # a control group that cannot be made would not be there after a restart either
+        enforced.get(key) == limit or (key.of_cgroup and enforced.get(key, 0) is None)
+        for key, limit in limits.items()
+    )
 
 
 def _check(
