@@ -17,7 +17,7 @@
 enum {
 	FINISH_MS = 5000,  /* it unlinks some names */
 	END_MS = 3000,     /* a worker's, without a keeper; then it is killed */
-	CGROUP_MS = 1000,  /* processes that have ended leave theirs */
+	CGROUP_MS = 3000,  /* processes that have ended leave theirs */
 	STEP_NS = 2000000,
 };
 
