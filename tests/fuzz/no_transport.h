@@ -29,6 +29,16 @@ void vg_watch_begin(struct vg_lane *lane, uint32_t op)
 	(void)lane, (void)op;
 }
 
+uint64_t vg_watch_pause(void)
+{
+	return 0;
+}
+
+void vg_watch_resume(uint64_t paused)
+{
+	(void)paused;
+}
+
 void vg_watch_end(void)
 {
 }

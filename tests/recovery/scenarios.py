@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU
 from tests.recovery.world import UUID_BARE, World
@@ -101,7 +102,7 @@ def detach(vm: str = "vm01", **more: bool) -> Act:
     return lambda world: world.service.detach(vm, **more)
 
 
-def restart(vm: str = "vm01", **more: bool) -> Act:
+def restart(vm: str = "vm01", **more: Any) -> Act:
     return lambda world: restart_channel(world.parts, vm=vm, **more)
 
 
@@ -395,6 +396,12 @@ SCENARIOS = (
     Scenario("restart of a channel", restart(), attach()),
     Scenario("restart of a running VM's worker", restart(), both(attach(), connect_qemu)),
     Scenario("restart of its keeper, too", restart(keeper=True), both(attach(), connect_qemu)),
+    Scenario("restart with other limits", restart(limits=("events=7",)), attach()),
+    Scenario(
+        "restart of a running VM with other limits",
+        restart(keeper=True, limits=("events=7",)),
+        both(attach(), connect_qemu),
+    ),
     Scenario("restart of a channel without a keeper", restart(), both(attach(), lose_keepers)),
     Scenario("recover restarts a keeper", recover(), both(attach(), lose_keepers)),
     Scenario("recover gives devices again", recover(readd=True), both(attach(), lose_devices)),

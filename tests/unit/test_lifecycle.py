@@ -304,7 +304,10 @@ def test_limits_that_no_keeper_has_are_not_taken_for_set(tmp_path: Path, step: s
             restart(scene, limits=("events=9",))
     restart(scene, limits=("events=9",), keeper=True)
     assert channels.specs[id_].limits == parse_limits(["events=9"])
-    for record in (*store.list_attachments(), *rebuild_records(scene.bench.hypervisor.read_vm("vm01"))):
+    for record in (
+        *store.list_attachments(),
+        *rebuild_records(scene.bench.hypervisor.read_vm("vm01")),
+    ):
         assert record.channel is not None
         assert record.channel.limits == ("events=9",)
     channels.running[id_] = replace(channels.running[id_], qemu_pid=77)

@@ -375,6 +375,18 @@ module()
     assert seconds["none"] < seconds["1"]
 
 
+def test_a_load_that_waits_to_be_compiled_is_no_call_that_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VGPUMGR_NULL_SLOW", "cuModuleLoadDataEx:1200000")
+    args = ("--cuda", str(NULL_DRIVER), "--limits=jit:1", "--watchdog=0:3")
+    with Rig("ring", worker=WORKER, worker_args=args) as rig:
+        guests = [start_python(rig, "context(); module()") for _ in range(5)]
+        for guest in guests:
+            assert (guest.communicate(timeout=PATIENCE_S)[1], guest.returncode) == ("", 0)
+        assert rig.status().sessions.overdue == 0
+
+
 @pytest.mark.parametrize("limits", ["moon:1", "contexts:", "contexts", "jit:0", "events:1:2"])
 def test_a_worker_that_does_not_understand_its_limits_does_not_serve(limits: str) -> None:
     args = ("--cuda", str(NULL_DRIVER), f"--limits={limits}")

@@ -71,6 +71,16 @@ def test_a_crash_ends_one_session(rig: Rig) -> None:
     rig.wait_status(lambda s: not s.lanes, "lanes are free")
 
 
+def test_a_session_that_forges_its_name_is_named_as_it_was_opened() -> None:
+    with Rig("ring") as rig:
+        rig.check("open", "forge")
+        status = rig.wait_status(lambda s: s.sessions.lost == 1, "it is counted")
+        lost = "lane 1 (ring, vgpumgr-test-client): the session was killed by signal 6 (Aborted)"
+        assert status.sessions.last == lost
+        assert [e.name for e in status.sessions.ended] == ["vgpumgr-test-client"]
+        assert f"worker: {lost}\n" in rig.keeper.worker_log.read_text()
+
+
 def test_restart_loses_sessions_only(rig: Rig) -> None:
     client = rig.client("open", "lost")
     assert read_line(client) == "ok open"

@@ -328,6 +328,11 @@ static int step_shout(void)
 	return send_number(ECHO_SHOUT, 0, true, NULL, NULL) == -ECONNRESET ? 0 : -EBADMSG;
 }
 
+static int step_forge(void)
+{
+	return send_number(ECHO_FORGE, 0, true, NULL, NULL) == -ECONNRESET ? 0 : -EBADMSG;
+}
+
 static int step_lost(void)
 {
 	int error = 0;
@@ -409,7 +414,7 @@ static const struct {
 	{ "sizes", step_sizes }, { "violate", step_violate }, { "crash", step_crash },     { "lost", step_lost },
 	{ "block", step_block }, { "blocked", step_blocked }, { "churn", step_churn },     { "account", step_account },
 	{ "hang", step_hang },   { "large", step_large },     { "sleepy", step_sleepy },
-	{ "words", step_words }, { "shout", step_shout },
+	{ "words", step_words }, { "shout", step_shout },   { "forge", step_forge },
 };
 
 static int run_step(const char *name)

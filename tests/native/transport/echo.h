@@ -23,6 +23,7 @@ enum echo_op {
 	ECHO_ACCOUNT,    /* u64: memory held */
 	ECHO_LARGE,      /* answers with the largest data there is */
 	ECHO_SHOUT,      /* the session dies with many words */
+	ECHO_FORGE,      /* the session dies, and the name in its numbers has no end */
 };
 
 enum { ECHO_DEVICE = 16 << 20 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "echo.h"
+#include "transport/worker.h"
 
 struct session {
 	uint64_t count;
@@ -116,6 +117,15 @@ static int shout(void)
 	abort();
 }
 
+/* As one that was taken over: beyond its own row of the page of numbers, up to the next row's end. */
+static int forge(struct vg_lane *lane)
+{
+	struct vg_lane_stats *own = lane->stats;
+
+	memset((char *)own + offsetof(struct vg_lane_stats, name), 'n', sizeof(own->name) + sizeof(*own));
+	abort();
+}
+
 static int call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 {
 	static const uint8_t large[VG_PAYLOAD_RING_MAX];
@@ -143,6 +153,8 @@ static int call(void *argument, struct vg_lane *lane, const struct vg_call *call
 		abort();
 	case ECHO_SHOUT:
 		return shout();
+	case ECHO_FORGE:
+		return forge(lane);
 	case ECHO_STORE:
 	case ECHO_LOAD:
 		return copy_bulk(session, lane, call);

@@ -163,6 +163,9 @@ bool vg_lane_closing(const struct vg_lane *lane);
  */
 void vg_watch_begin(struct vg_lane *lane, uint32_t op);
 void vg_watch_end(void);
+/* Between them: the call waits for its turn, and is not slow for that. */
+uint64_t vg_watch_pause(void);
+void vg_watch_resume(uint64_t paused);
 /* For `virtio show`: the guest's libraries have refused a call of this name, which need not end with a zero. */
 void vg_lane_refused(struct vg_lane *lane, const char *name, size_t length);
 /* For `virtio show`: device memory that this session holds. */

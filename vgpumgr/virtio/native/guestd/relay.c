@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A relay: copies the frames of one process between memory of that process's own and its lane in the window. It maps
- * nothing but the two, and runs as a user that nothing else runs as. The process may change its memory at any time:
- * each word and header is fetched once into the relay, checked there, and what was checked is what is used; payload and
- * bulk are copied and never looked at. What it writes to words that are the relay's is never read.
+ * A relay copies the frames of one process between that process's private memory and its lane in the window. It maps
+ * only these two and the window's header, and has a user ID that no other process has. The process can change its memory
+ * at any time: the relay fetches each word and header once, checks its copy and uses only that copy. It copies payload and
+ * bulk without reading them, and never reads the words that only the relay writes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -90,6 +90,17 @@ static void take_bulk(const struct vg_frame_header *header)
 	}
 }
 
+/* A frame or a reply whose header was checked, where there is room for it. */
+static void copy_frame(struct vg_ring *from, struct vg_ring *to, const void *header, uint32_t length)
+{
+	uint8_t *place = vg_ring_place(to, length);
+
+	vg_copy_in(place + VG_ALIGN, vg_ring_payload(from), length - VG_ALIGN);
+	vg_copy_out(place, header, VG_ALIGN);
+	vg_ring_publish(to, length);
+	vg_ring_consume(from, length);
+}
+
 static void ring_worker(void)
 {
 	uint64_t one = 1;
@@ -108,18 +119,13 @@ static bool take_frame(const struct vg_frame_header *header)
 {
 	struct vg_ring *from = &relay.client.submit, *to = &relay.lane.submit;
 	int error = vg_ring_room(to, header->length);
-	uint8_t *place;
 
 	if (error == -EAGAIN)
 		return false;
 	if (error)
 		end("the lane is damaged");
 	take_bulk(header);
-	place = vg_ring_place(to, header->length);
-	vg_copy_in(place + VG_ALIGN, vg_ring_payload(from), header->length - VG_ALIGN);
-	vg_copy_out(place, header, sizeof(*header));
-	vg_ring_publish(to, header->length);
-	vg_ring_consume(from, header->length);
+	copy_frame(from, to, header, header->length);
 	/* positions are the same on both sides, so that the lane's tail is the client's */
 	if (to->mine != from->mine)
 		end("a frame at a place that cannot be");
@@ -190,18 +196,13 @@ static bool give_reply(const struct vg_reply_header *header)
 {
 	struct vg_ring *from = &relay.lane.reply, *to = &relay.client.reply;
 	int error = vg_ring_room(to, header->length);
-	uint8_t *place;
 
 	if (error == -EBADMSG)
 		end("a reply index that cannot be");
 	if (error)
 		return false;
 	give_bulk(header);
-	place = vg_ring_place(to, header->length);
-	vg_copy_in(place + VG_ALIGN, vg_ring_payload(from), header->length - VG_ALIGN);
-	vg_copy_out(place, header, sizeof(*header));
-	vg_ring_publish(to, header->length);
-	vg_ring_consume(from, header->length);
+	copy_frame(from, to, header, header->length);
 	vg_ring_release(from);
 	if (relay.calls)
 		relay.calls--;
@@ -302,7 +303,7 @@ static _Noreturn void copy_frames(void)
 			continue;
 		}
 		wait_a_round(round);
-		/* who was woken for nothing sleeps again at once: a process could have us spin for a doorbell each */
+		/* after a wake-up without a frame it sleeps again at once: each doorbell would make it spin otherwise */
 		round += round < SPINS + YIELDS || is_busy();
 	}
 }

@@ -2,7 +2,7 @@
 /*
  * What workers say goes through a pipe of the keeper's into worker.log: no guest, and no worker that a guest has taken
  * over, makes that file large. Lines above LOG_RATE a second are counted and left out, and when the file has LOG_BYTES,
- * its older half goes. Who writes into the pipe never waits.
+ * its older half goes. A write into the pipe never waits.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@ enum {
 	LOG_RATE = 32 << 10,
 	SECOND_MS = 1000,
 	PIPE_BYTES = 1 << 20,
-	AT_ONCE = 2 << 20,       /* then it is another's turn: who writes for ever holds up nobody */
+	AT_ONCE = 2 << 20,       /* bytes of one turn: a worker that never stops writing does not hold up the keeper */
 };
 
 static const int flags = O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
@@ -118,7 +118,7 @@ void keeper_log_read(struct keeper *keeper)
 		n = read(log->read, text, sizeof(text));
 		if (n > 0)
 			take(log, text, (size_t)n);
-		else if (!n) /* nobody writes any more */
+		else if (!n) /* the last writer has ended */
 			vg_close_fd(&log->read);
 		else
 			n = 0;

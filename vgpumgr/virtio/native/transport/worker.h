@@ -138,6 +138,7 @@ struct parcel {
 struct vg_entry {
 	uint32_t number;
 	bool ring;
+	char name[sizeof(((struct vg_peer *)0)->name)]; /* as it was opened: a session can write into what stats show */
 	int state;
 	uint64_t generation;
 	uint32_t open_sequence;  /* of the control frame that asked for this lane */

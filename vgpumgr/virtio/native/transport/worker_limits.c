@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 enum {
-	ROUNDS = 400,              /* a charge that meets others gives way so often: for most of a second */
-	STEP_NS = 20000,           /* each time for longer, */
+	ROUNDS = 400,              /* tries of a charge that conflicts with others: for most of a second */
+	STEP_NS = 20000,           /* each pause is longer by this, */
 	STEP_MOST = 100,           /* up to so many steps */
 	BURST_NS = 20 * 1000000,   /* what a rate lets through at once after a pause */
 	LOOK_NS = 20 * 1000000,    /* a wait looks so often whether its lane has closed */
@@ -171,8 +171,8 @@ static bool fits(enum vg_limit what, uint64_t *held)
 }
 
 /*
- * Somebody else asks, too, and there may be enough for one of us: who meets again comes apart by his row. The other one
- * may have lost its processor, or been killed: then the server clears its row.
+ * Another session is being charged at the same time, and the limit may allow one of the two. The pause depends on the
+ * row, so that they do not collide again. The other session may be preempted, or killed: then the server clears its row.
  */
 static void give_way(unsigned round)
 {
@@ -223,7 +223,7 @@ void vg_refund(enum vg_limit what, uint64_t amount)
 	atomic_fetch_sub(&row->held[what], amount);
 }
 
-/* ---- rates: what is taken moves the time at which all is paid; who is too far ahead of it waits */
+/* ---- rates: each call moves the time at which all is paid; a call for which that is too far ahead waits */
 
 static uint64_t read_clock(void)
 {
@@ -294,7 +294,7 @@ void vg_limits_drop(uint32_t number)
 	}
 }
 
-/* It was killed: nobody charges here. There twice for a moment, rather than nowhere. */
+/* The session was killed and charges no more. For a moment both rows hold its charges, so that the sum is never too low. */
 void vg_limits_move(uint32_t lane, uint32_t to)
 {
 	for (unsigned i = 0; i < VG_LIMITS_HELD; i++)

@@ -45,7 +45,7 @@ void vg_limits_use(uint32_t lane);
 
 /* A session's charge, before the driver is asked; false: it would exceed the limit, and nothing has changed. */
 bool vg_charge(enum vg_limit what, uint64_t amount);
-/* The same for who will ask again: a refusal is not counted. */
+/* The same for a caller that tries again: a refusal is not counted. */
 bool vg_charge_quietly(enum vg_limit what, uint64_t amount);
 void vg_refund(enum vg_limit what, uint64_t amount);
 /* All that the VM holds. */
@@ -57,10 +57,10 @@ void vg_rate(size_t bytes, bool (*closing)(const void *), const void *argument);
 /* The lane has ended: what it has not paid yet is the VM's. */
 void vg_rate_end(void);
 
-/* The server: a session has ended; one does not end, and has lost its lane to others; that one has ended, too. */
+/* The server: a session has ended, so its row is cleared; one does not end, so its row moves and the lane's is free. */
 void vg_limits_drop(uint32_t row);
 void vg_limits_move(uint32_t lane, uint32_t row);
-/* For who looks from outside. */
+/* Copies limits and use to the page that the keeper reads. */
 void vg_limits_publish(struct vg_stats *stats);
 
 #endif

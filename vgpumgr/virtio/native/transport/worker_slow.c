@@ -20,12 +20,12 @@ static _Thread_local uint32_t count;
 
 void vg_watch_begin(struct vg_lane *lane, uint32_t op)
 {
-	static struct vg_watched nobody; /* of a thread for which there is no place: it is not watched */
+	static struct vg_watched unwatched; /* of threads that find no row */
 
 	if (!mine) {
 		unsigned number = lane->watched ? atomic_fetch_add(&lane->threads, 1) : VG_WATCHED_THREADS;
 
-		mine = number < VG_WATCHED_THREADS ? &lane->watched[number].running : &nobody.running;
+		mine = number < VG_WATCHED_THREADS ? &lane->watched[number].running : &unwatched.running;
 	}
 	atomic_store_explicit(mine, (uint64_t)++count << 32 | (op + 1), memory_order_relaxed);
 }
@@ -33,6 +33,17 @@ void vg_watch_begin(struct vg_lane *lane, uint32_t op)
 void vg_watch_end(void)
 {
 	atomic_store_explicit(mine, 0, memory_order_relaxed);
+}
+
+uint64_t vg_watch_pause(void)
+{
+	return mine ? atomic_exchange_explicit(mine, 0, memory_order_relaxed) : 0;
+}
+
+void vg_watch_resume(uint64_t paused)
+{
+	if (paused)
+		atomic_store_explicit(mine, (uint64_t)++count << 32 | (uint32_t)paused, memory_order_relaxed);
 }
 
 /* ---- in the server ---- */
@@ -88,7 +99,7 @@ static void report(struct vg_server *server, const struct vg_entry *entry, struc
 	}
 	if (!seen->named)
 		vg_log(server, "worker: lane %u (%s, %s): %s lasts for %u s\n", entry->number,
-		       entry->ring ? "ring" : "serial", entry->stats->name, name_of(server, op), server->warn_s);
+		       entry->ring ? "ring" : "serial", entry->name, name_of(server, op), server->warn_s);
 	seen->named = true;
 }
 
@@ -96,7 +107,7 @@ static void report(struct vg_server *server, const struct vg_entry *entry, struc
 static void end(struct vg_server *server, struct vg_entry *entry, const struct vg_seen *seen)
 {
 	vg_log(server, "worker: lane %u (%s, %s): %s lasts for %u s: its session ends\n", entry->number,
-	       entry->ring ? "ring" : "serial", entry->stats->name, name_of(server, (uint32_t)seen->running - 1),
+	       entry->ring ? "ring" : "serial", entry->name, name_of(server, (uint32_t)seen->running - 1),
 	       server->end_s);
 	entry->session.overdue = true;
 	vg_store64(&server->stats->health.overdue, vg_load64(&server->stats->health.overdue) + 1);

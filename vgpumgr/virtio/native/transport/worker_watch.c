@@ -133,7 +133,7 @@ static void record_end(struct vg_stats *stats, const struct vg_entry *entry, int
 	struct vg_health_stats *health = &stats->health;
 	struct vg_ended_stats *row = &health->ended[vg_load64(&stats->sessions_lost) % VG_ENDED_MAX];
 
-	snprintf(row->name, sizeof(row->name), "%s", entry->stats->name);
+	snprintf(row->name, sizeof(row->name), "%s", entry->name);
 	vg_store32(&row->pid, vg_load32(&entry->stats->pid));
 	vg_store64(&row->at_s, (uint64_t)time(NULL));
 	vg_store32(&row->status, (uint32_t)status);
@@ -145,14 +145,15 @@ static void record_end(struct vg_stats *stats, const struct vg_entry *entry, int
 static void report_lost(struct vg_server *server, struct vg_entry *entry, int status)
 {
 	struct vg_stats *stats = server->stats;
-	char how[80];
+	char how[80], lost[VG_STATS_TEXT];
 
 	describe_exit(status, how, sizeof(how));
-	snprintf(stats->session_lost, sizeof(stats->session_lost), "lane %u (%s, %s): the session %s", entry->number,
-		 entry->ring ? "ring" : "serial", entry->stats->name, how);
+	snprintf(lost, sizeof(lost), "lane %u (%s, %s): the session %s", entry->number,
+		 entry->ring ? "ring" : "serial", entry->name, how);
+	memcpy(stats->session_lost, lost, sizeof(lost));
 	record_end(stats, entry, status);
 	vg_store64(&stats->sessions_lost, vg_load64(&stats->sessions_lost) + 1);
-	vg_log(server, "worker: %s\n", stats->session_lost);
+	vg_log(server, "worker: %s\n", lost);
 	snprintf(how, sizeof(how), "the session of lane %u", entry->number);
 	vg_last_words(server, &entry->session, how);
 }

@@ -227,13 +227,13 @@ static size_t smaller(size_t a, size_t b)
 static CUresult begin_compiling(const struct wk_call *c)
 {
 	struct timespec pause = { .tv_nsec = JIT_PAUSE_NS };
+	uint64_t paused = vg_watch_pause();
+	bool granted;
 
-	while (!vg_charge_quietly(VG_LIMIT_JIT, 1)) {
-		if (vg_lane_closing(c->lane))
-			return CUDA_ERROR_DEINITIALIZED;
+	while (!(granted = vg_charge_quietly(VG_LIMIT_JIT, 1)) && !vg_lane_closing(c->lane))
 		nanosleep(&pause, NULL);
-	}
-	return CUDA_SUCCESS;
+	vg_watch_resume(paused);
+	return granted ? CUDA_SUCCESS : CUDA_ERROR_DEINITIALIZED;
 }
 
 /* The image's bytes stand for the device's memory that the module takes. */
