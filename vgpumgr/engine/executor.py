@@ -109,7 +109,7 @@ class Executor:
         untouched = isinstance(error, NothingDoneError)
         if isinstance(error, NothingDoneError):
             error = error.error
-        if plan.on_failure is OnFailure.STOP:
+        if plan.on_failure is OnFailure.STOP and number >= plan.revocable:
             self._note(op, "end", {"outcome": "stopped", "step": number, "error": str(error)})
             raise error
         # a step that failed may have taken effect all the same: its call came back too late, or

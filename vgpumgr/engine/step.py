@@ -172,6 +172,8 @@ class Plan:
     result: Mapping[str, object] = field(default_factory=dict)
     #: what to try where undoing fails; None: a detach of the subject
     repair: str | None = None
+    #: of a plan that stops on failure: so many of its first steps are undone where one of them fails
+    revocable: int = 0
 
     def encode(self) -> dict[str, object]:
         """The plan as the journal keeps it."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, OneWayStep, Step
-from vgpumgr.errors import ChannelStartError, LiveUnsupportedError, SandboxError
+from vgpumgr.errors import ChannelStartError, LiveUnsupportedError, SandboxError, VgpumgrError
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.text import format_size
+from vgpumgr.state.domain_metadata import describe_record, save_note
 from vgpumgr.virtio.channel import RING_BYTES, Channels, ChannelSpec, ChannelStatus
 
 if TYPE_CHECKING:
+    from vgpumgr.domain.domain import AttachmentNote
     from vgpumgr.engine.context import OperationContext
     from vgpumgr.model.attachment import AttachmentRecord
 
@@ -156,11 +159,14 @@ def _refuse_sandbox(vm_name: str, cause: str) -> SandboxError:
 
 
 @dataclass(frozen=True)
-class SetLimits(OneWayStep):
-    """Writes down other limits: the next keeper of the channel enforces them."""
+class SetLimits(Step):
+    """Writes down other limits, in the VM's metadata, too: the next keeper of the channel enforces them."""
 
     id: str
     limits: tuple[str, ...]
+    before: tuple[str, ...] = field(metadata=PRIVATE)
+    #: None: of a run, which has no VM
+    vm_uuid: str | None = field(default=None, metadata=PRIVATE)
     kind: ClassVar[str] = "channel.limits"
 
     def describe(self) -> str:
@@ -168,14 +174,36 @@ class SetLimits(OneWayStep):
         return f"limit the VM's programs to {', '.join(self.limits) or 'what is usual'}"
 
     def do(self, context: OperationContext) -> None:
-        """Writes them."""
+        """Writes them, first into the metadata: that is repaired by the record if this is not completed."""
+        self._write_note(context, self.limits)
         context.save_channel(limits=self.limits)
 
+    def undo(self, context: OperationContext) -> None:
+        """Writes the earlier ones. Metadata that libvirt does not take now follows the record with the next recover."""
+        context.save_channel(limits=self.before)
+        with contextlib.suppress(VgpumgrError):
+            self._write_note(context, self.before)
+
+    def _write_note(self, context: OperationContext, limits: tuple[str, ...]) -> None:
+        if self.vm_uuid is not None:
+            vm = context.hypervisor.read_vm(self.vm_uuid)
+            save_note(context.hypervisor, vm, self._make_note(context, limits))
+
+    @staticmethod
+    def _make_note(context: OperationContext, limits: tuple[str, ...]) -> AttachmentNote:
+        return describe_record(context.record.with_channel(limits=limits))
+
     def observe(self, context: OperationContext) -> bool:
-        """Whether they are written down."""
+        """Whether the record or the metadata has them."""
         found = context.find_attachment(self.id)
         part = found.channel if found is not None else None
-        return part is not None and part.limits == self.limits
+        return (part is not None and part.limits == self.limits) or self._is_noted(context)
+
+    def _is_noted(self, context: OperationContext) -> bool:
+        if self.vm_uuid is None:
+            return False
+        note = context.hypervisor.read_vm(self.vm_uuid).find_note(self.id)
+        return note is not None and note == self._make_note(context, self.limits)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from vgpumgr.steps.channel import (
     StopChannel,
     check_confinable,
 )
-from vgpumgr.steps.domain import WriteNote
 from vgpumgr.virtio.channel import ChannelStatus
 
 RESTART = "restart"
@@ -108,7 +107,9 @@ def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, asked: _As
             who = "the command's agent" if keeps_ring else "QEMU"
             notes = (f"its keeper stays: {who} (pid {status.qemu_pid}) has its ring",)
     result = {"attachment": record.id, "vm": record.vm_name}
-    return Plan(RESTART, record.vm_name, steps, OnFailure.STOP, notes, result)
+    # until the old keeper has ended, limits that cannot be written down leave all as it was
+    revocable = len(steps) - 1 if change else 0
+    return Plan(RESTART, record.vm_name, steps, OnFailure.STOP, notes, result, revocable=revocable)
 
 
 def _plan_limits(
@@ -123,11 +124,9 @@ def _plan_limits(
     changed = limits.changed
     if not words or (changed == record.channel.limits and _has_limits(status, limits)):
         return (), record
-    steps: list[Step] = [SetLimits(record.id, changed)]
-    if record.run is None:
-        vm = parts.hypervisor.read_vm(record.vm_uuid)
-        steps.append(WriteNote(vm.name, vm.uuid, record.id))
-    return tuple(steps), record.with_channel(limits=changed)
+    uuid = parts.hypervisor.read_vm(record.vm_uuid).uuid if record.run is None else None
+    step = SetLimits(record.id, changed, record.channel.limits, uuid)
+    return (step,), record.with_channel(limits=changed)
 
 
 def _has_limits(status: ChannelStatus | None, limits: Limits) -> bool:
