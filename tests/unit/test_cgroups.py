@@ -48,11 +48,11 @@ def grouped(*limits: str) -> Iterator[tuple[Rig, dict[str, Cgroup]]]:
         remove_cgroups(made)
 
 
-def start_guests(rig: Rig, code: str) -> list[subprocess.Popen[str]]:
-    """Two guest processes that are ready when this returns, and go on when they get a line."""
+def start_guests(rig: Rig, code: str, number: int = 2) -> list[subprocess.Popen[str]]:
+    """Guest processes that are ready when this returns, and go on when they get a line."""
     text = f"context()\nprint('ready', flush=True)\ninput()\n{code}"
-    guests = [start_python(rig, text) for _ in range(2)]
-    assert read_lines(guests) == ["ready", "ready"]
+    guests = [start_python(rig, text) for _ in range(number)]
+    assert read_lines(guests) == ["ready"] * number
     go_on(guests)
     return guests
 
@@ -177,38 +177,54 @@ input()
         assert run_python(rig, "context()\nprint('ok')") == "ok\n"
 
 
-@ROOT_ONLY
-def test_of_two_sessions_that_together_take_too_much_memory_one_ends_and_reaches_no_other() -> None:
-    with grouped("host-memory=128MiB") as (rig, groups):
-        if not groups["memory"].path:
-            pytest.skip(f"no control groups here: {groups}")
-        other = start_python(
-            rig, "context()\nprint('ready', flush=True)\ninput()\ncontext()\nprint('ok')"
-        )
-        assert other.stdout is not None
-        other.stdout.readline()
-        # the null driver's device memory is the session's own
-        code = """
+#: the null driver's device memory is the session's own
+TAKE = """
 size = 1 << 20
 data = bytes(size)
 def take():
     made = c_uint64()
     return cu.cuMemAlloc_v2(byref(made), c_size_t(size)) or cu.cuMemcpyHtoD_v2(made, data, c_size_t(size))
-any(take() for _ in range(85))
-cu.cuCtxSynchronize()
-print("taken", flush=True)
-input()
-print(cu.cuCtxSynchronize() != 0, flush=True)
-input()
+def take_all(number):
+    any(take() for _ in range(number))
+    cu.cuCtxSynchronize()
+    print("taken", flush=True)
+    input()
+    print(cu.cuCtxSynchronize() != 0, flush=True)
+    input()
 """
-        guests = start_guests(rig, code)
-        # the kernel ends the larger one, which may have taken all of its own by then
-        assert read_lines(guests) == ["taken", "taken"]
-        go_on(guests)
-        assert sorted(read_lines(guests)) == ["False", "True"]
+
+
+@ROOT_ONLY
+def test_a_session_that_takes_too_much_memory_ends_and_reaches_no_other() -> None:
+    with grouped("host-memory=256MiB") as (rig, groups):
+        if not groups["memory"].path:
+            pytest.skip(f"no control groups here: {groups}")
+        holders = start_guests(rig, TAKE + "take_all(60)")
+        assert read_lines(holders) == ["taken", "taken"]
+        greedy = start_guests(rig, TAKE + "take_all(250)", 1)
+        assert read_lines(greedy) == ["taken"]
+        go_on([*holders, *greedy])
+        assert read_lines([*holders, *greedy]) == ["False", "False", "True"]
         assert rig.status().sessions.lost == 1
+        end([*holders, *greedy])
+        assert run_python(rig, "context()\nprint('ok')") == "ok\n"
+
+
+@ROOT_ONLY
+def test_sessions_that_together_take_too_much_memory_reach_no_other() -> None:
+    """The kernel ends one of them, and at times a second one, which asks while the first one's memory is not back yet."""
+    with grouped("host-memory=256MiB") as (rig, groups):
+        if not groups["memory"].path:
+            pytest.skip(f"no control groups here: {groups}")
+        others = start_guests(rig, "print('ready', flush=True)\ninput()\ncontext()\nprint('ok')", 1)
+        assert read_lines(others) == ["ready"]
+        guests = start_guests(rig, TAKE + "take_all(170)")
+        assert read_lines(guests) == ["taken", "taken"]
+        go_on([*guests, *others])
+        assert "True" in read_lines(guests)
+        assert 1 <= rig.status().sessions.lost <= 2
+        assert others[0].communicate(timeout=240)[0] == "ok\n"
         end(guests)
-        assert other.communicate("\n", timeout=240)[0] == "ok\n"
 
 
 @ROOT_ONLY
