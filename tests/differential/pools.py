@@ -68,7 +68,7 @@ def _allocate(made: Generator) -> None:
 
 
 def _get_attribute(made: Generator) -> None:
-    """How much is used, too, where nobody else changes that meanwhile."""
+    """How much is used, too, where no other thread changes that at the same time."""
     if found := made.own("pol"):
         made.settle()
         usual = (*_REUSE, _THRESHOLD, *([_USED] if made.in_turns else ()))

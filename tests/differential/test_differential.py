@@ -18,7 +18,7 @@ from vgpumgr.virtio.codegen.__main__ import load
 
 pytestmark = pytest.mark.native
 
-#: of the library of NVML, and of a function that is not forwarded: test_guest_nvml.py, test_refused_calls.py
+#: of the library of NVML, and of a function that is not forwarded: test_guest_nvml.py, test_sessions.py
 OTHERS = {"device_use", "call_refused"}
 COUNT, SEED = 70, 100
 #: of the functions that sequences are made of; and pairs, of which there are very many

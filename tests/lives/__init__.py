@@ -1,6 +1,6 @@
 """Thousands of guest processes, a third of them killed at chosen moments: nothing of them is left on the host."""
 
-#: of one life; not in ``program``, which loads the driver into whoever imports it
+#: of one life; not in ``program``, for that loads the driver when it is imported
 PHASES = (
     "connect",
     "context",

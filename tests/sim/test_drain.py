@@ -1,4 +1,4 @@
-"""A drained GPU takes no new slice, whoever asks for one; what is on it goes on, and comes back after a boot. As an
+"""A drained GPU takes no new slice from any command; what is on it goes on, and comes back after a boot. As an
 administrator has it: by command lines on machines of every vendor.
 """
 

@@ -168,7 +168,7 @@ int pitch_overflow(unsigned long count)
 	return 0;
 }
 
-/* Addresses that were not given: of nobody, of the program's host memory, beyond an allocation's end. */
+/* Addresses that are not the program's: never given, of its host memory, beyond an allocation's end. */
 int forged_addresses(unsigned long count)
 {
 	unsigned long accepted = 0;
