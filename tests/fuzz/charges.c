@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,6 +65,7 @@ static pid_t start(int process)
 
 	if (pid)
 		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	vg_limits_use((uint32_t)process + 1);
 	for (int i = 0; i < THREADS; i++)
 		pthread_create(&thread, NULL, race, &process);
