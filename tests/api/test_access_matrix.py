@@ -35,6 +35,8 @@ BODIES: dict[str, dict[str, object]] = {
     "restore_mig": LAYOUT,
     "plan_layout": LAYOUT,
     "assert_layout": LAYOUT,
+    "create_mig": {"gpu": "1", "profile": "1g.10gb"},
+    "destroy_mig": {"gpus": ["1"]},
     "set_mig_mode": {"gpu": "0", "enabled": True},
     "restore": {"timeout_s": 1},
     "bind_pci": {"selector": "0000:01:00.0", "confirmed": True},

@@ -71,6 +71,16 @@ def _restore_layout(world: World) -> object:
     return open_application(world).restore_mig(text=text, source="checkpoint.json")
 
 
+def _destroy_idle(world: World) -> object:
+    """The first GPU instance of GPU 0 that no VM has."""
+    application = open_application(world)
+    rows = application.list_mig_instances(selector="0").instances
+    names = [
+        f"0/{r.id}" for r in rows if r.vm is None and not any(c.vm for c in r.compute_instances)
+    ]
+    return application.destroy_mig(instances=names[:1] or ["0/99"])
+
+
 def _restore(world: World) -> object:
     """Its problems are its error."""
     document = open_application(world).restore()
@@ -107,6 +117,10 @@ VERBS = (
     Verb("mig layout apply on GPU 1", _layout(1, "3g.40gb", "2g.20gb", "1g.10gb")),
     Verb("mig layout apply with vGPUs", _layout(1, "1g.10gb", "1g.10gb", vgpus="A100X-1-10C: 2")),
     Verb("mig layout restore", _restore_layout),
+    Verb("mig create", _call("create_mig", gpu="0", profile="1g.10gb")),
+    Verb("mig create on GPU 1", _call("create_mig", gpu="1", profile="2g.20gb", count=2)),
+    Verb("mig destroy", _destroy_idle),
+    Verb("mig destroy of GPU 0", _call("destroy_mig", gpus=["0"])),
     Verb("mig enable", _call("set_mig_mode", gpu="1", enabled=True)),
     Verb("mig disable", _call("set_mig_mode", gpu="1", enabled=False)),
     Verb("mdev create", _call("create_vgpu", type="mtty-2", auto=True)),

@@ -408,3 +408,104 @@ def test_a_lost_gpu_is_told(dgx: Machine) -> None:
     code, _, err = dgx.run("mig", "layout", "apply", file, "-y")
     assert (code, "GPU 1 is out of reach" in err) == (1, True)
     assert dgx.see(0) is None
+
+
+def test_instances_are_created_beside_what_is_there(dgx: Machine) -> None:
+    """Of enum and size: 0 is 1g.10gb, 1 is 2g.20gb, 2 is 3g.40gb."""
+    dgx.ok("mig", "enable", "0")
+    dgx.make(0, [(2, 0, 4, (1, 2))])
+    there, uuids = dgx.see(0), dgx.see_uuids(0)
+    assert there is not None
+    plan = dgx.ok("mig", "create", "0", "1g.10gb", "--count", "2", "--dry-run")
+    assert "plan: 2 to be created, 0 to be destroyed, 1 kept" in plan
+    assert dgx.see(0) == there
+    code, out, err = dgx.run("mig", "create", "0", "1g.10gb", "--count", "2")
+    assert (code, "done: 2 created, 0 destroyed, 1 kept" in out) == (0, True), err
+    assert dgx.see(0) == sorted([*there, (0, 5, 1, (1,)), (0, 6, 1, (1,))])
+    # what was there is untouched, and what was made is named
+    made = dgx.see_uuids(0) - uuids
+    assert (uuids <= dgx.see_uuids(0), len(made), all(uuid in err for uuid in made)) == (
+        True,
+        2,
+        True,
+    )
+    # by the id that nvidia-smi takes, at a place
+    dgx.ok("mig", "create", "0", "19", "--place", "4")
+    assert dgx.see(0) == sorted([*there, *((0, start, 1, (1,)) for start in (4, 5, 6))])
+    assert dgx.ok("mig", "list", "--gpu", "0", "-o", "name").count("MIG-") == 5
+
+
+def test_instances_are_destroyed_by_every_name(dgx: Machine) -> None:
+    dgx.make(0, [(0, 0, 1, (1,)), (0, 1, 1, ()), (1, 2, 2, (2,)), (2, 4, 4, (1, 2))])
+    rows = json.loads(dgx.ok("mig", "list", "--gpu", "0", "-o", "json"))["instances"]
+    by_place = {row["placement"]["start"]: row for row in rows}
+    first, bare = by_place[0]["compute_instances"][0]["uuid"], f"0/{by_place[1]['id']}"
+    parts = [c["uuid"] for c in by_place[4]["compute_instances"]]
+    shown = dgx.ok("mig", "destroy", first[:12], bare, "--dry-run")
+    assert "2 to be destroyed, 2 kept" in shown
+    code, _, err = dgx.run("mig", "destroy", first, bare)
+    assert (code, "VG214" in err) == (2, True)
+    # a part of an instance does not go without the others
+    code, _, err = dgx.run("mig", "destroy", parts[0], "--yes")
+    assert (code, parts[1] in err, f"vgpumgr mig destroy 0/{by_place[4]['id']}" in err) == (
+        2,
+        True,
+        True,
+    )
+    assert dgx.see(0) == [(0, 0, 1, (1,)), (0, 1, 1, ()), (1, 2, 2, (2,)), (2, 4, 4, (1, 2))]
+    dgx.ok("mig", "destroy", first, bare, "--yes")
+    assert dgx.see(0) == [(1, 2, 2, (2,)), (2, 4, 4, (1, 2))]
+    dgx.ok("mig", "destroy", *parts, "--yes")
+    assert dgx.see(0) == [(1, 2, 2, (2,))]
+    assert "nothing to do" in dgx.ok("mig", "destroy", "--all", "1", "--yes")
+    dgx.ok("mig", "destroy", "--all", "0", "--yes")
+    assert dgx.see(0) == []
+
+
+#: what is asked, the exit code, and what the error says
+REFUSED = (
+    ("create 0 9g.10gb", 5, "VG103", "near it"),
+    ("create 0 1g", 2, "VG100", "it fits 1g.10gb, 1g.10gb+me, 1g.20gb"),
+    ("create 0 1c.3g.40gb", 2, "VG100", "3g.40gb is its GPU instance"),
+    ("create 0 3g.40gb --place 1", 7, "VG300", "its places on this board are 0:4, 4:4"),
+    ("create 0 3g.40gb --place 4", 6, "VG104", "3g.40gb at 4:4"),
+    ("create 0 3g.40gb --count 2", 6, "VG104", "what still fits: "),
+    ("create 0 3g.40gb --count 2 --place 0", 2, "VG100", "one place is named"),
+    ("create 0 3g.40gb --count 0", 2, "VG100", "0 is not from 1 to 16"),
+    ("create 0 3g.40gb --place -1", 2, "VG100", "less than 0"),
+    ("create 1 3g.40gb", 7, "VG105", "vgpumgr mig enable 1, then repeat"),
+    ("create 99 3g.40gb", 5, "VG101", "GPUs 0 to 7"),
+    ("destroy", 2, "VG100", "no GPU instance is named"),
+    ("destroy 0", 5, "VG335", "--all 0"),
+    ("destroy 0/9", 5, "VG335", "GPU 0 (0000:07:00.0) has 0/"),
+    ("destroy 1/9", 5, "VG335", "has none"),
+    ("destroy 99/1", 5, "VG101", "GPUs 0 to 7"),
+    ("destroy MIG-", 5, "VG335", "it fits MIG-"),
+    ("destroy MIG-00000000-0000", 5, "VG335", "name a MIG UUID"),
+    ("destroy --all MIG-1", 2, "VG100", "is no GPU"),
+)
+
+
+def test_what_cannot_be_created_or_destroyed_says_why(dgx: Machine) -> None:
+    dgx.make(0, [(2, 4, 4, (3,)), (0, 0, 1, (1,))])
+    before = dgx.see(0)
+    for line, code, identifier, words in REFUSED:
+        found, _, err = dgx.run("mig", *line.split())
+        assert (found, identifier in err, words in err) == (code, True, True), f"{line}: {err}"
+    assert dgx.see(0) == before
+
+
+def test_a_process_keeps_its_instance(dgx: Machine) -> None:
+    dgx.make(0, [(0, 0, 1, (1,)), (0, 1, 1, (1,))])
+    rows = json.loads(dgx.ok("mig", "list", "--gpu", "0", "-o", "json"))["instances"]
+    used = f"0/{rows[0]['id']}"
+    with support.Client(dgx.simstate, 0, rows[0]["id"], 0) as client:
+        code, _, err = dgx.run("mig", "destroy", used, "--yes")
+        assert (code, f"process {client.pid} (python" in err, used in err) == (6, True, True), err
+        # all or none
+        assert dgx.run("mig", "destroy", "--all", "0", "--yes")[0] == 6
+        assert len(dgx.see(0) or ()) == 2
+        dgx.ok("mig", "destroy", f"0/{rows[1]['id']}", "--yes")
+        assert len(dgx.see(0) or ()) == 1
+    dgx.ok("mig", "destroy", used, "--yes")
+    assert dgx.see(0) == []

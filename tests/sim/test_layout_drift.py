@@ -114,3 +114,28 @@ def test_attachments_are_no_drift(machine: Attached) -> None:
     machine.call("detach", vm="vm01")
     machine.call("detach", vm="vm02")
     assert list_drift(machine) == []
+
+
+def test_create_and_destroy_change_the_layout_and_hide_no_drift(machine: Attached) -> None:
+    destroy(machine, "2g.20gb")
+    before = list_drift(machine)
+    assert "2g.20gb at" in before[0][2]
+    machine.call("create_mig", gpu="1", profile="1g.10gb")
+    # what another program destroyed is still missing; what was created is not of it, but part of the layout
+    assert list_drift(machine) == before
+    (made,) = [i for i in find_gpu(machine).instances if str(i.profile) == "1g.10gb"]
+    destroy(machine, "1g.10gb")
+    ((_, _, text, _),) = list_drift(machine)
+    assert f"1g.10gb at {made.placement} is gone" in text
+    assert machine.call("restore")["problems"] == []
+    assert list_drift(machine) == []
+    gone = next(i for i in find_gpu(machine).instances if str(i.profile) == "3g.40gb")
+    machine.call("destroy_mig", instances=[f"1/{gone.id}"])
+    assert list_drift(machine) == []
+    assert machine.call("restore")["problems"] == []
+    assert sorted(str(i.profile) for i in find_gpu(machine).instances) == ["1g.10gb", "2g.20gb"]
+    # in the place of what is missing stands what was created there last
+    destroy(machine, "2g.20gb")
+    destroy(machine, "1g.10gb")
+    machine.call("create_mig", gpu="1", profile="7g.80gb")
+    assert list_drift(machine) == []

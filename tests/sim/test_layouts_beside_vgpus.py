@@ -104,3 +104,19 @@ def test_a_layout_deletes_vgpus_and_their_instances_together(a100: VgpuMachine) 
     apply(a100, "none")
     assert see(a100) == []
     assert a100.call("list_vgpus").vgpus == []
+
+
+def test_destroy_names_the_vgpu_that_is_in_an_instance(a100: VgpuMachine) -> None:
+    vgpu = a100.call("create_vgpu", type="A100-2-10C", gpu="0").vgpu
+    ((instance, _, owner),) = see(a100)
+    before, journal = see(a100), a100.read_journal()
+    for asked in ({"instances": [f"0/{instance}"]}, {"gpus": ["0"]}):
+        with pytest.raises(LayoutBusyError) as refused:
+            a100.call("destroy_mig", **asked)
+        assert refused.value.held_by == (f"{owner} (0/{instance}, 2g.10gb)",)
+        assert refused.value.hint == f"vgpumgr mdev delete {vgpu.uuid}; then repeat"
+    assert (see(a100), a100.read_journal()) == (before, journal)
+    a100.call("create_mig", gpu="0", profile="1g.5gb")
+    assert [profile for _, profile, _ in see(a100)] == ["2g.10gb", "1g.5gb"]
+    a100.call("delete_vgpu", vgpu=vgpu.uuid)
+    assert [profile for _, profile, _ in see(a100)] == ["1g.5gb"]

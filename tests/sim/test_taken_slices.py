@@ -176,3 +176,36 @@ def test_the_layout_is_remembered_with_what_was_taken(machine: Attached) -> None
     apply(machine, "full")
     (layout,) = machine.application.parts.store.read_layouts().values()
     assert sorted(i.profile for i in layout.instances) == ["2g.20gb", "2g.20gb", "3g.40gb"]
+
+
+def test_an_instance_of_mig_create_is_taken_and_stays(machine: Attached) -> None:
+    machine.call("set_mig_mode", gpu="0", enabled=True)
+    machine.call("create_mig", gpu="0", profile="2g.20gb")
+    ((_, uuid, _),) = see(machine)
+    document = machine.call("attach", vm="vm01", profile="2g.20gb", gpu="0")
+    assert "attachment.take" in kinds(document)
+    assert see(machine) == [("2g.20gb", uuid, "vm01")]
+    # a VM that is shut off has it, too: also by its holder, which is not named twice
+    with pytest.raises(LayoutBusyError) as refused:
+        machine.call("destroy_mig", instances=[uuid])
+    (holder,) = refused.value.held_by
+    assert holder.startswith('vm "vm01" (0/')
+    assert str(refused.value.hint) == "vgpumgr detach vm01; then repeat"
+    machine.call("detach", vm="vm01")
+    assert see(machine) == [("2g.20gb", uuid, None)]
+    machine.call("destroy_mig", instances=[uuid])
+    assert see(machine) == []
+
+
+def test_what_an_attachment_made_is_not_destroyed_under_it(machine: Attached) -> None:
+    machine.call("attach", vm="vm01", profile="2g.20gb", gpu="0")
+    for asked in ({"gpus": ["0"]}, {"instances": ["0/1"]}):
+        with pytest.raises(VgpumgrError):
+            machine.call("destroy_mig", **asked)
+    assert [vm for _, _, vm in see(machine)] == ["vm01"]
+    # and nothing beside it concerns it: what was created is remembered, the VM's slice is not
+    machine.call("create_mig", gpu="0", profile="1g.10gb")
+    (layout,) = machine.application.parts.store.read_layouts().values()
+    assert [i.profile for i in layout.instances] == ["1g.10gb"]
+    machine.call("detach", vm="vm01")
+    assert [profile for profile, _, _ in see(machine)] == ["1g.10gb"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from vgpumgr.app.documents.layouts import (
     LayoutPlanDocument,
 )
 from vgpumgr.app.operations import layout_apply
+from vgpumgr.app.operations.layout_apply import LayoutOutcome
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.cli.layout import read_file
 from vgpumgr.errors import LayoutFileError
@@ -58,9 +59,10 @@ class Recorder:
     done: list[LayoutPlan]
     transaction: Any = None
 
-    def apply(self, plan: LayoutPlan) -> Sequence[str]:
+    def run(self, plan: LayoutPlan, *, partial: bool) -> LayoutOutcome:
+        assert not partial
         self.done.append(plan)
-        return ("what the driver said",)
+        return LayoutOutcome(plan, (), ("what the driver said",))
 
 
 class ChangingCli(Cli):
@@ -257,8 +259,9 @@ def test_files_that_cannot_be_read(cli: ChangingCli, monkeypatch: pytest.MonkeyP
     def refuse(_path: Path, _mode: str) -> Any:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
-    assert cli.run("mig", "layout", "plan", "web.yaml").code == 4
+    with monkeypatch.context() as patch:  # what runs after a test opens files, too
+        patch.setattr(Path, "open", refuse)
+        assert cli.run("mig", "layout", "plan", "web.yaml").code == 4
 
 
 def test_a_large_file_is_not_read_to_its_end(tmp_path: Path) -> None:

@@ -20,9 +20,11 @@ from vgpumgr.cli.session import (
     call,
     get_format,
     get_streams,
+    number,
 )
 from vgpumgr.cli.text import describe_placement, describe_process
 from vgpumgr.errors import Exit
+from vgpumgr.model.choices import MAX_COUNT
 
 app = App()
 app.add_typer(layout.app, name="layout", help="Layouts: files that define the slices of GPUs.")
@@ -156,6 +158,74 @@ def plan_defrag(
     print_list(context, document, options, MOVES, "gpu_uuid")
     best = options[0]
     return int(Exit.DIFFERENT if best["moves"] or best["remove"] else Exit.OK)
+
+
+@app.single("create")
+def create(
+    context: Context,
+    gpu: MigGpu,
+    profile: Annotated[
+        str, Argument(metavar="PROFILE", help="Its name, a unique beginning of it, or its id.")
+    ],
+    place: Annotated[
+        int | None,
+        Option(
+            "--place",
+            metavar="START",
+            parser=number(int, 0),
+            help="Where on the memory axis; default: where it leaves the most capacity.",
+        ),
+    ] = None,
+    count: Annotated[
+        int, Option("--count", metavar="N", parser=number(int, 1, MAX_COUNT), help="How many.")
+    ] = 1,
+    dry_run: DryRun = False,
+) -> int:
+    """Create GPU instances of a profile.
+
+    Each gets a compute instance of its size. What the GPU has stays. They are yours, as those of a
+    layout: attach takes an idle one, detach leaves it there, and restore brings it back after a boot.
+    MIG mode must be on. If it fails, it is undone.
+
+    \b
+    Examples:
+      vgpumgr mig create 0 2g.20gb
+      vgpumgr mig create 0 1g.10gb --count 3 --dry-run
+      vgpumgr mig create 0 3g --place 4
+    """
+    asked = {"gpu": gpu, "profile": profile, "start": place, "count": count}
+    return change(context, "create_mig", asked, yes=False, dry_run=dry_run)
+
+
+@app.single("destroy")
+def destroy(
+    context: Context,
+    instances: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[INSTANCE]...", help="MIG UUID or unique prefix; or GPU/INSTANCE as 0/3."
+        ),
+    ] = None,
+    every: Annotated[
+        list[str] | None,
+        Option("--all", metavar="GPU", help="All GPU instances of a GPU; several."),
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Destroy GPU instances with what is in them.
+
+    Refuses if one is in use, and names its user. Asks before it destroys anything. If it fails, it is
+    undone.
+
+    \b
+    Examples:
+      vgpumgr mig destroy 0/3 0/5
+      vgpumgr mig destroy MIG-6f1c2a2e --dry-run
+      vgpumgr mig destroy --all 0 --yes
+    """
+    asked = {"instances": list(instances or ()), "gpus": list(every or ())}
+    return change(context, "destroy_mig", asked, yes=yes, dry_run=dry_run)
 
 
 @app.single("enable")

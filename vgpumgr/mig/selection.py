@@ -9,10 +9,13 @@ from vgpumgr.errors import (
     GpuLostError,
     GpuNotFoundError,
     NotPermittedError,
+    ProfileNotFoundError,
+    SliceNotFoundError,
+    UsageError,
     VgpumgrError,
 )
 from vgpumgr.model.gpu import Gpu, LostGpu, PciGpu
-from vgpumgr.model.mig import ComputeInstance, GpuInstance
+from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, MigProfileName
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import list_near
 
@@ -61,6 +64,79 @@ def find_mig_device(
     exact = [found for found in devices if str(found[2].uuid).lower() == text]
     found = exact or devices
     return found[0] if len(found) == 1 else None
+
+
+def select_instance(
+    gpus: Sequence[Gpu], selector: str, lost: Sequence[LostGpu] = ()
+) -> tuple[Gpu, GpuInstance, ComputeInstance | None]:
+    """The GPU instance that ``selector`` names, as GPU/INSTANCE or by the MIG UUID (or a unique prefix) of a
+    compute instance in it, which is then the third. Raises SliceNotFoundError, and for the GPU what
+    ``select_gpu`` does.
+    """
+    if (device := find_mig_device(gpus, selector)) is not None:
+        return device
+    name, slash, number = selector.strip().rpartition("/")
+    if not slash:
+        raise _explain_instance(gpus, selector)
+    gpu = select_gpu(gpus, name, lost)
+    for instance in gpu.instances:
+        if number == str(instance.id):
+            return gpu, instance, None
+    there = ", ".join(f"{gpu.index}/{i.id} ({i.profile})" for i in gpu.instances)
+    raise SliceNotFoundError(
+        f'no GPU instance is "{selector}"',
+        why=f"{gpu} has {there or 'none'}",
+        hint=f"vgpumgr mig list --gpu {gpu.index}",
+    )
+
+
+def _explain_instance(gpus: Sequence[Gpu], selector: str) -> SliceNotFoundError:
+    text, uuids = selector.strip().lower(), [u for gpu in gpus for u in _names(gpu)[1:]]
+    fits = [uuid for uuid in uuids if text.startswith("mig-") and uuid.lower().startswith(text)]
+    hint = "vgpumgr mig list"
+    if fits:
+        why = f"it fits {', '.join(fits[:4])}{' and more' if len(fits) > 4 else ''}"
+    elif any(_is_exact(gpu, selector.strip()) for gpu in gpus):
+        why, hint = "it is a whole GPU", f"--all {selector} for all its instances; vgpumgr mig list"
+    else:
+        near = list_near(selector, uuids, n=2, cutoff=0.7)
+        why = f"did you mean {' or '.join(near)}?" if near else ""
+        why = why or "name a MIG UUID, or GPU/INSTANCE as in 0/3"
+    return SliceNotFoundError(f'no GPU instance is "{selector}"', why=why, hint=hint)
+
+
+def select_profile(gpu: Gpu, selector: str) -> MigProfile:
+    """The profile of a GPU instance that ``selector`` names: its name or a unique beginning, or its id, as
+    ``nvidia-smi mig -lgip`` lists it. Raises UsageError, ProfileNotFoundError.
+    """
+    text = selector.strip().lower().removeprefix("mig ")
+    known = {str(profile.name): profile for profile in gpu.profiles}
+    if text in known:
+        return known[text]
+    found = [p for p in gpu.profiles if text == str(p.id)]
+    found = found or [p for name, p in known.items() if text and name.startswith(text)]
+    if len(found) == 1:
+        return found[0]
+    hint = f"vgpumgr mig profiles --gpu {gpu.index}"
+    if found:
+        names = ", ".join(str(p.name) for p in found)
+        raise UsageError(f'"{selector}" is not one profile', why=f"it fits {names}", hint=hint)
+    try:
+        name = MigProfileName.parse(text)
+    except ValueError:
+        near = list_near(text, known, n=2)
+    else:
+        from vgpumgr.mig.layout.board import list_near_profiles  # mistakes are rare
+
+        if str(name.gpu_instance) in known:
+            raise UsageError(
+                f"{selector} is a compute instance, and GPU instances are made here",
+                why=f"{name.gpu_instance} is its GPU instance",
+                hint="vgpumgr mig layout apply, for a file with compute: in it",
+            )
+        near = list_near_profiles(gpu.profiles, name)
+    why = f"{gpu.model} has near it: {', '.join(near)}" if near else f"{gpu.model} has none like it"
+    raise ProfileNotFoundError(f"{gpu} has no profile {selector}", why=why, hint=hint)
 
 
 def check_visible(gpus: Iterable[Gpu]) -> None:

@@ -125,6 +125,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{API}/mig/layout/apply", "apply_layout", _LONG, _ADMIN, "Do it.", "layout"),
     Route("GET", f"{API}/mig/checkpoint", "checkpoint_mig", _READ, _VIEWER, "As a checkpoint."),
     Route("POST", f"{API}/mig/restore", "restore_mig", _LONG, _ADMIN, "Undo to one.", "layout"),
+    Route("POST", f"{API}/mig/create", "create_mig", _LONG, _ADMIN, "New GPU instances.", "layout"),
+    Route(
+        "POST", f"{API}/mig/destroy", "destroy_mig", _LONG, _ADMIN, "GPU instances that go.", "layout"
+    ),
     Route("POST", f"{API}/mig/mode", "set_mig_mode", _LONG, _ADMIN, "MIG mode.", "layout"),
     Route(
         "GET", f"{API}/passthrough/functions", "list_passthrough", _READ, _VIEWER,
@@ -178,6 +182,8 @@ IMPLEMENTATIONS = {
     "apply_layout": "layouts.LayoutService.apply",
     "checkpoint_mig": "layouts.LayoutService.checkpoint",
     "restore_mig": "layouts.LayoutService.restore",
+    "create_mig": "layouts.LayoutService.create_instances",
+    "destroy_mig": "layouts.LayoutService.destroy_instances",
     "set_mig_mode": "layouts.LayoutService.set_mode",
     "list_passthrough": "passthrough.PassthroughService.list_functions",
     "list_pci_groups": "passthrough.PassthroughService.list_groups",

@@ -80,6 +80,7 @@ EXTENSIONS = (
     "limits",
     "config",
     "gpu-drain",
+    "mig-instances",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -485,6 +486,10 @@ BOUNDS: Mapping[str, Any] = {
     "attach.numa": Literal[tuple(map(str, Numa))],
     # strict: a list of JSON is no tuple
     "limits": Annotated[tuple[Text, ...], Field(max_length=64, strict=False)],
+    "create_mig.count": Annotated[int, Field(ge=1, le=MAX_COUNT)],
+    "create_mig.start": Annotated[int, Field(ge=0, le=1 << 31)] | None,
+    "destroy_mig.instances": Annotated[list[Text], Field(max_length=512)],
+    "destroy_mig.gpus": Annotated[list[Text], Field(max_length=512)],
     "drain_gpu.reason": Annotated[str, StringConstraints(max_length=MAX_REASON)] | None,
     "start_run.name": RunName,
     "start_run.pid": Annotated[int, Field(ge=1, lt=1 << 31)],
@@ -530,9 +535,11 @@ def _find_default(default: Any) -> Any:
 #: of bodies: what names and types do not say
 _DESCRIPTIONS = {
     "apply_layout": "``expected`` is the digest of the plan that was shown.",
+    "create_mig": "``start`` is a place on the memory axis; null: where they leave the most capacity.",
     "create_vgpu": "``attributes`` are NAME=VALUE, written in order.",
     "define_vgpu": "A vGPU of ours, or with ``type`` a new one that is started later. Null keeps what a definition "
     "has; a new one starts when asked for.",
+    "destroy_mig": "``instances`` are MIG UUIDs or GPU/INSTANCE; of ``gpus`` all go. None of them may be in use.",
     "plan_layout": "The text of a layout file or of a saved plan, and where it came from.",
     "restore_mig": "As ``apply_layout``, of a checkpoint.",
 }

@@ -16,7 +16,13 @@ from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, MigInsta
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.mig import DesiredLayout, LayoutStore, MigProfileName, make_desired
+from vgpumgr.model.mig import (
+    DesiredLayout,
+    LayoutStore,
+    MigProfileName,
+    Placement,
+    make_desired,
+)
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
@@ -27,11 +33,15 @@ if TYPE_CHECKING:
 class RememberLayouts(Step):
     """Writes down what some GPUs look like by then. It is the last step: an operation that has done it is
     complete, and one that has not is undone.
+
+    ``changed``: of what was remembered only what is at these places changes, so that other differences stay
+    differences; empty: all of it does. A GPU of which no instance was remembered is remembered as it is.
     """
 
     gpus: tuple[GpuUuid, ...]
     #: what was remembered of them before
     earlier: tuple[DesiredLayout, ...] = ()
+    changed: tuple[tuple[GpuUuid, Placement], ...] = ()
     kind: ClassVar[str] = "layout.remember"
 
     def describe(self) -> str:
@@ -44,19 +54,27 @@ class RememberLayouts(Step):
         # an attachment's slice has a record of its own: where it is by now
         records = context.attachment_store.list_attachments()
         spared = [(r.gpu, r.placement) for r in records if not r.is_taken]
-        context.layout_store.save_layouts(
-            [
-                make_desired(
-                    gpu.uuid,
-                    gpu.mig.current,
-                    gpu.instances,
-                    [place for owner, place in spared if owner == gpu.uuid and place is not None],
-                    now_s,
-                )
-                for gpu in context.nvml.read_inventory().gpus
-                if gpu.uuid in self.gpus
-            ]
-        )
+        found = [
+            make_desired(
+                gpu.uuid,
+                gpu.mig.current,
+                gpu.instances,
+                [place for owner, place in spared if owner == gpu.uuid and place is not None],
+                now_s,
+            )
+            for gpu in context.nvml.read_inventory().gpus
+            if gpu.uuid in self.gpus
+        ]
+        context.layout_store.save_layouts([self._keep_others(layout) for layout in found])
+
+    def _keep_others(self, now: DesiredLayout) -> DesiredLayout:
+        before = next((layout for layout in self.earlier if layout.gpu == now.gpu), None)
+        places = [place for gpu, place in self.changed if gpu == now.gpu]
+        if before is None or not before.instances or not places:
+            return now
+        kept = [i for i in before.instances if not any(i.placement.overlaps(p) for p in places)]
+        new = [i for i in now.instances if i.placement in places]
+        return replace(now, instances=tuple(sorted((*kept, *new), key=lambda i: i.placement)))
 
     def undo(self, context: OperationContext) -> None:
         """Writes what was remembered before. Raises StoreError."""

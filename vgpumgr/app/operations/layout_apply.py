@@ -28,6 +28,7 @@ from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.identity import GpuUuid
 from vgpumgr.planning.layouts import check_fresh, make_plan
 from vgpumgr.steps.layouts import RememberLayouts
 
@@ -51,9 +52,9 @@ class LayoutChange:
     parts: Parts
     transaction: Transaction
 
-    def run(self, plan: LayoutPlan) -> LayoutOutcome:
+    def run(self, plan: LayoutPlan, *, partial: bool = False) -> LayoutOutcome:
         """Does the steps of a plan, in order, and reads the result back. The GPUs that the plan explains get
-        this layout back after a boot.
+        this layout back after a boot. ``partial``: the plan is about the instances alone that it creates and destroys.
 
         Raises:
             LayoutChangedError, LayoutBusyError: what was planned for is no more; nothing was done.
@@ -66,7 +67,7 @@ class LayoutChange:
         gpus = parts.read_inventory().gpus
         check_fresh(plan, gpus, parts.list_owners(gpus))
         victims = Victims(parts, plan, self.transaction)
-        last = plan_remembering(parts, plan, gpus)
+        last = plan_remembering(parts, plan, gpus, partial=partial)
         try:
             self._run_steps(plan, victims, gpus, last)
         except OutcomePendingError:
@@ -95,10 +96,6 @@ class LayoutChange:
         for step in last:
             step.do(context)
 
-    def apply(self, plan: LayoutPlan) -> Sequence[str]:
-        """See ``run``; its notes."""
-        return self.run(plan).notes
-
 
 @contextmanager
 def open_layout_change(parts: Parts) -> Iterator[LayoutChange]:
@@ -108,18 +105,27 @@ def open_layout_change(parts: Parts) -> Iterator[LayoutChange]:
 
 
 def plan_remembering(
-    parts: Parts, plan: LayoutPlan, gpus: Sequence[Gpu]
+    parts: Parts, plan: LayoutPlan, gpus: Sequence[Gpu], *, partial: bool = False
 ) -> tuple[RememberLayouts, ...]:
     """The step that remembers the GPUs of a plan, without what belongs to attachments; none where the
-    plan is about no GPU with MIG.
+    plan is about no GPU with MIG. ``partial``: as for ``LayoutChange.run``; nothing new is remembered of a GPU
+    where instances only go.
     """
     asked = {uuid for uuid, _ in plan.explanations} | {step.gpu_uuid for step in plan.steps}
+    known = parts.store.read_layouts()
+    if partial:
+        made = {step.gpu_uuid for step in plan.steps if step.kind is StepKind.GI_CREATE}
+        asked = made | {step.gpu_uuid for step in plan.steps if step.gpu_uuid in known}
     chosen = tuple(gpu.uuid for gpu in gpus if str(gpu.uuid) in asked and gpu.mig.supported)
     if not chosen:
         return ()
-    known = parts.store.read_layouts()
     earlier = tuple(known[gpu] for gpu in chosen if gpu in known)
-    return (RememberLayouts(chosen, earlier),)
+    changed = [
+        (GpuUuid(step.gpu_uuid), step.placement)
+        for step in plan.steps
+        if partial and step.kind in (StepKind.GI_CREATE, StepKind.GI_DESTROY) and step.placement
+    ]
+    return (RememberLayouts(chosen, earlier, tuple(changed)),)
 
 
 def execute_layout(

@@ -39,8 +39,14 @@ from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal
 from vgpumgr.mig.layout.formats.files import GpuSpec, check_sum, choose_layout, read_layout_root
 from vgpumgr.mig.layout.formats.reader import Value, read_root
 from vgpumgr.mig.layout.formats.resolve import resolve
-from vgpumgr.mig.layout.planner import list_whole_users, try_layout
-from vgpumgr.mig.layout.target import GpuTarget, find_slices, list_owner_pins, name_pins
+from vgpumgr.mig.layout.planner import list_whole_users, plan_destruction, try_layout
+from vgpumgr.mig.layout.target import (
+    GpuTarget,
+    find_slices,
+    list_owner_pins,
+    list_present_targets,
+    name_pins,
+)
 from vgpumgr.mig.selection import check_visible, select_gpu
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.codec import ShapeError
@@ -49,6 +55,7 @@ from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.text import tell_count
 
 if TYPE_CHECKING:
+    from vgpumgr.app.operations.layout_apply import LayoutChange
     from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
     from vgpumgr.planning.vgpus import VgpuChange, VgpuTarget
 
@@ -65,6 +72,8 @@ class _Wanted:
     layout: str | None = None
     source: str | None = None
     allowed: tuple[str, ...] = ()
+    #: only instances that are named change
+    partial: bool = False
     digest: str | None = None
     steps: Sequence[LayoutStepDocument] | None = None
     """Of a saved plan, as read; None otherwise."""
@@ -194,6 +203,61 @@ class LayoutService:
 
         return self._change(read, plan, dry_run, expected)
 
+    def create_instances(
+        self,
+        *,
+        gpu: str,
+        profile: str,
+        start: int | None = None,
+        count: int = 1,
+        dry_run: bool = False,
+        expected: str | None = None,
+    ) -> LayoutPlanDocument:
+        """Creates GPU instances of a profile, each with a compute instance of its size; all others stay. They are
+        the administrator's, as those of a layout that was applied.
+        """
+        from vgpumgr.planning.mig_instances import choose_instances
+
+        def read() -> _Wanted:
+            inventory = self._read_inventory()
+            chosen = select_gpu(inventory.gpus, gpu, inventory.lost)
+            owners, lost = self._parts.list_owners([chosen]), self._parts.list_lost([chosen])
+            instances = choose_instances(chosen, profile, start, count, owners, lost)
+            target = GpuTarget(chosen.uuid, True, instances)
+            return _Wanted(inventory, (target,), partial=True)
+
+        return self._change(read, self._make_plan, dry_run, expected)
+
+    def destroy_instances(
+        self,
+        *,
+        instances: Sequence[str] = (),
+        gpus: Sequence[str] = (),
+        dry_run: bool = False,
+        expected: str | None = None,
+    ) -> LayoutPlanDocument:
+        """Destroys unused GPU instances with what is in them: those that are named, and all of the
+        GPUs that are named.
+        """
+        from vgpumgr.planning.mig_instances import check_unused, find_gone
+
+        def read() -> _Wanted:
+            inventory = self._read_inventory()
+            gone = find_gone(inventory, instances, gpus)
+            targets = [
+                GpuTarget(gpu.uuid, True, list_present_targets(gpu, ids)) for gpu, ids in gone
+            ]
+            return _Wanted(inventory, tuple(targets), partial=True)
+
+        def plan(wanted: _Wanted) -> LayoutPlan:
+            gone = find_gone(wanted.inventory, instances, gpus)
+            owners = self._parts.list_owners([gpu for gpu, _ in gone])
+            for gpu, ids in gone:
+                check_unused(gpu, ids, owners)
+            return sum((plan_destruction(gpu, ids) for gpu, ids in gone), start=LayoutPlan())
+
+        return self._change(read, plan, dry_run, expected)
+
     def _change(
         self,
         read: Callable[[], _Wanted],
@@ -214,9 +278,26 @@ class LayoutService:
             notes = (
                 self._vgpus.run(change.transaction, plan, changes)
                 if wanted.vgpu_targets
-                else change.apply(plan)
+                else self._run(change, wanted, plan)
             )
         return document.replace(applied=True, notes=[*document.notes, *notes])
+
+    def _run(self, change: LayoutChange, wanted: _Wanted, plan: LayoutPlan) -> Sequence[str]:
+        """Executes the plan. Its notes name what a command made that named no place."""
+        outcome = change.run(plan, partial=wanted.partial)
+        if not wanted.partial:
+            return outcome.notes
+        made = {(s.gpu_uuid, s.placement) for s in plan.steps if s.kind is StepKind.GI_CREATE}
+        return (
+            *outcome.notes,
+            *(
+                f"{gpu.index}/{instance.id} is {compute.uuid} ({instance.profile})"
+                for gpu in outcome.gpus
+                for instance in gpu.instances
+                if (gpu.uuid, instance.placement) in made
+                for compute in instance.compute_instances
+            ),
+        )
 
     def _plan_checked(
         self, wanted: _Wanted, make_plan: Callable[[_Wanted], LayoutPlan], expected: str | None
@@ -431,7 +512,7 @@ def _outdated(source: str | None) -> PlanOutdatedError:
     return PlanOutdatedError(
         f"the plan{f' {source}' if source else ''} is out of date",
         why="the GPUs are not as they were when it was made; nothing was done",
-        hint="vgpumgr mig layout plan",
+        hint="vgpumgr mig layout plan" if source else "repeat the command: it plans anew",
     )
 
 

@@ -139,6 +139,13 @@ class LayoutPlan:
     cost: PlanCost = field(default_factory=PlanCost)
     explanations: tuple[tuple[str, str], ...] = ()
 
+    def __add__(self, other: LayoutPlan) -> LayoutPlan:
+        return LayoutPlan(
+            self.steps + other.steps,
+            self.cost + other.cost,
+            self.explanations + other.explanations,
+        )
+
     @property
     def is_disruptive(self) -> bool:
         """Whether a held slice is destroyed."""

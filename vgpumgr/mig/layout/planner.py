@@ -6,7 +6,7 @@ A refusal is known before the first call of the driver.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -21,13 +21,14 @@ from vgpumgr.mig.layout.change import (
     list_steps,
     unique,
 )
-from vgpumgr.mig.layout.compute import list_places, list_sizes, pack
+from vgpumgr.mig.layout.compute import ComputeChange, list_places, list_sizes, pack
 from vgpumgr.mig.layout.solver import Problem, Solution, Wanted, count_wanted, split_held
 from vgpumgr.mig.layout.target import (
     GpuTarget,
     Pinned,
     SliceKey,
     TargetInstance,
+    list_present_targets,
     list_process_pins,
     merge_pins,
     parse_name,
@@ -131,12 +132,26 @@ def try_layout(
         outcome = _plan_gpu(gpu, target, pinned, allow_disruptive)
         if isinstance(outcome, Refusal):
             return outcome
-        plan = LayoutPlan(
-            plan.steps + outcome.steps,
-            plan.cost + outcome.cost,
-            plan.explanations + outcome.explanations,
-        )
+        plan += outcome
     return plan
+
+
+def plan_destruction(gpu: Gpu, gone: Collection[int]) -> LayoutPlan:
+    """Destroys the unused GPU instances of some ids, and changes nothing else: not even what this board's
+    rules do not know.
+    """
+    board, target = make_board(gpu), GpuTarget(gpu.uuid, True, list_present_targets(gpu, gone))
+    left = [i for i in gpu.instances if i.id not in gone]
+    solution = Solution(
+        kept=tuple((i, ComputeChange(kept=len(i.compute_instances))) for i in left),
+        destroyed=tuple(i for i in gpu.instances if i.id in gone),
+        created=(),
+        touched=(),
+        layout=board.read_layout(left),
+    )
+    steps = list_steps(gpu, board, target, solution, changes_mode=False)
+    sentence = _explain(gpu, board, target, solution, steps)
+    return LayoutPlan(steps, PlanCost.of(steps, len(left)), ((target.gpu_uuid, sentence),))
 
 
 def _plan_gpu(

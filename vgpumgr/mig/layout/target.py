@@ -86,6 +86,22 @@ class Pinned:
         return (self.gpu_uuid, self.instance_id)
 
 
+def list_present_targets(gpu: Gpu, gone: Collection[int] = ()) -> tuple[TargetInstance, ...]:
+    """The GPU's instances as they are, each at its place, without those of some ids."""
+    return tuple(
+        TargetInstance(str(i.profile), _list_compute(i), i.placement)
+        for i in gpu.instances
+        if i.id not in gone
+    )
+
+
+def _list_compute(instance: GpuInstance) -> tuple[str, ...] | None:
+    sizes = [compute.slices for compute in instance.compute_instances]
+    if sizes == [instance.slices]:
+        return None
+    return tuple(f"{size}c.{instance.profile}" for size in sizes)
+
+
 _Shape = tuple[str, tuple[int, ...]]
 
 
