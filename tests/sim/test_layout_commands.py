@@ -421,7 +421,9 @@ def test_instances_are_created_beside_what_is_there(dgx: Machine) -> None:
     assert dgx.see(0) == there
     code, out, err = dgx.run("mig", "create", "0", "1g.10gb", "--count", "2")
     assert (code, "done: 2 created, 0 destroyed, 1 kept" in out) == (0, True), err
-    assert dgx.see(0) == sorted([*there, (0, 5, 1, (1,)), (0, 6, 1, (1,))])
+    made_now = [shape for shape in dgx.see(0) or () if shape not in there]
+    assert [(enum, *rest) for enum, _, *rest in made_now] == [(0, 1, (1,))] * 2
+    assert len(dgx.see(0) or ()) == 3
     # what was there is untouched, and what was made is named
     made = dgx.see_uuids(0) - uuids
     assert (uuids <= dgx.see_uuids(0), len(made), all(uuid in err for uuid in made)) == (
@@ -430,8 +432,12 @@ def test_instances_are_created_beside_what_is_there(dgx: Machine) -> None:
         True,
     )
     # by the id that nvidia-smi takes, at a place
-    dgx.ok("mig", "create", "0", "19", "--place", "4")
-    assert dgx.see(0) == sorted([*there, *((0, start, 1, (1,)) for start in (4, 5, 6))])
+    free = json.loads(dgx.ok("mig", "profiles", "--gpu", "0", "--filter", "id=19", "-o", "json"))[
+        "profiles"
+    ][0]["free_placements"]
+    start = free[-1]["start"]
+    dgx.ok("mig", "create", "0", "19", "--place", str(start))
+    assert (0, start, 1, (1,)) in (dgx.see(0) or ())
     assert dgx.ok("mig", "list", "--gpu", "0", "-o", "name").count("MIG-") == 5
 
 
@@ -509,3 +515,11 @@ def test_a_process_keeps_its_instance(dgx: Machine) -> None:
         assert len(dgx.see(0) or ()) == 1
     dgx.ok("mig", "destroy", used, "--yes")
     assert dgx.see(0) == []
+
+
+def test_several_leave_most_capacity_together(dgx: Machine) -> None:
+    """Each at its best place alone would leave no place of a 3g.40gb."""
+    dgx.ok("mig", "enable", "0")
+    dgx.ok("mig", "create", "0", "2g.20gb", "--count", "2")
+    dgx.ok("mig", "create", "0", "3g.40gb")
+    assert len(dgx.see(0) or ()) == 3

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -239,3 +242,145 @@ def test_a_table_in_a_pipe_has_a_header_and_a_line_for_each_row(cli: Cli, format
 def test_csv_is_empty_where_there_is_no_value(cli: Cli) -> None:
     rows = list(csv.reader(cli.run("gpu", "list", "-o", "csv").out.splitlines()))
     assert not any(cell == "-" for row in rows for cell in row)
+
+
+def read_column(cli: Cli, *words: str) -> list[str]:
+    """The first column of a list."""
+    result = cli.run(*words)
+    assert result.code == 0, result.err
+    return [line.split("\t")[0] for line in result.out.splitlines()]
+
+
+def test_rows_are_sorted_by_value_and_not_by_text(cli: Cli) -> None:
+    profiles = ("mig", "profiles", "--gpu", "0", "--columns", "memory,profile")
+    sizes = [
+        row["memory_bytes"] for row in json.loads(cli.run(*profiles, "-o", "json").out)["profiles"]
+    ]
+    for order, sign in ((sorted(sizes), ""), (sorted(sizes, reverse=True), "-")):
+        words = (*profiles, "--sort", f"{sign}memory")
+        assert [
+            int(n)
+            for n in read_column(
+                cli, *words[:4], "--columns", "memory", *words[-2:], "-o", "csv", "--no-header"
+            )
+        ] == order
+        document = json.loads(cli.run(*words, "-o", "json").out)
+        assert [row["memory_bytes"] for row in document["profiles"]] == order
+        assert yaml.safe_load(cli.run(*words, "-o", "yaml").out) == document
+    # several columns; and where there is no value, the row is last in both directions
+    by_two = read_column(
+        cli, "mig", "list", "--columns", "instance", "--sort", "profile,-placement"
+    )
+    rows = json.loads(cli.run("mig", "list", "-o", "json").out)["instances"]
+    rows.sort(key=lambda row: (row["profile"], -row["placement"]["start"]))
+    assert by_two == [str(row["id"]) for row in rows]
+    for sign in ("", "-"):
+        last = read_column(cli, "mig", "list", "--columns", "uuid", "--sort", f"{sign}uuid")[-1]
+        assert last == "-"
+
+
+def test_only_rows_that_fit_every_filter(cli: Cli) -> None:
+    for value, count in (("1g.10gb", 2), ("3G.*", 1), ("*", 3), ("[", 0), ("", 0)):
+        found = read_column(cli, "mig", "list", "--filter", f"profile={value}", "--columns", "uuid")
+        assert len(found) == count, value
+    one = ("mig", "list", "--filter", "profile=1g.10gb", "--filter", "used_by=", "-o")
+    rows = json.loads(cli.run(*one, "json").out)["instances"]
+    assert [(row["profile"], row["vm"], row["processes"]) for row in rows] == [
+        ("1g.10gb", None, [])
+    ]
+    (name,) = cli.run(*one, "name").out.splitlines()
+    assert name == f"{rows[0]['gpu_uuid']}/{rows[0]['id']}"
+    # nothing is left: an empty list, and no error
+    assert json.loads(cli.run("gpu", "list", "--filter", "index=7", "-o", "json").out)["gpus"] == []
+    assert cli.run("gpu", "list", "--filter", "index=7").out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--sort", "profil"), 'there is no column "profil"'),
+        (("--sort", ""), "--sort needs a value"),
+        (("--sort", ","), 'there is no column ""'),
+        (("--sort", "--profile"), "--sort"),
+        (("--filter", "profile"), "--filter needs COLUMN=VALUE"),
+        (("--filter", "=x"), 'there is no column ""'),
+        (("--filter", "user=x"), 'there is no column "user"'),
+        (("--watch=0",), "0 is not from 0.1 to 86400"),
+        (("--watch=nan",), "nan is not from 0.1 to 86400"),
+    ],
+)
+def test_wrong_columns_and_values_are_usage_errors(
+    cli: Cli, words: tuple[str, ...], error: str
+) -> None:
+    for format_ in ("table", "json", "name"):
+        result = cli.run("mig", "list", *words, "-o", format_)
+        assert (result.code, result.out) == (2, "")
+        assert error in result.err.replace('\\"', '"')
+        if "column" in error:
+            assert "gpu,gpu_uuid,instance,profile,placement,memory,uuid,used_by" in result.err
+
+
+def test_watch_prints_again_until_ctrl_c(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    def wait(_clock: object, seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("vgpumgr.host.clock.SystemClock.sleep", wait)
+    shown = cli.run("gpu", "list")
+    assert shown.code == 0, shown
+    once = shown.out
+    for words, seconds in ((("--watch",), 2.0), (("--watch", "0.5"), 0.5), (("--watch=7",), 7.0)):
+        waited.clear()
+        result = cli.run("gpu", "list", *words)
+        assert (result.code, result.out, waited) == (130, once * 3, [seconds] * 3)
+    waited.clear()
+    assert cli.run("gpu", "list", "--watch", "--sort", "-index").out.splitlines()[0].startswith("2")
+    # a terminal is cleared each time
+    waited.clear()
+    assert cli.run("gpu", "list", "--watch", terminal=True).out.count("\x1b[H\x1b[2J") == 3
+
+
+def test_watch_in_a_pipe_appends_and_ends_with_its_reader() -> None:
+    line = [sys.executable, "-m", "vgpumgr", "sim", "list", "-o", "name", "--watch", "0.1"]
+    watching = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout
+    first, seen = watching.stdout.readline(), 1
+    while seen < 3:
+        seen += watching.stdout.readline() == first
+    watching.send_signal(signal.SIGINT)
+    _, err = watching.communicate(timeout=60)
+    assert (watching.returncode, err) == (130, "interrupted\n")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
+        other.stdout.close()
+        assert (other.wait(60), other.stderr.read() if other.stderr else None) == (0, b"")
+
+
+def test_one_instance_by_each_of_its_names(cli: Cli) -> None:
+    rows = json.loads(cli.run("mig", "list", "-o", "json").out)["instances"]
+    row = next(row for row in rows if row["compute_instances"])
+    uuid = row["compute_instances"][0]["uuid"]
+    names = (f"0/{row['id']}", f"{row['gpu_uuid']}/{row['id']}", uuid, uuid.upper())
+    shown = [cli.run("mig", "show", name) for name in names]
+    assert {(one.code, one.out) for one in shown} == {(0, shown[0].out)}
+    assert (f"GPU instance 0/{row['id']}" in shown[0].out, uuid in shown[0].out) == (True, True)
+    assert json.loads(cli.run("mig", "show", names[0], "-o", "json").out)["instance"] == row
+    assert cli.run("mig", "show", uuid, "-o", "name").out == f"0/{row['id']}\n"
+    for wrong, code, words in (
+        ("0/99", 5, "no GPU instance is"), ("MIG", 2, "is not one GPU instance"), ("0", 5, "no GPU"),
+        ("MIG-zz", 5, "vgpumgr mig list"), ("", 2, "INSTANCE needs a value"),
+    ):  # fmt: skip
+        refused = cli.run("mig", "show", wrong)
+        assert (refused.code, refused.out, words in refused.err) == (code, "", True), refused.err
+    assert cli.run("mig", "show", names[0], "-o", "csv").code == 2
+
+
+def test_one_simulated_machine(cli: Cli) -> None:
+    shown = cli.run("sim", "show", "dgx-a1")
+    assert (shown.code, "machine dgx-a100" in shown.out) == (0, True)
+    near = cli.run("sim", "show", "dgx-b100")
+    assert (near.code, "did you mean dgx-a100" in near.err) == (5, True)

@@ -20,7 +20,9 @@ UUIDS = [
 ]
 
 
-def run(answer: dict[str, Any], *words: str, terminal: bool = True) -> tuple[str, str]:
+def run(
+    answer: dict[str, Any], *words: str, terminal: bool = True, code: int = 0
+) -> tuple[str, str]:
     """Standard output and error of a command whose application gives that answer."""
 
     class Backend:
@@ -35,7 +37,7 @@ def run(answer: dict[str, Any], *words: str, terminal: bool = True) -> tuple[str
     options = GlobalOptions()
     streams = FixedWidth(options, out, err, {"NO_COLOR": "1"})
     streams.columns = 80
-    assert main(words, Session(options, streams, open_backend)) == 0
+    assert main(words, Session(options, streams, open_backend)) == code
     return out.getvalue(), err.getvalue()
 
 
@@ -120,3 +122,22 @@ def test_who_is_in_the_way_stands_below_the_functions() -> None:
     out, err = run({"functions": [make_function()]}, "passthrough", "list", terminal=False)
     assert "process 12 (Xorg)" in out, "a pipe has it as a column"
     assert err == ""
+
+
+def test_one_vgpu_is_shown_whole() -> None:
+    rows = [make_vgpu(uuid, "0000:3a:00.4") for uuid in UUIDS] + [make_vgpu(None, "0000:3a:00.5")]
+    for name in (UUIDS[0], UUIDS[0][:13].upper(), "0000:3a:00.5"):
+        out, _ = run({"vgpus": rows}, "mdev", "show", name)
+        assert name.lower() in out.splitlines()[0]
+    out, err = run({"vgpus": rows}, "mdev", "show", UUIDS[0][:8], code=2)
+    assert (out, "is not one vGPU" in err, UUIDS[1] in err) == ("", True, True)
+    out, err = run({"vgpus": rows}, "mdev", "show", "7" * 36, code=5)
+    assert (out, "no vGPU is" in err, "vgpumgr mdev list" in err) == ("", True, True)
+
+
+def test_one_function_is_shown_with_what_is_in_its_way() -> None:
+    for name in ("0000:01:00.0", "01:00.0"):
+        out, _ = run({"functions": [make_function()]}, "passthrough", "show", name)
+        assert (out.splitlines()[0], "Xorg" in out) == ("function 0000:01:00.0", True)
+    _, err = run({"functions": [make_function()]}, "passthrough", "show", "01:00.7", code=5)
+    assert "did you mean" in err

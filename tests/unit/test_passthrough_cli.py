@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,11 +25,12 @@ class FakeBackend:
     def __init__(self, concerns: list[str]) -> None:
         self.concerns = concerns
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.physicals = [PHYSICAL]
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         self.calls.append((operation, params))
         if operation == "list_vfs":
-            return {"schema": "vgpumgr/v1", "physicals": [PHYSICAL], "notes": []}
+            return {"schema": "vgpumgr/v1", "physicals": self.physicals, "notes": []}
         step = {"kind": "passthrough.bind", "target": {}, "description": f"give {ADDRESS} away"}
         return {
             "schema": "vgpumgr/v1",
@@ -60,6 +62,7 @@ PHYSICAL = {
             "users": ['vm "a"'],
             "configured": [],
             "quotas": {"exec_quantum_ms": "20"},
+            "framebuffer_bytes": None,
         }
     ],
 }
@@ -139,3 +142,39 @@ def test_virtual_functions_stand_below_each_other() -> None:
         '0000:03:00.0,1,0,0000:03:00.1,vfio-pci,40,"vm ""a"""',
     ]
     assert run(FakeBackend([]), "vf", "list", "-o", "name").out == "0000:03:00.1\n"
+
+
+def test_nested_documents_are_filtered_and_sorted_as_their_rows() -> None:
+    """A physical function without virtual ones has a row of its own; others have those of their virtual ones."""
+    (vf,) = PHYSICAL["vfs"]  # type: ignore[misc]
+    second = {**vf, "index": 1, "address": "0000:03:00.2", "users": []}
+    bare = {**PHYSICAL, "address": "0000:10:00.0", "vfs": [], "count": 0}
+    backend = FakeBackend([])
+    backend.physicals = [{**PHYSICAL, "vfs": [vf, second]}, bare]
+
+    def read(*words: str) -> list[tuple[str, list[str]]]:
+        shown = json.loads(run(backend, "vf", "list", "-o", "json", *words).out)["physicals"]
+        return [(one["address"], [vf["address"] for vf in one["vfs"]]) for one in shown]
+
+    both = ["0000:03:00.1", "0000:03:00.2"]
+    assert read() == [("0000:03:00.0", both), ("0000:10:00.0", [])]
+    assert read("--sort", "-address") == [("0000:03:00.0", both[::-1]), ("0000:10:00.0", [])]
+    assert read("--sort", "-physical,-vf") == [("0000:10:00.0", []), ("0000:03:00.0", both[::-1])]
+    assert read("--filter", "vf=1") == [("0000:03:00.0", both[1:])]
+    assert read("--filter", "physical=*:10:*") == [("0000:10:00.0", [])]
+    assert read("--filter", 'used_by=vm "a"', "--filter", "vf=1") == []
+
+
+def test_one_virtual_function_with_its_quotas() -> None:
+    backend = FakeBackend([])
+    for name in ("0000:03:00.1", "03:00.1", "03:00.1 "):
+        shown = run(backend, "vf", "show", name)
+        assert (shown.code, shown.out.splitlines()[0]) == (0, "VF 0000:03:00.1")
+        assert "used by" in shown.out
+    # the physical function is asked for itself, which is when quotas are read
+    assert backend.calls[-1] == ("list_vfs", {"selector": "0000:03:00.0"})
+    document = json.loads(run(backend, "vf", "show", "03:00.1", "-o", "json").out)
+    assert document["vf"]["quotas"] == {"exec_quantum_ms": "20"}
+    for wrong in ("0000:03:00.0", "03:00.7", "x"):
+        refused = run(backend, "vf", "show", wrong)
+        assert (refused.code, "vgpumgr vf list" in refused.err) == (5, True)

@@ -277,7 +277,7 @@ def why(
     """
     document = call(context, "why", profile=profile, selector=gpu)
     rows = document["gpus"]
-    if get_layout(context).format is None and len(rows) == 1:
+    if get_layout(context).is_default and len(rows) == 1:
         index, name = _name_gpu(rows[0]), document["profile"]
         get_streams(context).print(f"GPU {index}: {name} {_explain(rows[0])}")
         return

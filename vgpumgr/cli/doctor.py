@@ -12,7 +12,7 @@ from vgpumgr import __version__
 from vgpumgr.cli.backend import write_support_bundle
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import Column, open_archive, print_list, print_single, value_column
-from vgpumgr.cli.session import OutFile, Streams, call, get_format, get_session, get_streams
+from vgpumgr.cli.session import OutFile, Streams, call, get_layout, get_session, get_streams
 from vgpumgr.errors import Exit, UsageError
 from vgpumgr.model.checks import BY_ID, CHECKS, GROUPS
 
@@ -64,7 +64,7 @@ def doctor(
     wanted = ",".join(checks) if checks else None
     document = call(context, "check_host", checks=wanted, client_version=__version__)
     found = document["checks"]
-    if get_format(context) is not None:
+    if not get_layout(context).is_default:
         print_list(context, document, found, _COLUMNS, "id")
     else:
         streams = get_streams(context)

@@ -66,6 +66,8 @@ def list_gpus(context: Context) -> None:
     Examples:
       vgpumgr gpu list
       vgpumgr gpu list -o csv --no-header --columns index,uuid,memory
+      vgpumgr gpu list --sort -memory --filter driver=nvidia
+      vgpumgr gpu list --watch 5
       vgpumgr --machine dgx-a100 gpu list -o json
     """
     document = call(context, "list_gpus")
@@ -75,6 +77,7 @@ def list_gpus(context: Context) -> None:
         [*document["gpus"], *map(as_row, document["others"])],
         COLUMNS,
         name=lambda gpu: str(gpu["uuid"] or gpu["pci"]),
+        sources=[*document["gpus"], *document["others"]],
     )
     for lost in document["lost"]:
         get_streams(context).note(

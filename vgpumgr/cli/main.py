@@ -24,6 +24,7 @@ from vgpumgr.cli.commands import NOUNS, VERBS, Entry
 from vgpumgr.cli.session import (
     Color,
     Columns,
+    Filters,
     Format,
     GlobalOptions,
     Layout,
@@ -32,7 +33,10 @@ from vgpumgr.cli.session import (
     OperationBegun,
     Output,
     Session,
+    SortBy,
     Streams,
+    Watch,
+    get_layout,
     get_session,
     set_layout,
 )
@@ -43,7 +47,9 @@ Command = TyperCommand | TyperGroup
 Parameter = TyperArgument | TyperOption
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_TABLE = ("columns", "no_header")
+_TABLE = ("columns", "no_header", "sort_by", "filters", "watch_s")
+#: of ``--watch`` without a number
+_WATCH_S = 2.0
 _GLOBAL = ("machine", "host", "hosts", "color", "quiet", "verbose", "debug")
 #: the names that other programs have for our options
 _HABITS = {"--json": "-o json", "--dumpjson": "-o json", "--format": "-o", "--force": "--yes"}
@@ -150,7 +156,12 @@ def _declare_single(output: Output = None) -> None:
 
 
 def _declare_listing(
-    output: Output = None, columns: Columns = None, no_header: NoHeader = False
+    output: Output = None,
+    columns: Columns = None,
+    no_header: NoHeader = False,
+    sort_by: SortBy = None,
+    filters: Filters = None,
+    watch_s: Watch = None,
 ) -> None:
     """The options of a verb that prints a table."""
 
@@ -169,6 +180,37 @@ class Listing(Verb):
 
     refused = ()
     declaration = staticmethod(_declare_listing)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """``--watch`` may stand without a number."""
+        words = [
+            f"--watch={_WATCH_S}" if word == "--watch" and not _is_number(after) else word
+            for word, after in zip(args, [*args[1:], ""], strict=False)
+        ]
+        return super().parse_args(ctx, words)
+
+    def invoke(self, ctx: Any) -> Any:
+        """With ``--watch`` again and again, until Ctrl-C ends it."""
+        layout = get_layout(ctx)
+        if layout.watch_s is None:
+            return super().invoke(ctx)
+        from vgpumgr.host.clock import SystemClock
+
+        streams, clock = get_session(ctx).streams, SystemClock()
+        while True:
+            if streams.is_terminal:
+                streams.out.write(_CLEAR)
+            super().invoke(ctx)
+            streams.out.flush()
+            clock.sleep(layout.watch_s)
+
+
+#: clears a terminal and goes to its first line
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def _is_number(word: str) -> bool:
+    return re.fullmatch(r"-?[0-9][0-9.e]*", word) is not None
 
 
 class Single(Verb):

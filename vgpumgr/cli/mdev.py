@@ -11,14 +11,17 @@ from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
     Column,
+    find_row,
     or_absent,
     print_list,
+    print_row,
     print_single,
     size_column,
     value_column,
 )
 from vgpumgr.cli.session import DryRun, call, get_streams, get_verbosity, number
 from vgpumgr.cli.text import render_plan
+from vgpumgr.errors import VgpuNotFoundError
 
 app = App()
 VgpuName = Annotated[
@@ -145,6 +148,25 @@ def list_vgpus(context: Context) -> None:
         VGPUS,
         name=lambda row: str(row["uuid"] or row["parent"]),
     )
+
+
+@app.named("show")
+def show(context: Context, vgpu: VgpuName) -> None:
+    """Show one vGPU: type, place, state, attributes, and who has it.
+
+    \b
+    Examples:
+      vgpumgr mdev show 6f1c2a2e
+      vgpumgr mdev show 6f1c2a2e -o json
+    """
+    rows = call(context, "list_vgpus")["vgpus"]
+    row = find_row(rows, _list_names, vgpu, VgpuNotFoundError, "vGPU", "vgpumgr mdev list")
+    name = str(row["uuid"] or row["parent"])
+    print_row(context, {"schema": "vgpumgr/v1", "vgpu": row}, f"vGPU {name}", row, VGPUS, name)
+
+
+def _list_names(row: dict[str, Any]) -> list[str]:
+    return [str(name) for name in (row["uuid"], row["parent"]) if name]
 
 
 @app.named("create")

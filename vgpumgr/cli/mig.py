@@ -9,7 +9,15 @@ from typer import Argument, Context, Option
 from vgpumgr.cli import layout
 from vgpumgr.cli.layout import AllowDisruptive, LayoutFile, change, read_file
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import ABSENT, Column, print_list, size_column, value_column
+from vgpumgr.cli.output import (
+    ABSENT,
+    Column,
+    find_row,
+    print_list,
+    print_row,
+    size_column,
+    value_column,
+)
 from vgpumgr.cli.session import (
     DOCUMENTS,
     DryRun,
@@ -23,13 +31,16 @@ from vgpumgr.cli.session import (
     number,
 )
 from vgpumgr.cli.text import describe_placement, describe_process
-from vgpumgr.errors import Exit
+from vgpumgr.errors import Exit, SliceNotFoundError
 from vgpumgr.model.choices import MAX_COUNT
 
 app = App()
 app.add_typer(layout.app, name="layout", help="Layouts: files that define the slices of GPUs.")
 
 MigGpu = Annotated[str, Argument(metavar="GPU", help="Index, UUID or unique prefix, bus address.")]
+InstanceName = Annotated[
+    str, Argument(metavar="INSTANCE", help="MIG UUID or unique prefix; or GPU/INSTANCE as 0/3.")
+]
 _GPU = (value_column("gpu", "gpu_index", right=True), value_column("gpu_uuid", wide=True))
 
 
@@ -63,6 +74,7 @@ def list_instances(context: Context, gpu: GpuOption = None) -> None:
     Examples:
       vgpumgr mig list
       vgpumgr mig list --gpu 0 -o name
+      vgpumgr mig list --filter profile=2g.* --filter used_by= --sort gpu,-placement
     """
     document = call(context, "list_mig_instances", selector=gpu)
     print_list(
@@ -73,6 +85,29 @@ def list_instances(context: Context, gpu: GpuOption = None) -> None:
         name=lambda row: _uuids(row) or f"{row['gpu_uuid']}/{row['id']}",
     )
     _print_note(context, document)
+
+
+@app.named("show")
+def show_instance(context: Context, instance: InstanceName) -> None:
+    """Show one MIG instance: profile, place, compute instances, and who has it.
+
+    \b
+    Examples:
+      vgpumgr mig show 0/3
+      vgpumgr mig show MIG-6f1c2a2e -o json
+    """
+    rows = call(context, "list_mig_instances", selector=None)["instances"]
+    row = find_row(
+        rows, _list_names, instance, SliceNotFoundError, "GPU instance", "vgpumgr mig list"
+    )
+    name = f"{row['gpu_index']}/{row['id']}"
+    title = f"GPU instance {name}"
+    print_row(context, {"schema": "vgpumgr/v1", "instance": row}, title, row, INSTANCES, name)
+
+
+def _list_names(row: dict[str, Any]) -> list[str]:
+    uuids = [c["uuid"] for c in row["compute_instances"] if c["uuid"]]
+    return [f"{row['gpu_index']}/{row['id']}", f"{row['gpu_uuid']}/{row['id']}", *uuids]
 
 
 def _print_note(context: Context, document: dict[str, Any]) -> None:
@@ -164,7 +199,7 @@ def plan_defrag(
 def create(
     context: Context,
     gpu: MigGpu,
-    profile: Annotated[
+    mig_profile: Annotated[
         str, Argument(metavar="PROFILE", help="Its name, a unique beginning of it, or its id.")
     ],
     place: Annotated[
@@ -193,7 +228,7 @@ def create(
       vgpumgr mig create 0 1g.10gb --count 3 --dry-run
       vgpumgr mig create 0 3g --place 4
     """
-    asked = {"gpu": gpu, "profile": profile, "start": place, "count": count}
+    asked = {"gpu": gpu, "profile": mig_profile, "start": place, "count": count}
     return change(context, "create_mig", asked, yes=False, dry_run=dry_run)
 
 
@@ -206,7 +241,7 @@ def destroy(
             metavar="[INSTANCE]...", help="MIG UUID or unique prefix; or GPU/INSTANCE as 0/3."
         ),
     ] = None,
-    every: Annotated[
+    gpus: Annotated[
         list[str] | None,
         Option("--all", metavar="GPU", help="All GPU instances of a GPU; several."),
     ] = None,
@@ -224,7 +259,7 @@ def destroy(
       vgpumgr mig destroy MIG-6f1c2a2e --dry-run
       vgpumgr mig destroy --all 0 --yes
     """
-    asked = {"instances": list(instances or ()), "gpus": list(every or ())}
+    asked = {"instances": list(instances or ()), "gpus": list(gpus or ())}
     return change(context, "destroy_mig", asked, yes=yes, dry_run=dry_run)
 
 

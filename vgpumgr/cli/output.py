@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from typer import Context
 
 from vgpumgr.cli.session import DOCUMENTS, Format, Streams, get_format, get_layout, get_session
-from vgpumgr.errors import FileWriteError, NotPermittedError, UsageError
+from vgpumgr.errors import FileWriteError, NotPermittedError, UsageError, VgpumgrError
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_size, list_near
 
@@ -22,6 +24,8 @@ _WRAPPED = 20
 # characters of a UUID, and of the shortest beginning that is shown of one
 _UUID = 36
 _SHORTEST = 8
+# characters of the shortest beginning that names something
+_SHORTEST_NAME = 2
 _UNLIMITED = 1 << 20
 #: stands in a cell without a value
 ABSENT = "-"
@@ -160,6 +164,47 @@ def print_single(
         streams.print("\n".join(lines))
 
 
+def find_row(
+    rows: Sequence[Row],
+    names: Callable[[Row], Iterable[str]],
+    text: str,
+    missing: Callable[..., VgpumgrError],
+    noun: str,
+    hint: str,
+) -> Row:
+    """The row that one of its names, or a unique beginning of one, is. Raises ``missing`` with near names, and
+    UsageError where several begin so.
+    """
+    wanted = text.strip().lower()
+    known = [([name.lower() for name in names(row)], row) for row in rows]
+    found = [row for all_names, row in known if wanted in all_names]
+    if not found and len(wanted) >= _SHORTEST_NAME:
+        found = [row for some, row in known if any(name.startswith(wanted) for name in some)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        fits = ", ".join(next(iter(names(row))) for row in found[:4])
+        more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+        raise UsageError(f'"{text}" is not one {noun}', why=f"it fits {fits}{more}", hint=hint)
+    near = list_near(wanted, [name for all_names, _ in known for name in all_names], n=2)
+    why = f"did you mean {' or '.join(near)}?" if near else None
+    raise missing(f'no {noun} is "{text}"', why=why, hint=hint)
+
+
+def print_row(
+    context: Context,
+    document: dict[str, Any],
+    title: str,
+    row: Row,
+    columns: Sequence[Column],
+    name: str,
+) -> None:
+    """One row of a list with all its columns, a line each."""
+    width = max(len(column.name) for column in columns) + _GAP
+    cells = [f"  {c.name.replace('_', ' '):<{width}}{c.text(row)}" for c in columns]
+    print_single(context, document, [title, *cells], lambda: name)
+
+
 def print_notes(context: Context, document: dict[str, Any]) -> None:
     """A document's notes on standard error, unless they go out with the document itself."""
     for note in document["notes"] if get_format(context) not in DOCUMENTS else ():
@@ -173,16 +218,24 @@ def print_list(
     columns: Sequence[Column],
     name: str | Callable[[Row], str],
     where: Callable[[Row], str] | None = None,
-) -> None:
-    """A list in the format that the line asks for. ``-o name`` prints ``name``, which other commands accept: the
-    row's value of that name, or what the function makes of the row. ``where`` distinguishes rows of one name in
-    lines under a table.
+    sources: Sequence[Row] | None = None,
+) -> Sequence[Row]:
+    """A list in the format that the line asks for; returns the rows that the line's filters leave.
+
+    ``-o name`` prints ``name``, which other commands accept: the row's value of that name, or what the function makes
+    of the row. ``where`` distinguishes rows of one name in lines under a table. ``sources`` are what the document has
+    for each row, where that is not the row itself.
     """
     streams, layout = get_session(context).streams, get_layout(context)
     name_row = name if callable(name) else lambda row: str(row[name])
     chosen = layout.format or Format.TABLE
     if rows and "host" in rows[0]:
         columns = (HOST, *columns)
+    if layout.sort_by is not None or layout.filters:
+        order = choose_rows(rows, columns, layout.sort_by, layout.filters or ())
+        if chosen in DOCUMENTS:
+            document = choose_parts(document, rows if sources is None else sources, order)
+        rows = [rows[place] for place in order]
     if chosen in DOCUMENTS:
         streams.out.write(format_document(document, chosen))
     elif chosen is Format.NAME:
@@ -201,6 +254,7 @@ def print_list(
         _print_rows(streams, rows, shown, chosen, header=not layout.no_header, tabular=tabular)
         for line in _render_below(rows, below, name_row, where):
             streams.note(line)
+    return rows
 
 
 def _render_below(
@@ -230,13 +284,86 @@ def choose_columns(
     return [_find_column(by_name, name.strip()) for name in wanted.split(",")]
 
 
-def _find_column(by_name: dict[str, Column], name: str) -> Column:
+def choose_rows(
+    rows: Sequence[Row], columns: Sequence[Column], sort_by: str | None, filters: Sequence[str]
+) -> list[int]:
+    """The places of the rows that fit all filters, in the asked-for order. Rows without a value come last, and equal
+    ones stay in their order. Raises UsageError.
+    """
+    by_name = {column.name: column for column in columns}
+    order = list(range(len(rows)))
+    for text in filters:
+        name, equals, value = text.partition("=")
+        if not equals:
+            hint = f"--filter COLUMN=VALUE, COLUMN is one of {','.join(by_name)}"
+            raise UsageError(f'--filter needs COLUMN=VALUE, and has "{text}"', hint=hint)
+        column = _find_column(by_name, name.strip(), "--filter ")
+        order = [place for place in order if _fits(column, rows[place], value.strip())]
+    for name in reversed((sort_by or "").split(",") if sort_by is not None else []):
+        column = _find_column(by_name, name.strip().removeprefix("-"), "--sort ")
+        found = ((place, _sort_key(column, rows[place])) for place in order)
+        keys = {place: key for place, key in found if key is not None}
+        there = [place for place in order if place in keys]
+        there.sort(key=keys.__getitem__, reverse=name.strip().startswith("-"))
+        order = there + [place for place in order if place not in keys]
+    return order
+
+
+def _fits(column: Column, row: Row, wanted: str) -> bool:
+    """As a person or a script reads the cell, or one of the things in it."""
+    texts = {column.text(row), column.csv_value(row)}
+    if not wanted:
+        return texts <= {"", ABSENT}
+    texts |= {part for text in texts for part in re.split(r"[,;] ", text)}
+    return any(fnmatchcase(text.lower(), wanted.lower().replace("[", "[[]")) for text in texts)
+
+
+def _sort_key(column: Column, row: Row) -> tuple[Any, ...] | None:
+    """Numbers by their value, also those inside names; None for no value."""
+    value = column.raw(row) if column.raw else column.text(row)
+    if value is None or value in ("", ABSENT):
+        return None
+    if isinstance(value, int | float):
+        return (0, value)
+    parts = re.split(r"([0-9]+)", str(value).lower())
+    return (1, *(int(part) if place % 2 else part for place, part in enumerate(parts)))
+
+
+def choose_parts(
+    document: dict[str, Any], sources: Sequence[Row], order: Sequence[int]
+) -> dict[str, Any]:
+    """The document with those of the sources, wherever they stand in it, that have a place in the order."""
+    ranks: dict[int, int | None] = {id(source): None for source in sources}
+    ranks |= {id(sources[place]): rank for rank, place in enumerate(order)}
+    found: dict[str, Any] = _choose_in(document, ranks)[0]
+    return found
+
+
+def _choose_in(value: Any, ranks: Mapping[int, int | None]) -> tuple[Any, int | None, bool]:
+    """What is left of a value, its rank, and whether it is a source or has some."""
+    if id(value) in ranks:
+        return value, ranks[id(value)], True
+    if isinstance(value, dict):
+        parts = {key: _choose_in(one, ranks) for key, one in value.items()}
+        left: Any = {key: one[0] for key, one in parts.items()}
+        inside = list(parts.values())
+    elif isinstance(value, list):
+        inside = [_choose_in(one, ranks) for one in value]
+        kept = [one for one in inside if one[1] is not None or not one[2]]
+        left = [one[0] for one in sorted(kept, key=lambda one: -1 if one[1] is None else one[1])]
+    else:
+        return value, None, False
+    found = [rank for _, rank, _ in inside if rank is not None]
+    return left, min(found, default=None), any(has for _, _, has in inside)
+
+
+def _find_column(by_name: dict[str, Column], name: str, option: str = "--columns ") -> Column:
     try:
         return by_name[name.lower()]
     except KeyError:
         near = list_near(name.lower(), by_name, n=1)
         why = f"did you mean {near[0]}?" if near else None
-        hint = "--columns " + ",".join(by_name)
+        hint = option + ",".join(by_name)
         raise UsageError(f'there is no column "{name}"', why=why, hint=hint) from None
 
 

@@ -13,9 +13,11 @@ from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
     Column,
+    find_row,
     or_absent,
     print_list,
     print_notes,
+    print_row,
     print_single,
     size_column,
     value_column,
@@ -33,7 +35,7 @@ from vgpumgr.cli.session import (
     get_verbosity,
     number,
 )
-from vgpumgr.errors import ConfirmationNeededError, UsageError
+from vgpumgr.errors import ConfirmationNeededError, PciNotFoundError, UsageError
 from vgpumgr.model.text import parse_size
 
 app = App()
@@ -42,6 +44,10 @@ FunctionArgument = Annotated[
     str,
     Argument(metavar="FUNCTION", help="Bus address, GPU index, UUID or prefix, part of the model."),
 ]
+FunctionName = Annotated[
+    str, Argument(metavar="FUNCTION", help="Bus address, with or without the domain; GPU index.")
+]
+VfName = Annotated[str, Argument(metavar="VF", help="Bus address, with or without the domain.")]
 _DRIVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
@@ -125,6 +131,31 @@ def list_functions(context: Context) -> None:
     print_list(context, document, rows, FUNCTIONS, "address")
 
 
+@app.named("show")
+def show_function(context: Context, function: FunctionName) -> None:
+    """Show one GPU or VF as a PCI function, and what keeps it from a VM.
+
+    \b
+    Examples:
+      vgpumgr passthrough show 07:00.0
+      vgpumgr passthrough show 0000:07:00.0 -o json
+    """
+    document = call(context, "list_passthrough")
+    hint = "vgpumgr passthrough list"
+    row = find_row(
+        document["functions"], _list_names, function, PciNotFoundError, "GPU or VF", hint
+    )
+    print_notes(context, document)
+    shown, name = {"schema": "vgpumgr/v1", "function": row}, str(row["address"])
+    print_row(context, shown, f"function {name}", row, FUNCTIONS, name)
+
+
+def _list_names(row: dict[str, Any]) -> list[str]:
+    """The address with and without its domain, and the index that NVML has for it."""
+    address, index = str(row["address"]), _index(row) if "gpu_index" in row else ABSENT
+    return [address, address.partition(":")[2], *([index] if index != ABSENT else [])]
+
+
 MEMBERS = (
     value_column("group", right=True),
     value_column("vm", "verdict"),
@@ -157,9 +188,15 @@ def list_groups(
         for group in document["groups"]
         for member in group["members"]
     ]
-    print_list(context, document, rows, MEMBERS, "address")
+    sources = [member for group in document["groups"] for member in group["members"]]
+    shown = print_list(context, document, rows, MEMBERS, "address", sources=sources)
+    numbers = {row["group"] for row in shown}
     for group in document["groups"]:
-        if group["why"] and get_layout(context).format not in DOCUMENTS:
+        if (
+            group["number"] in numbers
+            and group["why"]
+            and get_layout(context).format not in DOCUMENTS
+        ):
             hint = f"; try: {get_streams(context).address(group['hint'])}" if group["hint"] else ""
             get_streams(context).note(f"group {group['number']}: {group['why']}{hint}")
 
@@ -332,7 +369,35 @@ def list_vfs(
         [row for physical in document["physicals"] for row in _list_rows(physical)],
         VFS,
         name=lambda r: r["address"] or r["physical"],
+        sources=[
+            one for physical in document["physicals"] for one in physical["vfs"] or [physical]
+        ],
     )
+
+
+@vfs.named("show")
+def show_vf(context: Context, vf: VfName) -> None:
+    """Show one virtual function: its driver, its quotas, its users.
+
+    \b
+    Examples:
+      vgpumgr vf show 3a:00.1
+      vgpumgr vf show 3a:00.1 -o json
+    """
+    rows = _read_vfs(context, None)
+    row = find_row(rows, _list_names, vf, PciNotFoundError, "VF", "vgpumgr vf list")
+    # quotas are read for one physical function only
+    rows = _read_vfs(context, row["physical"])
+    row = next((one for one in rows if one["address"] == row["address"]), row)
+    name = str(row["address"])
+    print_row(context, {"schema": "vgpumgr/v1", "vf": row}, f"VF {name}", row, VFS, name)
+
+
+def _read_vfs(context: Context, physical: str | None) -> list[dict[str, Any]]:
+    """The virtual functions that there are."""
+    document = call(context, "list_vfs", selector=physical)
+    rows = [row for one in document["physicals"] for row in _list_rows(one)]
+    return [row for row in rows if row["address"]]
 
 
 def _list_rows(physical: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -236,6 +236,10 @@ def _list_operations(session: Session) -> Iterable[str]:
 
 
 #: the values of a parameter by its name
+_list_instances = _ask(
+    "list_mig_instances", "instances", lambda row: f"{row['gpu_index']}/{row['id']}", selector=None
+)
+
 _LIVE: Mapping[str, Callable[[Session], Iterable[str]]] = {
     "machine": _list_running,
     "running": _list_running,
@@ -243,6 +247,10 @@ _LIVE: Mapping[str, Callable[[Session], Iterable[str]]] = {
     "vm": _ask("list_vms", "vms", lambda row: row["name"]),
     "gpu": _list_gpus,
     "function": _ask("list_passthrough", "functions", lambda row: row["address"]),
+    "gpus": _list_gpus,
+    "instance": _list_instances,
+    "instances": _list_instances,
+    "mig_profile": _list_profiles,
     "vgpu": _ask("list_vgpus", "vgpus", lambda row: row["uuid"] or row["parent"]),
     "profile": _list_attachable,
     "type": _list_types,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
@@ -256,6 +256,15 @@ class Layout(NamedTuple):
     format: Format | None = None
     columns: str | None = None
     no_header: bool = False
+    sort_by: str | None = None
+    filters: Sequence[str] | None = None
+    #: seconds after which a list is printed again
+    watch_s: float | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the line asks for nothing of a list."""
+        return self.format is None and self.sort_by is None and not self.filters
 
 
 def set_layout(context: Context, layout: Layout) -> None:
@@ -307,6 +316,27 @@ Columns = Annotated[
     str | None, Option("--columns", metavar="A,B", help="Which columns, in which order.")
 ]
 NoHeader = Annotated[bool, Option("--no-header", help="No line with the columns' names.")]
+SortBy = Annotated[
+    str | None,
+    Option("--sort", metavar="A,-B", help="By which columns; - in front: the largest first."),
+]
+Filters = Annotated[
+    list[str] | None,
+    Option(
+        "--filter",
+        metavar="COLUMN=VALUE",
+        help="Only rows with this value; * stands for anything, nothing for none; several.",
+    ),
+]
+Watch = Annotated[
+    float | None,
+    Option(
+        "--watch",
+        metavar="[SECONDS]",
+        parser=number(float, 0.1, 86400),
+        help="Print again every 2 seconds, or so many, until Ctrl-C.",
+    ),
+]
 GpuOption = Annotated[
     str | None,
     Option("--gpu", metavar="GPU", help="Index, UUID or unique prefix, bus address, MIG UUID."),

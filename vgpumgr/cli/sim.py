@@ -6,17 +6,26 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Context, Option
 
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import Column, print_list, print_single, value_column
+from vgpumgr.cli.output import (
+    Column,
+    find_row,
+    print_list,
+    print_row,
+    print_single,
+    value_column,
+)
 from vgpumgr.cli.session import DOCUMENTS, Session, get_format, get_session, number
+from vgpumgr.errors import MachineNotFoundError
 
 app = App()
 _SCHEMA = "vgpumgr/v1"
 Running = Annotated[str, Argument(metavar="NAME", help="A running machine.")]
+MachineName = Annotated[str, Argument(metavar="NAME", help="Its name, or a unique beginning.")]
 COLUMNS = (
     value_column("name"),
     Column("state", lambda r: "running" if r["running"] else "stopped"),
@@ -141,12 +150,34 @@ def list_machines(context: Context) -> None:
       vgpumgr sim list
       vgpumgr sim list -o json
     """
+    rows = _list_rows(context, "list")
+    print_list(context, {"schema": _SCHEMA, "machines": rows}, rows, COLUMNS, "name")
+
+
+@app.named("show")
+def show(context: Context, name: MachineName) -> None:
+    """Show one machine, and whether it runs.
+
+    \b
+    Examples:
+      vgpumgr sim show dgx-a100
+      vgpumgr sim show dgx-a100 -o json
+    """
+    rows = _list_rows(context, "show")
+    row = find_row(
+        rows, lambda row: [row["name"]], name, MachineNotFoundError, "machine", "vgpumgr sim list"
+    )
+    document = {"schema": _SCHEMA, "machine": row}
+    print_row(context, document, f"machine {row['name']}", row, COLUMNS, row["name"])
+
+
+def _list_rows(context: Context, verb: str) -> list[dict[str, Any]]:
     from vgpumgr.sim import machine
 
-    with _open(context, "list"):
+    with _open(context, verb):
         running = machine.list_machines()
         names = sorted({*machine.known_machines(), *running})
-        rows = [
+        return [
             {
                 "name": name,
                 "running": name in running,
@@ -156,7 +187,6 @@ def list_machines(context: Context) -> None:
             }
             for name in names
         ]
-    print_list(context, {"schema": _SCHEMA, "machines": rows}, rows, COLUMNS, "name")
 
 
 @app.command("env")

@@ -11,7 +11,9 @@ from vgpumgr.errors import (
     NoRoomError,
     UsageError,
 )
-from vgpumgr.mig.layout.target import TargetInstance, list_present_targets
+from vgpumgr.mig.layout.change import LayoutPlan, StepKind
+from vgpumgr.mig.layout.planner import try_layout
+from vgpumgr.mig.layout.target import GpuTarget, TargetInstance, list_present_targets
 from vgpumgr.mig.placement import (
     choose_placements,
     count_fits,
@@ -46,8 +48,7 @@ def choose_instances(
     (full,) = keep_places([gpu], lost)
     try:
         if start is None:
-            found = choose_placements([full], profile.name, count, owners)
-            places = [one.choice.placement for one in found]
+            places = _choose_places(full, profile, count, owners)
         else:
             places = [_find_place(gpu, full, profile, start, owners)]
     except NoRoomError as error:
@@ -58,6 +59,23 @@ def choose_instances(
         raise
     new = tuple(TargetInstance(str(profile.name), None, place) for place in places)
     return (*list_present_targets(gpu), *new)
+
+
+def _choose_places(
+    gpu: Gpu, profile: MigProfile, count: int, owners: Sequence[SliceOwner]
+) -> list[Placement]:
+    """One goes where an attach would put it; several go together, as a layout's, to where most capacity is left.
+    Raises NoRoomError.
+    """
+    found = choose_placements([gpu], profile.name, count, owners)
+    if count > 1:
+        new = [TargetInstance(str(profile.name))] * count
+        target = GpuTarget(gpu.uuid, True, (*list_present_targets(gpu), *new))
+        plan = try_layout([gpu], [target])
+        if isinstance(plan, LayoutPlan):
+            made = [step for step in plan.steps if step.kind is StepKind.GI_CREATE]
+            return [step.placement for step in made if step.placement]
+    return [one.choice.placement for one in found]
 
 
 def _check_mode(gpu: Gpu) -> None:
