@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,8 +11,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.boards import A30_NAME, A100, RTX, make_gpu
-from vgpumgr.errors import NoRoomError, ProfileNotFoundError
+from vgpumgr.errors import (
+    LayoutBusyError,
+    LayoutImpossibleError,
+    NoRoomError,
+    ProfileNotFoundError,
+)
 from vgpumgr.mig.layout.board import make_board
+from vgpumgr.mig.layout.change import LayoutPlan, StepKind
+from vgpumgr.mig.layout.planner import plan_destruction, try_layout
+from vgpumgr.mig.layout.target import GpuTarget
 from vgpumgr.mig.placement import (
     Constraints,
     SlicePlacement,
@@ -21,6 +30,7 @@ from vgpumgr.mig.placement import (
 )
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.mig import ComputeInstance, MigProfileName, Placement
+from vgpumgr.planning.mig_instances import check_unused, choose_instances
 
 BOARDS = (A30_NAME, A100, RTX)
 
@@ -162,3 +172,67 @@ def test_mig_mode_is_turned_on_once() -> None:
     assert [seat.choice.needs_mig_mode for seat in seats] == [True, False, False]
     busy = replace(gpu, processes=(GpuProcess(1, "train", ProcessKind.COMPUTE, None),))
     assert count_free(busy, name) == 0
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_new_instances_touch_no_other_and_are_as_many_as_fit(data: st.DataObject) -> None:
+    gpu = carve(data.draw, make_gpu(data.draw(st.sampled_from(BOARDS)), 0, []))
+    profile = data.draw(st.sampled_from([p for p in gpu.profiles if p.slices <= 3]))
+    most = oracle_most(gpu, profile.name)
+    count = data.draw(st.integers(1, 8))
+    if count > most:
+        with pytest.raises(NoRoomError):
+            choose_instances(gpu, str(profile.name), None, count)
+        return
+    wanted = choose_instances(gpu, str(profile.name), None, count)
+    plan = try_layout([gpu], [GpuTarget(gpu.uuid, True, wanted)])
+    assert isinstance(plan, LayoutPlan)
+    kinds = Counter(step.kind for step in plan.steps)
+    assert kinds == {StepKind.GI_CREATE: count, StepKind.CI_CREATE: count}
+    board, before = make_board(gpu), make_board(gpu).read_layout(gpu.instances)
+    made = [step.placement for step in plan.steps if step.kind is StepKind.GI_CREATE]
+    bits = [board.bit(board.index(profile), place) or 0 for place in made if place]
+    each = choose_placements([gpu], profile.name, count)
+    alone = [board.bit(board.index(profile), one.choice.placement) or 0 for one in each]
+    # together they leave at least as much as one after another
+    assert board.measure_room(before | sum(bits)) >= board.measure_room(before | sum(alone))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_place_is_taken_exactly_where_one_fits(data: st.DataObject) -> None:
+    gpu = carve(data.draw, make_gpu(data.draw(st.sampled_from(BOARDS)), 0, []))
+    profile = data.draw(st.sampled_from(gpu.profiles))
+    fits = {place.start for place in list_fits(gpu, profile)}
+    for start in range(14):
+        if start in fits:
+            *kept, new = choose_instances(gpu, str(profile.id), start, 1)
+            assert (new.profile, new.placement and new.placement.start) == (
+                str(profile.name),
+                start,
+            )
+            assert [one.placement for one in kept] == [i.placement for i in gpu.instances]
+        else:
+            with pytest.raises((NoRoomError, LayoutImpossibleError)):
+                choose_instances(gpu, str(profile.id), start, 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_destruction_leaves_the_rest_as_it_is(data: st.DataObject) -> None:
+    gpu = carve(data.draw, make_gpu(data.draw(st.sampled_from(BOARDS)), 0, []))
+    gone = (
+        data.draw(st.sets(st.sampled_from([i.id for i in gpu.instances])))
+        if gpu.instances
+        else set()
+    )
+    plan = plan_destruction(gpu, gone)
+    found = {step.instance_id for step in plan.steps if step.kind is StepKind.GI_DESTROY}
+    assert (found, {step.instance_id for step in plan.steps}) == (gone, gone)
+    assert plan.cost.kept == len(gpu.instances) - len(gone)
+    for id_ in gone:
+        user = GpuProcess(7, "x", ProcessKind.COMPUTE, None, id_, 0)
+        with pytest.raises(LayoutBusyError, match="cannot destroy"):
+            check_unused(replace(gpu, processes=(user,)), gone, ())
+    check_unused(gpu, gone, ())
