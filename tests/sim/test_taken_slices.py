@@ -209,3 +209,26 @@ def test_what_an_attachment_made_is_not_destroyed_under_it(machine: Attached) ->
     assert [i.profile for i in layout.instances] == ["1g.10gb"]
     machine.call("detach", vm="vm01")
     assert [profile for profile, _, _ in see(machine)] == ["1g.10gb"]
+
+
+def test_the_id_of_a_slice_that_is_gone_makes_no_owner(machine: Attached) -> None:
+    """NVML gives it again: here to an instance elsewhere, as after a boot."""
+    parts = machine.application.parts
+    machine.call("attach", vm="vm01", profile="1g.10gb", gpu="0")
+    (record,) = parts.store.list_attachments()
+    old = record.gpu_instance_id
+    machine.call("create_mig", gpu="0", profile="2g.20gb")
+    gpu = parts.read_inventory().gpus[0]
+    other = next(i for i in gpu.instances if i.id != old)
+    stale = record.with_mig(gpu_instance_id=other.id)
+    assert stale.mig is not None
+    stale = stale.with_mig(ref=dataclasses.replace(stale.mig, gpu_instance_id=other.id))
+    parts.store.save_attachment(stale)
+    try:
+        assert stale.placement != other.placement
+        assert [o for o in parts.list_owners([gpu]) if o.gpu_instance_id == other.id] == []
+        assert {p: vm for p, _, vm in see(machine)}["2g.20gb"] is None
+        machine.call("destroy_mig", instances=[f"0/{other.id}"])
+    finally:
+        parts.store.save_attachment(record)
+    assert [profile for profile, _, _ in see(machine)] == ["1g.10gb"]

@@ -151,3 +151,15 @@ def test_zsh_completes_at_the_first_tab(cli: Cli, home: Path) -> None:
     (home / "_vgpumgr").write_text(cli.run("completion", "zsh").out)
     (home / "tab.zsh").write_text(_ZSH_TAB)
     assert run_shell(home, "zsh", "-f", "tab.zsh", "vgpumgr at") == ["attach"]
+
+
+def test_names_of_mig_instances_and_profiles(tmp_path: Path) -> None:
+    gpus = [make_gpu(index=0, layout=[("3g.40gb", 4), ("1g.10gb", 0)]), make_gpu(index=1)]
+    cli = Cli(FakeNvml(gpus), tmp_path)
+    for verb in ("show", "destroy", "destroy 0/1"):
+        assert offered(cli, f"vgpumgr mig {verb} 0/") == sorted(
+            f"0/{i.id}" for i in gpus[0].instances
+        )
+    assert set(offered(cli, "vgpumgr mig create 0 ")) == {str(p.name) for p in gpus[0].profiles}
+    assert offered(cli, "vgpumgr mig destroy --all ") == ["0", "1"]
+    assert {"--sort", "--filter", "--watch"} <= set(offered(cli, "vgpumgr mig list --"))

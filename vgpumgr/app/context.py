@@ -127,9 +127,19 @@ class Parts:
 
     def list_owners(self, gpus: Sequence[Gpu]) -> Sequence[SliceOwner]:
         """Owners of the GPU instances on these GPUs: VMs with an attachment, and vGPUs that live in one,
-        also those of other programs.
+        also those of other programs. NVML gives the id of a slice that is gone to another, elsewhere, which is not
+        that VM's.
         """
         owners = self.store.list_owners()
+        if owners:
+            places = {(gpu.uuid, i.id): i.placement for gpu in gpus for i in gpu.instances}
+            own = {r.id: r.placement for r in self.store.list_attachments()}
+            owners = tuple(
+                owner
+                for owner in owners
+                if (place := places.get((owner.gpu, owner.gpu_instance_id))) is None
+                or (own.get(owner.attachment_id) or place) == place
+            )
         cut = [gpu for gpu in gpus if gpu.mig.current and gpu.instances]
         if not cut or not (self.vgpu_store.list_vgpus() or self.vgpus.may_have_devices()):
             return owners
