@@ -92,6 +92,7 @@ def test_no_mig_instance_and_no_whole_gpu(host: Host) -> None:
         attach("0", "1g.10gb"),
         attach(idle, "3g.40gb"),
         (*layout, "full", "--yes"),
+        ("mig", "create", "0", "1g.10gb"),
         ("mig", "restore", str(host.root / "full.json"), "--yes"),
     )
     host.run("gpu", "drain", "0")
@@ -100,6 +101,7 @@ def test_no_mig_instance_and_no_whole_gpu(host: Host) -> None:
     assert "cannot run true on 1g.10gb: GPU 0 (0000:07:00.0) is drained" in said
     # what only takes away is possible, as is what changes nothing
     host.run(*layout, "less")
+    host.run("mig", "destroy", idle, "--yes")
     host.run("mig", "disable", "0", "--yes")
     host.run("gpu", "resume", "0")
     check_refused(host, "0", attach("0", "passthrough"), ("passthrough", "bind", "0", "--yes"))
