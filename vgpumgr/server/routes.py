@@ -80,6 +80,7 @@ EXTENSIONS = (
     "limits",
     "config",
     "gpu-drain",
+    "gpu-health",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
