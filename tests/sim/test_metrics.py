@@ -298,6 +298,7 @@ STORIES: dict[str, tuple[dict[str, str], int]] = {
         },
         18,
     ),
+    "VgpumgrGpuUnhealthy": ({f"vgpumgr_gpu_healthy{GPU}}}": "1 0x30"}, 10),
     "VgpumgrDrift": ({'vgpumgr_desired_state_drift{hostname="h",kind="slice-gone"}': "0 2x30"}, 20),
     "VgpumgrOperationIncomplete": (
         {'vgpumgr_operations_total{hostname="h",op="attach",outcome="incomplete"}': "0 0 1x30"},

@@ -25,6 +25,7 @@ from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.host.statistics import open_statistics
+from vgpumgr.model.health import GpuEvent
 from vgpumgr.nvml.client import NvmlClient, read_machine_inventory
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.machine import create_machine, load_machine
@@ -64,6 +65,8 @@ def attached_machine() -> Iterator[Attached]:
                 assert error.id != "VG190", error
             application.attach(vm="vm01", profile="1g.10gb")
             application.attach(vm="vm02", profile="3g.40gb")
+            gpu = application.parts.read_inventory().gpus[0]
+            application.parts.store.save_event(GpuEvent(gpu.pci, gpu.uuid, xid=31), now_s=1.0)
             yield scene
         finally:
             for vm in vms:
@@ -91,7 +94,7 @@ def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
             FakeVm("vm02", UUID_Q35, Domain.from_xml(Q35).changed(mdev_hostdevs=())),
         ]
     )
-    store = Store(Path(machine.state_dir) / "state.sqlite")
+    store = Store(Path(machine.state_dir) / "state.sqlite", "test")
     parts = Parts(
         nvml=nvml,
         read_inventory=lambda: read_machine_inventory(nvml, machine),
@@ -110,6 +113,7 @@ def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
         parts.channels,
         LateRecords(machine.run_dir),
         partial(count_drift, parts),
+        drains=store,
     )
     cache = MetricsCache(source.observe, parts.clock)
     metrics = MetricsService(cache.read, open_statistics(machine.run_dir), "host1")

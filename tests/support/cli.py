@@ -21,6 +21,7 @@ from vgpumgr.cli.session import Backend, GlobalOptions, Session, Streams
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.gpu import Drain
+from vgpumgr.model.health import GpuHealth
 from vgpumgr.nvml.client import read_machine_inventory
 from vgpumgr.server.routes import read_hints
 
@@ -88,6 +89,9 @@ class _OwnerStore:
         return ()
 
     def list_drains(self) -> Sequence[Drain]:
+        return ()
+
+    def list_health(self) -> Sequence[GpuHealth]:
         return ()
 
 

@@ -30,6 +30,7 @@ from vgpumgr.model.pci import (
     Binding,
     Function,
     PciAddress,
+    Release,
     User,
     UserKind,
     VfSetting,
@@ -39,7 +40,7 @@ from vgpumgr.model.pci import (
 from vgpumgr.passthrough.groups import Verdict, explain_no_iommu, index_groups, judge_group
 from vgpumgr.passthrough.selection import KnownGpu, select_function
 from vgpumgr.planning.passthrough import BindRequest, Companions, plan_bind, plan_unbind
-from vgpumgr.planning.snapshot import Release, Snapshot
+from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vfs import VfRequest, plan_no_vfs, plan_vfs
 from vgpumgr.state.store import Store
 from vgpumgr.steps.pci import BindDriver, ReleaseDriver

@@ -189,7 +189,7 @@ def test_wal_strict_and_numbered(tmp_path: Path) -> None:
     Store(path).save_attachment(RECORD)
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
         with pytest.raises(sqlite3.IntegrityError):
             connection.execute("UPDATE record SET seq = 'yesterday'")
         connection.rollback()
@@ -220,7 +220,7 @@ def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     ):
         with pytest.raises(StoreTooNewError) as caught:
             act()
-        assert "version 99, this program knows 2" in str(caught.value.cause)
+        assert "version 99, this program knows 3" in str(caught.value.cause)
     assert path.read_bytes() == before
     path.unlink()
     copy = path.with_suffix(".copy")
@@ -261,7 +261,7 @@ def test_a_later_version_brings_the_records_up_to_date(
     monkeypatch.undo()
     with pytest.raises(StoreTooNewError) as caught:
         Store(path).list_bindings()
-    assert "version 3, this program knows 2" in str(caught.value.cause)
+    assert "version 4, this program knows 3" in str(caught.value.cause)
 
 
 def test_a_version_that_cannot_read_a_record_changes_nothing(

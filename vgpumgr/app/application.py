@@ -19,7 +19,7 @@ from vgpumgr.host.limits import check_limits, raise_descriptor_limit
 from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import LIB_DIR, Machine, find_machine
 from vgpumgr.mig.selection import check_visible, find_other, select_gpu
-from vgpumgr.model.gpu import Inventory, find_drain
+from vgpumgr.model.gpu import Inventory, find_drain, list_drains
 from vgpumgr.model.routes import IMPLEMENTATIONS
 from vgpumgr.nvml.client import NvmlClient
 
@@ -91,22 +91,25 @@ class Application:
             GpuListDocument,
             LostGpuDocument,
             describe_gpu,
+            describe_health,
             describe_pci_gpu,
             mark_drained,
         )
 
         inventory = self.parts.read_inventory()
         owners = self._index_owners(inventory.gpus)
+        drains = list_drains(self.parts.store, inventory.gpus)
+        health = partial(describe_health, drains=drains, known=self.parts.store.list_health())
         document = GpuListDocument(
             machine=self._describe_machine(inventory),
-            gpus=[describe_gpu(gpu, owners) for gpu in inventory.gpus],
+            gpus=[describe_gpu(gpu, owners).replace(health=health(gpu)) for gpu in inventory.gpus],
             others=[describe_pci_gpu(gpu) for gpu in inventory.others],
             lost=[
                 LostGpuDocument(index=lost.index, nvml_code=lost.code, nvml_text=lost.text)
                 for lost in inventory.lost
             ],
         )
-        if drains := self.parts.store.list_drains():
+        if drains:
             document = mark_drained(document, drains)
         records = self.parts.store.list_attachments()
         has_devices = inventory.has_vgpu_parents or any(gpu.vfs for gpu in inventory.gpus)
@@ -125,12 +128,14 @@ class Application:
             GpuShowDocument,
             describe_drain,
             describe_gpu,
+            describe_health,
             describe_pci_gpu,
             describe_profile,
         )
         from vgpumgr.app.host_observation import name_holders_of
 
-        inventory, drains = self.parts.read_inventory(), self.parts.store.list_drains()
+        inventory = self.parts.read_inventory()
+        drains = list_drains(self.parts.store, inventory.gpus)
         machine = self._describe_machine(inventory)
         if other := find_other(inventory.others, selector):
             drained = describe_drain(find_drain(drains, other.address))
@@ -140,9 +145,10 @@ class Application:
         gpu = select_gpu(inventory.gpus, selector, inventory.lost)
         drain = find_drain(drains, gpu.pci, gpu.uuid)
         seen = describe_gpu(gpu, self._index_owners([gpu]))
+        health = describe_health(gpu, drains, self.parts.store.list_health())
         document = GpuShowDocument(
             machine=machine,
-            gpu=seen.replace(drained=describe_drain(drain)),
+            gpu=seen.replace(drained=describe_drain(drain), health=health),
             other=None,
             profiles=[describe_profile(gpu, profile, drain) for profile in gpu.profiles],
         )
@@ -177,7 +183,8 @@ class Application:
         """Every MIG profile of all GPUs, or of one, with how many more fit now."""
         from vgpumgr.app.documents.gpus import MigProfileRow, MigProfilesDocument, describe_profile
 
-        gpus, drains = self.parts.select_gpus(selector), self.parts.store.list_drains()
+        gpus = self.parts.select_gpus(selector)
+        drains = list_drains(self.parts.store, gpus)
         found = {gpu.uuid: find_drain(drains, gpu.pci, gpu.uuid) for gpu in gpus}
         rows = [
             MigProfileRow(

@@ -15,6 +15,7 @@ from vgpumgr.host.statistics import DURATION_BUCKETS_S, OperationCounts, Operati
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Drain, Gpu, Inventory, PciGpu, find_drain
+from vgpumgr.model.health import GpuHealth
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.virtio.channel import ChannelStatus
 
@@ -63,230 +64,176 @@ _NO_CHANNEL = "the VM's keeper does not run or does not answer"
 
 METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
-        "build_info",
-        "info",
-        ("version", "hostname"),
+        "build_info", "info", ("version", "hostname"),
         "The version of vgpumgr; the value is always 1.",
         "never",
     ),
     MetricSpec(
-        "gpu_info",
-        "info",
-        (*GPU_LABELS, "framework"),
+        "gpu_info", "info", (*GPU_LABELS, "framework"),
         "A GPU that answers; framework is mig where MIG mode is on, else none. Always 1.",
         "the GPU is lost",
     ),
     MetricSpec(
-        "gpu_drained",
-        "gauge",
-        GPU_LABELS,
+        "gpu_drained", "gauge", GPU_LABELS,
         "1 where the GPU takes no new slice (vgpumgr gpu drain), else 0; labels as of gpu_vfs.",
         _NO_VALUES,
     ),
     MetricSpec(
-        "gpu_framebuffer_bytes",
-        "gauge",
-        GPU_LABELS,
-        "Memory of the GPU.",
-        _NO_VALUES,
-        "bytes",
+        "gpu_healthy", "gauge", GPU_LABELS,
+        "0 where the GPU is unhealthy, by an Xid, uncorrectable ECC errors or its temperature, else 1.",
+        "the GPU is lost",
     ),
     MetricSpec(
-        "gpu_framebuffer_used_bytes",
-        "gauge",
-        GPU_LABELS,
-        "Memory in use, what the driver reserves included.",
-        _NO_VALUES,
-        "bytes",
+        "gpu_xid_errors_total", "counter", (*GPU_LABELS, "xid"),
+        "Xids that the driver reported while the daemon ran, those of programs included.",
+        "none of that number was reported, or the GPU is lost",
     ),
     MetricSpec(
-        "gpu_utilization_ratio",
-        "gauge",
-        (*GPU_LABELS, "engine"),
+        "gpu_ecc_uncorrectable_errors", "gauge", GPU_LABELS,
+        "Uncorrectable (double-bit) ECC errors since the driver was loaded.",
+        "the GPU has no ECC, or it is off",
+    ),
+    MetricSpec(
+        "gpu_framebuffer_bytes", "gauge", GPU_LABELS, "Memory of the GPU.", _NO_VALUES, "bytes"
+    ),
+    MetricSpec(
+        "gpu_framebuffer_used_bytes", "gauge", GPU_LABELS,
+        "Memory in use, what the driver reserves included.", _NO_VALUES, "bytes",
+    ),
+    MetricSpec(
+        "gpu_utilization_ratio", "gauge", (*GPU_LABELS, "engine"),
         "Share of the driver's last sample period in which kernels ran (engine gpu), or memory "
         "was read or written (engine memory).",
         "the driver gives none, as for every GPU in MIG mode",
         "ratio",
     ),
     MetricSpec(
-        "mig_slices",
-        "gauge",
-        (*GPU_LABELS, "kind", "state"),
+        "mig_slices", "gauge", (*GPU_LABELS, "kind", "state"),
         "Slices of the GPU: kind compute or memory, state used or free.",
         "MIG mode is off",
     ),
     MetricSpec(
-        "mig_instance_info",
-        "info",
-        (*GPU_LABELS, "GPU_I_ID", "GPU_I_PROFILE", "domain"),
+        "mig_instance_info", "info", (*GPU_LABELS, "GPU_I_ID", "GPU_I_PROFILE", "domain"),
         "A GPU instance; domain is the VM that has it, empty for none. Always 1.",
         "MIG mode is off, or the GPU is not cut",
     ),
     MetricSpec(
-        "gpu_vfs",
-        "gauge",
-        (*GPU_LABELS, "state"),
+        "gpu_vfs", "gauge", (*GPU_LABELS, "state"),
         "Virtual functions of a GPU of any vendor: state enabled, or possible. A GPU without NVML has its "
         "address in pci_bus_id, and empty gpu, UUID and device.",
         "the GPU has no SR-IOV",
     ),
     MetricSpec(
-        "vf_info",
-        "info",
-        (*GPU_LABELS, "vf", "driver", "domain"),
+        "vf_info", "info", (*GPU_LABELS, "vf", "driver", "domain"),
         "A virtual function that goes to VMs as it is; domain is the VM that has it, empty for none. Always 1.",
         "it is not enabled, or takes a vGPU type",
     ),
     MetricSpec(
-        "vgpu_info",
-        "info",
-        (*GPU_LABELS, "vgpu", "vgpu_type", "function", "domain"),
+        "vgpu_info", "info", (*GPU_LABELS, "vgpu", "vgpu_type", "function", "domain"),
         "A vGPU by its UUID or function; domain is the VM that has it, empty for none. Always 1.",
         "the GPU has no vGPU",
     ),
     MetricSpec(
-        "vgpu_framebuffer_bytes",
-        "gauge",
-        (*GPU_LABELS, "vgpu", "vgpu_type"),
+        "vgpu_framebuffer_bytes", "gauge", (*GPU_LABELS, "vgpu", "vgpu_type"),
         "Memory of a vGPU.",
         "its type has no known size",
         "bytes",
     ),
     MetricSpec(
-        "vgpu_creatable",
-        "gauge",
-        (*GPU_LABELS, "vgpu_type"),
+        "vgpu_creatable", "gauge", (*GPU_LABELS, "vgpu_type"),
         "How many more vGPUs of the type can be created now, as vgpumgr mdev types says.",
         "the GPU offers no vGPU types",
     ),
     MetricSpec(
-        "desired_state_drift",
-        "gauge",
-        ("kind", "hostname"),
+        "desired_state_drift", "gauge", ("kind", "hostname"),
         "Differences between what is recorded and what is, by kind, as vgpumgr diff lists them.",
         "they cannot be told: libvirt, NVML or the records do not answer",
     ),
     MetricSpec(
-        "operations_total",
-        "counter",
-        ("op", "outcome", "hostname"),
+        "operations_total", "counter", ("op", "outcome", "hostname"),
         "Operations since the host's boot; outcome is done, rolled-back, incomplete or failed.",
         "there was none of that outcome",
     ),
     MetricSpec(
-        "operation_duration_seconds",
-        "histogram",
-        ("op", "hostname"),
+        "operation_duration_seconds", "histogram", ("op", "hostname"),
         "How long operations took, whatever their outcome.",
         "there was none",
         "seconds",
     ),
     MetricSpec(
-        "channel_lanes",
-        "gauge",
-        ("domain", "attachment", "hostname"),
+        "channel_lanes", "gauge", ("domain", "attachment", "hostname"),
         "Processes in the VM that use its slice now; attachment counts those of the VM from 0.",
         _NO_CHANNEL,
     ),
     MetricSpec(
-        "channel_calls_total",
-        "counter",
-        ("domain", "attachment", "api", "hostname"),
+        "channel_calls_total", "counter", ("domain", "attachment", "api", "hostname"),
         "Forwarded calls since the VM's worker started.",
         _NO_CHANNEL,
     ),
     MetricSpec(
-        "channel_bytes_total",
-        "counter",
-        ("domain", "attachment", "direction", "hostname"),
+        "channel_bytes_total", "counter", ("domain", "attachment", "direction", "hostname"),
         "Bytes through the channel since the worker started; direction in is from the guest.",
         _NO_CHANNEL,
         "bytes",
     ),
     MetricSpec(
-        "channel_protocol_errors_total",
-        "counter",
-        ("domain", "attachment", "hostname"),
+        "channel_protocol_errors_total", "counter", ("domain", "attachment", "hostname"),
         "Sessions that were ended because the guest broke the protocol.",
         _NO_CHANNEL,
     ),
     MetricSpec(
-        "channel_sessions_lost_total",
-        "counter",
-        ("domain", "attachment", "cause", "hostname"),
+        "channel_sessions_lost_total", "counter", ("domain", "attachment", "cause", "hostname"),
         "Sessions of guest processes that ended and should not have, since the worker started; cause is fault, "
         "killed or watchdog.",
         _NO_CHANNEL,
     ),
     MetricSpec(
-        "channel_sessions",
-        "gauge",
-        ("domain", "attachment", "state", "hostname"),
+        "channel_sessions", "gauge", ("domain", "attachment", "state", "hostname"),
         "Sessions that need an eye now; state is slow (a call lasts longer than the watchdog's limit) or stuck "
         "(killed, and does not end).",
         _NO_CHANNEL,
     ),
     MetricSpec(
-        "channel_refused_calls_total",
-        "counter",
-        ("domain", "attachment", "call", "hostname"),
+        "channel_refused_calls_total", "counter", ("domain", "attachment", "call", "hostname"),
         "Calls that are not supported over a channel, by name, of at most 24 names; others has the rest.",
         "there was none of that name",
     ),
     MetricSpec(
-        "channel_limit",
-        "gauge",
-        ("domain", "attachment", "limit", "hostname"),
+        "channel_limit", "gauge", ("domain", "attachment", "limit", "hostname"),
         "What the VM's processes may take together, by the key of --limit; cpu in percent of one processor.",
         "there is no limit",
     ),
     MetricSpec(
-        "channel_limit_used",
-        "gauge",
-        ("domain", "attachment", "limit", "hostname"),
+        "channel_limit_used", "gauge", ("domain", "attachment", "limit", "hostname"),
         "What the VM's processes take of it now.",
         "it is not counted",
     ),
     MetricSpec(
-        "channel_limit_refusals_total",
-        "counter",
-        ("domain", "attachment", "limit", "hostname"),
+        "channel_limit_refusals_total", "counter", ("domain", "attachment", "limit", "hostname"),
         "How often more than the limit was refused, since the VM's worker started.",
         _NO_CHANNEL,
     ),
     MetricSpec(
-        "channel_limit_waits_seconds_total",
-        "counter",
-        ("domain", "attachment", "limit", "hostname"),
+        "channel_limit_waits_seconds_total", "counter", ("domain", "attachment", "limit", "hostname"),
         "How long calls were held up, since the VM's worker started.",
         _NO_CHANNEL,
         "seconds",
     ),
     MetricSpec(
-        "last_collect_success",
-        "gauge",
-        HOST_LABELS,
+        "last_collect_success", "gauge", HOST_LABELS,
         "1 if the latest collection came to its end; 0 if it failed or is overdue. All other "
         "values are then those of the last good one.",
         "never",
     ),
     MetricSpec(
-        "last_collect_timestamp_seconds",
-        "gauge",
-        HOST_LABELS,
-        "When the values were collected, as Unix time: time() minus it is their age.",
-        _NO_VALUES,
-        "seconds",
+        "last_collect_timestamp_seconds", "gauge", HOST_LABELS,
+        "When the values were collected, as Unix time: time() minus it is their age.", _NO_VALUES, "seconds",
     ),
     MetricSpec(
-        "collect_duration_seconds",
-        "gauge",
-        HOST_LABELS,
-        "How long the last good collection took.",
-        _NO_VALUES,
-        "seconds",
+        "collect_duration_seconds", "gauge", HOST_LABELS,
+        "How long the last good collection took.", _NO_VALUES, "seconds",
     ),
-)
+)  # fmt: skip
 
 BY_NAME: Mapping[str, MetricSpec] = {spec.name: spec for spec in METRICS}
 
@@ -406,6 +353,7 @@ class Observation:
     #: how many more vGPUs fit, by the GPU's address and the type's name
     creatable: Mapping[tuple[str, str], int] = field(default_factory=dict)
     drains: Sequence[Drain] = ()
+    health: Sequence[GpuHealth] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,6 +398,7 @@ def list_samples(
             labels = label_gpu(gpu, hostname)
             yield from _sample_gpu(gpu, labels)
             yield _sample_drain(seen, labels, gpu.pci, gpu.uuid)
+            yield from _sample_health(seen, labels, gpu)
             yield from _sample_mig(
                 gpu, labels, {id_: vms[u, id_] for u, id_ in vms if u == gpu.uuid}
             )
@@ -494,6 +443,16 @@ def _sample_drain(
 ) -> Sample:
     is_drained = find_drain(seen.drains, address, uuid) is not None
     return Sample("gpu_drained", labels, int(is_drained))
+
+
+def _sample_health(seen: Observation, labels: Mapping[str, str], gpu: Gpu) -> Iterator[Sample]:
+    faults = [d for d in seen.drains if d.fault is not None and d.is_of(gpu.pci, gpu.uuid)]
+    yield Sample("gpu_healthy", labels, int(not faults))
+    if gpu.ecc_errors is not None:
+        yield Sample("gpu_ecc_uncorrectable_errors", labels, gpu.ecc_errors)
+    for known in seen.health:
+        for one in known.xids if known.uuid == gpu.uuid else ():
+            yield Sample("gpu_xid_errors_total", {**labels, "xid": str(one.xid)}, one.count)
 
 
 def _sample_gpu(gpu: Gpu, labels: Mapping[str, str]) -> Iterator[Sample]:

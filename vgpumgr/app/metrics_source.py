@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.statistics import open_statistics
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentStore
-from vgpumgr.model.gpu import Drain, Inventory
+from vgpumgr.model.gpu import DrainStore, Inventory, list_drains
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK, NvmlClient
 from vgpumgr.planning.drift import DriftKind
 from vgpumgr.virtio.channel import Channels, ChannelStatus
@@ -44,7 +44,7 @@ class MetricsSource:
         count_drift: Callable[[Inventory], Mapping[str, int]] | None = None,
         read_devices: Callable[[Inventory], tuple[Devices, Mapping[tuple[str, str], int]]]
         | None = None,
-        list_drains: Callable[[], Sequence[Drain]] = tuple,
+        drains: DrainStore | None = None,
     ) -> None:
         self._read_inventory = read_inventory
         self._store = store
@@ -52,7 +52,7 @@ class MetricsSource:
         self._late = late
         self._count_drift = count_drift
         self._read_devices = read_devices
-        self._list_drains = list_drains
+        self._drains = drains
 
     def observe(self) -> Observation:
         """One collection. Raises VgpumgrError where GPUs or records cannot be read.
@@ -71,7 +71,8 @@ class MetricsSource:
             drift=self._try_drift(inventory),
             devices=devices,
             creatable=creatable,
-            drains=self._list_drains(),
+            drains=list_drains(self._drains, inventory.gpus) if self._drains else (),
+            health=self._drains.list_health() if self._drains else (),
         )
 
     def _read_channel(self, record: AttachmentRecord) -> ChannelStatus | None:
@@ -122,7 +123,7 @@ def open_metrics(machine: Machine) -> Iterator[MetricsService]:
             LateRecords(machine.run_dir),
             partial(count_drift, parts),
             partial(read_devices, parts),
-            parts.store.list_drains,
+            parts.store,
         )
         cache = MetricsCache(source.observe, parts.clock)
         yield MetricsService(cache.read, open_statistics(machine.run_dir))

@@ -275,6 +275,11 @@ def _describe_libvirt(event: dict[str, Any]) -> str:
     return f"libvirt  {event['state']}" + (f": {event['problem']}" if event["problem"] else "")
 
 
+def _describe_health(event: dict[str, Any]) -> str:
+    unhealthy = "; it takes no new slice" if event["unhealthy"] else ""
+    return f"health  GPU {event['pci']}: {event['text']}{unhealthy}"
+
+
 def _describe_reconcile(event: dict[str, Any]) -> str:
     if event["error"] is not None:
         return f"reconcile  failed: {event['error']['error']}"
@@ -294,6 +299,7 @@ _DESCRIPTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "vm": _describe_vm,
     "libvirt": _describe_libvirt,
     "reconcile": _describe_reconcile,
+    "health": _describe_health,
 }
 
 

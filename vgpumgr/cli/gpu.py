@@ -14,11 +14,13 @@ from vgpumgr.cli.session import DryRun, Yes, call, get_streams
 from vgpumgr.cli.text import (
     as_row,
     describe_drain,
+    describe_health,
     describe_memory,
     describe_mig,
     describe_owner,
     describe_placement,
     describe_process,
+    describe_refusing,
     describe_slices,
     describe_users,
 )
@@ -137,7 +139,7 @@ def resume_gpu(
     yes: Yes = False,  # noqa: ARG001
     dry_run: DryRun = False,
 ) -> None:
-    """Let a drained GPU take new slices again.
+    """Let a drained or unhealthy GPU take new slices again.
 
     \b
     Examples:
@@ -285,8 +287,10 @@ def _facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "VFs", _describe_vfs(gpu)
     if gpu["vms"]:
         yield "VMs", ", ".join(gpu["vms"])
+    if gpu.get("health"):  # an older daemon does not say
+        yield "health", describe_health(gpu)
     if gpu.get("drained"):
-        yield "drained", describe_drain(gpu)
+        yield describe_refusing(gpu), describe_drain(gpu).removeprefix("unhealthy ")
 
 
 def _describe_group(gpu: dict[str, Any]) -> str:

@@ -234,6 +234,74 @@ def tell(
         lifecycle.send_request(running, what, " ".join(words or ()))
 
 
+@app.command("fault")
+def cause_fault(
+    context: Context,
+    running: Running,
+    gpu: Annotated[str, Argument(metavar="GPU", help="Its index, PCI address or UUID.")],
+    xid: Annotated[
+        int | None,
+        Option("--xid", metavar="N", parser=number(int, 1), help="The driver reports this Xid."),
+    ] = None,
+    instance: Annotated[
+        int | None,
+        Option(
+            "--instance",
+            metavar="ID",
+            parser=number(int, 0),
+            help="The GPU instance that the Xid is of.",
+        ),
+    ] = None,
+    ecc_single: Annotated[
+        int | None,
+        Option(
+            "--ecc-single", metavar="N", parser=number(int, 1), help="So many corrected errors."
+        ),
+    ] = None,
+    ecc_double: Annotated[
+        int | None,
+        Option(
+            "--ecc-double", metavar="N", parser=number(int, 1), help="So many uncorrectable errors."
+        ),
+    ] = None,
+    temperature: Annotated[
+        int | None,
+        Option(
+            "--temperature", metavar="CELSIUS", parser=number(int, 0), help="0: as by its load."
+        ),
+    ] = None,
+    reset: Annotated[
+        bool, Option("--reset", help="A reset first: no errors, no heat, not lost.")
+    ] = False,
+) -> None:
+    """Cause a hardware fault of a GPU, as NVML reports it.
+
+    The Xid and ECC errors are events, and the errors are counted. Nothing else of the GPU changes.
+
+    \b
+    Examples:
+      vgpumgr sim fault dgx-a100 0 --xid 79
+      vgpumgr sim fault dgx-a100 0 --ecc-double 1 --xid 48
+      vgpumgr sim fault dgx-a100 0000:0f:00.0 --temperature 95
+      vgpumgr sim fault dgx-a100 0 --reset
+    """
+    from vgpumgr.errors import UsageError
+    from vgpumgr.sim import lifecycle
+
+    events = {"ecc-single": ecc_single, "ecc-double": ecc_double, "xid": xid}
+    caused = {kind: count for kind, count in events.items() if count is not None}
+    fields = (
+        dict.fromkeys(("ecc_single", "ecc_double", "temperature_c", "lost"), 0) if reset else {}
+    )
+    if temperature is not None:
+        fields["temperature_c"] = temperature
+    if not caused and not fields:
+        raise UsageError("no fault is given", hint="vgpumgr sim fault --help")
+    with _open(context, "fault"):
+        own = () if instance is None else (instance, 0)
+        lifecycle.cause_fault(running, gpu, caused, *own, fields=fields)
+
+
 @app.command("generate")
 def generate(
     context: Context,

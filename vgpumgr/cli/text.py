@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vgpumgr.cli.output import ABSENT, or_absent
@@ -48,9 +48,10 @@ def describe_memory(gpu: dict[str, Any]) -> str:
 
 def describe_slices(gpu: dict[str, Any]) -> str:
     """What the GPU is cut into and what is left: ``2x 1g.10gb, 3g.40gb; 2/7 free``, ``2x T4-4C``,
-    ``4 of 31 VFs, 3 free``. A drained GPU says so first.
+    ``4 of 31 VFs, 3 free``. A drained or unhealthy GPU
+    says so first.
     """
-    mig, found = gpu["mig"], ["drained"] if gpu.get("drained") else []
+    mig, found = gpu["mig"], [state] if (state := describe_refusing(gpu)) else []
     if names := [shorten_type(d["profile"]) for d in gpu["devices"] if d["kind"] == "vgpu"]:
         found.append(_count_names(names))
     if mig["current"] and mig["memory_positions"]:  # without positions: shown to root only
@@ -68,6 +69,28 @@ def describe_slices(gpu: dict[str, Any]) -> str:
 def _count_names(names: Sequence[str]) -> str:
     counts = Counter(names)
     return ", ".join(name if n == 1 else f"{n}x {name}" for name, n in counts.items())
+
+
+def describe_refusing(gpu: Mapping[str, Any]) -> str:
+    """``drained`` or ``unhealthy``; empty for a GPU that takes new slices."""
+    drained = gpu.get("drained")  # an older daemon does not say
+    if not drained:
+        return ""
+    return "unhealthy" if drained.get("fault") else "drained"
+
+
+def describe_health(gpu: dict[str, Any]) -> str:
+    """``healthy, 34 °C, no ECC error``."""
+    health = gpu["health"]
+    found = ["healthy" if health["healthy"] else "unhealthy"]
+    if health["temperature_c"] is not None:
+        found.append(f"{health['temperature_c']} °C")
+    if (errors := health["ecc_errors"]) is not None:
+        found.append(f"{errors or 'no'} uncorrectable ECC error{'' if errors == 1 else 's'}")
+    for one in health["xids"]:
+        last = f"last on {format_time(one['last_s'])}"
+        found.append(f"{one['text']} {one['count']} time{'' if one['count'] == 1 else 's'}, {last}")
+    return "; ".join(found)
 
 
 def describe_drain(gpu: dict[str, Any]) -> str:

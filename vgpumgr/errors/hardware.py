@@ -39,6 +39,10 @@ class GpuDrainedError(VgpumgrError, id="VG107", exit_code=Exit.BUSY):
     """The GPU is drained: it takes no new slice until it is resumed."""
 
 
+class GpuUnhealthyError(GpuDrainedError, id="VG109"):
+    """The GPU is unhealthy: after an Xid, uncorrectable ECC errors, or while too hot, it takes no new slice."""
+
+
 class ReadBackError(VgpumgrError, id="VG108"):
     """A call reported success, but reading back shows something else."""
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.health import FaultKind, GpuFault, GpuHealth
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import GpuInstance, MigMode, MigProfile
 from vgpumgr.model.pci import Function, IommuGroup, PciAddress
@@ -87,6 +88,11 @@ class Gpu:
     profiles: tuple[MigProfile, ...] = ()
     instances: tuple[GpuInstance, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
+    temperature_c: int | None = None
+    #: from here on the hardware slows the GPU down
+    slowdown_c: int | None = None
+    #: uncorrectable errors since its driver was loaded; None without ECC
+    ecc_errors: int | None = None
 
     @property
     def memory_positions(self) -> int:
@@ -160,20 +166,31 @@ MAX_REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """A GPU that takes no new slice until it is resumed, also after a boot."""
+    """A GPU that takes no new slice until it is resumed: by an administrator's word, also after a boot, or because it
+    is unhealthy.
+    """
 
     address: PciAddress
     #: as NVML had it; None for a GPU that NVML did not speak about
     uuid: str | None
     #: the user, by name where the host has one
     by: str
-    since_s: float
+    #: None: the driver does not say since when the GPU is unhealthy
+    since_s: float | None
     reason: str | None = None
+    #: what makes it unhealthy
+    fault: GpuFault | None = None
 
     @property
     def key(self) -> str:
         """What it is remembered by: a UUID moves with the card, an address stays with the slot."""
-        return self.uuid or str(self.address)
+        gpu = self.uuid or str(self.address)
+        return f"{gpu} {self.fault.key}" if self.fault is not None else gpu
+
+    @property
+    def is_heat(self) -> bool:
+        """Whether it ends by itself, and not by an administrator's word."""
+        return self.fault is not None and self.fault.kind is FaultKind.TEMPERATURE
 
     def is_of(self, address: PciAddress, uuid: str | None) -> bool:
         """Whether it is of that GPU, which NVML may not speak about now."""
@@ -181,8 +198,20 @@ class Drain:
             return self.uuid == uuid
         return self.address == address
 
+    def describe_end(self, gpu: object) -> str:
+        """What lets the GPU, which commands call so, take slices again."""
+        resume = f"vgpumgr gpu resume {gpu}"
+        if self.fault is None:
+            return resume
+        if self.is_heat:
+            return f"let GPU {gpu} cool down; it takes slices again by itself"
+        return f"after a reset or repair: {resume}"
+
     def __str__(self) -> str:
-        told = f"drained by {self.by} on {format_time(self.since_s)}"
+        when = "" if self.since_s is None else format_time(self.since_s)
+        if self.fault is not None:
+            return f"unhealthy{f' since {when}' if when else ''}: {self.fault.text}"
+        told = f"drained by {self.by} on {when}"
         return f"{told}: {self.reason}" if self.reason else told
 
 
@@ -203,4 +232,45 @@ class DrainStore(Protocol):
         """Writes one, in the place of that of the same key."""
 
     def forget_drain(self, drain: Drain) -> None:
-        """Drops the one of the same key; absent is no error."""
+        """Drops the one of the same key; absent is no error. Uncorrectable ECC errors that were counted so far make
+        the GPU unhealthy no more.
+        """
+
+    def list_health(self) -> Sequence[GpuHealth]:
+        """What is remembered of GPUs' events."""
+
+
+#: who says that a GPU is unhealthy
+BY_DRIVER = "the driver"
+
+
+def list_drains(store: DrainStore, gpus: Sequence[Gpu]) -> tuple[Drain, ...]:
+    """All GPUs that take no new slice, with every reason: what is recorded, but for faults that the driver no longer
+    reports, and what the driver says now of ``gpus``. Faults come first. May raise StoreError.
+    """
+    recorded, found = store.list_drains(), list[Drain]()
+    health = {one.uuid: one for one in store.list_health()}
+    for gpu in gpus:
+        known = health.get(gpu.uuid)
+        noted = next((d for d in recorded if d.key == f"{gpu.uuid} {FaultKind.ECC}"), None)
+        errors, accepted = gpu.ecc_errors or 0, known.accepted_errors if known else 0
+        # fewer than were accepted are others: the count begins anew with the driver
+        if errors and (noted is not None or errors != accepted):
+            fault = GpuFault(FaultKind.ECC, _describe_errors(errors), errors=errors)
+            since_s = noted.since_s if noted else None
+            found.append(Drain(gpu.pci, gpu.uuid, BY_DRIVER, since_s, fault=fault))
+        if gpu.temperature_c is not None and gpu.temperature_c >= (gpu.slowdown_c or 1000):
+            text = f"{gpu.temperature_c} °C; at {gpu.slowdown_c} °C it slows down"
+            fault = GpuFault(FaultKind.TEMPERATURE, text)
+            found.append(Drain(gpu.pci, gpu.uuid, BY_DRIVER, None, fault=fault))
+    answering = {gpu.uuid for gpu in gpus if gpu.ecc_errors is not None}
+    for drain in recorded:
+        is_ecc = drain.fault is not None and drain.fault.kind is FaultKind.ECC
+        if not (is_ecc and drain.uuid in answering):  # what counts is the driver's count
+            found.append(drain)
+    return tuple(sorted(found, key=lambda d: (d.address, d.fault is None, d.since_s or 0)))
+
+
+def _describe_errors(count: int) -> str:
+    word = "error" if count == 1 else "errors"
+    return f"{count} uncorrectable ECC {word} since its driver was loaded"

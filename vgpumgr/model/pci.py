@@ -262,3 +262,14 @@ class VfSupport:
 def find_function(functions: Sequence[Function], address: PciAddress) -> Function | None:
     """The function at an address."""
     return next((f for f in functions if f.address == address), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The command that frees a function from one holder: an attachment of a VM, which has ``of`` in all,
+    or a vGPU.
+    """
+
+    command: str
+    vm: str | None = None
+    of: int = 1

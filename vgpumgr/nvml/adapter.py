@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ctypes import CDLL
+from contextlib import suppress
+from ctypes import CDLL, c_void_p, cast
 from typing import TYPE_CHECKING, Any
 
 import pynvml
@@ -18,6 +19,7 @@ from vgpumgr.model.gpu import (
     ProcessKind,
     Utilisation,
 )
+from vgpumgr.model.health import GpuEvent
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import (
     ComputeInstance,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from vgpumgr.model.vgpu import GpuVgpus
 
 _LIBRARY = "libnvidia-ml.so.1"
+#: a GPU that reports without end must not keep the helper
+_EVENTS_AT_ONCE = 64
 _ARCHITECTURES = {
     2: "Kepler",
     3: "Maxwell",
@@ -71,6 +75,7 @@ class Adapter:
 
     def __init__(self) -> None:
         self._ready = False
+        self._events: _Events | None = None
 
     def read_inventory(self) -> Inventory:
         """See ``protocol.Nvml``."""
@@ -150,6 +155,24 @@ class Adapter:
         """See ``protocol.Nvml``."""
         call("nvmlDeviceSetVgpuHeterogeneousMode", self._handle(gpu), int(enabled))
 
+    def take_events(self) -> tuple[GpuEvent, ...]:
+        """What event sets have heard since the last call; the first begins to listen."""
+        self._init()
+        try:
+            self._events = self._events or _Events()
+            return self._events.take()
+        except HelperFaultError as error:
+            if self._events is not None:
+                self._events.close()
+                self._events = None
+            if error.data["code"] == pynvml.NVML_ERROR_GPU_IS_LOST:
+                return ()  # the next set is one of those that are left
+            # of a driver that was unloaded NVML says no more until it is initialised again
+            with suppress(HelperFaultError):
+                call("nvmlShutdown")
+            self._ready = False
+            raise
+
     def _init(self) -> None:
         if self._ready:
             return
@@ -175,6 +198,58 @@ def _find_load_error() -> str | None:
         missing = f"{_LIBRARY}: cannot open shared object file: No such file"
         return None if str(error).startswith(missing) else str(error)
     return None
+
+
+class _Events:
+    """An event set with every GPU that answers."""
+
+    def __init__(self) -> None:
+        #: where each is, and its UUID: a lost one would no longer say
+        self._gpus: dict[int | None, tuple[PciAddress, str]] = {}
+        self._set = call("nvmlEventSetCreate")
+        for index in range(call("nvmlDeviceGetCount")):
+            with suppress(HelperFaultError):  # one that is lost, or has no events, hides no other
+                self._register(call("nvmlDeviceGetHandleByIndex", index))
+
+    def _register(self, handle: Any) -> None:
+        pci = call("nvmlDeviceGetPciInfo", handle)
+        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+        types = call("nvmlDeviceGetSupportedEventTypes", handle) & wanted
+        if types:
+            place = PciAddress(pci.domain, pci.bus, pci.device)
+            self._gpus[_number(handle)] = (place, text(call("nvmlDeviceGetUUID", handle)))
+            call("nvmlDeviceRegisterEvents", handle, types, self._set)
+
+    def take(self) -> tuple[GpuEvent, ...]:
+        """All that have come since; a GPU that is lost is an error once its events are taken."""
+        found: list[GpuEvent] = []
+        while self._gpus and len(found) < _EVENTS_AT_ONCE:
+            try:
+                data = call("nvmlEventSetWait_v2", self._set, 0)
+            except HelperFaultError as error:
+                if found or error.data["code"] == pynvml.NVML_ERROR_TIMEOUT:
+                    break
+                raise
+            if (gpu := self._gpus.get(_number(data.device))) is not None:
+                found.append(_read_event(gpu, data))
+        return tuple(found)
+
+    def close(self) -> None:
+        """Ends the set."""
+        with suppress(HelperFaultError):
+            call("nvmlEventSetFree", self._set)
+
+
+def _number(handle: Any) -> int | None:
+    """Handles are equal where their pointers are."""
+    return cast(handle, c_void_p).value
+
+
+def _read_event(gpu: tuple[PciAddress, str], data: Any) -> GpuEvent:
+    if data.eventType == pynvml.nvmlEventTypeDoubleBitEccError:
+        return GpuEvent(*gpu)
+    gi, ci = id_or_none(data.gpuInstanceId), id_or_none(data.computeInstanceId)
+    return GpuEvent(*gpu, int(data.eventData), gi, ci)
 
 
 def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
@@ -203,7 +278,23 @@ def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
         profiles=profiles,
         instances=instances,
         processes=_list_processes(handle),
+        temperature_c=try_call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU),
+        slowdown_c=_read_slowdown(handle),
+        ecc_errors=_count_ecc_errors(handle),
     )
+
+
+def _read_slowdown(handle: Any) -> int | None:
+    kind = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+    found: int | None = try_call("nvmlDeviceGetTemperatureThreshold", handle, kind)
+    return found
+
+
+def _count_ecc_errors(handle: Any) -> int | None:
+    """Uncorrectable ones since the driver was loaded."""
+    kind, since = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    found: int | None = try_call("nvmlDeviceGetTotalEccErrors", handle, kind, since)
+    return found
 
 
 def _read_mig_mode(handle: Any) -> MigMode:

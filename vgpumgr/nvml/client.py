@@ -32,6 +32,7 @@ from vgpumgr.host.pci_tree import (
 from vgpumgr.host.process import read_name
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import Gpu, GpuProcess, Inventory, PciGpu
+from vgpumgr.model.health import GpuEvent
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Placement
 from vgpumgr.model.pci import Function, IommuGroup, PciAddress
@@ -143,6 +144,12 @@ class NvmlClient:
         """See ``Nvml``."""
         what = f"turn mixed vGPU sizes {'on' if enabled else 'off'} on {self._name(gpu)}"
         self._change(NoneType, what, "set_mixed_sizes", gpu, enabled=enabled)
+
+    def take_events(self) -> tuple[GpuEvent, ...]:
+        """What GPUs have reported since the last call; the first one begins to listen. No part of ``Nvml``: a
+        daemon alone stays to hear it.
+        """
+        return self._read(tuple[GpuEvent, ...], "hear what GPUs report", "take_events")
 
     def close(self) -> None:
         """Ends the helper; the next call would start another."""

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from vgpumgr.errors import GpuDrainedError, NoRoomError, NvmlMissingError, PciNotFoundError
+from vgpumgr.errors import (
+    GpuDrainedError,
+    GpuUnhealthyError,
+    NoRoomError,
+    NvmlMissingError,
+    PciNotFoundError,
+    VgpumgrError,
+)
 from vgpumgr.model.choices import Numa
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import find_drain
+from vgpumgr.model.gpu import DrainStore, find_drain, list_drains
 from vgpumgr.model.pci import find_function
 from vgpumgr.passthrough.selection import KnownGpu
 from vgpumgr.planning.reservations import is_reserved, list_reservations, reserve
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
     from vgpumgr.model.gpu import Drain, Gpu, Inventory
     from vgpumgr.model.identity import GpuUuid
     from vgpumgr.model.mig import DesiredLayout, GpuInstance, Placement
-    from vgpumgr.model.pci import Binding, Function, PciAddress, User, VfSetting
+    from vgpumgr.model.pci import Binding, Function, PciAddress, Release, User, VfSetting
     from vgpumgr.model.vgpu import (
         VgpuBoard,
         VgpuDefinition,
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
     from vgpumgr.virtio.channel import Channels, ChannelStatus
 
 
-class RecordStore(Protocol):
+class RecordStore(DrainStore, Protocol):
     """What is recorded besides vGPUs. May raise StoreError."""
 
     def list_attachments(self) -> Sequence[AttachmentRecord]:
@@ -45,9 +53,6 @@ class RecordStore(Protocol):
 
     def read_layouts(self) -> Mapping[str, DesiredLayout]:
         """See ``LayoutStore``."""
-
-    def list_drains(self) -> Sequence[Drain]:
-        """See ``DrainStore``."""
 
 
 class Host(Protocol):
@@ -130,17 +135,6 @@ class NumaPolicy:
         return ", ".join(map(str, sorted(self.nodes)))
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The command that frees a function from one holder: an attachment of a VM, which has ``of`` in all,
-    or a vGPU.
-    """
-
-    command: str
-    vm: str | None = None
-    of: int = 1
-
-
 T = TypeVar("T")
 
 
@@ -204,7 +198,11 @@ class Snapshot:
     @observed
     def drains(self) -> Sequence[Drain]:
         """GPUs that take no new slice; what a restore brings back is not new."""
-        return self._host.store.list_drains() if self._host else ()
+        if self._host is None:
+            return ()
+        with suppress(VgpumgrError):  # what needs NVML says itself that it does not answer
+            return list_drains(self._host.store, self.gpus)
+        return self._host.store.list_drains()
 
     def find_drain(self, address: PciAddress | None) -> Drain | None:
         """The drain of the GPU at an address; None: it takes slices."""
@@ -223,14 +221,13 @@ class Snapshot:
         told = [str(drain) for drain in gpus]
         if len(gpus) > 1:
             told = [f"{name}: {text}" for name, text in zip(names, told, strict=True)]
-        word = "is" if len(gpus) == 1 else "are"
-        raise GpuDrainedError(
-            ": ".join(filter(None, [refusal, f"{' and '.join(names)} {word} drained"])),
+        is_ill = all(drain.fault is not None for drain in drains)
+        kind, state = (GpuUnhealthyError, "unhealthy") if is_ill else (GpuDrainedError, "drained")
+        state = f"{' and '.join(names)} {'is' if len(gpus) == 1 else 'are'} {state}"
+        raise kind(
+            f"{refusal}: {state}" if refusal else state,
             why=f"{'; '.join(told)}; until it is resumed a GPU takes no new slice",
-            hint="; ".join(
-                f"vgpumgr gpu resume {gpu.index if gpu else drain.address}"
-                for drain, gpu in gpus.items()
-            ),
+            hint="; ".join(d.describe_end(g.index if g else d.address) for d, g in gpus.items()),
         )
 
     @observed

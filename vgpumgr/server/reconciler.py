@@ -246,11 +246,14 @@ class Sources:
 
     libvirt_uri: str | None = None
     open_uevents: Callable[[], UeventSource] | None = None
+    #: the GPUs' driver
+    has_nvml: bool = False
 
 
 def find_sources(machine: Machine) -> Sources:
     """A machine's libvirt, and the kernel's events on a real one: a simulated one has none."""
-    return Sources(machine.libvirt_uri, None if machine.is_simulated else KernelUevents)
+    uevents = None if machine.is_simulated else KernelUevents
+    return Sources(machine.libvirt_uri, uevents, has_nvml=True)
 
 
 @asynccontextmanager

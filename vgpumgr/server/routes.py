@@ -81,6 +81,7 @@ EXTENSIONS = (
     "config",
     "gpu-drain",
     "mig-instances",
+    "gpu-health",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}

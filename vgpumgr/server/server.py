@@ -37,6 +37,7 @@ from vgpumgr.server.audit import FILE_NAME, AuditLog, RefusalLog
 from vgpumgr.server.connections import DESCRIPTORS, Limits, PeerProtocol, QuietLoop
 from vgpumgr.server.context import Context
 from vgpumgr.server.events import EventHub
+from vgpumgr.server.health import hear_gpus
 from vgpumgr.server.middleware import Middleware
 from vgpumgr.server.operations import Operations
 from vgpumgr.server.reconciler import Reconciler, Sources, find_sources, watch
@@ -103,7 +104,8 @@ async def serve(
         context = build_context(machine, WorkerPools(opener), limits, metrics, configuration)
         server = DaemonServer(_configure(context), context)
         try:
-            async with watch(context, settings, sources or find_sources(machine)) as reconciler:
+            sources = sources or find_sources(machine)
+            async with watch(context, settings, sources) as reconciler, hear_gpus(context, sources):
                 _recover(context)
                 heartbeat = Heartbeat(server, context, reconciler, hang_s)
                 beating = asyncio.create_task(heartbeat.run())

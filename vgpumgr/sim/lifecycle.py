@@ -12,16 +12,17 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from vgpumgr.errors import UsageError
+from vgpumgr.errors import GpuNotFoundError, UsageError
 from vgpumgr.host.files import READABLE, open_private, replace_file
 from vgpumgr.host.process import is_alive, read_identity
 from vgpumgr.sim import fuse
 from vgpumgr.sim.control import ControlTree, Sleepers, WriteFaults
 from vgpumgr.sim.machine import (
     SimulatorError,
+    add_event,
     boot_state,
     create_machine,
     destroy_machine,
@@ -162,6 +163,29 @@ def send_request(name: str, what: str, line: str) -> None:
         raise SimulatorError(
             f"{name} cannot do that: {what} {line}", cause=f"write {path}: {err.strerror}"
         ) from err
+
+
+def cause_fault(
+    name: str,
+    selector: str,
+    events: Mapping[str, int],
+    *instance: int,
+    fields: Mapping[str, int],
+) -> None:
+    """Changes fields of a GPU of a running machine, then causes events. Raises GpuNotFoundError, SimulatorError."""
+    machine = running_machine(name)
+    directory = machine_directory(name)
+    for gpu in machine.gpus:
+        address = gpu.place.address
+        if selector in (str(gpu.index), gpu.uuid, address, address.removeprefix("0000:")):
+            break
+    else:
+        there = ", ".join(f"{gpu.index} ({gpu.place.address})" for gpu in machine.gpus)
+        raise GpuNotFoundError(f"{name} has no NVIDIA GPU {selector}", why=f"there are {there}")
+    for field, value in fields.items():
+        set_gpu_field(directory, gpu.index, field, value)
+    for kind, number in events.items():
+        add_event(directory, gpu.index, kind, number, *instance)
 
 
 def reboot(name: str) -> None:

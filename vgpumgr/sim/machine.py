@@ -163,6 +163,14 @@ def set_gpu_field(directory: Path, gpu: int, field: str, value: int) -> None:
     _run_tool("set", directory, str(gpu), field, str(value))
 
 
+def add_event(directory: Path, gpu: int, kind: str, number: int, *instance: int) -> None:
+    """Cause an event of a GPU that NVML reports: ``xid``, ``ecc-single`` or ``ecc-double``.
+
+    ``instance``: ids of the GPU instance and the compute instance. Raises SimulatorError.
+    """
+    _run_tool("event", directory, str(gpu), kind, str(number), *map(str, instance))
+
+
 def list_clients(directory: Path) -> list[int]:
     """The processes that compute on the machine. Raises SimulatorError."""
     lines = _run_tool("show", directory).splitlines()

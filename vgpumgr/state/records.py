@@ -17,11 +17,11 @@ from vgpumgr.errors import StoreTooNewError
 from vgpumgr.host.files import make_directory, replace_file
 from vgpumgr.model.frozen import dataclass
 
-ATTACHMENT, LAYOUT, FUNCTION, VF_SETTING, VGPU, DRAIN = KINDS = (
-    "attachment", "layout", "function", "vf-setting", "vgpu", "drain",
+ATTACHMENT, LAYOUT, FUNCTION, VF_SETTING, VGPU, DRAIN, HEALTH = KINDS = (
+    "attachment", "layout", "function", "vf-setting", "vgpu", "drain", "health",
 )  # fmt: skip
 #: kinds that neither the journal nor the domains' metadata can give back: they have a copy
-KEPT = (LAYOUT, FUNCTION, VF_SETTING, VGPU, DRAIN)
+KEPT = (LAYOUT, FUNCTION, VF_SETTING, VGPU, DRAIN, HEALTH)
 #: what people call them
 NAMES = {
     ATTACHMENT: "record of attachments",
@@ -30,6 +30,7 @@ NAMES = {
     VF_SETTING: "record of functions taken from the host",
     VGPU: "record of vGPUs",
     DRAIN: "record of drained GPUs",
+    HEALTH: "record of GPUs' health",
 }
 
 #: a record of one kind as it was written, to the same record of the next version; None drops it
@@ -41,8 +42,9 @@ def _keep(_name: str, data: Any) -> Any:
     return data
 
 
-#: number n (from 0) turns records of version n + 1 into those of version n + 2; never changed once released
-MIGRATIONS: tuple[Migration, ...] = (_keep,)  # version 2 has drained GPUs, too
+#: number n (from 0) turns records of version n + 1 into those of version n + 2; never changed once released.
+#: Version 2 has drained GPUs, too, version 3 GPUs' health
+MIGRATIONS: tuple[Migration, ...] = (_keep, _keep)
 
 
 class DamageError(Exception):

@@ -14,7 +14,8 @@ from vgpumgr.errors import AlreadyAttachedError, StoreError
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import Drain
+from vgpumgr.model.gpu import BY_DRIVER, Drain
+from vgpumgr.model.health import FaultKind, GpuEvent, GpuFault, GpuHealth
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import DesiredLayout
 from vgpumgr.model.pci import Binding, PciAddress, VfSetting
@@ -23,6 +24,7 @@ from vgpumgr.state.records import (
     ATTACHMENT,
     DRAIN,
     FUNCTION,
+    HEALTH,
     KEPT,
     LAYOUT,
     NAMES,
@@ -163,16 +165,61 @@ class Store:
     # drained GPUs
 
     def list_drains(self) -> tuple[Drain, ...]:
-        """In address order."""
-        return tuple(sorted(self._list(DRAIN, Drain), key=lambda d: d.address))
+        """In address order; faults of other boots are left out."""
+        found = self._list(DRAIN, Drain)
+        kept = [d for d in found if d.fault is None or d.fault.boot == self._boot_id]
+        return tuple(sorted(kept, key=lambda d: d.address))
 
     def save_drain(self, drain: Drain) -> None:
         """Writes one, in the place of that of the same key."""
-        self._put(DRAIN, drain.key, drain)
+        with self.transaction():
+            self._put(DRAIN, drain.key, drain)
+            self._accept_errors(drain, 0)
 
     def forget_drain(self, drain: Drain) -> None:
-        """Drops the one of the same key; absent is no error."""
-        self._drop(DRAIN, drain.key)
+        """See ``DrainStore``."""
+        with self.transaction():
+            self._drop(DRAIN, drain.key)
+            if drain.fault is not None:
+                self._accept_errors(drain, drain.fault.errors)
+
+    def _accept_errors(self, drain: Drain, count: int) -> None:
+        if drain.fault is not None and drain.fault.kind is FaultKind.ECC and drain.uuid:
+            known = self._find_health(drain.address, drain.uuid)
+            self._put(HEALTH, drain.uuid, replace(known, accepted_errors=count))
+
+    def list_health(self) -> tuple[GpuHealth, ...]:
+        """In address order."""
+        found = [self._forget_errors(one) for one in self._list(HEALTH, GpuHealth)]
+        return tuple(sorted(found, key=lambda one: one.address))
+
+    def _find_health(self, address: PciAddress, uuid: str) -> GpuHealth:
+        known = next((one for one in self.list_health() if one.uuid == uuid), None)
+        return known or GpuHealth(address, uuid, boot=self._boot_id)
+
+    def _forget_errors(self, health: GpuHealth) -> GpuHealth:
+        """Another boot counted others."""
+        same = health.boot == self._boot_id
+        return health if same else replace(health, accepted_errors=0, boot=self._boot_id)
+
+    def save_event(self, event: GpuEvent, now_s: float) -> Drain | None:
+        """Counts an Xid; answers what makes the GPU unhealthy, if the event is the first to say so. It stands alone:
+        writing it needs no lock of the machine.
+        """
+        with self.transaction():
+            if event.xid is not None:
+                known = self._find_health(event.address, event.uuid)
+                counted = replace(known, address=event.address, xids=known.count(event.xid, now_s))
+                self._put(HEALTH, event.uuid, counted)
+            if not event.is_fault:
+                return None
+            kind = FaultKind.ECC if event.xid is None else FaultKind.XID
+            fault = GpuFault(kind, str(event), self._boot_id, event.xid)
+            drain = Drain(event.address, event.uuid, BY_DRIVER, now_s, fault=fault)
+            if any(one.key == drain.key for one in self.list_drains()):
+                return None
+            self._put(DRAIN, drain.key, drain)
+        return drain
 
     # vGPUs
 

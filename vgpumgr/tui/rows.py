@@ -198,7 +198,10 @@ def _device_rows(
 
 def _describe_drained(gpu: Mapping[str, Any]) -> str:
     """First of all: what is free on it is not to be had."""
-    return "drained, " if gpu.get("drained") else ""
+    drained = gpu.get("drained")
+    if not drained:
+        return ""
+    return "unhealthy, " if drained.get("fault") else "drained, "
 
 
 def _describe_cut(gpu: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from vgpumgr.app.documents.base import (
 from vgpumgr.mig.placement import count_fits, list_fits, list_refusals
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.gpu import Drain, Gpu, PciGpu, find_drain
+from vgpumgr.model.health import GpuHealth, describe_xid
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile
 from vgpumgr.model.pci import Function, PciAddress
@@ -100,13 +101,47 @@ class SliceDeviceDocument(Document):
     attachment: str | None = Field(description="id of that attachment")
 
 
+class FaultDocument(Document):
+    """What makes a GPU unhealthy."""
+
+    kind: Literal["xid", "ecc", "temperature"] = Field(description="how it shows")
+    xid: int | None = Field(description="number of the Xid; null for the other kinds")
+    text: str = Field(description="its meaning in words")
+
+
 class DrainDocument(Document):
     """That a GPU takes no new slice."""
 
     by: str = Field(description="the user who drained it, by name where the host has one")
-    since_s: float = Field(description="when, in seconds since 1970")
+    since_s: float | None = Field(
+        description="when, in seconds since 1970; null where the driver does not say it of a fault"
+    )
     reason: str | None
+    fault: FaultDocument | None = Field(
+        default=None, description="where the driver says that the GPU is unhealthy"
+    )
     text: str = Field(description="the same in words")
+
+
+class XidCountDocument(Document):
+    """An Xid that the driver has reported of a GPU."""
+
+    xid: int = Field(description="its number")
+    text: str = Field(description="its number and meaning in words")
+    count: int = Field(description="how often, while the daemon ran")
+    last_s: float = Field(description="when last, in seconds since 1970")
+
+
+class GpuHealthDocument(Document):
+    """What the driver says of a GPU's health."""
+
+    healthy: bool = Field(description="whether nothing of it keeps new slices away")
+    temperature_c: int | None = Field(description="null: the driver gives none")
+    slowdown_c: int | None = Field(description="from here on the hardware slows the GPU down")
+    ecc_errors: int | None = Field(
+        description="uncorrectable errors since the driver was loaded; null without ECC"
+    )
+    xids: list[XidCountDocument] = Field(description="those that were reported, by number")
 
 
 class GpuDocument(Document):
@@ -142,6 +177,7 @@ class GpuDocument(Document):
     drained: DrainDocument | None = Field(
         default=None, description="where it takes no new slice: who said so"
     )
+    health: GpuHealthDocument | None = Field(default=None, description="as the driver sees it now")
 
 
 class PciGpuDocument(Document):
@@ -335,7 +371,22 @@ def describe_gpu(gpu: Gpu, owners: Owners) -> GpuDocument:
 
 def describe_drain(drain: Drain | None) -> DrainDocument | None:
     """The document of a drain; None for a GPU that takes slices."""
-    return None if drain is None else DrainDocument.of(drain, text=str(drain))
+    if drain is None:
+        return None
+    fault = None if drain.fault is None else FaultDocument.of(drain.fault)
+    return DrainDocument.of(drain, fault=fault, text=str(drain))
+
+
+def describe_health(
+    gpu: Gpu, drains: Sequence[Drain], known: Sequence[GpuHealth]
+) -> GpuHealthDocument:
+    """What the driver says of one GPU, and has said."""
+    counts = next((one.xids for one in known if one.uuid == gpu.uuid), ())
+    return GpuHealthDocument.of(
+        gpu,
+        healthy=not any(d.fault is not None and d.is_of(gpu.pci, gpu.uuid) for d in drains),
+        xids=[XidCountDocument.of(one, text=describe_xid(one.xid)) for one in counts],
+    )
 
 
 def mark_drained(document: GpuListDocument, drains: Sequence[Drain]) -> GpuListDocument:

@@ -29,7 +29,7 @@ from vgpumgr.mig.layout.target import Pinned, list_owner_pins
 from vgpumgr.mig.placement import explain_refusal, find_profile
 from vgpumgr.mig.selection import check_visible
 from vgpumgr.model.attachment import SliceOwner
-from vgpumgr.model.gpu import Drain, Gpu, find_drain
+from vgpumgr.model.gpu import Drain, Gpu, find_drain, list_drains
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.request import (
@@ -73,7 +73,7 @@ def why(parts: Parts, profile: str, selector: str | None = None) -> WhyDocument:
         document = describe_why(
             gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
         )
-        drains = parts.store.list_drains()
+        drains = list_drains(parts.store, gpus)
         rows = [_refuse_drained(row, drains) for row in document.gpus]
         return document.replace(gpus=rows, fits=any(row.fits for row in rows))
 
@@ -90,7 +90,7 @@ def _refuse_drained(row: WhyRow, drains: Sequence[Drain]) -> WhyRow:
         rules=[str(drain)],
         remove=[],
         kept=[],
-        sentence=f"does not fit: {drain}; vgpumgr gpu resume {where}",
+        sentence=f"does not fit: {drain}; {drain.describe_end(where)}",
         moving=None,
     )
 

@@ -16,7 +16,7 @@ from vgpumgr.errors import GpuNotFoundError, UsageError
 from vgpumgr.host.process import name_caller
 from vgpumgr.mig.selection import find_other, select_gpu
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import MAX_REASON, Drain, Gpu, Inventory, PciGpu
+from vgpumgr.model.gpu import MAX_REASON, Drain, Gpu, Inventory, PciGpu, list_drains
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.steps.record import DrainGpu, ResumeGpu
 
@@ -58,7 +58,7 @@ def drain_gpu(
     text = clean_reason(reason)
 
     def make(chosen: _Chosen) -> tuple[_Step, ...]:
-        known = next(iter(chosen.drains), None)
+        known = next((d for d in chosen.drains if d.fault is None), None)
         if known is not None and text in (None, known.reason):
             return ()
         uuid = known.uuid if known is not None else chosen.uuid
@@ -72,7 +72,7 @@ def resume_gpu(parts: Parts, *, selector: str, dry_run: bool = False) -> GpuDrai
     """New slices on the GPU again, also where it has left the host. Raises GpuNotFoundError, GpuAmbiguousError."""
 
     def make(chosen: _Chosen) -> tuple[_Step, ...]:
-        return tuple(map(ResumeGpu, chosen.drains))
+        return tuple(ResumeGpu(drain) for drain in chosen.drains if not drain.is_heat)
 
     return _change(parts, RESUME, selector, make, dry_run)
 
@@ -100,7 +100,7 @@ def _change(
 ) -> GpuDrainDocument:
     def observe() -> tuple[Inventory, _Chosen, Plan]:
         inventory = parts.read_inventory()
-        chosen = _select(inventory, parts.store.list_drains(), selector)
+        chosen = _select(inventory, list_drains(parts.store, inventory.gpus), selector)
         back = RESUME if operation == DRAIN else DRAIN
         repair = f"vgpumgr gpu {back} {chosen.address}"
         plan = Plan(operation, str(chosen.address), make(chosen), repair=repair)
@@ -129,7 +129,8 @@ def _select(inventory: Inventory, drains: Sequence[Drain], selector: str) -> _Ch
         names = (text, PciAddress.read(text))
         for drain in drains:
             if drain.address in names or (drain.uuid or "").lower() == text:
-                return _Chosen(drain.address, None, [drain])
+                of_it = [one for one in drains if one.is_of(drain.address, drain.uuid)]
+                return _Chosen(drain.address, None, of_it)
         if inventory.others and not inventory.gpus:
             error.why = f"there are {', '.join(str(other.address) for other in inventory.others)}"
         raise
@@ -145,10 +146,15 @@ def _describe(
     *,
     dry_run: bool,
 ) -> GpuDrainDocument:
-    after = next(iter(chosen.drains), None)
-    for step in plan.steps:
-        after = step.drain if isinstance(step, DrainGpu) else None
+    ended = [step.drain for step in plan.steps if isinstance(step, ResumeGpu)]
+    begun = [step.drain for step in plan.steps if isinstance(step, DrainGpu)]
+    left = [drain for drain in chosen.drains if drain not in ended]
+    if plan.operation == DRAIN:  # of several reasons the one that this is about
+        left.sort(key=lambda drain: drain.fault is not None)
+    after = next(iter([*begun, *left]), None)
     users = list_gpu_users(parts, inventory, chosen.gpu) if chosen.gpu is not None else []
+    name = chosen.index if chosen.index is not None else chosen.address
+    hot = [f"{drain}: {drain.describe_end(name)}" for drain in chosen.drains if drain.is_heat]
     return GpuDrainDocument(
         change="drain" if plan.operation == DRAIN else "resume",
         pci=str(chosen.address),
@@ -159,7 +165,7 @@ def _describe(
         steps=list_steps(plan),
         drained=describe_drain(after),
         used_by=users,
-        notes=list(notes),
+        notes=[*notes, *hot],
     )
 
 

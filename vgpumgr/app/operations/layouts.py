@@ -51,7 +51,7 @@ from vgpumgr.mig.selection import check_visible, select_gpu
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.codec import ShapeError
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.model.gpu import Gpu, Inventory, list_drains
 from vgpumgr.model.text import tell_count
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ class LayoutService:
 
     def _check_not_drained(self, wanted: _Wanted, uuids: Collection[str]) -> None:
         """Raises GpuDrainedError where one of these GPUs, which get new slices, is drained."""
-        if not uuids or not self._parts.store.list_drains():
+        if not uuids or not list_drains(self._parts.store, wanted.inventory.gpus):
             return
         from vgpumgr.planning.snapshot import Snapshot
 

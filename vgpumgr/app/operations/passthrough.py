@@ -28,10 +28,10 @@ from vgpumgr.errors import NvmlMissingError, PciBusyError, PciNotFoundError, Vgp
 from vgpumgr.host.pci_tree import name_pci_device
 from vgpumgr.model.attachment import AttachmentRecord, HostDeviceKind
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.pci import Binding, Function, PciAddress, User, UserKind, find_function
+from vgpumgr.model.pci import Binding, Function, PciAddress, Release, User, UserKind, find_function
 from vgpumgr.passthrough.selection import KnownGpu, is_index, select_function
 from vgpumgr.planning.passthrough import BindRequest, Companions, plan_bind, plan_unbind
-from vgpumgr.planning.snapshot import Release, Snapshot
+from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vfs import VfRequest, plan_no_vfs, plan_vfs
 
 Make = Callable[[Snapshot, Function], Plan]

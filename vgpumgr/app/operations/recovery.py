@@ -37,7 +37,7 @@ from vgpumgr.host.helper import LateRecords
 from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import Drain, Gpu, Inventory
+from vgpumgr.model.gpu import Drain, Gpu, Inventory, list_drains
 from vgpumgr.model.vgpu import VgpuRecord, VgpuState
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 from vgpumgr.planning.drift import Drift, DriftKind, find_pci_drift, find_vgpu_drift
@@ -114,7 +114,8 @@ class Recovery:
             found = None if shaped is None else (*found, *shaped)
         taken = _try(lambda: find_host_drift(self._parts), problems)
         damage = _try(lambda: find_store_drift(self._parts), problems)
-        drains = _try(self._parts.store.list_drains, problems)
+        gpus = inventory.gpus if inventory is not None else ()
+        drains = _try(lambda: list_drains(self._parts.store, gpus), problems)
         if contents.problem:
             problems.append(f"journal: {contents.problem}")
         problems += [
@@ -309,7 +310,8 @@ def _describe_drains(drains: Sequence[Drain], inventory: Inventory | None) -> li
     for drain in drains:
         names = [str(gpu) for gpu in gpus if drain.is_of(gpu.pci, gpu.uuid)]
         names += [str(other) for other in others if drain.is_of(other.address, None)]
-        found.append(f"{next(iter(names), f'GPU {drain.key}')} was {drain}")
+        name = next(iter(names), f"GPU {drain.uuid or drain.address}")
+        found.append(f"{name} {'was' if drain.fault is None else 'is'} {drain}")
     return found
 
 

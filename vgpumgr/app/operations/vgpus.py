@@ -46,7 +46,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
-from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.gpu import Gpu, list_drains
 from vgpumgr.model.vgpu import (
     Attributes,
     Framework,
@@ -393,7 +393,7 @@ class VgpuService:
             unsettled=list_unsettled(self._parts),
             stuck=find_stuck_gpus(self._parts),
             reservations=reservations,
-            drains=self._parts.store.list_drains(),
+            drains=list_drains(self._parts.store, picture.gpus),
         )
 
     def _find_own(self, picture: VgpuPicture, selector: str) -> VgpuRecord:

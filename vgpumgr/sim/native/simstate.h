@@ -30,6 +30,7 @@ enum {
 	SIM_NAME = 96,
 	SIM_UUID = 48,
 	SIM_MAX_FAULTS = 8,
+	SIM_MAX_EVENTS = 64,
 	SIM_MAX_VGPU_TYPES = 192,
 	SIM_MAX_VGPUS = 1024,
 	SIM_VGPU_PARAMS = 256,
@@ -79,6 +80,8 @@ struct sim_gpu {
 	bool mig_capable, mig_needs_reset; /* needs_reset: Ampere, the mode changes only with no client on the GPU */
 	bool mig_current, mig_pending;
 	bool ecc_current, ecc_pending, persistence;
+	/* hardware faults: what NVML counts since the driver was loaded, and the temperature where load does not say it */
+	uint32_t ecc_single, ecc_double, temperature_c;
 	bool lost;                       /* fault injection: NVML_ERROR_GPU_IS_LOST, CUDA_ERROR_DEVICE_UNAVAILABLE */
 	bool detached;                   /* the driver does not have it: neither NVML nor CUDA know it */
 	uint32_t brand, minor, compute_mode; /* NVML_BRAND_*, /dev/nvidiaN, NVML_COMPUTEMODE_* */
@@ -138,6 +141,13 @@ struct sim_client {
 	char name[64];
 };
 
+/* What NVML's event sets hear of; types are those of nvml.h. */
+struct sim_event {
+	uint64_t type, data;       /* data: the number of an Xid */
+	uint32_t gpu;
+	int32_t gi_id, ci_id;      /* -1: the whole GPU */
+};
+
 struct sim_machine {
 	char name[SIM_NAME], driver_version[32], nvml_version[32];
 	int32_t cuda_driver_version; /* 13000 */
@@ -147,6 +157,8 @@ struct sim_machine {
 	uint32_t n_vgpu_types, next_vgpu_id;
 	uint32_t n_vgpus;          /* places of vgpus that were ever in use */
 	uint64_t vgpu_changes;     /* rises with every change of a vGPU, and when VFs come or go */
+	uint64_t n_events;         /* so far; number n (from 0) is at n % SIM_MAX_EVENTS until as many came after it */
+	struct sim_event events[SIM_MAX_EVENTS];
 	struct sim_vgpu_type vgpu_types[SIM_MAX_VGPU_TYPES];
 	struct sim_vgpu vgpus[SIM_MAX_VGPUS];
 };
@@ -187,6 +199,9 @@ void sim_end(struct sim *sim);
 struct sim_machine *sim_write(struct sim *sim);
 int sim_commit(struct sim *sim);
 void sim_abort(struct sim *sim);
+
+/* Rises with every commit: who waits for something asks this first. Takes no lock. */
+uint64_t sim_generation(const struct sim *sim);
 
 /* The capacity that a client of this GPU (gi_id -1) or instance can allocate, and what all its clients hold.
  * -ENODEV: no such GPU or instance. */

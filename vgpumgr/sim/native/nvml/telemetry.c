@@ -154,6 +154,8 @@ static uint32_t temperature(const struct view *v)
 {
 	uint32_t hot = v->gpu->max_temperature_c - 25; /* under full load, well below the slowdown threshold */
 
+	if (v->gpu->temperature_c) /* as a user of the machine has set it */
+		return v->gpu->temperature_c;
 	return v->gpu->idle_temperature_c + (hot - v->gpu->idle_temperature_c) * utilization(v) / 100;
 }
 
@@ -378,6 +380,12 @@ nvmlReturn_t nvmlDeviceSetEccMode(nvmlDevice_t device, nvmlEnableState_t ecc)
 	return view_commit(&v);
 }
 
+/* The machine keeps one count of each: a reboot ends it. */
+static uint64_t count_ecc(const struct view *v, nvmlMemoryErrorType_t type)
+{
+	return type == NVML_MEMORY_ERROR_TYPE_CORRECTED ? v->gpu->ecc_single : v->gpu->ecc_double;
+}
+
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType,
 					 nvmlEccCounterType_t counterType, unsigned long long *eccCounts)
 {
@@ -388,7 +396,23 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
 		return NVML_ERROR_INVALID_ARGUMENT;
 	if (!v.gpu->ecc_current)
 		return NVML_ERROR_NOT_SUPPORTED;
-	*eccCounts = 0;
+	*eccCounts = count_ecc(&v, errorType);
+	return NVML_SUCCESS;
+}
+
+/* All errors are in the device's memory. */
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t errorType,
+					     nvmlEccCounterType_t counterType, nvmlMemoryLocation_t locationType,
+					     unsigned long long *count)
+{
+	VIEW_DEVICE(v, device);
+
+	if (!count || errorType >= NVML_MEMORY_ERROR_TYPE_COUNT || counterType >= NVML_ECC_COUNTER_TYPE_COUNT ||
+	    locationType >= NVML_MEMORY_LOCATION_COUNT)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (!v.gpu->ecc_current)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*count = locationType == NVML_MEMORY_LOCATION_DEVICE_MEMORY ? count_ecc(&v, errorType) : 0;
 	return NVML_SUCCESS;
 }
 

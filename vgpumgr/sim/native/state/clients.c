@@ -329,5 +329,6 @@ int sim_gpu_detach(struct sim *sim, uint32_t gpu, bool detached)
 	memset(g->gi, 0, sizeof(g->gi));
 	g->mig_current = g->mig_pending = g->mig_needs_reset && g->mig_pending;
 	g->vgpu_mixed = false;
+	g->ecc_single = g->ecc_double = 0; /* nvml.h: volatile counts are reset each time the driver loads */
 	return sim_commit(sim);
 }

@@ -38,6 +38,9 @@ int sim_check(const struct sim_machine *m)
 			if (g->gi[k].used && g->gi[k].profile >= g->n_profiles)
 				return -EPROTO;
 	}
+	for (uint32_t i = 0; i < SIM_MAX_EVENTS; i++)
+		if (m->events[i].type && m->events[i].gpu >= m->n_gpus)
+			return -EPROTO;
 	for (uint32_t i = 0; i < SIM_MAX_CLIENTS; i++)
 		if (m->clients[i].used && m->clients[i].gpu >= m->n_gpus)
 			return -EPROTO;

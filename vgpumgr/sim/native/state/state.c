@@ -227,6 +227,11 @@ static void leave(struct sim *sim)
 	pthread_mutex_unlock(&sim->mutex);
 }
 
+uint64_t sim_generation(const struct sim *sim)
+{
+	return atomic_load(&sim_header(sim)->generation);
+}
+
 static uint32_t clients_in_use(const struct sim_machine *m)
 {
 	uint32_t n = SIM_MAX_CLIENTS;

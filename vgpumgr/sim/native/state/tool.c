@@ -15,8 +15,9 @@
  *	vgpu_type.FIELD VALUE    of the last type
  *
  * `show` prints the same lines, and live instances and clients after them. `fault` sets a fault (struct sim_fault) for
- * one of the calls read, mode.set, gi.create, gi.destroy, ci.create, ci.destroy; `clear` takes all faults away. `boot`
- * leaves the machine as it is after a reboot.
+ * one of the calls read, mode.set, gi.create, gi.destroy, ci.create, ci.destroy; `clear` takes all faults away. `event`
+ * is one that NVML's event sets hear of: `xid` with its number, `ecc-single` or `ecc-double` with how many errors there
+ * are more. `boot` leaves the machine as it is after a reboot.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -31,6 +32,7 @@ static const char usage[] = "usage: vgpumgr-simstate create DIR < LINES\n"
 			    "       vgpumgr-simstate set DIR GPU FIELD VALUE\n"
 			    "       vgpumgr-simstate fault DIR CALL NTH TIMES CODE DELAY_MS [GPU [after]]\n"
 			    "       vgpumgr-simstate clear DIR\n"
+			    "       vgpumgr-simstate event DIR GPU xid|ecc-single|ecc-double NUMBER [GI [CI]]\n"
 			    "       vgpumgr-simstate boot DIR\n";
 
 static int fail(const char *what, int err)
@@ -307,6 +309,44 @@ static int set_fault(struct sim *sim, int argc, char **args)
 	return f.nth && f.times ? sim_fault_set(sim, &f) : -EINVAL;
 }
 
+/* nvml.h, nvmlEventType; ECC errors are counted, too. 0: no such kind, or this GPU has no ECC. */
+static uint64_t take_event(struct sim_gpu *gpu, const char *kind, uint32_t number)
+{
+	if (!strcmp(kind, "xid"))
+		return 8;
+	if (!gpu->ecc_current)
+		return 0;
+	if (!strcmp(kind, "ecc-single")) {
+		gpu->ecc_single += number;
+		return 1;
+	}
+	if (!strcmp(kind, "ecc-double")) {
+		gpu->ecc_double += number;
+		return 2;
+	}
+	return 0;
+}
+
+/* args: GPU KIND NUMBER [GI [CI]] */
+static int add_event(struct sim *sim, int argc, char **args)
+{
+	struct sim_event e = { .gpu = (uint32_t)strtoul(args[0], NULL, 10),
+			       .gi_id = argc > 3 ? atoi(args[3]) : -1, .ci_id = argc > 4 ? atoi(args[4]) : -1 };
+	uint32_t number = (uint32_t)strtoul(args[2], NULL, 10);
+	struct sim_machine *m = sim_write(sim);
+
+	if (!m)
+		return -errno;
+	e.type = e.gpu < m->n_gpus ? take_event(&m->gpus[e.gpu], args[1], number) : 0;
+	if (!e.type || !number) {
+		sim_abort(sim);
+		return -EINVAL;
+	}
+	e.data = e.type == 8 ? number : 0;
+	m->events[m->n_events++ % SIM_MAX_EVENTS] = e;
+	return sim_commit(sim);
+}
+
 /*
  * Instances and clients are gone. MIG mode is kept on Ampere, where the GPU stores it, and lost on later ones
  * (MIG user guide, "Enable MIG Mode"); pending settings have become current.
@@ -324,6 +364,7 @@ static int boot(struct sim *sim)
 		g->mig_current = g->mig_pending = g->mig_needs_reset && g->mig_pending;
 		g->ecc_current = g->ecc_pending;
 		g->lost = g->detached = false;
+		g->ecc_single = g->ecc_double = g->temperature_c = 0;
 		g->compute_mode = 0;
 		g->n_vfs = 0;
 		g->vgpu_mixed = false;
@@ -351,6 +392,8 @@ static int change(int argc, char **argv)
 		return fail(argv[2], err);
 	if (!strcmp(argv[1], "fault"))
 		err = set_fault(sim, argc - 3, argv + 3);
+	else if (!strcmp(argv[1], "event"))
+		err = add_event(sim, argc - 3, argv + 3);
 	else
 		err = !strcmp(argv[1], "boot") ? boot(sim) : clear(sim);
 	sim_close(sim);
@@ -360,6 +403,8 @@ static int change(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	if (argc >= 8 && argc <= 10 && !strcmp(argv[1], "fault"))
+		return change(argc, argv);
+	if (argc >= 6 && argc <= 8 && !strcmp(argv[1], "event"))
 		return change(argc, argv);
 	if (argc == 3 && (!strcmp(argv[1], "boot") || !strcmp(argv[1], "clear")))
 		return change(argc, argv);
