@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,19 +41,20 @@ FLEX, MI300, MI300_VF = "0000:4d:00.0", "0000:05:00.0", "0000:05:00.1"
 
 
 @pytest.fixture
-def host(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Host]:
-    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(tmp_path))
-    (tmp_path / "node.xml").write_text(NODE)
-    (tmp_path / "l.yaml").write_text(LAYOUTS)
-    _, without_fuse = lifecycle.start(request.param, libvirt_uri=f"test://{tmp_path}/node.xml")
-    try:
-        if without_fuse is not None:
-            pytest.skip(f"no FUSE: {without_fuse}")
-        yield Host(request.param, tmp_path)
-    finally:
-        lifecycle.stop(request.param)
+def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    # a daemon's socket is in it, whose path may have 107 bytes
+    with tempfile.TemporaryDirectory(prefix="vgd.", dir="/tmp") as short:
+        root = Path(short)
+        monkeypatch.setenv("VGPUMGR_SIM_ROOT", short)
+        (root / "node.xml").write_text(NODE)
+        (root / "l.yaml").write_text(LAYOUTS)
+        _, without_fuse = lifecycle.start(request.param, libvirt_uri=f"test://{root}/node.xml")
+        try:
+            if without_fuse is not None:
+                pytest.skip(f"no FUSE: {without_fuse}")
+            yield Host(request.param, root)
+        finally:
+            lifecycle.stop(request.param)
 
 
 def check_refused(host: Host, gpu: str, *lines: tuple[str, ...]) -> None:

@@ -24,7 +24,7 @@ from tests.sim.test_drain import FLEX, UUID, attach, host, run_json
 from tests.sim.test_overviews import ROOT, Host, on
 from tests.support.attached_machine import Attached, machine_of_vms
 from vgpumgr.app.operations.gpus import resume_gpu
-from vgpumgr.errors import GpuUnhealthyError, NotPermittedError, StoreError
+from vgpumgr.errors import GpuUnhealthyError, HelperDiedError, NotPermittedError, StoreError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.model.gpu import Drain, list_drains
 from vgpumgr.model.health import APPLICATION_XIDS, XIDS, GpuEvent
@@ -325,6 +325,19 @@ def test_a_helper_that_is_killed_is_followed_by_another() -> None:
         assert helper is not None
         os.kill(helper.pid, signal.SIGKILL)
         listener.hear(3, 61)
+
+
+def test_a_change_of_mig_mode_finds_nobody_who_listens() -> None:
+    """An A100 would not be reset while they have it open."""
+    with machine_of_vms() as machine:
+        gpu = machine.application.parts.read_inventory().gpus[6]
+        with NvmlClient(machine.machine) as listener, NvmlClient(machine.machine) as nvml:
+            assert listener.take_events() == ()
+            nvml.set_mig_mode(gpu.uuid, not gpu.mig.current)
+            with pytest.raises(HelperDiedError):
+                listener.take_events()
+            assert listener.take_events() == ()
+            nvml.set_mig_mode(gpu.uuid, gpu.mig.current)
 
 
 def test_a_user_without_rights_changes_nothing() -> None:

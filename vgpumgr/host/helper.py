@@ -390,6 +390,11 @@ class HelperOnDemand:
             self.close()
             raise
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether there was one that takes no more calls."""
+        return self._helper is not None and not self._helper.is_usable
+
     def close(self) -> None:
         """Ends the helper; the next call would start another."""
         if self._helper is not None:

@@ -96,6 +96,11 @@ class NvmlClient:
     def set_mig_mode(self, gpu: GpuUuid, enabled: bool) -> MigModeChange:
         """See ``Nvml``."""
         what = f"turn MIG {'on' if enabled else 'off'} on {self._name(gpu)}"
+        from vgpumgr.host.holders import end_monitors
+
+        # an A100 changes its mode by a reset, which waits for all that have the GPU open
+        self._helper.close()
+        end_monitors(self._helper.records)
         return self._change(MigModeChange, what, "set_mig_mode", gpu, enabled=enabled)
 
     def create_gpu_instance(
@@ -147,9 +152,18 @@ class NvmlClient:
 
     def take_events(self) -> tuple[GpuEvent, ...]:
         """What GPUs have reported since the last call; the first one begins to listen. No part of ``Nvml``: a
-        daemon alone stays to hear it.
+        daemon alone stays to hear it. Raises HelperDiedError where the helper has ended: a command wants the GPUs
+        without it for a while.
         """
-        return self._read(tuple[GpuEvent, ...], "hear what GPUs report", "take_events")
+        what = "cannot hear what GPUs report"
+        if self._helper.has_ended:
+            self._helper.close()
+            raise HelperDiedError(what)
+        try:
+            answer = self._helper.call("take_events", {}, self._read_timeout_s)
+        except HelperFaultError as fault:
+            raise make_error(what, fault.data) from None
+        return decode(tuple[GpuEvent, ...], answer)
 
     def close(self) -> None:
         """Ends the helper; the next call would start another."""
