@@ -152,7 +152,7 @@ def list_vgpus(context: Context) -> None:
 
 @app.named("show")
 def show(context: Context, vgpu: VgpuName) -> None:
-    """Show one vGPU: type, place, state, attributes, and who has it.
+    """Show one vGPU: type, place, state, and who has it.
 
     \b
     Examples:

@@ -89,7 +89,7 @@ def list_instances(context: Context, gpu: GpuOption = None) -> None:
 
 @app.named("show")
 def show_instance(context: Context, instance: InstanceName) -> None:
-    """Show one MIG instance: profile, place, compute instances, and who has it.
+    """Show one MIG instance: profile, place, and who has it.
 
     \b
     Examples:

@@ -133,7 +133,7 @@ def list_functions(context: Context) -> None:
 
 @app.named("show")
 def show_function(context: Context, function: FunctionName) -> None:
-    """Show one GPU or VF as a PCI function, and what keeps it from a VM.
+    """Show one PCI function, and what keeps it from a VM.
 
     \b
     Examples:
@@ -377,7 +377,7 @@ def list_vfs(
 
 @vfs.named("show")
 def show_vf(context: Context, vf: VfName) -> None:
-    """Show one virtual function: its driver, its quotas, its users.
+    """Show one virtual function: driver, quotas, users.
 
     \b
     Examples:
