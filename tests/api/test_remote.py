@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -100,7 +101,9 @@ class SshHost:
                 return
             transport = paramiko.Transport(connection)
             transport.add_server_key(self._host_key)
-            transport.start_server(server=self.server)
+            # a client that does not know our key is gone before the keys are agreed on
+            with contextlib.suppress(EOFError, paramiko.SSHException):
+                transport.start_server(server=self.server)
 
     def close(self) -> None:
         self._listener.close()
