@@ -159,7 +159,8 @@ def test_what_is_asked_for_without_a_daemon(host: Host) -> None:
     cause(host, "0", "--temperature", "60")
     host.run(*attach("0", "1g.10gb"), "--dry-run")
     assert "VG101" in host.run("sim", "fault", host.name, "99", "--xid", "1", code=5)
-    assert "VG100" in host.run("sim", "fault", host.name, "0", code=2)
+    for words in ((), ("--instance", "1"), ("--temperature", "9999"), ("--xid", "-4")):
+        assert "VG100" in host.run("sim", "fault", host.name, "0", *words, code=2)
 
 
 @on("vgpu-t4")

@@ -267,7 +267,10 @@ def cause_fault(
     temperature: Annotated[
         int | None,
         Option(
-            "--temperature", metavar="CELSIUS", parser=number(int, 0), help="0: as by its load."
+            "--temperature",
+            metavar="CELSIUS",
+            parser=number(int, 0, 150),
+            help="0: as by its load.",
         ),
     ] = None,
     reset: Annotated[
@@ -297,6 +300,8 @@ def cause_fault(
         fields["temperature_c"] = temperature
     if not caused and not fields:
         raise UsageError("no fault is given", hint="vgpumgr sim fault --help")
+    if instance is not None and xid is None:
+        raise UsageError("--instance says whose an Xid is, and there is none", hint="--xid N")
     with _open(context, "fault"):
         own = () if instance is None else (instance, 0)
         lifecycle.cause_fault(running, gpu, caused, *own, fields=fields)

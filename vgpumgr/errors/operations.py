@@ -189,7 +189,7 @@ class PlanOutdatedError(VgpumgrError, id="VG334", exit_code=Exit.BUSY):
 
 
 class SliceNotFoundError(VgpumgrError, id="VG335", exit_code=Exit.NOT_FOUND):
-    """No slice has the name that ``--allow-disruptive`` was given."""
+    """No slice or GPU instance has that name."""
 
 
 # VG35x: the daemon and its API
