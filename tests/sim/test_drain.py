@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.test_overviews import Host, on
+from tests.sim.test_overviews import Host, on, started
 from tests.support.attached_machine import machine_of_vms
 from vgpumgr.app.operations.gpus import drain_gpu, resume_gpu
 from vgpumgr.errors import GpuDrainedError, NotPermittedError
 from vgpumgr.model.gpu import Drain
-from vgpumgr.sim import lifecycle
 
 pytestmark = pytest.mark.native
 #: a VM with room for devices, which libvirt's test driver has anew at every connection
@@ -48,13 +47,8 @@ def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setenv("VGPUMGR_SIM_ROOT", short)
         (root / "node.xml").write_text(NODE)
         (root / "l.yaml").write_text(LAYOUTS)
-        _, without_fuse = lifecycle.start(request.param, libvirt_uri=f"test://{root}/node.xml")
-        try:
-            if without_fuse is not None:
-                pytest.skip(f"no FUSE: {without_fuse}")
-            yield Host(request.param, root)
-        finally:
-            lifecycle.stop(request.param)
+        with started(request.param, root, f"test://{root}/node.xml") as running:
+            yield running
 
 
 def check_refused(host: Host, gpu: str, *lines: tuple[str, ...]) -> None:

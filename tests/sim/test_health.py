@@ -199,7 +199,7 @@ def test_a_daemon_that_is_killed_loses_no_record(host: Host) -> None:
     cause(host, "2", "--xid", "62")
     with daemon(host):
         assert not is_healthy(host)
-        assert is_healthy(host, 2), "nobody listened"
+        assert is_healthy(host, 2), "no daemon ran then"
         cause(host, "2", "--xid", "62")
         await_true(lambda: not is_healthy(host, 2))
 
@@ -328,7 +328,7 @@ def test_a_helper_that_is_killed_is_followed_by_another() -> None:
         listener.hear(3, 61)
 
 
-def test_a_change_of_mig_mode_finds_nobody_who_listens() -> None:
+def test_a_change_of_mig_mode_ends_our_own_listeners() -> None:
     """An A100 would not be reset while they have it open."""
     with machine_of_vms() as machine:
         gpu = machine.application.parts.read_inventory().gpus[6]

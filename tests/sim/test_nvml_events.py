@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +32,22 @@ def a30(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def events(a30: Path) -> Iterator[Any]:  # noqa: ARG001
+def events(a30: Path) -> Iterator[Any]:
     """A set that hears all that the first GPU supports."""
+    assert a30.is_dir()
     with listening(pynvml.nvmlDeviceGetHandleByIndex(0), XID | SINGLE | DOUBLE) as found:
         yield found
 
 
-class listening:  # noqa: N801
-    def __init__(self, device: Any, types: int) -> None:
-        self.device, self.types = device, types
-
-    def __enter__(self) -> Any:
-        self.set = pynvml.nvmlEventSetCreate()
-        pynvml.nvmlDeviceRegisterEvents(self.device, self.types, self.set)
-        return self.set
-
-    def __exit__(self, *_: object) -> None:
+@contextmanager
+def listening(device: Any, types: int) -> Iterator[Any]:
+    made = pynvml.nvmlEventSetCreate()
+    try:
+        pynvml.nvmlDeviceRegisterEvents(device, types, made)
+        yield made
+    finally:
         with suppress(pynvml.NVMLError):  # freed by the test
-            pynvml.nvmlEventSetFree(self.set)
+            pynvml.nvmlEventSetFree(made)
 
 
 def take(events: Any, timeout_ms: int = 5000) -> tuple[int, int, int, int]:
@@ -125,14 +123,12 @@ def test_what_is_refused(a30: Path, events: Any) -> None:
 def test_ecc_counts_and_temperature(a30: Path) -> None:
     gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
 
-    def count() -> tuple[int, int, int, int]:
-        return tuple(pynvml.nvmlDeviceGetTotalEccErrors(gpu, type_, 0) for type_ in (0, 1)) + tuple(
-            pynvml.nvmlDeviceGetMemoryErrorCounter(gpu, 1, 0, where)
-            for where in (
-                pynvml.NVML_MEMORY_LOCATION_DRAM,
-                pynvml.NVML_MEMORY_LOCATION_L2_CACHE,
-            )
-        )  # type: ignore[return-value]
+    def count() -> tuple[int, ...]:
+        places = (pynvml.NVML_MEMORY_LOCATION_DRAM, pynvml.NVML_MEMORY_LOCATION_L2_CACHE)
+        return (
+            *(pynvml.nvmlDeviceGetTotalEccErrors(gpu, type_, 0) for type_ in (0, 1)),
+            *(pynvml.nvmlDeviceGetMemoryErrorCounter(gpu, 1, 0, place) for place in places),
+        )
 
     assert count() == (0, 0, 0, 0)
     add_event(a30, 0, "ecc-single", 5)

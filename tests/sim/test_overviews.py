@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,18 +42,25 @@ class Host:
         return done.stdout
 
 
+@contextmanager
+def started(name: str, root: Path, libvirt_uri: str) -> Iterator[Host]:
+    """A machine that runs, where $VGPUMGR_SIM_ROOT says."""
+    _, without_fuse = lifecycle.start(name, libvirt_uri=libvirt_uri)
+    try:
+        if without_fuse is not None:
+            pytest.skip(f"no FUSE: {without_fuse}")
+        yield Host(name, root)
+    finally:
+        lifecycle.stop(name)
+
+
 @pytest.fixture
 def host(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Host]:
     monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(tmp_path))
-    _, without_fuse = lifecycle.start(request.param, libvirt_uri="test:///default")
-    try:
-        if without_fuse is not None:
-            pytest.skip(f"no FUSE: {without_fuse}")
-        yield Host(request.param, tmp_path)
-    finally:
-        lifecycle.stop(request.param)
+    with started(request.param, tmp_path, "test:///default") as running:
+        yield running
 
 
 def on(name: str) -> pytest.MarkDecorator:
@@ -176,3 +184,32 @@ def test_a_host_without_mig_says_so(host: Host) -> None:
 def test_mig_mode_that_is_off_is_the_reason_for_no_instance(host: Host) -> None:
     advice = "vgpumgr --machine dgx-a100 mig enable 0"
     assert host.run("mig", "list") == f"note: MIG mode is off: {advice}\n"
+
+
+@on("dgx-a100")
+def test_created_instances_are_restored_after_a_boot_and_destroyed_ones_are_not(host: Host) -> None:
+    """As docs/layouts.md has it, with nvidia-smi's number of the profile and a beginning of its name."""
+    host.run("mig", "enable", "0", "--yes")
+    host.run("mig", "create", "0", "14")
+    host.run("mig", "create", "0", "1g.10gb", "--count", "3", "--dry-run")
+    host.run("mig", "create", "0", "3g", "--place", "0")
+    host.run("mig", "create", "0", "1g.10gb")
+
+    def see() -> list[str]:
+        shown = host.run(
+            "mig", "list", "-o", "csv", "--no-header", "--columns", "profile,placement"
+        )
+        return sorted(shown.split())
+
+    made = see()
+    assert made == ["1g.10gb,6:1", "2g.20gb,4:2", "3g.40gb,0:4"]
+    host.run("mig", "destroy", "0/99", code=5)
+    gone = host.run(
+        "mig", "list", "--filter", "profile=2g.20gb", "-o", "csv", "--columns", "instance"
+    )
+    host.run("mig", "destroy", f"0/{gone.split()[-1]}", "--yes")
+    made.remove("2g.20gb,4:2")
+    host.run("sim", "reboot", host.name)
+    assert see() == []
+    host.run("restore")
+    assert see() == made

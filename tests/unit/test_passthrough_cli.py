@@ -44,7 +44,7 @@ class FakeBackend:
         }
 
 
-PHYSICAL = {
+PHYSICAL: dict[str, Any] = {
     "address": "0000:03:00.0",
     "model": "Intel Data Center GPU Flex 170",
     "driver": "xe",
@@ -146,7 +146,7 @@ def test_virtual_functions_stand_below_each_other() -> None:
 
 def test_nested_documents_are_filtered_and_sorted_as_their_rows() -> None:
     """A physical function without virtual ones has a row of its own; others have those of their virtual ones."""
-    (vf,) = PHYSICAL["vfs"]  # type: ignore[misc]
+    (vf,) = PHYSICAL["vfs"]
     second = {**vf, "index": 1, "address": "0000:03:00.2", "users": []}
     bare = {**PHYSICAL, "address": "0000:10:00.0", "vfs": [], "count": 0}
     backend = FakeBackend([])

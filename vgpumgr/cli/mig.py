@@ -38,9 +38,8 @@ app = App()
 app.add_typer(layout.app, name="layout", help="Layouts: files that define the slices of GPUs.")
 
 MigGpu = Annotated[str, Argument(metavar="GPU", help="Index, UUID or unique prefix, bus address.")]
-InstanceName = Annotated[
-    str, Argument(metavar="INSTANCE", help="MIG UUID or unique prefix; or GPU/INSTANCE as 0/3.")
-]
+_INSTANCE_HELP = "MIG UUID or unique prefix; or GPU/INSTANCE as 0/3."
+InstanceName = Annotated[str, Argument(metavar="INSTANCE", help=_INSTANCE_HELP)]
 _GPU = (value_column("gpu", "gpu_index", right=True), value_column("gpu_uuid", wide=True))
 
 
@@ -226,7 +225,7 @@ def create(
     Examples:
       vgpumgr mig create 0 2g.20gb
       vgpumgr mig create 0 1g.10gb --count 3 --dry-run
-      vgpumgr mig create 0 3g --place 4
+      vgpumgr mig create 0 3g --place 0
     """
     asked = {"gpu": gpu, "profile": mig_profile, "start": place, "count": count}
     return change(context, "create_mig", asked, yes=False, dry_run=dry_run)
@@ -236,10 +235,7 @@ def create(
 def destroy(
     context: Context,
     instances: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[INSTANCE]...", help="MIG UUID or unique prefix; or GPU/INSTANCE as 0/3."
-        ),
+        list[str] | None, Argument(metavar="[INSTANCE]...", help=_INSTANCE_HELP)
     ] = None,
     gpus: Annotated[
         list[str] | None,

@@ -235,11 +235,11 @@ def _list_operations(session: Session) -> Iterable[str]:
     return [row["id"] for row in document["operations"]]
 
 
-#: the values of a parameter by its name
 _list_instances = _ask(
     "list_mig_instances", "instances", lambda row: f"{row['gpu_index']}/{row['id']}", selector=None
 )
 
+#: the values of a parameter by its name
 _LIVE: Mapping[str, Callable[[Session], Iterable[str]]] = {
     "machine": _list_running,
     "running": _list_running,

@@ -48,8 +48,7 @@ def describe_memory(gpu: dict[str, Any]) -> str:
 
 def describe_slices(gpu: dict[str, Any]) -> str:
     """What the GPU is cut into and what is left: ``2x 1g.10gb, 3g.40gb; 2/7 free``, ``2x T4-4C``,
-    ``4 of 31 VFs, 3 free``. A drained or unhealthy GPU
-    says so first.
+    ``4 of 31 VFs, 3 free``. A drained or unhealthy GPU says so first.
     """
     mig, found = gpu["mig"], [state] if (state := describe_refusing(gpu)) else []
     if names := [shorten_type(d["profile"]) for d in gpu["devices"] if d["kind"] == "vgpu"]:
@@ -80,7 +79,7 @@ def describe_refusing(gpu: Mapping[str, Any]) -> str:
 
 
 def describe_health(gpu: dict[str, Any]) -> str:
-    """``healthy, 34 °C, no ECC error``."""
+    """``healthy; 34 °C; no uncorrectable ECC errors``."""
     health = gpu["health"]
     found = ["healthy" if health["healthy"] else "unhealthy"]
     if health["temperature_c"] is not None:

@@ -196,7 +196,7 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 	return status;
 }
 
-/* Version 1 does not tell of instances. */
+/* Version 1 has no fields for instances. */
 nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
 {
 	nvmlReturn_t status = nvmlEventSetWait_v2(set, data, timeoutms);
