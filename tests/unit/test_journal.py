@@ -278,3 +278,17 @@ def test_a_plan_that_stops_leaves_what_was_done(tmp_path: Path) -> None:
     with pytest.raises(StepError, match="before"):
         Executor(world, Journal(tmp_path / "journal", "boot")).run(plan, "op")
     assert world.things == ["a"]
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_the_first_steps_of_a_plan_that_stops_may_be_revocable(
+    tmp_path: Path, failing: int
+) -> None:
+    world, journal = World(), Journal(tmp_path / "journal", "boot")
+    steps = [Put(name, "after" if n == failing else "") for n, name in enumerate("abcd")]
+    plan = Plan("restart", "vm", tuple(steps), OnFailure.STOP, revocable=2)
+    with pytest.raises(RolledBackError if failing < 2 else StepError):
+        Executor(world, journal).run(plan, "op")
+    assert world.things == ([] if failing < 2 else list("abcd"[: failing + 1]))
+    assert journal.unfinished() == {}
+    journal.close()
