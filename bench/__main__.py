@@ -1,4 +1,7 @@
-"""``./run bench [NAME...] [--json FILE]``: run benchmarks, print a table, exit 1 if a goal is missed."""
+"""``./run bench [NAME...] [--json FILE]``: run benchmarks, print a table, exit 1 if a goal is missed.
+
+``suites`` runs only when it is named.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,11 @@ BENCHMARKS = {
     "recovery": "bench.recovery",
     "inventory": "bench.inventory",
     "lab": "bench.lab",
+    "ptx": "bench.ptx",
+    "suites": "bench.suites",
 }
+#: only when it is named: it takes most of an hour
+LONG = ("suites",)
 
 
 def measure(names: list[str]) -> Iterator[Figure]:
@@ -53,7 +60,7 @@ def main() -> int:
     print("  ".join(f"{key}: {value}" for key, value in about.items()))
     print(f"{'what':44} {'ours':>12} {'floor':>12} {'unit':8} {'ratio':>9}")
     figures = []
-    for figure in measure(options.names or list(BENCHMARKS)):
+    for figure in measure(options.names or [name for name in BENCHMARKS if name not in LONG]):
         figures.append(figure)
         print(show(figure), flush=True)
     if options.json:

@@ -23,7 +23,7 @@ def _numbers(program: str, *arguments: str, env: dict[str, str] | None = None) -
 
 def run() -> Iterable[Figure]:
     """A call against a raw ping-pong, posts to a null worker, a copy against memcpy, each with the
-    window in the process and with a private lane, and how soon a new process has its first call.
+    window in the process and with a private lane, how soon a new process has its first call, and a graph's launch.
     """
     echo = LIB / "test" / "vgpumgr-test-echo"
     with (
@@ -32,6 +32,23 @@ def run() -> Iterable[Figure]:
     ):
         yield from _measure(_guest(shared), _guest(private))
     yield from _measure_first_call()
+    yield from _measure_graph()
+
+
+def _measure_graph() -> Iterable[Figure]:
+    """A launch of a graph that has captured 500 kernels, against the launch of one kernel."""
+    shim = str(LIB / "guest" / "libcuda.so.1")
+    single, graph = [], []
+    with null_channel() as socket:
+        for _ in range(5):
+            single.append(_numbers("vgpumgr-bench-calls", shim, "300000", env=_guest(socket)))
+            graph.append(_numbers("vgpumgr-bench-calls", shim, "300000", "500", env=_guest(socket)))
+    assert {waits for _, waits in graph} == {1}, "a launch of a graph waits for something"
+    floor, ours = (1 / max(rate for rate, _ in found) for found in (single, graph))
+    goal, met = at_most(1.2, ours, floor)
+    yield Figure(
+        "launch of a graph of 500 kernels", ours, floor, "s", "one kernel", goal, met, "null driver"
+    )
 
 
 def _guest(socket: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from bench.commands import HELP, LIST, ON_MACHINE, PLAN, VGPUMGR, compare, layou
 from bench.daemon import running_daemon
 from bench.machine import NAME, simulated
 from bench.registry import Figure, make_goal, seconds
+from vgpumgr.sim.machine import machine_text
 
 SIMULATED = "simulated driver"
 #: two layouts of one GPU; each command changes one into the other
@@ -43,6 +44,11 @@ def run(small: bool = False) -> Iterable[Figure]:
     with simulated(), layout_file() as layout:
         yield compare("gpu list, no daemon", LIST, 5, runs)
         yield compare("mig layout plan, no daemon", [*PLAN, layout], 2.5, runs)
+    with simulated("large", machine_text(16, 16, "A100-SXM4-80GB", "mdev")):
+        doctor = [*VGPUMGR, "--machine", "large", "doctor"]
+        # a problem may be found, as of this host's libvirt
+        taken = seconds(doctor, runs=min(runs, 5), accepted=(0, 3))[0]
+        yield make_goal("doctor on 16 GPUs, no daemon", taken, 2.0, SIMULATED)
     yield from _apply(runs)
 
 

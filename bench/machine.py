@@ -6,11 +6,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from unittest import mock
 
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.sim.fuse import write_snapshot
-from vgpumgr.sim.machine import create_machine, load_machine
+from vgpumgr.sim.machine import create_machine, running_machine
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
 
@@ -18,15 +19,21 @@ NAME = "dgx-a100"
 
 
 @contextmanager
-def simulated() -> Iterator[Machine]:
-    """A DGX A100 whose ``/sys`` is plain files, and a libvirt of libvirt's own for tests."""
+def simulated(name: str = NAME, text: str | None = None) -> Iterator[Machine]:
+    """A DGX A100, or a machine by its description, whose ``/sys`` is plain files, and a libvirt of libvirt's own for
+    tests.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="vgb", dir="/tmp") as directory,
         mock.patch.dict(os.environ, VGPUMGR_SIM_ROOT=directory),
     ):
-        machine_dir = create_machine(NAME)
-        bus = PciBus.of(load_machine(NAME).functions())
+        data = None
+        if text is not None:
+            data = Path(directory) / "machine.toml"
+            data.write_text(text)
+        machine_dir = create_machine(name, data)
+        bus = PciBus.of(running_machine(name).functions())
         write_snapshot(MachineTree(bus, {}, {}).root(), machine_dir / "root")
         with (machine_dir / "env").open("a") as env:
             env.write("VGPUMGR_LIBVIRT_URI=test:///default\n")
-        yield find_machine(NAME)
+        yield find_machine(name)

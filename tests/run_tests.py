@@ -5,12 +5,15 @@ host, and what sets the project up on a fresh system.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 import pytest
 
+from tests.support.places import make_scratch
+
 #: no test starts after that; what hangs must end with a report, not with the end of who runs the tests
-LIMIT_S = 4200
+LIMIT_S = 5000
 
 
 def main(arguments: list[str]) -> int:
@@ -20,7 +23,13 @@ def main(arguments: list[str]) -> int:
     if "--fast" in arguments:
         arguments = [a for a in arguments if a != "--fast"]
         options += ["-m", "not guest and not lab and not fresh"]
-    return int(pytest.main([*options, *arguments]))
+    scratch = make_scratch()
+    status = int(pytest.main([*options, *arguments]))
+    if scratch is not None and status == pytest.ExitCode.OK:
+        shutil.rmtree(scratch, ignore_errors=True)
+    elif scratch is not None:
+        print(f"{scratch} has what the tests left that failed; the next run removes it")
+    return status
 
 
 if __name__ == "__main__":

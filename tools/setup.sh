@@ -16,11 +16,13 @@ debian_packages=(
 	fuse3 procps util-linux udev pciutils
 )
 # what tests and benchmarks need beyond that
-debian_packages_tests=(shellcheck mdevctl curl e2fsprogs systemd zsh fish git debootstrap)
+debian_packages_tests=(shellcheck mdevctl curl e2fsprogs systemd zsh fish git debootstrap xorriso)
 # what ./run package needs beyond the first set; what its packages depend on, for the tests that install them; their judge
 debian_packages_packaging=(dpkg-dev)
 debian_packages_packaged=(python3-bcrypt python3-cryptography python3-jinja2 python3-libvirt python3-lxml python3-nacl python3-yaml man-db)
 debian_packages_lintian=(lintian)
+# what ./run package --rpm needs
+debian_packages_rpm=(rpm patchelf)
 # Pinned: what the native part is compiled against, and what the tests compile CUDA programs with.
 wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)
 wheels_cuda12=(nvidia-cuda-runtime-cu12==12.9.79)
@@ -56,6 +58,8 @@ install_debian_tests() { install_debian_set tests "${debian_packages_tests[@]}" 
 setup_packaging() { setup_debian; locked debian install_debian_packaging; }
 install_debian_packaging() { install_debian_set packaging "${debian_packages_packaging[@]}"; }
 setup_lintian() { locked debian install_debian_lintian; }
+setup_rpm() { locked debian install_debian_rpm; }
+install_debian_rpm() { install_debian_set rpm "${debian_packages_rpm[@]}"; }
 install_debian_lintian() { install_debian_set lintian "${debian_packages_lintian[@]}"; }
 
 # install_debian_set NAME PACKAGE...
@@ -173,27 +177,56 @@ build_native() {
 	mv "$build/stamp.new" "$build/stamp"
 }
 
-# promtool, never installed: what the tests check alert rules and the exposition with.
-setup_promtool() { setup_debian_tests; locked promtool install_promtool; export VGPUMGR_PROMTOOL=$cache/promtool; }
-install_promtool() {
-	[ ! -x "$cache/promtool" ] || return 0
+# fetch_package DIRECTORY NAME [OTHER]: a package of Debian's archive as a file; OTHER where there is no NAME. What tests
+# need of it and cannot have they say, and are skipped.
+fetch_package() {
+	local name try log=$cache/$2.log
+	for try in first last; do
+		name=$2
+		[ -n "$(apt-cache madison "$name")" ] || name=${3:-$2}
+		(cd "$1" && apt-get -qq -o APT::Sandbox::User=root download "$name") >>"$log" 2>&1 && return
+		[ "$try" = last ] || apt-get -qq update >>"$log" 2>&1 || :
+	done
+	say "$2 cannot be had; see $log"
+	return 1
+}
+
+# Prometheus and what belongs to it, never installed: what the tests check alert rules, the exposition and the scrape with.
+setup_prometheus() { setup_debian_tests; locked promtool install_prometheus; export VGPUMGR_PROMTOOL=$cache/promtool; }
+install_prometheus() {
+	# its own package from Debian 13 on, before a part of prometheus
+	unpack_program promtool promtool prometheus
+	unpack_program prometheus prometheus
+	unpack_program prometheus-node-exporter prometheus-node-exporter
+}
+
+# unpack_program NAME PACKAGE [OTHER]: a program of Debian's archive, into the cache
+unpack_program() {
+	local tmp
+	[ ! -x "$cache/$1" ] || return 0
+	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+	say "unpacking Debian's $1"
+	if fetch_package "$tmp" "${@:2}"; then
+		dpkg-deb --fsys-tarfile "$tmp"/*.deb | tar -x -C "$tmp" "./usr/bin/$1"
+		mv "$tmp/usr/bin/$1" "$cache/$1"
+	fi
+	rm -rf "$tmp"
+}
+
+# AppArmor's tools and rules, never installed: the lab host's libvirtd and its VMs are confined as on a stock Debian.
+setup_apparmor() { setup_debian_tests; locked apparmor install_apparmor; }
+install_apparmor() {
+	[ ! -d "$cache/apparmor" ] || return 0
 	local tmp
 	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
-	say "unpacking Debian's promtool"
-	# its own package from Debian 13 on, before a part of prometheus
-	fetch_prometheus() {
-		local package=prometheus
-		[ -z "$(apt-cache madison promtool)" ] || package=promtool
-		(cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "$package") >"$cache/promtool.log" 2>&1
-	}
-	# without it the tests that need it say so and are skipped
-	fetch_prometheus || { apt-get -qq update && fetch_prometheus; } >>"$cache/promtool.log" 2>&1 ||
-		{ say "promtool cannot be had; see $cache/promtool.log"; rm -rf "$tmp"; return 0; }
-	dpkg-deb --fsys-tarfile "$tmp"/*.deb | tar -x -C "$tmp" ./usr/bin/promtool
-	mv "$tmp/usr/bin/promtool" "$cache/promtool"
+	say "unpacking Debian's AppArmor"
+	if fetch_package "$tmp" apparmor; then
+		dpkg-deb -x "$tmp"/*.deb "$tmp/root"
+		mv "$tmp/root" "$cache/apparmor"
+	fi
 	rm -rf "$tmp"
 }
 
 # what tests need that boot neither a guest nor the lab host
-setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_nvcc; setup_promtool; }
-setup_all() { setup_fast; setup_lintian; setup_lab; }
+setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_nvcc; setup_prometheus; }
+setup_all() { setup_fast; setup_lintian; setup_rpm; setup_apparmor; setup_lab; }

@@ -11,25 +11,34 @@ def main() -> int:
         from vgpumgr.cli.main import main as run
     except KeyboardInterrupt:
         return 130  # nothing is begun yet
-    except (ImportError, MemoryError, OSError, SystemError) as error:
+    except (ImportError, MemoryError, OSError, SyntaxError, SystemError) as error:
         return _explain(error)
     return run()
 
 
 def _explain(error: BaseException) -> int:
     """What kept the program from being loaded; may itself have no memory to load more."""
+    hint = "install vgpumgr again"
     try:
-        from vgpumgr.errors.unexpected import find_lack
+        from vgpumgr.errors.unexpected import advise_installation, find_lack
 
-        lack = find_lack(error)
-    except (ImportError, MemoryError, OSError, SystemError):
+        lack, hint = find_lack(error), advise_installation()
+    except (ImportError, SyntaxError):
+        lack = None  # as little of it is there
+    except (MemoryError, OSError, SystemError):
         lack = "not enough memory"
-    if lack is None:
+    if lack is not None:
+        sys.stderr.write(
+            f"error:   vgpumgr lacks what it needs of the host\nwhy:     {lack}        (VG192, exit 1)\n"
+        )
+        return 1
+    if not isinstance(error, ImportError | SyntaxError):
         raise error
     sys.stderr.write(
-        f"error:   vgpumgr lacks what it needs of the host\nwhy:     {lack}        (VG192, exit 1)\n"
+        f"error:   the installation of vgpumgr is incomplete\ncause:   {error}\n"
+        f"try:     {hint}        (VG133, exit 7)\n"
     )
-    return 1
+    return 7
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Launches without outputs as fast as one thread can make them. Prints calls a second, the final synchronise included,
- * and the waits of that part. Arguments: the library, the number of calls.
+ * and the waits of that part. Arguments: the library, the number of calls. With a third, a number of kernels: the same of
+ * launches of a graph that has captured so many.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -12,6 +13,8 @@
 typedef int launch_fn(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
 		      void **);
 
+static void *cuda;
+
 static double now(void)
 {
 	struct timespec t;
@@ -20,9 +23,9 @@ static double now(void)
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-static void *find(void *library, const char *name)
+static void *find(const char *name)
 {
-	void *symbol = dlsym(library, name);
+	void *symbol = dlsym(cuda, name);
 
 	if (!symbol)
 		exit(2);
@@ -37,29 +40,62 @@ static void check(int result)
 	}
 }
 
+static void launch(void *function, void *stream)
+{
+	static launch_fn *call;
+	int value = 2;
+	uint64_t first = 1, third = 3;
+	void *parameters[] = { &first, &value, &third };
+
+	if (!call)
+		call = (launch_fn *)find("cuLaunchKernel");
+	check(call(function, 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL));
+}
+
+/* A graph of so many launches, and its stream. */
+static void *capture(void *function, int kernels, void **stream)
+{
+	void *graph, *exec;
+
+	check(((int (*)(void **, unsigned))find("cuStreamCreate"))(stream, 1));
+	check(((int (*)(void *, int))find("cuStreamBeginCapture_v2"))(*stream, 0));
+	for (int i = 0; i < kernels; i++)
+		launch(function, *stream);
+	check(((int (*)(void *, void **))find("cuStreamEndCapture"))(*stream, &graph));
+	check(((int (*)(void **, void *, uint64_t))find("cuGraphInstantiateWithFlags"))(&exec, graph, 0));
+	return exec;
+}
+
 int main(int argc, char **argv)
 {
-	void *cuda = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW), *context, *module, *function;
-	int calls = argc > 2 ? atoi(argv[2]) : 1000000, value = 2;
-	uint64_t first = 1, third = 3, before;
-	void *parameters[] = { &first, &value, &third };
-	launch_fn *launch = (launch_fn *)find(cuda, "cuLaunchKernel");
-	int (*sync)(void) = (int (*)(void))find(cuda, "cuCtxSynchronize");
-	uint64_t (*waits)(void) = (uint64_t(*)(void))find(cuda, "vgpumgr_channel_waits");
+	int calls = argc > 2 ? atoi(argv[2]) : 1000000, kernels = argc > 3 ? atoi(argv[3]) : 0;
+	void *context, *module, *function, *exec = NULL, *stream = NULL;
+	int (*launch_graph)(void *, void *), (*sync)(void);
+	uint64_t (*waits)(void), before;
 	double start, took;
 
-	check(((int (*)(unsigned))find(cuda, "cuInit"))(0));
-	check(((int (*)(void **, int))find(cuda, "cuDevicePrimaryCtxRetain"))(&context, 0));
-	check(((int (*)(void *))find(cuda, "cuCtxSetCurrent"))(context));
-	check(((int (*)(void **, const void *))find(cuda, "cuModuleLoadData"))(&module, "any text"));
-	check(((int (*)(void **, void *, const char *))find(cuda, "cuModuleGetFunction"))(&function, module, "kernel"));
+	cuda = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
+	if (!cuda)
+		exit(2);
+	launch_graph = (int (*)(void *, void *))find("cuGraphLaunch");
+	sync = (int (*)(void))find("cuCtxSynchronize");
+	waits = (uint64_t(*)(void))find("vgpumgr_channel_waits");
+	check(((int (*)(unsigned))find("cuInit"))(0));
+	check(((int (*)(void **, int))find("cuDevicePrimaryCtxRetain"))(&context, 0));
+	check(((int (*)(void *))find("cuCtxSetCurrent"))(context));
+	check(((int (*)(void **, const void *))find("cuModuleLoadData"))(&module, "any text"));
+	check(((int (*)(void **, void *, const char *))find("cuModuleGetFunction"))(&function, module, "kernel"));
 	for (int i = 0; i < 10000; i++)
-		check(launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL));
+		launch(function, NULL);
+	if (kernels)
+		exec = capture(function, kernels, &stream);
 	check(sync());
 	before = waits();
 	start = now();
-	for (int i = 0; i < calls; i++)
-		check(launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL));
+	for (int i = 0; i < calls && !exec; i++)
+		launch(function, NULL);
+	for (int i = 0; i < calls && exec; i++)
+		check(launch_graph(exec, stream));
 	check(sync());
 	took = now() - start;
 	printf("%.0f %llu\n", calls / took, (unsigned long long)(waits() - before));

@@ -141,13 +141,11 @@ static int measure_copy(struct vg_conn *conn, unsigned count)
 
 int main(int argc, char **argv)
 {
-	uint8_t hash[VG_HASH_SIZE];
 	unsigned count = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
 	struct vg_conn *conn;
 	int error;
 
-	echo_hash(hash, 1);
-	error = vg_conn_open(hash, "1.0.0", &conn);
+	error = vg_conn_open(echo_interface(1), "1.0.0", &conn);
 	if (error) {
 		fprintf(stderr, "%s\n", vg_conn_error());
 		return 1;

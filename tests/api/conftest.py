@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import short
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.errors import VgpumgrError
 
@@ -74,7 +75,7 @@ class Daemon:
 
 
 def make_daemon(slow_s: float = 0, settings: str = "") -> Iterator[Daemon]:
-    directory = Path(tempfile.mkdtemp(prefix="vgapi.", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="vgapi.", dir=short()))
     directory.chmod(0o755)
     (directory / "vgpumgr.toml").write_text(settings)
     daemon = Daemon(directory, slow_s)

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from starlette.routing import Route as ServedRoute
 
-from tests.api.conftest import Daemon, needs_root
+from tests.api.conftest import ROOT, Daemon, needs_root
 from tests.support.api_daemon import ADMIN_GID, VIEWER_GID
 from vgpumgr.errors import AccessDeniedError
 from vgpumgr.host.machine import Machine
@@ -191,3 +191,41 @@ def test_refusals_are_on_record_but_do_not_fill_the_log(daemon: Daemon) -> None:
     assert verify_audit(log) is None
     assert log.stat().st_mode & 0o777 == 0o600
     assert daemon.socket.stat().st_mode & 0o777 == 0o666
+
+
+TOP_AS_VIEWER = """
+import json, os, sys
+from functools import partial
+from contextlib import nullcontext
+from vgpumgr.cli.http import HttpBackend, connect_unix
+from vgpumgr.cli.session import GlobalOptions, Session, Streams
+from vgpumgr.cli.top import _run_line
+path, uid, groups = json.loads(sys.argv[1])
+options = GlobalOptions()
+backend = HttpBackend(partial(connect_unix, path), Streams(options))
+session = Session(options, Streams(options), lambda _: nullcontext(backend))
+lines = [["gpu", "drain"], ["detach"], ["virtio", "restart"]]
+for step in ("root", "viewer"):
+    if step == "viewer":  # what these import is loaded now: this user may not read it
+        os.setgroups(groups); os.setgid(4_000_000_002); os.setuid(uid)
+    ends = [_run_line(session, [*verb, option, "0"]) for verb in lines for option in ("--dry-run", "--yes")]
+print(json.dumps([[end.code, end.text] for end in ends]))
+print(json.dumps(sorted(backend.call("list_gpus"))))
+"""
+
+
+@needs_root
+def test_a_viewer_sees_in_top_and_is_refused_by_the_daemon(daemon: Daemon) -> None:
+    viewer = CALLERS[2]
+    what = json.dumps([str(daemon.socket), viewer.uid, viewer.groups])
+    done = subprocess.run(
+        [sys.executable, "-c", TOP_AS_VIEWER, what],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    ends, seen = (json.loads(line) for line in done.stdout.splitlines())
+    assert "gpus" in seen
+    assert len(ends) == 6
+    for code, text in ends:
+        assert (code, AccessDeniedError.id in text) == (int(AccessDeniedError.exit_code), True), (
+            text
+        )

@@ -20,11 +20,10 @@ from vgpumgr.app.application import find_operation
 from vgpumgr.errors import DaemonBusyError
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES
 from vgpumgr.server.descriptions import FIELDS
-from vgpumgr.server.routes import EXTENSIONS
-from vgpumgr.server.server import describe_api
+from vgpumgr.server.routes import EXTENSIONS, describe_api
 
 ROOT = Path(__file__).parents[2]
-CASES = 250
+CASES = 100
 PATIENCE_S = 240
 #: one process sends them all, so that they can be counted
 pytestmark = pytest.mark.xdist_group("contract")

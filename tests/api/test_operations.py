@@ -14,6 +14,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.api.conftest import ROOT, Daemon, make_daemon, needs_root
 from tests.support.api_daemon import ADMIN_GID, VIEWER_GID
 from tests.support.callers import make_request, send_as
 from tests.support.cli import Terminal
+from tests.support.commands import list_verbs
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.cli.op import COLUMNS
 from vgpumgr.cli.session import GlobalOptions, Streams
@@ -429,6 +431,30 @@ def run_cli(daemon: Daemon, *words: str, **environment: str) -> subprocess.Compl
     )  # fmt: skip
 
 
+def test_ctrl_c_returns_when_what_was_done_is_undone(slow_daemon: Daemon) -> None:
+    before = slow_daemon.get("/1.0/gpus")
+    words = ("attach", ASK["vm"], "--profile", ASK["profile"])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vgpumgr", *words], cwd=ROOT, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "VGPUMGR_RUN_DIR": str(slow_daemon.directory)},
+    )  # fmt: skip
+
+    def find() -> list[dict[str, Any]]:
+        found = slow_daemon.get("/1.0/operations")["operations"]
+        return [one for one in found if one["operation"] == "attach" and one["progress"]]
+
+    wait_until(find, "the first step")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    # at the very moment of its end
+    (operation,) = find()
+    assert operation["status"] == "cancelled", operation
+    assert slow_daemon.get("/1.0/gpus") == before
+    assert (process.returncode, out) == (130, "")
+    assert "stopping: waits until what was done is undone" in err
+
+
 def test_no_wait_prints_the_operation_while_it_runs(slow_daemon: Daemon) -> None:
     begun = run_cli(slow_daemon, "attach", ASK["vm"], "--profile", ASK["profile"], "--no-wait")
     id_ = begun.stdout.strip()
@@ -466,6 +492,23 @@ def test_no_wait_beside_a_dry_run_or_without_a_daemon_changes_nothing(
         assert (alone.returncode, alone.stdout) == (int(DaemonNotRunningError.exit_code), "")
         assert "--no-wait needs a daemon" in alone.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_run_and_doctor_are_the_commands_that_always_wait(daemon: Daemon) -> None:
+    before = len(daemon.get("/1.0/operations")["operations"])
+    for words in (("--no-wait", "--profile", "1g.10gb"), ("--profile", "1g.10gb", "--no-wait")):
+        done = run_cli(daemon, "run", *words, "--", "true")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "run waits for its command: there is no --no-wait" in done.stderr
+    assert len(daemon.get("/1.0/operations")["operations"]) == before
+    said = run_cli(daemon, "run", "--profile", "1g.10gb", "--dry-run", "--", "true", "--no-wait")
+    assert "--no-wait" not in said.stderr, "a word of the command's"
+    takers, changers = (
+        {words for words, verb in list_verbs() if any(one.name == name for one in verb.params)}
+        for name in ("no_wait", "dry_run")
+    )
+    assert changers - takers == {"run", "doctor"}
+    assert run_cli(daemon, "doctor", "--fix", "--no-wait").returncode == 2
 
 
 def test_a_daemon_says_what_it_was_configured_to() -> None:

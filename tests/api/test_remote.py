@@ -99,11 +99,15 @@ class SshHost:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            transport = paramiko.Transport(connection)
-            transport.add_server_key(self._host_key)
-            # a client that does not know our key is gone before the keys are agreed on
-            with contextlib.suppress(EOFError, paramiko.SSHException):
-                transport.start_server(server=self.server)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """On a thread of its own: no client's end is the end of the server."""
+        transport = paramiko.Transport(connection)
+        transport.add_server_key(self._host_key)
+        # a client that does not know our key is gone before the keys are agreed on
+        with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
+            transport.start_server(server=self.server)
 
     def close(self) -> None:
         self._listener.close()

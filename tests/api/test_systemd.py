@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.places import short
 from vgpumgr.app.operations.restore import TIMEOUT_S
 from vgpumgr.cli.http import HttpBackend, connect_unix
 
@@ -82,7 +83,7 @@ class Service:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="vgsd.", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="vgsd.", dir=short()))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
@@ -109,7 +110,7 @@ def test_what_it_does_stands_in_the_status(directory: Path) -> None:
     try:
         body = json.dumps({"vm": "vm01", "profile": "1g.10gb", "hello_timeout_s": 0}).encode()
         service.client.request("POST", "/1.0/attachments", body).document()
-        service.wait_for(lambda m: "STATUS=1 operations running" in m)
+        service.wait_for(lambda m: "STATUS=1 operation running" in m)
         service.wait_for(lambda m: m == "STATUS=serving")
     finally:
         service.end()
@@ -209,11 +210,11 @@ def test_systemd_can_read_the_units(directory: Path) -> None:
     program = directory / "vgpumgr"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    for path in UNITS.glob("vgpumgr*.s[eo]*"):
+    for path in (p for p in UNITS.iterdir() if p.suffix in (".service", ".socket", ".timer")):
         text = path.read_text().replace("/usr/bin/vgpumgr", str(program))
         (directory / path.name).write_text(text)
     units = sorted(str(path) for path in directory.glob("vgpumgr*.*"))
-    assert len(units) == 4
+    assert len(units) == 6
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *units],
         capture_output=True, text=True, check=False, timeout=120,
@@ -234,3 +235,35 @@ def test_systemd_can_read_the_units(directory: Path) -> None:
         env=os.environ | {"SYSTEMD_UNIT_PATH": f"{directory}:"},
     )  # fmt: skip
     assert "soon" in done.stderr, "it would have said so"
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("option", ["--boot", "--early"])
+def test_the_boots_restore_does_not_wait_for_the_daemon_that_waits_for_it(option: str) -> None:
+    """The socket listens early in a boot, and systemd starts the daemon after the restore."""
+    # short: the paths of sockets are limited
+    with (
+        tempfile.TemporaryDirectory(prefix="vgb") as name,
+        socket.socket(socket.AF_UNIX) as systemd,
+    ):
+        environment = os.environ | {
+            "VGPUMGR_SIM_ROOT": f"{name}/sim",
+            "VGPUMGR_MACHINE": "a30-pair",
+        }
+
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "-m", "vgpumgr", *words],
+                env=environment, capture_output=True, text=True, timeout=90, check=False,
+            )  # fmt: skip
+
+        assert run("sim", "start", "a30-pair").returncode == 0
+        try:
+            place = Path(name, "sim/a30-pair/host/run")
+            place.mkdir(parents=True, exist_ok=True)
+            systemd.bind(str(place / "vgpumgr.sock"))
+            systemd.listen()
+            done = run("restore", option)
+            assert done.returncode == 0, done.stderr
+        finally:
+            run("sim", "stop", "a30-pair")

@@ -123,6 +123,7 @@ CALLS = {
 BY_HAND = {
     "cuModuleLoadData": "mod",
     "cuModuleLoadDataEx": "mod",
+    "cuLinkComplete": "mod",
     "cuLibraryLoadData": "lib",
     "cuLaunchKernel": "",
     "cuLaunchHostFunc": "",
@@ -133,6 +134,10 @@ BY_HAND = {
     "cuMemPoolCreate": "",
     "cuMemPoolGetAttribute": "",
     "cuMemPoolSetAttribute": "",
+    "cuMemMap": "",
+    "cuArray3DCreate_v2": "",
+    "cuGraphLaunch": "",
+    "cuStreamEndCapture": "",
     "settle": "",
 }
 

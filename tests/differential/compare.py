@@ -14,6 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
+from tests.differential.arrays import ARRAY_PROGRAMS
+from tests.differential.graphs import GRAPH_PROGRAMS
+from tests.differential.virtual import VIRTUAL_PROGRAMS
 from tests.unit.calls_rig import PROGRAM_S, SHIM, guest_env
 from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.virtio.codegen.__main__ import load
@@ -157,6 +160,8 @@ def list_operations() -> dict[str, tuple[str, ...]]:
     for name, function in by_name.items():
         last = by_name[function.via] if function.via else function
         found[name] = last.uses or ((last.operation,) if last.operation else ())
+    for name, others in {**GRAPH_PROGRAMS, **VIRTUAL_PROGRAMS, **ARRAY_PROGRAMS}.items():
+        found[name] = tuple({o for n in (name, *others) for o in found[n]})
     return found
 
 

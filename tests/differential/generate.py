@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.differential.calls import BY_HAND, CALLS, IMAGES, KERNELS
 from tests.differential.pools import POOL_CALLS
+from tests.differential.things import SkipError, Thing
 from tests.differential.values import (
     GOOD,
     IN_CONTEXT,
@@ -27,27 +28,6 @@ from tests.differential.values import (
     STEPS,
     WEIGHTS,
 )
-
-
-class SkipError(Exception):
-    """This call would have two things wrong, or needs what there is not."""
-
-
-@dataclass
-class Thing:
-    """One object of the sequence: its context, and what a later call has to know."""
-
-    kind: str
-    number: int
-    thread: int
-    context: int | None = None
-    size: int = 0
-    home: int | None = None
-    owner: int | None = None
-    kernel: str = ""
-    image: str = ""
-    alive: bool = True
-    is_primary: bool = False
 
 
 @dataclass
@@ -194,6 +174,27 @@ class Generator:
         for thing in self.things:
             if (thing.kind, thing.number) == (kind, number) and thing.alive:
                 self.end(thing)
+
+    # ---- virtual memory: a program of its own
+
+    def make_cuMemMap(self) -> None:
+        if self.in_turns and self.current is not None:
+            self.emit("cuMemMap", self.chance.randrange(1 << 30))
+
+    def make_cuArray3DCreate_v2(self) -> None:
+        """Arrays and textures: the same."""
+        if self.in_turns and self.current is not None:
+            self.emit("cuArray3DCreate_v2", self.chance.randrange(1 << 30))
+
+    # ---- graphs: programs of their own; a capture forbids other threads some calls
+
+    def make_cuGraphLaunch(self) -> None:
+        if self.in_turns and self.current is not None:
+            self.emit("cuGraphLaunch", self.chance.randrange(1 << 30))
+
+    def make_cuStreamEndCapture(self) -> None:
+        if self.in_turns and self.current is not None:
+            self.emit("cuStreamEndCapture", self.chance.randrange(1 << 30))
 
     # ---- contexts: each thread has a stack
 
@@ -392,13 +393,16 @@ class Generator:
         ]
         self.emit("cuMemcpy2D_v2", self.chance.random() < 0.5, where, [*pitches, width, height])
 
+    def asked(self) -> list[int]:
+        """What lies behind an allocation may be a variable of a module: there is no right answer."""
+        thing, place = self.piece(writable=False)
+        return place if thing is None or place[1] < max(1, thing.size) else [NONE, 8]
+
     def make_cuMemGetAddressRange_v2(self) -> None:
-        self.emit("cuMemGetAddressRange_v2", self.piece(writable=False)[1])
+        self.emit("cuMemGetAddressRange_v2", self.asked())
 
     def make_cuPointerGetAttribute(self) -> None:
-        self.emit(
-            "cuPointerGetAttribute", self.chance.choice((2, 9)), self.piece(writable=False)[1]
-        )
+        self.emit("cuPointerGetAttribute", self.chance.choice((2, 9)), self.asked())
 
     # ---- streams
 
@@ -448,6 +452,11 @@ class Generator:
         image = self.chance.choice(sorted(IMAGES)) if self.odd() else "all"
         thing = self.add("mod", image=image, alive=image in GOOD)
         self.emit("cuModuleLoadDataEx", thing.number, image, self.chance.choice((0, 1, 20, 512)))
+
+    def make_cuLinkComplete(self) -> None:
+        images = ["all"] if not self.odd() else self.chance.choices(sorted(IMAGES), k=2)
+        thing = self.add("mod", image="all", alive=images == ["all"])
+        self.emit("cuLinkComplete", thing.number, *images)
 
     def make_cuLibraryLoadData(self) -> None:
         image = (

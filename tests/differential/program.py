@@ -18,7 +18,10 @@ import zlib
 from ctypes import byref, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_ushort, c_void_p
 from typing import Any
 
+from tests.differential.arrays import run_arrays
 from tests.differential.calls import CALLS, IMAGES, KERNELS, KINDS, PADDING
+from tests.differential.graphs import build_graph, capture_graph
+from tests.differential.virtual import run_virtual
 
 NUMBERS: dict[str, Any] = {
     "z": c_size_t, "u": c_uint, "i": c_int, "d": c_int, "f": c_float, "b": c_ubyte, "h": c_ushort,
@@ -145,12 +148,39 @@ class Run:
         self.put("mod", number, cell.value or 0 if code == 0 else 0)
         return [code, *(log.value.decode(errors="replace") for log in logs), values[1], values[3]]
 
+    def cuLinkComplete(self, number: int, *images: str) -> list[Any]:
+        """A module of what was linked; whether an input is refused at once or at the end is left to each driver."""
+        state, cubin, module, size = c_void_p(), c_void_p(), c_void_p(), c_size_t()
+        code = self.cu.cuLinkCreate_v2(0, None, None, byref(state))
+        none = (0, None, None)
+        for image in images:
+            text = IMAGES[image].encode()
+            kept = (c_size_t(len(text)), image.encode(), *none)
+            code = code or self.cu.cuLinkAddData_v2(state, 1, text, *kept)
+        code = code or self.cu.cuLinkComplete(state, byref(cubin), byref(size))
+        length = size.value if code == 0 else None
+        code = code or self.cu.cuModuleLoadData(byref(module), cubin)
+        self.put("mod", number, module.value or 0 if code == 0 else 0)
+        return [code, length, self.cu.cuLinkDestroy(state)]
+
     def cuLibraryLoadData(self, number: int, image: str) -> list[Any]:
         cell = c_void_p()
         more = (None, None, 0)
         code = self.cu.cuLibraryLoadData(byref(cell), IMAGES[image].encode(), *more, *more)
         self.put("lib", number, cell.value or 0 if code == 0 else 0)
         return [code]
+
+    def cuArray3DCreate_v2(self, seed: int) -> list[Any]:
+        return [0, *run_arrays(self.cu, seed)]
+
+    def cuMemMap(self, seed: int) -> list[Any]:
+        return [0, *run_virtual(self.cu, seed)]
+
+    def cuGraphLaunch(self, seed: int) -> list[Any]:
+        return [0, *build_graph(self.cu, seed)]
+
+    def cuStreamEndCapture(self, seed: int) -> list[Any]:
+        return [0, *capture_graph(self.cu, seed)]
 
     def cuMemPoolCreate(self, number: int, kind: int) -> list[Any]:
         cell, properties = c_void_p(), (c_uint64 * 16)()

@@ -1,7 +1,11 @@
-"""``python -m tests.fuzz [SECONDS] [TARGET...]``: the fuzzers of C, each for so long (60 s), with ever new seeds.
+"""``python -m tests.fuzz [--grow] [SECONDS] [TARGET...]``: the fuzzers of C, each so long (60 s), with new seeds.
 
 Which seed comes next is kept below VGPUMGR_CACHE, so that each run tries what none before it has. A seed that fails is
 noted in ``corpus/seeds.json``, and every run of the tests tries it again. ``parsers.py`` fuzzes what Python reads.
+
+``corpus/TARGET`` has the inputs that are kept for TARGET: together they reach what the fuzzer could reach. Seeds of the
+target ``TARGET-kept`` change them. With ``--grow`` it instead adds what reaches something new, then keeps the fewest
+and shortest inputs that reach as much. The targets of that kind are those of ``kept.py``.
 """
 
 from __future__ import annotations
@@ -17,58 +21,24 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.fuzz import test_fuzz_calls, test_fuzz_stateful
+from tests.fuzz import kept, test_fuzz_calls, test_fuzz_stateful
+from tests.fuzz.kept import build_agent, build_serial
 from tests.unit.transport_rig import FUZZ, LIB
 
 HERE = Path(__file__).parent
-NATIVE = HERE.parents[1] / "vgpumgr" / "virtio" / "native"
 SEEDS = HERE / "corpus" / "seeds.json"
 NULL_DRIVER = LIB / "bin" / "null" / "libcuda.so.1"
-FLAGS = (
-    "-g",
-    "-O1",
-    "-fno-strict-aliasing",
-    "-pthread",
-    "-D_GNU_SOURCE",
-    '-DVGPUMGR_VERSION="fuzz"',
-    "-Wall",
-    "-Wextra",
-)
 CHUNK_S = 300.0
 """Longest that one seed may take on a busy machine."""
 
 
-def build_alone(source: str, *files: Path, directory: Path, sanitizer: str = "address") -> Path:
-    """A fuzzer around some files of the transport or the agent."""
-    program = directory / Path(source).stem
-    command = ["cc", *FLAGS, *test_fuzz_stateful.SANITIZERS[sanitizer], f"-I{NATIVE}"]
-    command += ["-o", str(program), str(HERE / source), *map(str, files)]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return program
-
-
-def build_agent(directory: Path, sanitizer: str = "address") -> Path:
-    files = [path for path in sorted((NATIVE / "guestd").glob("*.c")) if path.name != "main.c"]
-    shared = [NATIVE / "transport" / name for name in ("layout.c", "util.c")]
-    return build_alone("agent_fuzz.c", *files, *shared, directory=directory, sanitizer=sanitizer)
-
-
-def build_serial(directory: Path, sanitizer: str = "address") -> Path:
-    names = ("serial", "stream", "frame", "control", "log", "lane_state")
-    files = [NATIVE / "transport" / f"worker_{name}.c" for name in names]
-    shared = [NATIVE / "transport" / name for name in ("layout.c", "util.c")]
-    return build_alone("serial_fuzz.c", *files, *shared, directory=directory, sanitizer=sanitizer)
-
-
 def build_stateful(directory: Path, sanitizer: str) -> Path:
     sources = ("stateful.c", "guest.c", "lane.c")
-    return test_fuzz_stateful.build(directory, sources, test_fuzz_stateful.SANITIZERS[sanitizer])
+    return test_fuzz_stateful.build(directory, sources, sanitizer)
 
 
 def build_forged(directory: Path) -> Path:
-    flags = test_fuzz_stateful.SANITIZERS["address"]
-    return test_fuzz_stateful.build(directory, ("forged.c", "lane.c"), flags)
+    return test_fuzz_stateful.build(directory, ("forged.c", "lane.c"), "address")
 
 
 def call_words(seed: int) -> list[str]:
@@ -96,6 +66,10 @@ TARGETS = {
     ),
     "races": Target(partial(build_stateful, sanitizer="thread"), lambda seed: ["30", str(seed)]),
     "forged": Target(build_forged, lambda seed: ["1000000", str(seed)]),
+    **{
+        f"{name}-kept": Target(fuzzer.build, partial(kept.fuzz_words, name))
+        for name, fuzzer in kept.FUZZERS.items()
+    },
 }
 
 
@@ -139,14 +113,28 @@ def run(name: str, seconds: float, state: Path) -> bool:
     return True
 
 
+def grow(name: str, seconds: float, state: Path) -> bool:
+    """Adds to what is kept for one target."""
+    target = name.removesuffix("-kept")
+    if target not in kept.FUZZERS:
+        return True
+    seed = int(state.read_text()) if state.exists() else 1000
+    state.write_text(str(seed + 1))
+    print(f"{target}: {kept.grow(target, seed, seconds)}", flush=True)
+    return True
+
+
 def main(words: list[str]) -> int:
+    work = grow if words and words[0] == "--grow" else run
+    words = words[work is grow :]
     seconds = float(words.pop(0)) if words and words[0].isdigit() else 60.0
     cache = Path(os.environ.get("VGPUMGR_CACHE", HERE.parents[1] / ".cache")) / "fuzz"
     cache.mkdir(parents=True, exist_ok=True)
     unknown = set(words) - set(TARGETS)
     if unknown:
         raise SystemExit(f"no such target: {', '.join(unknown)}; there are {', '.join(TARGETS)}")
-    good = [run(name, seconds, cache / f"{name}.seed") for name in words or TARGETS]
+    chosen = [f"{name}-kept" for name in kept.FUZZERS] if work is grow else [*TARGETS]
+    good = [work(name, seconds, cache / f"{name}.seed") for name in words or chosen]
     return int(not all(good))
 
 

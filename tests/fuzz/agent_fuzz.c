@@ -3,15 +3,27 @@
  * The guest's agent between processes that send what they like and a host that is slow, hangs up and lies: usage is
  * agent_fuzz SEED STEPS DIRECTORY. The agent is the real one, in a thread; both its sides are sockets that this program
  * has the other ends of. At the end it must serve a proper process, and each lane that the host gave must be given back.
+ * Usage for inputs that are kept: agent_fuzz kept DIRECTORY, and what kept.h says. An input is a tape: the outcomes of all that is
+ * left to chance, one or two bytes each. There is no thread then, and no time but what the tape's steps take, so that a
+ * tape always does the same; each runs in a process of its own.
  */
 #pragma GCC diagnostic ignored "-Wreturn-type"
+#include <poll.h>
+#include <signal.h>
+static int poll_and_step(struct pollfd *fds, nfds_t count, const struct timespec *pause, const sigset_t *mask);
+#define ppoll poll_and_step
 #define main agent_main
 #include "../../vgpumgr/virtio/native/guestd/main.c"
 #undef main
+#undef ppoll
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <sys/socket.h>
 
+#include "kept.h"
+
+enum { TAPE_MAX = 16 << 10, TAPE_CLIENTS = 6, TAPE_STEP_MS = 2, TAPE_END_TURNS = 20000 };
 enum { CLIENTS = 70, LANES = VG_SERIAL_LANES, BUFFER = 1 << 20, END_MS = 30000, LEAST_LANES = 400, MOST_STEPS = 20 };
 
 struct peer {
@@ -23,6 +35,7 @@ struct peer {
 static struct peer clients[CLIENTS];
 static int host = -1;
 static bool synced, broken, lanes[LANES];
+static bool spoilt;      /* the agent may wait, and rightly, for what a host that lied does not send */
 static unsigned silent;  /* steps for which the host does nothing */
 static uint64_t generation, opened, closed, relayed;
 static uint8_t in[BUFFER];
@@ -30,16 +43,40 @@ static size_t filled;
 static uint64_t state;
 static char serial_path[200], agent_path[200];
 
-static uint64_t roll(uint64_t most)
+/* What is left of the tape, if there is one; the time since its beginning; and where its end leads. */
+static const uint8_t *tape, *tape_end;
+static uint64_t tape_ms;
+static unsigned end_turns;
+static jmp_buf tape_done;
+
+static uint64_t noise(uint64_t most)
 {
 	state ^= state << 13, state ^= state >> 7, state ^= state << 17;
 	return (state >> 11) % most;
 }
 
+static uint64_t roll(uint64_t most)
+{
+	uint64_t value = 0;
+
+	if (!tape)
+		return noise(most);
+	for (uint64_t bytes = most > 256 ? 2 : 1; bytes; bytes--)
+		value = value << 8 | (tape < tape_end ? *tape++ : 0);
+	return value % most;
+}
+
 static void fill(void *bytes, size_t length)
 {
 	for (size_t i = 0; i < length; i++)
-		((uint8_t *)bytes)[i] = (uint8_t)roll(256);
+		((uint8_t *)bytes)[i] = (uint8_t)noise(256);
+}
+
+uint64_t __real_vg_now_ms(void);
+uint64_t __wrap_vg_now_ms(void);
+uint64_t __wrap_vg_now_ms(void)
+{
+	return tape ? tape_ms : __real_vg_now_ms();
 }
 
 static void send_some(int fd, const void *bytes, size_t length)
@@ -60,7 +97,7 @@ static void send_to_agent(const void *bytes, size_t length)
 static void hang_up(void)
 {
 	vg_close_fd(&host);
-	synced = broken = false;
+	synced = broken = spoilt = false;
 	filled = 0;
 	memset(lanes, 0, sizeof(lanes)); /* a session's end takes its lanes along */
 	opened = closed = 0;
@@ -102,6 +139,18 @@ static void open_lane(uint32_t sequence, bool fair)
 	answer(sequence, 0, &given, sizeof(given));
 }
 
+/* With the hash of another interface, so that the agent tells of its own; or of another length. */
+static void answer_hello(uint32_t sequence, bool fair)
+{
+	struct vg_welcome welcome = { .device = "device" };
+
+	size_t length = fair || roll(50) ? sizeof(welcome) : roll(sizeof(welcome));
+
+	fill(welcome.hash, sizeof(welcome.hash));
+	spoilt |= length != sizeof(welcome);
+	answer(sequence, 0, &welcome, length);
+}
+
 static void serve_frame(const struct vg_message *message, const uint8_t *body, bool fair)
 {
 	struct vg_frame_header header;
@@ -113,7 +162,9 @@ static void serve_frame(const struct vg_message *message, const uint8_t *body, b
 	}
 	memcpy(&header, body, sizeof(header));
 	if (header.op == VG_CONTROL_HELLO)
-		answer(header.sequence, 0, "device", 7);
+		answer_hello(header.sequence, fair);
+	else if (header.op == VG_OP_INTERFACE)
+		answer(header.sequence, 0, body, roll(256));
 	else if (header.op == VG_CONTROL_OPEN)
 		open_lane(header.sequence, fair);
 	else if (header.op == VG_CONTROL_CLOSE) {
@@ -145,7 +196,7 @@ static size_t serve_one(bool fair)
 	if (filled >= VG_SYNC_SIZE && !memcmp(in, VG_SYNC_TEXT, VG_SYNC_TEXT_SIZE)) {
 		memset(lanes, 0, sizeof(lanes));
 		opened = closed = 0;
-		synced = false;
+		synced = spoilt = false;
 		return serve_one(fair);
 	}
 	memcpy(&message, in, sizeof(message));
@@ -165,7 +216,9 @@ static void serve(bool fair)
 	size_t used;
 
 	if (host < 0)
-		host = vg_connect(serial_path);
+		host = vg_connect_now(serial_path);
+	if (host < 0)
+		return;
 	n = recv(host, in + filled, sizeof(in) - filled, MSG_DONTWAIT);
 	if (!n)
 		hang_up();
@@ -191,8 +244,10 @@ static void lie(void)
 		return; /* then the lane's end is not asked for: the oracle would not know */
 	fill(bytes, sizeof(bytes));
 	memcpy(bytes, &message, sizeof(message));
-	if (!roll(500))
+	if (!roll(500)) {
 		bytes[roll(16)] ^= 1;
+		spoilt = true;
+	}
 	if (synced)
 		send_to_agent(bytes, sizeof(message) + message.length);
 	if (broken)
@@ -245,7 +300,8 @@ static void hear(struct peer *c)
 
 static void step(void)
 {
-	struct peer *c = &clients[roll(CLIENTS)];
+	/* a tape is short: with few processes some of them get far */
+	struct peer *c = &clients[tape && roll(12) ? roll(TAPE_CLIENTS) : roll(CLIENTS)];
 
 	silent = silent ? silent - 1 : roll(3000) ? 0 : (unsigned)roll(3000);
 	if (!silent && roll(3))
@@ -277,30 +333,113 @@ static bool is_all_given_back(void)
 	return true;
 }
 
-static bool ends_well(void)
+static struct peer last = { .fd = -1 };
+static bool last_asked;
+
+/* Lets the agent and a proper process come to terms; whether they have. */
+static bool comes_to_terms(void)
 {
 	struct vg_agent_request request = { .magic = VG_AGENT_MAGIC, .version = VG_WIRE_VERSION };
-	struct peer last = { .fd = -1 };
-	uint64_t end = vg_now_ms() + END_MS;
 
+	serve(true);
+	if (last.fd < 0 && is_all_given_back() && synced && opened == closed)
+		last = (struct peer){ .fd = vg_connect_now(agent_path) };
+	if (last.fd < 0)
+		return false;
+	if (!last_asked)
+		send_some(last.fd, &request, sizeof(request));
+	last_asked = true;
+	hear(&last);
+	return last.lane;
+}
+
+static void begin_end(void)
+{
 	for (unsigned i = 0; i < CLIENTS; i++)
 		vg_close_fd(&clients[i].fd);
-	for (bool sent = false; vg_now_ms() < end; usleep(500)) {
-		serve(true);
-		if (last.fd < 0 && is_all_given_back() && synced && opened == closed)
-			last = (struct peer){ .fd = vg_connect(agent_path) };
-		if (last.fd < 0)
-			continue;
-		if (!sent)
-			send_some(last.fd, &request, sizeof(request));
-		sent = true;
-		hear(&last);
-		if (last.lane)
-			return true;
-	}
+	if (spoilt)
+		hang_up();
+}
+
+static bool ends_badly(void)
+{
 	fprintf(stderr, "lanes given %llu, given back %llu, a process at the end %s\n", (unsigned long long)opened,
 		(unsigned long long)closed, last.fd < 0 ? "was not tried" : "got none");
 	return false;
+}
+
+static bool ends_well(void)
+{
+	uint64_t end = vg_now_ms() + END_MS;
+
+	begin_end();
+	for (; vg_now_ms() < end; usleep(500))
+		if (comes_to_terms())
+			return true;
+	return ends_badly();
+}
+
+/* ---- a tape ---- */
+
+static void play(void)
+{
+	tape_ms += TAPE_STEP_MS;
+	for (uint64_t steps = 1 + roll(4); steps && tape < tape_end; steps--)
+		step();
+	if (tape < tape_end)
+		return;
+	if (!end_turns++)
+		begin_end();
+	tape_ms += TAPE_STEP_MS * 5;
+	if (comes_to_terms())
+		longjmp(tape_done, 1);
+	if (end_turns > TAPE_END_TURNS)
+		longjmp(tape_done, 2);
+}
+
+static int poll_and_step(struct pollfd *fds, nfds_t count, const struct timespec *pause, const sigset_t *mask)
+{
+	static const struct timespec none;
+
+	if (tape)
+		play();
+	return ppoll(fds, count, tape ? &none : pause, mask);
+}
+
+static void play_all(const uint8_t *bytes, size_t size)
+{
+	int how;
+
+	tape = bytes;
+	tape_end = bytes + size;
+	how = setjmp(tape_done);
+	if (!how)
+		loop(&agent);
+	if (how == 2)
+		ends_badly();
+	exit(how == 1 ? 0 : 1);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+	pid_t child = fork();
+	int status;
+
+	if (!child)
+		play_all(bytes, size);
+	if (child < 0 || waitpid(child, &status, 0) != child || status)
+		exit(1);
+	return 0;
+}
+
+static size_t make_tape(uint64_t seed, uint8_t *bytes, size_t room)
+{
+	size_t length;
+
+	state = seed * 0x9e3779b97f4a7c15ull | 1;
+	length = 1 + noise(room < TAPE_MAX ? room : TAPE_MAX);
+	fill(bytes, length);
+	return length;
 }
 
 static void *run(void *unused)
@@ -313,18 +452,21 @@ int main(int argc, char **argv)
 {
 	char *words[] = { "agent", "--socket", agent_path, "--transport", "serial", "--serial-listen", serial_path, NULL };
 	unsigned long steps = argc > 2 ? strtoul(argv[2], NULL, 0) : 0, total = 0, i;
+	bool is_kept = argc > 1 && !strcmp(argv[1], "kept");
 	pthread_t thread;
 
-	if (argc != 4)
+	if (argc < 4)
 		return 2;
 	state = strtoull(argv[1], NULL, 0) * 0x9e3779b97f4a7c15ull | 1;
-	snprintf(agent_path, sizeof(agent_path), "%s/agent.sock", argv[3]);
-	snprintf(serial_path, sizeof(serial_path), "%s/serial.sock", argv[3]);
+	snprintf(agent_path, sizeof(agent_path), "%s/agent.sock", is_kept ? argv[2] : argv[3]);
+	snprintf(serial_path, sizeof(serial_path), "%s/serial.sock", is_kept ? argv[2] : argv[3]);
 	signal(SIGPIPE, SIG_IGN);
 	if (parse(&agent, 7, words) || begin(&agent))
 		return 2;
 	for (i = 0; i < CLIENTS; i++)
 		clients[i].fd = -1;
+	if (is_kept)
+		return kept_main(argc - 3, argv + 3, make_tape);
 	pthread_create(&thread, NULL, run, NULL);
 	/* on a busy machine the agent's thread gets less time: then there are more steps, to reach as much */
 	for (i = 0; i < steps || (total < LEAST_LANES && i < MOST_STEPS * steps); i++) {

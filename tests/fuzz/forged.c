@@ -11,11 +11,14 @@
 #include "session.h"
 #include "vg_worker.h"
 
-enum { OBJECTS = 40, GENERATION = 1000 };
+enum { OBJECTS = 40, GENERATION = 1000, UNIT = 2 << 20 };
 
 static const uint32_t tags[WK_TABLES] = { VG_TAG_CONTEXT, VG_TAG_STREAM,   VG_TAG_EVENT,
-					  VG_TAG_MODULE,  VG_TAG_FUNCTION, VG_TAG_POOL };
+					  VG_TAG_MODULE,  VG_TAG_FUNCTION, VG_TAG_POOL,
+					  VG_TAG_PHYSICAL, VG_TAG_GRAPH, VG_TAG_GRAPH_EXEC,
+					  VG_TAG_ARRAY,	  VG_TAG_MIPMAP,   VG_TAG_TEXTURE, VG_TAG_SURFACE };
 static struct vg_lane lanes[2];
+static uint64_t spaces[2]; /* 4 units, of which the second and the third are mapped, and the second is open */
 static uint64_t state;
 
 static uint64_t roll(void)
@@ -27,6 +30,46 @@ static uint64_t roll(void)
 static uint64_t handle_of(int session, enum wk_kind kind, uint32_t slot)
 {
 	return vg_handle_make(tags[kind], GENERATION + 2 * slot + session, slot);
+}
+
+static CUgraphExec new_exec(void)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	wk_driver.cuGraphCreate(&graph, 0);
+	wk_driver.cuGraphInstantiateWithFlags(&exec, graph, 0);
+	wk_driver.cuGraphDestroy(graph);
+	return exec;
+}
+
+static void check(CUresult r)
+{
+	if (r != CUDA_SUCCESS)
+		abort();
+}
+
+/* As the operations make them: of 8 by 4 floats, and of what is made first. */
+static bool make_array(struct wk_call *c, int session, enum wk_kind kind, uint64_t handle)
+{
+	struct vg_array_create_request array = { .created = handle, .width = 8, .height = 4, .format = CU_AD_FORMAT_FLOAT,
+						 .channels = 1, .flags = CUDA_ARRAY3D_SURFACE_LDST };
+	struct vg_mipmap_create_request mipmap = { .created = handle, .width = 8, .height = 4, .format = CU_AD_FORMAT_FLOAT,
+						   .channels = 1, .levels = 2 };
+	struct vg_texture_create_request texture = { .created = handle, .array = handle_of(session, WK_ARRAY, 0) };
+	struct vg_surface_create_request surface = { .created = handle, .array = handle_of(session, WK_ARRAY, 0) };
+
+	if (kind == WK_ARRAY)
+		check(wk_do_array_create(c, &array));
+	else if (kind == WK_MIPMAP)
+		check(wk_do_mipmap_create(c, &mipmap));
+	else if (kind == WK_TEXTURE)
+		check(wk_do_texture_create(c, &texture, &(struct vg_texture_create_reply){ 0 }));
+	else if (kind == WK_SURFACE)
+		check(wk_do_surface_create(c, &surface, &(struct vg_surface_create_reply){ 0 }));
+	else
+		return false;
+	return true;
 }
 
 /* The odd ones are taken out again: their handles are stale. */
@@ -49,17 +92,42 @@ static void fill(struct wk_session *s, int session, struct wk_object *context)
 				wk_driver.cuEventCreate((CUevent *)&driver, 0);
 			else if (kind == WK_MODULE)
 				wk_driver.cuModuleLoadDataEx((CUmodule *)&driver, "", 0, NULL, NULL);
+			else if (kind == WK_GRAPH)
+				wk_driver.cuGraphCreate((CUgraph *)&driver, 0);
+			else if (kind == WK_GRAPH_EXEC)
+				driver = new_exec();
 			else if (kind == WK_POOL)
 				wk_driver.cuMemPoolCreate((CUmemoryPool *)&driver, &(CUmemPoolProps){ 0 });
-			if (wk_reserve(&c, kind, handle) ||
-			    wk_put(&c, handle, wk_object_new(kind, owner, driver, 0)) != CUDA_SUCCESS)
+			if (wk_reserve(&c, kind, handle))
 				abort();
+			if (kind == WK_PHYSICAL)
+				check(wk_do_virtual_create(&c, &(struct vg_virtual_create_request){ handle, UNIT, 0 }));
+			else if (!make_array(&c, session, kind, handle))
+				check(wk_put(&c, handle, wk_object_new(kind, owner, driver, 0)));
 			if (i % 2)
 				wk_remove(&c, kind, handle);
 		}
 		if (wk_ledger_add(&c, context, (1ull + session + 2 * i) << 20, 4096) != CUDA_SUCCESS)
 			abort();
 	}
+}
+
+/* As the operations do it. */
+static void map(struct wk_session *s, int session)
+{
+	struct wk_call c = { .session = s };
+	struct vg_virtual_reserve_request reserve = { .bytes = 4 * UNIT };
+	struct vg_virtual_reserve_reply space;
+
+	check(wk_do_virtual_reserve(&c, &reserve, &space));
+	spaces[session] = space.address;
+	for (uint64_t i = 1; i < 3; i++) {
+		struct vg_virtual_map_request in = { spaces[session] + i * UNIT, UNIT, handle_of(session, WK_PHYSICAL, 0) };
+
+		check(wk_do_virtual_map(&c, &in));
+	}
+	check(wk_do_virtual_access(&c, &(struct vg_virtual_access_request){ spaces[session] + UNIT, UNIT, 0, 1 }));
+	wk_unpin(&c);
 }
 
 static struct wk_object *new_context(struct wk_session *s, int session)
@@ -162,6 +230,86 @@ static bool accepts_address(struct wk_call *c)
 	return r == CUDA_SUCCESS;
 }
 
+/* Whether the books would let it be mapped there: what the driver says is not asked. */
+static CUresult claim(struct wk_call *c, uint64_t address)
+{
+	struct wk_object *physical WK_HELD = NULL, *mapping WK_HELD = NULL;
+
+	check(wk_hold(c, WK_PHYSICAL, handle_of(0, WK_PHYSICAL, 0), &physical));
+	return wk_mapping_add(c, address, UNIT, physical, &mapping);
+}
+
+/* Mappings of the other session, those that are not open, and ranges that are not what is mapped or reserved. */
+static bool accepts_mapping(struct wk_call *c)
+{
+	uint64_t mine = spaces[0], theirs = spaces[1], odd = (1 + roll() % (UNIT / 4096 - 1)) * 4096;
+	uint64_t unmapped = mine + 3 * (roll() % 2) * UNIT;
+	CUresult r;
+
+	switch (roll() % 8) {
+	case 0:
+		r = wk_check_range(c, theirs + UNIT + roll() % UNIT, 1, 1, 1, 0);
+		break;
+	case 1: /* the border to what is not open, or not mapped */
+		r = wk_check_range(c, mine + (1 + roll() % 2) * UNIT - 1, 2 + roll() % 4096, 1, 1, 0);
+		break;
+	case 2:
+		r = wk_check_range(c, roll() % 2 ? unmapped + roll() % UNIT : mine + 2 * UNIT + roll() % UNIT, 1, 1, 1, 0);
+		break;
+	case 3: /* parts of mappings, more than one, others' */
+		r = wk_mapping_take(c, mine + UNIT + (roll() % 2 ? odd : 0), roll() % 2 ? odd : 3 * UNIT);
+		break;
+	case 4:
+		r = roll() % 2 ? wk_mapping_take(c, theirs + UNIT, UNIT) : wk_mapping_hold(c, unmapped, UNIT);
+		break;
+	case 5: /* still mapped, not whole, others' */
+		r = wk_space_take(c, roll() % 2 ? mine : theirs, roll() % 2 ? 4 * UNIT : odd);
+		break;
+	case 6: /* what is mapped already, or not reserved; memory of others */
+		r = claim(c, roll() % 2 ? mine + (roll() % 2 ? UNIT : 4 * UNIT) : theirs);
+		break;
+	default:
+		r = wk_do_virtual_map(c, &(struct vg_virtual_map_request){ mine, (1 + roll() % 2) * UNIT,
+									 handle_of(1, WK_PHYSICAL, 0) });
+	}
+	wk_unpin(c);
+	return r == CUDA_SUCCESS;
+}
+
+/* Parts beyond an array, arrays and levels of the other session or none, textures of what is not the guest's. */
+static bool accepts_part(struct wk_call *c)
+{
+	static const struct vg_call call = { .bulk_in_length = 0 };
+	uint64_t mine = handle_of(0, WK_ARRAY, 0), theirs = handle_of(1, WK_ARRAY, roll() % OBJECTS & ~1u);
+	struct vg_copy_arrays_request copy = { .destination = mine, .source = mine, .width = 4, .rows = 1, .slices = 1 };
+	struct vg_texture_create_request texture = { .created = handle_of(0, WK_TEXTURE, 1), .resource = roll() % 2,
+						     .array = theirs, .mipmap = handle_of(1, WK_MIPMAP, 0) };
+	struct vg_mipmap_level_request level = { .created = handle_of(0, WK_ARRAY, 1), .mipmap = handle_of(0, WK_MIPMAP, 0),
+						 .level = 2 + (uint32_t)roll() };
+	uint64_t far = 1 + (roll() >> roll() % 64);
+
+	c->call = &call;
+	switch (roll() % 6) {
+	case 0:
+		copy.source_x = 4 * (far < UINT64_MAX / 4 ? 7 + far : 8);
+		break;
+	case 1:
+		copy.destination_y = 3 + far;
+		break;
+	case 2:
+		copy.slices = 1 + far;
+		break;
+	case 3:
+		copy.source = theirs;
+		break;
+	case 4:
+		return wk_do_mipmap_level(c, &level) == CUDA_SUCCESS;
+	default:
+		return wk_do_texture_create(c, &texture, &(struct vg_texture_create_reply){ 0 }) == CUDA_SUCCESS;
+	}
+	return wk_do_copy_arrays(c, &copy) == CUDA_SUCCESS;
+}
+
 /* A slot whose generations are used up is never used again. */
 static bool wraps(struct wk_call *c)
 {
@@ -194,10 +342,11 @@ int main(int argc, char **argv)
 		sessions[i] = wk_session_create(&lanes[i]);
 		contexts[i] = new_context(sessions[i], i);
 		fill(sessions[i], i, contexts[i]);
+		map(sessions[i], i);
 	}
 	c = (struct wk_call){ .session = sessions[0], .context = contexts[0] };
 	for (unsigned long i = 0; i < count; i++)
-		accepted += roll() % 4 ? accepts_handle(&c) : accepts_address(&c);
+		accepted += roll() % 4 ? accepts_handle(&c) : roll() % 3 == 0 ? accepts_part(&c) : roll() % 2 ? accepts_address(&c) : accepts_mapping(&c);
 	printf("%lu forged, %lu accepted\n", count, accepted);
 	if (wraps(&c))
 		printf("a generation was used twice\n");

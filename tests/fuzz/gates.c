@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A guest that opens gates which it never asked about, asks afterwards, and makes more of them than anybody needs. The
- * argument is the null driver; its host functions are ours, on threads, as a genuine driver's are.
+ * A guest that opens gates which it never asked about, asks afterwards, and makes more of them than anybody needs, also
+ * when a graph has reached one beside them. The argument is the null driver; its host functions are ours, on threads, as a
+ * genuine driver's are.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -65,6 +66,27 @@ static void open_unasked(struct wk_session *s)
 	}
 }
 
+/* A graph's gate is one more, whose function the driver has already called. */
+static unsigned int make_beside_graph(struct wk_session *s)
+{
+	struct wk_object host = { .kind = WK_HOST, .session = s, .number = 7 };
+	struct callback graph = { wk_host_params(&host).fn, &host };
+	unsigned int made = 0, gates = 0;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, reach, &graph);
+	while (gates <= WK_GATES) {
+		pthread_mutex_lock(&s->lock);
+		gates = s->gates_count;
+		pthread_mutex_unlock(&s->lock);
+	}
+	for (uint64_t i = 0; i < OURS; i++)
+		made += make(s, 10 + i) == CUDA_SUCCESS;
+	wk_gates_close(s);
+	pthread_join(thread, NULL);
+	return made;
+}
+
 int main(int argc, char **argv)
 {
 	char message[512];
@@ -88,6 +110,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%u gates at once\n", made);
 		return 1;
 	}
+	made = make_beside_graph(s);
 	wk_session_destroy(s);
-	return 0;
+	if (made)
+		fprintf(stderr, "%u gates beside a graph's\n", made);
+	return made != 0;
 }

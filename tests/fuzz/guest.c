@@ -4,7 +4,9 @@
 #include <string.h>
 
 static const uint32_t tags[WK_TABLES] = { VG_TAG_CONTEXT, VG_TAG_STREAM,   VG_TAG_EVENT,
-					  VG_TAG_MODULE,  VG_TAG_FUNCTION, VG_TAG_POOL };
+					  VG_TAG_MODULE,  VG_TAG_FUNCTION, VG_TAG_POOL,
+					  VG_TAG_PHYSICAL, VG_TAG_GRAPH, VG_TAG_GRAPH_EXEC,
+					  VG_TAG_ARRAY,	  VG_TAG_MIPMAP,   VG_TAG_TEXTURE, VG_TAG_SURFACE };
 
 uint64_t guest_roll(struct guest *g)
 {
@@ -45,6 +47,8 @@ static uint64_t known_handle(struct guest *g, enum wk_kind kind)
 
 static uint64_t some_handle(struct guest *g, enum wk_kind kind)
 {
+	if (g->usual[kind] && !guest_once_in(g, 5))
+		return g->usual[kind];
 	switch (guest_roll(g) % 40) {
 	case 0:
 		return 0;
@@ -85,6 +89,8 @@ static uint64_t some_address(struct guest *g, bool exact)
 		if (g->memories[at].context == g->context || i == 7)
 			address = g->memories[at].address;
 	}
+	if (g->near && guest_once_in(g, 6)) /* around the borders of what may be mapped there */
+		address = g->near + guest_roll(g) % GUEST_UNITS * GUEST_UNIT - guest_roll(g) % 2 * 100;
 	pthread_mutex_unlock(&g->lane.lock);
 	if (guest_once_in(g, 40))
 		return guest_roll(g) << 12;
@@ -98,6 +104,8 @@ void guest_learn(struct vg_lane *lane, const struct lane_call *call, int32_t sta
 
 	if (status || length < 8)
 		return;
+	if (call->op == VG_OP_virtual_reserve)
+		memcpy(&g->space, data, 8);
 	if (call->op != VG_OP_memory_allocate && call->op != VG_OP_memory_allocate_pitch &&
 	    call->op != VG_OP_memory_allocate_async && call->op != VG_OP_pool_allocate && call->op != VG_OP_module_global)
 		return;
@@ -117,7 +125,7 @@ static bool named(const struct field *f, const char *const *names)
 
 static uint64_t some_size(struct guest *g, const struct field *f)
 {
-	static const char *const widths[] = { "width", "Width", NULL }, *const heights[] = { "height", "Height", NULL };
+	static const char *const widths[] = { "width", "Width", NULL }, *const heights[] = { "height", "Height", "rows", NULL };
 	static const char *const pitches[] = { "pitch", "dstPitch", "source_pitch", "destination_pitch", NULL };
 	uint64_t value = guest_once_in(g, 60) ? guest_roll(g) << (guest_roll(g) % 12) : guest_roll(g) % 300;
 
@@ -130,12 +138,77 @@ static uint64_t some_size(struct guest *g, const struct field *f)
 	return value;
 }
 
+/* Mostly what comes to something: a few units inside the newest addresses, and all of them. */
+static uint64_t some_space(struct guest *g, const struct operation *o, const struct field *f)
+{
+	bool all = o->id == VG_OP_virtual_free || o->id == VG_OP_virtual_reserve;
+	uint64_t unit = all ? 0 : g->unit, units = all ? GUEST_UNITS : 1 + guest_roll(g) % 2;
+
+	if (guest_once_in(g, 30))
+		return guest_roll(g) << (guest_roll(g) % 20);
+	if (!strcmp(f->name, "address"))
+		return g->near + unit * GUEST_UNIT;
+	if (!strcmp(f->name, "bytes"))
+		return units * GUEST_UNIT;
+	if (!strcmp(f->name, "alignment"))
+		return guest_once_in(g, 4) ? 1ull << guest_roll(g) % 50 : 0;
+	if (!strcmp(f->name, "wish"))
+		return guest_once_in(g, 4) ? g->near : 0;
+	if (!strcmp(f->name, "open"))
+		return !guest_once_in(g, 4);
+	return guest_roll(g) % (strcmp(f->name, "option") ? 30 : 3) == 29;
+}
+
+/* What arrays are made of, and which parts of them are copied: of 8 by 4 by 2 elements, or what is refused. */
+static bool some_array(struct guest *g, const struct operation *o, const struct field *f, uint64_t *word)
+{
+	static const char *const formats[] = { "format", NULL };
+	static const uint64_t usual[] = { CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_HALF, CU_AD_FORMAT_FLOAT };
+	bool makes = o->id == VG_OP_array_create || o->id == VG_OP_mipmap_create;
+
+	if (guest_once_in(g, 30))
+		return false;
+	if (named(f, formats))
+		*word = guest_once_in(g, 20) ? guest_roll(g) % 64 : usual[guest_roll(g) % 4];
+	else if (!strcmp(f->name, "channels"))
+		*word = guest_once_in(g, 20) ? guest_roll(g) : 1 + guest_roll(g) % 2;
+	else if (!strcmp(f->name, "flags"))
+		*word = guest_once_in(g, 20) ? guest_roll(g) : o->id == VG_OP_texture_create ? guest_roll(g) % 4 : CUDA_ARRAY3D_SURFACE_LDST;
+	else if (!strcmp(f->name, "levels"))
+		*word = 1 + guest_roll(g) % 4;
+	else if (!strcmp(f->name, "resource"))
+		*word = guest_roll(g) % 4;
+	else if (!strcmp(f->name, "address") && o->id == VG_OP_texture_create)
+		*word = some_address(g, true);
+	else if (makes && !strcmp(f->name, "width"))
+		*word = guest_once_in(g, 9) ? guest_roll(g) << guest_roll(g) % 12 : 8 + guest_roll(g) % 60;
+	else if (makes && (!strcmp(f->name, "height") || !strcmp(f->name, "depth")))
+		*word = f->name[0] == 'h' ? guest_roll(g) % 9 : guest_once_in(g, 3) ? guest_roll(g) % 4 : 0;
+	else if (!strcmp(f->name, "width"))
+		*word = g->width = 8 * (1 + guest_roll(g) % 2);
+	else if (!strcmp(f->name, "height") || !strcmp(f->name, "rows"))
+		*word = g->height = 1 + guest_roll(g) % 3;
+	else if (strlen(f->name) && strchr("xyz", f->name[strlen(f->name) - 1]) && strncmp(f->name, "address", 7))
+		*word = guest_once_in(g, 3) ? 8 * (guest_roll(g) % 2) : 0;
+	else if (!strcmp(f->name, "filter") || !strcmp(f->name, "mipmap_filter"))
+		*word = guest_roll(g) % 2;
+	else
+		return false;
+	return true;
+}
+
 static uint64_t some_word(struct guest *g, const struct operation *o, const struct field *f)
 {
 	static const char *const addresses[] = { "address", "source", "destination", "dstDevice", NULL };
 	static const char *const sizes[] = { "bytes", "N", "width", "Width", "height", "Height", "pitch", "dstPitch",
-					     "source_pitch", "destination_pitch", NULL };
+					     "source_pitch", "destination_pitch", "rows", NULL };
+	bool arrays = strstr(o->name, "array") || strstr(o->name, "mipmap") || strstr(o->name, "texture");
+	uint64_t word;
 
+	if (arrays && some_array(g, o, f, &word))
+		return word;
+	if (!strncmp(o->name, "virtual_", 8))
+		return some_space(g, o, f);
 	if (named(f, addresses))
 		return some_address(g, strstr(o->name, "free"));
 	if (named(f, sizes))
@@ -150,11 +223,38 @@ static uint64_t some_word(struct guest *g, const struct operation *o, const stru
 		return guest_once_in(g, 20) ? guest_roll(g) % 64 : 0;
 	if (!strcmp(f->name, "gate"))
 		return o->id == VG_OP_host_gate ? ++g->gates : g->gates - guest_roll(g) % 8;
+	if (!strcmp(f->name, "number"))
+		return guest_once_in(g, 3) ? g->gates : ++g->gates;
 	if (strstr(f->name, "log_bytes"))
 		return guest_once_in(g, 4) ? guest_roll(g) % 9000 : 0;
-	if (!strcmp(f->name, "cooperative"))
+	if (!strcmp(f->name, "cooperative") || !strcmp(f->name, "remove") || !strcmp(f->name, "waits") ||
+	    !strcmp(f->name, "to_host"))
 		return small(g, 1);
+	if (!strcmp(f->name, "how"))
+		return g->how ? g->how - 1 : small(g, 2);
+	if (!strcmp(f->name, "what"))
+		return small(g, 4);
+	if (!strcmp(f->name, "node"))
+		return g->how ? 0 : small(g, guest_once_in(g, 2) ? 2 : 9);
+	if (!strcmp(f->name, "first"))
+		return small(g, 1);
+	if (!strcmp(f->name, "element"))
+		return guest_once_in(g, 10) ? small(g, 8) : 1;
+	if (!strcmp(f->name, "slices"))
+		return guest_once_in(g, 10) ? small(g, 3) : 1;
+	if (!strcmp(f->name, "destination_slice") || !strcmp(f->name, "source_slice") || !strcmp(f->name, "slice"))
+		return guest_once_in(g, 4) ? small(g, 300) : 0;
 	return small(g, 8);
+}
+
+/* Two inputs of the linker, as make_image() laid them out. */
+static size_t some_parts(struct guest *g, uint64_t *words)
+{
+	for (int i = 0; i < 4; i += 2) {
+		words[i] = g->inputs / 2 - 2 + (guest_once_in(g, 20) ? guest_roll(g) % 9 : 0);
+		words[i + 1] = (guest_once_in(g, 20) ? guest_roll(g) % 4 : 2ull) << 32 | guest_roll(g) % (guest_once_in(g, 9) ? 9 : 5);
+	}
+	return 16 * (guest_roll(g) % 3);
 }
 
 static void put_bytes(struct guest *g, const struct field *f)
@@ -173,6 +273,13 @@ static void put_bytes(struct guest *g, const struct field *f)
 		words[i] = guest_roll(g) % 20;
 	if (!strcmp(f->name, "options"))
 		length = guest_once_in(g, 3) ? 16 * (guest_roll(g) % 3) : 0;
+	if (!strcmp(f->name, "parts"))
+		length = some_parts(g, words);
+	if (!strcmp(f->name, "dependencies") || !strcmp(f->name, "edges")) {
+		for (int i = 0; i < 64; i++)
+			words[i] = guest_roll(g) % 2 << 32 | guest_roll(g) % 2;
+		length = f->name[0] == 'e' ? 8 * (guest_roll(g) % 3) : 4 * (guest_roll(g) % 2);
+	}
 	if (guest_once_in(g, 30))
 		length = guest_roll(g) % sizeof(words);
 	put_blob(g, words, length < f->cap ? length : f->cap);
@@ -188,10 +295,15 @@ static void put_field(struct guest *g, const struct operation *o, const struct f
 		put_bytes(g, f);
 		return;
 	case FIELD_HANDLE:
-		word = some_handle(g, f->handle);
+		word = strstr(o->name, "_destroy") ? known_handle(g, f->handle) : some_handle(g, f->handle);
 		break;
 	case FIELD_MINT:
 		word = new_handle(g, f->handle);
+		if (o->id == VG_OP_graph_create || o->id == VG_OP_graph_instantiate || o->id == VG_OP_array_create ||
+		    o->id == VG_OP_mipmap_create)
+			g->usual[f->handle] = word;
+		if (o->id == VG_OP_cuStreamCreateWithPriority)
+			g->newest.stream = word, g->newest.context = g->context;
 		break;
 	case FIELD_I32:
 		word = (uint64_t)(int64_t)(int32_t)small(g, 4);
@@ -208,6 +320,10 @@ static void put_field(struct guest *g, const struct operation *o, const struct f
 void guest_make(struct guest *g, const struct operation *o)
 {
 	g->length = 0;
+	g->unit = guest_roll(g) % GUEST_UNITS;
+	pthread_mutex_lock(&g->lane.lock);
+	g->near = g->space;
+	pthread_mutex_unlock(&g->lane.lock);
 	g->width = g->height = 0;
 	g->spoil = guest_once_in(g, 700);
 	g->bulk = 1 + guest_roll(g) % 200;
@@ -218,7 +334,7 @@ void guest_make(struct guest *g, const struct operation *o)
 		put(g, g->context);
 	for (unsigned int i = 0; i < o->count; i++)
 		put_field(g, o, &o->fields[i]);
-	if (strstr(o->name, "_2d") && !guest_once_in(g, 20) && g->width * g->height <= LANE_BULK)
+	if ((strstr(o->name, "_2d") || o->id == VG_OP_copy_to_array || o->id == VG_OP_copy_from_array) && !guest_once_in(g, 20) && g->width * g->height <= LANE_BULK)
 		g->bulk = g->width * g->height;
 	if (g->spoil && g->length && guest_once_in(g, 2))
 		g->length = guest_roll(g) % g->length;

@@ -17,12 +17,14 @@ struct field {
 	uint32_t cap;
 };
 
+enum { GUEST_UNIT = 2 << 20, GUEST_UNITS = 6 };
+
 struct operation {
 	const char *name;
 	uint32_t id;
 	bool in_context;
 	unsigned int count;
-	struct field fields[12];
+	struct field fields[32];
 };
 
 struct guest {
@@ -32,12 +34,16 @@ struct guest {
 	uint32_t sequence, upload, generation;
 	uint32_t slots[WK_TABLES];                /* used so far */
 	uint64_t handles[WK_TABLES][KEPT];
+	uint64_t usual[WK_TABLES];                /* much is done to one, so that it comes to something */
+	struct { uint64_t stream, context; } newest;
 	struct { uint64_t address, context; } memories[KEPT];
-	uint64_t gates;
+	uint64_t space, gates;                    /* the newest of reserved addresses, GUEST_UNITS units */
 	/* the frame being made */
 	uint8_t payload[PAYLOAD];
-	size_t length, bulk;
+	size_t length, bulk, inputs;              /* bytes of two inputs to link; 0: an image is to be loaded */
+	uint64_t unit, near;                      /* where mappings are wanted */
 	uint64_t context, width, height;
+	unsigned int how;                         /* 1: a node is to be added, 2: the first one changed, 3: in an executable graph */
 	bool spoil;                               /* now and then a violation is wanted */
 };
 

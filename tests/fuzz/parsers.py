@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.support.places import short
 from vgpumgr.errors import LayoutFileError, VgpumgrError
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_helper import Changes
@@ -204,8 +205,7 @@ def fuzz(target: Target, seed: int, rounds: int, seconds: float, *, guided: bool
     choice, wrong = random.Random(seed), dict[str, str]()
     seen: set[tuple[str, int]] = set()
     end_s, done, kept = time.monotonic() + seconds, 0, 0
-    scratch = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(dir=scratch) as name:
+    with tempfile.TemporaryDirectory(dir=short()) as name:
         cases = iter(target.seeds[:])
         while done < rounds and time.monotonic() < end_s and len(wrong) < 20:
             data = next(cases, None) or mutate(choice, target.seeds)

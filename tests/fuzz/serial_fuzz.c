@@ -2,7 +2,8 @@
 /*
  * The server's end of the serial stream: syncs, lane 0 and the messages of lanes, in pieces of any size. An input is what
  * a guest writes, after one byte for the size of the pieces; where the server hangs up, the rest goes to the next
- * connection. Usage: serial_fuzz SEED ROUNDS, or serial_fuzz FILE... Sessions decode their frames in this process.
+ * connection. Usage: serial_fuzz SEED ROUNDS, or "kept" and what kept.h says. Sessions decode their frames in this
+ * process.
  * With VG_LIBFUZZER and -fsanitize=fuzzer it is a libFuzzer target.
  */
 #include <assert.h>
@@ -10,17 +11,33 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include <errno.h>
+
 #include "../../vgpumgr/virtio/native/transport/util.h"
 #include "../../vgpumgr/virtio/native/transport/worker.h"
+#include "kept.h"
 
 enum { LARGEST = 128 << 10, PERIOD = 64 };
 
 static struct vg_lane *sessions[VG_LANE_TABLE];
 static struct vg_lane_words words[VG_LANE_TABLE];
-static unsigned long greeted, opened, calls, hung_up;
+static unsigned long greeted, opened, calls, hung_up, compared;
 static int guest = -1;
 
 /* ---- the server's lanes, without processes ---- */
+
+/* Lanes of the ring only are reserved: a serial stream that asks for one is refused before. */
+int vg_entry_reserve(struct vg_server *server, struct vg_opened *opened)
+{
+	(void)server, (void)opened;
+	abort();
+}
+
+int vg_entry_claim(struct vg_server *server, const struct vg_claim *claim)
+{
+	(void)server, (void)claim;
+	abort();
+}
 
 int vg_entry_open(struct vg_server *server, bool ring, const struct vg_open *open, uint32_t sequence)
 {
@@ -67,11 +84,20 @@ void vg_entries_close(struct vg_server *server, bool ring)
 }
 
 /* As a session does: reads all that it was given, fills all that it may, answers. */
-static void use(struct vg_lane *lane, const struct vg_call *call)
+static const uint64_t own[] = { 1ull << VG_ID_SHIFT | 7, 2ull << VG_ID_SHIFT | 7, 9ull << VG_ID_SHIFT | 7 };
+static const struct vg_interface interface = { own, 3, { 1, 2, 3 } };
+
+static int use(struct vg_lane *lane, const struct vg_call *call)
 {
 	static volatile uint64_t sink;
 	uint64_t sum = 0;
 
+	if (call->op == VG_OP_INTERFACE && vg_interface_answer(lane, call, &interface, lane->server->stats, "x has", "1.0"))
+		return -EPROTO;
+	if (call->op == VG_OP_INTERFACE) {
+		compared++;
+		return 0;
+	}
 	for (size_t i = 0; i < call->payload_length; i++)
 		sum += ((const uint8_t *)call->payload)[i];
 	for (size_t i = 0; i < call->bulk_in_length; i++)
@@ -82,6 +108,7 @@ static void use(struct vg_lane *lane, const struct vg_call *call)
 	if (call->wants_reply && call->sequence % 3)
 		vg_answer(lane, call->sequence, 0, call->payload, call->payload_length, call->bulk_out_length);
 	calls++;
+	return 0;
 }
 
 int vg_entry_deliver(struct vg_server *server, struct vg_entry *entry, const void *bytes, size_t length)
@@ -101,7 +128,7 @@ int vg_entry_deliver(struct vg_server *server, struct vg_entry *entry, const voi
 	memcpy(body, (const uint8_t *)bytes + sizeof(message), message.length);
 	got = vg_serial_take(lane, &message, body, &call, &text);
 	if (got > 0) {
-		use(lane, &call);
+		got = use(lane, &call);
 		lane->bulk_filled = 0;
 	}
 	free(body);
@@ -136,7 +163,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 	static struct vg_server server;
 	size_t piece = size ? 1 + bytes[0] * 37u : 1;
 
-	server = (struct vg_server){ .keeper = -1, .serial = -1, .serial_path = VG_SERIAL_OF_KEEPER };
+	server = (struct vg_server){ .keeper = -1, .serial = -1, .serial_path = VG_SERIAL_OF_KEEPER,
+				     .interface = &interface };
 	server.stats = calloc(1, sizeof(*server.stats));
 	server.serial_in = malloc(64 << 10);
 	server.control_serial.server = &server;
@@ -202,6 +230,17 @@ static void put_frame(uint32_t lane, uint32_t op, uint32_t flags, uint32_t bulk,
 	put_message(lane, VG_KIND_FRAME, &header, sizeof(header), payload, size);
 }
 
+/* Mostly as it must be; else empty, too long, cut off, with an id of 0, or one that does not rise. */
+static void put_interface(uint32_t lane)
+{
+	static uint64_t words[VG_OPERATIONS_MAX + 2];
+	uint64_t id = roll(30) ? 1 : 0, count = roll(20) ? roll(60) : roll(VG_OPERATIONS_MAX + 3);
+
+	for (uint64_t i = 0; i < count; i++, id += roll(100) ? 1 + roll(2) : 0)
+		words[i] = id << VG_ID_SHIFT | (roll(3) ? 7 : roll(1 << 20));
+	put_frame(lane, VG_OP_INTERFACE, roll(20) ? VG_WANTS_REPLY : 0, 0, words, (roll(30) ? 8 : 5) * count);
+}
+
 static void put_control(void)
 {
 	struct vg_hello hello = { .version = roll(20) ? VG_WIRE_VERSION : 7 };
@@ -209,9 +248,10 @@ static void put_control(void)
 	struct vg_close end = { .lane = VG_SERIAL_LANE_FIRST + (uint32_t)roll(VG_SERIAL_LANES + 1), .generation = roll(40) };
 
 	memset(open.name, 'n', sizeof(open.name)); /* without an end */
-	if (!roll(30))
-		open.hash[roll(VG_HASH_SIZE)] = 1;
-	switch (roll(12)) {
+	switch (roll(13)) {
+	case 12:
+		put_interface(0);
+		break;
 	case 0:
 		put(VG_SYNC_TEXT, VG_SYNC_TEXT_SIZE);
 		put(&state, 8);
@@ -232,7 +272,10 @@ static void put_call(void)
 	static uint8_t bytes[VG_PAYLOAD_RING_MAX];
 	uint32_t lane = VG_SERIAL_LANE_FIRST + (uint32_t)roll(roll(20) ? 4 : VG_SERIAL_LANES + 1), bulk = (uint32_t)roll(9000);
 
-	switch (roll(4)) {
+	switch (roll(5)) {
+	case 4:
+		put_interface(lane);
+		break;
 	case 0:
 		put_message(lane, VG_KIND_BULK, bytes, bulk, NULL, 0);
 		put_frame(lane, 3, VG_HAS_BULK_IN, bulk + !roll(30), bytes, roll(200));
@@ -262,34 +305,27 @@ static void make_input(void)
 		input[roll(length)] ^= (uint8_t)(1 << roll(8));
 }
 
-static int run_file(const char *name)
+static size_t make_seeded(uint64_t seed, uint8_t *bytes, size_t room)
 {
-	FILE *f = fopen(name, "rb");
-	size_t got;
-
-	if (!f)
-		return 2;
-	got = fread(input, 1, sizeof(input), f);
-	fclose(f);
-	return LLVMFuzzerTestOneInput(input, got);
+	state = seed * 0x9e3779b97f4a7c15ull | 1;
+	make_input();
+	length = length < room ? length : room;
+	memcpy(bytes, input, length);
+	return length;
 }
 
 int main(int argc, char **argv)
 {
 	unsigned long rounds = argc > 2 ? strtoul(argv[2], NULL, 0) : 0;
-	int error = 0;
 
-	if (argc > 1 && !strtoul(argv[1], NULL, 0)) {
-		for (int i = 1; i < argc && !error; i++)
-			error = run_file(argv[i]);
-		rounds = 0;
-	}
+	if (argc > 1 && !strcmp(argv[1], "kept"))
+		return kept_main(argc - 2, argv + 2, make_seeded);
 	state = (argc > 1 ? strtoull(argv[1], NULL, 0) : 1) * 0x9e3779b97f4a7c15ull | 1;
 	for (unsigned long i = 0; i < rounds; i++) {
 		make_input();
 		LLVMFuzzerTestOneInput(input, length);
 	}
-	printf("%lu greeted, %lu opened, %lu calls, %lu hung up\n", greeted, opened, calls, hung_up);
-	return error;
+	printf("%lu greeted, %lu opened, %lu calls, %lu hung up, %lu compared\n", greeted, opened, calls, hung_up, compared);
+	return 0;
 }
 #endif

@@ -13,6 +13,7 @@
 #include "guest.h"
 #include "operations.h"
 #include "output.h"
+#include "transport/worker_limits.h"
 #include "vg_worker.h"
 
 enum { GUESTS = 3, STEPS = 400, FLOOD = 5 << 20 };
@@ -31,12 +32,28 @@ const char *__tsan_default_suppressions(void)
 	return "race:cuMemcpy\nrace:cuMemset\n";
 }
 
+/* Two inputs of the linker, each with a name before it. */
+static size_t make_inputs(struct guest *g, uint8_t *image)
+{
+	size_t half = g->inputs / 2;
+
+	memset(image, 'x', LANE_BULK);
+	for (int i = 0; i < 2; i++) {
+		image[i * half + 1] = guest_once_in(g, 30);
+		if (guest_once_in(g, 4))
+			memcpy(image + i * half + 2, guest_once_in(g, 2) ? "\177ELF" : "\x50\xed\x55\xba", 4);
+	}
+	return 2 * half;
+}
+
 /* Texts, an ELF file and a fat binary, whole and cut short. */
 static size_t make_image(struct guest *g, uint8_t *image)
 {
 	static const uint8_t fat[] = { 0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 64, 0, 0, 0, 0, 0, 0, 0, [20] = 64 };
 	size_t length = 1 + guest_roll(g) % 100;
 
+	if (g->inputs)
+		return make_inputs(g, image);
 	memset(image, 'x', LANE_BULK);
 	image[length - 1] = 0;
 	if (guest_once_in(g, 6)) {
@@ -102,6 +119,8 @@ static int step(struct guest *g, const struct operation *o)
 		g->bulk = make_image(g, g->payload + PAYLOAD - LANE_BULK);
 		memcpy(g->payload + 8, &(uint64_t){ guest_once_in(g, 20) ? guest_roll(g) : g->bulk }, 8);
 	}
+	if (o->id == VG_OP_image_read)
+		g->bulk = guest_roll(g) % 40;
 	return frame(g, wk_operation(o->id), o->id, &call) ? send_payload(g, &call) : 0;
 }
 
@@ -121,6 +140,17 @@ static int relieve(struct guest *g)
 	for (unsigned int i = 0; i < 8 && !error; i++)
 		error = step(g, find(VG_OP_host_gate_open));
 	usleep(50);
+	return error;
+}
+
+/* As a guest does at a gate of a graph, of a copy or not. */
+static int serve(struct guest *g)
+{
+	static const uint32_t ids[] = { VG_OP_host_gate_next, VG_OP_gate_fill, VG_OP_gate_fetch, VG_OP_host_gate_open };
+	int error = 0;
+
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]) && !error; i++)
+		error = step(g, find(ids[i]));
 	return error;
 }
 
@@ -174,6 +204,123 @@ static bool rarely(uint32_t id)
 	return id == VG_OP_context_create || id == VG_OP_context_destroy || id == VG_OP_host_gate;
 }
 
+/* A few turns for one graph: what is done to it needs one that has nodes. */
+static int use_graph(struct guest *g)
+{
+	static const uint32_t ids[] = {
+		VG_OP_graph_create, VG_OP_graph_kernel, VG_OP_graph_memset, VG_OP_graph_copy,  VG_OP_graph_event,
+		VG_OP_graph_child,  VG_OP_graph_edges,	VG_OP_graph_list,   VG_OP_graph_clone, VG_OP_graph_host_copy,
+		VG_OP_graph_host,   VG_OP_graph_instantiate,
+	};
+	int error = 0;
+
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]) && !error; i++)
+		error = step(g, find(ids[i]));
+	for (int i = 0; i < 30 && !error; i++)
+		error = step(g, find(VG_OP_graph_create + 1 + guest_roll(g) % (VG_OP_graph_host_copy - VG_OP_graph_create)));
+	for (int i = 0; i < 3 && !error; i++)
+		error = step(g, find(VG_OP_graph_launch));
+	for (int i = 0; i < 6 && !error; i++)
+		error = serve(g);
+	return error;
+}
+
+/* A copy with the guest's memory is the first node of a graph, and is changed. */
+static int change_copy(struct guest *g)
+{
+	static const uint32_t copy = VG_OP_graph_host_copy;
+	static const struct { uint32_t op; unsigned int how; } turns[] = {
+		{ VG_OP_graph_create, 0 }, { copy, 1 }, { copy, 1 }, { copy, 1 }, { copy, 2 }, { copy, 2 }, { copy, 2 },
+		{ VG_OP_graph_instantiate, 0 }, { copy, 3 }, { copy, 3 }, { copy, 2 }, { copy, 2 },
+	};
+	int error = 0;
+
+	for (size_t i = 0; i < sizeof(turns) / sizeof(turns[0]) && !error; i++) {
+		g->how = turns[i].how;
+		error = step(g, find(turns[i].op));
+	}
+	g->how = 0;
+	return error;
+}
+
+/* Two inputs are linked, and what comes of it is read, while others do what they do. */
+static int use_linker(struct guest *g)
+{
+	static const uint32_t ids[] = { VG_OP_image_data, VG_OP_image_link, VG_OP_image_read, VG_OP_image_read,
+					VG_OP_image_read, VG_OP_module_load, VG_OP_image_drop };
+	int error = 0;
+
+	g->inputs = 16 + guest_roll(g) % 100;
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]) && !error; i++) {
+		if (guest_once_in(g, 6))
+			continue;
+		error = step(g, find(ids[i]));
+		if (ids[i] == VG_OP_image_link)
+			usleep(100);
+	}
+	g->inputs = 0;
+	return error;
+}
+
+/* A few turns for one stream that captures. */
+static int capture(struct guest *g)
+{
+	static const uint32_t ids[] = {
+		VG_OP_capture_host,    VG_OP_capture_copy,     VG_OP_capture_copy,
+		VG_OP_copy_device,     VG_OP_copy_device,      VG_OP_cuMemsetD8Async, VG_OP_launch,       VG_OP_copy_device_2d,
+		VG_OP_copy_to_device,  VG_OP_capture_status,   VG_OP_graph_launch,    VG_OP_host_gate,    VG_OP_cuStreamQuery,
+		VG_OP_cuMemsetD32Async, VG_OP_cuEventRecordWithFlags,
+	};
+	int error;
+
+	g->usual[WK_STREAM] = g->newest.stream;
+	g->usual[WK_CONTEXT] = g->newest.context;
+	error = step(g, find(VG_OP_capture_begin));
+	for (uint64_t i = guest_roll(g) % 12; i && !error; i--)
+		error = step(g, find(ids[guest_roll(g) % (sizeof(ids) / sizeof(ids[0]) - 6 * guest_once_in(g, 2))]));
+	if (!error)
+		error = step(g, find(VG_OP_capture_end));
+	g->usual[WK_STREAM] = g->usual[WK_CONTEXT] = 0;
+	return error;
+}
+
+/* Memory mapped at several places, used over their borders while it is mapped, closed and unmapped. */
+static int use_virtual(struct guest *g)
+{
+	static const uint32_t first[] = { VG_OP_virtual_reserve, VG_OP_virtual_create };
+	static const uint32_t ids[] = {
+		VG_OP_virtual_create, VG_OP_virtual_map,   VG_OP_virtual_map,	VG_OP_virtual_map,     VG_OP_virtual_access,
+		VG_OP_virtual_access, VG_OP_virtual_unmap, VG_OP_copy_to_host,	VG_OP_cuMemsetD8Async, VG_OP_virtual_release,
+		VG_OP_virtual_free,   VG_OP_copy_device,   VG_OP_copy_to_device,
+	};
+	int error = 0;
+
+	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]) && !error; i++)
+		error = step(g, find(first[i]));
+	for (int i = 0; i < 40 && !error; i++)
+		error = step(g, find(ids[guest_roll(g) % (sizeof(ids) / sizeof(ids[0]))]));
+	return error;
+}
+
+/* Arrays and levels of them are copied to and from, made textures and surfaces of, and destroyed in between. */
+static int use_arrays(struct guest *g)
+{
+	static const uint32_t first[] = { VG_OP_array_create, VG_OP_mipmap_create, VG_OP_mipmap_level };
+	static const uint32_t ids[] = {
+		VG_OP_copy_to_array,	 VG_OP_copy_from_array, VG_OP_copy_array_device, VG_OP_copy_arrays,   VG_OP_texture_create,
+		VG_OP_texture_create,	 VG_OP_surface_create,	VG_OP_texture_destroy,	 VG_OP_mipmap_level,  VG_OP_copy_array_device,
+		VG_OP_surface_destroy,	 VG_OP_array_create,	VG_OP_array_destroy,	 VG_OP_mipmap_create, VG_OP_mipmap_destroy,
+	};
+	int error = 0;
+
+	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]) && !error; i++)
+		error = step(g, find(first[i]));
+	for (int i = 0; i < 40 && !error; i++)
+		error = step(g, find(ids[guest_roll(g) % (sizeof(ids) / sizeof(ids[0]))]));
+	g->usual[WK_ARRAY] = g->usual[WK_MIPMAP] = 0;
+	return error;
+}
+
 static void *live(void *argument)
 {
 	struct guest *g = argument;
@@ -190,9 +337,23 @@ static void *live(void *argument)
 			null_fail_after(1 + guest_roll(g) % 20);
 		if (o->id == VG_OP_module_load)
 			error = step(g, find(VG_OP_image_data));
+		if (!error && guest_once_in(g, 60))
+			error = use_graph(g);
+		if (!error && guest_once_in(g, 60))
+			error = capture(g);
+		if (!error && guest_once_in(g, 60))
+			error = use_linker(g);
+		if (!error && guest_once_in(g, 12))
+			error = change_copy(g);
+		if (!error && guest_once_in(g, 60))
+			error = use_virtual(g);
+		if (!error && guest_once_in(g, 60))
+			error = use_arrays(g);
 		if (!error)
 			error = g->lane.waiting > LANE_SLOTS / 2 ? relieve(g) : step(g, o);
 	}
+	if (guest_once_in(g, 2)) /* a session ends to its last object, whatever the driver refuses */
+		null_fail_after(1 + guest_roll(g) % 100);
 	wk_session_destroy(g->session);
 	return NULL;
 }
@@ -228,8 +389,9 @@ int main(int argc, char **argv)
 {
 	unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 100;
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+	char limits[] = VG_OPTION_LIMITS "device-memory:1099511627776"; /* so much that it is seldom refused */
 
-	if (!begin())
+	if (vg_limits_read(2, (char *[]){ argv[0], limits }) || !begin())
 		return 2;
 	for (unsigned long i = 0; i < rounds; i++) {
 		if (!run_round(seed + i)) {

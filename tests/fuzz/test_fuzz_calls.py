@@ -16,6 +16,7 @@ pytestmark = pytest.mark.native
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "vgpumgr" / "virtio" / "native"
+RULES = HERE.parents[1] / "vgpumgr" / "native" / "cuda_rules"
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,10 @@ def build(source: Path, directory: Path) -> Path:
         NATIVE / "transport/worker_limits.c",
         NATIVE / "generated/vg_codec.c",
         NATIVE / "generated/vg_dispatch.c",
+        *(RULES / f"{name}.c" for name in ("array", "copy", "texture")),
     ]
     flags = [
-        "-g",
+        "-g1",
         "-O1",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",
@@ -45,7 +47,8 @@ def build(source: Path, directory: Path) -> Path:
     ]
     defines = ["-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", '-DVGPUMGR_VERSION="fuzz"']
     includes = [f"-I{NATIVE / d}" for d in ("", "codec", "generated", "worker")] + [
-        f"-isystem{_include()}"
+        f"-I{RULES}",
+        f"-isystem{_include()}",
     ]
     command = [
         "cc",

@@ -15,6 +15,8 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "programs"
 NAMES = tuple(sorted(path.stem for path in SOURCES.glob("*.c*")))
+#: what a program needs of the compiler
+FLAGS = {"tensor": ("-arch=sm_80",)}
 
 
 def cache() -> Path:
@@ -31,7 +33,7 @@ def nvcc() -> Path:
 def _digest(source: Path, flags: Iterable[str]) -> str:
     """Of everything that decides what comes out of the compiler."""
     digest = hashlib.sha256()
-    for path in (source, *sorted(SOURCES.glob("*.h"))):
+    for path in (source, *sorted(SOURCES.glob("*.h")), *sorted(SOURCES.glob("parts/*"))):
         digest.update(path.read_bytes())
     digest.update("\0".join((*flags, nvcc().read_text(errors="replace"))).encode())
     return digest.hexdigest()[:16]
@@ -74,9 +76,11 @@ def _build_vectoradd12() -> Path:
 
 
 def _build(name: str) -> Path:
-    return (
-        _build_vectoradd12() if name == "vectoradd12" else compile_program(SOURCES / f"{name}.cu")
-    )
+    if name == "vectoradd12":
+        return _build_vectoradd12()
+    part = SOURCES / "parts" / f"{name}.cu"
+    more = ("-rdc=true", str(part)) if part.exists() else ()
+    return compile_program(SOURCES / f"{name}.cu", *more, *FLAGS.get(name, ()))
 
 
 def build_programs(names: Iterable[str] = NAMES) -> dict[str, Path]:

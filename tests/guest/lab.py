@@ -20,6 +20,7 @@ from tests.guest import image
 from tests.guest.build_programs import SOURCES, build_programs, compile_program
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
 from tests.guest.shell import GuestShell
+from tests.support.places import short
 from vgpumgr.virtio.channel import guest_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,7 +177,7 @@ def build_hostile() -> Path:
 def lab(kind: str) -> Iterator[GuestLab]:
     """A scene on a simulated machine of this kind, with a simulator root of its own. Ends all that it started."""
     with ExitStack() as stack:
-        directory = Path(tempfile.mkdtemp(prefix="vglab.", dir="/tmp"))
+        directory = Path(tempfile.mkdtemp(prefix="vglab.", dir=short()))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         libvirtd = stack.enter_context(private_libvirtd())
         environment = os.environ | {

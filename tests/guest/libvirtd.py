@@ -18,6 +18,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.places import short
+
 PRIVATE = ("run/libvirt", "var/lib/libvirt", "var/log/libvirt", "var/cache/libvirt", "etc/libvirt")
 INSIDE = r"""
 set -eu
@@ -145,7 +147,7 @@ def private_libvirtd(
     qemu_user: str = "root", qemu_group: str = "root"
 ) -> Iterator[PrivateLibvirtd]:
     """A running libvirtd in a scratch directory with a short path (sockets allow about 100 characters)."""
-    scratch = Path(tempfile.mkdtemp(prefix="vglv.", dir="/tmp"))
+    scratch = Path(tempfile.mkdtemp(prefix="vglv.", dir=short()))
     scratch.chmod(0o755)
     daemon = PrivateLibvirtd(scratch, qemu_user, qemu_group)
     try:

@@ -18,6 +18,7 @@ from lxml import etree
 
 from tests.guest.lab import ROOT, GuestLab, simulate
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
+from tests.support.places import short
 from vgpumgr.domain.domain import Domain
 
 pytestmark = [
@@ -43,7 +44,7 @@ def libvirtd() -> Iterator[PrivateLibvirtd]:
 @contextmanager
 def host(libvirtd: PrivateLibvirtd, kind: str) -> Iterator[GuestLab]:
     """A simulated host of that kind whose libvirt is the genuine one."""
-    directory = Path(tempfile.mkdtemp(prefix="vghost.", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="vghost.", dir=short()))
     environment = os.environ | {"VGPUMGR_SIM_ROOT": str(directory / "sim"), "PYTHONPATH": str(ROOT)}
     scene = GuestLab(kind, directory, libvirtd, environment)
     try:

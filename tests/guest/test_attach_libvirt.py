@@ -5,6 +5,7 @@ think it does. GPUs and channels are in memory; the ring's server is a real one,
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,9 +89,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(libvirtd: PrivateLibvirtd, tmp_path: Path) -> Iterator[Scene]:
-    directory = libvirtd.scratch / tmp_path.name[-20:]
-    directory.mkdir()
+def scene(libvirtd: PrivateLibvirtd) -> Iterator[Scene]:
+    directory = Path(tempfile.mkdtemp(dir=libvirtd.scratch))
     nvml = FakeNvml([make_gpu(layout=None)])
     channels = FakeChannels(directory, serve=True)
     store = Store(directory / "state.sqlite")

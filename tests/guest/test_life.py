@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,9 +108,8 @@ class Host:
 
 
 @pytest.fixture
-def host(libvirtd: PrivateLibvirtd, tmp_path: Path) -> Iterator[Host]:
-    directory = libvirtd.scratch / tmp_path.name[-20:]
-    directory.mkdir()
+def host(libvirtd: PrivateLibvirtd) -> Iterator[Host]:
+    directory = Path(tempfile.mkdtemp(dir=libvirtd.scratch))
     host = Host(libvirtd, directory)
     try:
         yield host

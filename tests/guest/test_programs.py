@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -14,11 +15,18 @@ PROGRAMS = (
     "matmul",
     "reduction",
     "histogram",
+    "linked",
     "overlap",
     "device_functions",
     "errors",
     "output",
+    "graphs",
+    "managed",
     "pools",
+    "tensor",
+    "virtual",
+    "textures",
+    "surfaces",
     "together",
 )
 
@@ -53,6 +61,22 @@ def test_guest_sees_its_slice_and_nothing_else(vm: tuple[GuestLab, str]) -> None
     assert sum(line.startswith("device=") for line in lines) == 1
     assert attachment["device"].removeprefix("MIG-") in lines[0]
     assert "MIG 1g.10gb" in lines[0]
+
+
+def test_the_guests_check_finds_nothing_wrong(vm: tuple[GuestLab, str]) -> None:
+    scene, name = vm
+    # the guest has no ldconfig: its programs go by LD_LIBRARY_PATH
+    output = scene.shell(name).check("/usr/bin/vgpumgr-guest-check")
+    found = dict(
+        re.findall(r"^(\S+(?: \d+)?) +(ok|warning|problem|skipped) ", output, re.MULTILINE)
+    )
+    wanted = ("channel", "agent", "gpu 0", "libraries", "environment")
+    assert {found[check] for check in wanted} == {"ok"}, output
+    assert found["loader"] == "skipped", output
+    assert ("port org.vgpumgr.0" in output) == name.endswith("serial"), output
+    shell = scene.shell(name)
+    alone = shell.run("VGPUMGR_AGENT=/no/where /usr/bin/vgpumgr-guest-check")
+    assert (alone.status, "vgpumgr-guestd does not run" in alone.output) == (3, True)
 
 
 def test_the_transport_asked_for_is_the_one_used(vm: tuple[GuestLab, str]) -> None:

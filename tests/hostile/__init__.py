@@ -1,1 +1,1 @@
-"""A hostile guest, beside a VM whose results are checked while it attacks: the list D1 to D27 of SECURITY.md."""
+"""A hostile guest, beside a VM whose results are checked while it attacks: the list D1 to D28 of SECURITY.md."""

@@ -26,12 +26,15 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     parser.add_argument("--states", type=int, default=100, help="of power, kills: how many")
     parser.add_argument("--seed", type=int, default=1, help="of power, kills")
+    parser.add_argument(
+        "--systemd", action="store_true", help="of shell, run, keep: systemd is its first process"
+    )
     parser.add_argument("--break", dest="breakage", help="of power: a fault put in on purpose")
     options = parser.parse_args()
     if reason := unprivileged_reason():
         parser.error(reason)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with boot() as host:
+    with boot(systemd=options.systemd) as host:
         if options.what == "run":
             result = host.run(" ".join(options.command))
             print(result.output, end="")

@@ -1,5 +1,5 @@
 #!/bin/bash
-# shellcheck disable=SC2154 # lab_*: exported by init, from the command line of the kernel
+# shellcheck disable=SC2154 # lab_*: exported by init or its unit, from the command line of the kernel
 # The lab host after its root is there: state directories of its own, and shells on the ports lab.shell.N, one line
 # "ID COMMAND" in, the command's output and a line "\036ID STATUS" out.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
@@ -14,16 +14,21 @@ state() {
 	done
 	mkdir -p /etc/mdevctl.d/scripts.d/{callouts,notifiers}
 	echo 'auth_unix_rw = "none"' >/etc/libvirt/libvirtd.conf
-	printf '%s\n' 'user = "root"' 'group = "root"' 'security_driver = "none"' 'remember_owner = 0' \
+	printf '%s\n' 'user = "root"' 'group = "root"' 'remember_owner = 0' \
 		'stdio_handler = "file"' 'cgroup_controllers = [ ]' 'namespaces = [ ]' >/etc/libvirt/qemu.conf
 }
-modprobe -a virtio_blk ext4
-mkdir -p /run/state /run/disks
-until [ -e /run/disks/state ]; do
-	for f in /sys/block/vd*; do ln -sf "/dev/${f##*/}" "/run/disks/$(<"$f/serial")"; done
-done
-mount /run/disks/state /run/state || echo "lab: cannot mount the disk" >/dev/console
-state /run/state
+# disk: the one that outlives a power cut
+disk() {
+	modprobe -a virtio_blk ext4
+	mkdir -p /run/state /run/disks
+	until [ -e /run/disks/state ]; do
+		for f in /sys/block/vd*; do ln -sf "/dev/${f##*/}" "/run/disks/$(<"$f/serial")"; done
+	done
+	mount /run/disks/state /run/state || echo "lab: cannot mount the disk" >/dev/console
+	state /run/state
+}
+# with systemd nothing outlives it: what packages install is in the overlay
+[ "$lab_init" = systemd ] || disk
 
 link_ports() {
 	local f name

@@ -32,11 +32,12 @@ TIMEOUT_S = 2400
 # before pytest-xdist, which writes the groups into the ids
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of it stays in one test process, so that there is one lab host at a time."""
+    """All of one lab host stays in one test process, so that it is booted once."""
     for item in items:
         if "tests/lab/" in item.nodeid and "[simulated" not in item.nodeid:
             item.add_marker(pytest.mark.lab)
-            item.add_marker(pytest.mark.xdist_group("lab"))
+            group = "lab-systemd" if "test_systemd.py" in item.nodeid else "lab"
+            item.add_marker(pytest.mark.xdist_group(group))
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=[LabHostDiedError.__name__]))
 
@@ -49,10 +50,11 @@ class Lab:
         self._host: LabHost | None = None
         self._kernel: RealKernel | None = None
         self._guest: NestedGuest | None = None
+        self._systemd: LabHost | None = None
 
     def close(self) -> None:
         """Power it off."""
-        self._host = self._kernel = self._guest = None
+        self._host = self._kernel = self._guest = self._systemd = None
         self._stack.close()
 
     def host(self) -> LabHost:
@@ -68,6 +70,19 @@ class Lab:
             else:
                 self._host = self._stack.enter_context(boot())
         return self._host
+
+    def systemd_host(self) -> LabHost:
+        """Another one in its place, whose first process is systemd."""
+        if self._systemd is None or self._systemd.died:
+            self.close()
+            if kept := os.environ.get(KEPT):
+                self._systemd = attach_kept(Path(kept))
+                self._stack.callback(self._systemd.cut_power)
+            elif reason := unprivileged_reason():
+                pytest.skip(reason)
+            else:
+                self._systemd = self._stack.enter_context(boot(systemd=True))
+        return self._systemd
 
     def kernel(self) -> RealKernel:
         """Its ``/sys``, with all drivers loaded."""
@@ -88,7 +103,7 @@ class Lab:
         return self._guest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab() -> Iterator[Lab]:
     """What the tests before have made of it; a host that died is found out where one asks for it."""
     it = Lab()

@@ -23,6 +23,7 @@ from tests.guest.shell import GuestShell, Result
 from tests.lab import disks
 from tests.lab.image import build_hold, build_image, modules_root
 from tests.lab.qmp import Monitor
+from tests.support.places import short
 
 ROOT = Path(__file__).resolve().parents[2]
 #: the longest wait for an answer: the machine below may stand still for minutes
@@ -34,6 +35,10 @@ KEPT = "VGPUMGR_LAB_HOST"
 COMMANDS = 2
 #: ports of the lab host's QEMU that are the shells of a guest in it, see ``nested.py``
 GUEST_PORTS = 2
+
+#: words of the kernel's command line with which systemd is its first process
+SYSTEMD = ("lab.init=systemd", "fstab=no", "systemd.gpt_auto=no", "systemd.show_status=no",
+           "systemd.unit=multi-user.target")  # fmt: skip
 
 #: what there is to play with; the root ports are rp0 to rp2
 DEVICES = (
@@ -243,12 +248,16 @@ class LabHost:
 
 
 @contextmanager
-def boot(*, more: Sequence[str] = (), memory_mib: int = 3072) -> Iterator[LabHost]:
-    """A lab host with new disks, until the context ends. ``more`` are further arguments for QEMU."""
+def boot(
+    *, more: Sequence[str] = (), memory_mib: int = 3072, systemd: bool = False
+) -> Iterator[LabHost]:
+    """A lab host with new disks, until the context ends. ``more`` are further arguments for QEMU; ``systemd`` is its
+    first process then, and starts the shells."""
     # the lab host cannot write here, and would compile for every command
     compileall.compile_dir(ROOT / "vgpumgr", quiet=1)
-    directory = Path(tempfile.mkdtemp(prefix="vgl.", dir="/tmp"))
-    arguments = [*qemu_arguments(directory, memory_mib), *more]
+    directory = Path(tempfile.mkdtemp(prefix="vgl.", dir=short()))
+    words = SYSTEMD if systemd else ()
+    arguments = [*qemu_arguments(directory, memory_mib, words), *more]
     host = LabHost(directory, None, arguments)
     try:
         (directory / "out").mkdir()
@@ -266,17 +275,20 @@ def attach_kept(directory: Path) -> LabHost:
     return LabHost(directory, None, shells=list(shells))
 
 
-def qemu_arguments(directory: Path, memory_mib: int) -> list[str]:
-    """The lab host as QEMU's command line."""
+def qemu_arguments(directory: Path, memory_mib: int, more: Sequence[str] = ()) -> list[str]:
+    """The lab host as QEMU's command line; ``more`` are words for its kernel's."""
     words = [
+        *more,
         f"lab.root={ROOT}",
         f"lab.python={sys.executable}",
         "lab.boot=" + str(ROOT / "tests/lab/boot.sh"),
         "lab.modules=" + str(modules_root() / "lib/modules"),
     ]
     kernel = "console=ttyS0 panic=-1 cryptomgr.notests no_timer_check intel_iommu=on iommu=pt mitigations=off"
+    # One CPU: two that share what the tests leave them wait for each other's locks, and take half as much time again.
+    # erms and fsrm recommend rep movsb, which is one byte after the other under TCG.
     arguments = [
-        "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", "2",
+        "-machine", "q35", "-accel", "tcg,tb-size=512", "-cpu", "max,-erms,-fsrm", "-smp", "1",
         "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
         "-serial", f"file:{directory}/console.log",
         "-kernel", str(image.kernel()), "-initrd", str(build_image()),

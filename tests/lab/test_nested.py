@@ -165,7 +165,7 @@ def test_a_mediated_device_removed_under_a_guest_is_its_until_it_is_detached(
     (row,) = lab_host.document("mdev", "list")["vgpus"]
     assert (row["state"], holder in str(row["held_by"])) == ("ghost", True), row
     (drift,) = read_status(lab_host)["drift"]
-    assert f"was removed by somebody else while {holder}" in drift["text"]
+    assert f"was removed by another program while {holder}" in drift["text"]
     refused = lab_host.vgpumgr("restore")
     assert (refused.status != 0, holder in refused.stdout) == (True, True), refused
     assert not remover.finished(), "nothing is taken from under a guest"

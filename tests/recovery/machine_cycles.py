@@ -23,6 +23,7 @@ from unittest import mock
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
 from tests.recovery import growth
 from tests.recovery.watched_daemon import ask
+from tests.support.places import short
 from vgpumgr.app.application import open_application
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.engine.journal import Journal
@@ -197,9 +198,7 @@ def _is_ours(pid: int) -> bool:
 @contextmanager
 def open_scene(backend: Backend, *, daemon: bool) -> Iterator[Scene]:
     """The machine with a libvirtd and one shut off VM; everything ends with it."""
-    # short: the paths of sockets are limited; in memory: no cycle waits for a disk
-    scratch = "/dev/shm" if Path("/dev/shm").is_dir() else "/tmp"
-    directory = Path(tempfile.mkdtemp(prefix="vgend.", dir=scratch))
+    directory = Path(tempfile.mkdtemp(prefix="vgend.", dir=short()))
     with (
         private_libvirtd() as libvirtd,
         mock.patch.dict(os.environ, VGPUMGR_SIM_ROOT=str(directory), PYTHONPATH=str(ROOT)),

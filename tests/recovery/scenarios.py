@@ -166,6 +166,12 @@ def lose_keepers(world: World) -> None:
     world.save()
 
 
+def hang_keepers(world: World) -> None:
+    for id_, status in world.channels.running.items():
+        world.channels.running[id_] = replace(status, worker_ready=False, keeper_hangs=True)
+    world.save()
+
+
 #: a part of a GPU instance: three fit into one
 PART = "1c.3g.40gb"
 
@@ -403,6 +409,7 @@ SCENARIOS = (
         both(attach(), connect_qemu),
     ),
     Scenario("restart of a channel without a keeper", restart(), both(attach(), lose_keepers)),
+    Scenario("restart of a keeper that hangs", restart(), both(attach(), hang_keepers)),
     Scenario("recover restarts a keeper", recover(), both(attach(), lose_keepers)),
     Scenario("recover gives devices again", recover(readd=True), both(attach(), lose_devices)),
     Scenario(

@@ -144,7 +144,7 @@ def test_after_a_boot_a_strangers_instance_in_the_place_of_ours_stays(
     world = boot_with_stranger(world, *where, compute=True)
     if killed is None:
         done = world.service.detach("vm02")
-        assert any("may be somebody else's" in note for note in done.plan.notes)
+        assert any("may have another owner" in note for note in done.plan.notes)
     else:
         # the detach is finished
         world.recovery.recover(Policy())

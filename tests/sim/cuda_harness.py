@@ -34,7 +34,7 @@ def compile_program(name: str, out: Path) -> Path:
     """Compile `cuda/NAME.c` against cuda.h and the simulated driver."""
     program = out / name
     subprocess.run(
-        ["gcc", "-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", f"-isystem{cuda_include()}",
+        ["gcc", "-std=gnu11", "-g1", "-Wall", "-Wextra", "-Werror", f"-isystem{cuda_include()}",
          PROGRAMS / f"{name}.c", "-o", program, f"-L{LIB}", "-lcuda", "-lpthread"],
         check=True,
     )  # fmt: skip

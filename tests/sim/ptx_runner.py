@@ -15,6 +15,7 @@ SOURCES = Path(__file__).resolve().parent / "ptx"
 
 OK = 0
 SYNTAX, UNSUPPORTED, UNRESOLVED, NO_MEMORY, ILLEGAL_ADDRESS, MISALIGNED = range(1, 7)
+CHECK_MEMORY, CHECK_RACE, CHECK_SYNC = 1, 2, 4
 TRAP, ASSERT, BAD_LAUNCH, STACK_OVERFLOW, CANCELLED, DEADLOCK = range(7, 13)
 
 
@@ -56,6 +57,9 @@ def library() -> ctypes.CDLL:
     lib.runner_close.argtypes = lib.runner_status.argtypes = [ctypes.c_void_p]
     lib.runner_cancel.argtypes = [ctypes.c_void_p]
     lib.runner_schedule.argtypes = [ctypes.c_void_p, u64]
+    lib.runner_lane_instructions.argtypes = [ctypes.c_void_p]
+    lib.runner_checks.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    lib.runner_engine.argtypes = [ctypes.c_void_p, ctypes.c_bool]
     lib.runner_message.restype = lib.runner_printed.restype = ctypes.c_char_p
     lib.runner_message.argtypes = lib.runner_printed.argtypes = [ctypes.c_void_p]
     lib.runner_alloc.restype = u64
@@ -105,6 +109,7 @@ class Module:
             message = self._lib.runner_message(self._runner).decode(errors="replace")
             self.close()
             raise PtxError(status, message)
+        self.by_lane(os.environ.get("VGPUMGR_SIM_ENGINE") == "lanes")
 
     def close(self) -> None:
         """Give everything back."""
@@ -160,6 +165,19 @@ class Module:
     def schedule(self, seed: int) -> None:
         """Run threads in an order made from the seed; 0: lanes in step."""
         self._lib.runner_schedule(self._runner, seed)
+
+    def by_lane(self, yes: bool) -> None:
+        """Run each instruction for one lane after the other, or for all lanes of a warp at once."""
+        self._lib.runner_engine(self._runner, yes)
+
+    def check(self, checks: int) -> None:
+        """Look for these mistakes (CHECK_*) in every launch from now on; findings go to stderr."""
+        self._lib.runner_checks(self._runner, checks)
+
+    def lane_instructions(self) -> int:
+        """How many instructions the warp-wide engine runs lane by lane."""
+        count: int = self._lib.runner_lane_instructions(self._runner)
+        return count
 
     def run(
         self,

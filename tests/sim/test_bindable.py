@@ -65,7 +65,7 @@ def make_vgpu(machine: VgpuMachine) -> str:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (cut_gpu, "1 MIG instances"),
+        (cut_gpu, "1 MIG instance of 0000:41:00.0 would go with its driver"),
         (make_functions, "16 virtual functions"),
         (make_vgpu, "mediated device"),
     ],

@@ -36,7 +36,16 @@ def slice_machine(machine: Machine) -> Machine:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("programs")
-    for name in ("contexts", "memory", "streams", "launches"):
+    for name in (
+        "contexts",
+        "memory",
+        "streams",
+        "launches",
+        "graphs",
+        "graph_objects",
+        "virtual",
+        "textures",
+    ):
         harness.compile_program(name, out)
     return out
 
@@ -78,7 +87,9 @@ def test_host_side(slice_machine: Machine, built: Path, program: str, case: str)
     slice_machine.run(built / program, case)
 
 
-@pytest.mark.parametrize(("program", "case"), ordinary("launches"))
+@pytest.mark.parametrize(
+    ("program", "case"), ordinary("launches", "graphs", "graph_objects", "virtual", "textures")
+)
 def test_kernels(slice_machine: Machine, built: Path, ptx: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case, KERNELS=str(ptx))
 
@@ -148,6 +159,14 @@ def test_the_order_of_threads_can_be_random(slice_machine: Machine, built: Path,
         return int(slice_machine.run(built / "launches", "in_step", **env))
 
     assert right("") == 32
+    assert (
+        int(
+            slice_machine.run(
+                built / "launches", "in_step", KERNELS=str(ptx), VGPUMGR_SIM_ENGINE="lanes"
+            )
+        )
+        == 32
+    )
     assert right("random:7") == right("random:7") < 32
     assert right("random") < 32
 
@@ -158,8 +177,8 @@ def test_a_refused_kernel_is_named(slice_machine: Machine, built: Path, ptx: Pat
         env=slice_machine.environment(KERNELS=str(ptx)),
     )  # fmt: skip
     (line,) = done.stderr.splitlines()
-    assert line.startswith("simulated GPU: kernel transposed cannot be launched: line ")
-    assert "movmatrix.sync.aligned.m8n8.trans.b16 is not supported" in line
+    assert line.startswith("simulated GPU: kernel sparse cannot be launched: line ")
+    assert "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 is not supported" in line
 
 
 def test_exports_every_name_of_the_header() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.sim.test_overviews import Host, on, started
 from tests.support.attached_machine import machine_of_vms
+from tests.support.places import short
 from vgpumgr.app.operations.gpus import drain_gpu, resume_gpu
 from vgpumgr.errors import GpuDrainedError, NotPermittedError
 from vgpumgr.model.gpu import Drain
@@ -42,9 +43,9 @@ FLEX, MI300, MI300_VF = "0000:4d:00.0", "0000:05:00.0", "0000:05:00.1"
 @pytest.fixture
 def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     # a daemon's socket is in it, whose path may have 107 bytes
-    with tempfile.TemporaryDirectory(prefix="vgd.", dir="/tmp") as short:
-        root = Path(short)
-        monkeypatch.setenv("VGPUMGR_SIM_ROOT", short)
+    with tempfile.TemporaryDirectory(prefix="vgd.", dir=short()) as name:
+        root = Path(name)
+        monkeypatch.setenv("VGPUMGR_SIM_ROOT", name)
         (root / "node.xml").write_text(NODE)
         (root / "l.yaml").write_text(LAYOUTS)
         with started(request.param, root, f"test://{root}/node.xml") as running:

@@ -23,13 +23,16 @@ import pytest
 from tests.sim.test_drain import FLEX, UUID, attach, host, run_json
 from tests.sim.test_overviews import ROOT, Host, on
 from tests.support.attached_machine import Attached, machine_of_vms
-from vgpumgr.app.operations.gpus import resume_gpu
+from vgpumgr.app.operations.gpus import make_events, resume_gpu
 from vgpumgr.errors import GpuUnhealthyError, HelperDiedError, NotPermittedError, StoreError
 from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.kernel_log import KernelLog, LoggedXid
 from vgpumgr.model.gpu import Drain, list_drains
 from vgpumgr.model.health import APPLICATION_XIDS, XIDS, GpuEvent
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.nvml.client import NvmlClient
-from vgpumgr.server.health import HealthWatcher
+from vgpumgr.server.health import POLL_S, HealthWatcher
+from vgpumgr.sim.lifecycle import log_xid
 from vgpumgr.sim.machine import add_event, set_gpu_field
 from vgpumgr.state.store import Store
 
@@ -199,9 +202,34 @@ def test_a_daemon_that_is_killed_loses_no_record(host: Host) -> None:
     cause(host, "2", "--xid", "62")
     with daemon(host):
         assert not is_healthy(host)
-        assert is_healthy(host, 2), "no daemon ran then"
-        cause(host, "2", "--xid", "62")
         await_true(lambda: not is_healthy(host, 2))
+
+
+@on("dgx-a100")
+def test_what_comes_while_no_daemon_runs_is_in_the_kernels_log(host: Host) -> None:
+    cause(host, "0", "--xid", "79", "--instance", "3")
+    text = "Xid 79 (GPU has fallen off the bus) in GPU instance 3"
+    check_refused(host, attach("0", "1g.10gb"), text=text)
+    assert "no new slice on GPU 0: unhealthy" in host.run("doctor", "--check", "gpu-health", code=3)
+    host.run("gpu", "resume", "0")
+    assert is_healthy(host), "each line is read once"
+    for _ in range(3):
+        cause(host, "4", "--xid", "31")
+    cause(host, "2", "--xid", "62")
+    with daemon(host):
+        await_true(lambda: not is_healthy(host, 2))
+        assert is_healthy(host)
+        # what NVML reports and the log has is counted once
+        before = count_xids(host, 3).get(45, 0)
+        for _ in range(5):
+            cause(host, "3", "--xid", "45")
+        await_true(lambda: count_xids(host, 3).get(45, 0) >= before + 5)
+        time.sleep(4)
+        assert count_xids(host, 3)[45] == before + 5
+        assert count_xids(host, 4) == {31: 3}
+    assert count_xids(host, 4) == {31: 3}
+    host.run("sim", "reboot", host.name)
+    assert is_healthy(host, 2)
 
 
 class Listener:
@@ -217,6 +245,7 @@ class Listener:
             SystemClock(),
             self.report,
             bool,
+            KernelLog(machine.machine),
             retry_s=0.1,
         )
 
@@ -303,10 +332,10 @@ def test_a_full_disk_does_not_lose_an_event() -> None:
     class Full(Store):
         is_full = True
 
-        def save_event(self, event: GpuEvent, now_s: float) -> Drain | None:
+        def save_event(self, event: GpuEvent, now_s: float, times: int = 1) -> Drain | None:
             if self.is_full and event.xid == 79:
                 raise StoreError("cannot use the state file", cause="disk full")
-            return super().save_event(event, now_s)
+            return super().save_event(event, now_s, times)
 
     with machine_of_vms() as machine:
         parts = machine.application.parts
@@ -319,6 +348,22 @@ def test_a_full_disk_does_not_lose_an_event() -> None:
             await_true(store.list_drains)
 
 
+def test_a_guest_that_causes_xids_without_end_makes_few_records_and_reports() -> None:
+    with machine_of_vms() as machine, Listener(machine) as listener:
+        before, began_s = len(listener.found), time.monotonic()
+        for _ in range(60):
+            add_event(listener.directory, 2, "xid", 31)
+        listener.hear(0, 64)
+        reports = [xid for xid, _ in listener.found[before:] if xid == 31]
+        # at most one each time that the driver is asked
+        assert 1 <= len(reports) <= (time.monotonic() - began_s) / POLL_S + 1
+        (known,) = (
+            one for one in machine.application.parts.store.list_health()
+            if 31 in [count.xid for count in one.xids]
+        )  # fmt: skip
+        assert [count.count for count in known.xids if count.xid == 31] == [60]
+
+
 def test_a_helper_that_is_killed_is_followed_by_another() -> None:
     """As by a command that takes a GPU from its driver."""
     with machine_of_vms() as machine, Listener(machine) as listener:
@@ -326,6 +371,49 @@ def test_a_helper_that_is_killed_is_followed_by_another() -> None:
         assert helper is not None
         os.kill(helper.pid, signal.SIGKILL)
         listener.hear(3, 61)
+
+
+def test_what_nvml_does_not_report_is_taken_from_the_log() -> None:
+    """While the driver cannot be heard, and after; what a guest causes there without end is one record, too."""
+    with machine_of_vms() as machine:
+        directory = Path(machine.machine.child_env()["VGPUMGR_SIM"])
+        parts = machine.application.parts
+        address = str(parts.read_inventory().gpus[5].pci)
+        with Listener(machine) as listener:
+            tool = ROOT / "vgpumgr/_lib/bin/vgpumgr-simstate"
+            subprocess.run([tool, "fault", directory, "read", "1", "100000", "15", "0"], check=True)
+            for _ in range(200):
+                log_xid(directory, address, 31)
+            log_xid(directory, address, 79)
+            await_true(lambda: 79 in [xid for xid, _ in listener.found])
+            subprocess.run([tool, "clear", directory], check=True)
+            assert [xid for xid, _ in listener.found].count(31) <= 3
+            (known,) = (h for h in parts.store.list_health() if str(h.address) == address)
+            assert {one.xid: one.count for one in known.xids} == {31: 200, 79: 1}
+            await_true(lambda: list_drains(parts.store, parts.read_inventory().gpus))
+
+
+def test_a_gpu_that_nvml_lists_no_more_is_known_by_its_address() -> None:
+    with machine_of_vms() as machine:
+        parts = machine.application.parts
+        store = Store(parts.store.path, parts.boot_id)
+        logged = [LoggedXid(n, 1.0, PciAddress(0, 0xEE, 0), 79) for n in range(4)]
+        found = make_events(logged, parts.read_inventory, store, parts.clock)
+        ((event, seen),) = found.items()
+        assert (event.uuid, seen.times) == ("", 4)
+        drain = store.save_event(event, seen.last_s, seen.times)
+        assert drain is not None
+        assert (drain.uuid, drain.is_of(event.address, "GPU-1")) == (None, True)
+        assert {one.xid: one.count for h in store.list_health() for one in h.xids} == {79: 4}
+        # it is known since: NVML does not need to answer
+        known = store.save_event(GpuEvent(event.address, "GPU-1", 31), 1.0)
+        assert known is None
+
+        def fail() -> Any:
+            raise HelperDiedError("gone")
+
+        (later,) = make_events(logged[:1], fail, store, parts.clock)
+        assert later.uuid == "GPU-1"
 
 
 def test_a_change_of_mig_mode_ends_our_own_listeners() -> None:

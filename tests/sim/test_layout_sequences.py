@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import os
 import shutil
 import subprocess
 import tempfile
@@ -27,6 +26,7 @@ from tests.support.fake_hypervisor import FakeHypervisor, Machine
 from tests.support.inprocess_nvml import InProcessNvml
 from tests.support.layout_changes import apply_layout
 from tests.support.layout_rig import LayoutRig, make_parts
+from tests.support.places import short
 from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.app.operations.restore import restore
 from vgpumgr.domain.domain import Domain
@@ -338,8 +338,7 @@ def rename(vm: str, number: int) -> Domain:
 def test_random_sequences_lose_nothing(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Path("/dev/shm")
-    root = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
+    root = Path(tempfile.mkdtemp(dir=short()))
     monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(root))
     data = root / "pair.toml"
     data.write_text(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.vgpu_machine import UUID, VgpuMachine, vgpu_machine
+from vgpumgr.cli.gpu import render
 from vgpumgr.errors import LayoutBusyError, VgpumgrError
 
 pytestmark = pytest.mark.native
@@ -39,7 +40,9 @@ def apply(machine: VgpuMachine, name: str, **asked: object) -> None:
 def see(machine: VgpuMachine) -> list[tuple[int, str, str | None]]:
     """The instances of the GPU with their ids, and who has them."""
     rows = machine.call("list_mig_instances", selector="0").instances
-    return sorted((row.id, str(row.profile), row.vm) for row in rows)
+    assert {row.vm for row in rows} <= {None}, "a vGPU is no VM"
+    assert {row.holder.kind for row in rows if row.holder} <= {"vgpu"}
+    return sorted((row.id, str(row.profile), row.holder and row.holder.name) for row in rows)
 
 
 def refuse(machine: VgpuMachine, name: str, **asked: object) -> VgpumgrError:
@@ -95,6 +98,9 @@ def test_a_driver_that_does_not_say_which_of_two(a100: VgpuMachine) -> None:
     vgpu = a100.call("create_vgpu", type="A100-1-5C", gpu="0").vgpu
     name = f"vGPU NVIDIA A100-1-5C {vgpu.uuid}, which may be in it"
     assert [owner for _, profile, owner in see(a100) if profile == "1g.5gb"] == [name, name]
+    lines = [line.strip() for line in render(a100.call("show_gpu", selector="0").as_data())]
+    assert lines.count(name) == 2
+    assert not [line for line in lines if "attachment" in line]
     apply(a100, "less")  # the third instance is nobody's
     assert refuse(a100, "large").held_by == (name,)
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.test_overviews import Host, started
 from tests.support.boards import make_uuid
+from tests.support.commands import list_verbs
 from tests.support.sim_machine import running
 from tests.support.vgpu_machine import VgpuMachine, vgpu_machine
 from vgpumgr.cli.main import main
@@ -124,3 +126,56 @@ def test_entries_for_other_boards_are_worth_no_note(
         assert "note" not in out
         path.write_text(DEFAULT.replace("0x20B210DE", "0x20B110DE"))
         assert run(*words)[0] != 0, "where no entry is for a board here, that is said"
+
+
+LAYOUT = "schema: vgpumgr/mig-layout/v1\nlayouts: {one: [{gpus: [0], instances: [3g.40gb]}]}\n"
+UUID = "11111111-aaaa-4000-8000-000000000001"
+#: each changes something on its machine, in this order; {} is a directory
+CHANGES = {
+    "dgx-a100": (
+        "gpu drain 0 --reason fan", "gpu resume 0",
+        "mig layout apply {}/l.yaml --yes", "gpu layout apply {}/l.yaml --yes",
+        "mig create 0 1g.10gb", "mig checkpoint --out {}/c.json",
+        "mig destroy --all 0 --yes", "mig restore {}/c.json --yes", "mig disable 0 --yes", "mig enable 0 --yes",
+        "passthrough bind 7 --yes", "passthrough unbind 0000:bd:00.0 --yes",
+        "sim reboot", "restore",
+    ),
+    "vgpu-t4": (
+        f"mdev create T4-2Q --gpu 0 --uuid {UUID}", f"mdev adopt {UUID}", f"mdev define {UUID} --auto",
+        f"mdev stop {UUID}", f"mdev start {UUID}", f"mdev delete {UUID} --yes", "recover",
+    ),
+    "vgpu-a100": ("vf enable 0 --yes", "vf disable 0 --yes"),
+}  # fmt: skip
+#: in ``tests/unit``: they need a domain whose devices change, or change more than a machine; run prints its command's
+OTHERS = {"attach", "detach", "virtio restart", "doctor", "run"}
+
+
+def test_the_verbs_that_are_asked_to_be_quiet_are_all_that_change_something() -> None:
+    verbs = {words for words, verb in list_verbs() if any(p.name == "dry_run" for p in verb.params)}
+    asked = [line for lines in CHANGES.values() for line in lines]
+    assert {v for v in verbs if any(line.startswith(v) for line in asked)} == verbs - OTHERS
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_quiet_prints_no_plan(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it came to, in a line, and what is left to do; of each verb that changes something. A dry run of the same
+    line ends with 0.
+    """
+    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(tmp_path))
+    (tmp_path / "l.yaml").write_text(LAYOUT)
+    with started(name, tmp_path, "test:///default") as host:
+        for line in CHANGES[name]:
+            words = line.replace("{}", str(tmp_path)).split()
+            check_quiet(host, words)
+
+
+def check_quiet(host: Host, words: list[str]) -> None:
+    if words == ["sim", "reboot"]:
+        host.run(*words, host.name)
+        return
+    if words[:2] != ["mig", "checkpoint"]:
+        host.run(*words, "--dry-run")
+    said = host.run("-q", *words).splitlines()
+    more = [line for line in said[1:] if not line.startswith("  note: ")]
+    assert more == [], words
+    assert not any(line.endswith(":") for line in said), words

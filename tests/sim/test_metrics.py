@@ -9,8 +9,11 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -91,6 +94,9 @@ def test_the_values_are_those_of_the_machine(attached: Attached, exposition: str
     for gpu in listing["gpus"]:
         used = find_value(exposition, "vgpumgr_gpu_framebuffer_bytes", UUID=gpu["uuid"])
         assert used == [gpu["memory_total_bytes"]]
+        for name, key in (("temperature_celsius", "temperature_c"), ("power_watts", "power_w")):
+            known = find_value(exposition, f"vgpumgr_gpu_{name}", UUID=gpu["uuid"])
+            assert known == [gpu["health"][key]]
         if gpu["mig"]["current"]:
             taken = {"kind": "compute", "state": "used", "gpu": str(gpu["index"])}
             assert find_value(exposition, "vgpumgr_mig_slices", **taken) == [4]
@@ -257,12 +263,15 @@ def test_board_variables_and_queries_belong_together(series: Series) -> None:
     assert families == {spec.name for spec in TABLE}, "a metric that no panel shows"
 
 
+def find_program(name: str) -> Path:
+    program = Path(os.environ.get("VGPUMGR_CACHE", ROOT / ".cache")) / name
+    if not program.exists():
+        pytest.skip(f"{name} is not there: ./run setup")
+    return program
+
+
 def promtool(*arguments: str, stdin: str | None = None, status: int = 0) -> str:
-    program = os.environ.get("VGPUMGR_PROMTOOL") or str(
-        Path(os.environ.get("VGPUMGR_CACHE", ROOT / ".cache")) / "promtool"
-    )
-    if not Path(program).exists():
-        pytest.skip("promtool is not there: ./run setup")
+    program = os.environ.get("VGPUMGR_PROMTOOL") or find_program("promtool")
     done = subprocess.run(
         [program, *arguments], input=stdin, capture_output=True, text=True, check=False
     )
@@ -319,6 +328,10 @@ STORIES: dict[str, tuple[dict[str, str], int]] = {
         {'vgpumgr_channel_sessions{hostname="h",domain="vm01",state="stuck"}': "0 1x30"},
         10,
     ),
+    "VgpumgrKeeperHangs": (
+        {'vgpumgr_channel_keeper_hangs{hostname="h",domain="vm01"}': "0 1x30"},
+        10,
+    ),
     "VgpumgrMemoryFull": (
         {
             f"vgpumgr_gpu_framebuffer_used_bytes{GPU}}}": "50 99x40",
@@ -358,3 +371,180 @@ def test_alert_fires_in_its_story_and_not_before(alert: str, tmp_path: Path) -> 
     path = tmp_path / "story.yml"
     path.write_text(yaml.safe_dump(story))
     promtool("test", "rules", str(path))
+
+
+UNIT = ROOT / "templates/systemd/vgpumgr-metrics.service"
+
+
+def run_unit(attached: Attached, directory: Path) -> subprocess.CompletedProcess[bytes] | None:
+    """What systemd would run, by the unit's own words and with its capabilities; None: its condition skips it."""
+    text = UNIT.read_text()
+    lines = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    default, *other = re.findall(r"^Environment=(\w+)=(.*)$", text, re.MULTILINE)
+    assert (other, default) == ([], ("TEXTFILE_DIRECTORY", "/var/lib/prometheus/node-exporter"))
+    kept = "".join(f",+{c.lower()[4:]}" for c in lines["CapabilityBoundingSet"].split())
+    confined = ["setpriv", "--no-new-privs", f"--bounding-set=-all{kept}", f"--inh-caps=-all{kept}"]
+    words = {
+        key: lines[key].replace("${TEXTFILE_DIRECTORY}", str(directory)).split()
+        for key in ("ExecCondition", "ExecStart")
+    }
+    if subprocess.run(words["ExecCondition"], check=False).returncode:
+        return None
+    program, *arguments = words["ExecStart"]
+    assert program == "/usr/bin/vgpumgr"
+    return subprocess.run(
+        ["sh", "-c", f'umask {lines["UMask"]}; exec "$@"', "unit", *(confined if os.geteuid() == 0 else []),
+         sys.executable, "-m", "vgpumgr", *arguments],
+        env=os.environ | attached.machine.variables, timeout=120, check=False, capture_output=True,
+    )  # fmt: skip
+
+
+@contextmanager
+def run_server(*words: str | Path, port: int, path: str) -> Iterator[Callable[[str], str]]:
+    """A server of this machine's own, until the context ends; how to get a page of it."""
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def get(name: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{name}", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    try:
+        wait_until(lambda: get(path), process)
+        yield get
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(ask: Callable[[], Any], process: subprocess.Popen[bytes] | None = None) -> Any:
+    end = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(OSError):
+            if found := ask():
+                return found
+        ended = process is not None and process.poll() is not None
+        assert not ended, process and process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def choose_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def node_exporter(directory: Path) -> Iterator[tuple[int, Callable[[str], str]]]:
+    """Debian's, as a user who is nobody, with the textfile collector alone."""
+    port = choose_port()
+    program: list[str | Path] = [find_program("prometheus-node-exporter")]
+    if os.geteuid() == 0:
+        program = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *program]
+    with run_server(
+        *program, "--collector.disable-defaults", "--collector.textfile", "--web.disable-exporter-metrics",
+        f"--collector.textfile.directory={directory}", f"--web.listen-address=127.0.0.1:{port}",
+        port=port, path="/metrics",
+    ) as get:  # fmt: skip
+        yield port, get
+
+
+@pytest.fixture
+def textfiles() -> Iterator[Path]:
+    """As Debian's package makes it: root's, and readable by everybody."""
+    with tempfile.TemporaryDirectory(prefix="vgt") as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+def test_node_exporter_serves_what_the_unit_writes(attached: Attached, textfiles: Path) -> None:
+    done = run_unit(attached, textfiles)
+    assert done is not None
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [path.name for path in textfiles.iterdir()] == ["vgpumgr.prom"]
+    with node_exporter(textfiles) as (_, get):
+        scraped = get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(scraped)}
+    assert families["node_textfile_scrape_error"].samples[0].value == 0
+    assert families["vgpumgr_last_collect_success"].samples[0].value == 1
+    assert len(families["vgpumgr_gpu_info"].samples) == 8
+    written = list(text_string_to_metric_families((textfiles / "vgpumgr.prom").read_text()))
+    assert {family.name for family in written} <= set(families)
+    said = promtool("check", "metrics", stdin=scraped, status=3).splitlines()
+    ours = [line for line in said if line.startswith("vgpumgr_")]
+    assert [line for line in ours if not line.endswith("'snake_case' not 'camelCase'")] == []
+
+
+def test_the_file_is_replaced_at_once_and_kept_when_nothing_can_be_read(
+    attached: Attached, textfiles: Path
+) -> None:
+    file = textfiles / "vgpumgr.prom"
+    file.write_text("old 1\n")
+    with file.open() as reader:
+        done = run_unit(attached, textfiles)
+        assert done is not None
+        assert done.returncode == 0
+        assert reader.read() == "old 1\n"
+    assert file.read_text().startswith("# HELP vgpumgr")
+    # a program that dies on its way leaves the values, whose time says how old they are
+    (textfiles / ".vgpumgr.prom.new").mkdir()
+    before = file.read_text()
+    done = run_unit(attached, textfiles)
+    assert done is not None
+    assert (done.returncode != 0, file.read_text()) == (True, before)
+
+
+def test_where_a_daemon_runs_the_unit_asks_it(attached: Attached, textfiles: Path) -> None:
+    """Its cache answers, with the time of one collection; a process of its own collects each time."""
+    name = "vgpumgr_last_collect_timestamp_seconds{"
+
+    def read_time() -> str:
+        done = run_unit(attached, textfiles)
+        assert done is not None
+        assert (done.returncode, done.stderr) == (0, b"")
+        lines = (textfiles / "vgpumgr.prom").read_text().splitlines()
+        return next(line for line in lines if line.startswith(name))
+
+    assert read_time() != read_time()
+    with serving(attached):
+        times = [read_time() for _ in range(5)]
+    assert len(set(times)) < len(times)
+
+
+def test_without_node_exporter_the_unit_is_skipped(attached: Attached, textfiles: Path) -> None:
+    assert run_unit(attached, textfiles / "node-exporter") is None
+    assert list(textfiles.iterdir()) == []
+
+
+def test_prometheus_scrapes_it_and_notices_that_nobody_renews_it(
+    attached: Attached, textfiles: Path, tmp_path: Path
+) -> None:
+    """Debian's Prometheus with our rules, but for the minutes that an alert waits."""
+    done = run_unit(attached, textfiles)
+    assert done is not None
+    file, rules = textfiles / "vgpumgr.prom", tmp_path / "rules.yml"
+    rules.write_text(re.sub(r"\bfor: \d+m", "for: 0s", RULES.read_text()))
+    port = choose_port()
+    with node_exporter(textfiles) as (target, _):
+        scrape = {"job_name": "node", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
+        every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config = {"global": every, "rule_files": [str(rules)], "scrape_configs": [scrape]}
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+        with run_server(
+            find_program("prometheus"), f"--config.file={tmp_path}/prometheus.yml",
+            f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}",
+            port=port, path="/-/ready",
+        ) as get:  # fmt: skip
+
+            def list_alerts() -> set[str]:
+                alerts = json.loads(get("/api/v1/alerts"))["data"]["alerts"]
+                return {alert["labels"]["alertname"] for alert in alerts}
+
+            asked = "/api/v1/query?query=vgpumgr_gpu_info"
+            wait_until(lambda: len(json.loads(get(asked))["data"]["result"]) == 8)
+            assert "VgpumgrValuesStale" not in list_alerts()
+            name = "vgpumgr_last_collect_timestamp_seconds"
+            line = next(x for x in file.read_text().splitlines() if x.startswith(f"{name}{{"))
+            old = f"{line.rpartition(' ')[0]} {time.time() - 1000}"
+            file.write_text(file.read_text().replace(line, old))
+            wait_until(lambda: "VgpumgrValuesStale" in list_alerts())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ from vgpumgr.sim import lifecycle
 
 pytestmark = pytest.mark.native
 ROOT = Path(__file__).parents[2]
-FLEX, LONG_S = "0000:4d:00.0", 120
+FLEX, XE, LONG_S = "0000:4d:00.0", "0000:9b:00.0", 120
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,13 @@ def test_what_a_vgpu_host_needs_first_is_said(host: Host) -> None:
     assert advice in host.run("why", "A100-4C", code=7)
 
 
+@on("vgpu-a100")
+def test_a_type_is_found_by_the_word_that_drivers_called_it_before(host: Host) -> None:
+    host.run("vf", "enable", "0")
+    assert run_json(host, "why", "GRID A100-10C")["profile"] == "NVIDIA A100-10C"
+    assert "did you mean" in host.run("why", "TESLA A100-10C", code=5)
+
+
 @on("intel-flex")
 def test_gpus_without_nvml_are_in_every_overview(host: Host) -> None:
     host.run("vf", "enable", FLEX, "--count", "2")
@@ -143,6 +152,76 @@ def test_gpus_without_nvml_are_in_every_overview(host: Host) -> None:
     assert f'vf="{FLEX[:-1]}1"' in text
     labels = 'pci_bus_id="00000000:4D:00.0",state="enabled"} 2.0'
     assert labels in text
+
+
+@on("intel-flex")
+def test_functions_that_are_possible_are_in_every_overview(host: Host) -> None:
+    """None is enabled; with what the kernel documents of i915 and xe: no memory."""
+    rows = host.run("gpu", "list", "-o", "csv", "--no-header", "--columns", "pci,slices,memory")
+    assert rows.splitlines() == [
+        "0000:03:00.0,,", f"{FLEX},0 of 31 VFs,", "0000:51:00.0,0 of 31 VFs,", f"{XE},0 of 24 VFs,",
+    ]  # fmt: skip
+    wide = host.run("gpu", "list", "-o", "wide").splitlines()
+    assert re.search(r" 46 °C +\d+ W of 75 W +0 of 31 VFs ", wide[2])
+    shown = host.run("gpu", "show", XE)
+    assert "VFs           0 of 24 virtual functions\n" in shown
+    assert "  room\n    vf  24 more; 0 of 24 enabled, 0 used\n" in shown
+    assert "temperature   52 °C\n" in shown
+    assert re.search(r"power +\d+ W of 200 W\n", shown)
+    assert "  memory   " not in shown
+    (xe,) = [g for g in run_json(host, "gpu", "list")["others"] if g["pci"] == XE]
+    assert (xe["sensors"]["temperature_c"], xe["sensors"]["memory_total_bytes"]) == (52, None)
+    assert xe["sensors"]["power_w"] == pytest.approx(64, rel=0.5)
+    picture = host.run("top", "--once", "--ascii")
+    assert re.search(r"4d:00.0 Intel .* 0 of 31 VFs .* 46C", picture)
+    samples = read_samples(host)
+    assert [samples["gpu_vfs", FLEX, s] for s in ("possible", "enabled", "used")] == [31, 0, 0]
+    assert samples["gpu_temperature_celsius", XE, ""] == 52
+    assert samples["gpu_power_watts", XE, ""] == pytest.approx(64, rel=0.5)
+    assert ("gpu_framebuffer_bytes", XE, "") not in samples
+    assert ("gpu_vfs", "0000:03:00.0", "possible") not in samples, "it has no SR-IOV"
+
+
+@on("intel-flex")
+def test_what_is_left_follows_the_driver_and_the_drain(host: Host) -> None:
+    host.run("vf", "enable", FLEX, "--count", "4")
+    shown = host.run("gpu", "show", FLEX)
+    assert "VFs           4 of 31 virtual functions\n" in shown
+    assert "    vf  4 more; 4 of 31 enabled, 0 used\n" in shown
+    samples = read_samples(host)
+    assert [samples["gpu_vfs", FLEX, s] for s in ("possible", "enabled", "used")] == [31, 4, 0]
+    host.run("gpu", "drain", FLEX, "--reason", "new fan")
+    capacity = run_json(host, "gpu", "show", FLEX)["vf_capacity"]
+    assert (capacity["free"], capacity["why_not"].rpartition(": ")[2]) == (0, "new fan")
+    host.run("passthrough", "bind", XE, "--yes")
+    bound = host.run("gpu", "show", XE)
+    assert "vf  no: that is its host driver's work, and it has vfio-pci" in bound
+    assert "temperature" not in bound, "the driver that shows it has left"
+    # what no function can be made of, and shows nothing now, is no offer
+    assert f"{XE},,\n" in host.run("gpu", "list", "-o", "csv", "--columns", "pci,slices,memory")
+
+
+@on("intel-flex")
+def test_mig_of_a_host_without_nvidia_asks_for_no_driver_of_nvidias(
+    host: Host, tmp_path: Path
+) -> None:
+    layout = tmp_path / "layout.yaml"
+    layout.write_text("version: v1\nmig-configs:\n  a:\n  - devices: all\n    mig-enabled: false\n")
+    for line in (
+        "enable 0", "disable 0", "create 0 1g.10gb", "destroy --all 0", "defrag --plan 1g.10gb",
+        "checkpoint --out -", "layout export", f"layout plan {layout}", f"profiles --gpu {FLEX}",
+    ):  # fmt: skip
+        refused = host.run("mig", *line.split(), code=7)
+        assert "(VG105, exit 7)" in refused, line
+        assert "Intel Data Center GPU Flex 140" in refused, line
+        assert "modprobe" not in refused
+    for verb in ("show", "drain"):
+        refused = host.run("gpu", verb, "0", code=5)
+        assert "this machine has 0000:03:00.0, 0000:4d:00.0, 0000:51:00.0, 0000:9b:00.0" in refused
+    assert f"did you mean {FLEX}" in host.run("gpu", "show", "0000:4e:00.0", code=5)
+    assert "\n0000:51:00.0\tyes\tfits: a whole GPU goes to a VM by VFIO\n" in host.run(
+        "why", "passthrough"
+    )
 
 
 @on("intel-flex")
@@ -162,7 +241,22 @@ def test_why_speaks_of_the_gpus_that_there_are(host: Host) -> None:
 @on("amd-mi300")
 def test_functions_of_amd_are_slices(host: Host) -> None:
     assert host.run("gpu", "list", "-o", "csv").count("1 of 8 VFs, 1 free") == 3
-    assert "VF 05:00.1" in host.run("top", "--once")
+    picture = host.run("top", "--once")
+    assert "VF 05:00.1" in picture
+    assert re.search(r"65:00.0 AMD .* 0 of 8 VFs +0.3/192 GiB +12% +41C", picture)
+    shown = host.run("gpu", "show", "0000:65:00.0")
+    for line in (
+        "memory        0.3/192 GiB", "utilisation   12% GPU, 3% memory", "temperature   41 °C",
+        "power         132 W of 750 W", "  vf  no: its driver amdgpu makes none",
+    ):  # fmt: skip
+        assert f"{line}" in shown
+    gim = host.run("gpu", "show", "0000:46:00.0")
+    assert "vf  1 more; 1 of 1 enabled, 0 used" in gim, "AMD's library allows no more"
+    assert "temperature" not in gim, "gim documents none"
+    samples = read_samples(host)
+    assert samples["gpu_framebuffer_used_bytes", "0000:65:00.0", ""] == 283 << 20
+    assert samples["gpu_power_watts", "0000:65:00.0", ""] == 132
+    assert ("gpu_power_watts", "0000:46:00.0", "") not in samples
     assert "has 1 virtual function: they would go away" in host.run("why", "passthrough")
 
 
@@ -213,3 +307,62 @@ def test_created_instances_are_restored_after_a_boot_and_destroyed_ones_are_not(
     assert see() == []
     host.run("restore")
     assert see() == made
+
+
+@on("dgx-a100")
+def test_a_bound_gpu_is_shown_by_its_index_until_nvml_gives_that_to_another(host: Host) -> None:
+    host.run("passthrough", "bind", "7", "--yes")
+    shown = run_json(host, "passthrough", "show", "7")["function"]
+    assert (shown["address"], shown["driver"]) == ("0000:bd:00.0", "vfio-pci")
+    assert "gpu         -" in host.run("passthrough", "show", "7")
+    host.run("passthrough", "bind", "3", "--yes")
+    # NVML counts anew: 3 is another now, and 6 was nobody's who is bound
+    assert run_json(host, "passthrough", "show", "3")["function"]["address"] == "0000:87:00.0"
+    assert 'no GPU or VF is "6"' in host.run("passthrough", "show", "6", code=5)
+    assert run_json(host, "passthrough", "show", "7")["function"]["address"] == "0000:bd:00.0"
+
+
+def read_samples(host: Host) -> dict[tuple[str, str, str], float]:
+    """Values by the metric's name, the GPU's address and the state, of those without an engine."""
+    lines = [line for line in host.run("metrics").splitlines() if 'pci_bus_id="0000' in line]
+    found = {}
+    for line in lines:
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+        key = (line.partition("{")[0].removeprefix("vgpumgr_"), labels["pci_bus_id"][4:].lower())
+        if "engine" not in labels:
+            found[*key, labels.get("state", "")] = float(line.rpartition(" ")[2])
+    return found
+
+
+def run_json(host: Host, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(host.run(*words, "-o", "json"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "profile", "known"),
+    [
+        ("intel-flex", "passthrough", "fits: "),
+        ("intel-flex", "vf:4", "fits: "),
+        ("dgx-a100", "passthrough", "fits: "),
+        ("dgx-a100", "vf", "NVIDIA's driver gives it a size"),
+    ],
+)
+def test_why_answers_without_libvirt(
+    name: str, profile: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the host alone, with a note where VMs would have been asked."""
+    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(tmp_path))
+    with started(name, tmp_path, f"qemu+unix:///system?socket={tmp_path}/none") as host:
+        said = host.run("why", profile)
+        assert known in said
+        document = json.loads(host.run("why", profile, "-o", "json"))
+        notes, told = document["notes"], "VMs are not known, so what they have may look free: "
+        assert all(note.startswith(told) for note in notes)
+        assert len(notes) == (known == "fits: ")
+        assert said.count("note: ") == len(notes)
+        # a drained GPU is known without libvirt
+        place = document["gpus"][-1]["gpu"]
+        host.run("gpu", "drain", place)
+        (row,) = json.loads(host.run("why", profile, "--gpu", place, "-o", "json"))["gpus"]
+        assert not row["fits"]

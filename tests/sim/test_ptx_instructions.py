@@ -26,7 +26,7 @@ from tests.sim.ptx_models import (
 )
 from tests.sim.ptx_runner import Module
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("engine")]
 
 HEADER = ".version 8.6\n.target sm_90\n.address_size 64\n"
 BODY = """

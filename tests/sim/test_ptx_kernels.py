@@ -22,7 +22,7 @@ from tests.sim.ptx_runner import (
     compile_ptx,
 )
 
-pytestmark = [pytest.mark.native, pytest.mark.cuda]
+pytestmark = [pytest.mark.native, pytest.mark.cuda, pytest.mark.usefixtures("engine")]
 
 
 # ponytail

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.ptx_runner import ILLEGAL_ADDRESS, MISALIGNED, Module, PtxError
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("engine")]
 
 HEADER = ".version 8.6\n.target sm_90\n.address_size 64\n"
 
@@ -71,6 +71,32 @@ def test_compare_and_swap() -> None:
     code = "atom.global.cas.b32 %r1, [%rd0], %r0, 100; st.global.u32 [%rd1], %r1;"
     memory, out = results(code, [2], 4)
     assert (memory, out) == ([100], [2, 2, 2, 100])
+
+
+def test_vectors_of_atomics_are_one_operation_for_each_element() -> None:
+    # the results' registers are the sources, in another order
+    code = (
+        "mov.b32 %r1, 0f3F800000; mov.b32 %r2, 0f40000000;"
+        "atom.global.relaxed.gpu.add.v2.f32 {%r2, %r1}, [%rd0+8], {%r1, %r2};"
+        "red.global.add.v4.f32 [%rd0], {%r1, %r2, %r1, %r2};"
+        "st.global.v2.u32 [%rd1], {%r1, %r2};"
+    )
+    ten, twenty = 0x41200000, 0x41A00000
+    memory, out = results(code, [0, 0, ten, twenty], 1)
+    assert out == [ten << 32 | twenty]
+    assert memory == [twenty, ten, 0x41F80000, 0x42000000]  # 20, 10, 11 + 20, 22 + 10
+
+
+def test_float_reductions_of_a_warp() -> None:
+    code = (
+        "cvt.rn.f32.s32 %r1, %r0; sub.f32 %r1, %r1, 0f41200000; setp.eq.u32 %p1, %r0, 3; @%p1 mov.b32 %r1, 0f7FC00000;"
+        "redux.sync.min.f32 %r2, %r1, -1; redux.sync.max.abs.f32 %r3, %r1, -1; redux.sync.max.NaN.f32 %r4, %r1, -1;"
+        "mov.b32 %r5, 0f80000000; @%p1 mov.b32 %r5, 0; redux.sync.max.f32 %r6, %r5, -1; xor.b32 %r4, %r4, %r6;"
+        "setp.eq.u32 %p2, %r0, 5; selp.b32 %r2, %r4, %r2, %p2; st.global.v2.u32 [%rd1], {%r2, %r3};"
+    )
+    want = [0x41A80000 << 32 | 0xC1200000] * 32  # 21, -10
+    want[5] = 0x41A80000 << 32 | 0x7FFFFFFF
+    assert results(code, [0], 32)[1] == want
 
 
 def test_vectors_and_signs() -> None:

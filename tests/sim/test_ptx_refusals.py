@@ -28,9 +28,17 @@ def refused(text: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "code",
     [
-        "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r0,%r1,%r2,%r3}, [%rd0];",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r0}, %rd0, %rd1, 1, 1, 1, 0, 0;",
         "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3};",
-        "tex.1d.v4.f32.s32 {%r0,%r1,%r2,%r3}, [%rd0, {%r4}];",
+        "tex.cube.v4.f32.f32 {%r0,%r1,%r2,%r3}, [%rd0, {%r4,%r4,%r4,%r4}];",
+        "tex.1d.v4.s32.s32 {%r0,%r1,%r2,%r3}, [%rd0, %rd1, {%r4}];",
+        "tex.1d.v4.s32.s32 {%r0,%r1,%r2,%r3}, [%rd0, {%r4}], {%r5};",
+        "tex.1d.v2.f16x2.f32 {%r0,%r1}, [%rd0, {%r4}];",
+        "tld4.r.cube.v4.s32.f32 {%r0,%r1,%r2,%r3}, [%rd0, {%r4,%r4,%r4,%r4}];",
+        "txq.channel_order.b32 %r0, [%rd0];",
+        "suq.normalized_coords.b32 %r0, [%rd0];",
+        "sust.p.1d.b32.trap [%rd0, {%r0}], {%r1};",
+        "suld.b.1d.v4.b64.trap {%rd1,%rd2,%rd3,%rd4}, [%rd0, {%r1}];",
         "cp.async.bulk.shared::cluster.global [%r0], [%rd0], %r1, [%r2];",
         "ld.shared::cluster.u32 %r0, [%r1];",
         "barrier.cluster.arrive;",
@@ -44,8 +52,8 @@ def refused(text: str) -> tuple[int, str]:
         "setp.lo.s32 %p0, %r1, %r2;",
         "setp.equ.u32 %p0, %r1, %r2;",
         "cvt.s32.f32 %r0, %r1;",
-        "cvt.rn.tf32.f32 %r0, %r1;",
-        "cvt.rn.satfinite.e4m3x2.f32 %h0, %r1, %r2;",
+        "cvt.rn.ftz.tf32.f32 %r0, %r1;",
+        "cvt.rn.satfinite.e2m3x2.f32 %h0, %r1, %r2;",
         "atom.global.add.f16 %h0, [%rd0], %h1;",
         "atom.global.cas.b128 %rd0, [%rd1], %rd2, %rd3;",
         "atom.global.inc.u64 %rd0, [%rd1], %rd2;",
@@ -66,6 +74,11 @@ def test_unknown_forms_are_named(code: str) -> None:
 @pytest.mark.parametrize(
     "code",
     [
+        "tex.1d.v4.s32.s32 {%r0,%r1}, [%rd0, {%r4}];",
+        "tex.2d.v4.s32.s32 {%r0,%r1,%r2,%r3}, [%rd0, {%r4}];",
+        "tex.1d.v4.s32.s32 {%r0,%r1,%r2,%r3}, [%rd0+8, {%r4}];",
+        "tex.1d.v4.s32.s32 {%r0,%r1,%r2,%r3}, [%rd0, {%r4];",
+        "suld.b.1d.v2.b32.trap {%r0}, [%rd0, {%r1}];",
         "add.u32 %r0, %r1;",
         "add.u32 %r0, %r1, %r2, %r3;",
         "add.u32 %r0, %r1, %r99;",
@@ -137,6 +150,49 @@ def test_unresolved_names() -> None:
     text = HEADER + ".extern .global .u32 v;\n" + kernel("mov.u64 %rd0, v;")
     assert refused(text)[0] == UNRESOLVED
     Module(HEADER + ".extern .func f;\n.extern .global .u32 v;\n" + kernel(""))
+
+
+FUNCTION = ".visible .func {returns} f({params}) {{ .reg .b64 %a; {code} ret; }}\n"
+STORE = "{ .param .b64 p; .param .b64 q; st.param.b64 [p], 3; call (q), f, (p); ld.param.b64 %rd1, [q]; }\n"
+
+
+@pytest.mark.parametrize(
+    ("returns", "params", "code", "given"),
+    [
+        ("(.param .b64 r)", ".param .b64 x", "ld.param.b64 %a, [x]; st.param.b64 [r], %a;", 3),
+        ("(.param .b32 r)", ".param .b64 x", "st.param.b32 [r], 5;", None),
+        ("", ".param .b64 x", "", None),
+        ("(.param .b64 r)", "", "st.param.b64 [r], 5;", 5),
+        ("(.param .b64 r)", ".param .b32 x", "st.param.b64 [r], 5;", 5),
+        ("(.param .b64 r)", ".param .b64 w, .param .b64 x", "st.param.b64 [r], 5;", 5),
+        ("(.param .align 8 .b8 r[64])", ".param .b64 x", "st.param.b64 [r+56], 5;", None),
+    ],
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_what_two_parts_do_not_agree_on_is_undefined_and_nothing_worse(
+    returns: str, params: str, code: str, given: int | None, first: bool
+) -> None:
+    declared = ".extern .func (.param .b64 r) f(.param .b64 x);\n"
+    caller = (
+        HEADER + declared + kernel(STORE + "ld.param.u64 %rd0, [out]; st.global.u64 [%rd0], %rd1;")
+    )
+    defined = HEADER + FUNCTION.format(returns=returns, params=params, code=code)
+    module = Module(defined + caller if first else caller + defined)
+    out = module.alloc(8)
+    module.run("k", 1, 1, "Q", out)
+    if given is not None:
+        assert module.read(out, "Q", 1) == [given]
+
+
+def test_parts_of_a_linked_module() -> None:
+    own = ".func own() { ret; }\n.global .u32 mine = 1;\n.weak .func both() { ret; }\n.weak .global .u32 two = 2;\n"
+    Module((HEADER + own) * 3 + HEADER + kernel(""))
+    for twice in (".visible .func f() { ret; }\n", ".visible .global .u32 v = 1;\n", kernel("")):
+        assert refused((HEADER + twice) * 2)[0] == SYNTAX
+    strong = own.replace(".weak", ".visible")
+    assert refused(HEADER + own + HEADER + strong)[0] == SYNTAX
+    hidden = HEADER + own + HEADER + ".extern .func own;\n" + kernel("call own;")
+    assert refused(hidden)[0] == UNRESOLVED
 
 
 def test_lanes_outside_their_own_mask() -> None:

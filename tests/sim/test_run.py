@@ -239,7 +239,14 @@ def test_a_run_is_named_where_slices_are_listed(host: Host) -> None:
     assert lane["memory_bytes"] >= 5
     assert host.read("virtio", "show", "train")["channel"]["id"] == channel["id"]
     (instance,) = host.read("mig", "list")["instances"]
-    assert (instance["profile"], instance["vm"]) == ("1g.10gb", "train")
+    assert (instance["profile"], instance["vm"]) == ("1g.10gb", None), "a run is no VM"
+    assert instance["holder"] == {"kind": "run", "name": "train"}
+    assert [part["holder"] for part in instance["compute_instances"]] == [instance["holder"]]
+    assert host.call("mig", "list", "--columns", "used_by").stdout == "train\n"
+    shown = host.call("gpu", "show", str(instance["gpu_index"])).stdout
+    assert f"\n        run train (attachment {channel['id']})\n" in shown
+    (line,) = re.findall(r"^vgpumgr_mig_instance_info.*$", host.call("metrics").stdout, re.M)
+    assert 'domain=""' in line
     status = host.read("status")
     assert (status["attachments"], status["drift"]) == (1, [])
     refused = host.call(*RUN, "--name", "train", "--", "true", code=6)
@@ -506,7 +513,8 @@ def test_the_processes_of_a_command_have_its_limits_together(host: Host) -> None
     assert found["device-memory"]["refused"] == 2
     assert (found["jit"]["limit"], found["contexts"]["used"]) == (None, 2)
     text = host.call("virtio", "show", "two").stdout
-    assert "    device-memory 1GiB, 1 GiB used, refused 2 times\n" in text
+    assert "    device-memory 1GiB, 1 GiB used, held by the sessions alone: no daemon" in text
+    assert " with the driver's figures, refused 2 times\n" in text
     facts = {fact["name"]: fact for fact in shown["sandboxes"][0]["facts"]}
     groups = [facts[f"cgroup {name}"] for name in ("memory", "pids", "cpu")]
     process.communicate("\n", timeout=PATIENCE_S)

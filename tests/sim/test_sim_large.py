@@ -9,7 +9,13 @@ import pytest
 
 from tests.sim.sim_tree import SimFiles
 from vgpumgr.sim import lifecycle
-from vgpumgr.sim.machine import SimulatorError, create_machine, destroy_machine, machine_text
+from vgpumgr.sim.machine import (
+    SimulatorError,
+    create_machine,
+    destroy_machine,
+    machine_text,
+    read_machine,
+)
 
 pytestmark = pytest.mark.native
 
@@ -60,3 +66,18 @@ def test_a_machine_file_of_ones_own_through_requests_and_reboot(
         assert vf.read_text() == "0\n"
     finally:
         lifecycle.stop("mine")
+
+
+def test_a_generated_machine_without_vfs_and_a_board_that_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VGPUMGR_SIM_ROOT", str(tmp_path / "sim"))
+    data = tmp_path / "lab.toml"
+    text = machine_text(2, 0, "A100-SXM4-80GB", "mdev")
+    data.write_text(text)
+    first = read_machine(data).gpus[0]
+    data.write_text(text.replace('10:00.0"', f'99:00.0"\nuuid = "{first.uuid}"'))
+    moved = {gpu.uuid: gpu.place.address for gpu in read_machine(data).gpus}
+    assert moved[first.uuid] == "0000:99:00.0"
+    create_machine("lab", data)
+    destroy_machine("lab")

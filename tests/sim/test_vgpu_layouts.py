@@ -64,7 +64,7 @@ def test_mig_mode_beside_virtual_functions_names_these(
         for words in commands:
             code, _, err = run("--machine", "vgpu-a100", *words)
             assert code == 6
-            assert "cannot turn MIG on on GPU 0 (0000:41:00.0)" in err
+            assert "cannot turn on MIG mode of GPU 0 (0000:41:00.0)" in err
             assert "held by: 16 virtual functions" in err
             assert "vf disable 0, then repeat" in err
             assert "reset" not in err

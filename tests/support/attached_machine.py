@@ -26,7 +26,7 @@ from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.host.statistics import open_statistics
 from vgpumgr.model.health import GpuEvent
-from vgpumgr.nvml.client import NvmlClient, read_machine_inventory
+from vgpumgr.nvml.client import NvmlClient, complete_inventory, read_machine_inventory
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.machine import create_machine, load_machine
 from vgpumgr.sim.pcibus import PciBus
@@ -98,6 +98,7 @@ def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
     parts = Parts(
         nvml=nvml,
         read_inventory=lambda: read_machine_inventory(nvml, machine),
+        complete_inventory=lambda inventory: complete_inventory(inventory, machine),
         hypervisor=hypervisor,
         channels=KeeperChannels(machine),
         store=store,

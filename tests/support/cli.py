@@ -22,7 +22,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.gpu import Drain
 from vgpumgr.model.health import GpuHealth
-from vgpumgr.nvml.client import read_machine_inventory
+from vgpumgr.nvml.client import complete_inventory, read_machine_inventory
 from vgpumgr.server.routes import read_hints
 
 
@@ -100,6 +100,7 @@ def make_parts(machine: Machine, nvml: FakeNvml, owners: Owners) -> Parts:
     return Parts(
         nvml=nvml,
         read_inventory=lambda: read_machine_inventory(nvml, machine),
+        complete_inventory=lambda inventory: complete_inventory(inventory, machine),
         hypervisor=FakeHypervisor([]),
         channels=FakeChannels(machine.run_dir / "channels"),
         store=cast(Any, _OwnerStore(owners)),

@@ -13,6 +13,7 @@ from pathlib import Path
 from vgpumgr.errors import ChannelStartError
 from vgpumgr.host.confinement import Fact
 from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, LimitUse
+from vgpumgr.virtio.keeper import check_programs
 
 
 class FakeChannels:
@@ -28,6 +29,9 @@ class FakeChannels:
         self.never_ready = False
         #: why there can be no sandbox
         self.obstacle: str | None = None
+        #: where real ones look whether they are installed
+        self.programs: tuple[Path, ...] = ()
+        self.lib = directory / "lib"
         self._serve = serve
         self._servers: dict[str, socket.socket] = {}
 
@@ -58,6 +62,9 @@ class FakeChannels:
         self.running.pop(channel_id, None)
         if server := self._servers.pop(channel_id, None):
             server.close()
+
+    def check_installed(self) -> None:
+        check_programs(self.programs, self.lib)
 
     def find_obstacle(self) -> str | None:
         return self.obstacle

@@ -143,7 +143,7 @@ class FakePci:
     def _set_driver(self, address: PciAddress, driver: str | None) -> None:
         function = self.read_function(address)
         if self._list_users(address) and function.driver != driver:
-            raise HelperLateError(f"unbinding {address} hangs", cause="somebody has it open")
+            raise HelperLateError(f"unbinding {address} hangs", cause="a process has it open")
         self.functions[address] = replace(function, driver=driver)
 
     def set_vf_count(self, physical: PciAddress, count: int) -> None:

@@ -21,6 +21,8 @@ from vgpumgr.host import capabilities
 from vgpumgr.host.capabilities import Evidence
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.pci import Condition
+from vgpumgr.virtio import trial
+from vgpumgr.virtio.trial import Trial
 
 DEVICES = 'name "ivshmem-doorbell"\nname "virtserialport"\nname "vfio-pci"\n'
 FILES = {
@@ -39,6 +41,7 @@ FILES = {
         "kernel/drivers/vfio/pci/vfio-pci.ko.xz: a.ko\nkernel/drivers/vfio/vfio_iommu_type1.ko:\n"
     ),
     "sys/class/iommu/dmar0/name": "dmar0\n",
+    "sys/module/nvidia_uvm/parameters/uvm_disable_hmm": "Y\n",
     "sys/module/apparmor/parameters/enabled": "Y\n",
     "sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
     "etc/systemd/system/vgpumgr-restore.service": "[Unit]\n",
@@ -66,6 +69,7 @@ class FitHost:
         self.fake("find_program", lambda _names: "/usr/bin/qemu-system-x86_64")
         self.fake("run_program", lambda *words: Evidence(" ".join(words), DEVICES))
         self.patch.setattr(self.bench.pci, "read_condition", lambda _: Condition(("flr",), "D0"))
+        self.try_channel(Trial(("worker: ready", "ring: has a lane", "serial: has a lane")))
 
     def write(self, path: str, text: str) -> None:
         """A file below the root."""
@@ -80,6 +84,10 @@ class FitHost:
     def fake(self, name: str, function: Any) -> None:
         """Puts a function in the place of one that reads the real host."""
         self.patch.setattr(capabilities, name, function)
+
+    def try_channel(self, found: Trial) -> None:
+        """Sets what comes of trying a channel; tests/sim/test_doctor_channel.py does try one."""
+        self.patch.setattr(trial, "try_channel", lambda _machine: found)
 
     def change(self, **parts: Any) -> None:
         """Replaces interfaces of the machine."""

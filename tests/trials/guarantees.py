@@ -18,7 +18,12 @@ FRAME_C = f"{_TRANSPORT}/worker_frame.c"
 SERIAL_C = f"{_TRANSPORT}/worker_serial.c"
 OBJECTS_C = "vgpumgr/virtio/native/worker/objects.c"
 LEDGER_C = "vgpumgr/virtio/native/worker/ledger.c"
+VIRTUAL_C = "vgpumgr/virtio/native/worker/virtual.c"
+ARRAYS_C = "vgpumgr/virtio/native/worker/ops_array.c"
 GATE_C = "vgpumgr/virtio/native/worker/gate.c"
+HOSTS_C = "vgpumgr/virtio/native/worker/hosts.c"
+OPS_GRAPH_C = "vgpumgr/virtio/native/worker/ops_graph.c"
+OPS_MEMORY_C = "vgpumgr/virtio/native/worker/ops_memory.c"
 CHANNEL_C = "vgpumgr/virtio/native/keeper/channel.c"
 CLIENT_C = "vgpumgr/virtio/native/guestd/client.c"
 CONTROL_C = "vgpumgr/virtio/native/guestd/control.c"
@@ -40,6 +45,9 @@ ARGUMENTS = (f"{_FILTER}::test_arguments_that_matter",)
 LANDLOCK = (f"{_FILTER}::test_landlock_alone_refuses",)
 HARDENED = (_HARDENED,)
 DECODER = ("tests/unit/test_transport.py::test_fuzzed_decoder",)
+GRAPHS = (
+    "tests/fuzz/test_fuzz_stateful.py::test_graphs_take_no_more_than_they_are_charged_for[address]",
+)
 FORGED = ("tests/fuzz/test_fuzz_stateful.py::test_a_million_forged_handles_are_refused",)
 KEEPER = ("tests/unit/test_keeper_rights.py::test_a_keeper_of_root_has_given_its_rights_away",)
 BOUNDED_LOG = (
@@ -144,9 +152,44 @@ CHANNEL_TRIALS = (
     Trial(
         "D25: host functions that wait are bounded",
         GATE_C,
-        "full = s->gates_count == WK_GATES;",
+        "full = s->gates_count >= WK_GATES;",
         "full = false;",
         attack("d25_host_callback_flood[ring]"),
+    ),
+    Trial(
+        "host functions that wait are bounded beside a graph's",
+        GATE_C,
+        "full = s->gates_count >= WK_GATES;",
+        "full = s->gates_count == WK_GATES;",
+        ("tests/fuzz/test_fuzz_calls.py::test_gates_that_a_guest_opens_unasked",),
+    ),
+    Trial(
+        "functions of the guest's in graphs are bounded",
+        HOSTS_C,
+        "if (atomic_fetch_add(&c->session->hosts, 1) < WK_HOSTS)",
+        "if (atomic_fetch_add(&c->session->hosts, 1) < UINT32_MAX)",
+        GRAPHS,
+    ),
+    Trial(
+        "edges of graphs are charged",
+        OPS_GRAPH_C,
+        "if (!wk_nodes_charge(count))",
+        "if (0)",
+        GRAPHS,
+    ),
+    Trial(
+        "what a launch uses stays, also where no event can say until when",
+        HOSTS_C,
+        "r = wk_driver.cuStreamSynchronize(stream);",
+        "r = CUDA_SUCCESS;",
+        GRAPHS,
+    ),
+    Trial(
+        "what a stream has not freed yet is charged",
+        OPS_MEMORY_C,
+        "wk_freed_in_order(memory, wk_raw(stream));",
+        "(void)0;",
+        ("tests/unit/test_limits.py::test_what_a_stream_has_not_freed_yet_is_charged",),
     ),
     Trial(
         "S5: a handle has its generation",
@@ -167,6 +210,48 @@ CHANNEL_TRIALS = (
         LEDGER_C,
         "if (address - o->address > o->bytes || bytes > o->bytes - (address - o->address))",
         "if (0)",
+        FORGED,
+    ),
+    Trial(
+        "S5: a mapping lies in what is reserved",
+        VIRTUAL_C,
+        "!space || !is_inside(space, address, bytes) ||",
+        "!space ||",
+        FORGED,
+    ),
+    Trial(
+        "S5: a mapping lies over no other",
+        VIRTUAL_C,
+        "|| !is_free(&s->mappings, address, bytes))",
+        ")",
+        FORGED,
+    ),
+    Trial(
+        "S5: a copy meets open mappings only",
+        VIRTUAL_C,
+        "o->address != end || !atomic_load(&o->accessible)",
+        "o->address != end",
+        FORGED,
+    ),
+    Trial(
+        "S5: mappings end as a whole",
+        VIRTUAL_C,
+        "if (o->address != address || o->bytes > bytes)",
+        "if (o->bytes > bytes)",
+        FORGED,
+    ),
+    Trial(
+        "S5: a copy lies in its array",
+        ARRAYS_C,
+        "r == CUDA_SUCCESS ? cuda_check_region(p->array->array, &side, &shape) : r;",
+        "(void)side, r;",
+        FORGED,
+    ),
+    Trial(
+        "S5: a level is one that there is",
+        ARRAYS_C,
+        "r = cuda_read_level(mipmap->array, in->level, (unsigned int)mipmap->number, &shape);",
+        "shape = *mipmap->array;",
         FORGED,
     ),
 )

@@ -62,10 +62,9 @@ def connect() -> socket.socket:
     return made
 
 
-def request(version: int = 1) -> bytes:
+def request(version: int = 3) -> bytes:
     """What a process sends first."""
-    hash16 = bytes((16 + i) & 255 for i in range(16))
-    return struct.pack("<II16s32s32sII", _MAGIC, version, hash16, b"1.0.0", b"attacker", 0, 0)
+    return struct.pack("<II32s32sII", _MAGIC, version, b"1.0.0", b"attacker", 0, 0)
 
 
 class Lane:
@@ -83,7 +82,7 @@ class Lane:
             "<IiIIQQ", data
         )
         if error:
-            raise RefusedError(data[40:].split(b"\0")[0].decode())
+            raise RefusedError(data[56:].split(b"\0")[0].decode())
         self.sequence = 0
         if self.transport == 1:
             self._map()

@@ -238,6 +238,8 @@ def test_errors_as_text_and_json(cli: Cli) -> None:
     assert cli.err.startswith('error:   cannot attach to vm "vm03": it has no free PCI slot\n')
     cli.run("attach", "vm03", "--profile", "1g.10gb", "-o", "json")
     assert json.loads(cli.err)["error"]["id"] == "VG207"
+    cli.run("attach", "vm03", "--profile", "9g.99gb")
+    assert cli.err.startswith("error:   cannot place 9g.99gb on GPU 0"), "no slot helps that"
     cli.run("attach", "vm01")
     assert cli.code == 2
     cli.run("attach", "vm01", "--profile", "1g.10gb", "-o", "csv")
@@ -290,6 +292,7 @@ def test_quiet_prints_no_plan(cli: Cli) -> None:
     assert len(text.splitlines()) == 1
     assert "attached 1g.10gb" in text
     assert not text.rstrip().endswith(":")
+    assert cli.run("-q", "virtio", "restart", "vm01") == "restarted the channel of vm01\n"
     assert len(cli.run("-q", "detach", "vm01").splitlines()) == 1
     dry = cli.run("-q", "attach", "vm01", "--profile", "1g.10gb", "--dry-run")
     assert "create GPU instance" in dry, "here the plan is the answer"

@@ -9,13 +9,17 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.hostdev_rig import ask, make
-from tests.support.service import Bench
+from tests.support.service import Bench, make_bench
+from vgpumgr.app.operations.layouts import LayoutService
+from vgpumgr.errors import NvmlInUseError
 
 _ASKED = {
     "hypervisor": (
@@ -31,6 +35,16 @@ _ASKED = {
     "vgpus": ("read_host", "create", "delete", "list_group_holders"),
     "store": ("save_attachment",),
 }
+
+
+_MIG_ON = """
+version: v1
+mig-configs:
+  on:
+    - devices: all
+      mig-enabled: true
+      mig-devices: {"1g.10gb": 1}
+"""
 
 
 class Counted:
@@ -119,3 +133,23 @@ def test_the_bus_and_nvml_are_asked_where_they_matter(counted: Counted) -> None:
     counts = counted.take()
     looks = ("list_vms", "list_functions", "list_users", "read_inventory")
     assert [counts[name] for name in looks] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("vfs", [0, 16])
+def test_a_plan_for_a_layout_reads_the_gpus_once(tmp_path: Path, vfs: int) -> None:
+    """Also one that turns MIG mode on, which asks ``/sys`` for virtual functions besides."""
+    bench = make_bench(tmp_path)
+    parts = replace(
+        bench.service.parts,
+        complete_inventory=lambda inventory: replace(
+            inventory, gpus=tuple(replace(gpu, vfs_enabled=vfs) for gpu in inventory.gpus)
+        ),
+    )
+    with (
+        pytest.raises(NvmlInUseError, match="cannot turn on MIG mode of GPU")
+        if vfs
+        else nullcontext()
+    ):
+        steps = LayoutService(parts).plan(text=_MIG_ON, source="a.yaml").steps
+        assert "mig.mode.enable" in {step.kind for step in steps}
+    assert bench.nvml.calls.count("read_inventory") == 1

@@ -13,7 +13,10 @@ from bench.registry import Figure
 QUICK = ("cli", "daemon", "inventory", "planner", "recovery", "top")
 
 
-@pytest.mark.parametrize("name", QUICK)
+COMPILED = pytest.param("ptx", marks=[pytest.mark.native, pytest.mark.cuda])
+
+
+@pytest.mark.parametrize("name", [*QUICK, COMPILED])
 def test_a_benchmark_runs(name: str) -> None:
     figures = list(importlib.import_module(BENCHMARKS[name]).run(small=True))
     assert figures

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.guest.build_programs import build_programs
-from tests.unit.calls_rig import run_program, run_python, simulated_channel
+from tests.sim import cuda_harness
+from tests.unit.calls_rig import (
+    PROGRAM_S,
+    run_program,
+    run_python,
+    simulated_channel,
+    start_python,
+)
 from tests.unit.transport_rig import Rig
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
+
+GRAPHS = {
+    case: program
+    for program in ("graphs", "graph_objects")
+    for case in re.findall(
+        r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / f"{program}.c").read_text()
+    )
+}
+TEXTURES = re.findall(r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / "textures.c").read_text())
+VIRTUAL = re.findall(r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / "virtual.c").read_text())
 
 PROGRAMS = (
     "vectoradd",
     "matmul",
     "reduction",
     "histogram",
+    "linked",
     "overlap",
     "device_functions",
     "errors",
     "output",
+    "graphs",
+    "managed",
     "pools",
+    "tensor",
+    "virtual",
+    "textures",
+    "surfaces",
     "together",
     "vectoradd12",
 )
@@ -70,6 +95,267 @@ assert seen == [1, 2, 0], seen
 ok(cu.cuMemcpyDtoH_v2(back, p, c_size_t(4))); assert back.raw == bytes([9]) * 4; ok(cu.cuEventQuery(event))
 """,
     )
+
+
+@pytest.fixture(scope="module")
+def driver_programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Where programs of the simulated driver's own tests are, for the guest's driver; and their kernels."""
+    out = tmp_path_factory.mktemp("driver")
+    kernels = cuda_harness.compile_kernels(out / "kernels.ptx", "-ptx", "-arch=sm_80")
+    for name in {*GRAPHS.values()}:
+        cuda_harness.compile_program(name, out)
+    return out, kernels
+
+
+REFUSED = {"dependencies", "read_back"}
+"""Not over the channel: a graph under capture, what nodes are."""
+
+
+@pytest.mark.parametrize("case", sorted({*GRAPHS} - REFUSED))
+def test_graphs_are_as_on_the_driver_itself(
+    rig: Rig, driver_programs: tuple[Path, Path], case: str
+) -> None:
+    out, kernels = driver_programs
+    done = run_program(rig, "env", f"KERNELS={kernels}", str(out / GRAPHS[case]), case)
+    assert (done.returncode, done.stderr) == (0, ""), (done.stderr, rig.status())
+    assert rig.status().violations.count == 0
+
+
+@pytest.fixture(scope="module")
+def virtual_program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same of virtual memory."""
+    out = tmp_path_factory.mktemp("virtual")
+    kernels = cuda_harness.compile_kernels(out / "kernels.ptx", "-ptx", "-arch=sm_80")
+    return cuda_harness.compile_program("virtual", out), kernels
+
+
+@pytest.mark.parametrize("case", VIRTUAL)
+def test_virtual_memory_is_as_on_the_driver_itself(
+    rig: Rig, virtual_program: tuple[Path, Path], case: str
+) -> None:
+    """What cannot be shared is refused by name, and nothing else is said."""
+    program, kernels = virtual_program
+    done = run_program(rig, "env", f"KERNELS={kernels}", str(program), case)
+    named = [name for name in ("Export", "Import") if f"cuMem{name}" in done.stderr]
+    assert done.returncode == 0, (done.stderr, rig.status())
+    assert named == (["Export", "Import"] if case == "arguments" else []), done.stderr
+    assert rig.status().violations.count == 0
+
+
+@pytest.fixture(scope="module")
+def texture_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cuda_harness.compile_program("textures", tmp_path_factory.mktemp("textures"))
+
+
+REFUSED_TEXTURES = {
+    "not_done": [
+        "an array of this format, a cubemap or a sparse array",
+        "a texture with sRGB, seamless cubemaps or a resource view",
+    ],
+    "cubemaps": ["tex.cube.v4.f32.f32"],
+}
+
+
+@pytest.mark.parametrize("case", TEXTURES)
+def test_textures_are_as_on_the_driver_itself(rig: Rig, texture_program: Path, case: str) -> None:
+    """What is not done is refused by name, once, and nothing else is said."""
+    done = run_program(rig, str(texture_program), case)
+    assert done.returncode == 0, (done.stderr, rig.status())
+    lines = done.stderr.splitlines()
+    wanted = REFUSED_TEXTURES.get(case, [])
+    assert len(lines) == len(wanted), done.stderr
+    assert all(word in line for word, line in zip(wanted, lines, strict=True)), done.stderr
+    assert rig.status().violations.count == 0
+
+
+def test_what_a_graph_would_need_of_the_guest_is_refused_and_named_once(rig: Rig) -> None:
+    """It must neither run at once nor be missing from the graph; a launch of a graph is waited for by nobody."""
+    process = start_python(
+        rig,
+        """
+ctx = context(); s, t, g, e, q = (c_void_p() for _ in range(5)); p = memory(64); back = ctypes.create_string_buffer(4)
+ok(cu.cuStreamCreate(byref(s), 1)); FN = ctypes.CFUNCTYPE(None, c_void_p); called = []; fn = FN(called.append)
+cases = [lambda: cu.cuStreamAddCallback(s, fn, None, 0), lambda: cu.cuMemAllocAsync(byref(q), c_size_t(64), s),
+         lambda: cu.cuMemFreeAsync(p, s)]
+for refused in cases * 2:
+    ok(cu.cuStreamBeginCapture_v2(s, 0)); ok(cu.cuMemsetD8Async(p, 7, c_size_t(4), s))
+    assert refused() == 900 and refused() == 901, refused
+    assert cu.cuMemsetD8Async(p, 7, c_size_t(4), s) == 901 and cu.cuStreamEndCapture(s, byref(g)) == 901 and not g.value
+ok(cu.cuMemcpyDtoH_v2(back, p, c_size_t(4))); assert called == [] and back.raw != bytes([7]) * 4
+ok(cu.cuStreamBeginCapture_v2(s, 0)); ok(cu.cuMemsetD8Async(p, 7, c_size_t(4), s))
+ok(cu.cuStreamEndCapture(s, byref(g)))
+ok(cu.cuGraphInstantiateWithFlags(byref(e), g, ctypes.c_uint64(0))); ok(cu.cuGraphDestroy(g)); before = waits()
+for _ in range(200): ok(cu.cuGraphLaunch(e, s))
+assert waits() == before
+ok(cu.cuStreamSynchronize(s)); ok(cu.cuMemcpyDtoH_v2(back, p, c_size_t(4))); assert back.raw == bytes([7]) * 4
+""",
+    )
+    said = process.communicate(timeout=PROGRAM_S)[1].splitlines()
+    assert process.returncode == 0, said
+    names = ("cuStreamAddCallback", "allocating", "freeing")
+    told = [
+        f"vgpumgr: {n} in a captured stream is not supported over a forwarded GPU" for n in names
+    ]
+    assert said == told
+    assert rig.status().violations.count == 0
+
+
+HOSTS = """
+import os, signal, threading, time
+FN = ctypes.CFUNCTYPE(None, c_void_p); u64 = ctypes.c_uint64; libc = ctypes.CDLL(None)
+libc.munmap.argtypes = [c_void_p, c_size_t]
+def stream():
+    s = c_void_p(); ok(cu.cuStreamCreate(byref(s), 1)); return s
+def captured(s, *work):
+    g = c_void_p(); ok(cu.cuStreamBeginCapture_v2(s, 0))
+    for each in work: ok(each())
+    ok(cu.cuStreamEndCapture(s, byref(g))); return g
+def instantiated(g):
+    e = c_void_p(); ok(cu.cuGraphInstantiateWithFlags(byref(e), g, u64(0))); return e
+def to_device(p, at, n, s): return lambda: cu.cuMemcpyHtoDAsync_v2(p, at, c_size_t(n), s)
+def to_host(at, p, n, s): return lambda: cu.cuMemcpyDtoHAsync_v2(at, p, c_size_t(n), s)
+def on_device(q, p, n, s): return lambda: cu.cuMemcpyDtoDAsync_v2(q, p, c_size_t(n), s)
+def host(fn, s): return lambda: cu.cuLaunchHostFunc(s, fn, None)
+ctx = context(); s = stream()
+"""
+
+
+def test_a_graph_reads_host_memory_when_its_copy_runs_in_each_of_many_launches(rig: Rig) -> None:
+    """A function before the copy changes the memory, one behind the other copy reads it; nobody waits in between."""
+    run_python(
+        rig,
+        HOSTS
+        + """
+n = 3 << 20; p, q = memory(n), memory(n)               # more than one frame holds
+source, target = ctypes.create_string_buffer(n), ctypes.create_string_buffer(n); seen = []; launches = 0
+def change(_):
+    global launches
+    launches += 1; ctypes.memset(source, launches, n); source[n - 1] = bytes([launches ^ 1])
+right = lambda: target.raw == bytes([launches]) * (n - 1) + bytes([launches ^ 1])
+change, check = FN(change), FN(lambda _: seen.append(right()))
+e = instantiated(captured(s, host(change, s), to_device(p, source, n, s), on_device(q, p, n, s),
+                          to_host(target, q, n, s), host(check, s)))
+for _ in range(8): ok(cu.cuGraphLaunch(e, s))
+ok(cu.cuStreamSynchronize(s)); assert seen == [True] * 8, seen
+""",
+    )
+    assert rig.status().violations.count == 0
+
+
+def test_what_waits_for_a_graph_does_not_keep_it_from_the_guest(rig: Rig) -> None:
+    """A free waits in the driver; the graph is destroyed and another of the same origin runs, all before it goes on."""
+    run_python(
+        rig,
+        HOSTS
+        + """
+p, q, t = memory(64), memory(64), stream(); go = threading.Event()
+a, b = (ctypes.create_string_buffer(64) for _ in "ab")
+slow = FN(lambda _: go.wait(60)); ctypes.memset(a, 7, 64)
+g = captured(s, host(slow, s), to_device(p, a, 64, s), to_host(b, p, 64, s)); e, f = instantiated(g), instantiated(g)
+ok(cu.cuGraphDestroy(g)); ok(cu.cuGraphLaunch(e, s)); ok(cu.cuGraphLaunch(f, t)); ok(cu.cuGraphExecDestroy(e))
+threading.Timer(0.5, go.set).start()
+ok(cu.cuMemFree_v2(q)); ok(cu.cuGraphExecDestroy(f)); ok(cu.cuCtxSynchronize()); assert b.raw == bytes([7]) * 64
+""",
+    )
+
+
+def test_shapes_and_changes_of_copies_with_host_memory(rig: Rig) -> None:
+    run_python(
+        rig,
+        HOSTS
+        + """
+class Copy(ctypes.Structure): _fields_ = [("sides", c_size_t * 22), ("extent", c_size_t * 3)]
+def side(device, host, pitch, height): return [0, 0, 0, 0, 2 if device else 1, host, device, 0, 0, pitch, height]
+def node(g, *deps):
+    return c_void_p(), g, (c_void_p * 4)(*[d.value for d in deps]), c_size_t(len(deps))
+p = memory(4096); a, b, c = (ctypes.create_string_buffer(os.urandom(4096), 4096) for _ in "abc"); kept = b.raw
+def copy(source, target, *extent): return Copy((c_size_t * 22)(*source, *target), (c_size_t * 3)(*extent))
+down = lambda source: copy(side(0, addressof(source), 40, 5), side(p.value, 0, 64, 6), 33, 4, 3)
+up = copy(side(p.value, 0, 64, 6), side(0, addressof(b), 50, 7), 33, 4, 3)
+over = copy(side(0, addressof(b), 0, 0), side(0, addressof(c), 0, 0), 4096, 1, 1)
+def expect(source):
+    want = bytearray(kept)
+    for z in range(3):
+        for y in range(4): at = z * 350 + y * 50; want[at:at + 33] = source.raw[z * 200 + y * 40:][:33]
+    ok(cu.cuGraphLaunch(e, s)); ok(cu.cuStreamSynchronize(s)); assert b.raw == bytes(want) and c.raw == bytes(want)
+g = c_void_p(); ok(cu.cuGraphCreate(byref(g), 0)); kind = ctypes.c_uint()
+first, *where = node(g); ok(cu.cuGraphAddMemcpyNode(byref(first), *where, byref(down(a)), ctx))
+second, *where = node(g, first); ok(cu.cuGraphAddMemcpyNode(byref(second), *where, byref(up), ctx))
+third, *where = node(g, second); ok(cu.cuGraphAddMemcpyNode(byref(third), *where, byref(over), ctx))
+for each in (first, second): ok(cu.cuGraphNodeGetType(each, byref(kind))); assert kind.value == 1
+e = instantiated(g); expect(a); other = ctypes.create_string_buffer(os.urandom(4096), 4096)
+for _ in range(40):                                    # the executable graph alone; the old memory is not read
+    other[:100] = os.urandom(100)
+    ok(cu.cuGraphExecMemcpyNodeSetParams(e, first, byref(down(other)), ctx)); expect(other)
+more = ctypes.create_string_buffer(os.urandom(4096), 4096)
+ok(cu.cuGraphMemcpyNodeSetParams(first, byref(down(more))))
+result = (c_void_p * 3)(); expect(other); ok(cu.cuGraphExecUpdate_v2(e, g, result)); expect(more)
+parent = c_void_p(); ok(cu.cuGraphCreate(byref(parent), 0)); child, *where = node(parent)
+ok(cu.cuGraphAddChildGraphNode(byref(child), *where, g))
+os.environ["VGPUMGR_QUIET"] = "1"
+assert cu.cuGraphAddChildGraphNode(byref(child), *where, g) == 801   # both would have one memory at the host
+e = instantiated(parent); ok(cu.cuGraphDestroy(g)); expect(more)
+clone = c_void_p(); ok(cu.cuGraphClone(byref(clone), parent)); ok(cu.cuGraphDestroy(parent))
+e = instantiated(clone); expect(more)
+""",
+    )
+    assert rig.status().violations.count == 0
+
+
+def test_host_memory_that_is_gone_costs_the_context_and_nothing_else(rig: Rig) -> None:
+    run_python(
+        rig,
+        HOSTS
+        + """
+libc.mmap.restype = c_void_p; libc.mmap.argtypes = [c_void_p, c_size_t, c_int, c_int, c_int, c_size_t]
+for make in (lambda: to_device(p, c_void_p(at), 8192, s), lambda: to_host(c_void_p(at), p, 8192, s)):
+    at = libc.mmap(None, 8192, 3, 0x22, -1, 0); ctx = context(); s = stream(); p = memory(8192)
+    e = instantiated(captured(s, make())); ok(cu.cuGraphLaunch(e, s)); ok(cu.cuStreamSynchronize(s))
+    assert libc.munmap(at + 4096, 4096) == 0
+    ok(cu.cuGraphLaunch(e, s)); assert cu.cuStreamSynchronize(s) == 700 and cu.cuCtxSynchronize() == 700
+    q = ctypes.c_uint64(); assert cu.cuMemAlloc_v2(byref(q), c_size_t(64)) == 700; ok(cu.cuDevicePrimaryCtxReset_v2(0))
+ctx = context(); p = memory(4); ok(cu.cuMemsetD8_v2(p, 1, c_size_t(4))); ok(cu.cuCtxSynchronize())
+""",
+    )
+    assert rig.status().violations.count == 0
+
+
+def test_a_function_of_a_graph_that_calls_cuda_and_a_process_killed_in_one(rig: Rig) -> None:
+    code = (
+        HOSTS
+        + """
+p = memory(64); a = ctypes.create_string_buffer(b"7" * 64, 64); b = ctypes.create_string_buffer(64); seen = []
+def calls(_):
+    q, t = ctypes.c_uint64(), c_void_p()
+    cu.cuCtxSetCurrent(ctx); seen.append(cu.cuMemAlloc_v2(byref(q), c_size_t(64)))
+    seen.append(cu.cuStreamCreate(byref(t), 1)); seen.append(cu.cuMemsetD8Async(q, 3, c_size_t(64), t))
+calls = FN(calls); e = instantiated(captured(s, host(calls, s), to_device(p, a, 64, s), to_host(b, p, 64, s)))
+"""
+    )
+    run_python(
+        rig,
+        code
+        + """
+ok(cu.cuGraphLaunch(e, s)); ok(cu.cuStreamSynchronize(s)); assert seen == [0, 0, 0] and b.raw == a.raw, seen
+""",
+    )
+    killed = start_python(
+        rig,
+        code
+        + """
+die = FN(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+e = instantiated(captured(s, to_device(p, a, 64, s), host(die, s), to_host(b, p, 64, s)))
+for _ in range(5): ok(cu.cuGraphLaunch(e, s))
+ok(cu.cuMemFree_v2(p)); ok(cu.cuStreamSynchronize(s))
+""",
+    )
+    killed.communicate(timeout=PROGRAM_S)
+    assert killed.returncode == -9
+    run_python(
+        rig,
+        code + "ok(cu.cuGraphLaunch(e, s)); ok(cu.cuStreamSynchronize(s)); assert b.raw == a.raw",
+    )
+    assert rig.status().violations.count == 0
 
 
 @pytest.mark.parametrize("bytes_in_all", [4096, 16352, 16360, 32764])

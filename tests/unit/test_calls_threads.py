@@ -6,26 +6,28 @@ these under address and thread sanitizers.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.calls_rig import guest_env, null_channel, run_program, simulated_channel
+from tests.unit.calls_rig import PROGRAM_S, guest_env, null_channel, run_program, simulated_channel
 from tests.unit.test_codegen import _include
 from tests.unit.transport_rig import LIB, Rig
 
 pytestmark = pytest.mark.native
 
 SOURCE = Path(__file__).parents[1] / "native" / "calls" / "threads.c"
+WAITS = ("free", "unload", "context", "stream", "event")
 RACES = ("free", "free-elsewhere", "launch", "create", "look-up", "copy")
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     target = tmp_path_factory.mktemp("threads") / "threads"
-    flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
+    flags = ["-O1", "-g1", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
     words = ["cc", *flags, "-pthread", "-D__CUDA_API_VERSION_INTERNAL", f"-isystem{_include()}"]
     words += ["-o", str(target), str(SOURCE), f"-L{LIB / 'guest'}", "-lcuda"]
     subprocess.run(words, check=True)
@@ -93,4 +95,28 @@ def test_processes_killed_in_a_host_function_free_their_lanes(program: str, rig:
         rig.wait_status(lambda s: len(s.lanes) < 8, "lanes freed")
     check_worker(rig, before)
     done = run_program(rig, program, "host-free", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_a_wait_of_one_thread_holds_up_no_other(what: str, program: str, rig: Rig) -> None:
+    before = rig.status().worker.pid
+    done = run_program(rig, program, f"wait-{what}", "5")
+    assert (done.returncode, done.stderr) == (0, "")
+    check_worker(rig, before)
+
+
+@pytest.mark.skipif("VGPUMGR_TEST_LIB" in os.environ, reason="the program has no sanitizer")
+@pytest.mark.usefixtures("rig")  # its machine
+@pytest.mark.parametrize("what", WAITS)
+def test_the_same_without_a_channel(what: str, program: str) -> None:
+    env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    done = subprocess.run(
+        [program, f"wait-{what}", "5"],
+        env=env | {"LD_LIBRARY_PATH": str(LIB / "sim")},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")

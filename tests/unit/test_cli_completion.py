@@ -15,6 +15,8 @@ from tests.support.cli import Cli
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.cli.commands import NOUNS, VERBS
 from vgpumgr.cli.session import Format
+from vgpumgr.model.limits import LIMIT_KEYS
+from vgpumgr.server.settings import KEYS
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,9 +36,16 @@ def offered(cli: Cli, line: str) -> list[str]:
 def test_names_of_commands(cli: Cli) -> None:
     everything = {one.name for one in (*VERBS, *NOUNS)} - {"host", "help"}
     assert set(offered(cli, "vgpumgr ")) == everything
-    assert offered(cli, "sudo /usr/bin/vgpumgr gpu ") == ["drain", "list", "resume", "show"]
+    assert offered(cli, "sudo /usr/bin/vgpumgr gpu ") == [
+        "drain",
+        "layout",
+        "list",
+        "resume",
+        "show",
+    ]
     assert offered(cli, "vgpumgr mig lay") == ["layout"]
-    assert offered(cli, "vgpumgr --color never mig layout a") == ["apply", "assert"]
+    for noun in ("mig", "gpu"):
+        assert offered(cli, f"vgpumgr --color never {noun} layout a") == ["apply", "assert"]
     assert offered(cli, "vgpumgr nothing ") == []
     assert offered(cli, "vgpumgr gpu list unfinished 'quote") == []
 
@@ -51,6 +60,14 @@ def test_options_and_their_values(cli: Cli) -> None:
     assert offered(cli, "vgpumgr attach vm01 -o json --numa=strict --display o") == ["off", "on"]
     assert offered(cli, "vgpumgr mdev define --aut") == ["--auto"]
     assert offered(cli, "vgpumgr gpu --host= list --no") == []
+
+
+def test_keys_are_those_of_the_tables(cli: Cli) -> None:
+    for words in ("attach vm01 --limit", "run --limit", "virtio restart vm01 --limit"):
+        assert offered(cli, f"vgpumgr {words} ") == sorted(LIMIT_KEYS)
+    assert offered(cli, "vgpumgr attach vm01 --limit dev") == ["device-memory"]
+    assert offered(cli, "vgpumgr daemon --set ") == sorted(KEYS)
+    assert offered(cli, "vgpumgr daemon --set release.s") == ["release.stopped"]
 
 
 def test_names_of_simulated_machines(

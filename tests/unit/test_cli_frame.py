@@ -147,6 +147,19 @@ def test_what_answers_one_thing_refuses_the_formats_of_lists_before_it_does_anyt
             "did you mean --columns?",
             "vgpumgr gpu list --help",
         ),
+        # dashes make no options alike
+        (
+            ["config", "check", "--file", "x"],
+            "no such option: --file",
+            None,
+            "vgpumgr config check --help",
+        ),
+        (
+            ["mig", "create", "1g.10gb", "--gpu", "0"],
+            "no such option: --gpu",
+            "did you mean GPU without --gpu?",
+            "vgpumgr mig create --help",
+        ),
         (
             ["mig", "layot"],
             "no such command 'layot'",

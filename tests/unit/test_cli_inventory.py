@@ -307,6 +307,8 @@ def test_only_rows_that_fit_every_filter(cli: Cli) -> None:
         (("--filter", "user=x"), 'there is no column "user"'),
         (("--watch=0",), "0 is not from 0.1 to 86400"),
         (("--watch=nan",), "nan is not from 0.1 to 86400"),
+        (("--watch", "nan"), "--watch needs a number of seconds, and has 'nan'"),
+        (("--watch", "5s"), "--watch needs a number of seconds, and has '5s'"),
     ],
 )
 def test_wrong_columns_and_values_are_usage_errors(

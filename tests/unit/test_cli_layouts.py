@@ -352,3 +352,22 @@ def test_a_plan_on_standard_output_is_what_apply_takes(cli: ChangingCli) -> None
     (cli.root / "plan.json").write_text(plan.out)
     assert cli.run("mig", "layout", "apply", "plan.json", "--yes").code == 0
     assert len(cli.done) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["plan web.yaml -c web", "assert web.yaml -c web", "apply web.yaml -c web --yes", "export", "plan x.yaml"],
+)  # fmt: skip
+def test_both_names_of_layouts_do_the_same(cli: ChangingCli, words: str) -> None:
+    by_mig = cli.run("mig", "layout", *words.split())
+    by_gpu = cli.run("gpu", "layout", *words.split())
+    assert by_gpu == by_mig
+    assert len(cli.done) == (2 if "apply" in words else 0)
+
+
+def test_help_of_layouts_has_both_names(
+    cli: ChangingCli, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for noun, other in (("mig", "gpu"), ("gpu", "mig")):
+        cli.run(noun, "--help")
+        assert f"also: {other} layout" in capsys.readouterr().out

@@ -163,18 +163,26 @@ DRY_RUN = {
 
 
 class DryRunBackend:
-    """Keeps each call; answers every dry run."""
+    """Keeps each call; answers every dry run, and that no program uses a channel."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
+        if operation == "show_channel":
+            return {"channels": []}
         self.calls.append((operation, params))
         return DRY_RUN
 
 
 @pytest.mark.parametrize(
-    "path", [path for path, verb in VERBS.items() if "dry_run" in {p.name for p in verb.params}]
+    "path",
+    # doctor's needs --fix, and checks first: test_doctor_fix.py
+    [
+        path
+        for path, verb in VERBS.items()
+        if "dry_run" in {p.name for p in verb.params} and path != "doctor"
+    ],
 )
 def test_a_dry_run_of_every_changing_verb_reaches_its_operation(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import types
@@ -69,6 +70,18 @@ def test_wrong_lines_are_usage_errors(cli: Cli, line: str, words: str) -> None:
     assert done.out == ""
     assert words in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    "line", ["{}", "gpu show {}", "why {}", "gpu list --{}", "gpu list --filter {}=1", "doctor explain {}"]
+)  # fmt: skip
+@pytest.mark.parametrize("form", [(), ("-o", "json")])
+def test_a_very_long_word_is_not_repeated(cli: Cli, line: str, form: tuple[str, ...]) -> None:
+    done = cli.run(*line.format("x" * 20_000).split(), *form)
+    assert done.code in (2, 5)
+    assert 0 < len(done.err) < 2_000
+    assert "x" * 150 in done.err
+    assert re.search(r"\.\.\. \(20\d\d\d characters\)", done.err)
 
 
 @pytest.mark.parametrize("bad", ["\x1b[31m", "a\rb", "\u202e", "\x9b31m"])

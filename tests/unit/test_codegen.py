@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,26 @@ from vgpumgr.virtio.codegen.__main__ import (
     stale,
     variants,
 )
-from vgpumgr.virtio.codegen.check import check, digest
+from vgpumgr.virtio.codegen.check import check
+from vgpumgr.virtio.codegen.coverage import (
+    RUNTIMES,
+    driver_names,
+    refused_names,
+    runtime_implemented,
+    runtime_names,
+    sort_by_reason,
+    unused_patterns,
+)
 from vgpumgr.virtio.codegen.emit_codec import emit_codec, emit_ops
 from vgpumgr.virtio.codegen.emit_guest import emit_stubs
 from vgpumgr.virtio.codegen.emit_worker import emit_dispatch
+from vgpumgr.virtio.codegen.interface import (
+    emit_interface,
+    hash_of,
+    interface_hash,
+    list_operations,
+    words,
+)
 from vgpumgr.virtio.codegen.model import CallClass, Spec, SpecError
 from vgpumgr.virtio.codegen.parse import parse
 
@@ -114,6 +131,7 @@ def test_golden_output_of_a_tiny_description(tmp_path: Path) -> None:
     spec = read(tmp_path, GOOD)
     made = {
         "vg_ops.h": emit_ops(spec),
+        "vg_interface.h": emit_interface(spec),
         "vg_codec.c": emit_codec(spec),
         "vg_stubs.c": emit_stubs(spec),
         "vg_dispatch.c": emit_dispatch(spec),
@@ -130,19 +148,61 @@ def test_the_hash_moves_with_the_wire_and_with_nothing_else(tmp_path: Path) -> N
         GOOD.replace("schema: tiny", "# a comment\nschema: tiny"),
         GOOD.replace("cuWorkNow", "cuWorkLater"),
         GOOD.replace(", variants: [ptds]", ""),
+        GOOD.replace("class: cached", "class: sync"),
     ]
     moved = [
         GOOD.replace("revision: 1", "revision: 2"),
         GOOD.replace("string 16", "string 17"),
         GOOD.replace("cap: 8", "cap: 9"),
         GOOD.replace("0x0011", "0x0012"),
-        GOOD.replace("class: cached", "class: sync"),
         GOOD.replace("size_t: u64", "size_t: u32"),
     ]
-    assert {digest(read(tmp_path, text)) for text in same} == {digest(spec)}
-    assert len({digest(read(tmp_path, text)) for text in [GOOD, *moved]}) == len(moved) + 1
+    assert {interface_hash(read(tmp_path, text)) for text in same} == {interface_hash(spec)}
+    assert len({interface_hash(read(tmp_path, text)) for text in [GOOD, *moved]}) == len(moved) + 1
     backwards = replace(spec, operations=tuple(reversed(spec.operations)))
-    assert digest(backwards) == digest(spec)
+    assert interface_hash(backwards) == interface_hash(spec)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "differ"),
+    [
+        ("string 16", "string 17", {"hello"}),
+        ("answer: bytes 8", "reply: bytes 8", {"hello"}),
+        ("    class: cached\n", "    class: cached\n    revision: 2\n", {"hello"}),
+        ("CUstream, cap: 8", "CUstream, cap: 9", {"cuWork"}),
+        ("tag: 1, c: CUcontext", "tag: 3, c: CUcontext", {"cuWork", "cuAsk"}),
+        ("size_t: u64", "size_t: u32", {"cuWork"}),
+        ("int: i32", "int: u32", {"cuAsk"}),
+        ("    class: quiet\n", "    class: quiet\n    after_error: run\n", {"cuWork"}),
+        ("    class: quiet\n", "    class: sync\n", {"cuWork"}),
+        ("schema: tiny", "schema: other", {"hello", "cuWork", "cuAsk"}),
+    ],
+)
+def test_a_change_concerns_the_operations_that_it_is_about(
+    tmp_path: Path, old: str, new: str, differ: set[str]
+) -> None:
+    before = read(tmp_path, GOOD)
+    after = read(tmp_path, GOOD.replace(old, new, 1))
+    moved = {
+        o.name
+        for o in before.operations
+        if hash_of(before, o) != hash_of(after, after.operation(o.name))
+    }
+    assert moved == differ
+    assert sorted(w >> 48 for w in words(after)) == [w >> 48 for w in words(before)]
+
+
+def test_operations_of_guests_with_older_packages_keep_working(
+    golden: Callable[[str, str], None],
+) -> None:
+    spec = load()
+    text = list_operations(spec)
+    before = (ROOT / "tests" / "golden" / "operations.txt").read_text().splitlines()
+    ids = {o.id for o in spec.operations} | set(spec.retired)
+    gone = [line for line in before if int(line.split()[0], 16) not in ids]
+    assert gone == [], "an operation that has gone has its id among the retired ones"
+    # what differs here, guests with older packages lose: if it is meant, write the file with --regenerate
+    golden("operations.txt", text)
 
 
 def test_committed_outputs_are_fresh() -> None:
@@ -173,6 +233,28 @@ def test_classes_of_what_must_not_wait() -> None:
     assert classes["cuPointerGetAttribute"] is CallClass.LOCAL
 
 
+def test_every_refused_name_has_a_reason() -> None:
+    spec = load()
+    for library, names in refused_names(spec).items():
+        assert names, library
+        assert sum(map(len, sort_by_reason(names).values())) == len(names)
+    assert unused_patterns(spec) == [], "no refused name fits them: what they were for is there"
+    with pytest.raises(SpecError, match="'cuNobodyKnows' is refused without a reason"):
+        sort_by_reason(["cuNobodyKnows"])
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("version", RUNTIMES)
+def test_the_runtime_implements_what_its_source_says(version: int) -> None:
+    library = ROOT / "vgpumgr" / "_lib" / "guest" / f"libcudart.so.{version}"
+    table = subprocess.run(
+        ["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True
+    )
+    rows = [line.split() for line in table.stdout.splitlines()]
+    strong = {name.partition("@")[0] for _, kind, name in rows if kind == "T"}
+    assert runtime_implemented(version) == strong & set(runtime_names(version))
+
+
 @pytest.mark.native
 def test_exports_are_those_of_the_header_and_only_libc_is_needed() -> None:
     library = ROOT / "vgpumgr" / "_lib" / "guest" / "libcuda.so.1"
@@ -183,6 +265,7 @@ def test_exports_are_those_of_the_header_and_only_libc_is_needed() -> None:
     exported = {line.split()[-1] for line in table.stdout.splitlines()}
     names = exported_names(preprocess(include, "cuda.h")) | PROFILER.keys()
     assert exported == names | OWN_EXPORTS
+    assert driver_names() == sorted(names)
     assert len(variants(names, preprocess(include, "cudaTypedefs.h"))) == 685
     elf = subprocess.run(
         ["readelf", "-dV", str(library)], capture_output=True, text=True, check=True

@@ -83,6 +83,17 @@ def test_the_later_file_wins_and_each_value_knows_its_line(files: Files) -> None
     ]
 
 
+def test_origin_stands_beside_the_columns_that_are_asked_for(files: Files) -> None:
+    files.first.write_text("[release]\nstopped = true\n")
+    line = f"{files.first}:2"
+    for words in (("--origin",), ("--origin", "-o", "csv"), ("--origin", "--columns", "key")):
+        code, out, _ = files.run("show", *words)
+        assert (code, line in out) == (0, True), words
+    shown = [files.run("show", *words, "--columns", "origin, key") for words in ((), ("--origin",))]
+    assert shown[0] == shown[1]
+    assert line not in files.run("show", "--columns", "key")[1]
+
+
 def test_an_option_wins_over_every_file(tmp_path: Path) -> None:
     path = tmp_path / "vgpumgr.toml"
     path.write_text("[release]\nstopped = false\n")
@@ -154,9 +165,9 @@ def test_another_file_may_be_checked_and_a_missing_one_is_said(
     other.parent.mkdir()
     other.write_text("[release]\nstopped = true\n")
     assert files.run("check", str(other))[:2] == (0, f"{other}: well\n")
-    for name in ("no.toml", "x" * 5000):
+    for name, said in (("no.toml", "/no.toml: "), ("x" * 5000, " characters) ")):
         code, _, err = files.run("check", str(tmp_path / name))
-        assert (code, f"/{name}: cannot be read: " in err) == (2, True), err
+        assert (code, f"{said}cannot be read: " in err) == (2, True), err
 
 
 @pytest.mark.parametrize(

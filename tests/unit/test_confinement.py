@@ -120,3 +120,40 @@ def test_the_owner_of_a_process_that_cannot_be_dumped_is_its_user() -> None:
         os.close(reader)
         os.close(writer)
     assert read_owner(child) is None
+
+
+@pytest.mark.parametrize(
+    ("enabled", "loaded", "label", "holds"),
+    [
+        ("N", "", "", True),
+        (None, "", "", True),
+        ("Y", "vgpumgr-worker (enforce)\n", "vgpumgr-worker (enforce)", True),
+        ("Y", "vgpumgr-worker (enforce)\n", "other//&vgpumgr-worker (enforce)", True),
+        ("Y", "vgpumgr-worker (complain)\n", "vgpumgr-worker (complain)", False),
+        ("Y", "x (enforce)\nvgpumgr-worker (enforce)\n", "unconfined", False),
+        ("Y", "vgpumgr-worker (enforce)\n", "vgpumgr-worker-2 (enforce)", False),
+        ("Y", "vgpumgr-worker (enforce)\n", "", False),
+        ("Y", "libvirtd (enforce)\nvgpumgr-workers (enforce)\n", "unconfined", True),
+    ],
+)
+def test_a_profile_that_is_loaded_must_hold_the_worker(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    enabled: str | None,
+    loaded: str,
+    label: str,
+    holds: bool,
+) -> None:
+    for name, path, text in (
+        ("_APPARMOR", "enabled", enabled),
+        ("PROFILES", "profiles", loaded),
+        ("_PROC", "proc/7/attr/apparmor/current", label and f"{label}\n"),
+    ):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if text:
+            file.write_text(text)
+        monkeypatch.setattr(confinement, name, tmp_path / path.partition("/")[0])
+    (tmp_path / "proc/7").mkdir(parents=True, exist_ok=True)
+    fact = confinement._audit_profile(7)
+    assert (fact.name, fact.holds) == ("AppArmor", holds)

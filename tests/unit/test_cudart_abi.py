@@ -80,7 +80,7 @@ def test_what_is_not_implemented_says_so(major: int) -> None:
 # The unsupported names are graphs, capture, textures, surfaces, arrays, external and foreign objects, sharing between
 # processes, managed memory's hints, libraries and green contexts. Anything else must be implemented.
 _UNSUPPORTED = re.compile(
-    r"Graph|Capture|Texture|Surface|Array|ChannelDesc|External|GL|EGL|VDPAU|NvSci|UserObject|Ipc|Shareable"
+    r"Graph|Capture|Texture|Surface|Array|ChannelDesc|External|GL|EGL|VDPAU|NvSci|Ipc|Shareable"
     r"|MemPool(Export|Import)Pointer|Mem(Prefetch|Discard|Advise|RangeGet|GetLocation)|MemcpyBatch|3DBatch"
     r"|WithAttributes|Library|^cudaGetKernel$|KernelSetAttribute|Dev(Sm)?Resource|GreenCtx|ExecutionCtx|Logs"
     r"|Subgrid|AsyncNotification|GPUDirect|ExportTable|__cudaGetProcAddress|HostVar|UnifiedTable|3DPeer"

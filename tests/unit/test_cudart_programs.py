@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest.build_programs import NAMES, SOURCES, build_programs, cache, compile_program, nvcc
+from tests.guest.build_programs import NAMES, SOURCES, build_programs, cache, compile_program
 from tests.unit.cudart.libraries import library
 from vgpumgr.sim.machine import create_machine, destroy_machine, machine_env
 
@@ -70,6 +70,7 @@ def test_program_passes(name: str, programs: dict[str, Path], machine: dict[str,
         ("matmul", ["1"]),
         ("reduction", ["5"]),
         ("histogram", ["100"]),
+        ("linked", ["7", "1"]),
         ("overlap", ["64", "9"]),
         ("device_functions", ["7"]),
         ("errors", ["invalid"]),
@@ -125,18 +126,6 @@ def test_per_thread_default_stream(name: str, machine: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", ["managed", "reset"])
 def test_runtime_program(name: str, machine: dict[str, str]) -> None:
     _passes(compile_program(_OWN / f"{name}.cu"), machine)
-
-
-def test_relocatable_device_code(machine: dict[str, str], tmp_path: Path) -> None:
-    sources = [str(_OWN / "linked.cu"), str(_OWN / "linked_part.cu")]
-    program = tmp_path / "linked"
-    command = [str(nvcc()), "-cudart", "shared", "-rdc=true", "-o", str(program), *sources]
-    subprocess.run(command, check=True, capture_output=True)
-    code, output = _run(program, machine)
-    # Linked device code is machine code only, so a simulated device would have to link the PTX that went into it. Its
-    # driver has no linker, and that is what the program is told.
-    assert code == 1
-    assert "cudaErrorNotSupported (801)" in output
 
 
 def test_compiled_programs_are_found_again(programs: dict[str, Path]) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,9 @@ from tests.support.unprivileged import as_nobody
 from vgpumgr import __version__
 from vgpumgr.app.documents.base import Document
 from vgpumgr.app.documents.operations import CheckListDocument, CheckShowDocument
-from vgpumgr.app.operations import doctor, service_checks
+from vgpumgr.app.operations import service_checks
 from vgpumgr.app.operations.doctor import list_functions
+from vgpumgr.app.operations.repairs import name_repairs
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import GlobalOptions, Session, Streams
 from vgpumgr.errors import (
@@ -37,9 +39,11 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.capabilities import Evidence
 from vgpumgr.model.checks import BY_ID, CHECKS, GROUPS
-from vgpumgr.model.gpu import LostGpu
+from vgpumgr.model.gpu import Drain, LostGpu
 from vgpumgr.model.pci import Condition, User, UserKind, VfSupport
 from vgpumgr.model.vgpu import VgpuBoard, VgpuDefinition, VgpuHost
+from vgpumgr.virtio import trial
+from vgpumgr.virtio.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 Golden = Callable[[str, str], None]
@@ -76,6 +80,10 @@ def offer_no_vgpus(host: FitHost) -> None:
     host.patch.setattr(host.bench.vgpus, "read_host", lambda: VgpuHost(boards=(board,)))
 
 
+def drain_gpu(host: FitHost) -> None:
+    host.parts.store.save_drain(Drain(GPU, None, "root", 0.0, "a fan is to be changed"))
+
+
 def lock_daemon(host: FitHost) -> None:
     descriptor = os.open(host.machine.run_dir / "daemon.lock", os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -106,6 +114,10 @@ def lose_the_agent(host: FitHost) -> None:
     host.patch.setattr(service_checks, "_PROGRAMS", programs)
 
 
+def mix_versions(host: FitHost) -> None:
+    host.patch.setattr(service_checks, "find_other_version", lambda: "of version 6.9")
+
+
 def define_by_mdevctl(host: FitHost) -> None:
     found = (VgpuDefinition("11111111-1111-4111-8111-111111111111", "mtty", "mtty-2", auto=True),)
     host.patch.setattr(host.bench.vgpus, "list_definitions", lambda: found)
@@ -115,6 +127,14 @@ def set_reader(thing: str, name: str, value: Any) -> Callable[[FitHost], None]:
     return lambda host: host.patch.setattr(getattr(host.bench, thing), name, lambda *_: value)
 
 
+def be_coherent(host: FitHost, mode: str) -> None:
+    """As a GH200, whose processor shares its tables of addresses with the GPU."""
+    functions = host.bench.pci.functions
+    functions[GPU] = replace(functions[GPU], device_id=0x2345)
+    host.write(f"{UVM}/uvm_ats_mode", f"{mode}\n")
+
+
+UVM = "sys/module/nvidia_uvm/parameters"
 #: what makes each check fail, and what it then finds
 FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
     "cpu": (lambda h: (h.write("proc/cpuinfo", "flags : fpu\n"), h.remove("dev/kvm")), "problem"),
@@ -130,6 +150,7 @@ FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
         lambda h: setattr(h.bench.nvml, "lost", (LostGpu(1, 15, "GPU is lost"),)),
         "problem",
     ),
+    "gpu-health": (drain_gpu, "warning"),
     "nvidia-driver": (lambda h: h.remove("proc/driver/nvidia/version"), "problem"),
     "nvml": (
         lambda h: h.bench.nvml.fail.update(
@@ -146,6 +167,8 @@ FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
     "mig": (wait_for_reset, "warning"),
     "gpu-users": (lambda h: h.bench.pci.users.update({GPU: "process 7 (Xorg)"}), "warning"),
     "pci-reset": (set_reader("pci", "read_condition", Condition((), "D0")), "warning"),
+    "hmm": (lambda h: h.write(f"{UVM}/uvm_disable_hmm", "N\n"), "warning"),
+    "ats": (lambda h: be_coherent(h, "1"), "warning"),
     "libvirt": (
         lambda h: h.bench.hypervisor.fail.update(
             list_vms=LibvirtDownError("no libvirt", cause="connect")
@@ -169,6 +192,7 @@ FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
     "seccomp": (lambda h: h.remove("proc/sys/kernel/seccomp/actions_avail"), "problem"),
     "cgroup": (lambda h: h.write("sys/fs/cgroup/cgroup.controllers", "cpu io\n"), "warning"),
     "programs": (lose_the_agent, "problem"),
+    "channel": (lambda h: h.try_channel(Trial(failed={"serial": "no lane"})), "problem"),
     "daemon": (lock_daemon, "problem"),
     "restore-unit": (
         lambda h: h.remove("etc/systemd/system/multi-user.target.wants/vgpumgr-restore.service"),
@@ -182,6 +206,13 @@ FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
         "problem",
     ),
 }
+
+
+def test_programs_of_another_version_are_a_problem(host: FitHost) -> None:
+    mix_versions(host)
+    found = host.check("programs")
+    assert (found.result, found.text) == ("problem", "of version 6.9")
+    assert found.hint
 
 
 def test_each_check_has_a_function_and_a_failure() -> None:
@@ -233,6 +264,98 @@ def test_other_findings(
     found = host.check(name)
     assert found.result in ("warning", "problem")
     assert expected in f"{found.text} {found.hint} {found.evidence}"
+
+
+def test_a_module_that_cannot_has_no_hmm_to_be_switched_off(host: FitHost) -> None:
+    host.remove(f"{UVM}/uvm_disable_hmm")
+    assert host.check("hmm").result == "ok"
+    host.write(f"{UVM}/uvm_disable_hmm", "N\n")
+    host.write(
+        "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05"
+    )
+    assert host.check("hmm").result == "ok"
+    host.remove("proc/driver/nvidia/version")
+    assert host.check("hmm").result == "skipped"
+
+
+def test_a_gpu_that_shares_memory_with_its_processor_counts_while_it_is_the_hosts(
+    host: FitHost,
+) -> None:
+    be_coherent(host, "1")
+    found = host.check("ats")
+    assert (found.result, "uvm_ats_mode: 1" in f"{found.evidence}") == ("warning", True), found
+    assert "uvm_ats_mode=0" in (found.hint or "")
+    set_driver(host, "vfio-pci")
+    assert host.check("ats").result == "ok"
+    set_driver(host, "nvidia")
+    be_coherent(host, "0")
+    found = host.check("ats")
+    assert (found.result, found.text) == ("ok", "off")
+    host.remove(f"{UVM}/uvm_ats_mode")  # the module has it on unless it is switched off
+    assert host.check("ats").result == "warning"
+    host.remove("proc/driver/nvidia/version")
+    assert host.check("ats").result == "skipped"
+
+
+def test_a_parameter_alone_is_no_ats(host: FitHost) -> None:
+    host.write(f"{UVM}/uvm_ats_mode", "1\n")  # the default of the module on all hosts
+    assert host.check("ats").result == "ok"
+
+
+@pytest.mark.parametrize(
+    ("tried", "result", "text"),
+    [
+        (Trial(failed={"keeper": "no memory"}), "problem", "memory-files"),
+        (
+            Trial(failed={"worker": "sandbox: no"}, log="clone3"),
+            "problem",
+            "the worker wrote: clone3",
+        ),
+        (Trial(("worker: ready",), {"ring": "no lane"}), "problem", "attach VM --transport serial"),
+        (Trial(("worker: ready",), {"ring": "no lane"}), "problem", "worker: ready"),
+        (Trial(failed={"ring": "x", "serial": "x"}), "problem", "journalctl"),
+        (Trial(("worker: ready",), gaps=("user: 0",)), "warning", "user: 0"),
+        (Trial(failed={"keeper": "x"}, hint="choose another"), "problem", "choose another"),
+        (Trial(is_busy=True), "skipped", "another command"),
+    ],
+)
+def test_what_came_of_trying_a_channel(host: FitHost, tried: Trial, result: str, text: str) -> None:
+    host.try_channel(tried)
+    found = host.check("channel")
+    assert (found.result, text in f"{found.text} {found.evidence} {found.hint}") == (result, True)
+
+
+def test_a_channel_is_tried_with_the_programs_of_channels_only(host: FitHost) -> None:
+    host.try_channel(Trial(failed={"keeper": "there is no keeper"}))
+    lose_the_agent(host)
+    found = host.check("channel")
+    assert (found.result, "see programs" in found.text) == ("skipped", True)
+
+
+def test_a_try_that_does_not_end_is_waited_for_no_longer(host: FitHost) -> None:
+    def hang(_machine: object) -> Trial:
+        raise HelperLateError("the try has not answered", cause="process 7", hint="vgpumgr status")
+
+    host.patch.setattr(trial, "try_channel", hang)
+    found = host.check("channel")
+    assert (found.result, found.hint) == ("problem", "vgpumgr status")
+
+
+def test_other_checks_are_made_while_a_channel_is_tried(host: FitHost) -> None:
+    disk_is_checked = threading.Event()
+
+    def wait(_machine: object) -> Trial:
+        assert disk_is_checked.wait(30), "the check disk waits for the channel's"
+        return Trial(("worker: ready",))
+
+    def read_free_bytes(_directory: Path) -> tuple[Evidence, int]:
+        disk_is_checked.set()
+        return Evidence("statvfs", "1 GiB free"), 1 << 30
+
+    host.patch.setattr(trial, "try_channel", wait)
+    host.fake("read_free_bytes", read_free_bytes)
+    found = {one.id: one.result for one in host.application.check_host("channel,disk").checks}
+    assert found == {"channel": "ok", "disk": "ok"}
 
 
 @pytest.mark.parametrize(
@@ -386,6 +509,7 @@ def test_without_root_what_is_roots_is_skipped(host: FitHost) -> None:
     assert {name for name, one in found.items() if one.result == "skipped"} == {
         "gpu-users",
         "leftovers",
+        "channel",
     }
     assert "needs root" in found["leftovers"].text
 
@@ -402,17 +526,35 @@ PAGE = """# Checks of the host
 
 Generated from `vgpumgr/model/checks.py` by `pytest --regenerate`.
 
-`vgpumgr doctor` checks whether a host can give GPUs to VMs, and changes nothing. Where a check fails, it shows the file
-or the command that says so, and what to do. Without root, checks of what only root may read are skipped; on a simulated
-machine, those of the real host. A driver or libvirt that hangs is waited for once, at most 30 seconds each. If a daemon
-runs, it makes the checks (`GET /1.0/checks`).
+`vgpumgr doctor` checks whether a host can give GPUs to VMs, and changes nothing without `--fix`. Where a check
+fails, it shows the file or the command that says so, and what to do. Without root, checks of what only root may read
+are skipped; on a simulated machine, those of the real host. A driver or libvirt that hangs is waited for once, at most
+30 seconds each. The check `channel` starts the programs of a channel beside those of attached VMs, touches no GPU, and
+ends what it has started, also if the command is killed. If a daemon runs, it makes the checks (`GET /1.0/checks`).
 
     vgpumgr doctor                  # all checks; -q leaves out those that pass
     vgpumgr doctor --strict         # exit code 3 for warnings, too
     vgpumgr doctor --check iommu    # one check
     vgpumgr doctor explain iommu    # what it means, how it is made, what to do
+    vgpumgr doctor --fix            # do what can be done about it, after a plan and a question
 
 The exit code is 0 if no check finds a problem, else 3.
+
+## What --fix does
+
+It shows what it would do (`--dry-run`: that alone), asks (`--yes`: does not), does it, and checks again. It writes
+files of its own, whose names have `vgpumgr` in them, and runs programs of the host: `update-grub` or `grubby`,
+`update-initramfs` or `dracut`, `modprobe`, `systemctl`, `sysctl`, `timedatectl`, `vgpumgr recover`. No other
+file is edited. If a program fails, the file of that repair is as it was before, the other repairs are made all the
+same, and the exit code is 1. What takes effect with a reboot is `waiting` until then, and the host is not rebooted. To
+take a repair back, remove its file and run the program again. It needs root, and works on this host itself, not through
+the daemon, whose unit may not change so much.
+
+It can do something about:
+
+REPAIRS.
+
+All else is an administrator's: firmware, cards, packages, other people's settings, and programs that use a GPU.
 """
 
 
@@ -428,7 +570,8 @@ def test_each_row_of_the_page_has_the_cells_of_its_table(page: str) -> None:
 
 @pytest.fixture
 def page() -> str:
-    lines = PAGE.splitlines() + [""]
+    names = ", ".join(f"`{name}`" for name in name_repairs())
+    lines = PAGE.replace("REPAIRS", names).splitlines() + [""]
     for group, heading in GROUPS.items():
         lines += [f"## {heading}", "", "| check | passes if | how it is checked | what to do | source |"]  # fmt: skip
         lines += ["|---|---|---|---|---|"]
@@ -454,7 +597,3 @@ def test_the_page_is_the_table(page: str, request: pytest.FixtureRequest) -> Non
 def test_the_contract_changes_only_on_purpose(golden: Golden, kind: type[Document]) -> None:
     schema = TypeAdapter[Any](kind).json_schema(mode="serialization")
     golden(f"schema/{kind.__name__}.json", json.dumps(schema, indent=1) + "\n")
-
-
-def test_long_evidence_is_cut() -> None:
-    assert len(doctor.report("ok", "x", "y" * 1000).evidence[0]) == 400

@@ -35,7 +35,7 @@ pytestmark = [
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("table") / "table"
     sources = [ROOT / "tests/native/sandbox/table.c", WORKER / "filter.c"]
-    words = ["cc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", f"-I{WORKER}"]
+    words = ["cc", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", f"-I{WORKER}"]
     words += ["-Wno-missing-field-initializers", "-o", str(target), *map(str, sources), "-ldl"]
     subprocess.run(words, check=True)
     return target

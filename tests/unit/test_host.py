@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.places import short
 from tests.support.unprivileged import as_nobody
 from vgpumgr.errors import ChannelStartError, MachineNotFoundError, NotPermittedError, SysfsError
 from vgpumgr.host.lock import lock_file
@@ -160,7 +161,7 @@ def test_an_unknown_machine_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_lock_of_another_user_is_no_bug_but_a_matter_of_rights() -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(dir=short()) as name:
         Path(name).chmod(0o755)
         with lock_file(Path(name) / "lock"):
             pass

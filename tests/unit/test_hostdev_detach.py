@@ -76,9 +76,9 @@ def test_a_vgpu_removed_under_its_vm_is_the_vms_until_it_lets_go(tmp_path: Path)
     who = 'vm "vm02", process 7 (qemu), which has /dev/vfio/50 open'
     bench.vgpus.group_holders = (who,)
     (drift,) = Recovery(parts).status().drift
-    assert f"was removed by somebody else while {who}" in drift.text
+    assert f"was removed by another program while {who}" in drift.text
     (problem,) = restore(parts).problems
-    assert problem.endswith(f"until he lets go, its room is taken; {who}")
+    assert problem.endswith(f"until its holder closes it, its capacity is taken; {who}")
     assert bench.vgpus.devices == {}, "nothing is tried"
     bench.vgpus.group_holders = ()
     (drift,) = Recovery(parts).status().drift

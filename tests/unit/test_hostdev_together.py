@@ -76,7 +76,7 @@ def test_both_go_to_one_vm_and_come_back(
     monkeypatch.setattr(bench.hypervisor, "attach_device", watch)
     done = bench.service.attach(ask(gpu=gpu, count=2))
     assert {str(a) for a in BOTH} == set(cast(list[str], done.plan.result["devices"]))
-    assert any("of which the IOMMU cannot tell it apart" in note for note in done.plan.notes)
+    assert any("from which the IOMMU cannot isolate it" in note for note in done.plan.notes)
     assert seen
     assert {driver for drivers in seen for driver in drivers} == {VFIO}
     hold_by_group(bench, monkeypatch)

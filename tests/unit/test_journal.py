@@ -70,6 +70,19 @@ def test_a_line_that_somebody_took_out_is_noticed(tmp_path: Path) -> None:
     assert contents.events == ()
 
 
+@pytest.mark.parametrize("junk", [b"not a journal", b"\n", b"0123abcd\n", b"\0\nabc\n", b"0a\n0b"])
+@pytest.mark.parametrize("lines", [0, 2])
+def test_what_no_crash_leaves_is_no_torn_line(tmp_path: Path, junk: bytes, lines: int) -> None:
+    """Of a line that is cut off the beginning or zeros are there, and it is one line."""
+    path = tmp_path / "journal"
+    write(path, lines)
+    data = b"".join(path.read_bytes().splitlines(keepends=True)[:lines]) if lines else b""
+    contents = parse_journal(data + junk)
+    where = f"what follows line {lines}" if lines else "line 1"
+    assert contents.problem == f"{where} is no line that was cut off"
+    assert contents.events == ()
+
+
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
 @settings(max_examples=60, deadline=None)
 def test_flipped_anywhere_it_is_noticed_and_never_stops_us(where: int, bits: int) -> None:

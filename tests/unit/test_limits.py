@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.service import make_bench
-from tests.unit.calls_rig import NULL_DRIVER, WORKER, run_python, start_python
-from tests.unit.test_sessions import held
+from tests.unit.calls_rig import NULL_DRIVER, WORKER, run_python, simulated_channel, start_python
+from tests.unit.test_sessions import KERNELS, held
 from tests.unit.transport_rig import PATIENCE_S, Rig, wait_for
 from vgpumgr.app.operations.runs import start_run
 from vgpumgr.errors import UsageError
@@ -181,6 +181,37 @@ print(free.value - look()[0] - pitch.value * 1000)
         assert seen.splitlines() == [str(line) for line in lines]
         first.kill()
         first.communicate()
+
+
+def test_what_a_stream_has_not_freed_yet_is_charged(tmp_path: Path) -> None:
+    code = f"""{KERNELS}
+context()
+def stream():
+    made = c_void_p()
+    ok(cu.cuStreamCreate(byref(made), 1))
+    return made
+def allocate(on, mib):
+    made = c_void_p()
+    r = cu.cuMemAllocAsync(byref(made), c_size_t(mib << 20), on)
+    return r or cu.cuMemFreeAsync(made, on)
+done, stuck = stream(), stream()
+print([allocate(done, 500) for _ in range(20)] == [0] * 20)
+ok(cu.cuCtxSynchronize())
+f = function(module(image), b"endless")
+ok(cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stuck, None, None))
+print([allocate(stuck, 250) for _ in range(4)], allocate(done, 100), flush=True)
+input()
+"""
+    option = f"--limits={parse_limits(['device-memory=1GiB']).for_worker}"
+    with simulated_channel("ring", tmp_path, option) as rig:
+        guest = start_python(rig, code)
+        assert guest.stdout is not None
+        lines = [guest.stdout.readline() for _ in range(2)]
+        assert lines == ["True\n", f"[0, 0, 0, {OUT_OF_MEMORY}] 0\n"]
+        assert used(rig, "device-memory") <= 1024 * MIB
+        guest.kill()
+        guest.communicate()
+        wait_unused(rig)
 
 
 @pytest.mark.parametrize("size", ["2**63", "2**64-1", "2**64-4096"])

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from tests.support.clock import FakeClock
 from vgpumgr.app.application import DAEMON_LOCK, check_change
+from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.errors import LockHeldError
 from vgpumgr.host.lock import lock_file, reporting_waits
 
@@ -28,6 +30,7 @@ FORK = multiprocessing.get_context("fork")
 HOLD = """\
 import sys
 from pathlib import Path
+from typing import Any, cast
 from vgpumgr.host.lock import lock_file, reporting_waits
 with reporting_waits(lambda text: print(text, file=sys.stderr, flush=True)):
     with lock_file(Path(sys.argv[1]), timeout_s=30, what=sys.argv[2]):
@@ -391,3 +394,48 @@ def test_a_daemon_is_named(tmp_path: Path) -> None:
     ):
         check_change(tmp_path)
     assert f"process {os.getpid()}" in caught.value.held_by[0]
+
+
+class Starting:
+    """A daemon that owns the machine, and listens when it has been looked for twice."""
+
+    def __init__(self) -> None:
+        self.looked, self.asked = 0, list[str]()
+
+    def find(self) -> Starting | None:
+        self.looked += 1
+        return self if self.looked > 2 else None
+
+    def call(self, operation: str, **_: object) -> dict[str, Any]:
+        self.asked.append(operation)
+        return {"by": "daemon"}
+
+
+class Here:
+    """An application of this process that must not be asked."""
+
+    def record_logged(self) -> None: ...
+
+    def drain_gpu(self, **_: object) -> None:
+        raise AssertionError("two writers")
+
+
+def test_a_change_goes_to_the_daemon_that_has_just_started(tmp_path: Path) -> None:
+    """It had the machine, and did not listen yet when the command looked for it."""
+    daemon = Starting()
+    backend = LocalBackend(cast(Any, Here()), tmp_path, find_daemon=daemon.find)
+    with lock_file(tmp_path / DAEMON_LOCK, what="daemon"):
+        assert backend.call("drain_gpu", gpu="0") == {"by": "daemon"}
+    assert (daemon.looked, daemon.asked) == (3, ["drain_gpu"])
+
+
+def test_a_daemon_that_never_listens_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vgpumgr.cli.backend.DAEMON_START_S", 0.2)
+    backend = LocalBackend(cast(Any, Here()), tmp_path)
+    with (
+        lock_file(tmp_path / DAEMON_LOCK, what="daemon"),
+        pytest.raises(LockHeldError, match="does not answer"),
+    ):
+        backend.call("drain_gpu", gpu="0")

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,19 @@ def test_what_cannot_be_told_is_no_series(tmp_path: Path) -> None:
     assert "desired_state_drift" in names(
         make_source(tmp_path, count_drift=lambda _: {"vm-gone": 0})
     )
+
+
+def test_a_gpu_whose_driver_gives_no_temperature_and_power_has_no_series_of_them() -> None:
+    def read(temperature_c: int | None, power_mw: int | None) -> dict[str, float]:
+        seen = make_inventory()
+        gpus = [replace(g, temperature_c=temperature_c, power_mw=power_mw) for g in seen.gpus]
+        collected = Collected(Observation(replace(seen, gpus=tuple(gpus))), True, 0.0, 0.0)
+        samples = {s.name: s.value for s in list_samples(collected, (), "1", "h")}
+        asked = ("gpu_temperature_celsius", "gpu_power_watts")
+        return {name: samples[name] for name in asked if name in samples}
+
+    assert read(None, None) == {}
+    assert read(0, 61_500) == {"gpu_temperature_celsius": 0, "gpu_power_watts": 61.5}
 
 
 def test_drift_is_counted_by_kind(tmp_path: Path) -> None:

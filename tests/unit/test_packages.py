@@ -5,6 +5,7 @@ That Debian is this one, seen through an overlay: what dpkg writes is thrown awa
 
 from __future__ import annotations
 
+import fnmatch
 import gzip
 import json
 import os
@@ -20,31 +21,16 @@ from typing import Any
 import pytest
 from typer import Context
 
+from tests.support.debian import NAMES, ROOT, Debian, delete_records, remember_attachment
 from tools.manpages import list_pages
 from vgpumgr import __version__
 from vgpumgr.cli.main import Noun, build_root
 
-ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("vgpumgr", "vgpumgr-host", "vgpumgr-guest")
 pytestmark = [
     pytest.mark.native,
     pytest.mark.xdist_group("packages"),
     pytest.mark.skipif(shutil.which("dpkg-shlibdeps") is None, reason="no dpkg-dev here"),
 ]
-
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Built once, by name."""
-    target = tmp_path_factory.mktemp("dist")
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.package", str(target)],
-        cwd=ROOT, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = {path.name.partition("_")[0]: path for path in target.glob("*.deb")}
-    assert sorted(found) == sorted(NAMES)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +62,14 @@ def test_files_are_roots_and_nobody_else_may_write_them(
 
 
 def test_each_package_has_its_part(members: dict[str, dict[str, tarfile.TarInfo]]) -> None:
-    program, host, guest = (set(members[name]) for name in NAMES)
+    program, host, guest, pages = (set(members[name]) for name in NAMES)
     native = {name.rpartition("/_lib/")[2] for name in host if "/_lib/" in name}
     assert {"bin/vgpumgr-worker", "bin/vgpumgr-keeper", "guest/libcuda.so.1"} <= native
     assert {"/usr/sbin/vgpumgr-guestd", "/usr/lib/vgpumgr/libcuda.so.1"} <= guest
+    assert "/usr/share/man/man1/vgpumgr-guest-check.1.gz" in guest
     assert not any("python" in name for name in guest)
+    assert "/usr/share/doc/vgpumgr-doc/html/tutorial.html" in pages
+    assert not any("/lib/" in name for name in pages)
     for unit in ("service", "socket"):
         assert f"/usr/lib/systemd/system/vgpumgr.{unit}" in program
     completions = [name for name in program if "completions" in name and "vgpumgr" in name]
@@ -91,6 +80,18 @@ def test_each_package_has_its_part(members: dict[str, dict[str, tarfile.TarInfo]
     assert [name for name in (program | host | guest) if unwanted.search(name)] == []
     places = [{n for n, member in members[name].items() if not member.isdir()} for name in NAMES]
     assert sum(map(len, places)) == len(set.union(*places))
+
+
+def test_both_packages_of_a_host_say_of_which_build_they_are(
+    packages: dict[str, Path], members: dict[str, dict[str, tarfile.TarInfo]]
+) -> None:
+    told = set()
+    for package, name in (("vgpumgr", "version"), ("vgpumgr-host", "channels.version")):
+        (file,) = (path for path in members[package] if path.endswith(f"/_lib/{name}"))
+        told.add(read(packages[package], file).decode().strip())
+    field = ["dpkg-deb", "-f", packages["vgpumgr"], "Version"]
+    assert told == {subprocess.check_output(field, text=True).strip()}
+    assert not any(path.endswith("/_lib/channels.version") for path in members["vgpumgr"])
 
 
 def test_nothing_names_the_machine_that_built_it(packages: dict[str, Path], tmp_path: Path) -> None:
@@ -158,115 +159,20 @@ def test_documents_say_which_version_it_is(packages: dict[str, Path]) -> None:
         assert log.startswith(f"vgpumgr ({version}) ")
 
 
-ENTER = """\
-set -e
-mount --make-rprivate /
-mount -t overlay overlay -o lowerdir=/,upperdir=$1/upper,workdir=$1/work $1/root
-mount -t proc proc $1/root/proc
-mount --rbind /dev $1/root/dev
-mount -t tmpfs tmpfs $1/root/run
-mount -t tmpfs tmpfs $1/root/tmp
-mkdir -p $1/root/run/systemd/system
-[ ! -d $1/run ] || cp -a $1/run/. $1/root/run/
-exec chroot $1/root /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME=/root PYTHONPATH=/nowhere \
-    DEBIAN_FRONTEND=noninteractive bash -c "$2"
-"""
-#: stands for systemd's, which does not run here: it writes down what it is asked; units' files it does have
-SYSTEMCTL = """\
-#!/bin/sh
-case $* in
-*--root*) exec systemctl-of-systemd "$@" ;;
-*is-enabled*) exec systemctl-of-systemd --root=/ "$@" ;;
-esac
-echo "$*" >>/var/log/systemctl
-"""
-
-
-class Debian:
-    """An overlay of this Debian, or a copy of one."""
-
-    def __init__(self, directory: Path, below: Debian | None = None) -> None:
-        self.directory = directory
-        self.upper = directory / "upper"
-        (directory / "work").mkdir()
-        (directory / "root").mkdir()
-        if below is not None:
-            subprocess.run(["cp", "-a", below.upper, self.upper], check=True)
-        else:
-            (self.upper / "packages").mkdir(parents=True)
-            programs = self.upper / "usr/bin"
-            programs.mkdir(parents=True)
-            shutil.copy("/usr/bin/systemctl", programs / "systemctl-of-systemd")
-            (programs / "systemctl").write_text(SYSTEMCTL)
-            (programs / "systemctl").chmod(0o755)
-
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """A command in it."""
-        words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", ENTER]
-        return subprocess.run(
-            [*words, "enter", str(self.directory), command],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False,
-        )  # fmt: skip
-
-    def ok(self, command: str) -> str:
-        done = self.run(command)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout
-
-    def install(self, *files: Path) -> str:
-        for file in files:
-            shutil.copy(file, self.upper / "packages" / file.name)
-        names = " ".join(f"/packages/{file.name}" for file in files)
-        return self.ok(f"dpkg -i {names} 2>&1")
-
-    def take_calls(self) -> list[str]:
-        """What systemctl was asked since the last time."""
-        log = self.upper / "var/log/systemctl"
-        lines = log.read_text().splitlines() if log.exists() else []
-        log.unlink(missing_ok=True)
-        return [line for line in lines if "is-enabled" not in line]
-
-
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Debian:
-    """Without our packages, and where what is installed may start."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root (namespaces)")
-    it = Debian(tmp_path_factory.mktemp("bare"))
-    probe = it.run("dpkg-query -W -f '${Status}' python3-libvirt python3-lxml python3-nacl")
-    if "overlay" in probe.stderr:
-        pytest.skip(f"no overlay of this system: {probe.stderr.strip()}")
-    if probe.stdout.count("ok installed") != 3:
-        pytest.skip("the packages that vgpumgr depends on are not installed here")
-    it.ok("rm -f /usr/sbin/policy-rc.d")
-    return it
-
-
-@pytest.fixture(scope="module")
-def installed(bare: Debian, packages: dict[str, Path]) -> Debian:
+def installed(
+    bare: Debian, packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Debian:
     """With the two packages of a host."""
-    bare.install(packages["vgpumgr"], packages["vgpumgr-host"])
-    return bare
+    host = Debian(tmp_path_factory.mktemp("installed"), bare)
+    host.install(packages["vgpumgr"], packages["vgpumgr-host"])
+    return host
 
 
 @pytest.fixture
 def debian(installed: Debian, tmp_path: Path) -> Debian:
     """Such a host, and what the test does to it."""
     return Debian(tmp_path, installed)
-
-
-def remember_attachment(
-    debian: Debian, text: str = '{"vm_name": "db1", "profile": "1g.10gb"}'
-) -> Path:
-    """A state with a VM's attachment, as far as the maintainer's scripts read it."""
-    import sqlite3
-
-    state = debian.upper / "var/lib/vgpumgr/state.sqlite"
-    with sqlite3.connect(state) as connection:
-        connection.execute("CREATE TABLE record (kind, id, seq, text)")
-        connection.execute("INSERT INTO record VALUES ('attachment', 'a1', 0, ?)", (text,))
-    connection.close()
-    return state
 
 
 def raise_version(package: Path, directory: Path) -> Path:
@@ -338,7 +244,10 @@ def test_a_removal_keeps_the_state_and_a_purge_refuses_while_a_vm_has_something(
     removed = debian.run("dpkg -r vgpumgr-host vgpumgr")
     assert removed.returncode == 0, removed.stderr
     assert "  db1 1g.10gb\n" in removed.stderr
-    assert any("stop vgpumgr.socket vgpumgr.service" in call for call in debian.take_calls())
+    assert any(
+        "stop vgpumgr-metrics.timer vgpumgr-metrics.service vgpumgr.socket" in call
+        for call in debian.take_calls()
+    )
     assert state.exists()
     assert debian.run("test -e /usr/bin/vgpumgr").returncode == 1
     assert debian.ok("find /usr/lib/vgpumgr-host 2>/dev/null | wc -l").strip() == "0"
@@ -350,21 +259,44 @@ def test_a_removal_keeps_the_state_and_a_purge_refuses_while_a_vm_has_something(
     # the way out that it names
     debian.install(packages["vgpumgr"])
     assert delete_records(state) == 1
-    debian.ok("dpkg -P vgpumgr")
+    debian.ok("dpkg -P vgpumgr-host vgpumgr")
     assert debian.run("test -e /var/lib/vgpumgr").returncode == 1
     assert debian.run("dpkg-query -W vgpumgr").returncode != 0
     places = "/etc /usr/bin /usr/lib /usr/share /var/lib"
-    left = debian.ok(f"find {places} -xdev -name '*vgpumgr*' | cat").splitlines()
-    assert [line for line in left if not line.startswith("/var/lib/dpkg/info/vgpumgr-host")] == []
+    assert debian.ok(f"find {places} -xdev -name '*vgpumgr*' | cat") == ""
 
 
-def delete_records(state: Path) -> int:
-    import sqlite3
+def test_the_profile_of_workers_is_loaded_where_apparmor_is_on(
+    debian: Debian, packages: dict[str, Path], members: dict[str, dict[str, tarfile.TarInfo]]
+) -> None:
+    profile = "/etc/apparmor.d/vgpumgr-worker"
+    text = read(packages["vgpumgr-host"], profile).decode()
+    (place,) = re.findall(r"^@\{vgpumgr_lib\}=(.*)$", text, re.MULTILINE)
+    named = [f"{place}/bin/vgpumgr-{name}" for name in ("hold", "worker")]
+    assert all(fnmatch.filter(members["vgpumgr-host"], one) for one in named)
+    assert profile in debian.ok("cat /var/lib/dpkg/info/vgpumgr-host.conffiles")
+    # this machine has no AppArmor: its tools are stood in for, as of a host that has it on
+    programs = debian.upper / "usr/bin"
+    for name, answer in (("aa-enabled", "exit 0"), ("apparmor_parser", 'echo "$*" >>/parsed')):
+        (programs / name).write_text(f"#!/bin/sh\n{answer}\n")
+        (programs / name).chmod(0o755)
+    debian.ok("echo '# mine' >/etc/apparmor.d/local/vgpumgr-worker")
+    debian.install(packages["vgpumgr-host"])
+    assert (debian.upper / "parsed").read_text() == f"-r -T -W {profile}\n"
+    assert debian.ok("cat /etc/apparmor.d/local/vgpumgr-worker") == "# mine\n"
 
-    with sqlite3.connect(state) as connection:
-        count = connection.execute("DELETE FROM record").rowcount
-    connection.close()
-    return count
+
+def test_debians_parser_takes_the_profile() -> None:
+    tools = Path(os.environ.get("VGPUMGR_CACHE", ROOT / ".cache")) / "apparmor"
+    if not tools.is_dir():
+        pytest.skip("Debian's AppArmor could not be fetched")
+    rules, parser = tools / "etc/apparmor.d", next(tools.glob("**/sbin/apparmor_parser"))
+    words = [parser, "--skip-kernel-load", "--skip-cache", "--base", rules, "--Include", rules]
+    done = subprocess.run(
+        [*words, "--debug", ROOT / "templates/apparmor/vgpumgr-worker"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "vgpumgr-worker" in done.stdout) == (0, True), done.stderr
 
 
 def test_a_state_that_cannot_be_read_is_not_purged(
@@ -390,6 +322,11 @@ def test_the_guests_package_makes_its_libraries_known(
     assert any("start vgpumgr-guestd.service" in call for call in debian.take_calls())
     agent = debian.run("vgpumgr-guestd --no-such-option")
     assert (agent.returncode, "usage: vgpumgr-guestd" in agent.stderr) == (2, True)
+    checked = debian.run("vgpumgr-guest-check").stdout
+    assert "vgpumgr-guestd does not run" in checked
+    assert re.search(
+        r"libraries +ok .*\nloader +ok +programs find /usr/lib/vgpumgr/libcuda", checked
+    )
     debian.ok("dpkg -P vgpumgr-guest")
     assert "/usr/lib/vgpumgr" not in debian.ok("ldconfig; ldconfig -p")
     assert any("stop vgpumgr-guestd.service" in call for call in debian.take_calls())
@@ -399,9 +336,11 @@ def test_the_guests_package_makes_its_libraries_known(
 @pytest.mark.parametrize(
     ("unit", "limit"),
     [
-        ("systemd/vgpumgr.service", 7.0),
+        # it reads the kernel's log
+        ("systemd/vgpumgr.service", 7.3),
         ("systemd/vgpumgr-restore.service", 7.0),
         ("systemd/vgpumgr-passthrough.service", 7.3),
+        ("systemd/vgpumgr-metrics.service", 2.2),
         ("guest/vgpumgr-guestd.service", 3.9),
     ],
 )
@@ -415,3 +354,125 @@ def test_the_exposure_of_a_unit_never_rises(unit: str, limit: float) -> None:
     assert found is not None
     assert float(found[1]) <= limit
     assert f"| `{Path(unit).name}` | {limit} |" in (ROOT / "docs/install.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The packages as the previous commit builds them, with this one's native part."""
+    tree, target = tmp_path_factory.mktemp("previous"), tmp_path_factory.mktemp("previous-dist")
+    words = ["git", "-C", ROOT, "rev-parse", "--verify", "--quiet", "HEAD~1"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    # a clone without history has only this one, which then upgrades itself
+    commit = found.stdout.strip() or "HEAD"
+    archive = subprocess.run(
+        ["git", "-C", ROOT, "archive", commit], capture_output=True, check=True
+    )
+    subprocess.run(["tar", "-x", "-C", tree], input=archive.stdout, check=True)
+    (tree / "vgpumgr/_lib").symlink_to(ROOT / "vgpumgr/_lib")
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.package", target],
+        cwd=tree, capture_output=True, text=True, timeout=900, check=False,
+        env=os.environ | {"PYTHONPATH": str(tree), "SOURCE_DATE_EPOCH": "1700000000"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return {path.name.partition("_")[0]: path for path in target.glob("*.deb")}
+
+
+def test_the_previous_commits_packages_are_upgraded_and_purged(
+    bare: Debian, previous: dict[str, Path], packages: dict[str, Path], tmp_path: Path
+) -> None:
+    host = Debian(tmp_path / "host", bare)
+    host.install(previous["vgpumgr"], previous["vgpumgr-host"])
+    assert host.ok("cd / && vgpumgr --version").startswith("vgpumgr ")
+    state = remember_attachment(host)
+    before = state.read_bytes()
+    host.ok("mkdir -p /etc/vgpumgr/conf.d; echo '# mine' >/etc/vgpumgr/conf.d/mine.toml")
+    host.ok("systemctl-of-systemd --root=/ disable vgpumgr-restore.service")
+    # what an older version had, and this one has not
+    stale = host.upper / f"usr/lib/vgpumgr-host/lib/python{version_of_debian(host)}/site-packages"
+    assert (stale / "vgpumgr/cli").is_dir()
+    host.install(packages["vgpumgr"], packages["vgpumgr-host"])
+    assert host.ok("cd / && vgpumgr --version") == f"vgpumgr {__version__}\n"
+    assert state.read_bytes() == before
+    assert host.ok("cd / && vgpumgr config check && cat /etc/vgpumgr/conf.d/mine.toml")
+    assert host.run("systemctl is-enabled vgpumgr-restore.service").stdout == "disabled\n"
+    strangers = host.ok(
+        "find /usr/lib/vgpumgr-host -type f -not -name '*.pyc' | sort >/tmp/there; "
+        "dpkg -L vgpumgr vgpumgr-host | sort >/tmp/known; comm -23 /tmp/there /tmp/known"
+    )
+    assert strangers == ""
+    assert delete_records(state) == 1
+    host.ok("dpkg -P vgpumgr-host vgpumgr")
+    kept = host.ok("find /etc/vgpumgr /usr/lib/vgpumgr-host /var/lib/vgpumgr -type f 2>&1 | cat")
+    assert [line for line in kept.splitlines() if line.startswith("/")] == [
+        "/etc/vgpumgr/conf.d/mine.toml"
+    ]
+
+
+def version_of_debian(debian: Debian) -> str:
+    return debian.ok("python3 -Ic 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").strip()
+
+
+#: a file or folder below site-packages that an interrupted installation has not brought, or only begun; a command
+MISSING = (
+    ("vgpumgr", "--version"),
+    ("vgpumgr/errors", "--version"),
+    ("vgpumgr/cli/main.py", "--version"),
+    ("vgpumgr/cli/gpu.py", "gpu list"),
+    ("vgpumgr/app/application.py", "gpu list"),
+    ("vgpumgr/server", "daemon"),
+    ("typer", "--version"),
+    ("pydantic_core", "daemon"),
+)
+
+
+def test_an_interrupted_installation_says_what_is_missing(debian: Debian) -> None:
+    place = f"/usr/lib/vgpumgr-host/lib/python{version_of_debian(debian)}/site-packages"
+    # the last is there, and empty
+    cases = [(name, command, "true") for name, command in MISSING]
+    cases.append(("vgpumgr/cli/main.py", "--version", f"touch {place}/vgpumgr/cli/main.py"))
+    for name, command, how in cases:
+        debian.ok(f"mv {place}/{name} /away && {how}")
+        done = debian.run(f"cd /; timeout 20 vgpumgr {command}")
+        debian.ok(f"rm -rf {place}/{name}; mv /away {place}/{name}")
+        said, text = (name, how, done.stderr), done.stderr
+        assert done.returncode not in (0, 124), said
+        assert "Traceback" not in text, said
+        assert text.startswith("error:   the installation of vgpumgr is incomplete\ncause:"), said
+        assert "install" in text.partition("\ntry:     ")[2], said
+    assert debian.ok("cd / && vgpumgr --version") == f"vgpumgr {__version__}\n"
+
+
+def test_without_the_hosts_package_it_is_named(debian: Debian) -> None:
+    debian.ok("dpkg -P vgpumgr-host")
+    assert debian.ok("cd / && vgpumgr --version") == f"vgpumgr {__version__}\n"
+    done = debian.run("cd / && vgpumgr virtio guest-package --out /tmp/x.tar.gz")
+    assert (done.returncode, "Traceback" in done.stderr) == (7, False)
+    assert done.stderr.startswith("error:   the guest part of vgpumgr is not installed\n")
+    assert "\nwhy:     the package vgpumgr-host has it\n" in done.stderr
+    assert "install the packages vgpumgr and vgpumgr-host again" in done.stderr
+    asked = json.loads(debian.run("cd / && vgpumgr doctor --check programs -o json").stdout)
+    (check,) = (row for row in asked["checks"] if row["id"] == "programs")
+    assert (check["result"], "vgpumgr-keeper" in check["text"]) == ("problem", True)
+    assert "vgpumgr-host" in check["hint"]
+
+
+def test_a_killed_dpkg_is_made_good_by_the_next_one(
+    debian: Debian, packages: dict[str, Path], tmp_path: Path
+) -> None:
+    state = remember_attachment(debian)
+    before = state.read_bytes()
+    newer = [raise_version(packages[name], tmp_path) for name in ("vgpumgr", "vgpumgr-host")]
+    for file in newer:
+        shutil.copy(file, debian.upper / "packages")
+    names = " ".join(f"/packages/{file.name}" for file in newer)
+    # killed where the files are being renamed, and once more in the middle of what follows
+    for seconds in (0.4, 1.5):
+        debian.run(f"timeout -s KILL {seconds} dpkg -i --force-unsafe-io {names}")
+        done = debian.run("cd / && vgpumgr --version")
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == 0 or "try:" in done.stderr
+    debian.ok(f"dpkg -i {names} 2>&1")
+    assert debian.ok("cd / && vgpumgr --version") == f"vgpumgr {__version__}\n"
+    assert debian.ok("dpkg --audit") == ""
+    assert state.read_bytes() == before

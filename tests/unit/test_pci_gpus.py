@@ -118,7 +118,7 @@ def test_one_gpu_by_its_address(machine: Machine) -> None:
         assert document["gpu"] is None
         lines = list(render(document))
         assert lines[0] == "GPU Intel Data Center GPU Flex 170"
-        assert "  VFs           1 of 31 enabled" in lines
+        assert "  VFs           1 of 31 virtual functions" in lines
         assert "  display       the host's boot display" in lines
     with pytest.raises(GpuNotFoundError):
         call(machine, NoNvml([]), "show_gpu", selector="0000:01:00.0")

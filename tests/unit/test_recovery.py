@@ -98,6 +98,43 @@ def test_a_keeper_of_nobody_is_stopped(bench: Bench) -> None:
     assert kinds(bench) == []
 
 
+@pytest.mark.parametrize("limits", ["contexts=2 device-mem=8GB", "contexts=\x1f"])
+def test_a_channel_whose_limits_cannot_be_read_goes_on(bench: Bench, limits: str) -> None:
+    id_ = attach(bench)
+    record = bench.store.list_attachments()[0]
+    bench.store.delete_attachment(id_)
+    machine = bench.hypervisor.machines[UUID_PC]
+    (note,) = machine.notes
+    machine.notes = (replace(note, limits=limits),)
+    found = recovery(bench).recover(Policy())
+    assert (found.actions, [drift.kind for drift in found.drift]) == ([], ["metadata-unreadable"])
+    (drift,) = found.drift
+    assert "cannot be read: " in drift.text
+    assert drift.text.endswith("; its channel stays as it is")
+    assert id_ in bench.channels.running
+    assert recovery(bench).recover(Policy()).actions == []
+    machine.notes = (note,)
+    recovery(bench).recover(Policy())
+    assert bench.store.list_attachments() == (record,)
+    assert id_ in bench.channels.running
+    check_at_rest(bench)
+
+
+def test_recorded_limits_that_cannot_be_read_stop_nothing_else(bench: Bench) -> None:
+    id_ = attach(bench)
+    record = bench.store.list_attachments()[0]
+    bench.store.save_attachment(record.with_channel(limits=("gadgets=2",)))
+    done = recovery(bench).recover(Policy())
+    assert done.drift == []
+    assert id_ in bench.channels.running, "what runs is not asked for them"
+    bench.channels.running.clear()
+    (action,) = recovery(bench).recover(Policy()).actions
+    assert not action.done
+    assert "there is no limit 'gadgets'" in action.text
+    assert bench.store.list_attachments()[0].id == id_
+    assert [one.id for one in bench.service.list_channels().channels] == [id_]
+
+
 def test_lost_devices_are_given_again_only_if_asked(bench: Bench) -> None:
     attach(bench)
     machine = bench.hypervisor.machines[UUID_PC]
@@ -180,6 +217,30 @@ def test_a_failed_sync_is_final_until_recovered(
     recovery(bench).recover(Policy())
     attach(bench)
     assert list(bench.state_dir.glob("journal.failed-*")), "kept, not deleted"
+
+
+def test_a_journal_of_junk_is_not_taken_for_an_empty_one(bench: Bench) -> None:
+    attach(bench)
+    path = bench.state_dir / "journal"
+    path.write_bytes(bytes(range(1, 256)) * 20)
+    status = recovery(bench).status()
+    assert status.journal == "corrupt"
+    assert status.problems == ["journal: line 1 is no line that was cut off"]
+    assert "journal" in {action.subject for action in recovery(bench).recover(Policy()).actions}
+    assert recovery(bench).status().journal == "ok"
+    (kept,) = bench.state_dir.glob("journal.corrupt-*")
+    assert kept.read_bytes() == bytes(range(1, 256)) * 20
+
+
+def test_a_journal_that_is_a_link_is_one_problem_with_its_reason(
+    bench: Bench, tmp_path: Path
+) -> None:
+    attach(bench)
+    path = bench.state_dir / "journal"
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    problem = f"{path} is not to be trusted: it is a symbolic link, and none is followed here"
+    assert recovery(bench).status().problems == [problem]
 
 
 class Stuck:

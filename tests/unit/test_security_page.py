@@ -10,7 +10,7 @@ from tests.unit.test_worker_escapes import PROBES
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text()
 TESTS = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
-ATTACKS = range(1, 28)
+ATTACKS = range(1, 29)
 
 
 def list_numbers(letter: str) -> set[int]:

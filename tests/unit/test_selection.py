@@ -69,4 +69,4 @@ def test_a_prefix_of_two_is_not_guessed() -> None:
 def test_no_gpus_at_all() -> None:
     with pytest.raises(GpuNotFoundError) as caught:
         select_gpu((), "0")
-    assert caught.value.why == "this machine has 0 GPU"
+    assert caught.value.why == "this machine has no GPU"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -25,7 +26,8 @@ from tests.unit.calls_rig import (
     start_python,
 )
 from tests.unit.transport_rig import PATIENCE_S, Rig, alive, open_fds, read_line, wait_for
-from vgpumgr.virtio.keeper import _describe, read_watchdog
+from vgpumgr.virtio.keeper import _describe
+from vgpumgr.virtio.sandbox import read_watchdog
 
 pytestmark = pytest.mark.native
 
@@ -314,6 +316,15 @@ def test_a_call_that_lasts_is_named_and_goes_on(transport: str, tmp_path: Path) 
         assert (status.sessions.slow, status.sessions.overdue, status.sessions.lost) == ((), 0, 0)
 
 
+def test_a_free_that_lasts_is_named(tmp_path: Path) -> None:
+    code = "context(); p = memory(64); run(b'endless'); ok(cu.cuMemFree_v2(p)); print('up', flush=True); input()"
+    with simulated_channel("ring", tmp_path, "--watchdog=1:0") as rig:
+        waits = start(rig, f"{KERNELS}\n{code}")
+        status = rig.wait_status(lambda s: bool(s.sessions.slow), "it is named")
+        assert [s.call for s in status.sessions.slow] == ["memory_free"]
+        kill(waits)
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_call_that_lasts_too_long_ends_its_session_only(transport: str, tmp_path: Path) -> None:
     with simulated_channel(transport, tmp_path, "--watchdog=1:3") as rig:
@@ -356,17 +367,21 @@ def test_refused_calls_are_counted_by_name(rig: Rig) -> None:
     code = """
 import sys
 context()
-for _ in range(3): assert cu.cuGraphCreate(None, 0) == 801
-managed = c_uint64(); assert cu.cuMemAllocManaged(byref(managed), c_size_t(64), 1) == 801
+for _ in range(3): assert cu.cuArrayGetPlane(None, None, 0) == 801
+pinned = c_void_p(); at = c_uint64(); ok(cu.cuMemAllocHost_v2(byref(pinned), c_size_t(64)))
+assert cu.cuMemHostGetDevicePointer_v2(byref(at), pinned, 0) == 801
 ok(cu.cuCtxSynchronize())
 """
     process = start_python(rig, code)
     _, errors = process.communicate(timeout=PROGRAM_S)
     assert process.returncode == 0, errors
-    assert errors == "vgpumgr: cuGraphCreate is not supported over a forwarded GPU\n"
+    assert errors == "vgpumgr: cuArrayGetPlane is not supported over a forwarded GPU\n"
     after = _describe("x", rig.status()).refused
     found = {name: count - before.get(name, 0) for name, count in after.items()}
-    assert {k: v for k, v in found.items() if v} == {"cuGraphCreate": 3, "cuMemAllocManaged": 1}
+    assert {k: v for k, v in found.items() if v} == {
+        "cuArrayGetPlane": 3,
+        "cuMemHostGetDevicePointer": 1,
+    }
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -403,9 +418,15 @@ def test_a_driver_that_is_gone_is_named_to_the_process(tmp_path: Path) -> None:
         process = start(rig, NEIGHBOUR)
         wait_for(lambda: len(children(worker)) == 2, "another spare")
         driver.unlink()
-        spare = max(set(children(worker)) - {session_of(rig, process)})
-        os.kill(spare, signal.SIGKILL)
-        wait_for(lambda: "cannot load the CUDA driver" in rig.keeper.worker_log.read_text(), "said")
+        session = session_of(rig, process)
+
+        def said() -> bool:
+            for spare in set(children(worker)) - {session}:
+                with contextlib.suppress(ProcessLookupError):  # one that has just ended by itself
+                    os.kill(spare, signal.SIGKILL)
+            return "cannot load the CUDA driver" in rig.keeper.worker_log.read_text()
+
+        wait_for(said, "said")
         refused = start_python(rig, "assert cu.cuInit(0) == 100")
         _, errors = refused.communicate(timeout=PROGRAM_S)
         assert refused.returncode == 0

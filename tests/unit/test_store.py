@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import short
 from tests.support.unprivileged import as_nobody
 from vgpumgr.errors import AlreadyAttachedError, StoreError, StoreTooNewError
 from vgpumgr.model.attachment import (
@@ -334,7 +335,7 @@ def test_a_drain_goes_with_the_card() -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_another_user_reads_what_root_has_written(busy: bool) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(dir=short()) as name:
         path = Path(name) / "it's 100%" / "state.sqlite"
         Path(name).chmod(0o755)
         Store(path).save_attachment(RECORD)

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +23,18 @@ from tests.support.fake_nvml import FakeNvml
 from tests.support.screen import read_screen
 from tests.support.service import make_bench
 from vgpumgr.app.application import Application
+from vgpumgr.cli.backend import LocalBackend
+from vgpumgr.cli.session import Backend, GlobalOptions, Session, Streams
+from vgpumgr.cli.top import _run_line as run_line
 from vgpumgr.errors import LibvirtError, NvmlError, VgpumgrError
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.gpu import GpuProcess, LostGpu, ProcessKind, Utilisation
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.tui.app import TopApp
 from vgpumgr.tui.frame import Tone, draw, draw_once
-from vgpumgr.tui.rows import ASCII, UNICODE
+from vgpumgr.tui.rows import ASCII, UNICODE, Column
 from vgpumgr.tui.sample import HISTORY, take_sample
-from vgpumgr.tui.view import Page, View
+from vgpumgr.tui.view import Outcome, Page, View
 
 Golden = Callable[[str, str], None]
 GIB = 1 << 30
@@ -42,9 +45,12 @@ class World:
     """The documents of a small machine; a test changes them, makes calls fail or hang."""
 
     def __init__(self, directory: Path) -> None:
+        warm = {"temperature_c": 34, "power_mw": 56_300, "power_limit_mw": 400_000}
+        hot = {"temperature_c": 61, "power_mw": 120_000, "power_limit_mw": 165_000}
+        busy = Utilisation(0.25, 0.03)
         gpus = [
-            make_gpu(A100, 0, None),
-            replace(make_gpu(A30_NAME, 1, None), utilisation=Utilisation(0.25, 0.03)),
+            replace(make_gpu(A100, 0, None), **warm, ecc_errors=0),
+            replace(make_gpu(A30_NAME, 1, None), **hot, ecc_errors=2, utilisation=busy),
             make_gpu(A100, 2, None, [GpuProcess(815, "Xorg", ProcessKind.GRAPHICS, GIB)]),
         ]
         bench = make_bench(directory, gpus)
@@ -58,6 +64,7 @@ class World:
         application = Application(
             machine, replace(bench.service.parts, nvml=nvml, read_inventory=nvml.read_inventory)
         )
+        self.application, self.hypervisor, self.bench = application, bench.hypervisor, bench
         self.documents: dict[str, Any] = {
             "list_gpus": application.list_gpus().as_data(),
             "list_vms": bench.service.list_vms().as_data(),
@@ -73,6 +80,9 @@ class World:
         self.gate = threading.Event()
         self.gate.set()
         self.calls = 0
+        self.lines: list[list[str]] = []
+        self.line_gate = threading.Event()
+        self.line_gate.set()
 
     def call(self, operation: str) -> dict[str, Any]:
         self.calls += 1
@@ -85,6 +95,21 @@ class World:
     @contextmanager
     def open(self) -> Iterator[Callable[[str], dict[str, Any]]]:
         yield self.call
+
+    def run(self, words: Sequence[str]) -> Outcome:
+        """The genuine command line on the genuine application."""
+        self.lines.append(list(words))
+        if "--dry-run" not in words:
+            self.line_gate.wait(LONG_S)
+        options = GlobalOptions()
+        return run_line(Session(options, Streams(options), self.open_backend), words)
+
+    @contextmanager
+    def open_backend(self, _options: GlobalOptions) -> Iterator[Backend]:
+        yield LocalBackend(self.application)
+
+    def changes(self) -> list[list[str]]:
+        return [words for words in self.lines if "--dry-run" not in words]
 
 
 @pytest.fixture
@@ -156,6 +181,8 @@ KEYS = [
     "leave",
     "show_help",
     "show_details",
+    "sort",
+    "reverse",
     "more",
     "less",
 ]
@@ -262,7 +289,7 @@ def drive(
     """Runs the application in a terminal of 80x24."""
 
     async def run() -> None:
-        app = TopApp(View(UNICODE), world.open, FakeClock(), interval_s)
+        app = TopApp(View(UNICODE), world.open, world.run, FakeClock(), interval_s)
         async with app.run_test(size=(80, 24)) as pilot:
             await story(app, pilot)
 
@@ -321,7 +348,7 @@ def test_keys(world: World) -> None:
         await pilot.press("tab")
         assert view.page is Page.TREE
         await pilot.press("question_mark")
-        assert "there are no actions here" in "\n".join(read_screen(app))
+        assert "vgpumgr detach VM" in "\n".join(read_screen(app))
         await pilot.press("escape")
         await pilot.press("slash", *"vm01", "enter")
         assert view.wanted == "vm01"
@@ -386,3 +413,78 @@ def test_a_machine_that_cannot_be_opened_is_said(world: World) -> None:
 def test_the_command_refuses_what_is_no_terminal(tmp_path: Path) -> None:
     result = Cli(FakeNvml([make_gpu()]), tmp_path).run("top")
     assert (result.code, "vgpumgr top --once" in result.err) == (2, True)
+
+
+def test_columns_give_way_where_the_terminal_is_narrow(view: View) -> None:
+    shown = {}
+    for width in (60, 80, 92, 100, 160):
+        header, first, second, *_ = [line.text for line in draw(view, width, 24)][1:]
+        second = next(line.text for line in draw(view, width, 24) if " 1 A30" in line.text)
+        shown[width] = [name for name in ("TEMP", "POWER", "HEALTH") if name in header]
+        for name, cool, hot in (
+            ("TEMP", "34C", "61C"), ("POWER", "56/400W", "120/165W"), ("HEALTH", "ok", "2 ECC")
+        ):  # fmt: skip
+            assert (cool in first, hot in second) == (name in header, name in header), (width, name)
+    assert shown == {
+        60: [],
+        80: ["TEMP"],
+        92: ["TEMP", "POWER"],
+        100: ["TEMP", "POWER", "HEALTH"],
+        160: ["TEMP", "POWER", "HEALTH"],
+    }
+    view.switch()
+    assert "TEMP" not in draw(view, 160, 24)[1].text
+
+
+def test_details_have_temperature_power_and_health(view: View) -> None:
+    view.open()
+    lines = [line.split() for line in text_of(view, height=120).splitlines()]
+    assert ["temperature", "c", "34"] in lines
+    assert ["power", "w", "56.3"] in lines
+    assert ["power", "limit", "w", "400.0"] in lines
+    assert ["ecc", "errors", "0"] in lines
+
+
+def test_sorting_moves_a_gpu_with_its_slices(view: View) -> None:
+    def gpus() -> list[str]:
+        return [row.label[0] for row in view.list_rows() if not row.depth]
+
+    tree = [row.name for row in view.list_rows()]
+    by_column = {}
+    for column in Column:
+        view.sort()
+        assert view.order.column is column
+        assert str(column) in view.message
+        by_column[column] = gpus()
+        assert len(view.list_rows()) == len(tree)
+    # what has no value comes last, whatever the direction
+    assert by_column[Column.TEMPERATURE] == ["1", "0", "2", "3"]
+    assert by_column[Column.POWER] == ["1", "0", "2", "3"]
+    assert by_column[Column.HEALTH] == ["1", "0", "2", "3"]
+    assert by_column[Column.NAME] == ["0", "1", "2", "3"]
+    view.reverse()
+    assert gpus() == ["0", "2", "1", "3"]
+    view.sort()
+    assert view.order.column is None
+    assert [row.name for row in view.list_rows()] == tree
+    while view.order.column is not Column.LOAD:
+        view.sort()
+    rows = [row.name for row in view.list_rows()]
+    assert "LOAD▼" in draw(view, 80, 24)[1].text
+    assert rows[rows.index("▾ 0 A100-SXM4-80GB") + 1 :][:3] == [
+        "  ├ 1g.10gb at 6:1", "  │ └ matmul (412)", "  └ 3g.40gb at 0:4"
+    ]  # fmt: skip
+    view.reverse()
+    assert "LOAD▲" in draw(view, 80, 24)[1].text
+    view.reverse()
+    view.sort(), view.reverse()
+    assert "sort" in view.message
+
+
+def test_numbers_in_names_are_numbers(view: View, world: World) -> None:
+    gpus = world.documents["list_gpus"]["gpus"]
+    gpus += [copy.deepcopy(gpus[1]) | {"index": 10, "uuid": "GPU-ten"}]
+    view.show(take_sample(world.call, FakeClock()))
+    view.sort()
+    found = [row.label.split()[0] for row in view.list_rows() if not row.depth]
+    assert found == ["0", "1", "2", "3", "10"]

@@ -120,11 +120,18 @@ def test_no_agent(rig: Rig) -> None:
     assert "ENOTCONN: no guest agent at" in rig.run("open")
 
 
-def test_refused_by_the_worker(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> None:
-    link = tmp_path_factory.mktemp("bin") / "refused"
+def test_refused_by_the_worker(rig: Rig, tmp_path: Path) -> None:
+    link = tmp_path / "refused"
     link.symlink_to(CLIENT)
-    out = rig.client("open", program=link).communicate(timeout=PATIENCE_S)[0]
-    assert "EACCES: the worker has refused this process" in out
+    lanes = rig.transport if rig.lanes == "shared" else rig.lanes
+    with Rig(lanes, worker_args=("--refuses",)) as strict:
+        for _ in range(2):
+            out = strict.client("open", program=link).communicate(timeout=PATIENCE_S)[0]
+            assert "EACCES: the worker has refused this process" in out
+            strict.check("open", "echo", "close")
+    # where nobody waits for that, the lane ends
+    out = rig.client("open", "lost", program=link).communicate(timeout=PATIENCE_S)[0]
+    assert out.splitlines() == ["ok open", "ok lost"]
 
 
 def test_fuzzed_decoder() -> None:

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.transport_rig import ECHO, HOSTILE, PATIENCE_S, Rig, alive, read_line, wait_for
-from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions
+from vgpumgr.virtio.codegen.__main__ import load
+from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions, _describe
+from vgpumgr.virtio.sessions import GuestHello
 
 pytestmark = pytest.mark.native
 
@@ -171,21 +173,69 @@ def test_failing_worker_is_given_up() -> None:
 # ---- versions ----
 
 
-def test_other_interface_is_refused_by_name(rig: Rig) -> None:
+def _with_interface(transport: str, version: int) -> Rig:
+    """A worker of that interface, for which what 1 and 2 do not have alike is a violation."""
+    return Rig(transport, worker_args=["--interface", str(version), "--strict", "1"])
+
+
+@pytest.mark.parametrize(
+    ("host", "step", "told"),
+    [
+        (
+            2,
+            "open",
+            "libraries 1.0.0, older than the host's 2.0.0: 2 of its 17 operations are refu",
+        ),
+        (
+            1,
+            "open2",
+            "libraries 2.0.0, newer than the host's 1.0.0: 2 of its 17 operations are refu",
+        ),
+    ],
+)
+@pytest.mark.parametrize("transport", ["ring", "private", "serial"])
+def test_what_both_sides_have_alike_is_used(
+    transport: str, host: int, step: str, told: str
+) -> None:
+    with _with_interface(transport, host) as other:
+        for _ in range(2):  # the second process has the lane that was reserved after the first
+            other.check(step, "refused", "echo", "words", "order", "hold", "refused")
+            time.sleep(0.1)
+        other.wait_status(lambda s: not s.lanes, "lanes free")
+        status = other.status()
+        assert status.violations.count == 0
+        described = _describe("x", status)
+        assert described.guest_differs is not None
+        assert described.guest_differs.startswith(f"vgpumgr-test-client has guest {told}")
+        assert "vgpumgr virtio guest-package" in described.guest_differs
+        assert described.problem == described.guest_differs
+
+
+def test_without_a_common_operation_each_call_is_refused(rig: Rig) -> None:
     rig.stop_agent()
     rig.keeper.stop()
-    with Rig(rig.transport, worker_args=["--interface", "2"]) as other:
-        out = other.run("open")
-        assert out.startswith(
-            "open: EPROTO: vgpumgr-test-client has guest libraries 1.0.0 (interface "
-        )
-        assert "the worker on the host is 2.0.0 (interface 2021222324252627)" in out
-        status = other.status()
-        assert status.guest.mismatches == 1
-        assert "2.0.0" in status.guest.mismatch
-        assert status.violations.count == 0
+    with Rig(rig.transport, worker_args=["--interface", "3"]) as other:
+        assert other.run("open", "echo").startswith("ok open\necho: EOPNOTSUPP")
+        assert other.status().violations.count == 0
     rig.keeper.start(rig.options)
     rig.start_agent()
+
+
+def test_the_agent_tells_of_its_package_before_any_program_runs(rig: Rig) -> None:
+    """The echo worker has no operation of CUDA's."""
+    status = rig.wait_status(lambda s: "the VM has" in s.guest.mismatch, "the agent's interface")
+    count = len(load().operations)
+    assert f"of its {count} operations are refused" in status.guest.mismatch
+    assert status.violations.count == 0
+
+
+def test_an_agent_of_another_version_is_named(rig: Rig) -> None:
+    status = rig.status()
+    hello = GuestHello(wire_version=1, matches=False, agent_version="0.0.1", kernel="6.1")
+    guest = replace(status.guest, ring=None, serial=hello, mismatch="")
+    told = _describe("x", replace(status, guest=guest)).guest_differs
+    assert told is not None
+    assert "agent 0.0.1 has wire version 1" in told
 
 
 # ---- permissions and memory ----

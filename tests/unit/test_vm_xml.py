@@ -17,7 +17,7 @@ from tests.support.hostdev_rig import ask, make
 from tests.support.service import Bench
 from vgpumgr.app.documents.gpus import GpuListDocument, MachineDocument, PciGpuDocument
 from vgpumgr.app.host_observation import name_holders
-from vgpumgr.app.operations.attachments import render_vm_xml
+from vgpumgr.app.operations.attachments import render_vm_xml, show_vm_xml
 from vgpumgr.cli.text import as_row, describe_users
 from vgpumgr.domain.declare import parse_document
 from vgpumgr.domain.domain import Domain
@@ -53,6 +53,20 @@ def test_the_definition_as_it_would_be(
     xml = document.xml.replace(str(bench.channels.paths("x").ring).rpartition("/x/")[0], "CHANNELS")
     notes = "".join(f"<!-- {note} -->\n" for note in document.notes)
     golden(f"vm-xml-{name}.xml", notes + xml)
+
+
+@pytest.mark.parametrize(
+    ("transport", "has_ring", "has_serial"),
+    [("auto", True, True), ("ring", True, False), ("serial", False, True)],
+)
+def test_the_definition_for_a_transport(
+    bench: Bench, transport: str, has_ring: bool, has_serial: bool
+) -> None:
+    document = show_vm_xml(
+        bench.service.parts, selector="vm01", profile="1g.10gb", transport=transport
+    )
+    found = ("<shmem" in document.xml, "org.vgpumgr.0" in document.xml)
+    assert found == (has_ring, has_serial)
 
 
 #: what only looks; everything else of these interfaces changes something

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from vgpumgr import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("wheel")]
 
@@ -88,6 +90,9 @@ def test_no_tests_sources_or_headers_of_others_are_in_it(wheel: Path) -> None:
     )
     assert [name for name in names if any(word in name for word in unwanted)] == []
     assert "vgpumgr/_lib/bin/vgpumgr-worker" in names
+    assert (
+        zipfile.ZipFile(wheel).read("vgpumgr/_lib/channels.version") == f"{__version__}\n".encode()
+    )
     assert "vgpumgr/_lib/guest/libcudart.so.13" in names
 
 

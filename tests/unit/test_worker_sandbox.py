@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,16 +26,19 @@ from tests.support.fake_channels import FakeChannels
 from tests.support.service import make_bench
 from tests.unit.calls_rig import null_channel, simulated_channel, start_python
 from tests.unit.transport_rig import ECHO, Rig
+from vgpumgr import __version__
+from vgpumgr.app.documents.attachments import describe_warnings
 from vgpumgr.cli.text import render_sandbox
-from vgpumgr.errors import SandboxError, UsageError
+from vgpumgr.errors import LibraryNotFoundError, SandboxError, UsageError
 from vgpumgr.host.confinement import Fact, audit_tree
 from vgpumgr.host.gpu_nodes import list_gpu_nodes
-from vgpumgr.host.machine import find_machine
+from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.state.domain_metadata import rebuild_records
 from vgpumgr.steps.channel import check_sandbox
+from vgpumgr.virtio import keeper
 from vgpumgr.virtio.channel import ChannelSpec
-from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions
+from vgpumgr.virtio.keeper import Keeper, KeeperChannels, KeeperError, KeeperOptions
 from vgpumgr.virtio.sandbox import choose_user_id
 
 pytestmark = [
@@ -123,9 +127,18 @@ def test_a_strict_umask_is_not_in_the_way() -> None:
         os.umask(before)
 
 
-def test_every_fact_holds_on_the_simulated_driver(tmp_path: Path) -> None:
-    with simulated_channel("ring", tmp_path) as rig, computing(rig):
-        state = tmp_path / "a30-pair" / "state"
+@pytest.fixture
+def beside_dev(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where all directories are made: not in memory below /dev, as a worker has its GPU's nodes alone in /dev."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield Path(name)
+
+
+def test_every_fact_holds_on_the_simulated_driver(beside_dev: Path) -> None:
+    with simulated_channel("ring", beside_dev) as rig, computing(rig):
+        state = beside_dev / "a30-pair" / "state"
         assert list_failing(audit(rig, state)) == []
 
 
@@ -134,7 +147,7 @@ def test_the_audit_notices_a_worker_without_a_sandbox() -> None:
         facts = audit(rig)
     # what may hold of any process
     common = {"CapInh", "CapAmb", "groups", "network", "descriptors"}
-    common |= {"max core file size", "max open files"}
+    common |= {"max core file size", "max open files", "AppArmor"}
     assert {fact.name for fact in facts if fact.holds} <= common
 
 
@@ -181,6 +194,71 @@ def test_without_a_sandbox_an_attach_is_refused_before_anything_is_changed(tmp_p
             bench.service.attach(AttachRequest("vm01", "1g.10gb"), dry_run=dry_run)
         assert caught.value.cause == NO_SANDBOX
         assert bench.snapshot() == before
+
+
+def test_without_the_hosts_package_an_attach_is_refused_before_anything_is_changed(
+    tmp_path: Path,
+) -> None:
+    bench = make_bench(tmp_path)
+    before = bench.snapshot()
+    bench.channels.programs = (tmp_path / "vgpumgr-keeper",)
+    for dry_run in (True, False):
+        with pytest.raises(LibraryNotFoundError, match="not installed") as caught:
+            bench.service.attach(AttachRequest("vm01", "1g.10gb"), dry_run=dry_run)
+        assert "vgpumgr-keeper" in (caught.value.cause or "")
+        assert "vgpumgr-host" in (caught.value.why or "")
+        assert caught.value.hint
+        assert bench.snapshot() == before
+
+
+@pytest.mark.parametrize("own", [None, "7.0~20260101"])
+def test_with_a_host_package_of_another_version_an_attach_is_refused_before_anything_is_changed(
+    tmp_path: Path, own: str | None
+) -> None:
+    bench = make_bench(tmp_path)
+    before = bench.snapshot()
+    lib = bench.channels.lib
+    lib.mkdir(parents=True)
+    if own is not None:
+        (lib / "version").write_text(f"{own}\n")
+    (lib / "channels.version").write_text("6.9\n")
+    for dry_run in (True, False):
+        with pytest.raises(LibraryNotFoundError) as caught:
+            bench.service.attach(AttachRequest("vm01", "1g.10gb"), dry_run=dry_run)
+        mine = own or __version__
+        both = f"the programs of channels are of version 6.9, and this command of version {mine}"
+        assert caught.value.error == both
+        assert caught.value.hint
+        assert bench.snapshot() == before
+    (lib / "channels.version").write_text(f"{own or __version__}\n")
+    bench.service.attach(AttachRequest("vm01", "1g.10gb"))
+
+
+def test_no_keeper_of_another_version_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor for restore and recover, which ask nothing beforehand."""
+    (tmp_path / "channels.version").write_text("6.9\n")
+    monkeypatch.setattr(keeper.check_programs, "__defaults__", (tmp_path,))
+    machine = Machine("test", tmp_path, tmp_path, tmp_path / "run", "test:///default")
+    channels = KeeperChannels(machine)
+    with pytest.raises(LibraryNotFoundError, match=r"are of version 6\.9"):
+        channels.start(ChannelSpec("a1", "vm01", "MIG-1", ring=True, serial=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_guest_package_of_another_version_is_a_problem_of_its_vm(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    bench.service.attach(AttachRequest("vm01", "1g.10gb"))
+    (channel,) = bench.channels.running
+    status = bench.channels.running[channel]
+    bench.channels.running[channel] = replace(
+        status, worker_ready=True, guest_differs="libraries 1; install 2"
+    )
+    assert bench.service.show_vm("vm01").vm.problems == ["libraries 1; install 2"]
+    (record,) = bench.store.list_attachments()
+    warned = describe_warnings(record, bench.channels.running[channel], None)
+    assert warned == ["vm01: libraries 1; install 2"]
 
 
 def test_an_attachment_that_allows_it_goes_without_and_keeps_its_choice(tmp_path: Path) -> None:
@@ -244,6 +322,7 @@ def test_a_worker_sees_the_nodes_of_its_gpu_and_its_instance_only(tmp_path: Path
     )
 
 
+@pytest.mark.usefixtures("beside_dev")
 def test_show_says_what_holds() -> None:
     with attached_machine() as machine:
         shown = machine.call("show_channel", selector="vm01")
@@ -253,7 +332,7 @@ def test_show_says_what_holds() -> None:
     assert failing <= (AS_ROOT if os.geteuid() else set())
     lines = list(render_sandbox(shown["sandboxes"], sandbox["id"]))
     count = len(sandbox["facts"])
-    assert lines[0].strip().endswith(f"{count - len(failing)} of {count} facts hold")
+    assert f" {count - len(failing)} of {count} facts hold; AppArmor: " in lines[0]
     sandbox["facts"][0] |= {"holds": False, "detail": "the host's"}
     assert f"{sandbox['facts'][0]['name']} does not: the host's" in "".join(
         render_sandbox(shown["sandboxes"], sandbox["id"])

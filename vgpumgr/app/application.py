@@ -7,19 +7,21 @@ the same methods. What only some operations need is loaded by those.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vgpumgr.errors import FileWriteError, LibraryNotFoundError, LockHeldError
+from vgpumgr.errors.unexpected import advise_installation
 from vgpumgr.host.helper import HelperOnDemand
+from vgpumgr.host.kernel_log import KernelLog
 from vgpumgr.host.limits import check_limits, raise_descriptor_limit
 from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import LIB_DIR, Machine, find_machine
-from vgpumgr.mig.selection import check_visible, find_other, select_gpu
-from vgpumgr.model.gpu import Inventory, find_drain, list_drains
+from vgpumgr.mig.selection import check_visible, select_any
+from vgpumgr.model.gpu import Inventory, PciGpu, find_drain, list_drains
 from vgpumgr.model.routes import IMPLEMENTATIONS
 from vgpumgr.nvml.client import NvmlClient
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         CheckShowDocument,
         MetricsDocument,
         RecoverDocument,
+        RepairListDocument,
     )
     from vgpumgr.app.metrics import MetricsService
     from vgpumgr.app.operations.recovery import Policy, Release
@@ -100,10 +103,11 @@ class Application:
         owners = self._index_owners(inventory.gpus)
         drains = list_drains(self.parts.store, inventory.gpus)
         health = partial(describe_health, drains=drains, known=self.parts.store.list_health())
+        sensors = self.parts.read_sensors([gpu.address for gpu in inventory.others])
         document = GpuListDocument(
             machine=self._describe_machine(inventory),
             gpus=[describe_gpu(gpu, owners).replace(health=health(gpu)) for gpu in inventory.gpus],
-            others=[describe_pci_gpu(gpu) for gpu in inventory.others],
+            others=[describe_pci_gpu(gpu, sensors.get(gpu.address)) for gpu in inventory.others],
             lost=[
                 LostGpuDocument(index=lost.index, nvml_code=lost.code, nvml_text=lost.text)
                 for lost in inventory.lost
@@ -132,17 +136,20 @@ class Application:
             describe_pci_gpu,
             describe_profile,
         )
-        from vgpumgr.app.host_observation import name_holders_of
+        from vgpumgr.app.host_observation import measure_vfs, name_holders_of
 
         inventory = self.parts.read_inventory()
         drains = list_drains(self.parts.store, inventory.gpus)
         machine = self._describe_machine(inventory)
-        if other := find_other(inventory.others, selector):
+        gpu = select_any(inventory, selector)
+        if isinstance(gpu, PciGpu):
+            other = gpu
             drained = describe_drain(find_drain(drains, other.address))
-            known = describe_pci_gpu(other).replace(drained=drained)
+            sensors = self.parts.read_sensors([other.address]).get(other.address)
+            known = describe_pci_gpu(other, sensors).replace(drained=drained)
             document = GpuShowDocument(machine=machine, gpu=None, other=known, profiles=[])
-            return name_holders_of(self.parts, inventory, document)
-        gpu = select_gpu(inventory.gpus, selector, inventory.lost)
+            document = name_holders_of(self.parts, inventory, document)
+            return document.replace(vf_capacity=measure_vfs(self.parts, other, document.other))
         drain = find_drain(drains, gpu.pci, gpu.uuid)
         seen = describe_gpu(gpu, self._index_owners([gpu]))
         health = describe_health(gpu, drains, self.parts.store.list_health())
@@ -236,19 +243,30 @@ class Application:
         """What a VM has, by the attachments' ids."""
         return [r.id for r in self.parts.store.list_attachments() if r.vm_uuid == vm_uuid]
 
-    def write_guest_package(self, target: str) -> GuestPackageDocument:
-        """Writes the archive that a VM needs. Raises LibraryNotFoundError, FileWriteError."""
+    def write_guest_package(self, target: str, *, image: bool = False) -> GuestPackageDocument:
+        """Writes the archive that a VM needs, or an image of a CD with it. Raises LibraryNotFoundError,
+        FileWriteError.
+        """
         from vgpumgr.app.documents.attachments import GuestPackageDocument
-        from vgpumgr.virtio.channel import guest_files, write_archive
+        from vgpumgr.virtio.channel import ImageError, guest_files, write_archive
 
         try:
             guest_files(LIB_DIR)
         except FileNotFoundError as error:
             raise LibraryNotFoundError(
-                "the guest part of vgpumgr is not installed", cause=str(error), hint="./run setup"
+                "the guest part of vgpumgr is not installed",
+                cause=f"there is no {error}",
+                why="the package vgpumgr-host has it",
+                hint=advise_installation(),
             ) from error
         try:
-            files = write_archive(LIB_DIR, Path(target))
+            files = write_archive(LIB_DIR, Path(target), image=image)
+        except ImageError as error:
+            raise FileWriteError(
+                f"cannot write {target}",
+                cause=str(error),
+                hint="install the package xorriso (Debian, RHEL); or --format tar",
+            ) from error
         except OSError as error:
             raise FileWriteError(f"cannot write {target}", cause=str(error)) from error
         return GuestPackageDocument(path=target, files=files)
@@ -262,11 +280,30 @@ class Application:
         lock = self.machine.run_dir / DAEMON_LOCK
         return check_host(self.machine, self.parts, lock, checks, client_version)
 
+    def repair_host(
+        self, checks: str, expected: Sequence[str] | None = None, *, dry_run: bool = False
+    ) -> RepairListDocument:
+        """See ``doctor.repair_host``. No route: the daemon's unit may not change the host."""
+        from vgpumgr.app.operations.doctor import repair_host
+
+        lock = self.machine.run_dir / DAEMON_LOCK
+        return repair_host(self.machine, self.parts, lock, checks, expected, dry_run=dry_run)
+
     def explain_check(self, selector: str) -> CheckShowDocument:
         """See ``doctor.explain_check``."""
         from vgpumgr.app.operations.doctor import explain_check
 
         return explain_check(selector)
+
+    def record_logged(self) -> None:
+        """Records Xids that no daemon has heard, from the kernel's log, which is root's."""
+        if not self.parts.is_privileged:
+            return
+        with closing(KernelLog(self.machine)) as log:
+            if logged := log.read():
+                from vgpumgr.app.operations.gpus import record_logged
+
+                record_logged(self.parts, log, logged)
 
     def read_metrics(self, **asked: Any) -> MetricsDocument:
         """See ``MetricsService.read_metrics``."""

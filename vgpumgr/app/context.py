@@ -13,17 +13,24 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from vgpumgr.errors import LibvirtDownError, LibvirtError, LibvirtLateError, LibvirtPermissionError
+from vgpumgr.errors import (
+    LibvirtDownError,
+    LibvirtError,
+    LibvirtLateError,
+    LibvirtPermissionError,
+    MigNotSupportedError,
+)
 from vgpumgr.host.clock import Clock, SystemClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine, read_boot_id, read_cpu_nodes
 from vgpumgr.host.pci_tree import has_iommufd
-from vgpumgr.mig.selection import select_gpu
+from vgpumgr.mig.selection import select_any
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SliceOwner
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import Gpu, Inventory
+from vgpumgr.model.gpu import Gpu, Inventory, PciGpu, Sensors
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import NoVgpuStore, VgpuStore
-from vgpumgr.nvml.client import read_machine_inventory
+from vgpumgr.nvml.client import complete_inventory, read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
 from vgpumgr.state.store import STATE_FILE, Store
 
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
     from vgpumgr.engine.journal import Journal
     from vgpumgr.engine.recovery import Unfinished
+    from vgpumgr.host.pci_changes import GpuSensors
     from vgpumgr.host.statistics import OperationStatistics
     from vgpumgr.mdev.control import VgpuControl
     from vgpumgr.passthrough.control import PciControl
@@ -69,6 +77,8 @@ class Parts:
     run_dir: Path
     boot_id: str
     is_privileged: bool
+    #: adds what ``/sys`` says of the GPUs to an inventory that NVML alone answered
+    complete_inventory: Callable[[Inventory], Inventory] = lambda inventory: inventory
     #: helper processes past their deadline, or of a command that was killed, as people read them
     list_late: Callable[[], Sequence[str]] = tuple
     #: whether the kernel gives devices to VMs by /dev/iommu
@@ -80,6 +90,8 @@ class Parts:
     read_cpu_nodes: Callable[[], Mapping[int, int]] = dict
     vgpus: VgpuControl = field(default_factory=_make_no_vgpus)
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
+    #: what drivers show of GPUs without NVML; raises nothing
+    read_sensors: Callable[[Sequence[PciAddress]], Mapping[PciAddress, Sensors]] = lambda _: {}
 
     def make_context(
         self, record: AttachmentRecord | None = None, gpus: Sequence[Gpu] | None = None
@@ -119,11 +131,19 @@ class Parts:
         return open_statistics(self.run_dir)
 
     def select_gpus(self, selector: str | None) -> tuple[Gpu, ...]:
-        """The GPU that is named, or all. Raises GpuNotFoundError, GpuAmbiguousError."""
+        """The GPU of NVML's that is named, or all of them. Raises GpuNotFoundError, GpuAmbiguousError,
+        MigNotSupportedError for another one.
+        """
         inventory = self.read_inventory()
         if selector is None:
             return inventory.gpus
-        return (select_gpu(inventory.gpus, selector, inventory.lost),)
+        gpu = select_any(inventory, selector)
+        if isinstance(gpu, PciGpu):
+            driver = f"its driver is {gpu.driver}" if gpu.driver else "it has no driver"
+            why = f"NVML does not know it: {driver}"
+            hint = f"vgpumgr gpu show {gpu.address}"
+            raise MigNotSupportedError(f"{gpu} has no MIG now", why=why, hint=hint)
+        return (gpu,)
 
     def list_owners(self, gpus: Sequence[Gpu]) -> Sequence[SliceOwner]:
         """Owners of the GPU instances on these GPUs: VMs with an attachment, and vGPUs that live in one,
@@ -233,9 +253,11 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[Parts]:
         def entered(open_: Callable[[], AbstractContextManager[T]]) -> T:
             return defer(lambda: stack.enter_context(open_()))
 
+        sensors = entered(lambda: _open_sensors(machine))
         yield Parts(
             nvml=nvml,
             read_inventory=lambda: read_machine_inventory(nvml, machine),
+            complete_inventory=lambda inventory: complete_inventory(inventory, machine),
             hypervisor=entered(lambda: _open_hypervisor(machine)),
             channels=defer(lambda: _make_channels(machine)),
             store=store,
@@ -251,6 +273,7 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[Parts]:
             vgpus=entered(lambda: _open_vgpus(machine, nvml)),
             vgpu_store=store,
             list_late_gpus=lambda: list_late_gpus(machine),
+            read_sensors=lambda addresses: sensors.read(addresses) if addresses else {},
         )
 
 
@@ -270,6 +293,12 @@ def _open_pci(machine: Machine, store: Store) -> AbstractContextManager[PciContr
     from vgpumgr.passthrough.control import HostPci
 
     return HostPci(machine, store)
+
+
+def _open_sensors(machine: Machine) -> AbstractContextManager[GpuSensors]:
+    from vgpumgr.host.pci_changes import GpuSensors
+
+    return closing(GpuSensors(machine))
 
 
 def _open_vgpus(machine: Machine, nvml: Nvml) -> AbstractContextManager[VgpuControl]:

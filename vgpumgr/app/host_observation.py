@@ -10,7 +10,9 @@ from vgpumgr.app.context import Parts, list_unfinished_here
 from vgpumgr.app.documents.gpus import (
     GpuListDocument,
     GpuShowDocument,
+    PciGpuDocument,
     SliceDeviceDocument,
+    VfCapacityDocument,
     describe_vf,
     describe_vgpu,
 )
@@ -90,7 +92,7 @@ def _describe_gone(parts: Parts, what: str, uuid: str | None) -> str:
         return f"{what} is gone"
     held_by = ", ".join(list_holders(parts.vgpus, known))
     told = (
-        f" by somebody else while {held_by} has it open; it cannot be made again before that ends"
+        f" by another program while {held_by} has it open; it cannot be made again before that ends"
     )
     return f"{what} was removed{told}" if held_by else f"{what} is gone"
 
@@ -216,6 +218,47 @@ def name_holders_of(
     with contextlib.suppress(VgpumgrError):
         return document.replace(held_by=_list_openers(parts, PciAddress.parse(address)))
     return document
+
+
+def measure_vfs(
+    parts: Parts, gpu: PciGpu, seen: PciGpuDocument | None
+) -> VfCapacityDocument | None:
+    """How many virtual functions VMs can have of a GPU now, and why none: as ``attach --profile vf`` chooses, which
+    makes some where there are none, and takes a free one where there are. None without SR-IOV.
+    """
+    from vgpumgr.passthrough.sriov import find_driver
+    from vgpumgr.planning.vfs import check_vf_driver
+
+    if not gpu.vfs_total or seen is None:
+        return None
+    enabled = len(gpu.vfs)
+    used = sum(device.vm is not None for device in seen.devices)
+    had = [(d, r.vm_name) for r in parts.store.list_attachments() for d in r.host_devices]
+    whole = next((vm for device, vm in had if device.address == gpu.address), None)
+    possible, free, why = gpu.vfs_total, enabled - used, None
+    try:
+        physical = parts.pci.read_function(gpu.address)
+        check_vf_driver(physical)
+        why = find_driver(physical).needs_type
+        possible = parts.pci.observe_vfs(physical).total
+    except VgpumgrError as error:
+        why = error.why or error.error
+        possible = enabled
+    if not enabled and why is None:
+        free = possible - sum(device.parent == gpu.address for device, _ in had)
+    if seen.drained is not None:
+        free, why = 0, seen.drained.text
+    elif whole is not None:
+        free, why = 0, f"VM {whole} has the whole GPU"
+    elif enabled and not free:
+        why = "VMs have all that are enabled; their number changes only while none is in use"
+    return VfCapacityDocument(
+        possible=possible,
+        enabled=enabled,
+        used=used,
+        free=free,
+        why_not=None if free else why,
+    )
 
 
 def list_gpu_users(parts: Parts, inventory: Inventory, gpu: Gpu | PciGpu) -> list[str]:

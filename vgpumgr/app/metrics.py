@@ -14,7 +14,7 @@ from vgpumgr.errors import Exit, VgpumgrError
 from vgpumgr.host.statistics import DURATION_BUCKETS_S, OperationCounts, OperationStatistics
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import Drain, Gpu, Inventory, PciGpu, find_drain
+from vgpumgr.model.gpu import Drain, Gpu, Inventory, PciGpu, Sensors, find_drain
 from vgpumgr.model.health import GpuHealth
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.virtio.channel import ChannelStatus
@@ -43,7 +43,7 @@ class MetricSpec:
     labels: tuple[str, ...]
     help: str
     absent: str
-    unit: Literal["", "bytes", "seconds", "ratio"] = ""
+    unit: Literal["", "bytes", "seconds", "ratio", "celsius", "watts"] = ""
 
     @property
     def family(self) -> str:
@@ -60,6 +60,7 @@ class MetricSpec:
 
 
 _NO_VALUES = "no collection has succeeded yet"
+_NO_MEMORY = "the driver gives none, as Intel's do; or no collection has succeeded yet"
 _NO_CHANNEL = "the VM's keeper does not run or does not answer"
 
 METRICS: tuple[MetricSpec, ...] = (
@@ -85,7 +86,7 @@ METRICS: tuple[MetricSpec, ...] = (
     ),
     MetricSpec(
         "gpu_xid_errors_total", "counter", (*GPU_LABELS, "xid"),
-        "Xids that the driver reported while the daemon ran, those of programs included.",
+        "Xids that the driver reported, those of programs included.",
         "none of that number was reported, or the GPU is lost",
     ),
     MetricSpec(
@@ -94,11 +95,20 @@ METRICS: tuple[MetricSpec, ...] = (
         "the GPU has no ECC, or it is off",
     ),
     MetricSpec(
-        "gpu_framebuffer_bytes", "gauge", GPU_LABELS, "Memory of the GPU.", _NO_VALUES, "bytes"
+        "gpu_temperature_celsius", "gauge", GPU_LABELS,
+        "Temperature of the GPU; of one without NVML by hwmon.", "the driver gives none", "celsius",
+    ),
+    MetricSpec(
+        "gpu_power_watts", "gauge", GPU_LABELS,
+        "Power that the card draws; of a GPU without NVML by hwmon.", "the driver gives none", "watts",
+    ),
+    MetricSpec(
+        "gpu_framebuffer_bytes", "gauge", GPU_LABELS,
+        "Memory of the GPU; of one without NVML by its kernel driver.", _NO_MEMORY, "bytes",
     ),
     MetricSpec(
         "gpu_framebuffer_used_bytes", "gauge", GPU_LABELS,
-        "Memory in use, what the driver reserves included.", _NO_VALUES, "bytes",
+        "Memory in use, what the driver reserves included.", _NO_MEMORY, "bytes",
     ),
     MetricSpec(
         "gpu_utilization_ratio", "gauge", (*GPU_LABELS, "engine"),
@@ -119,8 +129,8 @@ METRICS: tuple[MetricSpec, ...] = (
     ),
     MetricSpec(
         "gpu_vfs", "gauge", (*GPU_LABELS, "state"),
-        "Virtual functions of a GPU of any vendor: state enabled, or possible. A GPU without NVML has its "
-        "address in pci_bus_id, and empty gpu, UUID and device.",
+        "Virtual functions of a GPU of any vendor: state possible, enabled, or used (VMs have them). A GPU without "
+        "NVML has its address in pci_bus_id, and empty gpu, UUID and device.",
         "the GPU has no SR-IOV",
     ),
     MetricSpec(
@@ -147,7 +157,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "desired_state_drift", "gauge", ("kind", "hostname"),
         "Differences between what is recorded and what is, by kind, as vgpumgr diff lists them.",
-        "they cannot be told: libvirt, NVML or the records do not answer",
+        "they are not known: libvirt, NVML or the records do not answer",
     ),
     MetricSpec(
         "operations_total", "counter", ("op", "outcome", "hostname"),
@@ -177,6 +187,11 @@ METRICS: tuple[MetricSpec, ...] = (
         "bytes",
     ),
     MetricSpec(
+        "channel_keeper_hangs", "gauge", ("domain", "attachment", "hostname"),
+        "1 if the keeper of the channel runs and does not answer; nothing else is known of the channel then.",
+        "the VM's keeper does not run",
+    ),
+    MetricSpec(
         "channel_protocol_errors_total", "counter", ("domain", "attachment", "hostname"),
         "Sessions that were ended because the guest broke the protocol.",
         _NO_CHANNEL,
@@ -184,7 +199,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "channel_sessions_lost_total", "counter", ("domain", "attachment", "cause", "hostname"),
         "Sessions of guest processes that ended and should not have, since the worker started; cause is fault, "
-        "killed or watchdog.",
+        "killed, watchdog or device-memory (it had more than it counted).",
         _NO_CHANNEL,
     ),
     MetricSpec(
@@ -354,6 +369,8 @@ class Observation:
     creatable: Mapping[tuple[str, str], int] = field(default_factory=dict)
     drains: Sequence[Drain] = ()
     health: Sequence[GpuHealth] = ()
+    #: what drivers show of GPUs without NVML
+    sensors: Mapping[PciAddress, Sensors] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +408,7 @@ def list_samples(
         yield from _sample_operation(counts, host)
     if (seen := collected.observation) is not None:
         vms = {
-            key: ",".join(dict.fromkeys(owner.vm_name for owner in own))
+            key: ",".join(dict.fromkeys(owner.vm_name for owner in own if owner.kind == "vm"))
             for key, own in index_owners(seen.owners).items()
         }
         for gpu in seen.inventory.gpus:
@@ -406,6 +423,7 @@ def list_samples(
         for other in seen.inventory.others:
             labels = label_other(other, hostname)
             yield _sample_drain(seen, labels, other.address)
+            yield from _sample_sensors(seen.sensors.get(other.address) or Sensors(), labels)
             yield from _sample_devices(seen, other, str(other.address), labels)
         for (domain, number), status in seen.channels.items():
             if status is not None:
@@ -450,9 +468,27 @@ def _sample_health(seen: Observation, labels: Mapping[str, str], gpu: Gpu) -> It
     yield Sample("gpu_healthy", labels, int(not faults))
     if gpu.ecc_errors is not None:
         yield Sample("gpu_ecc_uncorrectable_errors", labels, gpu.ecc_errors)
+    if gpu.temperature_c is not None:
+        yield Sample("gpu_temperature_celsius", labels, gpu.temperature_c)
+    if gpu.power_mw is not None:
+        yield Sample("gpu_power_watts", labels, gpu.power_mw / 1000)
     for known in seen.health:
         for one in known.xids if known.uuid == gpu.uuid else ():
             yield Sample("gpu_xid_errors_total", {**labels, "xid": str(one.xid)}, one.count)
+
+
+def _sample_sensors(known: Sensors, labels: Mapping[str, str]) -> Iterator[Sample]:
+    for name, value in (
+        ("gpu_temperature_celsius", known.temperature_c),
+        ("gpu_power_watts", known.power_w),
+        ("gpu_framebuffer_bytes", known.memory_total_bytes),
+        ("gpu_framebuffer_used_bytes", known.memory_used_bytes),
+    ):
+        if value is not None:
+            yield Sample(name, labels, value)
+    for engine, ratio in (("gpu", known.gpu_ratio), ("memory", known.memory_ratio)):
+        if ratio is not None:
+            yield Sample("gpu_utilization_ratio", {**labels, "engine": engine}, ratio)
 
 
 def _sample_gpu(gpu: Gpu, labels: Mapping[str, str]) -> Iterator[Sample]:
@@ -491,7 +527,13 @@ def _sample_devices(
 ) -> Iterator[Sample]:
     """vGPUs and virtual functions of one GPU, and what still fits."""
     if gpu.vfs_total:
-        for state, count in (("enabled", gpu.vfs_enabled or 0), ("possible", gpu.vfs_total)):
+        places = {str(vf.address) for vf in gpu.vfs}
+        used = {d.function for d in seen.devices.get(address, ()) if d.vm and d.function in places}
+        for state, count in (
+            ("enabled", gpu.vfs_enabled or 0),
+            ("possible", gpu.vfs_total),
+            ("used", len(used)),
+        ):
             yield Sample("gpu_vfs", {**labels, "state": state}, count)
     for device in seen.devices.get(address, ()):
         domain = {"domain": device.vm or ""}
@@ -510,6 +552,9 @@ def _sample_devices(
 
 
 def _sample_channel(status: ChannelStatus, labels: Mapping[str, str]) -> Iterator[Sample]:
+    yield Sample("channel_keeper_hangs", labels, int(status.keeper_hangs))
+    if status.keeper_hangs:
+        return
     yield Sample("channel_lanes", labels, len(status.lanes))
     yield Sample("channel_calls_total", {**labels, "api": _API}, status.calls)
     for direction, count in (("in", status.bytes_in), ("out", status.bytes_out)):
@@ -518,8 +563,9 @@ def _sample_channel(status: ChannelStatus, labels: Mapping[str, str]) -> Iterato
     sessions = status.sessions
     for cause, count in (
         ("fault", sessions.faults),
-        ("killed", sessions.lost - sessions.faults),
+        ("killed", max(0, sessions.lost - sessions.faults - sessions.memory)),
         ("watchdog", sessions.overdue),
+        ("device-memory", sessions.memory),
     ):
         yield Sample("channel_sessions_lost_total", {**labels, "cause": cause}, count)
     for state in ("slow", "stuck"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,8 @@ from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.statistics import open_statistics
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentStore
-from vgpumgr.model.gpu import DrainStore, Inventory, list_drains
+from vgpumgr.model.gpu import DrainStore, Inventory, Sensors, list_drains
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK, NvmlClient
 from vgpumgr.planning.drift import DriftKind
 from vgpumgr.virtio.channel import Channels, ChannelStatus
@@ -45,6 +46,7 @@ class MetricsSource:
         read_devices: Callable[[Inventory], tuple[Devices, Mapping[tuple[str, str], int]]]
         | None = None,
         drains: DrainStore | None = None,
+        read_sensors: Callable[[Sequence[PciAddress]], Mapping[PciAddress, Sensors]] | None = None,
     ) -> None:
         self._read_inventory = read_inventory
         self._store = store
@@ -53,6 +55,7 @@ class MetricsSource:
         self._count_drift = count_drift
         self._read_devices = read_devices
         self._drains = drains
+        self._read_sensors = read_sensors
 
     def observe(self) -> Observation:
         """One collection. Raises VgpumgrError where GPUs or records cannot be read.
@@ -64,6 +67,7 @@ class MetricsSource:
         records = self._store.list_attachments()
         inventory = self._read_inventory()
         devices, creatable = self._read_devices(inventory) if self._read_devices else ({}, {})
+        others = [gpu.address for gpu in inventory.others]
         return Observation(
             inventory=inventory,
             owners=[owner for r in records if (owner := r.owner) is not None],
@@ -73,6 +77,7 @@ class MetricsSource:
             creatable=creatable,
             drains=list_drains(self._drains, inventory.gpus) if self._drains else (),
             health=self._drains.list_health() if self._drains else (),
+            sensors=self._read_sensors(others) if self._read_sensors else {},
         )
 
     def _read_channel(self, record: AttachmentRecord) -> ChannelStatus | None:
@@ -124,6 +129,7 @@ def open_metrics(machine: Machine) -> Iterator[MetricsService]:
             partial(count_drift, parts),
             partial(read_devices, parts),
             parts.store,
+            parts.read_sensors,
         )
         cache = MetricsCache(source.observe, parts.clock)
         yield MetricsService(cache.read, open_statistics(machine.run_dir))

@@ -68,8 +68,7 @@ def adding_hints(parts: Parts, gpu: str | None, profile: str | None = None) -> I
     except MigNotSupportedError as error:
         inventory = _read(parts)
         if inventory is not None and not inventory.gpus and inventory.others:
-            models = ", ".join(sorted({other.model for other in inventory.others}))
-            error.why = f"no GPU here has MIG: {models}"
+            error.why = f"no GPU here has MIG: {_name_models(inventory)}"
             error.hint = _OTHER_PROFILES
         raise
     except (UsageError, VgpuNotSupportedError, VgpuTypeNotFoundError) as error:
@@ -90,6 +89,21 @@ def adding_hints(parts: Parts, gpu: str | None, profile: str | None = None) -> I
             told = f"{error.why}; " if error.why else ""
             error.why = f"{told}did you mean {' or '.join(near)}?"
         raise
+
+
+def explain_no_mig(parts: Parts) -> MigNotSupportedError | None:
+    """Where NVML is missing: the refusal on a host that has only GPUs of other vendors. There no driver of NVIDIA's is
+    to be loaded.
+    """
+    inventory = _read(parts)
+    if inventory is None or any(other.vendor_id == NVIDIA for other in inventory.others):
+        return None
+    why = f"this machine has {_name_models(inventory)}"
+    return MigNotSupportedError("no GPU here has MIG", why=why, hint=_OTHER_PROFILES)
+
+
+def _name_models(inventory: Inventory) -> str:
+    return ", ".join(sorted({other.model for other in inventory.others}))
 
 
 def _list_room_holders(parts: Parts) -> list[str]:

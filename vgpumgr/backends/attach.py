@@ -97,7 +97,11 @@ def plan_attach(
     wanted, vm = check_request(request), target.vm
     backend = find_backend(wanted.backends[0])
     _check_free(request, vm, snapshot.records)
-    backend.check_vm(wanted, vm)
+    try:
+        backend.check_vm(wanted, vm)
+    except VgpumgrError:
+        backend.check_profile(wanted, snapshot)
+        raise
     try:
         grants = backend.choose(wanted, target, snapshot)
     except VgpumgrError as error:

@@ -203,6 +203,9 @@ class Backend(ABC):
     def check_vm(self, wanted: Wanted, vm: Vm) -> None:  # noqa: B027
         """Raises why the VM does not take it, whatever is chosen; called before ``choose``."""
 
+    def check_profile(self, wanted: Wanted, snapshot: Snapshot) -> None:  # noqa: B027
+        """Raises why no GPU here has the profile at all: said before what ``check_vm`` raises."""
+
     @abstractmethod
     def choose(self, wanted: Wanted, target: Target, snapshot: Snapshot) -> Sequence[DeviceGrant]:
         """A grant for each new attachment, in the order of ``target.names``; raises the reason where

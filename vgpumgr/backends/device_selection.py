@@ -25,6 +25,8 @@ from vgpumgr.mig.selection import select_gpu
 from vgpumgr.model.pci import Function, PciAddress, User, UserKind
 from vgpumgr.planning.snapshot import Snapshot
 
+#: why a device was chosen that the request names
+BY_NAME = "asked for by name"
 #: uses that end when the driver does
 _ASKED = (UserKind.DISPLAY, UserKind.NETWORK, UserKind.USB, UserKind.IDLE_DISK)
 
@@ -125,7 +127,7 @@ def _check_tenants(host: Snapshot, function: Function, members: Sequence[Functio
     if held:
         raise DeviceTakenError(
             f"the IOMMU group {function.group} of {function.address} is another VM's",
-            why="functions that the IOMMU cannot tell apart go to one VM only",
+            why="functions that the IOMMU cannot isolate from each other go to one VM only",
             held_by=held,
             hint="vgpumgr vm list",
         )

@@ -10,7 +10,7 @@ from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.planning.drift import Drift, DriftKind, describe_half, make_drift
 from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.state.domain_metadata import describe_record, rebuild_records
+from vgpumgr.state.domain_metadata import describe_record, list_unreadable, rebuild_records
 
 
 def find_drift(snapshot: Snapshot) -> tuple[Drift, ...]:
@@ -121,12 +121,29 @@ def _find_strays(snapshot: Snapshot) -> Iterator[Drift]:
         text = f"attachment {record.id} is in its domain metadata but not recorded"
         yield make_drift(record, DriftKind.RECORD_GONE, text, "vgpumgr recover")
         known.add(record.id)
+    for drift in _find_unreadable(snapshot, known):
+        yield drift
+        known.add(drift.attachment or "")
     for vm in snapshot.vms:
         yield from _find_strays_of_vm(vm, known)
     for channel in snapshot.channels:
         if channel not in known:
             text = "a channel that belongs to no attachment"
             yield Drift(DriftKind.STRAY_CHANNEL, channel, text, hint="vgpumgr recover")
+
+
+def _find_unreadable(snapshot: Snapshot, known: set[str]) -> Iterator[Drift]:
+    """Attachments of a domain's metadata that are not recorded and that cannot be rebuilt from them: another
+    version has written them, or they are damaged. What they have on the host is left to the VM.
+    """
+    for vm in snapshot.vms:
+        for id_, why in list_unreadable(vm).items():
+            if id_ in known or snapshot.known.get(id_) is False:
+                continue
+            text = f"attachment {id_} is not recorded, its domain metadata cannot be read: {why}"
+            text += "; its channel stays as it is" if id_ in snapshot.channels else ""
+            hint = f"virsh edit {vm.name}, then vgpumgr recover; or vgpumgr detach {vm.name}"
+            yield Drift(DriftKind.METADATA_UNREADABLE, vm.name, text, id_, hint)
 
 
 def _find_strays_of_vm(vm: Vm, known: set[str]) -> Iterator[Drift]:

@@ -38,6 +38,8 @@ from vgpumgr.mig.instances import list_records, may_be_there, rebind
 from vgpumgr.mig.layout.change import name_compute
 from vgpumgr.mig.placement import (
     SlicePlacement,
+    explain_refusal,
+    find_profile,
 )
 from vgpumgr.model.attachment import (
     AttachmentRecord,
@@ -188,6 +190,13 @@ class ForwardBackend(Backend):
     def check_vm(self, wanted: Wanted, vm: Vm) -> None:
         """See ``Backend``. Raises LiveUnsupportedError, NoFreeSlotError."""
         _check_scopes(wanted.request, vm, _observe_live_parts(wanted.request, vm))
+
+    def check_profile(self, wanted: Wanted, snapshot: Snapshot) -> None:
+        """See ``Backend``. Raises ProfileNotFoundError, MigNotSupportedError."""
+        assert isinstance(wanted.profile, MigRequest)
+        gpus, name = snapshot.require_gpus(), wanted.profile.name.gpu_instance
+        if not any(find_profile(gpu, name) for gpu in gpus):
+            raise explain_refusal(gpus, name)
 
     def choose(self, wanted: Wanted, target: Target, snapshot: Snapshot) -> Sequence[ChannelGrant]:
         """See ``Backend``."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vgpumgr.backends.base import Target, Wanted
 from vgpumgr.backends.device_selection import (
+    BY_NAME,
     advise,
     check_free,
     check_group,
@@ -171,7 +172,7 @@ def choose_whole_gpus(host: Snapshot, selector: str | None, count: int = 1) -> t
                 bundles += _list_possible(start, bundle, reasons)
             continue
         near = host.numa.describe(function.numa_node)
-        found.append(_make_whole(host, function, f"nobody has or uses it{near}"))
+        found.append(_make_whole(host, function, f"it is free and not in use{near}"))
         if len(found) == count:
             return tuple(found)
         # what goes with one is not there for the next
@@ -208,7 +209,7 @@ def _make_bundle(host: Snapshot, bundle: Sequence[Function]) -> list[WholeGpu]:
     made = []
     for gpu in bundle:
         others = name_all([other for other in bundle if other is not gpu])
-        why = f"together with {others}, of which the IOMMU cannot tell it apart"
+        why = f"together with {others}, from which the IOMMU cannot isolate it"
         made.append(_make_whole(host, gpu, why))
     return made
 
@@ -229,7 +230,7 @@ def _take_named_gpus(host: Snapshot, selector: str, count: int) -> tuple[WholeGp
         )
     list_near(host, [function])
     check_whole_gpu(host, function)
-    what = "asked for by name"
+    what = BY_NAME
     if not function.is_gpu:
         what += f", though no GPU ({function.kind})"
     return (_make_whole(host, function, what),)
@@ -254,7 +255,7 @@ def check_whole_gpu(host: Snapshot, function: Function, bundle: Sequence[Functio
     gpu = host.find_gpu(function.address)
     if gpu is not None and gpu.instances:
         raise PciBusyError(
-            f"{gpu} is cut into {len(gpu.instances)} MIG instances",
+            f"{gpu} is cut into {tell_count(len(gpu.instances), 'MIG instance')}",
             why="they would go away with the driver",
             hint=f"vgpumgr mig list --gpu {gpu.index}",
         )

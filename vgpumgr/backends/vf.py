@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vgpumgr.backends.base import Target, Wanted
 from vgpumgr.backends.device_selection import (
+    BY_NAME,
     check_free,
     check_group,
     describe_error,
@@ -286,7 +287,7 @@ def _take_named(host: Snapshot, function: Function, count: int) -> OneVf:
     host.check_not_drained("", physical.address)
     _check_vf(host, function)
     index = physical.vfs.index(function.address)
-    return OneVf(physical, index, function.address, None, "asked for by name", function)
+    return OneVf(physical, index, function.address, None, BY_NAME, function)
 
 
 def _check_vf(host: Snapshot, function: Function) -> None:

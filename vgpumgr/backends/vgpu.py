@@ -124,7 +124,7 @@ class VgpuBackend(HostDeviceBackend):
             return ()
         return [
             f"{there.profile} at {there.placement} on {gpu} stays: the one that was made for "
-            f"{device.vgpu.type_name} ended with an earlier boot, this one may be somebody else's; "
+            f"{device.vgpu.type_name} ended with an earlier boot, this one may have another owner; "
             f"vgpumgr mig list shows what is in it"
             for device in devices
             if device.vgpu is not None and device.instance is not None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Context, Option
 
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import Column, print_list, print_single, value_column
+from vgpumgr.cli.output import Column, print_list, print_notes, print_single, value_column
 from vgpumgr.cli.session import (
     PROFILE_HELP,
     BackendOption,
@@ -17,6 +17,7 @@ from vgpumgr.cli.session import (
     GpuOption,
     LimitOption,
     Session,
+    TransportOption,
     UnconfinedOption,
     Yes,
     call,
@@ -55,9 +56,7 @@ def attach(
     backend: BackendOption = BackendChoice.AUTO,
     live: Annotated[bool, Option("--live", help="The running machine; or fail.")] = False,
     config: Annotated[bool, Option("--config", help="The next start only.")] = False,
-    transport: Annotated[
-        Transport, Option("--transport", help="Shared memory, virtio-serial, or both.")
-    ] = Transport.AUTO,
+    transport: TransportOption = Transport.AUTO,
     hello_timeout: Annotated[
         float,
         Option(
@@ -200,34 +199,40 @@ def detach(
     if every and attachment:
         raise UsageError("--all and --attachment contradict each other", hint="one of them")
     asked = {"vm": vm, "attachment": attachment, "every": every}
-    if not yes and not dry_run:
-        _confirm(get_session(context), asked)
+    users = "" if yes else _list_users(get_session(context), vm, attachment)
+    if users and not dry_run:
+        _confirm(get_session(context), asked, users)
     document = call(context, "detach", dry_run=dry_run, **asked)
     name = document["plan"]["subject"]
-    lines = _render_detach(document, get_verbosity(context, dry_run=dry_run))
+    lines = [*_render_detach(document, get_verbosity(context, dry_run=dry_run))]
+    if users and dry_run:
+        lines.append(f"  note: {users} in {vm} will lose the GPU")
     print_single(context, document, lines, lambda: name)
 
 
-def _confirm(session: Session, asked: dict[str, Any]) -> None:
-    """Asks only if the slice is in use now."""
-    vm, attachment = asked["vm"], asked["attachment"]
+def _list_users(session: Session, vm: str, attachment: str | None) -> str:
+    """The programs in the guest that use the slice now."""
     try:
         channels = session.call("show_channel", selector=vm)["channels"]
     except SeveralAttachmentsError:
         channels = session.call("list_channels")["channels"] if attachment else []
     except VgpumgrError:
-        return  # nothing to lose, or detach itself says what is wrong
+        return ""  # nothing to lose, or detach itself says what is wrong
     meant = [c for c in channels if attachment in (None, c["id"], c["profile"])]
-    users = ", ".join(describe_lane_users(channel) for channel in meant if channel["lanes"])
-    if users:
-        which = f" --attachment {attachment}" if attachment else ""
-        which += " --all" if asked["every"] else ""
-        refusal = ConfirmationNeededError(
-            f"programs in {vm} use the slice",
-            held_by=[users],
-            hint=f"vgpumgr detach {vm}{which} --yes",
-        )
-        confirm(session.streams, f"{users} in {vm} will lose the GPU. Detach?", refusal)
+    return ", ".join(describe_lane_users(channel) for channel in meant if channel["lanes"])
+
+
+def _confirm(session: Session, asked: dict[str, Any], users: str) -> None:
+    """Asks, as the slice is in use now."""
+    vm, attachment = asked["vm"], asked["attachment"]
+    which = f" --attachment {attachment}" if attachment else ""
+    which += " --all" if asked["every"] else ""
+    refusal = ConfirmationNeededError(
+        f"programs in {vm} use the slice",
+        held_by=[users],
+        hint=f"vgpumgr detach {vm}{which} --yes",
+    )
+    confirm(session.streams, f"{users} in {vm} will lose the GPU. Detach?", refusal)
 
 
 def _render_detach(document: dict[str, Any], verbosity: int) -> Iterator[str]:
@@ -275,8 +280,9 @@ def why(
       vgpumgr why A100-4C
       vgpumgr why vf
     """
-    document = call(context, "why", profile=profile, selector=gpu)
+    document = {"notes": [], **call(context, "why", profile=profile, selector=gpu)}
     rows = document["gpus"]
+    print_notes(context, document)  # an older daemon has none
     if get_layout(context).is_default and len(rows) == 1:
         index, name = _name_gpu(rows[0]), document["profile"]
         get_streams(context).print(f"GPU {index}: {name} {_explain(rows[0])}")

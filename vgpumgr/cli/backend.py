@@ -7,7 +7,7 @@ documents as plain data, as they come over HTTP from a daemon.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from vgpumgr.cli.http import HttpBackend
     from vgpumgr.errors import VgpumgrError
 
+#: from when a daemon owns the machine until it listens
+DAEMON_START_S = 3.0
+
 
 class LocalBackend:
     """Calls the application's methods by name and answers their documents as JSON-able data."""
@@ -29,22 +32,42 @@ class LocalBackend:
         application: Application,
         run_dir: Path | None = None,
         show: Callable[[str, str], None] = lambda _step, _word: None,
+        find_daemon: Callable[[], Backend | None] = lambda: None,
     ) -> None:
         self._application = application
         self._run_dir = run_dir
         self._show = show
+        self._find_daemon = find_daemon
 
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         """See ``session.Backend``. Raises LockHeldError where a daemon that does not answer owns
         the machine.
         """
         perform = getattr(self._application, operation)
+        if self._run_dir is not None:
+            self._application.record_logged()
         if self._run_dir is None or not _is_change(operation, params):
             document = perform(**params)
+        elif daemon := self._await_starting_daemon(self._run_dir):
+            return daemon.call(operation, **params)
         else:
             document = self._change(self._run_dir, lambda: perform(**params))
         data: dict[str, Any] = document.as_data()
         return data
+
+    def _await_starting_daemon(self, run_dir: Path) -> Backend | None:
+        """The daemon that owns the machine since this process looked for one, once it listens."""
+        from vgpumgr.app.application import DAEMON_LOCK
+        from vgpumgr.host.clock import SystemClock
+        from vgpumgr.host.lock import find_holder
+
+        clock = SystemClock()
+        end_s = clock.monotonic_s() + DAEMON_START_S
+        while find_holder(run_dir / DAEMON_LOCK) is not None and clock.monotonic_s() < end_s:
+            if daemon := self._find_daemon():
+                return daemon
+            clock.sleep(0.05)
+        return None
 
     def _change(self, run_dir: Path, perform: Callable[[], Any]) -> Any:
         """A change, whose steps a terminal shows."""
@@ -77,13 +100,25 @@ class ChoosingBackend:
         """See ``session.Backend``."""
         from vgpumgr.model.routes import BY_OPERATION
 
-        if operation in BY_OPERATION:
+        if operation in BY_OPERATION and not self._is_before_the_daemon(operation, params):
             return self._remote.call(operation, **params)
         if operation == "read_metrics":
             # the daemon's: it has the last good values while the driver is stuck
             return self._remote.read_metrics(openmetrics=params.get("openmetrics", False))
         with open_local(self._options) as backend:
             return backend.call(operation, **params)
+
+    def _is_before_the_daemon(self, operation: str, params: dict[str, Any]) -> bool:
+        """Whether it is the boot's restore, and no daemon runs. systemd listens already for the daemon, which
+        starts after this: a request would wait for that, and that for this.
+        """
+        if operation != "restore" or self._options.host or not (params["boot"] or params["early"]):
+            return False
+        from vgpumgr.app.application import DAEMON_LOCK
+        from vgpumgr.host.lock import find_holder
+        from vgpumgr.host.machine import find_machine
+
+        return find_holder(find_machine(self._options.machine).run_dir / DAEMON_LOCK) is None
 
 
 @contextmanager
@@ -122,7 +157,10 @@ def open_local(options: GlobalOptions) -> Iterator[Backend]:
 
     streams = Streams(options)
     with open_application(options.machine) as application, reporting_waits(streams.note):
-        yield LocalBackend(application, application.machine.run_dir, streams.show_progress)
+        run_dir = application.machine.run_dir
+        yield LocalBackend(
+            application, run_dir, streams.show_progress, lambda: find_daemon(options)
+        )
 
 
 def list_simulated() -> list[str]:
@@ -197,6 +235,13 @@ def run_daemon(options: GlobalOptions, settings: Sequence[str]) -> None:
     from vgpumgr.server.server import run_daemon as run
 
     run(options.machine, settings)
+
+
+def list_settings() -> Iterable[str]:
+    """Every key of the configuration."""
+    from vgpumgr.server.settings import KEYS
+
+    return KEYS
 
 
 def read_config(options: GlobalOptions, file: str | None = None) -> dict[str, Any]:

@@ -26,12 +26,15 @@ from vgpumgr.cli.session import (
     Output,
     Session,
     call,
+    get_layout,
     get_session,
     get_streams,
     number,
+    set_layout,
 )
 from vgpumgr.errors import Exit, SettingsError, UsageError
 from vgpumgr.model.routes import CONFIG, EVENTS
+from vgpumgr.model.text import format_size
 
 app = App()
 config = App()
@@ -173,7 +176,12 @@ SETTINGS = (
 
 
 @config.listing("show")
-def show_config(context: Context) -> None:
+def show_config(
+    context: Context,
+    origin: Annotated[
+        bool, Option("--origin", help="Where each was set, also beside --columns without origin.")
+    ] = False,
+) -> None:
     """Show every key with its value, and where it was set.
 
     Of the running daemon; without one, what the next one would use. The files are
@@ -182,12 +190,16 @@ def show_config(context: Context) -> None:
     \b
     Examples:
       vgpumgr config show
+      vgpumgr config show --origin --columns key
       vgpumgr config show -o wide
       vgpumgr config show -o json
     """
     session = get_session(context)
     daemon = open_daemon(session.options) if session.options.host else find_daemon(session.options)
     document = daemon.request("GET", CONFIG).document() if daemon else read_config(session.options)
+    layout = get_layout(context)
+    if origin and layout.columns is not None and "origin" not in layout.columns:
+        set_layout(context, layout._replace(columns=f"{layout.columns},origin"))
     print_list(context, document, document["settings"], SETTINGS, "key")
     if daemon and not session.options.host:
         _note_changes(session, document)
@@ -280,6 +292,11 @@ def _describe_health(event: dict[str, Any]) -> str:
     return f"health  GPU {event['pci']}: {event['text']}{unhealthy}"
 
 
+def _describe_limit(event: dict[str, Any]) -> str:
+    had = f"{format_size(event['bytes'])} of {format_size(event['all_bytes'])}"
+    return f"limit  {event['vm']}: session {event['pid']} ended: {had} of {event['key']}, which it did not count"
+
+
 def _describe_reconcile(event: dict[str, Any]) -> str:
     if event["error"] is not None:
         return f"reconcile  failed: {event['error']['error']}"
@@ -300,6 +317,7 @@ _DESCRIPTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "libvirt": _describe_libvirt,
     "reconcile": _describe_reconcile,
     "health": _describe_health,
+    "limit": _describe_limit,
 }
 
 

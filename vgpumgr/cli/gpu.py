@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
+from vgpumgr.cli import layout
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import ABSENT, Column, or_absent, print_list, print_single, value_column
-from vgpumgr.cli.session import DryRun, Yes, call, get_streams
+from vgpumgr.cli.session import DryRun, Yes, call, get_streams, get_verbosity
 from vgpumgr.cli.text import (
     as_row,
     describe_drain,
@@ -19,14 +20,18 @@ from vgpumgr.cli.text import (
     describe_mig,
     describe_owner,
     describe_placement,
+    describe_power,
     describe_process,
     describe_refusing,
     describe_slices,
+    describe_temperature,
     describe_users,
+    name_holder,
 )
 from vgpumgr.model.text import format_size, shorten_type
 
 app = App()
+app.add_typer(layout.app, name="layout", help="Files of slices and vGPUs; also: mig layout.")
 _WIDTH = 14
 GpuArgument = Annotated[str, Argument(help="Index, UUID or unique prefix, bus address, MIG UUID.")]
 
@@ -34,6 +39,10 @@ GpuArgument = Annotated[str, Argument(help="Index, UUID or unique prefix, bus ad
 def _short_model(gpu: dict[str, Any]) -> str:
     """The model without the vendor, which every one of them would repeat."""
     return str(gpu["model"]).removeprefix("NVIDIA ")
+
+
+def _sense(gpu: dict[str, Any], what: str) -> Any:
+    return (gpu.get("health") or gpu.get("sensors") or {}).get(what)
 
 
 def _group(gpu: dict[str, Any]) -> Any:
@@ -52,6 +61,8 @@ COLUMNS = (
     Column("mig", lambda g: describe_mig(g["mig"])),
     Column("memory", describe_memory, lambda g: g["memory_total_bytes"], right=True),
     value_column("memory_used", "memory_used_bytes", wide=True, right=True),
+    Column("temperature", describe_temperature, lambda g: _sense(g, "temperature_c"), wide=True),
+    Column("power", describe_power, lambda g: _sense(g, "power_w"), wide=True),
     Column("slices", describe_slices, wraps=True),
     Column("used_by", describe_users, wraps=True),
     Column("drained", describe_drain, lambda g: g.get("drained"), wide=True, wraps=True),
@@ -149,18 +160,20 @@ def resume_gpu(
 
 
 def _print_drain(context: Context, document: dict[str, Any]) -> None:
-    lines = map(get_streams(context).address, _render_drain(document))
+    is_brief = get_verbosity(context, dry_run=document["dry_run"]) < 0
+    lines = map(get_streams(context).address, _render_drain(document, is_brief=is_brief))
     print_single(context, document, lines, lambda: document["uuid"] or document["pci"])
 
 
-def _render_drain(document: dict[str, Any]) -> Iterator[str]:
-    """What it is now, and who uses the GPU on."""
+def _render_drain(document: dict[str, Any], *, is_brief: bool) -> Iterator[str]:
+    """What it is now, and who uses the GPU on; the first line only where it is brief."""
     is_so, is_drain = not document["steps"], document["change"] == "drain"
     word = "would be" if document["dry_run"] and not is_so else "is"
     if not is_drain:
         yield f"{document['name']} {'is not drained' if is_so else f'{word} resumed'}"
     else:
         yield f"{document['name']} {word} drained{' already' if is_so else ''}"
+    if is_drain and not is_brief:
         yield f"  {document['drained']['text']}"
         yield "  used by" if document["used_by"] else "  not used"
         yield from (f"    {user}" for user in document["used_by"])
@@ -181,6 +194,7 @@ def render(document: dict[str, Any]) -> Iterator[str]:
         yield from _render_other(document["other"])
         yield from _render_holders(document)
         yield from _render_devices(document["other"]["devices"])
+        yield from _render_capacity(document)
         return
     yield f"GPU {gpu['index']}  {gpu['model']}"
     for label, value in _facts(gpu):
@@ -194,13 +208,21 @@ def render(document: dict[str, Any]) -> Iterator[str]:
     for instance in gpu["instances"]:
         yield from _render_instance(instance)
     yield from _render_devices(gpu["devices"])
-    if document["profiles"] or document["vgpu_types"] or document["vgpu_note"]:
+    yield from _render_capacity(document)
+
+
+def _render_capacity(document: dict[str, Any]) -> Iterator[str]:
+    """What still fits, of every kind that the GPU has."""
+    vfs = document.get("vf_capacity")  # an older daemon does not say
+    if document["profiles"] or document["vgpu_types"] or document["vgpu_note"] or vfs:
         yield "  room"
     if document["profiles"]:
         yield from _render_profiles(document["profiles"])
     yield from _render_types(document["vgpu_types"])
     if document["vgpu_note"]:
         yield f"    {document['vgpu_note']}"
+    if vfs:
+        yield f"    {_describe_capacity(vfs)}"
 
 
 def _render_devices(devices: list[dict[str, Any]]) -> Iterator[str]:
@@ -253,6 +275,7 @@ def _render_other(gpu: dict[str, Any]) -> Iterator[str]:
         "driver": or_absent(gpu["driver"]),
         "memory BARs": ", ".join(map(format_size, gpu["bar_bytes"])) or ABSENT,
     }
+    facts |= dict(_sensor_facts(gpu))
     if gpu["vfs_total"] is not None:
         facts["VFs"] = _describe_vfs(gpu)
     if gpu["boot_display"]:
@@ -265,8 +288,30 @@ def _render_other(gpu: dict[str, Any]) -> Iterator[str]:
     yield from (f"  {label:<{_WIDTH}}{value}" for label, value in facts.items())
 
 
+def _sensor_facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What its driver shows of it."""
+    if (memory := describe_memory(as_row(gpu))) != ABSENT:
+        yield "memory", memory
+    known = gpu.get("sensors") or {}
+    shares = {"GPU": known.get("gpu_ratio"), "memory": known.get("memory_ratio")}
+    if found := [f"{share:.0%} {what}" for what, share in shares.items() if share is not None]:
+        yield "utilisation", ", ".join(found)
+    if (degrees := describe_temperature(gpu)) != ABSENT:
+        yield "temperature", degrees
+    if (power := describe_power(gpu)) != ABSENT:
+        yield "power", power
+
+
 def _describe_vfs(gpu: dict[str, Any]) -> str:
-    return f"{gpu['vfs_enabled']} of {gpu['vfs_total']} enabled"
+    return f"{gpu['vfs_enabled']} of {gpu['vfs_total']} virtual functions"
+
+
+def _describe_capacity(capacity: dict[str, Any]) -> str:
+    """``vf  30 more; 31 of 31 enabled, 1 used``, ``vf  no: VMs have all that are enabled``."""
+    if not capacity["free"]:
+        return f"vf  no: {capacity['why_not']}"
+    made = f"{capacity['enabled']} of {capacity['possible']} enabled"
+    return f"vf  {capacity['free']} more; {made}, {capacity['used']} used"
 
 
 def _facts(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -324,13 +369,21 @@ def _render_instance(instance: dict[str, Any]) -> Iterator[str]:
     for compute in instance["compute_instances"]:
         used = compute["memory_used_bytes"]
         memory = "" if used is None else f", {format_size(used)} used"
-        owner = f", vm {compute['vm']} ({compute['attachment']})" if shared else ""
+        owner = f", {_describe_holder(compute)}" if shared else ""
         yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}{owner}"
     if not instance["compute_instances"]:
         yield "        no compute instance: not usable yet"
-    if instance["vm"] and not shared:
-        yield f"        vm {instance['vm']} (attachment {instance['attachment']})"
+    if not shared and (owner := _describe_holder(instance)):
+        yield f"        {owner}"
     yield from (f"        {_describe_process(process)}" for process in instance["processes"])
+
+
+def _describe_holder(instance: dict[str, Any]) -> str:
+    """``vm vm01 (attachment 5c8f)``, the same of a run, a vGPU that no VM has, or nothing."""
+    name, holder = name_holder(instance), instance.get("holder") or {"kind": "vm"}
+    if not name or holder["kind"] == "vgpu":
+        return name or ""
+    return f"{holder['kind']} {name} (attachment {instance['attachment']})"
 
 
 def _describe_process(process: dict[str, Any]) -> str:

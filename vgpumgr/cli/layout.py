@@ -1,4 +1,6 @@
-"""``vgpumgr mig layout``, and what the other commands that change MIG instances share with it."""
+"""``vgpumgr mig layout``, also named ``vgpumgr gpu layout``, and what the other commands that change MIG instances
+share with it.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +76,7 @@ def plan_layout(
       vgpumgr mig layout plan web.yaml
       vgpumgr mig layout plan config.yaml -c all-1g.10gb -o json
       vgpumgr mig layout plan web.yaml --out plan.json
+      vgpumgr gpu layout plan vgpus.yaml
     """
     session = get_session(context)
     asked = {"name": config, "allow": list(allow_disruptive or ())}
@@ -105,6 +108,7 @@ def apply_layout(
       vgpumgr mig layout apply web.yaml
       vgpumgr mig layout apply config.yaml -c all-1g.10gb --yes
       vgpumgr mig layout apply plan.json
+      vgpumgr gpu layout apply vgpus.yaml
     """
     asked = {**read_file(file), "name": config, "allow": list(allow_disruptive or ())}
     return change(context, "apply_layout", asked, yes=yes, dry_run=dry_run)

@@ -41,7 +41,7 @@ from vgpumgr.cli.session import (
     set_layout,
 )
 from vgpumgr.errors import Exit, UsageError, VgpumgrError, explain_unexpected
-from vgpumgr.model.text import list_near, make_printable
+from vgpumgr.model.text import list_near, make_printable, shorten_words
 
 Command = TyperCommand | TyperGroup
 Parameter = TyperArgument | TyperOption
@@ -182,11 +182,20 @@ class Listing(Verb):
     declaration = staticmethod(_declare_listing)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """``--watch`` may stand without a number."""
+        """``--watch`` may stand without a number. Raises UsageError for a word after it that is neither that nor an
+        argument.
+        """
+        pairs = list(zip(args, [*args[1:], ""], strict=False))
         words = [
             f"--watch={_WATCH_S}" if word == "--watch" and not _is_number(after) else word
-            for word, after in zip(args, [*args[1:], ""], strict=False)
+            for word, after in pairs
         ]
+        has_arguments = any(isinstance(one, TyperArgument) for one in self.params)
+        for word, after in pairs:
+            if word == "--watch" and not (has_arguments or _is_number(after) or after[:1] in "-"):
+                raise _make_error(
+                    f"--watch needs a number of seconds, and has {after!r}", None, ctx
+                )
         return super().parse_args(ctx, words)
 
     def invoke(self, ctx: Any) -> Any:
@@ -441,8 +450,22 @@ def explain_usage(error: typer.TyperException) -> UsageError:
     option = getattr(error, "option_name", None)
     # with possibilities, format_message would list them
     text = error.message if near else error.format_message()
-    guess = _HABITS.get(str(option)) or next(iter(list_near(str(option), near or (), n=1)), None)
-    return _make_error(text[:1].lower() + text[1:].rstrip("."), guess, getattr(error, "ctx", None))
+    context = getattr(error, "ctx", None)
+    guess = _HABITS.get(str(option)) or (
+        _guess_option(option, near or (), context) if option else None
+    )
+    return _make_error(text[:1].lower() + text[1:].rstrip("."), guess, context)
+
+
+def _guess_option(option: str, near: Sequence[str], context: typer.Context | None) -> str | None:
+    """The argument of that name, or the option that looks like it. Dashes, which all have, make none alike."""
+    name = option.lstrip("-")
+    params = context.command.params if context is not None else []
+    arguments = [str(one.metavar).strip("[]") for one in params if isinstance(one, TyperArgument)]
+    if name.upper() in arguments:
+        return f"{name.upper()} without {option}"
+    names = {one.lstrip("-"): one for one in near}
+    return next((names[found] for found in list_near(name, names, n=1)), None)
 
 
 def _make_error(text: str, guess: str | None, context: typer.Context | None) -> UsageError:
@@ -552,7 +575,7 @@ def _line(label: str, text: str, *, color: bool) -> str:
     """Further lines of a long cause are indented below its first. What is not printable may come from a file or
     another user, and commands a terminal: it is written as an escape.
     """
-    indented = make_printable(text.rstrip()).replace("\n", "\n" + " " * _WIDTH)
+    indented = make_printable(shorten_words(text.rstrip())).replace("\n", "\n" + " " * _WIDTH)
     head = f"{label}:" if label else ""
     padded = head.ljust(_WIDTH)
     if color and label == "error":

@@ -30,12 +30,12 @@ from vgpumgr.cli.session import (
     get_streams,
     number,
 )
-from vgpumgr.cli.text import describe_placement, describe_process
+from vgpumgr.cli.text import describe_placement, describe_process, name_holder
 from vgpumgr.errors import Exit, SliceNotFoundError
 from vgpumgr.model.choices import MAX_COUNT
 
 app = App()
-app.add_typer(layout.app, name="layout", help="Layouts: files that define the slices of GPUs.")
+app.add_typer(layout.app, name="layout", help="Files of slices and vGPUs; also: gpu layout.")
 
 MigGpu = Annotated[str, Argument(metavar="GPU", help="Index, UUID or unique prefix, bus address.")]
 _INSTANCE_HELP = "MIG UUID or unique prefix; or GPU/INSTANCE as 0/3."
@@ -48,9 +48,9 @@ def _uuids(row: dict[str, Any]) -> str:
 
 
 def _users(row: dict[str, Any]) -> str:
-    vms = dict.fromkeys(c["vm"] for c in row["compute_instances"] if c["vm"])
-    if vms or row["vm"]:
-        return ", ".join(vms) or str(row["vm"])
+    holders = dict.fromkeys(n for c in row["compute_instances"] if (n := name_holder(c)))
+    if holders or name_holder(row):
+        return ", ".join(holders) or str(name_holder(row))
     return ", ".join(map(describe_process, row["processes"])) or ABSENT
 
 

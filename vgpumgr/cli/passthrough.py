@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Context, Option
@@ -142,9 +143,8 @@ def show_function(context: Context, function: FunctionName) -> None:
     """
     document = call(context, "list_passthrough")
     hint = "vgpumgr passthrough list"
-    row = find_row(
-        document["functions"], _list_names, function, PciNotFoundError, "GPU or VF", hint
-    )
+    rows, names = document["functions"], _add_former(document["functions"])
+    row = find_row(rows, names, function, PciNotFoundError, "GPU or VF", hint)
     print_notes(context, document)
     shown, name = {"schema": "vgpumgr/v1", "function": row}, str(row["address"])
     print_row(context, shown, f"function {name}", row, FUNCTIONS, name)
@@ -154,6 +154,19 @@ def _list_names(row: dict[str, Any]) -> list[str]:
     """The address with and without its domain, and the index that NVML has for it."""
     address, index = str(row["address"]), _index(row) if "gpu_index" in row else ABSENT
     return [address, address.partition(":")[2], *([index] if index != ABSENT else [])]
+
+
+def _add_former(rows: Sequence[dict[str, Any]]) -> Callable[[dict[str, Any]], list[str]]:
+    """Names of a function, with the index that a bound GPU had, where NVML has given it to no other."""
+    taken = Counter(_index(row) for row in rows)
+    taken.update(str(row["gpu_index"]) for row in rows if row["binding"])
+
+    def list_names(row: dict[str, Any]) -> list[str]:
+        former = str(row["gpu_index"])
+        is_former = row["binding"] and row["gpu_index"] is not None and taken[former] == 1
+        return _list_names(row) + ([former] if is_former else [])
+
+    return list_names
 
 
 MEMBERS = (

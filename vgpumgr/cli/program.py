@@ -22,6 +22,7 @@ from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import UsageError
 from vgpumgr.model.checks import BY_ID
 from vgpumgr.model.choices import PROFILE_WORDS
+from vgpumgr.model.limits import LIMIT_KEYS
 
 app = App()
 _PROGRAM = "vgpumgr"
@@ -235,6 +236,12 @@ def _list_operations(session: Session) -> Iterable[str]:
     return [row["id"] for row in document["operations"]]
 
 
+def _list_settings(_session: Session) -> Iterable[str]:
+    from vgpumgr.cli.backend import list_settings
+
+    return list_settings()
+
+
 _list_instances = _ask(
     "list_mig_instances", "instances", lambda row: f"{row['gpu_index']}/{row['id']}", selector=None
 )
@@ -256,6 +263,8 @@ _LIVE: Mapping[str, Callable[[Session], Iterable[str]]] = {
     "type": _list_types,
     "plan": _list_profiles,
     "operation": _list_operations,
+    "settings": _list_settings,
+    "limit": lambda _session: LIMIT_KEYS,
     "check": lambda _session: BY_ID,
     "checks": lambda _session: BY_ID,
 }

@@ -9,7 +9,7 @@ from typer import Context, Option
 
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import or_absent, print_single
-from vgpumgr.cli.session import DryRun, call, get_streams, number
+from vgpumgr.cli.session import DryRun, call, get_streams, get_verbosity, number
 from vgpumgr.errors import Exit
 
 app = App()
@@ -93,7 +93,8 @@ def recover(
       vgpumgr recover --release --dry-run
     """
     document = call(context, "recover", release=release, readd=readd, dry_run=dry_run)
-    lines = map(get_streams(context).address, _render_recovery(document))
+    is_brief = get_verbosity(context, dry_run=dry_run) < 0
+    lines = map(get_streams(context).address, _render_recovery(document, is_brief=is_brief))
     print_single(context, document, lines)
     if dry_run:
         return int(Exit.OK)
@@ -101,11 +102,16 @@ def recover(
     return int(Exit.DIFFERENT if left else Exit.OK)
 
 
-def _render_recovery(document: dict[str, Any]) -> Iterator[str]:
-    """What was or would be done, then what still differs."""
+def _render_recovery(document: dict[str, Any], *, is_brief: bool) -> Iterator[str]:
+    """What was or would be done, only how much where it is brief; then what still differs."""
+    done = sum(action["done"] for action in document["actions"])
     if document["dry_run"] and document["actions"]:
         yield "would be done:"
+    elif is_brief and done:
+        yield f"recovered: {done}"
     for action in document["actions"]:
+        if is_brief and action["done"]:
+            continue
         yield f"  {'+' if action['done'] else '!'} {action['subject']}: {action['text']}"
     if document["drift"]:
         yield "would still differ:" if document["dry_run"] else "still different:"
@@ -149,8 +155,10 @@ def restore(
     """
     asked = {"timeout_s": timeout, "early": early, "boot": boot, "dry_run": dry_run}
     document = call(context, "restore", **asked)
-    lines = ["would be done:"] if dry_run and document["done"] else []
-    lines += [f"  + {text}" for text in document["done"]]
+    done = [f"  + {text}" for text in document["done"]]
+    if done and get_verbosity(context, dry_run=dry_run) < 0:
+        done = [f"restored: {len(done)}"]
+    lines = ["would be done:", *done] if dry_run and done else done
     lines += [f"  ! {get_streams(context).address(text)}" for text in document["problems"]]
     lines += [f"  note: {text}" for text in document["notes"]]
     print_single(context, document, lines or ["nothing is missing"])

@@ -52,8 +52,14 @@ class _Run(Single):
     may_begin: ClassVar[bool] = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raises UsageError where the command does not stand behind ``--``."""
+        """Raises UsageError where the command does not stand behind ``--``, and for ``--no-wait``."""
         words = list(args)
+        if "--no-wait" in words[: words.index("--") if "--" in words else None]:
+            raise UsageError(
+                "run waits for its command: there is no --no-wait",
+                why="the slice is freed when the command ends, and its exit code is the answer",
+                hint="vgpumgr run --profile 1g.10gb -- COMMAND &",
+            )
         rest = super().parse_args(ctx, args)
         given = ctx.params.get("command") or []
         behind = words[words.index("--") + 1 :] if "--" in words else []

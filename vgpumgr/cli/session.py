@@ -16,7 +16,7 @@ import typer
 from typer import Context, Option
 
 from vgpumgr.errors import UsageError, VgpumgrError
-from vgpumgr.model.choices import PROFILE_WORDS, BackendChoice, Display
+from vgpumgr.model.choices import PROFILE_WORDS, BackendChoice, Display, Transport
 from vgpumgr.model.frozen import dataclass
 
 
@@ -382,6 +382,9 @@ BackendOption = Annotated[
         help="How it reaches the VM; auto explains its choice: forward for MIG profiles, "
         "else what the profile needs.",
     ),
+]
+TransportOption = Annotated[
+    Transport, Option("--transport", help="Shared memory, virtio-serial, or both.")
 ]
 DisplayOption = Annotated[
     Display,

@@ -193,9 +193,15 @@ def _list_rows(context: Context, verb: str) -> list[dict[str, Any]]:
 def print_env(context: Context, running: Running) -> None:
     """Print the variables of a machine for other programs.
 
+    A program's own variables change how its kernels run. VGPUMGR_SIM_CHECK=memory,race,sync (or all) finds their
+    mistakes, and VGPUMGR_SIM_CHECK_EXIT=N is the exit code of a program that has some.
+    VGPUMGR_SIM_SCHEDULE=random[:SEED] runs threads in a random order, VGPUMGR_SIM_ENGINE=lanes|baseline
+    chooses the engine, VGPUMGR_SIM_APPROX=worst makes approximate instructions as wrong as they may be.
+
     \b
     Examples:
       eval "$(vgpumgr sim env dgx-a100)"; nvitop
+      eval "$(vgpumgr sim env dgx-a100)"; VGPUMGR_SIM_CHECK=all ./program
     """
     from vgpumgr.sim import machine
 

@@ -10,6 +10,7 @@ from vgpumgr.cli.output import ABSENT, or_absent
 from vgpumgr.cli.session import Streams
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.limits import LIMIT_KEYS
+from vgpumgr.model.pci import is_host_driver
 from vgpumgr.model.text import format_size, format_time, shorten_type
 
 _ADDING = {
@@ -23,11 +24,12 @@ _USABLE = {"now": "live now", "next-start": "at the next start", None: ABSENT}
 
 def as_row(other: dict[str, Any]) -> dict[str, Any]:
     """A GPU without NVML in the form of one with it; unknown values are None."""
-    unknown = (
-        "index", "uuid", "driver_version", "memory_total_bytes", "memory_used_bytes", "utilisation"
-    )  # fmt: skip
+    unknown = ("index", "uuid", "driver_version", "utilisation")
     mig = {"supported": False, "current": False, "memory_positions": 0}
-    return {**dict.fromkeys(unknown), "mig": mig, "instances": [], "processes": [], **other}
+    known = other.get("sensors") or {}  # an older daemon does not say
+    memory = {key: known.get(key) for key in ("memory_total_bytes", "memory_used_bytes")}
+    rest = {"mig": mig, "instances": [], "processes": []}
+    return {**dict.fromkeys(unknown), **rest, **memory, **other}
 
 
 def describe_mig(mig: dict[str, Any]) -> str:
@@ -42,13 +44,15 @@ def describe_memory(gpu: dict[str, Any]) -> str:
     """Used of total memory: ``0.6/80 GiB``."""
     if gpu["memory_total_bytes"] is None:
         return ABSENT
+    if gpu["memory_used_bytes"] is None:
+        return format_size(gpu["memory_total_bytes"])
     used_gib = gpu["memory_used_bytes"] / (1 << 30)
     return f"{used_gib:.1f}/{format_size(gpu['memory_total_bytes'])}"
 
 
 def describe_slices(gpu: dict[str, Any]) -> str:
     """What the GPU is cut into and what is left: ``2x 1g.10gb, 3g.40gb; 2/7 free``, ``2x T4-4C``,
-    ``4 of 31 VFs, 3 free``. A drained or unhealthy GPU says so first.
+    ``4 of 31 VFs, 3 free``, ``0 of 31 VFs``. A drained or unhealthy GPU says so first.
     """
     mig, found = gpu["mig"], [state] if (state := describe_refusing(gpu)) else []
     if names := [shorten_type(d["profile"]) for d in gpu["devices"] if d["kind"] == "vgpu"]:
@@ -62,7 +66,30 @@ def describe_slices(gpu: dict[str, Any]) -> str:
         free = sum(is_free(device) for device in gpu["devices"] if device["kind"] == "vf")
         left = f", {free} free" if free else ""
         found.append(f"{gpu['vfs_enabled']} of {gpu['vfs_total']} VFs{left}")
+    elif has_vfs_off(gpu):
+        found.append(f"0 of {gpu['vfs_total']} VFs")
     return "; ".join(found) or ABSENT
+
+
+def has_vfs_off(gpu: Mapping[str, Any]) -> bool:
+    """Whether a GPU without NVML has no virtual functions, and a driver of the host, which may make some."""
+    has_none = gpu.get("index") is None and gpu["vfs_total"] and not gpu["vfs_enabled"]
+    return bool(has_none) and is_host_driver(gpu["driver"])
+
+
+def describe_temperature(gpu: Mapping[str, Any]) -> str:
+    """``46 °C``, as NVML or the kernel's driver says."""
+    known = (gpu.get("health") or gpu.get("sensors") or {}).get("temperature_c")
+    return ABSENT if known is None else f"{known:.0f} °C"
+
+
+def describe_power(gpu: Mapping[str, Any]) -> str:
+    """``38 W of 75 W``: what the card draws, and the most that it may."""
+    known = gpu.get("health") or gpu.get("sensors") or {}
+    power, limit = known.get("power_w"), known.get("power_limit_w")
+    if power is None:
+        return ABSENT
+    return f"{power:.0f} W" + (f" of {limit:.0f} W" if limit else "")
 
 
 def _count_names(names: Sequence[str]) -> str:
@@ -84,6 +111,8 @@ def describe_health(gpu: dict[str, Any]) -> str:
     found = ["healthy" if health["healthy"] else "unhealthy"]
     if health["temperature_c"] is not None:
         found.append(f"{health['temperature_c']} °C")
+    if (power := describe_power(gpu)) != ABSENT:
+        found.append(power)
     if (errors := health["ecc_errors"]) is not None:
         found.append(f"{errors or 'no'} uncorrectable ECC error{'' if errors == 1 else 's'}")
     for one in health["xids"]:
@@ -111,12 +140,19 @@ def describe_owner(device: dict[str, Any]) -> str:
     return f"vm {device['vm']}{attachment}"
 
 
+def name_holder(instance: dict[str, Any]) -> str | None:
+    """What a MIG instance belongs to, by name: a VM, a run or a vGPU."""
+    holder = instance.get("holder")  # an older daemon has all in the VM's place
+    name: str | None = holder["name"] if holder else instance["vm"]
+    return name
+
+
 def list_users(gpu: dict[str, Any]) -> list[str]:
-    """VMs, then processes that belong to no VM's slice."""
-    users = [instance["vm"] for instance in gpu["instances"] if instance["vm"]]
+    """What slices belong to, then processes that are in no such slice."""
+    users = [name for instance in gpu["instances"] if (name := name_holder(instance))]
     users += gpu["vms"]
     loose = list(gpu["processes"])
-    loose += [p for i in gpu["instances"] if not i["vm"] for p in i["processes"]]
+    loose += [p for i in gpu["instances"] if not name_holder(i) for p in i["processes"]]
     return list(dict.fromkeys([*users, *(describe_process(p) for p in loose)]))
 
 
@@ -234,12 +270,14 @@ def _render_sessions(sessions: dict[str, Any] | None) -> Iterator[str]:
     counts = f"{sessions['lost']} lost, {sessions['faults']} of them by a fault"
     if sessions["overdue"]:
         counts += f"; {sessions['overdue']} ended by the watchdog"
+    if sessions.get("memory"):
+        counts += f"; {sessions['memory']} ended for device memory that they did not count"
     yield f"  sessions      {counts}"
     for event in sessions["events"]:
         who = f"{event['name']} (guest pid {event['guest_pid']})" if event["name"] else "a process"
         where = f"lane {event['lane']}" + (f", pid {event['pid']}" if event["pid"] else "")
         when = format_time(event["since_s"])
-        text = f"since {when}" if event["kind"] != "ended" else f"at {when}"
+        text = f"at {when}" if event["kind"] in ("ended", "memory") else f"since {when}"
         yield f"    {event['kind']}: {who}, {where}, {text}: {event['text']}"
 
 
@@ -256,6 +294,10 @@ def render_limits(channel: dict[str, Any]) -> Iterator[str]:
         text = f"    {key.name:<14}{key.format(limit['limit'])}"
         if limit["used"] is not None:
             text += f", {_format_used(limit)} used"
+        if limit.get("driver_used") is not None:
+            text += f", {format_size(limit['driver_used'])} by the driver's word"
+        if limit.get("unchecked"):
+            text += f", held by the sessions alone: {limit['unchecked']}"
         if limit["refused"]:
             text += f", refused {limit['refused']} times"
         if limit["waited_s"]:
@@ -270,7 +312,9 @@ def render_sandbox(sandboxes: Sequence[dict[str, Any]], channel_id: str) -> Iter
             continue
         missing = [fact for fact in sandbox["facts"] if not fact["holds"]]
         held = len(sandbox["facts"]) - len(missing)
-        yield f"  sandbox       {held} of {len(sandbox['facts'])} facts hold"
+        profile = [f for f in sandbox["facts"] if f["name"] == "AppArmor" and f["holds"]]
+        more = f"; AppArmor: {profile[0]['detail']}" if profile else ""
+        yield f"  sandbox       {held} of {len(sandbox['facts'])} facts hold{more}"
         for fact in missing:
             yield f"    {fact['name']} does not: {fact['detail']}"
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import locale
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from dataclasses import replace
+from functools import partial
+from io import StringIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Context, Option
 
-from vgpumgr.cli.main import App
-from vgpumgr.cli.session import Session, get_session, number
+from vgpumgr.cli.main import App, main
+from vgpumgr.cli.session import Session, Streams, get_session, number
 from vgpumgr.errors import Exit, UsageError, VgpumgrError
+
+if TYPE_CHECKING:
+    from vgpumgr.tui.view import Outcome
 
 app = App()
 _ONCE_WIDTH = 80
@@ -42,8 +48,9 @@ def watch(
 ) -> int:
     """Watch GPUs, slices and VMs.
 
-    Shows users and utilisation; changes nothing. ? lists the keys; q quits. --once exits 1 if
-    something could not be read.
+    Shows users, utilisation, temperature, power and health. ? lists the keys, q quits. d detaches the
+    VM of a row, D drains its GPU, R restarts its channel: each shows the plan and the equal command
+    first, and only y does it. --once has no keys, and exits 1 if something could not be read.
 
     \b
     Examples:
@@ -59,7 +66,7 @@ def _run(session: Session, *, once: bool, interval_s: float, ascii_only: bool) -
     """Shows the machine once, or until the user quits. Raises TerminalMissingError."""
     from vgpumgr.host.clock import SystemClock
     from vgpumgr.tui.rows import ASCII, UNICODE
-    from vgpumgr.tui.view import View
+    from vgpumgr.tui.view import Phase, View
 
     @contextmanager
     def open_call() -> Iterator[Callable[[str], dict[str, Any]]]:
@@ -68,7 +75,7 @@ def _run(session: Session, *, once: bool, interval_s: float, ascii_only: bool) -
 
     if session.options.hosts:
         raise UsageError("top shows one host", hint="--host NAME")
-    view = View(ASCII if ascii_only else UNICODE)
+    view = View(ASCII if ascii_only else UNICODE, address=session.streams.address)
     if once:
         from vgpumgr.tui.frame import draw_once
         from vgpumgr.tui.sample import take_sample
@@ -91,8 +98,23 @@ def _run(session: Session, *, once: bool, interval_s: float, ascii_only: bool) -
             cause=str(error),
             hint="pip install 'vgpumgr[tui]'; or vgpumgr top --once, which needs nothing",
         ) from error
-    TopApp(view, open_call, SystemClock(), interval_s).run()
+    TopApp(view, open_call, partial(_run_line, session), SystemClock(), interval_s).run()
+    if view.command is not None and view.command.phase is Phase.RUNNING:
+        line = session.streams.address("vgpumgr status")
+        session.streams.note(f"left while it ran: {view.command.text}; how it ended says {line}")
     return int(Exit.OK)
+
+
+def _run_line(session: Session, words: Sequence[str]) -> Outcome:
+    """A line of the command line as a shell would run it, with what it prints. Quiet: the frame has the terminal."""
+    from vgpumgr.tui.view import Outcome
+
+    options, out = replace(session.options, verbosity=-1), StringIO()
+    inner = Session(options, Streams(options, out, out), session.open_backend)
+    try:
+        return Outcome(main(words, inner), out.getvalue())
+    except Exception as error:  # --debug
+        return Outcome(int(Exit.ERROR), f"{out.getvalue()}{error!r}")
 
 
 def _has_unicode() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, Context, Option
 
@@ -36,7 +36,7 @@ from vgpumgr.cli.text import (
     note_hidden,
     render_channel,
     render_limits,
-    render_plan,
+    render_outcome,
     render_sandbox,
 )
 from vgpumgr.errors import ConfirmationNeededError, VgpumgrError
@@ -133,55 +133,72 @@ def restart_channel(
       vgpumgr virtio restart vm01 --keeper --yes
       vgpumgr virtio restart vm01 --limit device-memory=4GiB --limit cpu=none
     """
-    if not yes and not dry_run:
-        _confirm(get_session(context), vm)
-    limits = tuple(limit or ())
-    document = call(
-        context, "restart_channel", vm=vm, keeper=keeper, limits=limits, dry_run=dry_run
-    )
-    plan = document["plan"]
-    lines = [f"{'would restart' if dry_run else 'restarted'} the channel of {plan['subject']}:"]
-    lines += render_plan(plan, get_verbosity(context, dry_run=dry_run))
-    lines += [f"  note: {note}" for note in document["notes"]]
-    print_single(context, document, lines, lambda: str(plan["subject"]))
-
-
-def _confirm(session: Session, vm: str) -> None:
-    """Asks only if programs use the channel now."""
-    try:
-        channels = session.call("show_channel", selector=vm)["channels"]
-    except VgpumgrError:
-        return  # nothing to lose, or the restart itself says what is wrong
-    users = ", ".join(describe_lane_users(channel) for channel in channels if channel["lanes"])
-    if users:
+    users = "" if yes else _list_users(get_session(context), vm)
+    if users and not dry_run:
         refusal = ConfirmationNeededError(
             f"programs in {vm} use the slice",
             held_by=[users],
             hint=f"vgpumgr virtio restart {vm} --yes",
         )
-        confirm(session.streams, f"{users} in {vm} will lose the GPU. Restart?", refusal)
+        confirm(get_streams(context), f"{users} in {vm} will lose the GPU. Restart?", refusal)
+    limits = tuple(limit or ())
+    document = call(
+        context, "restart_channel", vm=vm, keeper=keeper, limits=limits, dry_run=dry_run
+    )
+    plan = document["plan"]
+    head = f"{'would restart' if dry_run else 'restarted'} the channel of {plan['subject']}"
+    lines = [*render_outcome(head, document, get_verbosity(context, dry_run=dry_run))]
+    if users and dry_run:
+        lines.append(f"  note: {users} in {vm} will lose the GPU")
+    print_single(context, document, lines, lambda: str(plan["subject"]))
+
+
+def _list_users(session: Session, vm: str) -> str:
+    """The programs in the guest that use the channel now."""
+    try:
+        channels = session.call("show_channel", selector=vm)["channels"]
+    except VgpumgrError:
+        return ""  # nothing to lose, or the restart itself says what is wrong
+    return ", ".join(describe_lane_users(channel) for channel in channels if channel["lanes"])
 
 
 @app.single("guest-package")
 def write_guest_package(
     context: Context,
-    out: OutFile = "vgpumgr-guest.tar.gz",
+    out: OutFile = None,
+    form: Annotated[
+        Literal["tar", "iso"] | None,
+        Option(
+            "--format", help="An archive, or the image of a CD; the default is what FILE ends with."
+        ),
+    ] = None,
 ) -> None:
-    """Write the archive that a VM needs to use its slice.
+    """Write the package that a VM needs to use its slice.
 
     It has the agent, the CUDA shims, a systemd unit and install.sh, which also runs in a chroot of an
-    image (virt-customize, packer).
+    image (virt-customize, packer). As the image of a CD it reaches a VM without a network. Without
+    --out it is vgpumgr-guest.tar.gz or vgpumgr-guest.iso.
 
     \b
     Examples:
       vgpumgr virtio guest-package
       vgpumgr virtio guest-package --out /srv/vgpumgr-guest.tar.gz
+      vgpumgr virtio guest-package --out /var/lib/libvirt/images/vgpumgr-guest.iso
     """
     streams = get_streams(context)
-    with open_archive(streams, out or "") as target:
-        document = call(context, "write_guest_package", target=str(target))
+    image = form == "iso" or (form is None and (out or "").lower().endswith(".iso"))
+    out = out or f"vgpumgr-guest.{'iso' if image else 'tar.gz'}"
+    with open_archive(streams, out) as target:
+        document = call(context, "write_guest_package", target=str(target), image=image)
     if out == "-":
         return
     print_single(context, document, [document["path"]])
-    if get_format(context) not in DOCUMENTS:
+    if get_format(context) in DOCUMENTS:
+        return
+    if image:
+        path = document["path"]
+        streams.note(f"a VM with a CD drive: virsh change-media VM DRIVE {path} --insert")
+        streams.note(f"else: virsh attach-disk VM {path} sdz --type cdrom --mode readonly --config")
+        streams.note("in the VM, as root: mount -L VGPUMGR /mnt; sh /mnt/install.sh")
+    else:
         streams.note("in the VM, as root: tar xf it, then vgpumgr-guest/install.sh")

@@ -15,6 +15,7 @@ from vgpumgr.cli.session import (
     BackendOption,
     DisplayOption,
     GpuOption,
+    TransportOption,
     call,
     get_format,
     get_streams,
@@ -27,7 +28,7 @@ from vgpumgr.cli.text import (
     render_attachment,
     render_channel,
 )
-from vgpumgr.model.choices import BackendChoice, Display
+from vgpumgr.model.choices import BackendChoice, Display, Transport
 
 app = App()
 VmName = Annotated[str, Argument(help="The VM's name or UUID, or an attachment's id.")]
@@ -120,6 +121,7 @@ def show_xml(
     gpu: GpuOption = None,
     backend: BackendOption = BackendChoice.AUTO,
     display: DisplayOption = Display.OFF,
+    transport: TransportOption = Transport.AUTO,
 ) -> None:
     """Print a VM's definition, as it is or as after an attach.
 
@@ -140,6 +142,7 @@ def show_xml(
         gpu=gpu,
         backend=backend,
         display=display,
+        transport=transport,
     )
     for note in document["notes"] if get_format(context) not in DOCUMENTS else ():
         get_streams(context).note(note)

@@ -57,7 +57,7 @@ def check_unchanged(vm: Vm, digest: str) -> None:
     if vm.digest != digest:
         raise DomainChangedError(
             f"cannot change {vm}: its definition is not the one that was read",
-            why="somebody else changed it meanwhile",
+            why="another program changed it meanwhile",
             held_by=[f"the editor of {vm}"],
             hint="repeat the command: it plans anew",
         )

@@ -3,8 +3,8 @@
 A line for each event: the CRC-32 of the rest, then JSON ``{"seq", "boot", "op", "event", "data"}``.
 Space is allocated ahead, so that a full disk is noticed before a step and not after it; what is
 behind the last line is zeros. Every line is written and then fdatasync'ed. A torn last line is
-normal after a crash and is cut off; anything else that does not check, a gap in the numbers
-included, is a corrupt journal, which is moved aside and kept, never believed. After a failed
+normal after a crash and is cut off; anything else that does not check, a gap in the numbers or more
+than one such line included, is a corrupt journal, which is moved aside and kept, never believed. After a failed
 fdatasync nobody knows what is on disk: nothing more is journalled until ``put_away``.
 """
 
@@ -14,6 +14,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -35,6 +36,8 @@ from vgpumgr.model.frozen import dataclass
 _ROTATE_BYTES = 128 << 10
 #: all lines of a journal that is not put away yet: of fewer, reading it again would find none
 _KEPT_LINES = 1024
+#: how a line begins of which a crash left a part: a page of the file that was not written yet is zeros
+_CUT_OFF = re.compile(rb"[0-9a-f]{8} |[0-9a-f]{0,8}(?:\0|\Z)")
 #: the file that this process has seen safe on disk under its name: device and inode; a new one is empty
 _safe_names: dict[Path, tuple[int, int]] = {}
 #: space is allocated in such pieces
@@ -95,7 +98,12 @@ def parse_journal(data: bytes) -> Contents:
         try:
             event = _decode(line.lstrip(b"\0") if torn else line)
         except (ValueError, KeyError, TypeError):
-            torn = torn or bool(line.strip(b"\0"))
+            if not line.strip(b"\0"):
+                continue
+            if torn or not _CUT_OFF.match(line):
+                where = f"what follows line {len(events)}" if events else "line 1"
+                return Contents(problem=f"{where} is no line that was cut off", end=len(data))
+            torn = True
             continue
         if torn or (events and event.seq != events[-1].seq + 1):
             where = f"line {len(events) + 1}"
@@ -232,7 +240,7 @@ class Journal:
         """The error of a journal that has failed."""
         return JournalFailedError(
             "the journal has failed: nothing is changed until it is recovered",
-            cause=f"{self.path}: an earlier fdatasync failed, so nobody knows what is on disk",
+            cause=f"{self.path}: an earlier fdatasync failed, so what is on disk is not known",
             hint="check the disk, then: vgpumgr recover",
         )
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
+from vgpumgr.model.text import shorten_words
+
 
 class Exit(IntEnum):
     """Exit codes of the command line."""
@@ -84,10 +86,10 @@ class VgpumgrError(Exception):
         """The error's parts, for ``-o json`` and the API."""
         return {
             "id": self.id,
-            "error": self.error,
-            "cause": self.cause,
-            "why": self.why,
+            "error": shorten_words(self.error),
+            "cause": self.cause and shorten_words(self.cause),
+            "why": self.why and shorten_words(self.why),
             "held_by": list(self.held_by),
-            "try": self.hint,
+            "try": self.hint and shorten_words(self.hint),
             "exit_code": int(self.exit_code),
         }

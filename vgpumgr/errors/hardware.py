@@ -117,7 +117,7 @@ class LockHeldError(VgpumgrError, id="VG132", exit_code=Exit.BUSY):
 
 
 class LibraryNotFoundError(VgpumgrError, id="VG133", exit_code=Exit.NOT_SUPPORTED, http_status=500):
-    """The native part is not installed."""
+    """A part of vgpumgr is not installed, or of another version than the rest."""
 
 
 class UntrustedPathError(VgpumgrError, id="VG134", exit_code=Exit.NOT_PERMITTED):

@@ -6,7 +6,12 @@ import errno
 import os
 
 from vgpumgr.errors.base import VgpumgrError
-from vgpumgr.errors.hardware import HelperLateError, HostResourceError, InternalError
+from vgpumgr.errors.hardware import (
+    HelperLateError,
+    HostResourceError,
+    InternalError,
+    LibraryNotFoundError,
+)
 
 _NO_MEMORY = "not enough memory"
 _LACKS = {
@@ -58,6 +63,16 @@ def find_lack(error: BaseException) -> str | None:
     return find_lack(error.__cause__) if error.__cause__ else None
 
 
+def advise_installation() -> str:
+    """What to do about parts of vgpumgr that are missing, by how it was installed."""
+    again = "install the packages vgpumgr and vgpumgr-host again, both of one version"
+    if __file__.startswith("/usr/lib/vgpumgr-host/"):
+        return f"dpkg --audit; dpkg --verify vgpumgr vgpumgr-host; {again}"
+    if __file__.startswith("/usr/lib64/vgpumgr-host/"):
+        return f"rpm -V vgpumgr vgpumgr-host; {again}"
+    return "./run setup; or install it again, as docs/install.md says"
+
+
 def explain_unexpected(error: BaseException, what: str) -> VgpumgrError:
     """``what``: who met it, as in "the daemon"."""
     if isinstance(error, VgpumgrError):
@@ -69,6 +84,12 @@ def explain_unexpected(error: BaseException, what: str) -> VgpumgrError:
             cause=str(error)[:500] or None,
             why=lack,
             hint=_HINTS.get(lack),
+        )
+    if isinstance(error, ImportError):
+        return LibraryNotFoundError(
+            "the installation of vgpumgr is incomplete",
+            cause=str(error)[:500],
+            hint=advise_installation(),
         )
     from subprocess import TimeoutExpired  # a bug, or this, is rare: most commands need neither
 

@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from vgpumgr.host.confinement import PROFILE, PROFILES
 from vgpumgr.host.files import list_names, read_text
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.pci_tree import has_driver
@@ -79,6 +80,12 @@ def list_iommus(machine: Machine) -> Evidence:
     return _list(machine, "/sys/class/iommu")
 
 
+def find_dmar(machine: Machine) -> Evidence:
+    """The table by which firmware describes Intel's IOMMU; absent where it is off there."""
+    path = "/sys/firmware/acpi/tables/DMAR"
+    return Evidence(path, "present" if machine.path(path).exists() else None)
+
+
 def read_remapped_interrupts(machine: Machine) -> Evidence:
     """The interrupt controllers with remapping; empty: there are others only."""
     source, text = "/proc/interrupts", read_text(machine.path("/proc/interrupts"))
@@ -125,10 +132,25 @@ def read_driver_version(machine: Machine) -> Evidence:
     return Evidence(fact.source, fact.text and re.sub(r"\s+", " ", fact.text.splitlines()[0]))
 
 
+def read_addressing(machine: Machine) -> tuple[Evidence, Evidence]:
+    """Whether kernels may reach a process's own memory: by HMM (uvm_disable_hmm: N, if it is the open module that can),
+    by ATS (uvm_ats_mode: other than 0, where the processor has it).
+    """
+    path = "/sys/module/nvidia_uvm/parameters"
+    return _read(machine, f"{path}/uvm_disable_hmm"), _read(machine, f"{path}/uvm_ats_mode")
+
+
 def read_access_control(machine: Machine) -> tuple[Evidence, Evidence]:
     """AppArmor (Y or N) and SELinux (1: enforcing, 0: permissive)."""
     apparmor = _read(machine, "/sys/module/apparmor/parameters/enabled")
     return apparmor, _read(machine, "/sys/fs/selinux/enforce")
+
+
+def read_worker_profile(machine: Machine) -> Evidence:
+    """AppArmor's profile of workers with its mode, if the kernel has it and this is root."""
+    fact = _read(machine, str(PROFILES))
+    loaded = (fact.text or "").splitlines()
+    return Evidence(fact.source, next((x for x in loaded if x.startswith(f"{PROFILE} (")), None))
 
 
 def read_user_namespaces(machine: Machine) -> Evidence:
@@ -189,8 +211,9 @@ def try_memory_file() -> Evidence:
 
 
 def find_program(names: Sequence[str]) -> str | None:
-    """The first of these programs that is on the path."""
-    return next((path for name in names if (path := shutil.which(name))), None)
+    """The first of these programs that is on the path, or where only root's path leads."""
+    where = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+    return next((path for name in names if (path := shutil.which(name, path=where))), None)
 
 
 def run_program(*words: str) -> Evidence:

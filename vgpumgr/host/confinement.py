@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vgpumgr.host.files import list_names
-from vgpumgr.host.process import is_alive, read_identity
+from vgpumgr.host.process import is_alive, list_descendants, read_identity
 
 _PROC = Path("/proc")
+#: AppArmor's for workers, in the package and in templates/apparmor; native/keeper/sandbox.c has them enter it
+PROFILE = "vgpumgr-worker"
+_APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
+#: what the kernel has loaded, for root to read
+PROFILES = Path("/sys/kernel/security/apparmor/profiles")
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "mnt", "cgroup")
 _CAPABILITIES = ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")
 #: most that the limits may allow; None: only that there is a number
@@ -46,7 +50,7 @@ def audit_tree(pid: int, outside: int, *, writable: Sequence[str] = ()) -> tuple
     ``outside`` is a process that is not confined, for comparison. ``writable`` are files of its root that it may write.
     """
     audited = [(pid, tuple(_audit(pid, outside, writable, stages=1)))]
-    for one in _list_descendants(pid):
+    for one in list_descendants(pid):
         known = read_identity(one)
         # the worker itself loads no driver, and starts the sessions that do
         facts = tuple(_audit(one, outside, writable, stages=2))
@@ -79,14 +83,6 @@ def audit_keeper(pid: int) -> tuple[Fact, ...]:
     )
 
 
-def _list_descendants(pid: int) -> Iterator[int]:
-    for task in list_names(_PROC / str(pid) / "task"):
-        text = _read(_PROC / str(pid) / "task" / task / "children")
-        for child in map(int, text.split()):
-            yield child
-            yield from _list_descendants(child)
-
-
 def _audit(pid: int, outside: int, writable: Sequence[str], stages: int) -> Iterator[Fact]:
     status = _read_pairs(pid, "status")
     yield from _audit_identity(status, _read_pairs(outside, "status"))
@@ -102,6 +98,7 @@ def _audit(pid: int, outside: int, writable: Sequence[str], stages: int) -> Iter
     )
     for name in _NAMESPACES:
         yield _audit_namespace(pid, outside, name)
+    yield _audit_profile(pid)
     yield _guard("root", lambda: _audit_root(pid))
     yield _guard("nodes", lambda: _audit_nodes(pid))
     yield _guard("mounts", lambda: _audit_mounts(pid, writable))
@@ -131,6 +128,21 @@ def _audit_namespace(pid: int, outside: int, name: str) -> Fact:
             return Fact(f"namespace {name}", False, str(error.strerror))
     own = links[0] != links[1]
     return Fact(f"namespace {name}", own, links[0] if own else "the host's")
+
+
+def _audit_profile(pid: int) -> Fact:
+    """A host without AppArmor, or without the profile, has the rest of the sandbox: that is no failure."""
+    if not (_PROC / str(pid)).exists():
+        return Fact("AppArmor", False, "unknown")
+    if _read(_APPARMOR).strip() != "Y":
+        return Fact("AppArmor", True, "off on this host")
+    label = _read(_PROC / str(pid) / "attr/apparmor/current").strip()
+    names, _, mode = label.partition(" ")
+    if PROFILE in names.split("//&"):
+        return Fact("AppArmor", mode == "(enforce)", label)
+    if f"{PROFILE} (" not in _read(PROFILES):
+        return Fact("AppArmor", True, f"the profile {PROFILE} is not loaded")
+    return Fact("AppArmor", False, f"{label or 'unknown'}: not in the profile {PROFILE}")
 
 
 def _audit_root(pid: int) -> Fact:

@@ -37,6 +37,7 @@ from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import parse_set
 
 LIB_DIR = Path(__file__).resolve().parent.parent / "_lib"
+KERNEL_LOG = "/dev/kmsg"
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_RUNTIME_DIR", "PYTHONPATH")
 
 
@@ -62,10 +63,10 @@ class Machine:
     def path(self, absolute: str) -> Path:
         """Where a path of the machine (``/sys/...``) lies on this host.
 
-        A simulated machine's root is its kernel's; what is on its disk lies beside its state.
+        A simulated machine's root is its kernel's; what is on its disk, and the kernel's log, lies beside its state.
         """
-        on_disk = self.is_simulated and absolute.startswith("/etc/")
-        return (self.state_dir.parent if on_disk else self.root) / absolute.lstrip("/")
+        is_beside = self.is_simulated and absolute.startswith(("/etc/", KERNEL_LOG))
+        return (self.state_dir.parent if is_beside else self.root) / absolute.lstrip("/")
 
     def child_env(self) -> dict[str, str]:
         """A clean environment for a child process that works on this machine."""

@@ -1,8 +1,9 @@
-"""Changes of PCI functions through a helper process with a deadline for every call."""
+"""Changes of PCI functions, and sensors of GPUs, through helper processes with a deadline for every call."""
 
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,15 +12,19 @@ from vgpumgr.host.clock import Clock
 from vgpumgr.host.helper import HelperFaultError, HelperOnDemand
 from vgpumgr.host.holders import end_monitors
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.sensor_helper import has_sensors
+from vgpumgr.model.gpu import Sensors
 from vgpumgr.model.pci import PciAddress
 
 #: a driver that resets its GPU on the way takes a few seconds
 BIND_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0
+SENSORS_TIMEOUT_S = 3.0
 #: each virtual function takes a driver up to a second
 VF_TIMEOUT_S = 60.0
 #: the words that begin the name of a call that changes the number of virtual functions
 SET_VFS = "set sriov_numvfs"
+_READ_SENSORS = "read sensors of GPUs"
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENXIO)
 
 
@@ -103,6 +108,42 @@ class PciChanges:
             return self._helper.call(method, params, timeout_s, what)
         except HelperFaultError as fault:
             raise make_error(what, fault.data) from None
+
+
+class GpuSensors:
+    """What the kernel's drivers show of a machine's GPUs without NVML; see ``sensor_helper``."""
+
+    def __init__(
+        self, machine: Machine, clock: Clock | None = None, timeout_s: float = SENSORS_TIMEOUT_S
+    ) -> None:
+        self._root = machine.root
+        self._helper = HelperOnDemand(
+            machine, "vgpumgr.host.sensor_helper", str(machine.root), clock=clock
+        )
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+
+    def read(self, addresses: Sequence[PciAddress]) -> dict[PciAddress, Sensors]:
+        """Of each function what its driver shows; one without sensors is left out, and all while an earlier read is
+        stuck. Raises nothing.
+        """
+        asked = [str(a) for a in addresses if has_sensors(self._root, str(a))]
+        if not asked:
+            return {}
+        try:
+            with self._lock:
+                self._helper.records.check_not_stuck(_READ_SENSORS, _READ_SENSORS)
+                answer = self._helper.call(
+                    "read", {"addresses": asked}, self._timeout_s, _READ_SENSORS
+                )
+        except (VgpumgrError, HelperFaultError):
+            return {}
+        return {PciAddress.parse(a): Sensors(**found) for a, found in answer.items() if found}
+
+    def close(self) -> None:
+        """Ends the helper; the next read would start another."""
+        with self._lock:
+            self._helper.close()
 
 
 def _text(answer: Any) -> str | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vgpumgr.host.files import list_names, read_text
 from vgpumgr.model.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -111,6 +115,47 @@ def read_state(pid: int, proc: Path = _PROC) -> str | None:
     """The scheduler state letter, ``D`` for uninterruptible sleep; None if the process is gone."""
     fields = _read_stat(pid, proc)
     return fields[0] if fields else None
+
+
+def list_descendants(pid: int, proc: Path = _PROC) -> Iterator[int]:
+    """Children of any of its threads, their children, and so on; a child before its own."""
+    for task in list_names(proc / str(pid) / "task"):
+        text = read_text(proc / str(pid) / "task" / task / "children") or ""
+        for child in map(int, text.split()):
+            yield child
+            yield from list_descendants(child, proc)
+
+
+def find_stuck(pid: int, proc: Path = _PROC) -> list[int]:
+    """Those of its descendants that are in uninterruptible sleep now."""
+    return [one for one in list_descendants(pid, proc) if read_state(one, proc) == "D"]
+
+
+def describe_stuck(pid: int) -> str:
+    """For an administrator."""
+    return f"process {pid}, /proc/{pid}/stack says where"
+
+
+def kill_tree(pid: int, grace_s: float = 3.0, patience_s: float = 10.0) -> list[int]:
+    """Kills a process, then those of its descendants that have not ended by themselves; those that do not end even so.
+    A process that is stopped is killed, too. Raises PermissionError.
+    """
+    # known before their parent ends, which leaves them to others
+    known = [one for one in map(read_identity, (pid, *list_descendants(pid))) if one is not None]
+    left = [one for one in known if one.pid == pid]
+    for targets, wait_s in ((left, grace_s), (known, patience_s)):
+        for one in targets:
+            with contextlib.suppress(ProcessLookupError):
+                if is_alive(one):
+                    os.kill(one.pid, signal.SIGKILL)
+        end_s = time.monotonic() + wait_s
+        while any(map(_runs, known)) and time.monotonic() < end_s:
+            time.sleep(0.02)
+    return [one.pid for one in known if _runs(one)]
+
+
+def _runs(process: ProcessId) -> bool:
+    return is_alive(process) and read_state(process.pid) not in (None, "Z")
 
 
 def find_qemu(vm_uuid: str, proc: Path = _PROC) -> int | None:

@@ -410,7 +410,7 @@ class HostVgpus(DefinitionFiles):
             return VgpuBusyError(
                 f"cannot remove vGPU {spec.type_name} on {spec.parent}",
                 cause=error.cause,
-                why="the driver lets go of it only when its VM has ended",
+                why="the driver releases it only when its VM has ended",
                 held_by=held_by,
                 hint="shut the VM down, then repeat",
             )
@@ -466,7 +466,7 @@ def _explain_create(spec: VgpuSpec, error: _RefusedError) -> VgpumgrError:
     if error.errno in _GONE:
         return _parent_gone(spec, error.cause)
     if error.errno in _FULL:
-        why = "the driver has no room for it"
+        why = "the driver has no capacity for it"
         return _cannot_create(VgpuNoRoomError, spec, why, error.cause, "vgpumgr mdev types")
     if error.errno in _HELD:
         return _cannot_create(

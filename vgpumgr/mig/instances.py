@@ -71,14 +71,14 @@ def ensure_mig_mode(nvml: Nvml, gpu: Gpu, enabled: bool) -> bool:
     word = "on" if enabled else "off"
     if not gpu.mig.supported:
         raise MigNotSupportedError(
-            f"cannot turn MIG {word} on {gpu}", why=f"{gpu.model} has no MIG"
+            f"cannot turn {word} MIG mode of {gpu}", why=f"{gpu.model} has no MIG"
         )
     if gpu.mig.current == gpu.mig.pending == enabled:
         return False
     change = nvml.set_mig_mode(gpu.uuid, enabled)
     if change.current == enabled:
         return True
-    error = f"cannot turn MIG {word} on {gpu} now"
+    error = f"cannot turn {word} MIG mode of {gpu} now"
     cause = f"nvmlDeviceSetMigMode: {change.status_text} ({change.status_code})"
     in_use = change.activation is MigActivation.IN_USE
     holders = [str(process) for process in nvml.list_processes(gpu.uuid)] if in_use else []

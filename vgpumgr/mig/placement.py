@@ -180,7 +180,7 @@ def _refuse_capacity(gpu: Gpu, profile: MigProfile) -> Refusal:
     """Names the smallest set of instances without which the profile would fit."""
     if not profile.placements:
         # NVML shows an unprivileged user neither placements nor instances
-        return Refusal(gpu, "only root can see where there is room", len(gpu.instances) + 1)
+        return Refusal(gpu, "only root can see where a place is free", len(gpu.instances) + 1)
     board = make_board(gpu)
     obstacles = min(
         board.list_removals(gpu.instances, board.index(profile)),
@@ -228,7 +228,7 @@ def explain_refusal(
 
     Raises NotPermittedError where the driver does not show this user which places are free.
     """
-    which = str(gpus[0]) if len(gpus) == 1 else f"any of {len(gpus)} GPUs"
+    which = str(gpus[0]) if len(gpus) == 1 else f"any of {len(gpus)} GPUs" if gpus else "any GPU"
     error = f"cannot place {name.gpu_instance} on {which}"
     if not any(gpu.mig.supported for gpu in gpus):
         models = ", ".join(sorted({gpu.model for gpu in gpus})) or "there is no GPU"

@@ -14,7 +14,7 @@ from vgpumgr.errors import (
     UsageError,
     VgpumgrError,
 )
-from vgpumgr.model.gpu import Gpu, LostGpu, PciGpu
+from vgpumgr.model.gpu import Gpu, Inventory, LostGpu, PciGpu
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile, MigProfileName
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.text import list_near
@@ -23,8 +23,20 @@ from vgpumgr.model.text import list_near
 _SHORTEST_PREFIX = 2
 
 
-def select_gpu(gpus: Sequence[Gpu], selector: str, lost: Sequence[LostGpu] = ()) -> Gpu:
-    """The one GPU that ``selector`` names; ``lost`` are those that have only an index left.
+def select_any(inventory: Inventory, selector: str) -> Gpu | PciGpu:
+    """As ``select_gpu``, and the GPUs without NVML, too."""
+    other = find_other(inventory.others, selector)
+    return other or select_gpu(inventory.gpus, selector, inventory.lost, inventory.others)
+
+
+def select_gpu(
+    gpus: Sequence[Gpu],
+    selector: str,
+    lost: Sequence[LostGpu] = (),
+    others: Sequence[PciGpu] = (),
+) -> Gpu:
+    """The one GPU that ``selector`` names; ``lost`` are those that have only an index left, ``others`` those without
+    NVML, which a refusal names.
 
     Accepted: the index, the UUID or a unique prefix of it (with or without ``GPU-``), the full or
     short bus address, the UUID (or unique prefix) of a MIG device on the GPU. Raises
@@ -42,7 +54,7 @@ def select_gpu(gpus: Sequence[Gpu], selector: str, lost: Sequence[LostGpu] = ())
                 cause=f"{gpu.text} ({gpu.code})",
                 hint="nvidia-smi --gpu-reset, or reboot; dmesg names the Xid",
             )
-    raise _explain(gpus, selector, found)
+    raise _explain(gpus, selector, found, others)
 
 
 def find_mig_device(
@@ -189,7 +201,9 @@ def _names(gpu: Gpu) -> list[str]:
     return [gpu.uuid, *migs]
 
 
-def _explain(gpus: Sequence[Gpu], selector: str, found: Sequence[Gpu]) -> VgpumgrError:
+def _explain(
+    gpus: Sequence[Gpu], selector: str, found: Sequence[Gpu], others: Sequence[PciGpu]
+) -> VgpumgrError:
     if found:
         return GpuAmbiguousError(
             f'"{selector}" is not one GPU',
@@ -197,7 +211,10 @@ def _explain(gpus: Sequence[Gpu], selector: str, found: Sequence[Gpu]) -> Vgpumg
             hint="write more of the UUID, or the index",
         )
     names = [str(name) for gpu in gpus for name in (gpu.index, gpu.pci, gpu.pci.short, gpu.uuid)]
+    names += [name for other in others for name in (str(other.address), other.address.short)]
     near = list_near(selector, names, n=2, cutoff=0.7)
-    known = f"GPUs 0 to {gpus[-1].index}" if len(gpus) > 1 else f"{len(gpus)} GPU"
-    why = f"did you mean {' or '.join(near)}?" if near else f"this machine has {known}"
+    known = [f"GPUs 0 to {gpus[-1].index}" if len(gpus) > 1 else "GPU 0"] if gpus else []
+    known += [str(other.address) for other in others]
+    told = f"this machine has {', '.join(known) or 'no GPU'}"
+    why = f"did you mean {' or '.join(near)}?" if near else told
     return GpuNotFoundError(f'no GPU is "{selector}"', why=why, hint="vgpumgr gpu list")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from vgpumgr.model.choices import Backend, Transport
 from vgpumgr.model.frozen import dataclass
@@ -45,6 +45,13 @@ class SliceOwner:
     #: the vGPU that it is, in words: the GPU instance cannot be destroyed before that is deleted
     vgpu: str | None = None
     is_run: bool = False
+
+    @property
+    def kind(self) -> Literal["vm", "run", "vgpu"]:
+        """What the name is of."""
+        if self.is_run:
+            return "run"
+        return "vm" if self.is_vm else "vgpu"
 
     @property
     def holder(self) -> str:

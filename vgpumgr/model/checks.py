@@ -102,6 +102,12 @@ CHECKS: tuple[Check, ...] = (
         "NVIDIA: XID Errors",
     ),
     Check(
+        "gpu-health", "gpu", "All GPUs take new slices: none is unhealthy or drained.",
+        "Asks NVML for ECC errors and temperatures, and looks up Xids that were reported and GPUs that were drained.",
+        "Reset or repair the GPU, then: vgpumgr gpu resume GPU",
+        "NVIDIA: XID Errors; docs/recovery.md",
+    ),
+    Check(
         "nvidia-driver", "gpu", "NVIDIA's kernel module is loaded where NVIDIA GPUs are the host's.",
         "Reads /proc/driver/nvidia/version (open or proprietary, version) and the module nvidia_vgpu_vfio.",
         "modprobe nvidia; for vGPUs install the vGPU host driver, not the driver for guests.",
@@ -150,6 +156,18 @@ CHECKS: tuple[Check, ...] = (
         _KERNEL + "Documentation/ABI/testing/sysfs-bus-pci, reset_method",
     ),
     Check(
+        "hmm", "gpu", "Kernels of a VM reach GPU memory only: HMM is off in NVIDIA's module nvidia_uvm.",
+        "Reads the module's parameters uvm_disable_hmm and uvm_ats_mode, and whether it is the open module.",
+        "echo 'options nvidia_uvm uvm_disable_hmm=1' > /etc/modprobe.d/vgpumgr-hmm.conf, reboot.",
+        "NVIDIA: open-gpu-kernel-modules, kernel-open/nvidia-uvm/uvm_hmm.c; SECURITY.md",
+    ),
+    Check(
+        "ats", "gpu", "Kernels of a VM reach GPU memory only: no GPU uses the page tables of the processor (ATS).",
+        "Finds GPUs that share memory with a Grace processor, by PCI ids, and reads nvidia_uvm's uvm_ats_mode.",
+        "echo 'options nvidia_uvm uvm_ats_mode=0' > /etc/modprobe.d/vgpumgr-ats.conf, reboot; then see the check hmm.",
+        "NVIDIA: open-gpu-kernel-modules, kernel-open/nvidia-uvm/uvm_ats.c; kernel: nvgrace-gpu; SECURITY.md",
+    ),
+    Check(
         "libvirt", "virtualization", "libvirt answers.",
         "Connects to libvirt and lists all VMs, with a deadline.",
         "systemctl start libvirtd, or systemctl start virtqemud.socket",
@@ -169,7 +187,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "access-control", "virtualization", "AppArmor or SELinux does not keep QEMU from a channel's sockets.",
-        "Reads whether AppArmor is enabled, and whether SELinux enforces.",
+        "Reads whether AppArmor is enabled and has the profile vgpumgr-worker, and whether SELinux enforces.",
         "If attach fails with a refusal in the audit log: ausearch -m avc -ts recent, or dmesg for AppArmor.",
         "libvirt: Security drivers",
     ),
@@ -216,10 +234,18 @@ CHECKS: tuple[Check, ...] = (
         _KERNEL + "Documentation/admin-guide/cgroup-v2.rst",
     ),
     Check(
-        "programs", "vgpumgr", "The programs of channels are installed.",
-        "Looks for vgpumgr-hold, -keeper, -worker and -guestd beside the package, and whether they can be executed.",
-        "./run setup, or install the package again.",
+        "programs", "vgpumgr", "The programs of channels are installed, and of this version.",
+        "Looks for vgpumgr-hold, -keeper, -worker and -guestd beside the package, whether they can be executed, and "
+        "for their version.",
+        "Install the packages vgpumgr and vgpumgr-host, both of one version; in a checkout ./run setup.",
         "docs/architecture.md, The channel",
+    ),
+    Check(
+        "channel", "vgpumgr", "A channel works: a program has a lane over shared memory and over the serial stream.",
+        "Starts a keeper and a worker in its sandbox as attach does, with a driver without a GPU; has the guest agent "
+        "and vgpumgr-guest-check ask for a lane over each transport; ends all. Needs root; takes 3 seconds at most.",
+        "See the evidence for the step that failed; SECURITY.md, A genuine driver, says how to find what was refused.",
+        "docs/architecture.md, The channel; SECURITY.md",
     ),
     Check(
         "daemon", "vgpumgr", "The daemon answers where one runs, and has the version of this command.",

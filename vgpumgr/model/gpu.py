@@ -93,6 +93,9 @@ class Gpu:
     slowdown_c: int | None = None
     #: uncorrectable errors since its driver was loaded; None without ECC
     ecc_errors: int | None = None
+    #: what the card draws, and the most that the driver lets it draw
+    power_mw: int | None = None
+    power_limit_mw: int | None = None
 
     @property
     def memory_positions(self) -> int:
@@ -133,6 +136,21 @@ class PciGpu:
 
     def __str__(self) -> str:
         return f"{self.model} ({self.address})"
+
+
+@dataclass(frozen=True, slots=True)
+class Sensors:
+    """What the kernel's driver shows of a GPU without NVML; None: nothing of that."""
+
+    temperature_c: float | None = None
+    power_w: float | None = None
+    #: the most that the card may draw for long
+    power_limit_w: float | None = None
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    #: how busy it is, and how busy its memory is, 0 to 1
+    gpu_ratio: float | None = None
+    memory_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,9 +55,12 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuEvent:
-    """What NVML's event set reports of a GPU: an Xid, or uncorrectable ECC errors where ``xid`` is None."""
+    """What NVML's event set or the kernel's log reports of a GPU: an Xid, or uncorrectable ECC errors where ``xid`` is
+    None.
+    """
 
     address: PciAddress
+    #: empty: NVML does not list the GPU
     uuid: str
     xid: int | None = None
     #: the MIG instance that the Xid is of
@@ -117,8 +120,10 @@ class GpuHealth:
     accepted_errors: int = 0
     boot: str = ""
 
-    def count(self, xid: int, now_s: float) -> tuple[XidCount, ...]:
-        """The counts with one more of that number."""
+    def count(self, xid: int, now_s: float, times: int = 1) -> tuple[XidCount, ...]:
+        """The counts with so many more of that number."""
         known = next((one.count for one in self.xids if one.xid == xid), 0)
         others = [one for one in self.xids if one.xid != xid]
-        return tuple(sorted([*others, XidCount(xid, known + 1, now_s)], key=lambda one: one.xid))
+        return tuple(
+            sorted([*others, XidCount(xid, known + times, now_s)], key=lambda one: one.xid)
+        )

@@ -164,8 +164,7 @@ class Function:
     @property
     def is_ready(self) -> bool:
         """Whether its driver is there to give it to VMs: vfio-pci, or one that knows its device better."""
-        name = (self.driver or "").replace("-", "_")
-        return name.startswith("vfio") or name.endswith("_vfio_pci")
+        return _gives_to_vms(self.driver)
 
     def is_beside(self, other: Function) -> bool:
         """Whether both are functions of one device. A virtual function is a device of its own."""
@@ -257,6 +256,16 @@ class VfSupport:
     missing: str | None = None
     #: what each has of the GPU's memory, where the vendor's library says
     shares_mib: Mapping[PciAddress, int] = field(default_factory=dict)
+
+
+def _gives_to_vms(driver: str | None) -> bool:
+    name = (driver or "").replace("-", "_")
+    return name.startswith("vfio") or name.endswith("_vfio_pci")
+
+
+def is_host_driver(driver: str | None) -> bool:
+    """Whether it uses its function for the host, and may make virtual ones."""
+    return driver is not None and driver != STUB and not _gives_to_vms(driver)
 
 
 def find_function(functions: Sequence[Function], address: PciAddress) -> Function | None:

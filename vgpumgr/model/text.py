@@ -8,6 +8,7 @@ from collections.abc import Iterable
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(i?B)?", re.IGNORECASE)
 _LONGEST_SIZE = 24
+_LONG_WORD = re.compile(r"(\S{200})\S{800,}")
 
 
 def format_size(size_bytes: int) -> str:
@@ -54,6 +55,11 @@ def make_printable(text: str) -> str:
         one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode("ascii")
         for one in text
     )
+
+
+def shorten_words(text: str) -> str:
+    """A message that repeats what a user or a file said; of a word of a thousand characters or more, its beginning."""
+    return _LONG_WORD.sub(lambda word: f"{word[1]}... ({len(word[0])} characters)", text)
 
 
 def tell_count(number: int, noun: str) -> str:

@@ -281,6 +281,8 @@ def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
         temperature_c=try_call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU),
         slowdown_c=_read_slowdown(handle),
         ecc_errors=_count_ecc_errors(handle),
+        power_mw=try_call("nvmlDeviceGetPowerUsage", handle),
+        power_limit_mw=try_call("nvmlDeviceGetEnforcedPowerLimit", handle),
     )
 
 

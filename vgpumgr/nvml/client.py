@@ -95,7 +95,7 @@ class NvmlClient:
 
     def set_mig_mode(self, gpu: GpuUuid, enabled: bool) -> MigModeChange:
         """See ``Nvml``."""
-        what = f"turn MIG {'on' if enabled else 'off'} on {self._name(gpu)}"
+        what = f"turn {'on' if enabled else 'off'} MIG mode of {self._name(gpu)}"
         from vgpumgr.host.holders import end_monitors
 
         # an A100 changes its mode by a reset, which waits for all that have the GPU open
@@ -282,6 +282,11 @@ def read_machine_inventory(nvml: Nvml, machine: Machine) -> Inventory:
             raise
         parents = has_mdev_parents(machine)
         return Inventory("", "", None, (), others=others, has_vgpu_parents=parents)
+    return complete_inventory(inventory, machine)
+
+
+def complete_inventory(inventory: Inventory, machine: Machine) -> Inventory:
+    """The same inventory with what only ``/sys`` says; NVML is not asked again."""
     functions = _read_functions(machine)
     gpus = tuple(_complete(gpu, functions) for gpu in inventory.gpus)
     others = _list_others(machine, functions, {gpu.pci for gpu in gpus})

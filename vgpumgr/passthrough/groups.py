@@ -118,7 +118,7 @@ def _judge_open(
     blockers = tuple(Blocker(f, found) for f, found in opened.items() if found)
     if not blockers:
         return Judgement(Verdict.VIABLE)
-    return Judgement(Verdict.IN_USE, blockers, "somebody has it already", "vgpumgr vm list")
+    return Judgement(Verdict.IN_USE, blockers, "it is taken already", "vgpumgr vm list")
 
 
 def has_disks(functions: Sequence[Function], users: Mapping[PciAddress, tuple[User, ...]]) -> bool:

@@ -33,6 +33,7 @@ class DriftKind(StrEnum):
     VM_RENAMED = "vm-renamed"
     VM_GONE = "vm-gone"
     RECORD_GONE = "record-gone"
+    METADATA_UNREADABLE = "metadata-unreadable"
     STRAY_DEVICES = "stray-devices"
     STRAY_NOTE = "stray-note"
     STRAY_CHANNEL = "stray-channel"
@@ -234,11 +235,11 @@ def _tell_gone(record: VgpuRecord, held_by: Sequence[str]) -> Drift:
     uuid, what = record.spec.uuid, f"vGPU {record.spec.type_name} on {record.spec.parent}"
     if held_by:
         text = (
-            f"{what} was removed by somebody else while {', '.join(held_by)} has it open: "
-            "its room is taken until he lets go"
+            f"{what} was removed by another program while {', '.join(held_by)} has it open: "
+            "its capacity is taken until its holder closes it"
         )
         hint = f"end who holds it, then: vgpumgr mdev start {uuid}, or mdev delete {uuid}"
         return Drift(DriftKind.VGPU_HELD, uuid, text, hint=hint)
-    text = f"{what} was removed by somebody else"
+    text = f"{what} was removed by another program"
     hint = f"vgpumgr mdev start {uuid}, or mdev delete {uuid}"
     return Drift(DriftKind.VGPU_GONE, uuid, text, hint=hint)

@@ -97,7 +97,9 @@ def plan_bind(observed: Snapshot, chosen: Function, request: BindRequest) -> Pla
             kept.append(str(function.address))
     concerns = list_concerns(observed, [s.address for s in steps if isinstance(s, BindDriver)])
     if steps and (count := observed.count_instances(chosen.address)):
-        concerns.append(f"{count} MIG instances of {chosen.address} go with its driver")
+        concerns.append(
+            f"{tell_count(count, 'MIG instance')} of {chosen.address} would go with its driver"
+        )
     return Plan(
         BIND,
         str(chosen.address),
@@ -150,7 +152,7 @@ def _check_takeable(observed: Snapshot, function: Function) -> None:
     if disks:
         raise PciBusyError(
             f"the host's disks are on {address}",
-            why="they would be lost at once; this is done for nobody",
+            why="they would be lost at once; this is never done",
             held_by=[str(user) for user in disks],
             hint="umount them, then repeat",
         )
@@ -301,7 +303,7 @@ def _not_bound(chosen: Function) -> NotBoundError:
     if chosen.is_away:
         return NotBoundError(
             f"{chosen.address} was not taken by vgpumgr",
-            why=f"its driver is {chosen.driver}, and nobody remembers the one of before",
+            why=f"its driver is {chosen.driver}, and the one of before is not recorded",
             hint=f"vgpumgr passthrough unbind {chosen.address} --driver NAME",
         )
     return NotBoundError(

@@ -336,10 +336,13 @@ class Snapshot:
 
     # --- VMs
 
+    #: whether libvirt may be asked; else no VM is known
+    has_libvirt: bool = True
+
     @observed
     def vms(self) -> Sequence[Vm]:
         """All that libvirt knows."""
-        return self._host.hypervisor.list_vms() if self._host else ()
+        return self._host.hypervisor.list_vms() if self._host and self.has_libvirt else ()
 
     def find_vm(self, uuid: str) -> Vm | None:
         """The VM of that UUID."""
@@ -434,14 +437,14 @@ class Snapshot:
         that are not there yet.
         """
         makes = any(f.vf_total and not f.vfs for f in self.focused)
-        if self._host is None or not (self.variants or makes):
+        if self._host is None or not self.has_libvirt or not (self.variants or makes):
             return True
         return self._host.hypervisor.takes_variant_drivers()
 
     @observed
     def iommufd(self) -> bool:
         """Whether devices are given by /dev/iommu: libvirt and the kernel have it."""
-        host = self._host
+        host = self._host if self.has_libvirt else None
         return host is not None and host.has_iommufd() and host.hypervisor.offers_iommufd()
 
     @cached_property

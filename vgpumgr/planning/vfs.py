@@ -196,7 +196,7 @@ def _check_not_interrupted(
     held = list_held(observed, places)
     hint = _describe_release(observed, places)
     if count := observed.count_instances(address):
-        held.append(f"{count} MIG instances, which would be gone")
+        held.append(f"{tell_count(count, 'MIG instance')}, which would be gone")
         hint += "; instances are made after the virtual functions"
     if held:
         raise PciBusyError(

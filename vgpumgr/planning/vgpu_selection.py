@@ -159,13 +159,14 @@ def list_boards(observed: Snapshot, selector: str | None = None) -> Sequence[Vgp
 
 
 def select_type(boards: Sequence[VgpuBoard], wanted: str) -> VgpuType:
-    """The type of that id, name or unique part of a name, in any case of letters.
+    """The type of that id, name or unique part of a name, in any case of letters. Drivers have called the same types
+    GRID and NVIDIA.
 
     Raises VgpuTypeNotFoundError, VgpuTypeAmbiguousError.
     """
     known = list({(t.id, t.name): t for board in boards for t in board.types}.values())
     text = wanted.strip().lower()
-    for names in (_names_exactly, _names_partly):
+    for names in (_names_exactly, _names_without_brand, _names_partly):
         found = [type_ for type_ in known if names(type_, text)]
         if len(found) == 1:
             return found[0]
@@ -180,6 +181,10 @@ def select_type(boards: Sequence[VgpuBoard], wanted: str) -> VgpuType:
 
 def _names_exactly(type_: VgpuType, text: str) -> bool:
     return text in (type_.id.lower(), type_.name.lower(), type_.short_name.lower())
+
+
+def _names_without_brand(type_: VgpuType, text: str) -> bool:
+    return text.removeprefix("grid ").removeprefix("nvidia ") == type_.short_name.lower()
 
 
 def _names_partly(type_: VgpuType, text: str) -> bool:
@@ -366,7 +371,7 @@ def _explain_full(
     reasons = [f"{name}: {room.room.reason}" for name, room in rows if room.room.reason]
     return VgpuNoRoomError(
         f"cannot create {kind.name} on {where}",
-        why="; ".join(dict.fromkeys(reasons)) or "no parent has room for it",
+        why="; ".join(dict.fromkeys(reasons)) or "no parent has capacity for it",
         held_by=list(dict.fromkeys(stuck)),
         hint="vgpumgr status" if stuck else _advise(rooms, place),
     )

@@ -347,7 +347,7 @@ def _check_removable(
     if users or record is None:
         raise LayoutBusyError(
             f"{_prefix(target)}cannot take vGPU {device.type_name} from {gpu}",
-            why=f"the layout has no room for {device.key}",
+            why=f"the layout has no capacity for {device.key}",
             held_by=users,
             hint=_tell_release(observed, device, record),
         )

@@ -1,9 +1,12 @@
-"""What the GPUs' driver reports: heard in a thread, recorded at once, and reported to listeners.
+"""What the GPUs' driver reports: heard in threads, recorded at once, and reported to listeners.
 
 NVML's event set lives in a helper process of its own, which is asked twice a second and idle in between: what comes
 meanwhile waits in the set. A helper that ends (a command takes a GPU from its driver, the driver is unloaded) is
-followed by another; events of the time between are lost, but ECC errors and the temperature are also asked for
-whenever GPUs are read.
+followed by another. Xids of the time between, and of that before the daemon, are in the kernel's log: one that is there
+and that NVML does not report counts as well. A guest can cause Xids without end: those that are the same are one
+record, and one report.
+
+What each process has of a GPU's memory is asked for while there is a limit of it to compare with.
 """
 
 from __future__ import annotations
@@ -13,16 +16,27 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
+from vgpumgr.app.operations.gpus import Seen, make_events
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.clock import Clock
+from vgpumgr.host.kernel_log import KernelLog, LoggedXid
 from vgpumgr.host.machine import read_boot_id
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentStore
 from vgpumgr.model.gpu import Drain
 from vgpumgr.model.health import GpuEvent
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.limits import parse_limits
+from vgpumgr.model.pci import PciAddress
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.server.context import Context
 from vgpumgr.server.reconciler import Sources
 from vgpumgr.state.store import STATE_FILE, Store
+from vgpumgr.virtio.sessions import PERIOD_S, Overuse, list_figures
+
+if TYPE_CHECKING:
+    from vgpumgr.virtio.keeper import KeeperChannels
 
 POLL_S = 0.5
 #: a driver that is not there, or does not answer, is asked so much less often
@@ -30,6 +44,11 @@ RETRY_S = 10.0
 #: a new helper also hears GPUs that its driver was given meanwhile
 RENEW_S = 600.0
 _END_S = 2.0
+
+#: NVML has so long to report an Xid that the kernel's log has
+_LATE_S = 1.5
+#: a report of the same Xid of a GPU is of all in the log that are so near
+_NEAR_S = 3.0
 
 #: gets an event and, where it made the GPU unhealthy, that
 Report = Callable[[GpuEvent, Drain | None], None]
@@ -47,6 +66,7 @@ class HealthWatcher:
         clock: Clock,
         report: Report,
         is_changing: Callable[[], bool],
+        log: KernelLog,
         retry_s: float = RETRY_S,
     ) -> None:
         self._nvml = nvml
@@ -56,8 +76,13 @@ class HealthWatcher:
         self._is_changing = is_changing
         self._retry_s = retry_s
         self._end = threading.Event()
-        #: heard, and not recorded yet: the disk may be full
-        self._waiting: list[GpuEvent] = []
+        self._log = log
+        #: heard, how often and when last, and not recorded yet: the disk may be full
+        self._waiting: dict[GpuEvent, Seen] = {}
+        #: Xids of the log that NVML may still report, each with its time by our clock; None: nothing was read yet
+        self._logged: list[tuple[float, LoggedXid]] | None = None
+        #: when NVML reported an Xid of a GPU last
+        self._heard: dict[tuple[PciAddress, int | None], float] = {}
         self._thread = threading.Thread(target=self._watch, name="nvml-events", daemon=True)
 
     def start(self) -> None:
@@ -70,6 +95,7 @@ class HealthWatcher:
         self._thread.join(_END_S)
         if not self._thread.is_alive():
             self._nvml.close()
+            self._log.close()
 
     def _watch(self) -> None:
         opened_s, pause_s = self._clock.monotonic_s(), 0.0
@@ -84,23 +110,49 @@ class HealthWatcher:
 
     def _hear(self) -> bool:
         """Takes what has come; False: the driver cannot be heard now."""
+        began_s = self._clock.monotonic_s()
+        is_first, logged = self._logged is None, self._logged or []
+        logged += ((one.at_s if is_first else began_s, one) for one in self._log.read())
+        self._logged = logged
         try:
-            self._waiting += self._nvml.take_events()
+            for event in self._nvml.take_events():
+                self._heard[event.address, event.xid] = began_s
+                seen = Seen(1, self._clock.wall_s())
+                self._waiting[event] = self._waiting.get(event, Seen()).join(seen)
         except VgpumgrError:
             return False
         finally:
-            self._record()
+            self._record(self._take_logged(began_s))
         return True
 
-    def _record(self) -> None:
-        while self._waiting:
-            event = self._waiting[0]
+    def _take_logged(self, now_s: float) -> int | None:
+        """Takes what NVML has not reported, though it had the time; answers the number of the last record."""
+        logged = self._logged or []
+        due = [(at_s, one) for at_s, one in logged if now_s - at_s >= _LATE_S]
+        unheard = [
+            one
+            for at_s, one in due
+            if abs(self._heard.get((one.address, one.xid), -_NEAR_S) - at_s) >= _NEAR_S
+        ]
+        try:
+            found = make_events(unheard, self._nvml.read_inventory, self._store, self._clock)
+        except VgpumgrError:
+            return None  # they stay
+        self._logged = [(at_s, one) for at_s, one in logged if now_s - at_s < _LATE_S]
+        for event, seen in found.items():
+            self._waiting[event] = self._waiting.get(event, Seen()).join(seen)
+        return max((one.number for _, one in due), default=None)
+
+    def _record(self, last_number: int | None) -> None:
+        for event, seen in list(self._waiting.items()):
             try:
-                drain = self._store.save_event(event, self._clock.wall_s())
+                drain = self._store.save_event(event, seen.last_s, seen.times)
             except VgpumgrError:
                 return  # tried again with the next ones
-            self._waiting.pop(0)
+            del self._waiting[event]
             self._report(event, drain)
+        if last_number is not None:
+            self._log.write_position(last_number)
 
 
 @asynccontextmanager
@@ -125,6 +177,98 @@ async def hear_gpus(context: Context, sources: Sources) -> AsyncIterator[None]:
         context.clock,
         report,
         lambda: context.pools.change.read_longest_s() > 0,
+        KernelLog(machine),
+    )
+    watcher.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(watcher.close)
+
+
+class MemoryWatcher:
+    """From ``start`` to ``close``: compares the limit ``device-memory`` of each channel that has one with what the
+    driver says of its processes.
+    """
+
+    def __init__(
+        self,
+        nvml: NvmlClient,
+        store: AttachmentStore,
+        channels: KeeperChannels,
+        report: Callable[[AttachmentRecord, Overuse], None],
+        period_s: float = PERIOD_S,
+    ) -> None:
+        self._nvml = nvml
+        self._store = store
+        self._channels = channels
+        self._report = report
+        self._period_s = period_s
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="device-memory", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends; a driver that does not answer is not waited for."""
+        self._end.set()
+        self._thread.join(_END_S)
+        if not self._thread.is_alive():
+            self._nvml.close()
+
+    def _watch(self) -> None:
+        while not self._end.wait(self._period_s):
+            with contextlib.suppress(VgpumgrError):  # the store cannot be read now
+                self._compare_all()
+
+    def _compare_all(self) -> None:
+        known: dict[GpuUuid, dict[int, int | None] | None] = {}
+        for record in self._store.list_attachments():
+            limit = parse_limits(record.channel.limits).device_memory if record.channel else None
+            gpu = record.gpu
+            if limit is None or gpu is None or self._end.is_set():
+                continue
+            if gpu not in known:
+                known[gpu] = self._list(gpu)
+            with contextlib.suppress(VgpumgrError, OSError):  # no keeper, or it does not answer
+                over = self._channels.compare_memory(record.id, limit, known[gpu])
+                if over is not None:
+                    self._report(record, over)
+
+    def _list(self, gpu: GpuUuid) -> dict[int, int | None] | None:
+        try:
+            found = self._nvml.list_processes(gpu)
+        except VgpumgrError:
+            return None
+        return list_figures([(one.pid, one.memory_bytes) for one in found])
+
+
+@asynccontextmanager
+async def watch_memory(context: Context, sources: Sources) -> AsyncIterator[None]:
+    """Compares until the end of the block; reports sessions that were ended."""
+    if not sources.has_nvml:
+        yield
+        return
+    from vgpumgr.virtio.keeper import KeeperChannels
+
+    def report(record: AttachmentRecord, over: Overuse) -> None:
+        context.cache.forget()
+        data = {"vm": record.vm_name, "attachment": record.id, "pid": over.pid, "bytes": over.bytes}
+        data |= {"all_bytes": over.driver_bytes, "limit": over.limit}
+        context.hub.publish("limit", key="device-memory", **data)
+        with contextlib.suppress(
+            VgpumgrError
+        ):  # it is published above, and in the channel's status
+            context.audit.append({"event": "limit", "key": "device-memory", **data})
+
+    machine = context.machine
+    watcher = MemoryWatcher(
+        NvmlClient(machine),
+        Store(machine.state_dir / STATE_FILE, read_boot_id(machine)),
+        KeeperChannels(machine),
+        report,
     )
     watcher.start()
     try:

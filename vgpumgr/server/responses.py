@@ -121,8 +121,8 @@ def check_if_match(
         raise PreconditionError(
             f"the {guard} is not as it was when this was asked for",
             cause=f"If-Match {wanted[:100]}, now {current}",
-            why="somebody else has changed it",
-            hint="look at it again, then repeat",
+            why="it has changed since",
+            hint="read it again, then repeat",
         )
 
 

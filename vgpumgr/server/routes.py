@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import os
 import re
@@ -82,6 +83,11 @@ EXTENSIONS = (
     "gpu-drain",
     "mig-instances",
     "gpu-health",
+    "doctor-fix",
+    "vm-xml-transport",
+    "why-notes",
+    "instance-holder",
+    "gpu-sensors",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -90,7 +96,7 @@ Id = Annotated[str, Path(alias="id", pattern="^[0-9a-f]{1,16}$", description="or
 
 def add_system_routes(api: FastAPI, context: Context) -> None:
     """Adds what the daemon answers itself; the table says where, and who may call it."""
-    system = SystemRoutes(api, context)
+    system = SystemRoutes(context)
     models = {
         "show_server": ServerDocument,
         "show_config": ConfigDocument,
@@ -107,7 +113,7 @@ def add_system_routes(api: FastAPI, context: Context) -> None:
         responses: Responses = {status: {**content, "description": route.summary}}
         endpoint = getattr(system, route.operation)
         if route.operation == "show_openapi":
-            add_endpoint(api, context, route, endpoint, {}, is_described=False)
+            add_endpoint(api, context, route, endpoint, {}, in_schema=False)
         else:
             add_endpoint(api, context, route, endpoint, responses, status)
 
@@ -115,8 +121,7 @@ def add_system_routes(api: FastAPI, context: Context) -> None:
 class SystemRoutes:
     """The endpoints of ``SYSTEM_ROUTES``, each by the name of its operation."""
 
-    def __init__(self, api: FastAPI, context: Context) -> None:
-        self._api = api
+    def __init__(self, context: Context) -> None:
         self._context = context
 
     async def show_server(self, request: Request) -> Response:
@@ -139,7 +144,7 @@ class SystemRoutes:
 
     async def show_openapi(self) -> Response:
         """The description of the API."""
-        return JSONResponse(self._api.openapi())
+        return JSONResponse(await asyncio.to_thread(describe_api))
 
     async def list_operations(self) -> Response:
         """Every operation."""
@@ -201,7 +206,7 @@ def add_endpoint(
     responses: Responses,
     status: int | None = None,
     *,
-    is_described: bool = True,
+    in_schema: bool = True,
 ) -> None:
     """Adds a route with the check of its caller's role. Every route is added here."""
 
@@ -219,7 +224,7 @@ def add_endpoint(
         response_model=None,
         status_code=status,
         dependencies=[Depends(check_role)],
-        include_in_schema=is_described,
+        include_in_schema=in_schema,
         openapi_extra={"x-role": route.role.name.lower(), "x-kind": str(route.kind)},
     )
 
@@ -248,7 +253,25 @@ IF_MATCH = "if_match"
 IfMatch = Annotated[str | None, Header(alias="If-Match", description="the ETag it was decided on")]
 
 
-def build_api(context: Context) -> FastAPI:
+class _ServingApi(FastAPI):
+    """Has no models of answers. They take half of a daemon's start, and only the description needs them."""
+
+    def add_api_route(self, path: str, endpoint: Endpoint, **options: Any) -> None:
+        """See FastAPI."""
+        super().add_api_route(path, endpoint, **options | {"responses": {}})
+
+
+@functools.cache
+def describe_api() -> dict[str, Any]:
+    """The OpenAPI document, without a machine."""
+    context: Any = None
+    errors: Responses = {"default": {"model": ErrorDocument, "description": "An error."}}
+    document = build_api(context, functools.partial(FastAPI, responses=errors)).openapi()
+    add_descriptions(document)
+    return document
+
+
+def build_api(context: Context, make: Callable[..., FastAPI] = _ServingApi) -> FastAPI:
     """All routes, and every error in the one envelope."""
 
     async def explain_error(request: Request, error: Exception) -> Response:
@@ -257,7 +280,7 @@ def build_api(context: Context) -> FastAPI:
             context.refusals.note(request.state.peer, request.method, target)
         return answer_error(explain(error))
 
-    api = FastAPI(
+    api = make(
         title="vgpumgr",
         version="1.0",
         description="GPU manager for KVM hosts. Bodies are the documents of `-o json`.",
@@ -265,26 +288,13 @@ def build_api(context: Context) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        responses={"default": {"model": ErrorDocument, "description": "An error."}},
     )
     add_system_routes(api, context)
     for route in ROUTES:
         add_route(api, context, route)
     for kind in (Exception, VgpumgrError, RequestValidationError, HTTPException):
         api.add_exception_handler(kind, explain_error)
-    _complete_descriptions(api)
     return api
-
-
-def _complete_descriptions(api: FastAPI) -> None:
-    make = api.openapi
-
-    def describe() -> dict[str, Any]:
-        if api.openapi_schema is None:
-            add_descriptions(make())
-        return api.openapi_schema or {}
-
-    api.openapi = describe  # type: ignore[method-assign]
 
 
 def add_route(api: FastAPI, context: Context, route: Route) -> None:
@@ -483,6 +493,7 @@ BOUNDS: Mapping[str, Any] = {
     "hello_timeout_s": Annotated[float, Field(ge=0, le=MAX_HELLO_TIMEOUT_S, allow_inf_nan=False)],
     "attach.count": Annotated[int, Field(ge=1, le=MAX_COUNT)],
     "attach.transport": Literal[tuple(map(str, Transport))],
+    "show_vm_xml.transport": Literal[tuple(map(str, Transport))],
     "attach.display": Literal[tuple(map(str, Display))],
     "attach.numa": Literal[tuple(map(str, Numa))],
     # strict: a list of JSON is no tuple

@@ -37,7 +37,7 @@ from vgpumgr.server.audit import FILE_NAME, AuditLog, RefusalLog
 from vgpumgr.server.connections import DESCRIPTORS, Limits, PeerProtocol, QuietLoop
 from vgpumgr.server.context import Context
 from vgpumgr.server.events import EventHub
-from vgpumgr.server.health import hear_gpus
+from vgpumgr.server.health import hear_gpus, watch_memory
 from vgpumgr.server.middleware import Middleware
 from vgpumgr.server.operations import Operations
 from vgpumgr.server.reconciler import Reconciler, Sources, find_sources, watch
@@ -105,7 +105,11 @@ async def serve(
         server = DaemonServer(_configure(context), context)
         try:
             sources = sources or find_sources(machine)
-            async with watch(context, settings, sources) as reconciler, hear_gpus(context, sources):
+            async with (
+                watch(context, settings, sources) as reconciler,
+                hear_gpus(context, sources),
+                watch_memory(context, sources),
+            ):
                 _recover(context)
                 heartbeat = Heartbeat(server, context, reconciler, hang_s)
                 beating = asyncio.create_task(heartbeat.run())
@@ -223,12 +227,6 @@ def _remove_stale(path: Path) -> None:
         path.unlink()
 
 
-def describe_api() -> dict[str, Any]:
-    """The OpenAPI document, without a machine."""
-    context: Any = None
-    return build_api(context).openapi()
-
-
 class Heartbeat:
     """One daemon's."""
 
@@ -261,7 +259,8 @@ class Heartbeat:
 
     def _describe(self) -> str:
         running = self._context.operations.count_running()
-        parts = [f"{running} operations running" if running else "serving"]
+        noun = "operation" if running == 1 else "operations"
+        parts = [f"{running} {noun} running" if running else "serving"]
         if self._hangs():
             parts.append("a change does not end")
         if self._reconciler.libvirt_problem is not None:

@@ -48,7 +48,7 @@ class ReconcileSettings(_Table):
         default=0.1,
         ge=0,
         le=0.5,
-        description="of the interval, either way, so that many hosts do not look at once",
+        description="of the interval, either way, so that many hosts do not observe at once",
     )
 
 

@@ -36,7 +36,7 @@ from vgpumgr.sim.machine_model import Gpu, Machine
 from vgpumgr.sim.pcibus import Address, PciBus, State
 from vgpumgr.sim.tree import MachineTree, Part
 from vgpumgr.sim.users import UsesTree, VfioTree
-from vgpumgr.sim.vendortree import AmdTree, GimTree, IntelTree
+from vgpumgr.sim.vendortree import AmdTree, GimTree, IntelTree, SensorTree
 from vgpumgr.sim.vgpuhost import MdevTree, VendorTree, VgpuHost
 from vgpumgr.sim.vgpus import VgpuState
 
@@ -185,7 +185,21 @@ def cause_fault(
     for field, value in fields.items():
         set_gpu_field(directory, gpu.index, field, value)
     for kind, number in events.items():
+        if kind == "xid":
+            log_xid(directory, gpu.place.address, number, *instance)
         add_event(directory, gpu.index, kind, number, *instance)
+
+
+def log_xid(directory: Path, address: str, xid: int, gpu_instance: int = -1, *_: int) -> None:
+    """Writes to the kernel's log what NVIDIA's module writes of an Xid."""
+    path = directory / "host/dev/kmsg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number = path.read_bytes().count(b"\n") if path.exists() else 0
+    instance = f" GPU-I:{gpu_instance:02}" if gpu_instance >= 0 else ""
+    where = f"PCI:{address.rpartition('.')[0]}{instance}"
+    record = f"4,{number},{time.monotonic_ns() // 1000},-;NVRM: Xid ({where}): {xid}, pid=1234, name=python\n"
+    with path.open("a") as file:
+        file.write(record)
 
 
 def reboot(name: str) -> None:
@@ -199,7 +213,8 @@ def reboot(name: str) -> None:
         end_process(pid_file)
     for pid in set(list_clients(directory)) - {os.getpid()}:
         end_and_wait(pid, signal.SIGKILL)
-    shutil.rmtree(directory / "host" / "run", ignore_errors=True)
+    for gone in ("run", "dev"):
+        shutil.rmtree(directory / "host" / gone, ignore_errors=True)
     boot_state(directory)
     unmount(directory / "root")
     end_process(directory / "fuse.pid")
@@ -261,6 +276,7 @@ def build_tree(
         *(IntelTree(bus, pci) for pci in machine.data.pci if pci.quotas),
         GimTree(bus, machine.data.pci),
         *(AmdTree(pci) for pci in machine.data.pci if pci.partitions),
+        *(SensorTree(pci, n) for n, pci in enumerate(machine.data.pci) if pci.sensors),
     ]
     if host is not None:
         parts.append(MdevTree(host) if mdev else VendorTree(host))

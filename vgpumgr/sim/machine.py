@@ -236,7 +236,8 @@ def _find_running(name: str) -> Path:
 def machine_env(name: str) -> dict[str, str]:
     """The variables that let any program use the running machine. Raises MachineNotFoundError.
 
-    ``LD_LIBRARY_PATH`` has the simulated vendor libraries first and keeps what the caller's has.
+    ``LD_LIBRARY_PATH`` has the simulated vendor libraries first and keeps what the caller's has. Triton's
+    assembler is the machine's own, for the simulated driver runs PTX and no machine code.
     """
     directory = _find_running(name)
     mine = str(_LIB / "sim")
@@ -245,6 +246,8 @@ def machine_env(name: str) -> dict[str, str]:
         "VGPUMGR_SIM": str(directory),
         "VGPUMGR_SYSFS_ROOT": str(directory / _ROOT),
         "LD_LIBRARY_PATH": ":".join([mine, *(part for part in old if part and part != mine)]),
+        "TRITON_PTXAS_PATH": f"{mine}/ptxas",
+        "TRITON_PTXAS_BLACKWELL_PATH": f"{mine}/ptxas",
     }
 
 
@@ -267,6 +270,7 @@ def machine_text(gpus: int, vfs: int, board: str, vgpu: str) -> str:
     return head + "".join(
         f'\n[[gpu]]\nboard = "{board}"\naddress = "0000:{_FIRST_BUS + index * step:02x}:00.0"\n'
         f"numa_node = {index * 2 // gpus}\niommu_group = {_FIRST_GROUP + index}\n"
-        f'cpus = "{index * 8}-{index * 8 + 7}"\npcie_switch = {index}\nvfs = {vfs}\n'
+        f'cpus = "{index * 8}-{index * 8 + 7}"\npcie_switch = {index}\n'
+        + (f"vfs = {vfs}\n" if vfs else "")
         for index in range(gpus)
     )

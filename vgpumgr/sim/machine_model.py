@@ -155,6 +155,13 @@ class MachineGpu(Strict):
     uses: Uses | None = None
     vfs: int | None = Field(default=None, ge=1, le=64)
     """How many VFs its SR-IOV capability offers, where that is not the board's number."""
+    uuid: (
+        Annotated[
+            str, StringConstraints(pattern=r"^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+        ]
+        | None
+    ) = None
+    """Of a board that was in another slot before; without it, made from machine and address."""
 
 
 class MachineFile(Strict):
@@ -197,7 +204,8 @@ class Gpu:
     @property
     def uuid(self) -> str:
         """``GPU-…``, the same each time the machine is started."""
-        return f"GPU-{uuid.uuid5(_NAMESPACE, f'{self.machine}/{self.place.address}')}"
+        made = f"GPU-{uuid.uuid5(_NAMESPACE, f'{self.machine}/{self.place.address}')}"
+        return self.place.uuid or made
 
     @property
     def serial(self) -> str:
@@ -441,6 +449,19 @@ class IntelQuotas(Strict):
     tiles: int = 1
 
 
+class PciSensors(Strict):
+    """What the sensors of a GPU say, where its driver shows them."""
+
+    temperature_c: int
+    power_w: int
+    limit_w: int
+    """The most that the card may draw for long."""
+    memory_mib: int = 0
+    memory_used_mib: int = 0
+    busy_percent: int = 0
+    memory_busy_percent: int = 0
+
+
 class GimGpu(Strict):
     """What AMD's driver for hosts knows of a GPU."""
 
@@ -488,6 +509,7 @@ class MachinePci(Strict):
     partitions: tuple[str, ...] = ()
     """Compute partitions that amdgpu offers; the first is in force."""
     gim: GimGpu | None = None
+    sensors: PciSensors | None = None
     uses: Uses | None = None
 
     def function(self) -> Function:

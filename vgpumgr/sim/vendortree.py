@@ -14,14 +14,20 @@ memory any, with i915 any quota at all, until ``pf/auto_provisioning`` is set ag
 AMD: compute partitions of a GPU that amdgpu has, which its attributes show and switch. Its VFs are another driver's
 matter: AMD's host driver (gim) makes them when it is loaded, by its parameter ``vf_num``, and refuses writes to
 ``sriov_numvfs``.
+
+Both: sensors, only by files that are documented. amdgpu (``Documentation/gpu/amdgpu``): ``mem_info_vram_*``,
+``*_busy_percent``, and ``hwmon`` as a data-centre GPU has it, without the sensor at the edge. i915 and xe
+(``Documentation/ABI/testing/sysfs-driver-intel-*-hwmon``): energy that rises, the sustained limit, temperatures;
+nothing of memory. Other drivers (gim, vfio-pci) show none.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 
-from vgpumgr.sim.machine_model import MachinePci
+from vgpumgr.sim.machine_model import MachinePci, PciSensors
 from vgpumgr.sim.pcibus import Address, PciBus, State, refuse
 from vgpumgr.sim.tree import (
     Directory,
@@ -290,3 +296,62 @@ class GimTree(Part):
         if not 1 <= count <= gim.supported:
             raise refuse(errno.EINVAL)
         self._bus.change_vfs(address, count)
+
+
+_WITH_SENSORS = ("amdgpu", "i915", "xe")
+
+
+class SensorTree(Part):
+    """The sensors of one function, while its driver has it. ``number`` is that of its hwmon device."""
+
+    def __init__(self, pci: MachinePci, number: int) -> None:
+        assert pci.sensors is not None
+        self._address = Address.parse(pci.address)
+        self._sensors = pci.sensors
+        self._name = f"hwmon{number}"
+
+    def add_function(self, root: Directory, path: str, state: State) -> None:
+        """The driver's files."""
+        driver = state.driver
+        if state.function.address != self._address or driver not in _WITH_SENSORS:
+            return
+        if driver == "amdgpu":
+            root.make(path).own.update(_list_amdgpu(self._sensors))
+        files = dict(_list_hwmon(self._sensors, driver))
+        root.make(f"{path}/hwmon/{self._name}").own.update(files)
+
+
+def _list_amdgpu(sensors: PciSensors) -> Iterator[tuple[str, Node]]:
+    yield "mem_info_vram_total", constant(sensors.memory_mib * _MIB)
+    yield "mem_info_vram_used", constant(sensors.memory_used_mib * _MIB)
+    yield "gpu_busy_percent", constant(sensors.busy_percent)
+    yield "mem_busy_percent", constant(sensors.memory_busy_percent)
+
+
+def _list_hwmon(sensors: PciSensors, driver: str) -> Iterator[tuple[str, Node]]:
+    yield "name", constant(driver)
+    degrees, limit = constant(sensors.temperature_c * 1000), constant(sensors.limit_w * 1_000_000)
+    if driver == "i915":
+        yield "temp1_input", degrees
+    else:
+        of_gpu, of_memory = ("junction", "mem") if driver == "amdgpu" else ("pkg", "vram")
+        yield "temp2_input", degrees
+        yield "temp2_label", constant(of_gpu)
+        yield "temp3_input", constant((sensors.temperature_c - 6) * 1000)
+        yield "temp3_label", constant(of_memory)
+    if driver == "amdgpu":
+        yield "power1_input", constant(sensors.power_w * 1_000_000)
+        yield "power1_label", constant("PPT")
+        yield "power1_cap", limit
+        return
+    yield "energy1_input", _count_energy(sensors.power_w)
+    yield "power1_max", limit
+    if driver == "xe":
+        yield "energy1_label", constant("card")
+        yield "energy2_input", _count_energy(sensors.power_w * 3 // 4)
+        yield "energy2_label", constant("pkg")
+
+
+def _count_energy(power_w: int) -> File:
+    """Microjoules since the host's boot."""
+    return File(text(lambda: int(time.monotonic() * power_w * 1_000_000)))

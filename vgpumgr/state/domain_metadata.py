@@ -61,14 +61,22 @@ def rebuild_records(vm: Vm) -> tuple[AttachmentRecord, ...]:
     """The records that the VM's notes describe; without those of another VM (a clone carries
     them), and those that do not say enough.
     """
-    found = []
-    for note in vm.notes:
-        if note.vm == vm.uuid:
-            try:
-                found.append(_rebuild(vm, note))
-            except (TypeError, ValueError):
-                continue
-    return tuple(found)
+    found = (_try_rebuild(vm, note) for note in vm.notes if note.vm == vm.uuid)
+    return tuple(record for record in found if isinstance(record, AttachmentRecord))
+
+
+def list_unreadable(vm: Vm) -> dict[str, str]:
+    """Why notes that are the VM's own cannot be read, by attachment."""
+    found = ((note.id, _try_rebuild(vm, note)) for note in vm.notes if note.vm == vm.uuid)
+    return {id_: why for id_, why in found if isinstance(why, str)}
+
+
+def _try_rebuild(vm: Vm, note: AttachmentNote) -> AttachmentRecord | str:
+    """The record, or why there is none."""
+    try:
+        return _rebuild(vm, note)
+    except (TypeError, ValueError) as error:
+        return str(error)
 
 
 def save_note(hypervisor: Hypervisor, vm: Vm, note: AttachmentNote) -> Vm:
@@ -149,7 +157,7 @@ def _read_owner(text: str | None) -> tuple[int, int] | None:
 
 def _given(value: int | None) -> int:
     if value is None:
-        raise ValueError("not in the note")
+        raise ValueError("not in the metadata")
     return value
 
 

@@ -194,28 +194,29 @@ class Store:
         return tuple(sorted(found, key=lambda one: one.address))
 
     def _find_health(self, address: PciAddress, uuid: str) -> GpuHealth:
-        known = next((one for one in self.list_health() if one.uuid == uuid), None)
-        return known or GpuHealth(address, uuid, boot=self._boot_id)
+        found = (h for h in self.list_health() if h.uuid == uuid and (uuid or h.address == address))
+        return next(found, None) or GpuHealth(address, uuid, boot=self._boot_id)
 
     def _forget_errors(self, health: GpuHealth) -> GpuHealth:
         """Another boot counted others."""
         same = health.boot == self._boot_id
         return health if same else replace(health, accepted_errors=0, boot=self._boot_id)
 
-    def save_event(self, event: GpuEvent, now_s: float) -> Drain | None:
-        """Counts an Xid; answers what makes the GPU unhealthy, if the event is the first to say so. It stands alone:
-        writing it needs no lock of the machine.
+    def save_event(self, event: GpuEvent, now_s: float, times: int = 1) -> Drain | None:
+        """Counts an Xid that came so often; answers what makes the GPU unhealthy, if the event is the first to say so.
+        It stands alone: writing it needs no lock of the machine.
         """
         with self.transaction():
             if event.xid is not None:
                 known = self._find_health(event.address, event.uuid)
-                counted = replace(known, address=event.address, xids=known.count(event.xid, now_s))
-                self._put(HEALTH, event.uuid, counted)
+                counts = known.count(event.xid, now_s, times)
+                changed = replace(known, address=event.address, xids=counts)
+                self._put(HEALTH, event.uuid or str(event.address), changed)
             if not event.is_fault:
                 return None
             kind = FaultKind.ECC if event.xid is None else FaultKind.XID
             fault = GpuFault(kind, str(event), self._boot_id, event.xid)
-            drain = Drain(event.address, event.uuid, BY_DRIVER, now_s, fault=fault)
+            drain = Drain(event.address, event.uuid or None, BY_DRIVER, now_s, fault=fault)
             if any(one.key == drain.key for one in self.list_drains()):
                 return None
             self._put(DRAIN, drain.key, drain)

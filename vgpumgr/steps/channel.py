@@ -8,7 +8,12 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vgpumgr.engine.step import PRIVATE, OneWayStep, Step
-from vgpumgr.errors import ChannelStartError, LiveUnsupportedError, SandboxError, VgpumgrError
+from vgpumgr.errors import (
+    ChannelStartError,
+    LiveUnsupportedError,
+    SandboxError,
+    VgpumgrError,
+)
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import parse_limits
@@ -109,9 +114,19 @@ class StartChannel(Step):
 
 
 def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> ChannelSpec:
-    """The channel of an attachment whose slice exists."""
+    """The channel of an attachment whose slice exists. Raises ChannelStartError where its limits cannot be read: it
+    does not start without them.
+    """
     assert record.mig is not None
     assert record.channel is not None
+    try:
+        limits = parse_limits(record.channel.limits)
+    except ValueError as error:
+        raise ChannelStartError(
+            f"the recorded limits of {record.vm_name} cannot be read: {error}",
+            why="another version has recorded them, or the record is damaged",
+            hint=f"vgpumgr detach {record.id}, then vgpumgr attach with limits of this version",
+        ) from error
     return ChannelSpec(
         id=record.id,
         vm_name=record.vm_name,
@@ -124,7 +139,7 @@ def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> Chann
         gpu=str(record.gpu) if record.gpu else None,
         gpu_instance_id=record.mig.gpu_instance_id,
         compute_instance_id=record.mig.compute_instance_id,
-        limits=parse_limits(record.channel.limits),
+        limits=limits,
     )
 
 
@@ -141,8 +156,12 @@ def check_sandbox(vm_name: str, status: ChannelStatus | None) -> None:
 
 
 def check_confinable(records: Iterable[AttachmentRecord], channels: Channels) -> None:
-    """Raises SandboxError where a new channel needs a sandbox that this host can evidently not build."""
+    """Raises SandboxError where a new channel needs a sandbox that this host can evidently not build,
+    LibraryNotFoundError where the programs are missing or of another version.
+    """
     for record in records:
+        if record.channel is not None:
+            channels.check_installed()
         if record.channel is not None and not record.channel.allow_unconfined:
             if cause := channels.find_obstacle():
                 raise _refuse_sandbox(record.vm_name, cause)

@@ -563,7 +563,7 @@ def _moved(context: OperationContext, step: MigStep) -> LayoutChangedError:
 def _occupied(context: OperationContext, gpu: GpuUuid, found: GpuInstance) -> LayoutChangedError:
     return LayoutChangedError(
         f"cannot take back {found.profile} at {found.placement} on {context.mig.find_gpu(gpu)}",
-        why=f"somebody made a compute instance in it: {describe(found)}",
+        why=f"another program made a compute instance in it: {describe(found)}",
         hint="vgpumgr mig list",
     )
 

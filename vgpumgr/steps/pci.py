@@ -182,7 +182,7 @@ def check_unused(context: OperationContext, functions: Sequence[Function]) -> No
         raise NothingDoneError(
             PciBusyError(
                 f"{names} is in use" if len(users) == 1 else f"{names} are in use",
-                why="the kernel would wait until they let go",
+                why="the kernel would wait until they close it",
                 held_by=[str(user) for found in users.values() for user in found],
                 hint="stop them, then repeat",
             )
@@ -234,7 +234,7 @@ def make_release_pending(what: str, held_by: Sequence[str] = ()) -> ReleasePendi
     """The error of a detach that waits for the guest."""
     return ReleasePendingError(
         what,
-        why="nothing is lost: it stays the VM's, and goes as soon as the guest lets go or stops: the "
+        why="nothing is lost: it stays the VM's, and goes as soon as the guest releases it or stops: the "
         "daemon does that by itself, and so does the next command that changes something",
         held_by=held_by,
         hint="shut the VM down; without the daemon, vgpumgr recover afterwards",

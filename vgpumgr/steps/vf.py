@@ -345,7 +345,7 @@ def find_stall(pci: PciControl, what: str) -> PciStalledError | None:
         return None
     return PciStalledError(
         f"cannot {what} now",
-        why="a device is being removed while somebody uses it, and this would wait for it",
+        why="a device that is in use is being removed, and this would wait for it",
         held_by=stalls,
         hint="end who uses the removed device; vgpumgr status",
     )
@@ -391,6 +391,6 @@ def _describe_count(count: int) -> str:
 def _unexpected(now: Function) -> VfIgnoredError:
     return VfIgnoredError(
         f"{now.address} has {len(now.vfs)} virtual functions already",
-        why="somebody made them since this was planned",
+        why="another program made them since this was planned",
         hint="vgpumgr vf list",
     )

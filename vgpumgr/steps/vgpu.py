@@ -248,7 +248,7 @@ def await_release(context: OperationContext, record: VgpuRecord, what: str) -> N
     if not context.wait(is_free, RELEASE_TIMEOUT_S):
         error: VgpumgrError = VgpuBusyError(
             f"cannot {what}",
-            why="somebody has it open",
+            why="a process has it open",
             held_by=held_by,
             hint="shut the VM down or detach the device, then repeat",
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from threading import Thread
+from typing import ClassVar, cast
 
 from rich.style import Style
 from rich.text import Text
@@ -16,7 +17,7 @@ from textual.widgets import Input
 from vgpumgr.host.clock import Clock
 from vgpumgr.tui.frame import Tone, draw
 from vgpumgr.tui.sample import OpenCall, Poller, Sample
-from vgpumgr.tui.view import Page, View
+from vgpumgr.tui.view import Command, Page, Phase, Run, View
 
 #: a running question is mentioned from here on
 _LATE_S = 3.0
@@ -51,11 +52,24 @@ class Board(Widget, can_focus=True):
         Binding("question_mark", "app.do('show_help')"),
         Binding("slash", "app.filter"),
         Binding("r", "app.hurry"),
+        Binding("s", "app.do('sort')"),
+        Binding("S", "app.do('reverse')"),
+        Binding("d", "app.act('detach')"),
+        Binding("D", "app.act('drain')"),
+        Binding("R", "app.act('restart')"),
     ]
 
     def __init__(self, view: View) -> None:
         super().__init__(id="board")
         self.view = view
+
+    def on_key(self, event: Key) -> None:
+        """While it is asked, a key is an answer and nothing else."""
+        self.view.message = ""
+        if self.view.page is Page.QUESTION:
+            event.stop()
+            event.prevent_default()
+            self.app.call_later(cast("TopApp", self.app).answer, event.key)
 
     def render(self) -> Text:
         """The lines of this moment, as large as the terminal."""
@@ -79,9 +93,14 @@ class TopApp(App[None]):
     """
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, view: View, open_call: OpenCall, clock: Clock, interval_s: float) -> None:
+    def __init__(
+        self, view: View, open_call: OpenCall, run: Run, clock: Clock, interval_s: float
+    ) -> None:
         super().__init__()
         self.view = view
+        self._run_line = run
+        #: to be left when the command that runs has ended
+        self.leaving = False
         self.board = Board(view)
         self.poller = Poller(open_call, clock, interval_s, self._deliver)
 
@@ -145,6 +164,60 @@ class TopApp(App[None]):
             event.stop()
             line.value = ""
             self._close_filter()
+
+    async def action_quit(self) -> None:
+        """Leaves, but for a command that runs: of it the second time."""
+        command = self.view.command
+        if self.view.page is Page.QUESTION:
+            self.answer("q")
+        elif command is None or command.phase is not Phase.RUNNING or self.leaving:
+            self.exit()
+        else:
+            self.leaving = True
+            self.view.message = f"ends after {command.text}; q again leaves it alone"
+            self.board.refresh()
+
+    def action_act(self, key: str) -> None:
+        """Plans a command for the row."""
+        command = self.view.choose(key)
+        self.board.refresh()
+        if command is not None:
+            self._begin(lambda: self._plan(command))
+
+    def answer(self, key: str) -> None:
+        """Does what was planned, if that is the key."""
+        command = self.view.command
+        if self.view.answer(key) and command is not None:
+            self._begin(lambda: self._perform(command))
+        self.board.refresh()
+
+    def _begin(self, work: Callable[[], Callable[[], None]]) -> None:
+        """In a thread of its own: the frame goes on."""
+
+        def run() -> None:
+            change = work()
+            if self.is_running:
+                self.call_later(self._end, change)
+
+        Thread(target=run, name="command", daemon=True).start()
+
+    def _plan(self, command: Command) -> Callable[[], None]:
+        plan = self._run_line(command.line("--dry-run"))
+        return lambda: self.view.ask(command, plan)
+
+    def _perform(self, command: Command) -> Callable[[], None]:
+        """Only what was shown is done: where the machine has changed since, it is asked again."""
+        plan = self._run_line(command.line("--dry-run"))
+        if plan.code or not command.is_planned(plan.text):
+            return lambda: self.view.ask(command, plan)
+        end = self._run_line(command.line("--yes"))
+        return lambda: self.view.finish(end)
+
+    def _end(self, change: Callable[[], None]) -> None:
+        self._change(change)
+        self.poller.hurry()
+        if self.leaving:
+            self.exit()
 
     def _close_filter(self) -> None:
         self.query_one("#filter", Input).display = False

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from enum import StrEnum
 from typing import Any
 
 from vgpumgr.model.choices import AWAITED
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.pci import is_host_driver
 from vgpumgr.model.text import format_size, shorten_type
 from vgpumgr.tui.sample import History, Sample, channel_key, vm_key
 
@@ -14,62 +18,135 @@ _GIB = 1 << 30
 ABSENT = "-"
 
 
+class Column(StrEnum):
+    """What a row shows, and what rows are sorted by."""
+
+    NAME = "NAME"
+    USED_BY = "USED BY"
+    MEMORY = "MEMORY"
+    LOAD = "LOAD"
+    TEMPERATURE = "TEMP"
+    POWER = "POWER"
+    HEALTH = "HEALTH"
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of a page. ``data`` is what its details show; ``history`` the key of its loads, with
-    ``ratio`` for loads from 0 to 1.
+    ``ratio`` for loads from 0 to 1; ``values`` are what it is sorted by, where that is not its text.
     """
 
     key: str
-    name: str
+    label: str
     used_by: str
-    memory: str
-    load: str
+    memory: str = ABSENT
+    load: str = ABSENT
+    temperature: str = ""
+    power: str = ""
+    health: str = ""
     history: str | None = None
     ratio: bool = False
     alert: bool = False
-    parent: bool = False
     title: str = ""
-    data: Mapping[str, Any] | None = None
-    #: characters of ``name`` that only draw the tree
-    indent: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[Column, float | None] = field(default_factory=dict)
+    #: 0 for a GPU or a VM, 1 for what is on a GPU, 2 for a process in a VM
+    depth: int = 0
+    #: draws the tree in front of the label
+    mark: str = ""
 
     @property
-    def label(self) -> str:
-        """The name without its place in the tree."""
-        return self.name[self.indent :]
+    def name(self) -> str:
+        """The label in its place in the tree."""
+        return self.mark + self.label
+
+    def sort_key(self, column: Column) -> tuple[Any, ...] | None:
+        """Its place by a column, numbers in a text as numbers; None: the row has no value there."""
+        if column in (Column.NAME, Column.USED_BY):
+            text = self.label if column is Column.NAME else self.used_by
+            words = re.split(r"(\d+)", text.casefold())
+            return tuple((int(word), "") if word.isdecimal() else (-1, word) for word in words)
+        value = self.values.get(column)
+        return None if value is None else (value,)
 
 
 def list_tree(
-    sample: Sample, history: History, closed: Collection[str], symbols: Symbols
-) -> Iterator[Row]:
+    sample: Sample, history: History, closed: Collection[str], order: Order, symbols: Symbols
+) -> list[Row]:
     """GPUs, below each its slices, below each slice the guest's processes."""
     vms = {vm["name"]: vm for vm in sample.vms or ()}
+    branches: list[_Branch] = []
     for gpu in sample.gpus or ():
-        is_closed, instances = gpu["uuid"] in closed, gpu["instances"]
-        mark = symbols.closed if is_closed else symbols.open
-        has_more = bool(gpu["processes"] or gpu["devices"])
-        yield _gpu_row(gpu, history, mark if instances or has_more else "  ")
-        if is_closed:
-            continue
-        for number, instance in enumerate(instances, 1):
-            last = number == len(instances) and not has_more
-            mark = symbols.last if last else symbols.branch
-            yield _slice_row(gpu, instance, vms, history, mark)
-            trunk = "  " if last else symbols.trunk
-            yield from _lane_rows(instance, vms.get(instance["vm"] or ""), "  " + trunk, symbols)
-        yield from _device_rows(gpu["uuid"], gpu, vms, bool(gpu["processes"]), symbols)
-        yield from _process_rows(gpu, symbols)
+        below = [_Branch(row, rows) for row, rows in _list_below(gpu, vms, history)]
+        branches.append(_Branch(_gpu_row(gpu, history), below))
     for other in sample.others:
-        is_closed = other["pci"] in closed
-        mark = symbols.closed if is_closed else symbols.open
-        yield _other_row(other, mark if other["devices"] else "  ")
-        if not is_closed:
-            yield from _device_rows(other["pci"], other, vms, False, symbols)
+        below = [_Branch(row) for row in _device_rows(other["pci"], other, vms)]
+        branches.append(_Branch(_other_row(other), below))
     for lost in sample.lost:
-        name, why = f"  {lost['index']} lost", lost["nvml_text"]
-        key = f"lost:{lost['index']}"
-        yield Row(key, name, why, ABSENT, ABSENT, alert=True, title="Lost GPU", data=lost, indent=2)
+        key, label = f"lost:{lost['index']}", f"{lost['index']} lost"
+        row = Row(key, label, lost["nvml_text"], alert=True, title="Lost GPU", data=lost)
+        branches.append(_Branch(row))
+    return [row for branch in order.sort(branches) for row in branch.draw(closed, order, symbols)]
+
+
+def _list_below(
+    gpu: Mapping[str, Any], vms: Mapping[str, Mapping[str, Any]], history: History
+) -> Iterator[tuple[Row, list[_Branch]]]:
+    for instance in gpu["instances"]:
+        lanes = _lane_rows(instance, vms.get(instance["vm"] or ""))
+        yield _slice_row(gpu, instance, vms, history), [_Branch(row) for row in lanes]
+    for row in (*_device_rows(gpu["uuid"], gpu, vms), *_process_rows(gpu)):
+        yield row, []
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """A row and what is below it."""
+
+    row: Row
+    below: Sequence[_Branch] = ()
+
+    def draw(self, closed: Collection[str], order: Order, symbols: Symbols) -> Iterator[Row]:
+        """The rows of a GPU with the tree in front of them."""
+        is_closed = self.row.key in closed
+        mark = (symbols.closed if is_closed else symbols.open) if self.below else "  "
+        yield replace(self.row, mark=mark)
+        if not is_closed:
+            yield from self._draw_below("  ", order, symbols)
+
+    def _draw_below(self, indent: str, order: Order, symbols: Symbols) -> Iterator[Row]:
+        for number, branch in enumerate(order.sort(self.below), 1):
+            last = number == len(self.below)
+            yield replace(branch.row, mark=indent + (symbols.last if last else symbols.branch))
+            trunk = "  " if last else symbols.trunk
+            yield from branch._draw_below(indent + trunk, order, symbols)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """By which column rows are sorted; None: as the machine lists them. Rows without a value come last."""
+
+    column: Column | None = None
+    reverse: bool = False
+
+    def follow(self, columns: Sequence[Column]) -> Order:
+        """The next column, then none. Numbers begin with the largest."""
+        cycle = (None, *columns)
+        at = cycle.index(self.column) if self.column in cycle else 0
+        column = cycle[(at + 1) % len(cycle)]
+        return Order(column, column not in (None, Column.NAME, Column.USED_BY))
+
+    def sort(self, branches: Iterable[_Branch]) -> list[_Branch]:
+        """The branches in this order; equal ones stay as they are."""
+        column, known, unknown = self.column, [], []
+        if column is None:
+            found = list(branches)
+            return found[::-1] if self.reverse else found
+        for branch in branches:
+            key = branch.row.sort_key(column)
+            unknown.append(branch) if key is None else known.append((key, branch))
+        known.sort(key=lambda pair: pair[0], reverse=self.reverse)
+        return [branch for _key, branch in known] + unknown
 
 
 def list_gpu_keys(sample: Sample) -> list[str]:
@@ -78,25 +155,31 @@ def list_gpu_keys(sample: Sample) -> list[str]:
     return known + [other["pci"] for other in sample.others]
 
 
-def list_vms(sample: Sample, history: History) -> Iterator[Row]:
+def list_vms(sample: Sample, history: History, order: Order) -> list[Row]:
     """Every VM, those with a slice first."""
     found = sorted(sample.vms or (), key=lambda vm: (vm["attachment"] is None, vm["name"]))
-    for vm in found:
-        memory = ABSENT
-        if vm["channels"]:
-            size = sum(a["memory_bytes"] for a in vm["attachments"])
-            memory = _memory(sum(c["memory_bytes"] for c in vm["channels"]), size)
-        yield Row(
-            vm["name"],
-            f"{vm['name']} ({vm['state']})",
-            describe_first(vm["problems"]) or _describe_attachments(vm),
-            memory,
-            _rate(history, vm_key(vm["name"])),
-            vm_key(vm["name"]),
-            alert=bool(vm["problems"]),
-            title="VM",
-            data=vm,
-        )
+    return [branch.row for branch in order.sort(_Branch(_vm_row(vm, history)) for vm in found)]
+
+
+def _vm_row(vm: Mapping[str, Any], history: History) -> Row:
+    memory, used = ABSENT, None
+    if vm["channels"]:
+        size = sum(a["memory_bytes"] for a in vm["attachments"])
+        used = sum(c["memory_bytes"] for c in vm["channels"])
+        memory = _memory(used, size)
+    rate = history.read_last(vm_key(vm["name"]))
+    return Row(
+        vm["name"],
+        f"{vm['name']} ({vm['state']})",
+        describe_first(vm["problems"]) or _describe_attachments(vm),
+        memory,
+        _per_second(rate),
+        history=vm_key(vm["name"]),
+        alert=bool(vm["problems"]),
+        title="VM",
+        data=vm,
+        values={Column.MEMORY: used, Column.LOAD: rate},
+    )
 
 
 def _describe_attachments(vm: Mapping[str, Any]) -> str:
@@ -117,8 +200,7 @@ def keep_matching(rows: Sequence[Row], wanted: str) -> list[Row]:
     kept: list[Row] = []
     open_parents: list[Row] = []
     for row in rows:
-        depth = row.key.count("/")
-        open_parents = [p for p in open_parents if p.key.count("/") < depth]
+        open_parents = [p for p in open_parents if p.depth < row.depth]
         if wanted in f"{row.name} {row.used_by}".casefold():
             kept += [p for p in open_parents if p not in kept]
             kept.append(row)
@@ -132,67 +214,103 @@ def describe_first(problems: Sequence[str]) -> str:
     return f"! {problems[0]}{more}" if problems else ""
 
 
-def _gpu_row(gpu: Mapping[str, Any], history: History, mark: str) -> Row:
-    use = gpu["utilisation"]
-    loads = history.read(gpu["uuid"])
-    load = f"{use['gpu_ratio']:.0%}" if use else _per_second(loads[-1] if loads else None)
+def _gpu_row(gpu: Mapping[str, Any], history: History) -> Row:
+    use, health = gpu["utilisation"], gpu.get("health") or {}
+    rate = history.read_last(gpu["uuid"])
+    degrees, power = health.get("temperature_c"), health.get("power_w")
+    is_ill = bool(health) and not health["healthy"]
     return Row(
         gpu["uuid"],
-        f"{mark}{gpu['index']} {gpu['model'].removeprefix('NVIDIA ')}",
+        f"{gpu['index']} {gpu['model'].removeprefix('NVIDIA ')}",
         _describe_drained(gpu) + _describe_cut(gpu),
         _memory(gpu["memory_used_bytes"], gpu["memory_total_bytes"]),
-        load,
+        f"{use['gpu_ratio']:.0%}" if use else _per_second(rate),
+        ABSENT if degrees is None else f"{degrees}C",
+        _describe_power(power, health.get("power_limit_w")),
+        _describe_health(health) if health else ABSENT,
         gpu["uuid"],
         ratio=use is not None,
-        parent=True,
+        alert=is_ill,
         title="GPU",
         data=gpu,
-        indent=len(mark),
+        values={
+            Column.MEMORY: gpu["memory_used_bytes"],
+            Column.LOAD: use["gpu_ratio"] if use else rate,
+            Column.TEMPERATURE: degrees,
+            Column.POWER: power,
+            Column.HEALTH: _count_faults(health) if health else None,
+        },
     )
 
 
-def _other_row(gpu: Mapping[str, Any], mark: str) -> Row:
+def _describe_power(power_w: float | None, limit_w: float | None) -> str:
+    if power_w is None:
+        return ABSENT
+    return f"{power_w:.0f}/{limit_w:.0f}W" if limit_w else f"{power_w:.0f}W"
+
+
+def _describe_health(health: Mapping[str, Any]) -> str:
+    """``ok``, or what was last reported: ``Xid 79``, ``2 ECC``, ``too hot``. A program's Xid leaves the GPU ok."""
+    xids = sorted(health["xids"], key=lambda one: one["last_s"])
+    if health["ecc_errors"]:
+        return f"{health['ecc_errors']} ECC"
+    if xids:
+        return f"Xid {xids[-1]['xid']}"
+    return "ok" if health["healthy"] else "ill"
+
+
+def _count_faults(health: Mapping[str, Any]) -> float:
+    """Unhealthy GPUs before all others, then by how much was reported."""
+    reported: float = sum(one["count"] for one in health["xids"]) + (health["ecc_errors"] or 0)
+    return reported if health["healthy"] else reported + 1e9
+
+
+def _other_row(gpu: Mapping[str, Any]) -> Row:
     """A GPU without NVML."""
+    known = gpu.get("sensors") or {}  # an older daemon does not say
+    total, used = known.get("memory_total_bytes"), known.get("memory_used_bytes")
+    degrees, power, load = (known.get(k) for k in ("temperature_c", "power_w", "gpu_ratio"))
     return Row(
         gpu["pci"],
-        f"{mark}{gpu['pci'].removeprefix('0000:')} {gpu['model']}",
+        f"{gpu['pci'].removeprefix('0000:')} {gpu['model']}",
         _describe_drained(gpu)
-        + (_describe_vfs(gpu) or ", ".join(gpu["vms"]) or gpu["driver"] or "no driver"),
+        + (_describe_vfs(gpu) or ", ".join(gpu["vms"]) or _describe_vfs_off(gpu)),
+        ABSENT if used is None or total is None else _memory(used, total),
+        ABSENT if load is None else f"{load:.0%}",
+        ABSENT if degrees is None else f"{degrees:.0f}C",
+        _describe_power(power, known.get("power_limit_w")),
         ABSENT,
-        ABSENT,
-        parent=True,
         title="GPU",
         data=gpu,
-        indent=len(mark),
+        values={
+            Column.MEMORY: used,
+            Column.LOAD: load,
+            Column.TEMPERATURE: degrees,
+            Column.POWER: power,
+        },
     )
 
 
 def _device_rows(
-    key: str,
-    gpu: Mapping[str, Any],
-    vms: Mapping[str, Mapping[str, Any]],
-    more: bool,
-    symbols: Symbols,
+    key: str, gpu: Mapping[str, Any], vms: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Row]:
-    """vGPUs and virtual functions of a GPU; ``more`` rows of it follow."""
-    for number, device in enumerate(gpu["devices"], 1):
-        mark = symbols.last if number == len(gpu["devices"]) and not more else symbols.branch
+    """vGPUs and virtual functions of a GPU."""
+    for device in gpu["devices"]:
         vm, size = vms.get(device["vm"] or ""), device["memory_bytes"]
         used_by = device["vm"] or "free"
         if vm is not None:
             used_by = describe_first(vm["problems"]) or f"{vm['name']} ({vm['state']})"
         what = shorten_type(device["profile"]) if device["kind"] == "vgpu" else "VF"
-        place = device["function"].removeprefix("0000:")
         yield Row(
             f"{key}/{device['name']}",
-            f"  {mark}{what} {place}",
+            f"{what} {device['function'].removeprefix('0000:')}",
             used_by,
             ABSENT if size is None else format_size(size),
-            ABSENT,
             alert=bool(vm and vm["problems"]),
             title="vGPU" if device["kind"] == "vgpu" else "Virtual function",
             data={**device, "of_vm": vm},
-            indent=len(mark) + 2,
+            values={Column.MEMORY: size},
+            depth=1,
         )
 
 
@@ -217,6 +335,13 @@ def _describe_vfs(gpu: Mapping[str, Any]) -> str:
     return f"{gpu['vfs_enabled']} of {gpu['vfs_total']} VFs" if gpu["vfs_enabled"] else ""
 
 
+def _describe_vfs_off(gpu: Mapping[str, Any]) -> str:
+    """What it could be cut into, where a driver of the host may make some; else the driver."""
+    if gpu["vfs_total"] and is_host_driver(gpu["driver"]):
+        return f"0 of {gpu['vfs_total']} VFs"
+    return str(gpu["driver"] or "no driver")
+
+
 def _describe_mig(mig: Mapping[str, Any]) -> str:
     if mig["current"] != mig["pending"]:
         return f"MIG {'on' if mig['pending'] else 'off'} after reset"
@@ -231,80 +356,71 @@ def _slice_row(
     instance: Mapping[str, Any],
     vms: Mapping[str, Mapping[str, Any]],
     history: History,
-    mark: str,
 ) -> Row:
-    name = instance["vm"]
-    vm = vms.get(name or "")
+    vm = vms.get(instance["vm"] or "")
     key = channel_key(instance["attachment"]) if instance["attachment"] else None
     used = [c["memory_used_bytes"] for c in instance["compute_instances"]]
     known = [value for value in used if value is not None]
+    rate = history.read_last(key) if key else None
     place = instance["placement"]
     return Row(
         f"{gpu['uuid']}/{instance['id']}",
-        f"  {mark}{instance['profile']} at {place['start']}:{place['size']}",
+        f"{instance['profile']} at {place['start']}:{place['size']}",
         _describe_owner(instance, vm),
         _memory(sum(known), instance["memory_bytes"]) if known else ABSENT,
-        _rate(history, key) if key else ABSENT,
-        key,
+        _per_second(rate),
+        history=key,
         alert=bool(vm and vm["problems"]),
         title="Slice",
         data={**instance, "of_vm": vm},
-        indent=len(mark) + 2,
+        values={Column.MEMORY: sum(known) if known else None, Column.LOAD: rate},
+        depth=1,
     )
 
 
 def _describe_owner(instance: Mapping[str, Any], vm: Mapping[str, Any] | None) -> str:
     if vm is not None:
         return describe_first(vm["problems"]) or f"{vm['name']} ({vm['state']})"
-    if instance["vm"]:
-        return str(instance["vm"])
+    holder = instance.get("holder")  # an older daemon has all in the VM's place
+    if name := holder["name"] if holder else instance["vm"]:
+        return str(name)
     users = [f"{p['name'] or 'process'} ({p['pid']})" for p in instance["processes"]]
     return ", ".join(users) or "free"
 
 
-def _lane_rows(
-    instance: Mapping[str, Any], vm: Mapping[str, Any] | None, indent: str, symbols: Symbols
-) -> Iterator[Row]:
+def _lane_rows(instance: Mapping[str, Any], vm: Mapping[str, Any] | None) -> Iterator[Row]:
     channels = vm["channels"] if vm else []
     channel = next((c for c in channels if c["id"] == instance["attachment"]), None)
-    lanes = channel["lanes"] if channel else []
-    for number, lane in enumerate(lanes, 1):
-        mark = symbols.last if number == len(lanes) else symbols.branch
+    for lane in channel["lanes"] if channel else []:
         yield Row(
-            f"{channel['id']}//{lane['id']}" if channel else "",
-            f"{indent}{mark}{lane['name']} ({lane['pid']})",
+            f"{instance['attachment']}//{lane['id']}",
+            f"{lane['name']} ({lane['pid']})",
             f"{lane['calls']} calls, {lane['transport']}",
             format_size(lane["memory_bytes"]),
-            ABSENT,
             title="Process in the VM",
             data=lane,
-            indent=len(indent + mark),
+            values={Column.MEMORY: lane["memory_bytes"]},
+            depth=2,
         )
 
 
-def _process_rows(gpu: Mapping[str, Any], symbols: Symbols) -> Iterator[Row]:
-    for number, process in enumerate(gpu["processes"], 1):
-        mark = symbols.last if number == len(gpu["processes"]) else symbols.branch
+def _process_rows(gpu: Mapping[str, Any]) -> Iterator[Row]:
+    for process in gpu["processes"]:
         memory = process["memory_bytes"]
         yield Row(
             f"{gpu['uuid']}/p{process['pid']}",
-            f"  {mark}{process['name'] or 'process'} ({process['pid']})",
+            f"{process['name'] or 'process'} ({process['pid']})",
             f"{process['kind']} on the host",
             ABSENT if memory is None else format_size(memory),
-            ABSENT,
             title="Process on the host",
             data=process,
-            indent=len(mark) + 2,
+            values={Column.MEMORY: memory},
+            depth=1,
         )
 
 
 def _memory(used_bytes: int, total_bytes: int) -> str:
     return f"{used_bytes / _GIB:.1f}/{total_bytes / _GIB:.0f} GiB"
-
-
-def _rate(history: History, key: str) -> str:
-    loads = history.read(key)
-    return _per_second(loads[-1] if loads else None)
 
 
 def _per_second(rate: float | None) -> str:
@@ -327,7 +443,8 @@ class Symbols:
     last: str
     trunk: str
     ellipsis: str
-    rule: str
+    falling: str
+    rising: str
 
     def draw_history(self, values: Sequence[float | None], width: int, full: float) -> str:
         """The newest ``width`` values, right-aligned; unknown ones are blank, more than ``full`` is
@@ -352,5 +469,5 @@ class Symbols:
         return (text[:kept] + self.ellipsis)[:width]
 
 
-UNICODE = Symbols("▁▂▃▄▅▆▇█", "▾ ", "▸ ", "├ ", "└ ", "│ ", "…", "─")
-ASCII = Symbols("_.:-=+*#", "- ", "+ ", "|-", "`-", "| ", "~", "-")
+UNICODE = Symbols("▁▂▃▄▅▆▇█", "▾ ", "▸ ", "├ ", "└ ", "│ ", "…", "▼", "▲")
+ASCII = Symbols("_.:-=+*#", "- ", "+ ", "|-", "`-", "| ", "~", "v", "^")

@@ -84,6 +84,11 @@ class History:
         """The loads of a row, oldest first."""
         return tuple(self.loads.get(key, ()))
 
+    def read_last(self, key: str) -> float | None:
+        """The newest load of a row."""
+        loads = self.loads.get(key)
+        return loads[-1] if loads else None
+
     def _extend(
         self, values: deque[float | None] | None, value: float | None
     ) -> deque[float | None]:

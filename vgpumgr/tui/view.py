@@ -1,12 +1,25 @@
-"""What the user sees: page, cursor, filter, folded GPUs. No terminal in here."""
+"""What the user sees: page, cursor, filter, order, folded GPUs, and the command that is asked about. No terminal in
+here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from shlex import join
+from typing import NamedTuple
 
-from vgpumgr.tui.rows import Row, Symbols, keep_matching, list_gpu_keys, list_tree, list_vms
+from vgpumgr.tui.rows import (
+    Column,
+    Order,
+    Row,
+    Symbols,
+    keep_matching,
+    list_gpu_keys,
+    list_tree,
+    list_vms,
+)
 from vgpumgr.tui.sample import History, Sample
 
 
@@ -17,6 +30,93 @@ class Page(StrEnum):
     VMS = "VMs"
     DETAILS = "details"
     HELP = "help"
+    #: the plan of a command, and whether to do it
+    QUESTION = "question"
+    #: what a command has answered that failed
+    ERROR = "error"
+
+
+#: rows that a key scrolls a plan by
+SCROLLING = {"up": -1, "down": 1, "pageup": -5, "pagedown": 5}
+#: what only has text
+TEXTS = (Page.DETAILS, Page.HELP, Page.QUESTION, Page.ERROR)
+_VM_COLUMNS = (Column.NAME, Column.USED_BY, Column.MEMORY, Column.LOAD)
+
+
+class Outcome(NamedTuple):
+    """The end of a command: exit code and what it printed."""
+
+    code: int
+    text: str
+
+
+#: runs the words of a command line
+Run = Callable[[Sequence[str]], Outcome]
+
+
+class Phase(StrEnum):
+    """How far a command is."""
+
+    PLANNING = "planning"
+    ASKING = "asking"
+    RUNNING = "running"
+
+
+@dataclass
+class Command:
+    """A command of the command line: words of the verb, and what follows them."""
+
+    verb: tuple[str, ...]
+    names: tuple[str, ...]
+    #: the equal line in a shell
+    text: str = ""
+    phase: Phase = Phase.PLANNING
+    plan: str = ""
+    #: whether it is asked anew, because the machine has changed
+    changed: bool = False
+    #: how many lines the question has at this size of the screen, and how many of them have been on it
+    size: tuple[int, int] = (0, 0)
+    lines: int = 0
+    seen: int = 0
+
+    def note_shown(self, size: tuple[int, int], lines: int, end: int) -> None:
+        """What is on the screen now. On another size it is to be read anew."""
+        if (self.size, self.lines) != (size, lines):
+            self.size, self.lines, self.seen = size, lines, 0
+        self.seen = max(self.seen, end)
+
+    def line(self, option: str | None = None) -> list[str]:
+        """The words of the line, with an option of the verb."""
+        options = [option] if option else []
+        # a name may begin with a dash
+        dashes = ["--"] if any(name.startswith("-") for name in self.names[:1]) else []
+        return [*self.verb, *options, *dashes, *self.names]
+
+    def is_planned(self, plan: str) -> bool:
+        """Whether the plan still is what was shown. Notes may change: they name who uses the slice at the moment."""
+        steps = [
+            [line for line in text.splitlines() if not line.startswith("  note: ")]
+            for text in (self.plan, plan)
+        ]
+        return steps[0] == steps[1]
+
+
+def choose_command(key: str, row: Row) -> Command | str:
+    """What a key does with a row, or why it does nothing."""
+    if key == "drain":
+        if row.title != "GPU":
+            return "select a GPU to drain or to resume"
+        index = row.data.get("index")
+        name = row.data["pci"] if index is None else str(index)
+        return Command(("gpu", "resume" if row.data.get("drained") else "drain"), (name,))
+    vm = row.data if row.title == "VM" else row.data.get("of_vm")
+    if not vm or not vm["attachments"]:
+        return "select a VM that has a slice, or its slice"
+    if key == "restart":
+        return Command(("virtio", "restart"), (vm["name"],))
+    attachment = row.data.get("attachment") if row.title != "VM" else None
+    which = ("--attachment", attachment) if attachment and len(vm["attachments"]) > 1 else ()
+    return Command(("detach",), (vm["name"], *which))
 
 
 @dataclass
@@ -35,6 +135,14 @@ class View:
     behind: Page = Page.TREE
     #: seconds for which the running collection is late; 0: it is not
     late_s: float = 0.0
+    order: Order = field(default_factory=Order)
+    #: names the machine or the host in a command, as the line of ``top`` did
+    address: Callable[[str], str] = str
+    command: Command | None = None
+    #: what a failed command has said
+    error: Sequence[str] = ()
+    #: at the foot, until the next key
+    message: str = ""
 
     def show(self, sample: Sample) -> None:
         """Takes in what the machine answered; GPUs and VMs that could not be read stay as they
@@ -51,11 +159,11 @@ class View:
             return ()
         page = self.page if self.page in (Page.TREE, Page.VMS) else self.behind
         if page is Page.VMS:
-            rows = list(list_vms(self.sample, self.history))
+            rows = list_vms(self.sample, self.history, self.order)
         else:
             # a filter finds what is folded, too
             closed = () if self.wanted else self.closed
-            rows = list(list_tree(self.sample, self.history, closed, self.symbols))
+            rows = list_tree(self.sample, self.history, closed, self.order, self.symbols)
         return keep_matching(rows, self.wanted) if self.wanted else rows
 
     def find_cursor(self, rows: Sequence[Row]) -> int:
@@ -64,7 +172,7 @@ class View:
 
     def move(self, rows_down: int) -> None:
         """Moves the cursor, or on a page of text the text."""
-        if self.page in (Page.DETAILS, Page.HELP):
+        if self.page in TEXTS:
             self.top = max(0, self.top + rows_down)
             return
         rows = self.list_rows()
@@ -82,15 +190,17 @@ class View:
 
     def back(self) -> None:
         """To the left: from details to the list; in the tree folds the GPU that the row is of."""
-        if self.page in (Page.DETAILS, Page.HELP):
+        if self.page in TEXTS:
             self.page, self.top = self.behind, 0
         elif self.page is Page.TREE and (row := self.current()) is not None:
             self._fold(row)
 
     def leave(self) -> None:
-        """Escape: from text to the list, then drops the filter."""
-        if self.page in (Page.DETAILS, Page.HELP):
+        """Escape: from text to the list; then drops what is being planned; then the filter."""
+        if self.page in TEXTS:
             self.back()
+        elif self.command is not None and self.command.phase is Phase.PLANNING:
+            self.drop(f"not done: {self.command.text}")
         else:
             self.wanted = ""
 
@@ -111,14 +221,99 @@ class View:
     def show_details(self) -> None:
         """The page about the row."""
         if self.page in (Page.TREE, Page.VMS) and self.current() is not None:
-            self.behind, self.page, self.top = self.page, Page.DETAILS, 0
+            self._show_text(Page.DETAILS)
 
     def show_help(self) -> None:
         """The page about the keys."""
-        if self.page is not Page.HELP:
-            if self.page is not Page.DETAILS:
-                self.behind = self.page
-            self.page, self.top = Page.HELP, 0
+        self._show_text(Page.HELP)
+
+    def _show_text(self, page: Page) -> None:
+        if self.page not in TEXTS:
+            self.behind = self.page
+        if self.page is not page:
+            self.page, self.top = page, 0
+
+    def sort(self) -> None:
+        """By the next column."""
+        is_vms = self.page is Page.VMS
+        self._sort(self.order.follow(_VM_COLUMNS if is_vms else tuple(Column)))
+
+    def reverse(self) -> None:
+        """The other way round, where a column is chosen."""
+        if self.order.column is None:
+            self.message = "s chooses the column to sort by"
+        else:
+            self._sort(replace(self.order, reverse=not self.order.reverse))
+
+    def _sort(self, order: Order) -> None:
+        self.order = order
+        first = "largest" if order.reverse else "smallest"
+        column = order.column
+        self.message = f"sorted by {column}, {first} first" if column else "not sorted"
+
+    def choose(self, key: str) -> Command | None:
+        """The command of a key and the row at the cursor, to be planned; None: there is none, or one is under way."""
+        row = self.current()
+        if self.page in TEXTS or row is None:
+            return None
+        if self.command is not None:
+            self.message = f"{self.command.phase} already: {self.command.text}"
+            return None
+        chosen = choose_command(key, row)
+        if isinstance(chosen, str):
+            self.message = chosen
+            return None
+        chosen.text = self.address(f"vgpumgr {join(chosen.line())}")
+        self.command = chosen
+        return chosen
+
+    def ask(self, command: Command, plan: Outcome) -> None:
+        """Shows a plan and asks; or why there is none. A plan that is no longer wanted is dropped."""
+        if self.command is not command:
+            return
+        if plan.code:
+            self._fail(plan.text)
+            return
+        command.changed = command.phase is Phase.RUNNING
+        command.plan, command.phase, command.size = plan.text, Phase.ASKING, (0, 0)
+        self._show_text(Page.QUESTION)
+
+    def answer(self, key: str) -> bool:
+        """A key while it is asked: whether it says yes. Keys that scroll do only that; all others say no."""
+        command = self.command
+        if command is None or self.page is not Page.QUESTION:
+            return False
+        if key in SCROLLING:
+            self.move(SCROLLING[key])
+        elif key == "y":
+            if self.has_seen_all():
+                command.phase = Phase.RUNNING
+                self.back()
+                return True
+        else:
+            self.drop(f"not done: {command.text}")
+        return False
+
+    def has_seen_all(self) -> bool:
+        """Whether all of the plan was on the screen, at its present size."""
+        return self.command is not None and 0 < self.command.lines <= self.command.seen
+
+    def drop(self, message: str) -> None:
+        """Ends the question."""
+        self.command, self.message = None, message
+        if self.page is Page.QUESTION:
+            self.back()
+
+    def finish(self, end: Outcome) -> None:
+        """The command has ended."""
+        if end.code:
+            self._fail(end.text)
+        else:
+            self.drop(f"done: {(end.text.splitlines() or [''])[0]}")
+
+    def _fail(self, text: str) -> None:
+        self.command, self.error = None, text.splitlines()
+        self._show_text(Page.ERROR)
 
     def current(self) -> Row | None:
         """The row at the cursor."""
@@ -131,7 +326,7 @@ class View:
         if gpu not in uuids:
             # a process in a VM: its GPU is the next one above
             rows = self.list_rows()
-            above = [r.key for r in rows[: self.find_cursor(rows)] if r.parent]
+            above = [r.key for r in rows[: self.find_cursor(rows)] if not r.depth]
             gpu = above[-1] if above else ""
         if gpu in uuids:
             self.closed.add(gpu)

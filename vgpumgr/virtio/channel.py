@@ -56,6 +56,13 @@ class ChannelPaths:
     control: str
 
 
+def list_agent_options(paths: ChannelPaths, socket: str, *, serial: bool) -> list[str]:
+    """The guest's agent's, where it stands in the place of QEMU; programs ask it for lanes at ``socket``."""
+    words = ["--socket", socket, "--mode", "0600", "--transport", "serial" if serial else "ring"]
+    way = ["--serial-listen", paths.control] if serial else ["--ivshmem-socket", paths.ring]
+    return [*words, *way]
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One guest process on the channel, as the guest names it: for display only."""
@@ -77,11 +84,12 @@ OTHER_CALLS = "others"
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
     """A session that needs an administrator's eye: ``slow``, its call (``text``) lasts; ``stuck``, it was killed and
-    does not end; ``ended``, by a crash or by others (``text``). ``pid`` is the process's on this host,
+    does not end; ``ended``, by a crash or by others (``text``); ``memory``, it was ended for what the driver said
+    that it had. ``pid`` is the process's on this host,
     ``guest_pid`` and ``name`` are the guest's word.
     """
 
-    kind: Literal["slow", "stuck", "ended"]
+    kind: Literal["slow", "stuck", "ended", "memory"]
     lane: int
     pid: int | None
     since_s: int
@@ -93,19 +101,22 @@ class SessionEvent:
 @dataclass(frozen=True, slots=True)
 class SessionReport:
     """Sessions since the worker started: ended by others or a crash, ``faults`` of them by a crash; ended by the
-    watchdog; and what there is to see of them, the last ends among it.
+    watchdog; and what there is to see of them, the last ends among it. ``memory`` of those lost were ended for the
+    device memory that they had without having counted it.
     """
 
     lost: int = 0
     faults: int = 0
     overdue: int = 0
     events: tuple[SessionEvent, ...] = ()
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LimitUse:
     """A limit as it is enforced now (None: none), and what is used of it (None: not counted). ``refused`` are charges
-    that would have exceeded it, ``waited_s`` is how long calls were held up by a rate.
+    that would have exceeded it, ``waited_s`` is how long calls were held up by a rate. Of device-memory
+    ``driver_used`` is what the driver says that they have, and ``unchecked`` why that is not compared with the limit.
     """
 
     key: LimitKey
@@ -113,6 +124,8 @@ class LimitUse:
     used: int | None
     refused: int = 0
     waited_s: float = 0.0
+    driver_used: int | None = None
+    unchecked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +158,10 @@ class ChannelStatus:
     #: who has the ring's memory
     qemu_pid: int | None = None
     hidden: bool = False
+    #: its keeper runs and does not answer: nothing else is known of it
+    keeper_hangs: bool = False
+    #: what its guest package is, where it is of another version than this host
+    guest_differs: str | None = None
     limits: tuple[LimitUse, ...] = ()
 
     @property
@@ -171,6 +188,9 @@ class Channels(Protocol):
         running QEMU listens at stay, for another keeper.
         """
 
+    def check_installed(self) -> None:
+        """Raises LibraryNotFoundError where the programs of channels are missing, or of another version."""
+
     def find_obstacle(self) -> str | None:
         """Why this host can evidently build no sandbox, where a worker must have one."""
 
@@ -192,6 +212,8 @@ class Channels(Protocol):
 
 SHIMS = ("libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1")
 LIBRARY_DIRECTORY = "usr/lib/vgpumgr"
+#: label of the guest package as an image
+VOLUME = "VGPUMGR"
 
 
 def guest_files(library_directory: Path) -> dict[str, Path]:
@@ -203,6 +225,7 @@ def guest_files(library_directory: Path) -> dict[str, Path]:
     built, templates = library_directory / "guest", library_directory / "templates" / "guest"
     files = {f"{LIBRARY_DIRECTORY}/{name}": built / name for name in SHIMS}
     files["usr/sbin/vgpumgr-guestd"] = built / "vgpumgr-guestd"
+    files["usr/bin/vgpumgr-guest-check"] = built / "vgpumgr-guest-check"
     files["usr/lib/systemd/system/vgpumgr-guestd.service"] = templates / "vgpumgr-guestd.service"
     files["etc/ld.so.conf.d/vgpumgr.conf"] = templates / "vgpumgr.conf"
     files["install.sh"] = templates / "install.sh"
@@ -212,26 +235,68 @@ def guest_files(library_directory: Path) -> dict[str, Path]:
     return files
 
 
-def write_archive(library_directory: Path, target: Path) -> list[str]:
-    """Writes the package as ``.tar.gz``; returns the paths in it. Same input, same bytes.
+def write_archive(library_directory: Path, target: Path, *, image: bool = False) -> list[str]:
+    """Writes the package as ``.tar.gz``, or as an image of a CD; returns the paths in it. Same input, same bytes.
 
     Raises ``OSError`` if the target cannot be written, ``FileNotFoundError`` as ``guest_files``
-    does.
+    does, ``ImageError``.
     """
     import gzip  # a package is rarely written, and these are no small modules
     import io
     import tarfile
 
     files = guest_files(library_directory)
+    if image:
+        target.write_bytes(_make_image(files))
+        return sorted(files)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, source in sorted(files.items()):
             # root's, without times
             info = tarfile.TarInfo(f"vgpumgr-guest/{name}")
             info.size = source.stat().st_size
-            executable = name.startswith(("usr/sbin/", "install.sh", LIBRARY_DIRECTORY))
-            info.mode = 0o755 if executable else 0o644
+            info.mode = _choose_mode(name)
             info.uname = info.gname = "root"
             archive.addfile(info, io.BytesIO(source.read_bytes()))
     target.write_bytes(gzip.compress(buffer.getvalue(), mtime=0))
     return sorted(files)
+
+
+def _choose_mode(name: str) -> int:
+    executable = name.startswith(("usr/bin/", "usr/sbin/", "install.sh", LIBRARY_DIRECTORY))
+    return 0o755 if executable else 0o644
+
+
+class ImageError(Exception):
+    """xorriso is missing or has failed."""
+
+
+def _make_image(files: Mapping[str, Path]) -> bytes:
+    """ISO 9660 with Rock Ridge, by xorriso: names, modes and links as on any Linux."""
+    import os
+    import shutil
+    import subprocess
+    from tempfile import TemporaryDirectory
+
+    program = shutil.which("xorriso")
+    if program is None:
+        raise ImageError("there is no xorriso here")
+    with TemporaryDirectory() as directory:
+        root, image = Path(directory, "root"), Path(directory, "image")
+        for name, source in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, root / name)
+            (root / name).chmod(_choose_mode(name))
+        for path in (root, *root.rglob("*")):
+            if path.is_dir():
+                path.chmod(0o755)
+        owner = ["-uid", "0", "-gid", "0", "--set_all_file_dates", "1980010100000000"]
+        done = subprocess.run(
+            [program, "-as", "mkisofs", "-quiet", "-R", "-V", VOLUME, *owner, "-o", image, root],
+            env=os.environ | {"SOURCE_DATE_EPOCH": "315532800"},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            raise ImageError("\n".join(lines[-3:]) or f"xorriso: exit status {done.returncode}")
+        return image.read_bytes()

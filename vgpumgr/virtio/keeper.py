@@ -17,16 +17,25 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from vgpumgr.errors import ChannelStartError, Exit, NotPermittedError, VgpumgrError
+from vgpumgr import __version__
+from vgpumgr.errors import (
+    ChannelStartError,
+    Exit,
+    LibraryNotFoundError,
+    NotPermittedError,
+    VgpumgrError,
+)
+from vgpumgr.errors.unexpected import advise_installation
 from vgpumgr.host.cgroups import remove_cgroups
 from vgpumgr.host.confinement import Fact, audit_keeper, audit_tree
-from vgpumgr.host.files import DIRECTORY, make_directory
+from vgpumgr.host.files import DIRECTORY, make_directory, read_text
 from vgpumgr.host.gpu_nodes import list_gpu_nodes
 from vgpumgr.host.machine import LIB_DIR, Machine
+from vgpumgr.host.process import describe_stuck, find_stuck, kill_tree, read_state
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import HOLDER_NAME
 from vgpumgr.model.limits import WORKER_KEYS
@@ -40,21 +49,25 @@ from vgpumgr.virtio.sandbox import (
     list_written,
     make_cgroups,
     read_cgroups,
+    read_watchdog,
 )
 from vgpumgr.virtio.sessions import (
-    Refused,
-    Report,
-    Sessions,
+    GuestStatus,
+    KeeperStatus,
+    LaneStatus,
+    MemoryReport,
+    Overuse,
     StuckSession,
     describe_refused,
     describe_sessions,
+    enforce,
+    read_report,
+    report_failure,
 )
 
 KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
 DEFAULT_SIZE_BYTES = 64 << 20
 """Ring memory for 16 guest processes; a guest on q35 can place a hot-plugged BAR of 1 MiB only."""
-
-WorkerState = Literal["starting", "ready", "stopping", "waiting", "failed", "none"]
 
 
 class KeeperError(VgpumgrError):
@@ -63,120 +76,6 @@ class KeeperError(VgpumgrError):
     id: ClassVar[str] = "VG071"
     exit_code: ClassVar[Exit] = Exit.ERROR
     http_status: ClassVar[int] = 503
-
-
-@dataclass(frozen=True)
-class QemuStatus(Report):
-    """The VM's side of the shared memory: whose process holds it (pid and uid by the kernel)."""
-
-    connected: bool
-    pid: int
-    uid: int
-    connects: int
-
-
-@dataclass(frozen=True)
-class WorkerStatus(Report):
-    """The worker's process; ``message`` is why it cannot serve, in its own words if it had any."""
-
-    state: WorkerState
-    pid: int
-    starts: int
-    failures: int
-    message: str
-    last_exit: str
-    api_version: str
-
-
-@dataclass(frozen=True)
-class GuestHello(Report):
-    """What the guest's agent said of itself over one transport. All of it is the guest's word."""
-
-    wire_version: int
-    matches: bool
-    agent_version: str
-    kernel: str
-
-
-@dataclass(frozen=True)
-class GuestStatus(Report):
-    """The guest's side: ``hello`` is the best transport over which its agent has spoken."""
-
-    hello: Literal["none", "serial", "ring"]
-    ring: GuestHello | None
-    serial: GuestHello | None
-    serial_connected: bool
-    mismatches: int
-    mismatch: str
-
-
-@dataclass(frozen=True)
-class LaneStatus(Report):
-    """One guest process with its session; ``pid`` and ``name`` are the guest's word, ``session_pid``
-    is the session's process on the host.
-    """
-
-    lane: int
-    pid: int
-    name: str
-    transport: Literal["ring", "serial"]
-    since_s: int
-    calls: int
-    posts: int
-    bytes_in: int
-    bytes_out: int
-    memory_bytes: int
-    session_pid: int = 0
-
-
-@dataclass(frozen=True)
-class Totals(Report):
-    """Sums over all lanes of this worker, ended ones too; ``memory_bytes`` of the living."""
-
-    lanes_opened: int
-    calls: int
-    posts: int
-    bytes_in: int
-    bytes_out: int
-    memory_bytes: int
-    doorbells: int
-
-
-@dataclass(frozen=True)
-class Violations(Report):
-    """Sessions ended because the guest broke the protocol, and the last one's reason."""
-
-    count: int
-    last: str
-
-
-@dataclass(frozen=True)
-class KeeperStatus(Report):
-    """Everything that a keeper knows; sizes in bytes, ``since_s`` in seconds since 1970."""
-
-    keeper_pid: int
-    since_s: int
-    epoch: int
-    memory_size: int
-    next_memory_size: int
-    ring_lanes: int
-    error: str
-    qemu: QemuStatus
-    worker: WorkerStatus
-    guest: GuestStatus
-    lanes: tuple[LaneStatus, ...]
-    totals: Totals
-    violations: Violations
-    sessions: Sessions = field(default_factory=Sessions)
-    refused: Refused = field(default_factory=Refused)
-    #: of each of ``WORKER_KEYS``: the limit, what is used, charges refused, nanoseconds waited
-    limits: tuple[tuple[int | None, int, int, int], ...] = ()
-
-    @property
-    def transports(self) -> tuple[str, ...]:
-        """Transports over which the guest has said hello in a version that matches."""
-        hellos = (("ring", self.guest.ring), ("serial", self.guest.serial))
-        return tuple(name for name, hello in hellos if hello is not None and hello.matches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,16 +159,45 @@ class Keeper:
             )
 
     def is_running(self) -> bool:
-        """Whether a keeper answers here."""
+        """Whether a keeper is here, also one that hangs."""
         try:
             self.status()
-        except KeeperError:
-            return False
+        except KeeperError as error:
+            return _hangs(error)
         return True
 
-    def status(self) -> KeeperStatus:
+    def status(self, *, timeout_s: float = 10) -> KeeperStatus:
         """What the keeper knows now."""
-        return decode(KeeperStatus, self._request({"command": "status"}))
+        request = {"command": "status"}
+        return decode(KeeperStatus, self._request(request, timeout_s=timeout_s))
+
+    def find_process(self) -> int | None:
+        """The keeper's process, whether it answers or not; None: it has ended."""
+        text = (read_text(self.directory / "keeper.pid") or "").strip()
+        with contextlib.suppress(OSError):
+            # another process may have that number meanwhile
+            if text and Path(f"/proc/{text}/exe").readlink().name == KEEPER_PROGRAM.name:
+                return int(text)
+        return None
+
+    def kill(self) -> None:
+        """Ends a keeper that hangs, and what it has started. Raises KeeperError where a process is stuck."""
+        pid = self.find_process()
+        if pid is None:
+            return
+        try:
+            # its worker notices, says so to the guest, and ends; what does not is killed then
+            left = kill_tree(pid)
+        except PermissionError as error:
+            raise KeeperError(
+                f"the keeper in {self.directory} hangs, and is not this user's", cause=str(error)
+            ) from error
+        if left:
+            raise KeeperError(
+                f"the keeper in {self.directory} hangs and does not end",
+                cause=f"stuck in the kernel: {', '.join(map(describe_stuck, left))}",
+                hint="it ends with a reboot at the latest",
+            )
 
     def wait_ready(self, *, timeout_s: float = 60) -> KeeperStatus:
         """Waits until the worker has initialised (its CUDA came up) and said so.
@@ -304,11 +232,15 @@ class Keeper:
         self._request({"command": "restart"})
 
     def stop(self, *, timeout_s: float = 15) -> None:
-        """Ends worker and keeper and waits until its sockets are gone; no keeper is no error."""
+        """Ends worker and keeper and waits until its sockets are gone; no keeper is no error, and one that hangs is
+        killed.
+        """
         try:
             self._request({"command": "stop"})
-        except KeeperError:
-            if not self.control_socket.exists():
+        except KeeperError as error:
+            if _hangs(error):
+                self.kill()
+            if _hangs(error) or not self.control_socket.exists():
                 return
         end = time.monotonic() + timeout_s
         while self.control_socket.exists() and self.is_running():
@@ -339,6 +271,8 @@ class Keeper:
         return answer
 
 
+#: a keeper waits for nothing: one that needs longer hangs, as far as it is shown; before it is killed it has more time
+ANSWER_S = 4.0
 WORKER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-worker"
 #: starts a worker, and has a CUDA context on its slice for as long as it runs
 HOLD_PROGRAM = LIB_DIR / "bin" / HOLDER_NAME
@@ -350,18 +284,26 @@ _LONGEST_PATH = 107
 _HOPELESS_FAILURES = 3
 
 
-#: seconds after which a call is named, and after which its session ends: ``60``, or ``60:3600``
-WATCHDOG = "VGPUMGR_WATCHDOG"
-_WATCHDOG_DEFAULT = (60, 0)
+def find_other_version(lib: Path = LIB_DIR) -> str | None:
+    """What is wrong where the programs of channels are not of this version; None where they do not say."""
+    own = read_text(lib / "version") or __version__  # a package's is longer than that of its source
+    theirs = read_text(lib / "channels.version")
+    if theirs in (None, own):
+        return None
+    return f"the programs of channels are of version {theirs}, and this command of version {own}"
 
 
-def read_watchdog(environ: Mapping[str, str]) -> str:
-    """The watchdog's limits as the worker's option; a word that says none changes nothing."""
-    words = environ.get(WATCHDOG, "").split(":")
-    limits = [int(word) for word in words if word.isdecimal() and len(word) < 10]
-    if len(limits) != len(words) or len(limits) > 2:
-        limits = list(_WATCHDOG_DEFAULT)
-    return ":".join(map(str, (*limits, 0)[:2]))
+def check_programs(programs: Sequence[Path], lib: Path = LIB_DIR) -> None:
+    """Raises LibraryNotFoundError where the package vgpumgr-host lacks one of them, or is of another version."""
+    if missing := [str(path) for path in programs if not os.access(path, os.X_OK)]:
+        raise LibraryNotFoundError(
+            "the programs of channels are not installed",
+            cause=f"there is no {', '.join(missing)}",
+            why="the package vgpumgr-host has them",
+            hint=advise_installation(),
+        )
+    if other := find_other_version(lib):
+        raise LibraryNotFoundError(other, hint=advise_installation())
 
 
 class KeeperChannels:
@@ -379,9 +321,10 @@ class KeeperChannels:
         )
 
     def start(self, spec: ChannelSpec) -> None:
-        """Starts the keeper and its worker; running is no error."""
+        """Starts the keeper and its worker; running is no error. Raises LibraryNotFoundError."""
         if self.read_status(spec.id) is not None:
             return
+        self.check_installed()
         self._prepare(spec)
         keeper = self._keeper(spec.id)
         cgroups = make_cgroups(keeper.directory, spec.limits)
@@ -424,6 +367,10 @@ class KeeperChannels:
         if not keeps_sockets:
             shutil.rmtree(keeper.directory, ignore_errors=True)
 
+    def check_installed(self) -> None:
+        """Raises LibraryNotFoundError."""
+        check_programs((KEEPER_PROGRAM, self._worker, HOLD_PROGRAM))
+
     def find_obstacle(self) -> str | None:
         """What the kernel says before it is tried; another obstacle shows when the keeper builds the sandbox."""
         environ = {**os.environ, **self._machine.variables}
@@ -441,25 +388,47 @@ class KeeperChannels:
         """The channel as it is now; None if no keeper runs.
 
         Raises:
-            KeeperError: a keeper is there but does not answer.
+            KeeperError: a keeper is there but refuses to answer.
             NotPermittedError: it is another user's.
         """
         if self._measure(channel_id) > _LONGEST_PATH:
             return None  # no socket can have that path
         try:
-            status = self._keeper(channel_id).status()
+            status = self._keeper(channel_id).status(timeout_s=ANSWER_S)
         except KeeperError as error:
             if _is_absent(error):
                 return None
+            if _hangs(error):
+                return _describe_hanging(channel_id, self._keeper(channel_id).find_process())
             if isinstance(error.__cause__, PermissionError):
                 raise NotPermittedError(
-                    f"cannot look at channel {channel_id} as this user",
+                    f"cannot inspect channel {channel_id} as this user",
                     cause=error.cause,
                     why="its keeper answers only to the user who attached it",
                     hint="the same command with sudo",
                 ) from error
             raise
-        return _describe(channel_id, status, read_cgroups(self._keeper(channel_id).directory))
+        directory = self._keeper(channel_id).directory
+        return _describe(channel_id, status, read_cgroups(directory), read_report(directory))
+
+    def compare_memory(
+        self, channel_id: str, limit: int, processes: Mapping[int, int | None] | None
+    ) -> Overuse | None:
+        """The limit ``device-memory`` against what the driver says that each process of the GPU has (None: it does not
+        answer); the session that was ended for it. Raises KeeperError, OSError.
+        """
+        keeper = self._keeper(channel_id)
+        if processes is None:
+            report_failure(keeper.directory, "NVML does not answer")
+            return None
+        status = keeper.status()
+        if not status.worker.pid:
+            return None
+        lanes = {x.session_pid: (x.lane, x.memory_bytes) for x in status.lanes if x.session_pid}
+        expected = any(told for _, told in lanes.values())
+        return enforce(
+            keeper.directory, status.worker.pid, limit, processes, lanes, expected=expected
+        )
 
     def audit(self, channel_id: str) -> tuple[Fact, ...]:
         """See ``channel.Channels``."""
@@ -476,7 +445,9 @@ class KeeperChannels:
         directory = self._machine.run_dir / "channels"
         if not directory.is_dir():
             return ()
-        return tuple(sorted(path.name for path in directory.iterdir() if path.is_dir()))
+        # a hidden one is tried by trial.py, and is no attachment's
+        found = (path.name for path in directory.iterdir() if path.is_dir())
+        return tuple(sorted(name for name in found if not name.startswith(".")))
 
     def _keeper(self, channel_id: str) -> Keeper:
         return Keeper(self._machine.run_dir / "channels" / channel_id)
@@ -508,22 +479,69 @@ class KeeperChannels:
             raise ChannelStartError(f"cannot start channel {spec.id}", cause=str(error)) from error
 
 
+_UNCHECKED = MemoryReport()
+
+
 def _is_absent(error: KeeperError) -> bool:
     """Whether no process listens (any more), other than one that does not answer in time."""
     cause = error.__cause__
     return cause is None or isinstance(cause, FileNotFoundError | ConnectionError)
 
 
-def _list_limits(status: KeeperStatus, cgroups: Sequence[LimitGroup]) -> Iterator[LimitUse]:
+def _hangs(error: KeeperError) -> bool:
+    """Whether it does not take or answer a request: a keeper waits for nothing and answers at once."""
+    return isinstance(error.__cause__, TimeoutError | BlockingIOError)
+
+
+def _describe_hanging(channel_id: str, pid: int | None) -> ChannelStatus:
+    state = read_state(pid) if pid is not None else None
+    what = f"its keeper (pid {pid or 'unknown'}, state {state or 'unknown'}) does not answer"
+    if state in ("T", "t"):
+        what += f": it was stopped, and goes on with kill -CONT {pid}"
+    elif state == "D":
+        what += f": it is stuck in the kernel, /proc/{pid}/stack says where"
+    return ChannelStatus(
+        id=channel_id,
+        keeper_pid=pid or 0,
+        worker_pid=None,
+        worker_ready=False,
+        hello_ring=False,
+        hello_serial=False,
+        memory_bytes=0,
+        problem=f"{what}; vgpumgr virtio restart ends it and starts another",
+        keeper_hangs=True,
+    )
+
+
+def _list_limits(
+    status: KeeperStatus, cgroups: Sequence[LimitGroup], memory: MemoryReport
+) -> Iterator[LimitUse]:
     for key, (limit, used, refused, waited_ns) in zip(WORKER_KEYS, status.limits, strict=False):
-        yield LimitUse(key, limit, None if key.a_second else used, refused, waited_ns / 1e9)
+        use = LimitUse(key, limit, None if key.a_second else used, refused, waited_ns / 1e9)
+        if key.name == "device-memory" and limit is not None:
+            yield replace(use, driver_used=memory.driver_bytes, unchecked=memory.problem or None)
+        else:
+            yield use
     for one in cgroups:
         held = one.limit if one.cgroup.path else None
         yield LimitUse(one.key, held, one.cgroup.read_used())
 
 
+def _describe_other_version(guest: GuestStatus) -> str | None:
+    """The guest package is older or newer than the worker, as its agent or a program of it has shown."""
+    text = guest.mismatch
+    for hello in (guest.ring, guest.serial):
+        if not text and hello is not None and not hello.matches:
+            text = f"the guest's agent {hello.agent_version} has wire version {hello.wire_version}, the host another"
+    advice = "install in the VM what vgpumgr virtio guest-package writes here"
+    return f"{text}; {advice}" if text else None
+
+
 def _describe(
-    channel_id: str, status: KeeperStatus, cgroups: Sequence[LimitGroup] = ()
+    channel_id: str,
+    status: KeeperStatus,
+    cgroups: Sequence[LimitGroup] = (),
+    memory: MemoryReport = _UNCHECKED,
 ) -> ChannelStatus:
     worker, guest = status.worker, status.guest
     ready = worker.state == "ready"
@@ -532,6 +550,10 @@ def _describe(
     parts = (worker.state, worker.message, last_exit)
     stuck = "; ".join(map(_describe_stuck, status.sessions.stuck))
     wrong = "" if ready else ": ".join(part for part in parts if part)
+    if worker.state == "stopping" and worker.pid:
+        # the first process of a pid namespace ends after all others
+        wrong = ", ".join([wrong, *map(describe_stuck, find_stuck(worker.pid))])
+    differs = _describe_other_version(guest)
     return ChannelStatus(
         id=channel_id,
         keeper_pid=status.keeper_pid,
@@ -542,21 +564,26 @@ def _describe(
         hello_serial="serial" in status.transports,
         memory_bytes=status.memory_size,
         worker_restarts=max(0, worker.starts - 1),
-        problem=status.error or guest.mismatch or wrong or stuck or None,
+        problem=status.error or wrong or stuck or differs or None,
+        guest_differs=differs,
         lanes=tuple(map(_describe_lane, status.lanes)),
         calls=status.totals.calls + status.totals.posts,
         bytes_in=status.totals.bytes_in,
         bytes_out=status.totals.bytes_out,
         protocol_errors=status.violations.count,
-        sessions=describe_sessions(status.sessions, {x.lane: x for x in status.lanes}),
+        sessions=describe_sessions(status.sessions, {x.lane: x for x in status.lanes}, memory),
         refused=describe_refused(status.refused),
         qemu_pid=status.qemu.pid or None,
-        limits=tuple(_list_limits(status, cgroups)),
+        limits=tuple(_list_limits(status, cgroups, memory)),
     )
 
 
 def _describe_stuck(session: StuckSession) -> str:
-    return f"the session of lane {session.lane} (pid {session.pid}) was killed and does not end"
+    pid = session.pid
+    return (
+        f"the session of lane {session.lane} (pid {pid}) was killed and does not end: "
+        f"/proc/{pid}/stack says where"
+    )
 
 
 def _describe_lane(lane: LaneStatus) -> Lane:

@@ -185,3 +185,17 @@ def audit_cgroups(directory: Path, worker_pid: int) -> Iterator[Fact]:
         holds = one.holds(worker_pid)
         detail = f"the worker is not in {one.path}" if one.path else one.why
         yield Fact(f"cgroup {one.controller}", holds, f"{one.path}" if holds else detail)
+
+
+#: seconds after which a call is named, and after which its session ends: ``60``, or ``60:3600``
+WATCHDOG = "VGPUMGR_WATCHDOG"
+_WATCHDOG_DEFAULT = (60, 0)
+
+
+def read_watchdog(environ: Mapping[str, str]) -> str:
+    """The watchdog's limits as the worker's option; a word that says none changes nothing."""
+    words = environ.get(WATCHDOG, "").split(":")
+    limits = [int(word) for word in words if word.isdecimal() and len(word) < 10]
+    if len(limits) != len(words) or len(limits) > 2:
+        limits = list(_WATCHDOG_DEFAULT)
+    return ":".join(map(str, (*limits, 0)[:2]))

@@ -110,7 +110,6 @@ static int scribble_serial(long bytes)
 /* A lane as any process gets one; its descriptors. Negative: none. */
 static int take_lane(int fds[VG_AGENT_FDS], struct vg_agent_answer *answer)
 {
-	static const uint8_t hash[VG_HASH_SIZE] = VG_SCHEMA_HASH;
 	struct vg_agent_request request = { .magic = VG_AGENT_MAGIC, .version = VG_WIRE_VERSION, .name = "spy" };
 	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = VG_AGENT_SOCKET };
 	char control[CMSG_SPACE(sizeof(int) * VG_AGENT_FDS)];
@@ -119,7 +118,6 @@ static int take_lane(int fds[VG_AGENT_FDS], struct vg_agent_answer *answer)
 				  .msg_controllen = sizeof(control) };
 	int agent = socket(AF_UNIX, SOCK_STREAM, 0);
 
-	memcpy(request.hash, hash, sizeof(hash));
 	if (connect(agent, (struct sockaddr *)&address, sizeof(address)) ||
 	    write(agent, &request, sizeof(request)) != sizeof(request) ||
 	    recvmsg(agent, &message, 0) != sizeof(*answer) || answer->error || !CMSG_FIRSTHDR(&message))

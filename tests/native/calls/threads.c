@@ -10,10 +10,18 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MEMORIES = 500, EVENTS = 100, HOST_MS = 20, BEHIND = 3000 };
+enum { MEMORIES = 500, EVENTS = 100, HOST_MS = 20, BEHIND = 3000, HANGS_S = 200 };
 
 static const char image[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
-			    ".visible .entry kernel(.param .u64 a, .param .u32 b, .param .u64 c) { ret; }\n";
+			    ".visible .entry kernel(.param .u64 a, .param .u32 b, .param .u64 c) { ret; }\n"
+			    ".visible .entry await(.param .u64 flag) {\n"
+			    ".reg .pred %p;\n.reg .b32 %v;\n.reg .b64 %a;\n"
+			    "ld.param.u64 %a, [flag];\ncvta.to.global.u64 %a, %a;\n"
+			    "again:\natom.global.or.b32 %v, [%a], 0;\nsetp.eq.u32 %p, %v, 0;\n@%p bra again;\nret;\n}\n"
+			    ".visible .entry tell(.param .u64 flag) {\n"
+			    ".reg .b32 %v;\n.reg .b64 %a;\n"
+			    "ld.param.u64 %a, [flag];\ncvta.to.global.u64 %a, %a;\n"
+			    "atom.global.exch.b32 %v, [%a], 1;\nret;\n}\n";
 
 static struct {
 	CUcontext context, elsewhere;
@@ -191,8 +199,96 @@ static void be_stuck(void)
 	cuCtxSynchronize();
 }
 
+/* ---- a call that waits for a kernel, which waits for what another thread does */
+
+static void free_memory(void)
+{
+	must("cuMemFree", cuMemFree_v2(shared.memory[0]));
+}
+
+static void unload_module(void)
+{
+	must("cuModuleUnload", cuModuleUnload(shared.module));
+}
+
+static void synchronize(void)
+{
+	must("cuCtxSynchronize", cuCtxSynchronize());
+}
+
+static CUstream busy;
+static CUevent behind;
+static CUfunction await, tell;
+
+static void synchronize_stream(void)
+{
+	must("cuStreamSynchronize", cuStreamSynchronize(busy));
+}
+
+static void synchronize_event(void)
+{
+	must("cuEventSynchronize", cuEventSynchronize(behind));
+}
+
+static void run(CUfunction function, CUdeviceptr flag, CUstream stream)
+{
+	void *parameters[] = { &flag };
+
+	must("cuLaunchKernel", cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+}
+
+static void open_busy_stream(void)
+{
+	CUdeviceptr flag;
+	CUmodule other;
+
+	must("cuCtxCreate", cuCtxCreate_v2(&shared.context, 0, 0));
+	must("cuMemAlloc", cuMemAlloc_v2(&flag, 4));
+	must("cuMemAlloc", cuMemAlloc_v2(&shared.memory[0], 256));
+	must("cuMemsetD32", cuMemsetD32_v2(flag, 0, 1));
+	must("cuModuleLoadData", cuModuleLoadData(&other, image));
+	must("cuModuleLoadData", cuModuleLoadData(&shared.module, image));
+	must("cuModuleGetFunction", cuModuleGetFunction(&await, other, "await"));
+	must("cuModuleGetFunction", cuModuleGetFunction(&tell, other, "tell"));
+	must("cuStreamCreate", cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
+	must("cuEventCreate", cuEventCreate(&behind, 0));
+	run(await, flag, busy);
+	must("cuEventRecord", cuEventRecord(behind, busy));
+	shared.memory[1] = flag;
+}
+
+/* This thread's calls end the wait of the other's, and none of them may stand behind it. */
+static void work_beside(void (*waits)(void))
+{
+	unsigned int seen = 0;
+	pthread_t thread;
+	CUdeviceptr more;
+	CUstream stream;
+
+	other_work = waits;
+	alarm(HANGS_S);
+	open_busy_stream();
+	must("cuStreamCreate", cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	pthread_create(&thread, NULL, other, NULL);
+	pthread_barrier_wait(&shared.start);
+	usleep(HOST_MS * 1000);
+	must("cuMemAlloc", cuMemAlloc_v2(&more, 256));
+	must("cuMemsetD32Async", cuMemsetD32Async(more, 7, 1, stream));
+	must("cuMemcpyDtoHAsync", cuMemcpyDtoHAsync_v2(&seen, more, 4, stream));
+	must("cuStreamSynchronize", cuStreamSynchronize(stream));
+	if (seen != 7 || cuStreamQuery(busy) != CUDA_ERROR_NOT_READY) {
+		fprintf(stderr, "the kernel did not wait, or what was done beside it was not: %u\n", seen);
+		exit(1);
+	}
+	run(tell, shared.memory[1], stream);
+	pthread_join(thread, NULL);
+	must("cuCtxSynchronize", cuCtxSynchronize());
+	must("cuCtxDestroy", cuCtxDestroy_v2(shared.context));
+}
+
 static const struct {
 	const char *name;
+	void (*waits)(void);  /* while another thread works, or: */
 	void (*beside)(void); /* beside a cuCtxDestroy, or: */
 	void (*alone)(void);
 } cases[] = {
@@ -204,6 +300,11 @@ static const struct {
 	{ "copy", .beside = copy_often },
 	{ "host-free", .alone = free_behind_function },
 	{ "host-stuck", .alone = be_stuck },
+	{ "wait-free", .waits = free_memory },
+	{ "wait-unload", .waits = unload_module },
+	{ "wait-context", .waits = synchronize },
+	{ "wait-stream", .waits = synchronize_stream },
+	{ "wait-event", .waits = synchronize_event },
 };
 
 int main(int argc, char **argv)
@@ -216,6 +317,7 @@ int main(int argc, char **argv)
 		if (strcmp(cases[i].name, argv[1]))
 			continue;
 		for (int round = 0; round < rounds; round++)
+			cases[i].waits ? work_beside(cases[i].waits) :
 			cases[i].beside ? destroy_while(cases[i].beside) : cases[i].alone();
 		return 0;
 	}

@@ -12,8 +12,6 @@
 
 enum { END_MS = 30000, IN_FLIGHT = 32 };
 
-static const uint8_t ours[VG_HASH_SIZE] = VG_SCHEMA_HASH;
-
 /* Does each variant so many times on a lane of its own, and counts the lanes that the host has ended. */
 static int refuse_each(void (*spoil)(struct raw *raw, unsigned variant), unsigned variants, unsigned long rounds)
 {
@@ -116,7 +114,7 @@ int silent_clients(unsigned long count)
 
 		if (fd < 0)
 			return 1;
-		vg_send_all(fd, &request, i % 3 * 40);
+		vg_send_all(fd, &request, i % 3 * 30);
 	}
 	printf("silent %lu\n", count);
 	pause();
@@ -172,7 +170,6 @@ int churn(unsigned long count)
 	struct vg_agent_request request = { .magic = VG_AGENT_MAGIC, .version = VG_WIRE_VERSION };
 	const char *path = getenv("VGPUMGR_AGENT");
 
-	memcpy(request.hash, ours, sizeof(ours));
 	for (unsigned long i = 0; i < count; i++) {
 		int fd = vg_connect(path ? path : VG_AGENT_SOCKET);
 
@@ -194,13 +191,44 @@ int wrong_version(unsigned long count)
 	struct raw raw;
 
 	for (unsigned long i = 0; i < count; i++) {
-		uint8_t hash[VG_HASH_SIZE] = { [3] = (uint8_t)i };
-
-		refused += raw_open_as(&raw, hash, "old") == -EPROTO;
+		refused += raw_open_as(&raw, VG_WIRE_VERSION + 1 + (uint32_t)i, "other") == -EPROTO;
 		raw_close(&raw);
 	}
 	printf("tried %lu refused %lu\n", count, refused);
 	return 0;
+}
+
+/* An interface of rising ids, then what is wrong with it. */
+static void claim(struct raw *raw, unsigned variant)
+{
+	uint64_t words[VG_OPERATIONS_MAX + 1];
+	struct vg_frame_header header = { .length = VG_ALIGN + 8 * 100, .op = VG_OP_INTERFACE, .sequence = 1,
+					  .flags = VG_WANTS_REPLY };
+
+	for (unsigned i = 0; i <= VG_OPERATIONS_MAX; i++)
+		words[i] = (uint64_t)(i + 1) << VG_ID_SHIFT | i;
+	if (variant == 0)
+		header.length = VG_ALIGN + (uint32_t)sizeof(words);
+	if (variant == 1)
+		header.length = VG_ALIGN;
+	if (variant == 2)
+		header.length -= 4;
+	if (variant == 3)
+		words[50] = words[49] + 1;
+	if (variant == 4)
+		words[0] = 5;
+	if (variant == 5)
+		header.flags = 0;
+	if (variant == 6) { /* one is right, two are not */
+		raw_send(raw, &header, words, 100);
+		header.sequence = 2;
+	}
+	raw_send(raw, &header, words, (header.length - VG_ALIGN + 7) / 8);
+}
+
+int wrong_interface(unsigned long count)
+{
+	return refuse_each(claim, 7, count);
 }
 
 static void violate(struct raw *raw, unsigned variant)
@@ -230,7 +258,7 @@ int names(unsigned long count)
 		char name[32] = "\n\033[2Jworker: all is well\n%s%n";
 
 		name[31] = (char)(i | 0x80);
-		if (raw_open_as(&raw, ours, name)) {
+		if (raw_open_as(&raw, VG_WIRE_VERSION, name)) {
 			raw_close(&raw);
 			usleep(5000);
 			continue;
@@ -340,4 +368,122 @@ int forged(unsigned long count)
 	answered = (unsigned long)raw_call(&raw, VG_OP_cuStreamQuery, (uint64_t[]){ context, given(0, 3) }, 2);
 	raw_close(&raw);
 	return answered != 0;
+}
+
+enum { UNIT = 2 << 20, UNITS = 4 };
+
+/* Reserves addresses and maps memory to the second unit of them. */
+static int make_mapping(struct raw *raw, uint64_t *space, uint64_t *memory)
+{
+	static struct raw_reply reply;
+
+	*memory = vg_handle_make(VG_TAG_PHYSICAL, 1, 0);
+	if (raw_post(raw, VG_OP_virtual_reserve, VG_WANTS_REPLY, (uint64_t[]){ UNITS * UNIT, 0, 0 }, 3) < 0 ||
+	    raw_next(raw, &reply, END_MS) || reply.header.status)
+		return -1;
+	memcpy(space, reply.data, sizeof(*space));
+	return raw_call(raw, VG_OP_virtual_create, (uint64_t[]){ *memory, UNIT, 0 }, 3) ||
+	       raw_call(raw, VG_OP_virtual_map, (uint64_t[]){ *space + UNIT, UNIT, *memory }, 3);
+}
+
+/* What is not mapped as a whole, not reserved, mapped already, of the worker's own, or goes round. */
+static uint64_t forge_place(uint64_t space, uint64_t *bytes)
+{
+	const uint64_t odd = 4096 * (1 + roll() % (UNIT / 4096 - 1));
+	const struct {
+		uint64_t address, bytes;
+	} forms[] = {
+		{ space + UNIT, 2 * UNIT },       { space, 2 * UNIT },          { space + UNIT + odd, UNIT - odd },
+		{ space + UNIT, odd },            { space + UNIT, 0 },          { space + UNIT, -UNIT },
+		{ space + UNITS * UNIT, UNIT },   { space - UNIT, 2 * UNIT },   { space + UNIT, ~0ull - space },
+		{ roll() % (1ull << 47), UNIT },  { (uintptr_t)&forms, UNIT },  { space + 3 * UNIT, 2 * UNIT },
+	};
+	size_t at = roll() % (sizeof(forms) / sizeof(forms[0]));
+
+	*bytes = forms[at].bytes;
+	return forms[at].address;
+}
+
+/* Mappings that a program may not make, open or end. Afterwards what was mapped is there, and nothing else. */
+int forged_mappings(unsigned long count)
+{
+	uint64_t space, memory, bytes, address, other;
+	unsigned long accepted = 0;
+	struct raw raw;
+
+	if (raw_open(&raw) || make_mapping(&raw, &space, &memory)) {
+		printf("no mapping\n");
+		return 1;
+	}
+	for (unsigned long i = 0; i < count; i++) {
+		address = forge_place(space, &bytes);
+		other = vg_handle_make(VG_TAG_PHYSICAL, 1 + roll() % 9, 1 + roll() % 4096); /* another kind is a violation */
+		accepted += !raw_call(&raw, VG_OP_virtual_map, (uint64_t[]){ address, bytes, memory }, 3);
+		accepted += !raw_call(&raw, VG_OP_virtual_map, (uint64_t[]){ space, UNIT, other }, 3);
+		accepted += !raw_call(&raw, VG_OP_virtual_access, (uint64_t[]){ address, bytes, 0, 1 }, 4);
+		if (raw_post(&raw, VG_OP_virtual_unmap, 0, (uint64_t[]){ address, bytes }, 2) < 0 ||
+		    raw_post(&raw, VG_OP_virtual_free, 0, (uint64_t[]){ roll() % 2 ? address : space, UNITS * UNIT }, 2) < 0 ||
+		    raw_post(&raw, VG_OP_virtual_release, 0, &other, 1) < 0) {
+			printf("lost after %lu\n", i);
+			return 1;
+		}
+	}
+	accepted += raw_call(&raw, VG_OP_virtual_access, (uint64_t[]){ space + UNIT, UNIT, 0, 1 }, 4) != 0;
+	accepted += raw_call(&raw, VG_OP_virtual_map, (uint64_t[]){ space, UNIT, memory }, 3) != 0;
+	printf("forged %lu accepted %lu\n", count, accepted);
+	raw_close(&raw);
+	return 0;
+}
+
+/* Arrays of 8 by 4 floats and of 2 levels; copies beyond them, of others and of what was never made, and textures of addresses. */
+int forged_arrays(unsigned long count)
+{
+	const uint64_t context = vg_handle_make(VG_TAG_CONTEXT, 1, 0), array = vg_handle_make(VG_TAG_ARRAY, 1, 0);
+	const uint64_t mipmap = vg_handle_make(VG_TAG_MIPMAP, 1, 0), level = vg_handle_make(VG_TAG_ARRAY, 1, 1);
+	unsigned long accepted = 0;
+	uint32_t slot = 2;
+	struct raw raw;
+
+	if (raw_open(&raw) || raw_call(&raw, VG_OP_context_create, (uint64_t[]){ context, 0, 0, 0 }, 4) ||
+	    raw_call(&raw, VG_OP_array_create, (uint64_t[]){ context, array, 8, 4, 0, 0x20, 1, 0 }, 8) ||
+	    raw_call(&raw, VG_OP_mipmap_create, (uint64_t[]){ context, mipmap, 8, 4, 0, 0x20, 1, 0, 2 }, 9) ||
+	    raw_call(&raw, VG_OP_mipmap_level, (uint64_t[]){ context, level, mipmap, 1 }, 4)) {
+		printf("no arrays\n");
+		return 1;
+	}
+	for (unsigned long i = 0; i < count; i++) {
+		const uint64_t far = 1 + (roll() >> roll() % 64), other = vg_handle_make(VG_TAG_ARRAY, 2 + roll() % 9, roll() % 4096);
+		const struct {
+			uint64_t to, x, y, z, from, width, rows, slices;
+		} forms[] = {
+			{ array, far < 1ull << 60 ? 28 + 4 * far : 32, 0, 0, array, 4, 1, 1 },
+			{ array, 0, 3 + (far < 1ull << 60 ? far : 1), 0, array, 4, 1, 1 },
+			{ array, 0, 0, far, array, 4, 1, 1 },	      { array, 0, 0, 0, level, 32, 1, 1 },
+			{ array, 0, 0, 0, array, 32, 4 + far % 9 + 1, 1 }, { array, 0, 0, 0, array, 32, 4, 1 + far },
+			{ array, 2, 0, 0, array, 4, 1, 1 },	      { array, 0, 0, 0, array, 6, 1, 1 },
+			{ other, 0, 0, 0, array, 4, 1, 1 },	      { array, -4, 0, 0, array, 8, 1, 1 },
+		};
+		const uint64_t at = roll() % (sizeof(forms) / sizeof(forms[0]));
+		const uint64_t linear[25] = { vg_handle_make(VG_TAG_TEXTURE, 1, (uint32_t)(i % 4096)), 2, 0, 0, roll() & ~511ull,
+					      4096, 0, 0, 0, 0x20, 1 };
+		uint64_t texture[26] = { context };
+
+		memcpy(texture + 1, linear, sizeof(linear));
+		if (raw_post(&raw, VG_OP_copy_arrays, 0,
+			     (uint64_t[]){ context, forms[at].to, forms[at].x, forms[at].y, forms[at].z, forms[at].from, 0, 0, 0,
+					   forms[at].width, forms[at].rows, forms[at].slices, 0 }, 13) < 0) {
+			printf("lost after %lu\n", i);
+			return 1;
+		}
+		/* tells what the copy came to: a level that there is not is a question of its own */
+		accepted += !raw_call(&raw, VG_OP_cuCtxSynchronize, &context, 1);
+		texture[1] = vg_handle_make(VG_TAG_TEXTURE, (uint32_t)(1 + i / 4096), (uint32_t)(i % 4096));
+		accepted += !raw_call(&raw, VG_OP_texture_create, texture, 26);
+		accepted += !raw_call(&raw, VG_OP_mipmap_level,
+				      (uint64_t[]){ context, vg_handle_make(VG_TAG_ARRAY, 1, slot++), mipmap, 2 + (uint32_t)far }, 4);
+	}
+	accepted += raw_call(&raw, VG_OP_array_create, (uint64_t[]){ context, vg_handle_make(VG_TAG_ARRAY, 1, slot), 8, 4, 0, 0x20, 1, 0 }, 8) != 0;
+	printf("forged %lu accepted %lu\n", count, accepted);
+	raw_close(&raw);
+	return 0;
 }

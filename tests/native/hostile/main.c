@@ -37,8 +37,11 @@ static const struct {
 	{ "D25", callbacks, 20000 },
 	{ "D26", faults, 20 },
 	{ "D27", names, 200 },
+	{ "D28", wrong_interface, 1 },
 	{ "S5", forged, 1000000 },
 	{ "S5-addresses", forged_addresses, 100000 },
+	{ "S5-mappings", forged_mappings, 20000 },
+	{ "S5-arrays", forged_arrays, 20000 },
 };
 
 int main(int argc, char **argv)

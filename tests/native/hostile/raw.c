@@ -31,14 +31,13 @@ static int map(struct raw *raw)
 	return error;
 }
 
-int raw_open_as(struct raw *raw, const uint8_t hash[VG_HASH_SIZE], const char *name)
+int raw_open_as(struct raw *raw, uint32_t version, const char *name)
 {
 	const char *path = getenv("VGPUMGR_AGENT");
-	struct vg_agent_request request = { .magic = VG_AGENT_MAGIC, .version = VG_WIRE_VERSION, .api_version = "9" };
+	struct vg_agent_request request = { .magic = VG_AGENT_MAGIC, .version = version, .api_version = "9" };
 	int error;
 
 	*raw = (struct raw){ .fds = { -1, -1, -1 } };
-	memcpy(request.hash, hash, VG_HASH_SIZE);
 	memcpy(request.name, name, strnlen(name, sizeof(request.name)));
 	raw->socket = vg_connect(path ? path : VG_AGENT_SOCKET);
 	if (raw->socket < 0)
@@ -54,12 +53,11 @@ int raw_open_as(struct raw *raw, const uint8_t hash[VG_HASH_SIZE], const char *n
 
 int raw_open(struct raw *raw)
 {
-	static const uint8_t hash[VG_HASH_SIZE] = VG_SCHEMA_HASH;
 	int error = -EUSERS;
 
 	/* lanes of the attempts before are being given back */
 	for (unsigned i = 0; i < PATIENCE_MS / 10 && (error == -EUSERS || error == -ENOTCONN); i++) {
-		error = raw_open_as(raw, hash, "attack");
+		error = raw_open_as(raw, VG_WIRE_VERSION, "attack");
 		if (error) {
 			raw_close(raw);
 			usleep(10000);

@@ -9,7 +9,7 @@
 #include "../../../vgpumgr/virtio/native/transport/ring.h"
 #include "../../../vgpumgr/virtio/native/transport/util.h"
 
-enum { RAW_WORDS = 16 };
+enum { RAW_WORDS = 512 };
 
 struct raw {
 	int socket, fds[VG_AGENT_FDS];
@@ -30,7 +30,7 @@ struct raw_reply {
 };
 
 /* 0, or what the agent or the host has answered; the answer's text says why. */
-int raw_open_as(struct raw *raw, const uint8_t hash[VG_HASH_SIZE], const char *name);
+int raw_open_as(struct raw *raw, uint32_t version, const char *name);
 int raw_open(struct raw *raw);
 void raw_close(struct raw *raw);
 /* A header as the caller made it, and a payload of its own length. Waits for room; negative once the lane is lost. */

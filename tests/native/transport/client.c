@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../../vgpumgr/virtio/native/transport/conn.h"
 #include "echo.h"
 
 static struct vg_conn *conn;
@@ -117,10 +118,27 @@ static int bulk_out(size_t length, uint64_t seed)
 
 static int step_open(void)
 {
-	uint8_t hash[VG_HASH_SIZE];
+	return vg_conn_open(echo_interface(1), "1.0.0", &conn);
+}
 
-	echo_hash(hash, 1);
-	return vg_conn_open(hash, "1.0.0", &conn);
+static int step_open2(void)
+{
+	return vg_conn_open(echo_interface(2), "2.0.0", &conn);
+}
+
+/* What only one side has, or has otherwise, is not sent, whichever way: the worker would take it for a violation. */
+static int step_refused(void)
+{
+	uint64_t word = 1;
+	struct vg_words reply = { .at = &word, .room = sizeof(word) };
+	struct vg_frame frame;
+	int error = vg_exchange(conn, ECHO_BULK_IN, &word, sizeof(word), &reply);
+
+	if (error == -EOPNOTSUPP)
+		error = vg_begin(conn, ECHO_BULK_IN, sizeof(word), VG_BULK_TO_WORKER, 64, &frame);
+	if (error == -EOPNOTSUPP)
+		error = vg_exchange(conn, conn->interface->hash[0] == 16 ? ECHO_ACCOUNT : ECHO_NEW, &word, sizeof(word), &reply);
+	return error == -EOPNOTSUPP ? 0 : error ? error : -EBADMSG;
 }
 
 static int step_close(void)
@@ -414,7 +432,8 @@ static const struct {
 	{ "sizes", step_sizes }, { "violate", step_violate }, { "crash", step_crash },     { "lost", step_lost },
 	{ "block", step_block }, { "blocked", step_blocked }, { "churn", step_churn },     { "account", step_account },
 	{ "hang", step_hang },   { "large", step_large },     { "sleepy", step_sleepy },
-	{ "words", step_words }, { "shout", step_shout },   { "forge", step_forge },
+	{ "words", step_words }, { "shout", step_shout },      { "forge", step_forge },     { "open2", step_open2 },
+	{ "refused", step_refused },
 };
 
 static int run_step(const char *name)

@@ -34,7 +34,8 @@ static void close_session(void *argument)
 {
 	struct session *session = argument;
 
-	free(session->device);
+	if (!getenv("VGPUMGR_TEST_LEAK"))
+		free(session->device);
 	free(session);
 }
 
@@ -126,11 +127,16 @@ static int forge(struct vg_lane *lane)
 	abort();
 }
 
+static bool strict;
+
 static int call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 {
 	static const uint8_t large[VG_PAYLOAD_RING_MAX];
 	struct session *session = argument;
 
+	/* no guest has these alike, if its interface is not the worker's */
+	if (strict && !echo_is_common(call->op))
+		return -EPROTO;
 	switch (call->op) {
 	case ECHO_NULL:
 		return answer(lane, call, 0, NULL, 0, 0);
@@ -182,24 +188,27 @@ static int start(int argc, char **argv, char *message, size_t size)
 	return 0;
 }
 
-/* Worker arguments: --interface N */
+/* Worker arguments: --interface N; --strict 1: what interfaces 1 and 2 do not share is a violation */
 int main(int argc, char **argv)
 {
-	static const struct vg_session_ops ops = {
+	static struct vg_session_ops ops = {
 		.start = start,
 		.open = open_session,
 		.call = call,
 		.close = close_session,
 	};
-	uint8_t hash[VG_HASH_SIZE];
+	const struct vg_interface *interface = echo_interface(1);
 	const char *version = "1.0.0";
 
-	echo_hash(hash, 1);
+	for (int i = 1; i < argc; i++)
+		ops.refuses |= !strcmp(argv[i], "--refuses");
 	for (int i = 1; i + 1 < argc; i++) {
 		if (!strcmp(argv[i], "--interface")) {
-			echo_hash(hash, atoi(argv[i + 1]));
-			version = "2.0.0";
+			interface = echo_interface(atoi(argv[i + 1]));
+			version = atoi(argv[i + 1]) == 1 ? "1.0.0" : "2.0.0";
 		}
 	}
-	return vg_worker_serve(argc, argv, hash, version, &ops);
+	for (int i = 1; i + 1 < argc; i++)
+		strict |= !strcmp(argv[i], "--strict");
+	return vg_worker_serve(argc, argv, interface, version, &ops);
 }

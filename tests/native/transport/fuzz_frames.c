@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The frame decoder under random bytes, without processes: rings and serial bodies of a lane in this process's memory,
- * meant to be built with ASan and UBSan. usage: vgpumgr-test-fuzz SEED ROUNDS; or with files: each is one input.
+ * meant to be built with ASan and UBSan. usage: vgpumgr-test-fuzz SEED ROUNDS; or "kept" and what tests/fuzz/kept.h says.
  * Built with -fsanitize=fuzzer and VG_LIBFUZZER, it is a libFuzzer target.
  */
 #include <assert.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "../../../vgpumgr/virtio/native/transport/worker.h"
+#include "../../fuzz/kept.h"
 
 enum { RING = 65536, WINDOW = 4096 };
 
@@ -60,6 +61,17 @@ static void use(struct vg_lane *lane, const struct vg_call *call)
 	accepted++;
 }
 
+/* Mostly all of them; a guest may also read none, or say that it has read what there is not. */
+static void read_replies(struct vg_control *control, uint32_t op)
+{
+	uint64_t head = vg_load64(&control->reply_head);
+
+	if (op % 64 == 1)
+		vg_store64(&control->reply_tail, head + op);
+	else if (op % 8)
+		vg_store64(&control->reply_tail, head);
+}
+
 static void try_ring(const uint8_t *bytes, size_t size)
 {
 	struct vg_lane_words words = { 0 };
@@ -90,7 +102,7 @@ static void try_ring(const uint8_t *bytes, size_t size)
 		if (got <= 0)
 			break;
 		use(lane, &call);
-		vg_store64(&control->reply_tail, vg_load64(&control->reply_head));
+		read_replies(control, call.op);
 	}
 	refused += got < 0;
 	vg_pending_drop(lane);
@@ -176,11 +188,19 @@ static size_t make_input(uint8_t *bytes, size_t room)
 	return at;
 }
 
+static size_t make_seeded(uint64_t seed, uint8_t *bytes, size_t room)
+{
+	srand((unsigned)seed);
+	return make_input(bytes, room < RING ? room : RING);
+}
+
 int main(int argc, char **argv)
 {
 	static uint8_t bytes[RING];
 	unsigned rounds = argc > 2 ? (unsigned)atoi(argv[2]) : 1000;
 
+	if (argc > 1 && !strcmp(argv[1], "kept"))
+		return kept_main(argc - 2, argv + 2, make_seeded);
 	srand(argc > 1 ? (unsigned)atoi(argv[1]) : 1);
 	for (unsigned i = 0; i < rounds; i++)
 		LLVMFuzzerTestOneInput(bytes, make_input(bytes, (size_t)(rand() % RING / 2 + 1024)));

@@ -47,7 +47,6 @@ static int take_lane(struct target *target)
 	char text[200];
 	int error;
 
-	echo_hash(request.hash, 1);
 	target->socket = vg_connect(getenv("VGPUMGR_AGENT"));
 	if (target->socket < 0)
 		return target->socket;

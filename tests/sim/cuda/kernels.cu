@@ -100,12 +100,14 @@ extern "C" __global__ void shift_in_step(unsigned *p)
 }
 
 /* Has an instruction that the interpreter does not know. */
-extern "C" __global__ void transposed(unsigned *p)
+extern "C" __global__ void sparse(unsigned *p)
 {
-	unsigned out;
+	unsigned a = p[threadIdx.x], d0, d1;
 
-	asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(p[threadIdx.x]));
-	p[threadIdx.x] = out;
+	asm volatile("mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %2}, {%2, %2}, {%2, %2}, %2, 0x0;"
+		     : "=r"(d0), "=r"(d1)
+		     : "r"(a));
+	p[threadIdx.x] = d0 + d1;
 }
 
 extern "C" __global__ void say(int n)

@@ -511,7 +511,7 @@ static void refused(void)
 	new_context();
 	m = load_kernels();
 	OK(cuMemAlloc(&p, 128));
-	f = find_kernel(m, "transposed");
+	f = find_kernel(m, "sparse");
 	EXPECT_ERROR(CUDA_ERROR_INVALID_PTX, launch(f, 1, 32, params));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_PTX, launch(f, 1, 32, params));
 	OK(launch(find_kernel(m, "nothing"), 1, 1, NULL));

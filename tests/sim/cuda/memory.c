@@ -34,7 +34,11 @@ static void allocate(void)
 	EXPECT_ERROR(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange(&base, &size, q));
 	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
 	EXPECT(pitch >= 1000 && pitch % 512 == 0);
-	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuMemAllocManaged(&p, 4, CU_MEM_ATTACH_GLOBAL));
+	OK(cuMemFree(p));
+	OK(cuMemAllocManaged(&p, 4, CU_MEM_ATTACH_GLOBAL));
+	*(int *)p = 5;
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAllocManaged(&p, 4, 7));
+	OK(cuMemFree(p));
 }
 
 /* Fills the device to the last piece, in pieces of many sizes; all of it comes back. */
@@ -144,7 +148,7 @@ static void copies_2d_3d(void)
 	c.Depth = 4;
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemcpy3D(&c));
 	f.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuMemcpy2D(&f));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D(&f));
 	f.srcMemoryType = CU_MEMORYTYPE_DEVICE;
 	f.srcPitch = 8;
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D(&f));

@@ -2,7 +2,7 @@
 /*
  * Mutation fuzzing of the PTX parser, the interpreter and the fat-binary reader: random edits of real inputs, which may
  * be refused or fail, but may neither crash, hang nor touch memory that is not theirs. Built with sanitizers.
- * fuzz SEED COUNT FILE...
+ * fuzz SEED COUNT FILE...; with COUNT 0 each file as it is.
  */
 #include <fatbin.h>
 #include <ptx.h>
@@ -76,7 +76,7 @@ static void run(struct ptx_kernel *k)
 	struct ptx_kernel_info info;
 	struct ptx_error error;
 	uint64_t params[4096];
-	struct ptx_launch launch = { { 2, 1, 1 }, { 40, 1, 1 }, 64, params, 4, &cancel, pick(2) ? state : 0 };
+	struct ptx_launch launch = { { 2, 1, 1 }, { 40, 1, 1 }, 64, params, 4, &cancel, pick(3) ? 0 : state, !pick(3) };
 
 	ptx_kernel_info(k, &info);
 	for (int i = 0; i < 4096; i++)
@@ -146,14 +146,14 @@ static size_t edit(char *data, size_t n)
 	return n;
 }
 
-static void mutate(const char *data, size_t n)
+static void mutate(const char *data, size_t n, bool edited)
 {
 	char *copy = malloc(n), *exact;
 
 	memcpy(copy, data, n);
-	for (uint32_t k = 1 + pick(EDITS); k; k--)
+	for (uint32_t k = edited ? 1 + pick(EDITS) : 0; k; k--)
 		n = edit(copy, n);
-	if (!pick(10))
+	if (edited && !pick(10))
 		n = pick((uint32_t)n);
 	exact = malloc(n ? n : 1); /* so that one byte too far is seen */
 	memcpy(exact, copy, n);
@@ -190,8 +190,10 @@ int main(int argc, char **argv)
 		size_t n;
 		char *data = read_file(argv[f], &n);
 
+		if (!count)
+			mutate(data, n, false);
 		for (unsigned k = 0; k < count; k++)
-			mutate(data, n);
+			mutate(data, n, true);
 		free(data);
 	}
 	printf("%u loaded, %u ran\n", loaded, ran);

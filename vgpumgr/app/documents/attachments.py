@@ -85,8 +85,9 @@ class LaneDocument(Document):
 class SessionEventDocument(Document):
     """A guest process's session on the host that needs an administrator's eye."""
 
-    kind: Literal["slow", "stuck", "ended"] = Field(
-        description="its call lasts; it was killed and does not end; it crashed or was killed"
+    kind: Literal["slow", "stuck", "ended", "memory"] = Field(
+        description="its call lasts; it was killed and does not end; it crashed or was killed; it was ended for more "
+        "device memory than it counted"
     )
     lane: int = Field(description="number of the guest process's stream")
     pid: int | None = Field(description="of its process on the host; null: it has ended")
@@ -102,6 +103,10 @@ class SessionsDocument(Document):
     lost: int = Field(description="crashed, or killed by others than the worker")
     faults: int = Field(description="how many of them crashed")
     overdue: int = Field(description="ended by the watchdog")
+    memory: int = Field(
+        default=0,
+        description="how many of those lost were ended for more device memory than they counted",
+    )
     events: list[SessionEventDocument] = Field(description="of now, and the last ends")
 
 
@@ -123,6 +128,14 @@ class LimitDocument(Document):
     used: int | None = Field(description="now; null: not counted, as of what is a second")
     refused: int = Field(description="how often more was refused")
     waited_s: float = Field(description="how long calls were held up")
+    driver_used: int | None = Field(
+        default=None,
+        description="of device-memory: what the driver says that all processes have, less 1 GiB of each",
+    )
+    unchecked: str | None = Field(
+        default=None,
+        description="of device-memory: why the daemon does not compare the limit with that",
+    )
 
 
 class ChannelDocument(Document):
@@ -149,6 +162,9 @@ class ChannelDocument(Document):
     bytes_in: int
     bytes_out: int
     memory_bytes: int = Field(description="device memory that the guest's processes hold")
+    keeper_hangs: bool = Field(
+        default=False, description="its keeper runs and does not answer: virtio restart ends it"
+    )
     protocol_errors: int = Field(
         default=0, description="sessions ended because the guest broke the protocol"
     )
@@ -391,6 +407,10 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
 def describe_warnings(record: AttachmentRecord, status: ChannelStatus, vm: Vm | None) -> list[str]:
     """What an administrator should know of a channel that works."""
     who, found, sessions = record.vm_name, [], status.sessions
+    if status.keeper_hangs:
+        return [f"{who}: {status.problem}"]
+    if status.guest_differs:
+        found.append(f"{who}: {status.guest_differs}")
     for event in sessions.events:
         name = f"{event.name} (guest pid {event.guest_pid})" if event.name else f"lane {event.lane}"
         if event.kind == "slow":
@@ -398,7 +418,8 @@ def describe_warnings(record: AttachmentRecord, status: ChannelStatus, vm: Vm | 
             found.append(f"{who}: {name}: {text} (session {event.pid})")
         elif event.kind == "stuck":
             text = f"session {event.pid} was killed at {format_time(event.since_s)}"
-            found.append(f"{who}: {name}: {text} and does not end: stuck in the driver")
+            where = f", /proc/{event.pid}/stack says where" if event.pid else ""
+            found.append(f"{who}: {name}: {text} and does not end: stuck in the driver{where}")
     last = [event for event in sessions.events if event.kind == "ended"][-1:]
     if sessions.lost:
         said = "".join(f", the last {e.text} at {format_time(e.since_s)}" for e in last)
@@ -406,6 +427,14 @@ def describe_warnings(record: AttachmentRecord, status: ChannelStatus, vm: Vm | 
         found.append(f"{who}: sessions since the worker started: {count}{said}")
     if sessions.overdue:
         found.append(f"{who}: the watchdog has ended {sessions.overdue} sessions")
+    if sessions.memory:
+        text = f"{sessions.memory} sessions were ended for more device memory than they counted"
+        found.append(f"{who}: {text}: were they taken over?")
+    found += [
+        f"{who}: nothing outside of its sessions holds the limit {one.key.name}: {one.unchecked}"
+        for one in status.limits
+        if one.unchecked
+    ]
     return [*found, *_list_qemu_warnings(record, status, vm)]
 
 
@@ -422,8 +451,13 @@ def _list_qemu_warnings(
 
 
 def _list_kept(record: AttachmentRecord) -> list[LimitUse]:
-    """What the next keeper will enforce: none runs."""
-    kept = parse_limits(record.channel.limits if record.channel else ())
+    """What the next keeper will enforce: none runs. Of limits that cannot be read, which no keeper starts with, there
+    is nothing to show.
+    """
+    try:
+        kept = parse_limits(record.channel.limits if record.channel else ())
+    except ValueError:
+        return []
     return [LimitUse(key, limit, None) for key, limit in kept.items()]
 
 
@@ -539,6 +573,8 @@ def _list_problems_of(
         yield f"whether its worker is ready is not known to this user: {HIDDEN}"
     elif not status.worker_ready:
         yield f"its worker is not ready: {status.problem or 'starting'}"
+    elif status.guest_differs:
+        yield status.guest_differs
     gone = not _aliases(vm.config, record.id) and not _aliases(vm.live, record.id)
     # of one that is half there nobody knows that: QEMU may have them, and libvirt not know
     if vm.config is not None and gone and not half:

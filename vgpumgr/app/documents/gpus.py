@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from vgpumgr.app.documents.base import (
     SCHEMA,
@@ -14,7 +14,7 @@ from vgpumgr.app.documents.base import (
 )
 from vgpumgr.mig.placement import count_fits, list_fits, list_refusals
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
-from vgpumgr.model.gpu import Drain, Gpu, PciGpu, find_drain
+from vgpumgr.model.gpu import Drain, Gpu, PciGpu, Sensors, find_drain
 from vgpumgr.model.health import GpuHealth, describe_xid
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigProfile
@@ -33,6 +33,13 @@ class ProcessDocument(Document):
     memory_bytes: int | None
 
 
+class HolderDocument(Document):
+    """What a MIG instance belongs to: a VM, a command of the host, or a vGPU that no known VM has."""
+
+    kind: Literal["vm", "run", "vgpu"]
+    name: str = Field(description="the VM's or the run's; for a vGPU its type and name")
+
+
 class ComputeInstanceDocument(Document):
     """A compute instance: the MIG device that CUDA sees."""
 
@@ -40,8 +47,9 @@ class ComputeInstanceDocument(Document):
     uuid: str | None = Field(description="MIG-..., what CUDA_VISIBLE_DEVICES takes")
     slices: int
     memory_used_bytes: int | None
-    vm: str | None = Field(description="whose it is")
+    vm: str | None = Field(description="the VM that it is attached to")
     attachment: str | None
+    holder: HolderDocument | None = Field(default=None, description="null: it is free")
 
 
 class InstanceDocument(Document):
@@ -53,7 +61,8 @@ class InstanceDocument(Document):
     slices: int
     memory_bytes: int
     vm: str | None = Field(description="the VM that it is attached to")
-    attachment: str | None = Field(description="id of that attachment")
+    attachment: str | None = Field(description="id of the attachment, the run or the vGPU")
+    holder: HolderDocument | None = Field(default=None, description="null: it is free")
     compute_instances: list[ComputeInstanceDocument]
     processes: list[ProcessDocument]
 
@@ -128,7 +137,7 @@ class XidCountDocument(Document):
 
     xid: int = Field(description="its number")
     text: str = Field(description="its number and meaning in words")
-    count: int = Field(description="how often, while the daemon ran")
+    count: int = Field(description="how often it was reported")
     last_s: float = Field(description="when last, in seconds since 1970")
 
 
@@ -141,6 +150,8 @@ class GpuHealthDocument(Document):
     ecc_errors: int | None = Field(
         description="uncorrectable errors since the driver was loaded; null without ECC"
     )
+    power_w: float | None = Field(description="what the card draws; null: the driver gives none")
+    power_limit_w: float | None = Field(description="the most that the driver lets it draw")
     xids: list[XidCountDocument] = Field(description="those that were reported, by number")
 
 
@@ -180,6 +191,18 @@ class GpuDocument(Document):
     health: GpuHealthDocument | None = Field(default=None, description="as the driver sees it now")
 
 
+class SensorsDocument(Document):
+    """What the kernel's driver of a GPU shows of it now; null: nothing of that."""
+
+    temperature_c: float | None = Field(description="of the GPU itself, not of its memory")
+    power_w: float | None = Field(description="what the card draws")
+    power_limit_w: float | None = Field(description="the most that it may draw for long")
+    memory_total_bytes: int | None
+    memory_used_bytes: int | None
+    gpu_ratio: float | None = Field(description="how busy the GPU is, 0 to 1")
+    memory_ratio: float | None = Field(description="how busy its memory is, 0 to 1")
+
+
 class PciGpuDocument(Document):
     """A GPU that NVML does not speak about, as ``/sys`` shows it."""
 
@@ -203,6 +226,9 @@ class PciGpuDocument(Document):
     )
     drained: DrainDocument | None = Field(
         default=None, description="where it takes no new slice: who said so"
+    )
+    sensors: SensorsDocument | None = Field(
+        default=None, description="null: its driver shows none, or does not answer"
     )
 
 
@@ -276,6 +302,18 @@ class VgpuTypeDocument(Document):
     reason: str | None = Field(description="why none")
 
 
+class VfCapacityDocument(Document):
+    """What a GPU has left of virtual functions that go to VMs as they are."""
+
+    possible: int = Field(
+        description="how many its driver makes, by the word of the vendor's library where there is one"
+    )
+    enabled: int
+    used: int = Field(description="how many of these VMs have")
+    free: int = Field(description="how many VMs more can have one now")
+    why_not: str | None = Field(description="where it is none: why")
+
+
 class GpuShowDocument(Document):
     """``vgpumgr gpu show GPU -o json``."""
 
@@ -293,6 +331,10 @@ class GpuShowDocument(Document):
     )
     vgpu_note: str | None = Field(
         default=None, description="what a vGPU host needs before it offers types"
+    )
+    vf_capacity: VfCapacityDocument | None = Field(
+        default=None,
+        description="of a GPU that NVML does not speak about; null without SR-IOV",
     )
 
 
@@ -385,8 +427,14 @@ def describe_health(
     return GpuHealthDocument.of(
         gpu,
         healthy=not any(d.fault is not None and d.is_of(gpu.pci, gpu.uuid) for d in drains),
+        power_w=_in_watts(gpu.power_mw),
+        power_limit_w=_in_watts(gpu.power_limit_mw),
         xids=[XidCountDocument.of(one, text=describe_xid(one.xid)) for one in counts],
     )
+
+
+def _in_watts(power_mw: int | None) -> float | None:
+    return None if power_mw is None else power_mw / 1000
 
 
 def mark_drained(document: GpuListDocument, drains: Sequence[Drain]) -> GpuListDocument:
@@ -401,9 +449,14 @@ def mark_drained(document: GpuListDocument, drains: Sequence[Drain]) -> GpuListD
     )
 
 
-def describe_pci_gpu(gpu: PciGpu) -> PciGpuDocument:
+def describe_pci_gpu(gpu: PciGpu, sensors: Sensors | None = None) -> PciGpuDocument:
     """The document of a GPU that NVML does not speak about."""
-    return PciGpuDocument.of(gpu, pci=str(gpu.address), boot_display=gpu.is_boot_display)
+    return PciGpuDocument.of(
+        gpu,
+        pci=str(gpu.address),
+        boot_display=gpu.is_boot_display,
+        sensors=None if sensors is None else SensorsDocument.of(sensors),
+    )
 
 
 def describe_vgpu(
@@ -482,10 +535,13 @@ def _describe_compute(
     return ComputeInstanceDocument.of(compute, **_name_owner(owner))
 
 
-def _name_owner(owner: SliceOwner | None) -> dict[str, str | None]:
+def _name_owner(owner: SliceOwner | None) -> dict[str, Any]:
+    if owner is None:
+        return {"vm": None, "attachment": None, "holder": None}
     return {
-        "vm": owner.vm_name if owner else None,
-        "attachment": owner.attachment_id if owner else None,
+        "vm": owner.vm_name if owner.kind == "vm" else None,
+        "attachment": owner.attachment_id,
+        "holder": HolderDocument(kind=owner.kind, name=owner.vm_name),
     }
 
 

@@ -104,7 +104,7 @@ class LayoutPlanDocument(Document):
     source: str | None = Field(description="the file")
     applied: bool = Field(description="whether the steps were done")
     steps: list[LayoutStepDocument]
-    disruptive: bool = Field(description="somebody loses a slice that he uses")
+    disruptive: bool = Field(description="a VM or process loses a slice that it uses")
     destructive: bool = Field(description="something that exists is destroyed")
     cost: LayoutCostDocument
     explanations: list[GpuExplanationDocument]
@@ -236,7 +236,7 @@ class ObstacleDocument(Document):
     instance: int | None = Field(description="null: not there, its place is only kept")
     profile: str
     placement: PlacementDocument
-    holders: list[str] = Field(description="VMs and processes; empty: nobody uses it")
+    holders: list[str] = Field(description="VMs and processes; empty: it is not in use")
 
 
 class WhyRow(Document):
@@ -248,12 +248,12 @@ class WhyRow(Document):
     fits: bool
     places: list[PlacementDocument] = Field(description="where a MIG profile fits")
     rules: list[str] = Field(description="which rules forbid it, in words")
-    remove: list[ObstacleDocument] = Field(description="the fewest whose removal makes room")
+    remove: list[ObstacleDocument] = Field(description="the fewest whose removal frees a place")
     kept: list[ObstacleDocument] = Field(
         description="slices that are gone since a boot and are to come back: places of theirs"
     )
     sentence: str
-    moving: str | None = Field(description="which moves alone make room, where some do")
+    moving: str | None = Field(description="which moves alone free a place, where some do")
 
 
 class WhyDocument(Document):
@@ -263,6 +263,7 @@ class WhyDocument(Document):
     profile: str
     fits: bool = Field(description="on some GPU")
     gpus: list[WhyRow]
+    notes: list[str] = Field(default_factory=list, description="what is not known, and why")
 
 
 class MoveDocument(Document):

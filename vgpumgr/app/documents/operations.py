@@ -118,7 +118,7 @@ class DriftDocument(Document):
     subject: str = Field(description="the VM, or what else it is about")
     attachment: str | None
     text: str
-    hint: str | None = Field(description="a command that makes it good")
+    hint: str | None = Field(description="a command that repairs it")
 
 
 class InterruptedDocument(Document):
@@ -188,6 +188,7 @@ class CheckDocument(Document):
     text: str = Field(description="what was found; of a check that was skipped, why")
     evidence: list[str] = Field(description="files and commands, each with what it said")
     hint: str | None = Field(description="a command or a sentence that mends it")
+    fixable: bool = Field(description="whether ``vgpumgr doctor --fix`` does something about it")
 
 
 class CheckListDocument(Document):
@@ -197,6 +198,27 @@ class CheckListDocument(Document):
     machine: str | None = Field(description="null on the real machine")
     version: str = Field(description="of the program that made the checks")
     checks: list[CheckDocument] = Field(description="in the order of their groups")
+
+
+class RepairDocument(Document):
+    """What is done about what one check found."""
+
+    check: str = Field(description="the check's id")
+    actions: list[str] = Field(description="in order; none: it was made, and waits for a reboot")
+    needs_reboot: bool = Field(description="whether it takes effect with the next boot")
+    state: Literal["planned", "done", "waiting", "failed"] = Field(
+        description="waiting: made, and a reboot is to follow"
+    )
+    error: str | None = Field(default=None, description="why it failed")
+
+
+class RepairListDocument(Document):
+    """``vgpumgr doctor --fix -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    machine: str | None = Field(description="null on the real machine")
+    dry_run: bool
+    repairs: list[RepairDocument]
 
 
 class ExplanationDocument(Document):

@@ -40,7 +40,7 @@ class VgpuDocument(Document):
 
     uuid: str | None = Field(description="null: a virtual function that is not ours")
     state: Literal["active", "defined", "creating", "releasing", "ghost", "missing"] = Field(
-        description="releasing: removed while held, its room is not free yet; "
+        description="releasing: removed while held, its capacity is not free yet; "
         "ghost: the same, removed without us; missing: ours, and gone without us"
     )
     ours: bool

@@ -406,9 +406,11 @@ def show_vm_xml(
     backend: str = "auto",
     gpu: str | None = None,
     display: str = "off",
+    transport: str = "auto",
 ) -> VmXmlDocument:
     """See ``render_vm_xml``."""
-    request = AttachRequest(selector, profile or "", gpu, backend, display=display)
+    shown = Transport(transport)
+    request = AttachRequest(selector, profile or "", gpu, backend, display=display, transport=shown)
     return render_vm_xml(parts, request)
 
 

@@ -20,7 +20,7 @@ from vgpumgr.app.host_observation import list_instances, list_unsettled
 from vgpumgr.app.refusal_hints import adding_hints, list_vfs_off
 from vgpumgr.backends.attach import check_request
 from vgpumgr.backends.base import NewAttachment, Target, Wanted
-from vgpumgr.backends.device_selection import find_selected, list_gpus
+from vgpumgr.backends.device_selection import BY_NAME, find_selected, list_gpus
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.domain.hypervisor import Vm, VmState
 from vgpumgr.errors import GpuAmbiguousError, GpuNotFoundError, UsageError, VgpumgrError
@@ -96,13 +96,26 @@ def _refuse_drained(row: WhyRow, drains: Sequence[Drain]) -> WhyRow:
 
 
 def _explain_devices(parts: Parts, profile: str, selector: str | None) -> WhyDocument:
-    """Asks the profile's backend for each GPU. Raises what it raises where no GPU can be asked."""
+    """What the profile's backend says of each GPU; where libvirt does not answer, of the host alone."""
     snapshot = Snapshot(
         parts,
         stuck=find_stuck_gpus(parts),
         instances=list_instances(parts),
         unsettled=list_unsettled(parts),
     )
+    try:
+        return _ask_backend(parts, snapshot, profile, selector)
+    except LIBVIRT_ERRORS as error:
+        cause = f" ({error.cause})" if error.cause else ""
+        note = f"VMs are not known, so what they have may look free: {error}{cause}"
+        document = _ask_backend(parts, snapshot.replace(has_libvirt=False), profile, selector)
+        return document.replace(notes=[note])
+
+
+def _ask_backend(
+    parts: Parts, snapshot: Snapshot, profile: str, selector: str | None
+) -> WhyDocument:
+    """Raises what the backend raises where no GPU can be asked, LIBVIRT_ERRORS too."""
     wanted = check_request(AttachRequest(_VM, profile, selector))
     places = [selector] if selector else _list_places(snapshot, wanted.profile)
     name = profile
@@ -136,7 +149,7 @@ def _explain_place(snapshot: Snapshot, wanted: Wanted, target: Target, place: st
     rules: list[str] = []
     try:
         grant = find_backend(wanted.backends[0]).choose(asked, target, snapshot)[0]
-        sentence = f"fits: {grant.why}"
+        sentence = f"fits: {grant.why.removesuffix(f'; {place}: {BY_NAME}')}"
     except (*LIBVIRT_ERRORS, GpuNotFoundError, GpuAmbiguousError):
         raise
     except VgpumgrError as error:
@@ -161,13 +174,14 @@ def _explain_place(snapshot: Snapshot, wanted: Wanted, target: Target, place: st
 
 def defrag(parts: Parts, profile: str, selector: str | None = None) -> DefragDocument:
     """The moves that make room for a profile; see ``describe_defrag``. Raises GpuDrainedError where all are drained."""
-    gpus = parts.select_gpus(selector)
-    snapshot = Snapshot(parts, gpus=gpus)
-    snapshot.check_not_drained(f"cannot free capacity for {profile}", *(gpu.pci for gpu in gpus))
-    gpus = tuple(gpu for gpu in gpus if snapshot.find_drain(gpu.pci) is None)
-    return describe_defrag(
-        gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
-    )
+    with adding_hints(parts, selector):
+        gpus = parts.select_gpus(selector)
+        snapshot = Snapshot(parts, gpus=gpus)
+        refusal = f"cannot free capacity for {profile}"
+        snapshot.check_not_drained(refusal, *(gpu.pci for gpu in gpus))
+        gpus = tuple(gpu for gpu in gpus if snapshot.find_drain(gpu.pci) is None)
+        owners, lost = parts.list_owners(gpus), parts.list_lost(gpus)
+        return describe_defrag(gpus, profile, owners, list_stopped_vms(parts), lost)
 
 
 def list_stopped_vms(parts: Parts) -> frozenset[str]:

@@ -30,6 +30,7 @@ from vgpumgr.virtio.channel import ChannelStatus
 
 RESTART = "restart"
 _RING_LOST = "the running guest has its ring again from its next start"
+_RING_LOST_IF_RUNNING = "a running guest has its ring again from its next start"
 
 
 def restart_channel(
@@ -88,7 +89,10 @@ def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, asked: _As
     change, record = _plan_limits(parts, record, status, asked.limits)
     start = StartChannel.for_record(record)
     steps: tuple[Step, ...] = (*change, StopChannel(record.id, again=True), start)
-    if status is not None and status.qemu_pid is not None:
+    if status is not None and status.keeper_hangs:
+        notes = (f"its keeper (pid {status.keeper_pid}) does not answer, and is killed",)
+        notes += (_RING_LOST_IF_RUNNING,) if record.run is None and record.has_ring else ()
+    elif status is not None and status.qemu_pid is not None:
         # the agent of a run, unlike QEMU, connects to the next keeper
         keeps_ring = record.run is not None
         if asked.keeper or (change and keeps_ring):

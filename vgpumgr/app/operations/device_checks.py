@@ -17,6 +17,7 @@ from vgpumgr.errors import VgpumgrError
 from vgpumgr.host import capabilities
 from vgpumgr.host.machine import read_kernel_words
 from vgpumgr.model.checks import Result
+from vgpumgr.model.gpu import list_drains
 from vgpumgr.model.pci import NVIDIA, VFIO, Function, UserKind
 from vgpumgr.model.text import tell_count
 from vgpumgr.passthrough.groups import (
@@ -31,6 +32,8 @@ from vgpumgr.passthrough.groups import (
 _NVIDIA_DRIVER, _NOUVEAU = "nvidia", "nouveau"
 #: what NVML says where the library and the module differ
 _MISMATCH = "version mismatch"
+#: GH200 and GB200, whose memory and processor are coherent: the kernel's table in drivers/vfio/pci/nvgrace-gpu/main.c
+_COHERENT = (0x2342, 0x2345, 0x2348, 0x2941)
 _PERSISTENCE = "nvidia-persiste"
 _RESET_MODULE = (
     "reboot; or, while no GPU is in use: modprobe -r nvidia_uvm nvidia && modprobe nvidia"
@@ -69,7 +72,7 @@ def _check_iommu(host: ObservedHost) -> Finding:
     if not host.functions:
         raise NotCheckedError("there is no PCI bus")
     why, hint = explain_no_iommu(read_kernel_words(host.machine))
-    return report("problem", why, *evidence, hint=hint)
+    return report("problem", why, *evidence, capabilities.find_dmar(host.machine), hint=hint)
 
 
 def _check_groups(host: ObservedHost) -> Finding:
@@ -179,6 +182,24 @@ def _check_gpus(host: ObservedHost) -> Finding:
     return report("ok", tell_count(len(names), "GPU"), *names)
 
 
+def _check_health(host: ObservedHost) -> Finding:
+    try:
+        gpus = host.need_inventory().gpus
+    except NotCheckedError:
+        gpus = ()
+    found = list_drains(host.parts.store, gpus)
+    if not found:
+        return report("ok", tell_count(len(host.need_inventory().gpus), "GPU"))
+    numbers: dict[str | None, int] = {gpu.uuid: gpu.index for gpu in gpus}
+    names = {drain: f"GPU {numbers.get(drain.uuid, drain.address)}" for drain in found}
+    evidence = [f"{name} ({drain.address}): {drain}" for drain, name in names.items()]
+    first, is_ill = found[0], any(drain.fault is not None for drain in found)
+    text = f"no new slice on {_join(dict.fromkeys(names.values()))}"
+    text += ": unhealthy" if is_ill else ": drained"
+    hint = first.describe_end(names[first].removeprefix("GPU "))
+    return report("problem" if is_ill else "warning", text, *evidence, hint=hint)
+
+
 def _check_nvidia_driver(host: ObservedHost) -> Finding:
     if not host.nvidia:
         raise NotCheckedError("there is no NVIDIA GPU")
@@ -251,6 +272,33 @@ def _check_driver_version(host: ObservedHost) -> Finding:
         text = f"the kernel module is {module}, NVML's library {library}"
         return report("problem", text, *evidence, hint=_RESET_MODULE)
     return report("ok", f"both are {library}", *evidence)
+
+
+def _check_hmm(host: ObservedHost) -> Finding:
+    module = capabilities.read_driver_version(host.machine)
+    if module.text is None:
+        raise NotCheckedError("no NVIDIA module is loaded")
+    hmm, ats = capabilities.read_addressing(host.machine)
+    if hmm.text == "N" and "Open" in module.text:
+        text = "kernels may reach all memory of their session, which runs one program of one VM"
+        return report("warning", text, hmm, ats, module)
+    text = "off" if hmm.text == "Y" else "this module has none"
+    return report("ok", text, hmm, ats, module)
+
+
+def _check_ats(host: ObservedHost) -> Finding:
+    module = capabilities.read_driver_version(host.machine)
+    if module.text is None:
+        raise NotCheckedError("no NVIDIA module is loaded")
+    _, ats = capabilities.read_addressing(host.machine)
+    coherent = [f for f in host.nvidia if f.device_id in _COHERENT and f.driver == _NVIDIA_DRIVER]
+    if not coherent:
+        return report("ok", "no GPU of the host shares memory with its processor", ats)
+    evidence = (*coherent, ats)
+    if ats.text == "0":
+        return report("ok", "off", *evidence)
+    text = f"kernels on {_join(coherent)} may reach all memory of their session, which the sandbox does not hold"
+    return report("warning", text, *evidence)
 
 
 def _check_vgpus(host: ObservedHost) -> Finding:
@@ -358,6 +406,7 @@ CHECKS: Mapping[str, CheckFunction] = {
     "vfio-iommu": _check_vfio_iommu,
     "nouveau": _check_nouveau,
     "gpus": _check_gpus,
+    "gpu-health": _check_health,
     "nvidia-driver": _check_nvidia_driver,
     "nvml": _check_nvml,
     "driver-version": _check_driver_version,
@@ -366,4 +415,6 @@ CHECKS: Mapping[str, CheckFunction] = {
     "mig": _check_mig,
     "gpu-users": _check_users,
     "pci-reset": _check_reset,
+    "hmm": _check_hmm,
+    "ats": _check_ats,
 }

@@ -1,4 +1,5 @@
-"""``check_host`` and ``explain_check``: runs the checks of ``model.checks`` and changes nothing.
+"""``check_host`` and ``explain_check``: runs the checks of ``model.checks`` and changes nothing; ``repair_host`` makes
+what ``repairs`` has for those that fail.
 
 What several checks need is observed once (``ObservedHost``), and an error is remembered as well: what does not answer
 is waited for once. A check that raises is itself a problem, and hides no other.
@@ -7,9 +8,10 @@ is waited for once. A check that raises is itself a problem, and hides no other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from vgpumgr import __version__
 from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
@@ -18,9 +20,18 @@ from vgpumgr.app.documents.operations import (
     CheckListDocument,
     CheckShowDocument,
     ExplanationDocument,
+    RepairDocument,
+    RepairListDocument,
 )
 from vgpumgr.domain.hypervisor import Vm
-from vgpumgr.errors import NvmlMissingError, UsageError, VgpumgrError, explain_unexpected
+from vgpumgr.errors import (
+    NotPermittedError,
+    NvmlMissingError,
+    PreconditionError,
+    UsageError,
+    VgpumgrError,
+    explain_unexpected,
+)
 from vgpumgr.host.capabilities import Evidence
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
@@ -31,7 +42,13 @@ from vgpumgr.model.text import list_near
 from vgpumgr.model.vgpu import VgpuHost
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK
 
+if TYPE_CHECKING:
+    from vgpumgr.host.repairs import Repair
+
 T = TypeVar("T")
+
+#: made while the others are: they wait for other processes, and use nothing that is observed once
+_BESIDE = ("channel",)
 
 
 class Finding(NamedTuple):
@@ -52,6 +69,13 @@ def report_error(error: VgpumgrError, before: str = "") -> Finding:
     """The problem that an error is."""
     evidence = (part for part in (error.cause, error.why) if part)
     return report("problem", f"{before}{error.error}", *evidence, hint=error.hint or "")
+
+
+class CheckResult(NamedTuple):
+    """A check and what it found."""
+
+    check: Check
+    finding: Finding
 
 
 class NotCheckedError(Exception):
@@ -186,18 +210,68 @@ def check_host(
     client_version: str | None = None,
 ) -> CheckListDocument:
     """Runs all checks, or those of ``checks`` (ids with commas between). Raises UsageError for an unknown one."""
-    wanted = None if checks is None else {find_check(name).id for name in checks.split(",")}
+    from vgpumgr.app.operations.repairs import find_repair
+
     host = ObservedHost(machine, parts, daemon_lock, client_version)
-    functions = list_functions()
     return CheckListDocument(
         machine=machine.name,
         version=__version__,
         checks=[
-            _describe(check, _run(functions[check.id], host))
-            for check in CHECKS
-            if wanted is None or check.id in wanted
+            _describe(one, is_fixable=find_repair(host, one) is not None)
+            for one in _run_checks(host, checks)
         ],
     )
+
+
+def repair_host(
+    machine: Machine,
+    parts: Parts,
+    daemon_lock: Path,
+    checks: str,
+    expected: Sequence[str] | None = None,
+    *,
+    dry_run: bool = False,
+) -> RepairListDocument:
+    """Does what can be done about those of these checks that fail; with ``dry_run`` it only says what. A repair that
+    fails keeps no other from being made.
+
+    ``expected``: what a plan showed, so that nothing else is done. Raises UsageError, NotPermittedError, and
+    PreconditionError where the host is another now.
+    """
+    from vgpumgr.app.operations.repairs import find_repair
+
+    if not parts.is_privileged:
+        raise NotPermittedError("repairs of the host need root", hint="sudo vgpumgr doctor --fix")
+    host = ObservedHost(machine, parts, daemon_lock, __version__)
+    found = [(one.check.id, find_repair(host, one)) for one in _run_checks(host, checks)]
+    planned = [(name, repair) for name, repair in found if repair is not None]
+    rows = [_plan(name, repair) for name, repair in planned]
+    if expected is not None and [a for row in rows for a in row.actions] != list(expected):
+        raise PreconditionError(
+            "the host has changed since the plan was shown, and nothing was done",
+            hint="vgpumgr doctor --fix",
+        )
+    if not dry_run:
+        rows = [_make(row, repair) for row, (_, repair) in zip(rows, planned, strict=True)]
+    return RepairListDocument(machine=machine.name, dry_run=dry_run, repairs=rows)
+
+
+def _plan(check: str, repair: Repair) -> RepairDocument:
+    return RepairDocument(
+        check=check,
+        actions=[str(action) for action in repair.actions],
+        needs_reboot=repair.needs_reboot,
+        state="planned" if repair.actions else "waiting",
+    )
+
+
+def _make(row: RepairDocument, repair: Repair) -> RepairDocument:
+    try:
+        repair.do()
+    except VgpumgrError as error:
+        told = ": ".join(part for part in (error.error, error.cause, error.why) if part)
+        return replace(row, state="failed", error=told)
+    return replace(row, state="waiting" if repair.needs_reboot else "done")
 
 
 def explain_check(selector: str) -> CheckShowDocument:
@@ -218,6 +292,24 @@ def find_check(name: str) -> Check:
     )
 
 
+def _run_checks(host: ObservedHost, checks: str | None) -> Sequence[CheckResult]:
+    """All of them, or those of these ids with commas between."""
+    wanted = None if checks is None else {find_check(name).id for name in checks.split(",")}
+    functions = list_functions()
+    chosen = [check for check in CHECKS if wanted is None or check.id in wanted]
+    with ThreadPoolExecutor(len(_BESIDE)) as threads:
+        beside = {
+            check.id: threads.submit(_run, functions[check.id], host)
+            for check in chosen
+            if check.id in _BESIDE
+        }
+        found = {
+            check.id: _run(functions[check.id], host) for check in chosen if check.id not in beside
+        }
+        found.update({name: future.result() for name, future in beside.items()})
+    return [CheckResult(check, found[check.id]) for check in chosen]
+
+
 def _run(function: CheckFunction, host: ObservedHost) -> Finding:
     try:
         return function(host)
@@ -227,7 +319,8 @@ def _run(function: CheckFunction, host: ObservedHost) -> Finding:
         return report_error(explain_unexpected(error, "the check"), "the check failed: ")
 
 
-def _describe(check: Check, finding: Finding) -> CheckDocument:
+def _describe(result: CheckResult, *, is_fixable: bool) -> CheckDocument:
+    check, finding = result
     hint = finding.hint
     if hint is None and finding.result in ("warning", "problem"):
         hint = check.mend
@@ -237,4 +330,5 @@ def _describe(check: Check, finding: Finding) -> CheckDocument:
         text=finding.text,
         evidence=list(finding.evidence),
         hint=hint or None,
+        fixable=is_fixable,
     )

@@ -1,9 +1,13 @@
-"""``gpu drain`` and ``gpu resume``: a GPU that takes no new slice; what is on it goes on, and comes back at boot."""
+"""``gpu drain`` and ``gpu resume``: a GPU that takes no new slice; what is on it goes on, and comes back at boot. Also
+what the kernel's log has of Xids, as events of GPUs: for the daemon, and for commands where none runs.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.base import list_steps
@@ -12,11 +16,14 @@ from vgpumgr.app.host_observation import list_gpu_users
 from vgpumgr.app.transactions import open_change
 from vgpumgr.engine.recovery import Family, Recovered, Unfinished
 from vgpumgr.engine.step import Plan
-from vgpumgr.errors import GpuNotFoundError, UsageError
+from vgpumgr.errors import GpuNotFoundError, UsageError, VgpumgrError
+from vgpumgr.host.clock import Clock
+from vgpumgr.host.kernel_log import KernelLog, LoggedXid
 from vgpumgr.host.process import name_caller
-from vgpumgr.mig.selection import find_other, select_gpu
+from vgpumgr.mig.selection import select_any
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import MAX_REASON, Drain, Gpu, Inventory, PciGpu, list_drains
+from vgpumgr.model.gpu import MAX_REASON, Drain, DrainStore, Gpu, Inventory, PciGpu, list_drains
+from vgpumgr.model.health import GpuEvent
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.steps.record import DrainGpu, ResumeGpu
 
@@ -120,20 +127,18 @@ def _select(inventory: Inventory, drains: Sequence[Drain], selector: str) -> _Ch
     def choose(address: PciAddress, gpu: Gpu | PciGpu, uuid: str | None) -> _Chosen:
         return _Chosen(address, gpu, [drain for drain in drains if drain.is_of(address, uuid)])
 
-    if other := find_other(inventory.others, selector):
-        return choose(other.address, other, None)
     try:
-        gpu = select_gpu(inventory.gpus, selector, inventory.lost)
-    except GpuNotFoundError as error:
+        gpu = select_any(inventory, selector)
+    except GpuNotFoundError:
         text = selector.strip().lower()
         names = (text, PciAddress.read(text))
         for drain in drains:
             if drain.address in names or (drain.uuid or "").lower() == text:
                 of_it = [one for one in drains if one.is_of(drain.address, drain.uuid)]
                 return _Chosen(drain.address, None, of_it)
-        if inventory.others and not inventory.gpus:
-            error.why = f"there are {', '.join(str(other.address) for other in inventory.others)}"
         raise
+    if isinstance(gpu, PciGpu):
+        return choose(gpu.address, gpu, None)
     return choose(gpu.pci, gpu, str(gpu.uuid))
 
 
@@ -189,3 +194,54 @@ class DrainFamily(Family):
         for step in reversed(found.begun):
             step.undo(context)
         return Recovered.describe(SUBJECT, f"{self.describe(found)[1]} was undone")
+
+
+class Seen(NamedTuple):
+    """How often an event was reported, and when last."""
+
+    times: int = 0
+    last_s: float = 0.0
+
+    def add(self, when_s: float) -> Seen:
+        """Once more."""
+        return Seen(self.times + 1, max(self.last_s, when_s))
+
+    def join(self, other: Seen) -> Seen:
+        """Both."""
+        return Seen(self.times + other.times, max(self.last_s, other.last_s))
+
+
+def make_events(
+    logged: Sequence[LoggedXid],
+    read_inventory: Callable[[], Inventory],
+    store: DrainStore,
+    clock: Clock,
+) -> Mapping[GpuEvent, Seen]:
+    """The events that they are. A GPU that NVML lists no more has the UUID that it was known by, or none.
+
+    May raise StoreError.
+    """
+    events = dict[GpuEvent, Seen]()
+    if not logged:
+        return events
+    uuids = {health.address: health.uuid for health in store.list_health() if health.uuid}
+    with contextlib.suppress(VgpumgrError):
+        uuids |= {gpu.pci: str(gpu.uuid) for gpu in read_inventory().gpus}
+    booted_s = clock.wall_s() - clock.monotonic_s()
+    for one in logged:
+        event = GpuEvent(one.address, uuids.get(one.address, ""), one.xid, one.gpu_instance_id)
+        when_s = min(booted_s + one.at_s, clock.wall_s())
+        events[event] = events.get(event, Seen()).add(when_s)
+    return events
+
+
+def record_logged(parts: Parts, log: KernelLog, logged: Sequence[LoggedXid]) -> None:
+    """Records these Xids: no daemon hears them. Raises nothing: what needs the state file will say that it cannot be
+    used.
+    """
+    with contextlib.suppress(VgpumgrError):
+        for event, seen in make_events(
+            logged, parts.read_inventory, parts.store, parts.clock
+        ).items():
+            parts.store.save_event(event, seen.last_s, seen.times)
+        log.write_position(logged[-1].number)

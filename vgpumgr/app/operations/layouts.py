@@ -32,6 +32,7 @@ from vgpumgr.errors import (
     LayoutFileError,
     MigNotSupportedError,
     NvmlInUseError,
+    NvmlMissingError,
     PlanOutdatedError,
     VgpumgrError,
 )
@@ -185,7 +186,7 @@ class LayoutService:
             chosen = select_gpu(inventory.gpus, gpu, inventory.lost)
             if not chosen.mig.supported:
                 raise MigNotSupportedError(
-                    f"cannot turn MIG {_word(enabled)} on {chosen}",
+                    f"cannot turn {_word(enabled)} MIG mode of {chosen}",
                     why=f"{chosen.model} has no MIG",
                     hint="vgpumgr gpu list",
                 )
@@ -198,7 +199,7 @@ class LayoutService:
             if not users:
                 return self._make_plan(wanted)
             request = _plan_mode(chosen, enabled, users)
-            self._check_functions(request)
+            self._check_functions(request, wanted.inventory)
             return request
 
         return self._change(read, plan, dry_run, expected)
@@ -352,9 +353,16 @@ class LayoutService:
         )
 
     def _read_inventory(self) -> Inventory:
-        """Raises NotPermittedError for a user who would be shown a machine without instances."""
+        """Raises NotPermittedError for a user who would be shown a machine without instances, MigNotSupportedError
+        where all GPUs are other vendors'.
+        """
         # NUMA nodes and IOMMU groups, which take a walk through sysfs, do not matter here
-        inventory = self._parts.nvml.read_inventory()
+        try:
+            inventory = self._parts.nvml.read_inventory()
+        except NvmlMissingError as error:
+            from vgpumgr.app.refusal_hints import explain_no_mig  # a host without NVML is rare
+
+            raise explain_no_mig(self._parts) or error from None
         check_visible(inventory.gpus)
         return inventory
 
@@ -367,7 +375,7 @@ class LayoutService:
         outcome = try_layout(gpus, wanted.targets, list_owner_pins(owners), allowed)
         if isinstance(outcome, Refusal):
             raise _explain(outcome, wanted)
-        self._check_functions(outcome)
+        self._check_functions(outcome, wanted.inventory)
         creates = (StepKind.GI_CREATE, StepKind.CI_CREATE)
         self._check_not_drained(wanted, {s.gpu_uuid for s in outcome.steps if s.kind in creates})
         if outcome.steps and (lost := self._parts.list_lost(gpus)):
@@ -376,15 +384,15 @@ class LayoutService:
             check_places(outcome, gpus, lost)
         return outcome
 
-    def _check_functions(self, plan: LayoutPlan) -> None:
+    def _check_functions(self, plan: LayoutPlan, inventory: Inventory) -> None:
         """Raises NvmlInUseError if a GPU whose MIG mode is to change has virtual functions."""
         modes = {StepKind.MODE_ENABLE: True, StepKind.MODE_DISABLE: False}
         changed = {step.gpu_uuid: modes[step.kind] for step in plan.steps if step.kind in modes}
-        for gpu in self._parts.read_inventory().gpus if changed else ():
+        for gpu in self._parts.complete_inventory(inventory).gpus if changed else ():
             enabled = changed.get(str(gpu.uuid), gpu.mig.current)
             if gpu.vfs_enabled and enabled != gpu.mig.current:
                 raise NvmlInUseError(
-                    f"cannot turn MIG {_word(enabled)} on {gpu}",
+                    f"cannot turn {_word(enabled)} MIG mode of {gpu}",
                     why="MIG mode changes only while the GPU has no virtual functions",
                     held_by=[tell_count(gpu.vfs_enabled, "virtual function")],
                     hint=f"vgpumgr vf disable {gpu.index}, then repeat",

@@ -267,7 +267,7 @@ def _check_confirmed(plan: Plan) -> None:
     if concerns:
         raise PciBusyError(
             f"{plan.subject} is in use",
-            why="who uses it loses it, and the kernel may wait until he lets go",
+            why="its users lose it, and the kernel may wait until they close it",
             held_by=concerns,
             hint="stop them, or repeat with --yes",
         )

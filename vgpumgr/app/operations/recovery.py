@@ -281,7 +281,11 @@ def _try(read: Callable[[], T], problems: list[str]) -> T | None:
     try:
         return read()
     except VgpumgrError as error:
-        problems.append(f"{error.error}: {error.cause}" if error.cause else error.error)
+        # an error that names a path says in its ``why`` what is wrong with it
+        reason = error.cause if error.cause not in error.error.split() else error.why
+        text = f"{error.error}: {reason}" if reason else error.error
+        if text not in problems:
+            problems.append(text)
         return None
 
 

@@ -136,11 +136,17 @@ class Restorer:
     def _list(self, plan: RestorePlan) -> None:
         """Pieces of a plan as they would be reported."""
         self.problems += plan.problems
-        self.done += [make_step(piece.steps[0]).describe() for piece in plan.pieces]
+        self.done += self._name_pieces(plan)
         places = (
             (s.gpu_uuid, s.parent_placement or s.placement) for p in plan.pieces for s in p.steps
         )
         self._made |= {(gpu, place) for gpu, place in places if place is not None}
+
+    def _name_pieces(self, plan: RestorePlan) -> list[str]:
+        """What each piece does, for people, with the GPU's index of now."""
+        indexes = {str(gpu.uuid): gpu.index for gpu in self._parts.read_inventory().gpus}
+        steps = [piece.steps[0] for piece in plan.pieces]
+        return [make_step(step, indexes.get(step.gpu_uuid)).describe() for step in steps]
 
     def _check(self, what: str, check: Callable[[], object]) -> bool:
         """Reports what would be done, where nothing refuses it."""
@@ -198,9 +204,7 @@ class Restorer:
 
     def _run(self, plan: RestorePlan) -> None:
         self.problems += plan.problems
-        for piece in plan.pieces:
-            what = make_step(piece.steps[0]).describe()
-
+        for piece, what in zip(plan.pieces, self._name_pieces(plan), strict=True):
             if self._try(what, partial(self._carry_out, piece)):
                 places = ((s.gpu_uuid, s.parent_placement or s.placement) for s in piece.steps)
                 self._made |= {(gpu, place) for gpu, place in places if place is not None}

@@ -1,4 +1,7 @@
-"""``run``: a slice and a channel for a command of the host; ``detach`` takes both back."""
+"""``run``: a slice and a channel for a command of the host, as ``forward`` gives a VM; ``detach`` takes both back.
+
+There is no domain: the command's own guest agent takes the place of QEMU.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import os
 import secrets
 import uuid
+from collections.abc import Sequence
 from typing import Literal
 
 from vgpumgr.app.context import LIBVIRT_ERRORS, Parts, find_stuck_gpus
@@ -15,18 +19,26 @@ from vgpumgr.app.host_observation import list_instances
 from vgpumgr.app.operations.attachments import execute_anew
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
-from vgpumgr.backends.base import NewAttachment
-from vgpumgr.backends.run import check_run, plan_run, refuse_name
-from vgpumgr.engine.step import Plan
-from vgpumgr.errors import RunnerGoneError, VmNotFoundError
+from vgpumgr.backends.base import NewAttachment, read_limits, read_profile
+from vgpumgr.backends.forward import describe_seat, list_mig_steps, make_channel_part, make_mig_part
+from vgpumgr.backends.mig_places import choose_slices, list_left_alone
+from vgpumgr.engine.step import Plan, Step
+from vgpumgr.errors import (
+    AlreadyAttachedError,
+    BackendUnsupportedError,
+    RunnerGoneError,
+    VmNotFoundError,
+)
 from vgpumgr.host.process import read_identity, read_owner
-from vgpumgr.model.attachment import AttachmentRecord, RunPart
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, RunPart
 from vgpumgr.model.choices import Backend, Numa, Transport
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.request import AttachRequest
+from vgpumgr.model.mig import MigProfileName
+from vgpumgr.model.request import AttachRequest, MigRequest
 from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.steps.channel import check_confinable
-from vgpumgr.virtio.channel import ChannelPaths
+from vgpumgr.steps.channel import StartChannel, check_confinable
+from vgpumgr.steps.record import MarkAttachment, RecordAttachment
+from vgpumgr.virtio.channel import ChannelPaths, list_agent_options
 from vgpumgr.virtio.keeper import AGENT_PROGRAM
 
 
@@ -69,13 +81,13 @@ def start_run(
             snapshot = Snapshot(
                 parts, stuck=find_stuck_gpus(parts), instances=list_instances(parts)
             )
-            record, plan = plan_run(request, run, new, snapshot, parts.clock.wall_s())
+            record, plan = _plan_run(request, run, new, snapshot, parts.clock.wall_s())
             check_confinable([record], parts.channels)
         gpus = snapshot.observed_gpus
         return [record], plan, None if gpus is None else list(gpus)
 
     with adding_hints(parts, gpu, profile):
-        check_run(request, command)
+        _check_run(request, command)
     _check_no_vm(parts, name, command)
     if dry_run:
         return _describe(plan_now()[1], None, [])
@@ -83,6 +95,84 @@ def start_run(
         plan, context = execute_anew(parts, plan_now, transaction)
         notes = [*transaction.notes, *context.notes]
     return _describe(plan, context.record, notes, parts.channels.paths(context.record.id))
+
+
+def _check_run(request: AttachRequest, command: str) -> MigProfileName:
+    """The profile that is asked for; needs nothing observed. ``request.vm`` is the run's name.
+
+    Raises:
+        UsageError: a profile of no known form.
+        BackendUnsupportedError: a profile that only a VM can have.
+    """
+    profile = read_profile(request.profile)
+    if not isinstance(profile, MigRequest):
+        raise BackendUnsupportedError(
+            f"cannot run {command} on {request.profile}",
+            why="a command of the host takes MIG profiles, which look like 1g.10gb",
+            hint="vgpumgr mig profiles",
+        )
+    read_limits(request.limits)
+    return profile.name
+
+
+def _plan_run(
+    request: AttachRequest, run: RunPart, new: NewAttachment, snapshot: Snapshot, now_s: float
+) -> tuple[AttachmentRecord, Plan]:
+    """The new attachment and its plan. Raises what stands in the way, before anything is changed."""
+    name = _check_run(request, run.command)
+    _check_name(request.vm, run, snapshot.records)
+    gpus = snapshot.require_gpus()
+    refusal = f"cannot run {run.command} on {request.profile}"
+    (seat,) = choose_slices(request, (), snapshot, name, refusal)
+    choice, transport = seat.choice, request.transport
+    notes = (choice.why, *(f"left alone: {text}" for text in list_left_alone(gpus, snapshot)))
+    record = AttachmentRecord(
+        id=new.id,
+        vm_name=request.vm,
+        vm_uuid=new.uuid,
+        gpu=choice.gpu.uuid,
+        profile=str(name),
+        memory_bytes=choice.profile.memory_bytes,
+        backend=Backend.FORWARD,
+        created_s=now_s,
+        mig_part=make_mig_part(seat),
+        channel=make_channel_part(request, (run.uid, run.gid)),
+        run=run,
+    )
+    steps: list[Step] = [
+        RecordAttachment(record.id, record.vm_name, record.vm_uuid),
+        *list_mig_steps(seat, name),
+        StartChannel.for_record(record),
+        MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING),
+    ]
+    result = {
+        "attachment": record.id,
+        "run": record.vm_name,
+        "profile": record.profile,
+        "gpu": str(choice.gpu.uuid),
+        **describe_seat(seat, transport),
+    }
+    return record, Plan("run", record.vm_name, tuple(steps), notes=notes, result=result)
+
+
+def _check_name(name: str, run: RunPart, records: Sequence[AttachmentRecord]) -> None:
+    for record in records:
+        if name in (record.vm_name, record.id):
+            what = "VM" if record.run is None else "run"
+            holder = f"attachment {record.id} ({record.profile})"
+            raise _refuse_name(
+                run.command, name, f"a {what} with an attachment has this name", holder
+            )
+
+
+def _refuse_name(command: str, name: str, why: str, *held_by: str) -> AlreadyAttachedError:
+    """The refusal of a run whose name another one has."""
+    return AlreadyAttachedError(
+        f'cannot run {command} as "{name}"',
+        why=why,
+        held_by=held_by,
+        hint=f"vgpumgr run --name {name}-2, or another name",
+    )
 
 
 def _identify(parts: Parts, pid: int, command: str) -> RunPart:
@@ -102,7 +192,7 @@ def _check_no_vm(parts: Parts, name: str, command: str) -> None:
     """
     with contextlib.suppress(VmNotFoundError, *LIBVIRT_ERRORS):
         vm = parts.hypervisor.read_vm(name)
-        raise refuse_name(command, name, f"{vm} has this name")
+        raise _refuse_name(command, name, f"{vm} has this name")
 
 
 def _describe(
@@ -119,11 +209,8 @@ def _describe(
             "LD_LIBRARY_PATH": str(AGENT_PROGRAM.parent),
             "VGPUMGR_AGENT": os.path.join(directory, socket),  # noqa: PTH118
         }
-        way = ["--ivshmem-socket", paths.ring]
-        if record.has_serial:
-            way = ["--serial-listen", paths.control]
-        agent = [str(AGENT_PROGRAM), "--socket", environment["VGPUMGR_AGENT"], "--mode", "0600"]
-        agent += ["--transport", "serial" if record.has_serial else "ring", *way]
+        options = list_agent_options(paths, environment["VGPUMGR_AGENT"], serial=record.has_serial)
+        agent = [str(AGENT_PROGRAM), *options]
     return RunDocument(
         dry_run=record is None,
         plan=describe_plan(plan, VgpuPlanDocument),

@@ -21,14 +21,22 @@ from vgpumgr.app.operations.doctor import (
 )
 from vgpumgr.app.operations.recovery import Recovery
 from vgpumgr.backends.interrupted import list_interrupted
-from vgpumgr.errors import HostResourceError, LibvirtError, LibvirtPermissionError
+from vgpumgr.errors import HelperLateError, HostResourceError, LibvirtError, LibvirtPermissionError
+from vgpumgr.errors.unexpected import advise_installation
 from vgpumgr.host import capabilities
 from vgpumgr.host.cgroups import list_obstacles
 from vgpumgr.host.limits import check_limits, read_descriptor_limit
 from vgpumgr.host.lock import find_holder
 from vgpumgr.model.checks import Result
 from vgpumgr.model.text import tell_count
-from vgpumgr.virtio.keeper import AGENT_PROGRAM, HOLD_PROGRAM, KEEPER_PROGRAM, WORKER_PROGRAM
+from vgpumgr.virtio import trial
+from vgpumgr.virtio.keeper import (
+    AGENT_PROGRAM,
+    HOLD_PROGRAM,
+    KEEPER_PROGRAM,
+    WORKER_PROGRAM,
+    find_other_version,
+)
 from vgpumgr.virtio.sandbox import choose_filter, is_unconfined
 
 #: the oldest that the tests run with: Debian 12's
@@ -101,7 +109,11 @@ def _check_access_control(host: ObservedHost) -> Finding:
     if selinux.text == "1":
         text = "SELinux enforces: QEMU needs access to the sockets of channels"
         return report("warning", text, selinux, apparmor)
-    return report("ok", "AppArmor" if apparmor.text == "Y" else "none enforces", apparmor, selinux)
+    if apparmor.text != "Y":
+        return report("ok", "none enforces", apparmor, selinux)
+    profile = capabilities.read_worker_profile(host.machine)
+    text = "AppArmor, workers in a profile of their own" if profile.text else "AppArmor"
+    return report("ok", text, apparmor, profile, selinux)
 
 
 def _check_root(host: ObservedHost) -> Finding:
@@ -189,7 +201,46 @@ def _check_programs(_host: ObservedHost) -> Finding:
     if missing:
         text = f"not installed, or not executable: {', '.join(missing)}"
         return report("problem", text, evidence)
+    if other := find_other_version():
+        return report("problem", other, evidence, hint=advise_installation())
     return report("ok", ", ".join(path.name for path in _PROGRAMS), evidence)
+
+
+def _check_channel(host: ObservedHost) -> Finding:
+    if not host.parts.is_privileged or os.geteuid() != 0:
+        raise NotCheckedError("needs root: workers of channels are started by root")
+    if not all(map(capabilities.is_executable, _PROGRAMS)):
+        raise NotCheckedError("the programs of channels are missing: see programs")
+    try:
+        tried = trial.try_channel(host.machine)
+    except HelperLateError as error:
+        return report_error(error)
+    if tried.is_busy:
+        raise NotCheckedError("another command tries a channel now")
+    if tried.failed:
+        text = f"does not work: {', '.join(tried.failed)}"
+        failed = (f"{step}: {why}" for step, why in tried.failed.items())
+        log = (f"the worker wrote: {tried.log}",) if tried.log else ()
+        hint = tried.hint or _advise_channel(tried.failed)
+        return report("problem", text, *failed, *log, *tried.passed, hint=hint)
+    if tried.gaps:
+        text = f"works, and the worker's sandbox does not hold all: {tell_count(len(tried.gaps), 'gap')}"
+        return report("warning", text, *tried.gaps, *tried.passed, hint="vgpumgr virtio show VM")
+    return report("ok", f"answers over {' and '.join(trial.TRANSPORTS)}", *tried.passed)
+
+
+def _advise_channel(failed: Mapping[str, str]) -> str:
+    """What to try where these steps have failed."""
+    if "keeper" in failed:
+        return "vgpumgr doctor --check programs --check memory-files --check descriptors"
+    if "worker" in failed:
+        return "vgpumgr doctor --check user-namespaces --check seccomp --check access-control"
+    left = [name for name in trial.TRANSPORTS if name not in failed]
+    if len(left) == 1:
+        return (
+            f"vgpumgr attach VM --transport {left[0]} ...; journalctl -k | grep -e vgpumgr -e avc"
+        )
+    return "journalctl -k | grep -e vgpumgr -e avc; ps -e | grep vgpumgr"
 
 
 def _check_daemon(host: ObservedHost) -> Finding:
@@ -303,6 +354,7 @@ CHECKS: Mapping[str, CheckFunction] = {
     "seccomp": _check_seccomp,
     "cgroup": _check_cgroup,
     "programs": _check_programs,
+    "channel": _check_channel,
     "daemon": _check_daemon,
     "restore-unit": _check_restore_unit,
     "other-tools": _check_other_tools,

@@ -96,7 +96,7 @@ from vgpumgr.steps.vgpu import AdoptVgpu, list_holders
 Planner = Callable[[VgpuPicture], Plan]
 
 #: why one of ours is not created again
-_HELD = "it was removed while somebody had it open: until he lets go, its room is taken"
+_HELD = "it was removed while it was open: until its holder closes it, its capacity is taken"
 
 
 class VgpuService:
@@ -402,7 +402,7 @@ class VgpuService:
         if entry.record is None:
             raise VgpuForeignError(
                 f"cannot change {entry.name}",
-                why="it is not ours: somebody else created or defined it",
+                why="it is not ours: another program created or defined it",
                 hint=f"vgpumgr mdev adopt {entry.name}",
             )
         return entry.record
@@ -421,7 +421,7 @@ class VgpuService:
         ):
             raise VgpuBusyError(
                 f"cannot remove {record.spec.uuid}",
-                why="somebody has it open",
+                why="a process has it open",
                 held_by=held_by,
                 hint="shut the VM down or detach the device, then repeat",
             )
@@ -430,7 +430,7 @@ class VgpuService:
             raise VgpuReleasingError(
                 f"{record.spec.uuid} is being removed already",
                 cause="; ".join(late),
-                why="the kernel waits until whoever has it open lets go; then it goes by itself",
+                why="the kernel waits until its holder closes it; then it goes by itself",
                 held_by=list_holders(self._parts.vgpus, record),
                 hint="vgpumgr mdev list",
             )

@@ -296,7 +296,7 @@ def _mode_in_use(gpu: Gpu, enabled: bool, users: Sequence[str]) -> Refusal:
     """MIG mode is to change while the GPU as a whole is in use."""
     return Refusal(
         Reason.BUSY,
-        f"cannot turn MIG {'on' if enabled else 'off'} on {gpu}",
+        f"cannot turn {'on' if enabled else 'off'} MIG mode of {gpu}",
         "the mode changes only while nothing uses the GPU as a whole",
         gpu.uuid,
         holders=tuple(users),

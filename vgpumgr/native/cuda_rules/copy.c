@@ -7,6 +7,7 @@ struct end {
 	CUmemorytype type;
 	const void *host;
 	CUdeviceptr device;
+	CUarray array;
 	size_t x, y, z, pitch, height;
 };
 
@@ -15,8 +16,10 @@ static CUresult read_side(const struct end *end, const struct cuda_copy *copy, s
 {
 	size_t row, rows, height, offset, down;
 
-	if (end->type == CU_MEMORYTYPE_ARRAY)
-		return CUDA_ERROR_NOT_SUPPORTED;
+	if (end->type == CU_MEMORYTYPE_ARRAY) {
+		*side = (struct cuda_side){ .type = end->type, .array = end->array, .x = end->x, .y = end->y, .z = end->z };
+		return end->array ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	}
 	if (end->type != CU_MEMORYTYPE_HOST && end->type != CU_MEMORYTYPE_DEVICE && end->type != CU_MEMORYTYPE_UNIFIED)
 		return CUDA_ERROR_INVALID_VALUE;
 	side->type = end->type;
@@ -50,8 +53,8 @@ CUresult cuda_read_copy_2d(const CUDA_MEMCPY2D *p, struct cuda_copy *copy)
 {
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct end to = { p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes, p->dstY, 0, p->dstPitch, 0 };
-	struct end from = { p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes, p->srcY, 0, p->srcPitch, 0 };
+	struct end to = { p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, 0, p->dstPitch, 0 };
+	struct end from = { p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, 0, p->srcPitch, 0 };
 
 	*copy = (struct cuda_copy){ .width = p->WidthInBytes, .rows = p->Height, .slices = 1 };
 	return read_sides(&to, &from, copy);
@@ -61,9 +64,9 @@ CUresult cuda_read_copy_3d(const CUDA_MEMCPY3D *p, struct cuda_copy *copy)
 {
 	if (!p || p->reserved0 || p->reserved1 || p->srcLOD || p->dstLOD)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct end to = { p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes,
+	struct end to = { p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes,
 			  p->dstY,	    p->dstZ,	p->dstPitch,  p->dstHeight };
-	struct end from = { p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes,
+	struct end from = { p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes,
 			    p->srcY,	      p->srcZ,	  p->srcPitch,	p->srcHeight };
 
 	*copy = (struct cuda_copy){ .width = p->WidthInBytes, .rows = p->Height, .slices = p->Depth };

@@ -75,6 +75,29 @@ size_t cuda_pool_attribute_size(CUmemPool_attribute attribute);
 CUresult cuda_check_pool_access(const CUmemAccessDesc *list, size_t count, CUdevice own, int devices);
 CUresult cuda_read_pool_access(const CUmemLocation *location, CUdevice own, int devices, CUmemAccess_flags *flags);
 
+/* ---- virtual.c: `own` is the device of the memory, one of `devices` */
+
+CUresult cuda_check_physical(const CUmemAllocationProp *properties);
+CUresult cuda_check_granularity(const size_t *granularity, const CUmemAllocationProp *properties,
+				CUmemAllocationGranularity_flags option);
+CUresult cuda_check_reserve(const CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wish,
+			    unsigned long long flags);
+CUresult cuda_check_map(CUdeviceptr address, size_t bytes, size_t offset, size_t granularity, unsigned long long flags);
+/* Whether kernels of `own` get at it afterwards; nothing is said where the list does not name that device. */
+CUresult cuda_read_mapped_access(const CUmemAccessDesc *list, size_t count, CUdevice own, int devices, bool *access);
+CUresult cuda_check_access_place(const unsigned long long *flags, const CUmemLocation *location, int devices);
+
+/* ---- capture.c */
+
+/*
+ * Whether a thread in mode `thread` may not make a potentially unsafe call while a capture that was begun in mode `capture`,
+ * by itself or by another thread, goes on: cuThreadExchangeStreamCaptureMode.
+ */
+bool cuda_capture_forbids(CUstreamCaptureMode thread, CUstreamCaptureMode capture, bool by_itself);
+CUresult cuda_check_capture_mode(CUstreamCaptureMode mode);
+/* Edges with ports or of a type of their own are of launches that we do not have. */
+CUresult cuda_check_edges(const CUgraphEdgeData *data, size_t count);
+
 /* ---- launch.c */
 
 struct cuda_launch_limits {
@@ -94,11 +117,13 @@ CUresult cuda_read_parameters(void **params, void **extra, size_t bytes, const v
 
 /* ---- copy.c: rows of bytes */
 
-/* One end of a copy: row y of slice z starts at base + z * slice + y * pitch. */
+/* One end of a copy: row y of slice z starts at base + z * slice + y * pitch, or in an array at (x bytes, y, z). */
 struct cuda_side {
-	CUmemorytype type; /* HOST, DEVICE or UNIFIED */
+	CUmemorytype type; /* HOST, DEVICE, UNIFIED or ARRAY */
 	uint64_t base;
 	size_t pitch, slice;
+	CUarray array;
+	size_t x, y, z;
 };
 
 struct cuda_copy {
@@ -113,5 +138,39 @@ bool cuda_copy_is_empty(const struct cuda_copy *copy);
 CUresult cuda_copy_extent(const struct cuda_copy *copy, const struct cuda_side *side, size_t *bytes);
 /* The same of `rows` rows of `count` elements, `pitch` apart; rows must not overlap. */
 CUresult cuda_rows_extent(size_t count, size_t element, size_t rows, size_t pitch, size_t *bytes);
+
+/* ---- array.c */
+
+/* What an array is made of, and where it ends. An element is read and written as a whole. */
+struct cuda_array {
+	CUDA_ARRAY3D_DESCRIPTOR made;
+	size_t element, row; /* bytes */
+	size_t rows, slices; /* at least 1; slices: layers, too */
+	unsigned int rank;   /* without layers */
+};
+
+/* Bytes of an element; 0: there are no such elements. */
+size_t cuda_element_bytes(CUarray_format format, unsigned int channels);
+CUresult cuda_read_array(const CUDA_ARRAY3D_DESCRIPTOR *made, struct cuda_array *array);
+CUresult cuda_read_array_2d(const CUDA_ARRAY_DESCRIPTOR *made, struct cuda_array *array);
+/* A level of `levels`; beyond the last one: CUDA_ERROR_INVALID_VALUE. */
+CUresult cuda_read_level(const struct cuda_array *whole, unsigned int level, unsigned int levels, struct cuda_array *array);
+/* Whether that many levels may be made of it. */
+CUresult cuda_check_levels(const struct cuda_array *whole, unsigned int levels);
+/* Whether the part that a copy touches lies inside, and consists of whole elements. */
+CUresult cuda_check_region(const struct cuda_array *array, const struct cuda_side *side, const struct cuda_copy *copy);
+/* Copies of a line between an array and what `flat` says. */
+CUresult cuda_read_array_line(CUarray to, size_t to_offset, CUarray from, size_t from_offset, CUmemorytype flat, uint64_t base,
+			      size_t bytes, struct cuda_copy *copy);
+
+/* ---- texture.c */
+
+/* `array` is that of the description, or of its first level; NULL where it is made of memory. */
+CUresult cuda_check_texture(const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
+			    const CUDA_RESOURCE_VIEW_DESC *view, const struct cuda_array *array);
+CUresult cuda_check_surface(const CUDA_RESOURCE_DESC *resource, const struct cuda_array *array);
+CUresult cuda_read_linear_width(size_t *elements, CUarray_format format, unsigned int channels);
+/* What memory a description is made of: bytes from its address on. */
+CUresult cuda_texture_extent(const CUDA_RESOURCE_DESC *resource, uint64_t *address, size_t *bytes);
 
 #endif

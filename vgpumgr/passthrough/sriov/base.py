@@ -111,7 +111,7 @@ class SrIovDriver(ABC):
             raise VfUnsupportedError(
                 f"cannot make {count} virtual functions of {physical}",
                 cause=error.cause,
-                why="its driver takes no such request, or the firmware left no room for them",
+                why="its driver takes no such request, or the firmware left no space for them",
                 hint="dmesg | tail",
             ) from error
         check_made(host, physical, count)

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ptx_image.h"
+
 enum ptx_status {
 	PTX_OK = 0,
 	PTX_SYNTAX,          /* not PTX: CUDA_ERROR_INVALID_PTX */
@@ -48,6 +50,12 @@ struct ptx_host {
 	void (*free)(void *ctx, uint64_t addr);
 	/* Output of printf in a kernel. */
 	void (*print)(void *ctx, const char *text, size_t length);
+	/* The texture or surface that a program's 64-bit object is. False, or NULL: there is none. */
+	bool (*image)(void *ctx, uint64_t object, struct ptx_image *out);
+	/* For checks; both may be NULL. What lies at an address of global memory, or nearest to it, in words. */
+	void (*describe)(void *ctx, uint64_t addr, uint32_t size, char *text, size_t length);
+	/* A byte for each byte from `addr` to its allocation's end: not 0 once it is written. NULL: unknown. */
+	uint8_t *(*written)(void *ctx, uint64_t addr);
 };
 
 struct ptx_module;
@@ -57,6 +65,11 @@ struct ptx_kernel;
 int ptx_module_load(const char *text, size_t length, const struct ptx_host *host, struct ptx_module **out,
 		    struct ptx_error *err);
 void ptx_module_unload(struct ptx_module *module);
+/* Whether it is a module, or a part of one: what it refers to may be missing. */
+int ptx_check(const char *text, size_t length, struct ptx_error *err);
+
+/* How many of its instructions the warp-wide engine has no form for, and runs for one lane after the other. */
+uint32_t ptx_module_lane_instructions(const struct ptx_module *module);
 
 /* NULL if there is no such .entry. */
 struct ptx_kernel *ptx_module_kernel(struct ptx_module *module, const char *name);
@@ -82,6 +95,9 @@ struct ptx_kernel_info {
 };
 void ptx_kernel_info(const struct ptx_kernel *kernel, struct ptx_kernel_info *info);
 
+/* What is looked for while a kernel runs; findings are told on stderr. */
+enum ptx_check { PTX_CHECK_MEMORY = 1, PTX_CHECK_RACE = 2, PTX_CHECK_SYNC = 4 };
+
 struct ptx_launch {
 	uint32_t grid[3], block[3];
 	uint32_t dynamic_shared_bytes;
@@ -89,11 +105,15 @@ struct ptx_launch {
 	uint32_t sm_count;     /* %nsmid */
 	const volatile bool *cancel; /* polled; may be NULL */
 	uint64_t seed;         /* 0: the lanes of a warp run in step; else threads run in an order made from it */
+	bool by_lane;          /* in step, but each instruction for one lane after the other: what the warp-wide engine is held against */
 	/* Not 0: all blocks run at once, and may wait for each other. 64 zeroed bytes of device memory, which kernels find
 	 * by %envreg1 and 2 (cooperative_groups/details/driver_abi.h of the CUDA toolkit). */
 	uint64_t workspace;
+	uint32_t checks; /* of ptx_check; not 0: lane by lane, on one thread */
 };
 /* Runs the whole grid on the calling thread (or on some of its own). Returns err->status. */
 int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct ptx_error *err);
+/* How many findings the checks of all launches had: one for each kernel, instruction and kind. */
+uint64_t ptx_findings(void);
 
 #endif

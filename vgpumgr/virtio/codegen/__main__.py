@@ -1,4 +1,5 @@
 """``python -m vgpumgr.virtio.codegen``: writes the committed outputs; ``--check`` only compares them;
+``--count`` says how many of CUDA's names are refused;
 ``--headers DIR --output DIR`` writes what the build makes from NVIDIA's headers: every exported name, versions for
 cuGetProcAddress. The headers are not ours to ship, so nothing of this is committed; ``cc -E`` resolves the macros that
 give old names new versions."""
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vgpumgr.virtio.codegen.check import check
-from vgpumgr.virtio.codegen.emit_codec import emit_codec, emit_coverage, emit_ops, emit_seeds
+from vgpumgr.virtio.codegen.coverage import count_names, emit_coverage
+from vgpumgr.virtio.codegen.emit_codec import emit_codec, emit_ops, emit_seeds
 from vgpumgr.virtio.codegen.emit_guest import emit_stubs, emit_stubs_header
 from vgpumgr.virtio.codegen.emit_worker import emit_dispatch, emit_driver, emit_worker_header
+from vgpumgr.virtio.codegen.interface import emit_interface
 from vgpumgr.virtio.codegen.model import Spec, SpecError
 from vgpumgr.virtio.codegen.parse import parse
 
@@ -33,6 +36,7 @@ def outputs(spec: Spec, native: str = "vgpumgr/virtio/native/generated") -> dict
     """Every committed output by its path in the source tree."""
     files = {
         f"{native}/vg_ops.h": emit_ops(spec),
+        f"{native}/vg_interface.h": emit_interface(spec),
         f"{native}/vg_codec.c": emit_codec(spec),
         f"{native}/vg_stubs.h": emit_stubs_header(spec),
         f"{native}/vg_stubs.c": emit_stubs(spec),
@@ -80,6 +84,9 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if an output is out of date"
     )
+    parser.add_argument(
+        "--count", action="store_true", help="print how many of CUDA's names are refused"
+    )
     parser.add_argument("--headers", type=Path, help="directory of cuda.h and cudaTypedefs.h")
     parser.add_argument("--output", type=Path, help="where to write what is made from the headers")
     args = parser.parse_args()
@@ -87,6 +94,9 @@ def main() -> int:
         spec = load()
         if args.headers:
             write_headers(spec, args.headers, args.output)
+            return 0
+        if args.count:
+            print(*count_names(spec), sep="\n")
             return 0
     except (SpecError, HeaderError) as error:
         print(error, file=sys.stderr)

@@ -1,15 +1,14 @@
-"""Judges a parsed description: ids, names, classes, sizes. And its hash, which the two ends of a channel compare."""
+"""Judges a parsed description: ids, names, classes, sizes."""
 
 from __future__ import annotations
-
-import hashlib
 
 from vgpumgr.virtio.codegen.model import BLOBS, CallClass, Field, Kind, Operation, Spec, SpecError
 
 # VG_PAYLOAD_RING_MAX is what a reply may hold; a request may be a whole frame, less its header.
 REPLY_MAX = 16384
 REQUEST_MAX = (1 << 20) - 4096
-HASH_SIZE = 16
+# VG_OPERATIONS_MAX: what the agent can say in one frame on lane 0.
+OPERATIONS_MAX = 500
 
 
 def check(spec: Spec) -> None:
@@ -24,8 +23,8 @@ def check(spec: Spec) -> None:
 def _handles(spec: Spec) -> None:
     seen: dict[int, str] = {}
     for h in spec.handles:
-        if not 1 <= h.tag <= 15:
-            raise SpecError(h.where, f"tag {h.tag} of handle '{h.name}' is not within 1 to 15")
+        if not 1 <= h.tag <= 99:
+            raise SpecError(h.where, f"tag {h.tag} of handle '{h.name}' is not within 1 to 99")
         if h.tag in seen:
             raise SpecError(h.where, f"tag {h.tag} is used by both '{seen[h.tag]}' and '{h.name}'")
         if not 1 <= h.cap <= 1 << 24:
@@ -38,6 +37,9 @@ def _handles(spec: Spec) -> None:
 def _ids(spec: Spec) -> None:
     ids: dict[int, str] = {}
     names: set[str] = set()
+    if len(spec.operations) > OPERATIONS_MAX:
+        where = spec.operations[OPERATIONS_MAX].where
+        raise SpecError(where, f"more than {OPERATIONS_MAX} operations")
     for o in spec.operations:
         if not 1 <= o.id <= 0xFFFF:
             raise SpecError(o.where, f"id {o.id:#06x} of '{o.name}' is not within 0x0001 to 0xffff")
@@ -111,18 +113,3 @@ def _functions(spec: Spec) -> None:
 def largest(f: Field) -> int:
     """The most bytes that a field takes on the wire."""
     return 8 + (f.cap + 7) // 8 * 8 if f.kind in BLOBS else 8
-
-
-def digest(spec: Spec) -> bytes:
-    """The schema hash: over everything that changes what a payload means, and nothing else (not order, not names
-    of C functions, not comments)."""
-    lines = [f"{spec.schema} revision {spec.revision}"]
-    lines += sorted(f"handle {h.name} {h.tag} {h.cap}" for h in spec.handles)
-    for o in sorted(spec.operations, key=lambda o: o.id):
-        lines.append(
-            f"{o.id:#06x} {o.name} {o.call_class} context={o.context} bulk={o.bulk} "
-            f"always={o.reply_always} run={o.run_after_error}"
-        )
-        for side, fields in (("request", o.request), ("reply", o.reply)):
-            lines += [f"  {side} {f.name} {f.kind} {f.cap} {f.handle}" for f in fields]
-    return hashlib.sha256("\n".join(lines).encode()).digest()[:HASH_SIZE]

@@ -1,14 +1,13 @@
 """C for both ends: operation numbers and structures (``vg_ops.h``), encoders and decoders (``vg_codec.c``). And
-the coverage table of docs/coverage.md, and the fuzzers' seeds: one valid call for each operation.
+the fuzzers' seeds: one valid call for each operation.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import Counter
 
-from vgpumgr.virtio.codegen.check import digest, largest
-from vgpumgr.virtio.codegen.model import BLOBS, SCALARS, CallClass, Field, Kind, Operation, Spec
+from vgpumgr.virtio.codegen.check import largest
+from vgpumgr.virtio.codegen.model import BLOBS, SCALARS, Field, Kind, Operation, Spec
 
 C_TYPES = {Kind.U64: "uint64_t", Kind.U32: "uint32_t", Kind.I32: "int32_t", Kind.F32: "float"}
 
@@ -23,9 +22,7 @@ def banner(spec: Spec) -> str:
 
 def sides(o: Operation) -> list[tuple[str, tuple[Field, ...]]]:
     """The structures of an operation that have any field, with the context word where there is one."""
-    request = (
-        (Field("context", Kind.HANDLE, o.where, handle="context"),) if o.context else ()
-    ) + o.request
+    request = ((o.context_field,) if o.context else ()) + o.request
     return [(s, f) for s, f in (("request", request), ("reply", o.reply)) if f]
 
 
@@ -40,10 +37,6 @@ def _member(f: Field, side: str) -> str:
 def emit_ops(spec: Spec) -> str:
     """``vg_ops.h``"""
     out = [banner(spec), "#ifndef VGPUMGR_OPS_H\n#define VGPUMGR_OPS_H\n\n#include <codec.h>\n"]
-    octets = ", ".join(f"0x{b:02x}" for b in digest(spec))
-    out.append(
-        f"/* Both ends of a channel must have the same. */\n#define VG_SCHEMA_HASH {{ {octets} }}\n"
-    )
     out.append("enum {")
     for h in spec.handles:
         out.append(f"\tVG_TAG_{h.name.upper()} = {h.tag},\n\tVG_CAP_{h.name.upper()} = {h.cap},")
@@ -114,60 +107,6 @@ def emit_codec(spec: Spec) -> str:
     return "\n".join(out)
 
 
-CLASS_WORDS = {
-    "local": "answered in the guest",
-    "quiet": "posted, no wait",
-    "cached": "one wait for each new key",
-    "sync": "one wait",
-}
-
-
-def emit_coverage(spec: Spec) -> str:
-    """``docs/coverage.md``"""
-    names = sum(len(f.exports) for f in spec.functions)
-    count = Counter(spec.class_of(f) for f in spec.functions for _ in f.exports)
-    out = [
-        "# Driver API coverage",
-        "",
-        f"Generated from `vgpumgr/virtio/spec/{spec.file}`; do not edit. The guest's `libcuda.so.1` exports every",
-        f"name of cuda.h {spec.header}. The {names} names below are implemented; all others answer",
-        "CUDA_ERROR_NOT_SUPPORTED, and name themselves once on standard error (`VGPUMGR_QUIET=1`: never).",
-        "",
-        "| class | names | round trips |",
-        "|---|---|---|",
-    ]
-    out += [f"| {c} | {count[CallClass(c)]} | {w} |" for c, w in CLASS_WORDS.items()]
-    out += [f"| **all** | **{names}** | |", ""]
-    out += [
-        "A function by hand may be answered locally where its class allows more: the class is its slowest path.",
-        "",
-    ]
-    out += ["| function | class | id | made by | operations |", "|---|---|---|---|---|"]
-    for f in sorted(spec.functions, key=lambda f: f.name):
-        shown = f.name + "".join(f", `_{v}`" for v in f.variants)
-        number = f"`{spec.operation(f.operation).id:#06x}`" if f.operation else ""
-        made = (
-            f"via {f.via}"
-            if f.via
-            else f.hand or ("generator" if f.generated_guest else "generator (guest by hand)")
-        )
-        out.append(f"| {shown} | {spec.class_of(f)} | {number} | {made} | {', '.join(f.uses)} |")
-    out += [
-        "",
-        "## Operations without a C function of their own",
-        "",
-        "| operation | class | id |",
-        "|---|---|---|",
-    ]
-    own = {f.operation for f in spec.functions}
-    out += [
-        f"| {o.name} | {o.call_class} | `{o.id:#06x}` |"
-        for o in spec.operations
-        if o.name not in own
-    ]
-    return "\n".join(out) + "\n"
-
-
 def _seed_field(spec: Spec, f: Field) -> bytes:
     if f.kind is Kind.STRING:
         return struct.pack("<Q8s", 6, b"kernel"[:5] + b"\0")
@@ -178,7 +117,7 @@ def _seed_field(spec: Spec, f: Field) -> bytes:
         made = (
             0
             if f.kind is Kind.HANDLE and f.handle == "stream"
-            else spec.handle(f.handle).tag << 60 | 1 << 32
+            else spec.handle(f.handle).tag << 56 | 1 << 32
         )
         return struct.pack("<Q", made)
     return struct.pack("<Q", 4)

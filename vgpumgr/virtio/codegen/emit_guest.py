@@ -31,6 +31,9 @@ def emit_stubs_header(spec: Spec) -> str:
     out = [banner(spec), "#ifndef VGPUMGR_STUBS_H\n#define VGPUMGR_STUBS_H\n"]
     out.append('#include "frame.h"\n#include "vg_ops.h"\n')
     out += [f"{_sender(o)};" for o in spec.operations]
+    out.append(
+        "/* What the description calls an operation. */\nconst char *vg_sent_name(uint32_t op);"
+    )
     out.append("\n#endif")
     return "\n".join(out) + "\n"
 
@@ -86,12 +89,16 @@ def _emit_sender(o: Operation) -> list[str]:
     }[o.call_class]
     bulk = "bulk" if o.bulk != "none" else "NULL"
     out.append(f"\tr = shim_begin(&f, VG_OP_{o.name}, {kind}, {size}, {bulk});")
-    out.append("\tif (r != CUDA_SUCCESS)\n\t\treturn r;")
+    # where the frame never gets through there is no reply, and the reply's fields are zero
+    if "reply" in has:
+        out.append("\tif (r != CUDA_SUCCESS) {\n\t\tmemset(out, 0, sizeof(*out));")
+        out.append("\t\treturn r;\n\t}")
+    else:
+        out.append("\tif (r != CUDA_SUCCESS)\n\t\treturn r;")
     if "request" in has:
         out.append(f"\tvg_put_{o.name}_request(&f.encoder, in);")
     out.append("\tr = shim_send(&f);")
     if "reply" in has:
-        # where the frame never got through there is no reply, and the reply's fields are zero
         out.append("\tif (shim_has_reply(&f))")
         out.append(f"\t\tvg_get_{o.name}_reply(&f.decoder, out);")
         out.append("\telse\n\t\tmemset(out, 0, sizeof(*out));")
@@ -110,7 +117,10 @@ def _stream_argument(p: Param) -> str:
 
 
 def _emit_variants(f: Function) -> list[str]:
-    """Wrappers with another default stream: ``via`` adds the argument, ``_ptsz`` replaces a null one."""
+    """Wrappers with another default stream: ``via`` adds the argument, ``_ptsz`` replaces a null one.
+
+    What is ``via`` another waits for its end, which is not always permitted while streams are captured.
+    """
     out = []
     if f.via:
         for suffix, stream in (
@@ -119,7 +129,8 @@ def _emit_variants(f: Function) -> list[str]:
         ):
             args = ", ".join([*(p.name for p in f.params), stream])
             out.append(
-                f"{_prototype(f.name + suffix, f.params)}\n{{\n\treturn {f.via}({args});\n}}\n"
+                f"{_prototype(f.name + suffix, f.params)}\n{{\n\tCUresult r = shim_capture_safe();\n\n"
+                f"\treturn r == CUDA_SUCCESS ? {f.via}({args}) : r;\n}}\n"
             )
         return out
     for v in f.variants if f.operation else ():
@@ -166,7 +177,10 @@ def _emit_function(spec: Spec, f: Function) -> list[str]:
 
 def emit_stubs(spec: Spec) -> str:
     """``vg_stubs.c``"""
-    out = [banner(spec), '#include "vg_stubs.h"\n\n#include <string.h>\n\n#include "shim.h"\n']
+    out = [banner(spec), '#include "vg_stubs.h"\n\n#include <string.h>\n\n#include "captures.h"\n']
+    out.append("const char *vg_sent_name(uint32_t op)\n{\n\tswitch (op) {")
+    out += [f'\tcase VG_OP_{o.name}:\n\t\treturn "{o.name}";' for o in spec.operations]
+    out.append('\tdefault:\n\t\treturn "an operation";\n\t}\n}\n')
     for o in spec.operations:
         out += _emit_sender(o)
     for f in spec.functions:

@@ -118,6 +118,13 @@ class Operation:
     run_after_error: bool = False
     worker_by_hand: bool = False
     ranges: tuple[Range, ...] = ()
+    #: of a meaning that changed while the fields did not
+    revision: int = 1
+
+    @property
+    def context_field(self) -> Field:
+        """The word that the request begins with where the operation runs in a context."""
+        return Field("context", Kind.HANDLE, self.where, handle="context")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,11 @@ MOST = re.compile(r"^at most (\d+)$")
 ROWS = re.compile(r"^rows (\w+) \* (\d+) (\w+) (\w+)$")
 OPERATION_KEYS = {
     "id", "name", "class", "context", "request", "reply", "bulk", "blocking", "reply_always", "after_error", "worker",
+    "revision",
 }  # fmt: skip
 FUNCTION_KEYS = {
     "c", "id", "class", "context", "args", "bulk", "blocking", "after_error", "worker", "guest", "via", "hand", "uses",
-    "variants",
+    "variants", "revision",
 }  # fmt: skip
 
 
@@ -210,6 +211,7 @@ def _make(
         run_after_error=_choice(found, "after_error", ("drop", "run")) == "run",
         worker_by_hand=_choice(found, "worker", ("generated", "hand")) == "hand",
         ranges=tuple(ranges),
+        revision=found["revision"].number() if "revision" in found else 1,
     )
 
 

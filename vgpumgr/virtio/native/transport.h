@@ -15,7 +15,8 @@
  *
  * The guest is hostile to the worker and not the reverse. Nothing here prints, exits or touches signals on the guest
  * side. Functions return 0 or a negative errno; -ECONNRESET: the session is lost (worker died, violation, VM reset)
- * and stays lost for this process; -EPROTO: versions differ (vg_conn_error() names both); -ENOTCONN: no channel.
+ * and stays lost for this process; -EPROTO: versions differ (vg_conn_error() names both); -ENOTCONN: no channel;
+ * -EOPNOTSUPP: the worker does not have this operation as the caller's interface has it.
  */
 #ifndef VGPUMGR_TRANSPORT_H
 #define VGPUMGR_TRANSPORT_H
@@ -27,7 +28,19 @@
 enum {
 	VG_FRAME_MAX = 1 << 20,     /* header and payload; bulk is apart */
 	VG_PAYLOAD_RING_MAX = 16384, /* payload that every transport takes in one frame */
-	VG_HASH_SIZE = 16,           /* of the interface description: guest and worker must agree */
+	VG_HASH_SIZE = 16,
+	VG_OPERATIONS_MAX = 500,     /* of an interface: what fits in one frame on lane 0 */
+	VG_ID_SHIFT = 48,
+};
+
+/*
+ * What one side can send or execute: a word for each operation, its id in the upper 16 bits and the beginning of its hash
+ * below, in rising order of ids; and a hash of them all. It must stay for as long as it is used.
+ */
+struct vg_interface {
+	const uint64_t *words;
+	uint32_t count;
+	uint8_t hash[VG_HASH_SIZE];
 };
 
 /* ---- guest side -------------------------------------------------------------------------------------------- */
@@ -60,13 +73,17 @@ struct vg_reply {
 
 /*
  * Connects this process: asks the agent at $VGPUMGR_AGENT (default /run/vgpumgr/guest.sock) for a lane.
- * hash is that of the caller's interface description; api_version is the shim's, for messages ("0.1.0").
+ * If the worker's interface is another one, both sides compare: operations that differ are then never sent.
+ * api_version is the shim's, for messages ("0.1.0").
  */
-int vg_conn_open(const uint8_t hash[VG_HASH_SIZE], const char *api_version, struct vg_conn **out);
+int vg_conn_open(const struct vg_interface *interface, const char *api_version, struct vg_conn **out);
 /* The same on the VM's device of that index; vg_conn_open() takes the first. */
-int vg_conn_open_device(const uint8_t hash[VG_HASH_SIZE], const char *api_version, uint32_t device, struct vg_conn **out);
+int vg_conn_open_device(const struct vg_interface *interface, const char *api_version, uint32_t device,
+			struct vg_conn **out);
 /* How many devices the VM has, and what CUDA on the host calls that of this connection ("" if it does not say). */
 uint32_t vg_conn_devices(const struct vg_conn *conn);
+/* How many operations of the caller's interface the worker has otherwise or not at all. */
+uint32_t vg_conn_refused(const struct vg_conn *conn);
 const char *vg_conn_device_name(const struct vg_conn *conn);
 /* Ends the lane. Safe in a child after fork: it then only drops the child's copy, the parent's lane is untouched. */
 void vg_conn_close(struct vg_conn *conn);
@@ -130,6 +147,7 @@ struct vg_peer {              /* who opened the lane, as the guest says: for dis
 	uint32_t lane;
 	uint32_t pid;
 	char name[32];
+	char api_version[32];     /* of its libraries */
 	bool ring;                /* false: virtio-serial */
 };
 
@@ -138,8 +156,10 @@ struct vg_session_ops {
 	/* Loads what calls need, before there is a lane. A non-zero return: `message` says why no lane can be served; else
 	 * what the host's log should know. May be NULL. */
 	int (*start)(int argc, char **argv, char *message, size_t size);
-	/* A non-zero return refuses the lane. */
+	/* A non-zero return refuses the lane: the process is told if `refuses`, else it finds that its lane has ended. */
 	int (*open)(struct vg_lane *lane, const struct vg_peer *peer, void **session);
+	/* open() may refuse a process for what it is: each waits for that. Else it may write frames while open() runs. */
+	bool refuses;
 	/* One frame. A negative return is a protocol violation: it ends the session and is counted and logged once.
 	 * If wants_reply, vg_answer() must be called exactly once, now or later, from any thread. */
 	int (*call)(void *session, struct vg_lane *lane, const struct vg_call *call);
@@ -186,7 +206,7 @@ enum { VG_ERRORS_FD = 6, VG_ERRORS_BYTES = 256 << 10 };
  * As the keeper starts it: serves the channel until the keeper says stop, in sessions that it starts with the same
  * arguments; as such a session: serves one lane. argc/argv are the process's own; returns its exit status.
  */
-int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], const char *api_version,
+int vg_worker_serve(int argc, char **argv, const struct vg_interface *interface, const char *api_version,
 		    const struct vg_session_ops *ops);
 
 #endif

@@ -5,7 +5,21 @@
 
 #include <string.h>
 
-#include "shim.h"
+#include "captures.h"
+
+const char *vg_sent_name(uint32_t op)
+{
+	switch (op) {
+	case VG_OP_hello:
+		return "hello";
+	case VG_OP_cuWork:
+		return "cuWork";
+	case VG_OP_cuAsk:
+		return "cuAsk";
+	default:
+		return "an operation";
+	}
+}
 
 CUresult vg_send_hello(const struct vg_hello_request *in, struct vg_hello_reply *out)
 {
@@ -13,8 +27,10 @@ CUresult vg_send_hello(const struct vg_hello_request *in, struct vg_hello_reply 
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_hello, SHIM_CACHED, vg_size_hello_request(in), NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	vg_put_hello_request(&f.encoder, in);
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
@@ -79,12 +95,16 @@ SHIM_API CUresult cuWork_ptsz(size_t count, CUstream hStream)
 
 SHIM_API CUresult cuWorkNow(size_t count)
 {
-	return cuWork(count, CU_STREAM_LEGACY);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuWork(count, CU_STREAM_LEGACY) : r;
 }
 
 SHIM_API CUresult cuWorkNow_ptds(size_t count)
 {
-	return cuWork(count, CU_STREAM_PER_THREAD);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuWork(count, CU_STREAM_PER_THREAD) : r;
 }
 
 SHIM_API CUresult cuAsk(int* answer)

@@ -2,7 +2,7 @@
 /* Contexts: their life, and which is current. Primary contexts are in primary.c. */
 #include <stdlib.h>
 
-#include "cuda_sim.h"
+#include "captures.h"
 
 enum { API_VERSION = 13000, STACK_LIMIT = 1024, FIXED_BASELINE = 64 << 20 };
 
@@ -95,9 +95,12 @@ void context_destroy(struct context *ctx)
 	while (ctx->modules)
 		module_destroy(ctx->modules);
 	event_free_context(ctx);
+	array_free_context(ctx);
+	texture_free_context(ctx);
 	while (ctx->streams)
 		queue_close(ctx->streams);
 	drv_unlock();
+	check_context_end(ctx);
 	vm_remove_context(ctx);
 	client_uncharge(ctx->dev, ctx->baseline_bytes);
 	client_detach(ctx->dev);
@@ -230,6 +233,12 @@ CUresult cuCtxSynchronize_v2(CUcontext handle)
 	struct context *ctx;
 	CUresult r = context_of(handle, &ctx);
 
+	if (r != CUDA_SUCCESS)
+		return r;
+	CAPTURE_SAFE();
+	drv_lock();
+	r = capture_refuse_context(ctx);
+	drv_unlock();
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = context_drain(ctx);

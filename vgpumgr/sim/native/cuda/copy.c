@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_sim.h"
+#include "captures.h"
 
 size_t plane_extent(const struct plane *p, const struct copy *c)
 {
@@ -24,7 +24,7 @@ CUresult plane_device(struct plane *p, uint64_t addr, const struct copy *c)
 		return CUDA_SUCCESS;
 	if (!vm_contains(addr, extent, &a))
 		return CUDA_ERROR_INVALID_VALUE;
-	p->host = a.kind != ALLOCATION_DEVICE;
+	p->host = is_host_memory(&a);
 	p->pinned = p->host;
 	return CUDA_SUCCESS;
 }
@@ -88,6 +88,8 @@ static CUresult run_copy(struct op *op)
 	if (!still_there(&c->copy.dst, &c->copy) || (!c->staged && !still_there(&c->copy.src, &c->copy)))
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	copy_bytes(&c->copy);
+	if (drv.checks)
+		check_copied(&c->copy);
 	return CUDA_SUCCESS;
 }
 
@@ -130,6 +132,32 @@ static CUresult submit(struct stream *s, struct copy_op *c, bool async)
 	return queue_submit(s, &c->op);
 }
 
+/* A side as a program would describe it. Rows without gaps are as good as those with. */
+static void describe(const struct plane *p, CUmemorytype *type, const void **host, CUdeviceptr *device, size_t *pitch,
+		     size_t *height)
+{
+	*type = p->host && !p->pinned ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED;
+	*host = *type == CU_MEMORYTYPE_HOST ? p->base : NULL;
+	*device = *type == CU_MEMORYTYPE_HOST ? 0 : (CUdeviceptr)p->base;
+	*pitch = p->pitch;
+	*height = p->pitch ? p->slice / p->pitch : 0;
+}
+
+static CUresult capture_copy(CUstream stream, const struct copy *copy)
+{
+	struct graph_node made = { .type = CU_GRAPH_NODE_TYPE_MEMCPY };
+	CUDA_MEMCPY3D *m = &made.copy;
+	const void *to;
+
+	if (!copy->width || !copy->height || !copy->depth)
+		return CUDA_SUCCESS;
+	made.copy = (CUDA_MEMCPY3D){ .WidthInBytes = copy->width, .Height = copy->height, .Depth = copy->depth };
+	describe(&copy->src, &m->srcMemoryType, &m->srcHost, &m->srcDevice, &m->srcPitch, &m->srcHeight);
+	describe(&copy->dst, &m->dstMemoryType, &to, &m->dstDevice, &m->dstPitch, &m->dstHeight);
+	m->dstHost = (void *)to;
+	return capture_put(stream, &made);
+}
+
 CUresult copy_submit(CUstream stream, const struct copy *copy, bool async)
 {
 	struct copy_op *c;
@@ -137,6 +165,10 @@ CUresult copy_submit(CUstream stream, const struct copy *copy, bool async)
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
+	if (!async)
+		CAPTURE_SAFE();
+	else if (capture_takes(stream))
+		return capture_copy(stream, copy);
 	drv_lock();
 	r = stream_get(ctx, stream, &s);
 	if (r != CUDA_SUCCESS || !copy->width || !copy->height || !copy->depth) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The many forms of cuMemcpy, each brought to the one of copy.c. */
-#include "cuda_sim.h"
+#include "captures.h"
 
 static struct copy line(size_t bytes)
 {
@@ -92,6 +92,7 @@ CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream
 /* Documented: a copy within the device does not wait for the host. */
 CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
+	CAPTURE_SAFE();
 	return copy_dtod(dst, src, bytes, NULL, true);
 }
 
@@ -126,8 +127,11 @@ CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, C
 	return r == CUDA_SUCCESS ? copy_dtod(dst, src, bytes, NULL, false) : r;
 }
 
-static CUresult side_plane(const struct cuda_side *side, const struct copy *c, struct plane *p)
+static CUresult side_plane(const struct cuda_side *side, const struct cuda_copy *shape, const struct copy *c,
+			   struct plane *p)
 {
+	if (side->type == CU_MEMORYTYPE_ARRAY)
+		return array_plane(p, side, shape);
 	p->pitch = side->pitch;
 	p->slice = side->slice;
 	if (side->type == CU_MEMORYTYPE_UNIFIED)
@@ -138,15 +142,17 @@ static CUresult side_plane(const struct cuda_side *side, const struct copy *c, s
 	return CUDA_SUCCESS;
 }
 
-static CUresult copy_sides(const struct cuda_copy *from, CUstream stream, bool async)
+CUresult copy_sides(const struct cuda_copy *from, CUstream stream, bool async, bool pinned)
 {
 	struct copy c = { .width = from->width, .height = from->rows, .depth = from->slices };
 	CUresult r = CUDA_SUCCESS;
 
 	if (!cuda_copy_is_empty(from))
-		r = side_plane(&from->to, &c, &c.dst);
+		r = side_plane(&from->to, from, &c, &c.dst);
 	if (r == CUDA_SUCCESS && !cuda_copy_is_empty(from))
-		r = side_plane(&from->from, &c, &c.src);
+		r = side_plane(&from->from, from, &c, &c.src);
+	c.dst.pinned |= pinned;
+	c.src.pinned |= pinned;
 	return r == CUDA_SUCCESS ? copy_submit(stream, &c, async) : r;
 }
 
@@ -157,7 +163,7 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool async)
 
 	CONTEXT_ENTER(ctx);
 	r = cuda_read_copy_2d(p, &c);
-	return r == CUDA_SUCCESS ? copy_sides(&c, stream, async) : r;
+	return r == CUDA_SUCCESS ? copy_sides(&c, stream, async, false) : r;
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *p)
@@ -175,22 +181,27 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *p, CUstream stream)
 	return copy_2d(p, stream, true);
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool async)
+static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool async, bool pinned)
 {
 	struct cuda_copy c;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
 	r = cuda_read_copy_3d(p, &c);
-	return r == CUDA_SUCCESS ? copy_sides(&c, stream, async) : r;
+	return r == CUDA_SUCCESS ? copy_sides(&c, stream, async, pinned) : r;
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *p)
 {
-	return copy_3d(p, NULL, false);
+	return copy_3d(p, NULL, false, false);
 }
 
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *p, CUstream stream)
 {
-	return copy_3d(p, stream, true);
+	return copy_3d(p, stream, true, false);
+}
+
+CUresult copy_node(const CUDA_MEMCPY3D *p, CUstream stream)
+{
+	return copy_3d(p, stream, true, true);
 }

@@ -33,9 +33,13 @@ enum {
 /* Attribute: runs the cleanup function when the variable leaves its scope. */
 #define CLEANUP(function) __attribute__((cleanup(function)))
 
+struct array;
 struct context;
 struct stream;
+struct capture;
+struct graph_node;
 struct module;
+struct physical;
 struct pool;
 
 /* A set of bits with search for runs of clear ones: bits.c. */
@@ -65,6 +69,7 @@ struct device {
 	/* vm.c: the reserved address range and its 2 MiB pieces in use */
 	uint64_t va_base;
 	struct bits va_used;
+	uint8_t *written; /* check.c: a byte for each of the range; NULL: nothing is checked */
 	/* primary.c */
 	struct context *primary;
 	unsigned primary_refs, primary_flags;
@@ -78,6 +83,7 @@ struct driver {
 	CUresult init_result;
 	struct sim *sim;
 	int version; /* 13000 */
+	uint32_t checks; /* of ptx_check */
 	int n_devices;
 	struct device devices[MAX_DEVICES];
 	struct context *contexts; /* the living ones */
@@ -135,13 +141,20 @@ enum handle_kind {
 	HANDLE_KERNEL,
 	HANDLE_LIBRARY,
 	HANDLE_POOL,
+	HANDLE_GRAPH,
+	HANDLE_GRAPH_NODE,
+	HANDLE_GRAPH_EXEC,
+	HANDLE_LINKER,
+	HANDLE_PHYSICAL,
+	HANDLE_ARRAY,
+	HANDLE_MIPMAP,
 };
 int handle_add(const void *object, enum handle_kind kind);
 void handle_remove(const void *object);
 bool handle_is(const void *object, enum handle_kind kind);
 
-/* vm.c: allocations of device memory and of page-locked host memory. */
-enum allocation_kind { ALLOCATION_DEVICE, ALLOCATION_HOST, ALLOCATION_REGISTERED };
+/* vm.c: allocations of device memory and of page-locked host memory, and what cuMemMap has mapped. */
+enum allocation_kind { ALLOCATION_DEVICE, ALLOCATION_HOST, ALLOCATION_REGISTERED, ALLOCATION_MAPPED };
 struct chunk {
 	struct chunk *next;
 	uint64_t addr, bytes;
@@ -150,14 +163,28 @@ struct chunk {
 struct allocation {
 	uint64_t addr, size;
 	enum allocation_kind kind;
-	struct context *ctx;
+	struct context *ctx; /* NULL: mapped, so of no context */
 	uint64_t ctx_id;    /* of device memory */
+	struct device *dev; /* of mapped memory */
+	struct physical *physical;
 	struct chunk *chunk;
 	struct pool *pool;  /* cuMemAllocAsync */
 	unsigned flags;     /* of host memory */
 	uint64_t id;
-	bool of_module, sync_memops, freeing; /* freeing: cuMemFreeAsync is under way */
+	bool of_module, managed, sync_memops, freeing; /* freeing: cuMemFreeAsync is under way */
+	bool accessible;    /* mapped memory: cuMemSetAccess */
 };
+/* Who is told of device memory; NULL where drv.checks is 0. With the table's lock held. */
+struct vm_watch {
+	void (*reserve)(struct device *dev);
+	void (*allocated)(const struct allocation *a);
+	void (*freed)(const struct allocation *a);
+};
+extern const struct vm_watch *vm_watch;
+static inline bool is_host_memory(const struct allocation *a)
+{
+	return a->kind == ALLOCATION_HOST || a->kind == ALLOCATION_REGISTERED;
+}
 /* A fresh device allocation. */
 CUresult vm_alloc(struct context *ctx, uint64_t size, bool of_module, uint64_t *addr);
 /* Enters host memory into the table. Overlap with an entry: HOST_MEMORY_ALREADY_REGISTERED. */
@@ -170,11 +197,20 @@ void vm_remove_context(struct context *ctx);
 bool vm_find(uint64_t addr, struct allocation *out);
 /* Like vm_find, but for a change of its flags. */
 bool vm_update(uint64_t addr, void (*change)(struct allocation *, const void *), const void *arg);
-/* Is all of [addr, addr + size) inside one live allocation? */
+/* Is all of [addr, addr + size) inside one live allocation, or in mapped neighbours? It must be accessible where it is mapped. */
 bool vm_contains(uint64_t addr, uint64_t size, struct allocation *out);
 /* Does addr belong to the reserved device ranges, live or not? */
 bool vm_is_device_range(uint64_t addr);
 CUresult vm_reserve(struct device *dev);
+/* For check.c: the allocations below and above an address that lies in none; how much of a context is not freed. */
+void vm_neighbours(uint64_t addr, struct allocation *below, struct allocation *above);
+size_t vm_count(const struct context *ctx, uint64_t *bytes);
+/* The addresses that cuMemAddressReserve gives out, taken from the process on first use; 0: there are none. */
+uint64_t vm_arena(uint64_t *bytes);
+/* Maps what is shared memory at `memory` to addresses of the arena, and enters it. */
+CUresult vm_map(const struct allocation *a, const void *memory);
+/* The mapping that starts at addr; its addresses stay readable, as freed memory does. */
+void vm_unmap(uint64_t addr);
 
 /* context.c */
 struct print_buffer {
@@ -192,6 +228,7 @@ struct context {
 	struct stream *streams, *legacy;
 	struct module *modules;
 	struct event *events;
+	struct array *arrays; /* array.c */
 	struct chunk *chunks; /* under vm.lock */
 	uint64_t peers[MAX_PEERS]; /* ids */
 	size_t limits[MAX_LIMITS];
@@ -253,6 +290,9 @@ struct stream {
 	uint64_t id, submitted, completed;
 	struct op *head, **tail;
 	bool running, closing, has_worker, is_default; /* is_default: legacy or per-thread */
+	struct capture *capture; /* capture.c; NULL: what is put into it is done */
+	struct graph_node **tips; /* of the capture: what comes next waits for these */
+	size_t n_tips;
 	pthread_cond_t wake, done;
 };
 struct stream *queue_create(struct context *ctx, unsigned flags, int priority, bool is_default);
@@ -275,6 +315,10 @@ CUresult context_drain(struct context *ctx);
 
 /* event.c */
 void event_free_context(struct context *ctx);
+/* The record that an event waits for now, whatever becomes of the event; NULL: there is none. With drv.lock held. */
+void *event_point(CUevent handle);
+/* Whether it was reached; then it is freed. Without drv.lock. */
+bool event_point_passed(void *point);
 
 /* copy.c: every copy is this: depth slices of height rows of width bytes. */
 struct plane {
@@ -287,6 +331,10 @@ struct copy {
 	size_t width, height, depth;
 };
 CUresult copy_submit(CUstream stream, const struct copy *copy, bool async);
+/* `pinned`: host memory is used when the copy runs, whatever kind it is of. */
+CUresult copy_sides(const struct cuda_copy *from, CUstream stream, bool async, bool pinned);
+/* Of a graph: the launch takes nothing over, and waits for nothing. */
+CUresult copy_node(const CUDA_MEMCPY3D *p, CUstream stream);
 /* Checks [addr, extent) and says what kind of memory it is. */
 CUresult plane_device(struct plane *p, uint64_t addr, const struct copy *extent);
 CUresult plane_any(struct plane *p, uint64_t addr, const struct copy *extent);
@@ -305,6 +353,7 @@ CUresult jit_options(unsigned n, const CUjit_option *options, void **values, str
 void jit_error(struct jit_log *log, const char *message);
 void jit_finish(struct jit_log *log, void **values);
 CUresult ptx_to_cuda(enum ptx_status status);
+CUresult fatbin_to_cuda(int status);
 /* Reads a whole file; the caller frees. */
 CUresult image_read_file(const char *path, void **data, size_t *length);
 
@@ -352,6 +401,32 @@ enum { SHARED_PER_BLOCK = 48 << 10, SHARED_RESERVED = 1 << 10, REGISTERS_PER_SM 
 
 /* peer.c: may kernels of ctx reach device memory of the context with this id? */
 bool peer_permits(struct context *ctx, uint64_t id);
+
+static inline const struct device *allocation_device(const struct allocation *a)
+{
+	return a->ctx ? a->ctx->dev : a->dev;
+}
+
+/* virtual.c: the reserved addresses around this one; takes drv.lock. */
+bool virtual_space(uint64_t addr, uint64_t *start, uint64_t *bytes);
+
+/* array.c */
+void array_free_context(struct context *ctx); /* with drv.lock held */
+/* The part of an array that a copy touches. Takes drv.lock. */
+CUresult array_plane(struct plane *p, const struct cuda_side *side, const struct cuda_copy *copy);
+
+/* check.c. Its functions are called where drv.checks is not 0. */
+CUresult check_init(void);
+void check_filled(uint64_t addr, size_t bytes);
+void check_copied(const struct copy *c);
+void check_context_end(const struct context *ctx);
+/* for the interpreter */
+uint8_t *check_written(void *ctx, uint64_t addr);
+void check_describe(void *ctx, uint64_t addr, uint32_t size, char *text, size_t length);
+
+/* texture.c: for the interpreter */
+bool texture_image(void *ctx, uint64_t object, struct ptx_image *out);
+void texture_free_context(const struct context *ctx);
 
 /* pool.c */
 void pool_freed(struct pool *pool, uint64_t size); /* with drv.lock held */

@@ -2,7 +2,7 @@
 /* Events: a point in a stream, with the time at which it was reached. */
 #include <stdlib.h>
 
-#include "cuda_sim.h"
+#include "captures.h"
 
 struct event {
 	struct event *next; /* in the context's list */
@@ -10,6 +10,7 @@ struct event {
 	unsigned refs, flags;
 	struct stream *stream; /* of the last record; NULL: never recorded */
 	uint64_t seq, time_ns;
+	struct capture_point captured; /* recorded last in a captured stream */
 };
 
 static void event_unref(struct event *e)
@@ -18,6 +19,7 @@ static void event_unref(struct event *e)
 		return;
 	if (e->stream)
 		stream_unref(e->stream);
+	capture_point_clear(&e->captured);
 	free(e);
 }
 
@@ -42,6 +44,35 @@ void event_free_context(struct context *ctx)
 static bool event_reached(const struct event *e)
 {
 	return !e->stream || e->stream->completed >= e->seq;
+}
+
+struct point {
+	struct stream *stream;
+	uint64_t seq;
+};
+
+void *event_point(CUevent handle)
+{
+	struct event *e = (struct event *)handle;
+	struct point *p = handle_is(handle, HANDLE_EVENT) && e->stream ? malloc(sizeof(*p)) : NULL;
+
+	if (p) {
+		*p = (struct point){ e->stream, e->seq };
+		e->stream->refs++;
+	}
+	return p;
+}
+
+bool event_point_passed(void *point)
+{
+	struct point *p = point;
+
+	DRV_LOCKED();
+	if (p->stream->completed < p->seq)
+		return false;
+	stream_unref(p->stream);
+	free(p);
+	return true;
 }
 
 CUresult cuEventCreate(CUevent *out, unsigned int flags)
@@ -114,6 +145,7 @@ static CUresult submit_record(struct event *e, struct stream *s)
 	if (result != CUDA_SUCCESS)
 		return result;
 	s->refs++;
+	capture_point_clear(&e->captured);
 	if (e->stream)
 		stream_unref(e->stream);
 	e->stream = s;
@@ -137,7 +169,9 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
 	r = stream_get(ctx, stream, &s);
 	if (r != CUDA_SUCCESS)
 		return r;
-	return s->ctx == e->ctx ? submit_record(e, s) : CUDA_ERROR_INVALID_HANDLE;
+	if (s->ctx != e->ctx)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return s->capture ? capture_record(s, &e->captured) : submit_record(e, s);
 }
 
 CUresult cuEventRecord(CUevent handle, CUstream stream)
@@ -149,10 +183,16 @@ CUresult cuEventQuery(CUevent handle)
 {
 	struct event *e = (struct event *)handle;
 
+	CUresult r;
+
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	DRV_LOCKED();
 	if (!handle_is(handle, HANDLE_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
+	r = capture_refuse_event(&e->captured);
+	if (r != CUDA_SUCCESS)
+		return r;
 	if (e->ctx->error != CUDA_SUCCESS)
 		return e->ctx->error;
 	return event_reached(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -164,10 +204,10 @@ CUresult cuEventSynchronize(CUevent handle)
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	drv_lock();
-	if (!handle_is(handle, HANDLE_EVENT))
-		r = CUDA_ERROR_INVALID_HANDLE;
-	else
+	r = handle_is(handle, HANDLE_EVENT) ? capture_refuse_event(&e->captured) : CUDA_ERROR_INVALID_HANDLE;
+	if (r == CUDA_SUCCESS)
 		r = e->stream ? queue_wait(e->stream, e->seq) : e->ctx->error;
 	drv_unlock();
 	context_flush_print(ctx);
@@ -196,6 +236,8 @@ CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
 	DRV_LOCKED();
 	if (!handle_is(start, HANDLE_EVENT) || !handle_is(end, HANDLE_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (((struct event *)start)->captured.capture || ((struct event *)end)->captured.capture)
+		return CUDA_ERROR_CAPTURED_EVENT;
 	return elapsed((struct event *)start, (struct event *)end, ms);
 }
 
@@ -225,8 +267,12 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned int flags)
 	if (!handle_is(handle, HANDLE_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
 	r = stream_get(ctx, stream, &s);
-	if (r != CUDA_SUCCESS || event_reached(e))
+	if (r != CUDA_SUCCESS)
 		return r;
+	if (e->captured.capture || (s->capture && e->stream))
+		return capture_wait(s, &e->captured);
+	if (event_reached(e))
+		return CUDA_SUCCESS;
 	op = calloc(1, sizeof(*op));
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -2,7 +2,7 @@
 /* Page-locked host memory. With unified addressing it has one address for host and device, in every context. */
 #include <sys/mman.h>
 
-#include "cuda_sim.h"
+#include "captures.h"
 
 enum { PAGE = 4096 };
 
@@ -13,6 +13,7 @@ CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 	void *p;
 
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	r = cuda_check_host_alloc(out, size, flags);
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -52,6 +53,7 @@ CUresult cuMemFreeHost(void *p)
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	if (!p)
 		return CUDA_SUCCESS;
 	if (!vm_find((uint64_t)p, &a) || a.addr != (uint64_t)p || !is_host(&a))
@@ -73,6 +75,7 @@ CUresult cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	r = cuda_check_host_register(p, size, flags);
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -87,6 +90,7 @@ CUresult cuMemHostUnregister(void *p)
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!vm_find((uint64_t)p, &a) || a.addr != (uint64_t)p || !is_registered(&a))
@@ -100,7 +104,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned int fl
 	struct allocation a;
 
 	CONTEXT_ENTER(ctx);
-	if (!out || flags || !vm_find((uint64_t)p, &a) || a.kind == ALLOCATION_DEVICE)
+	if (!out || flags || !vm_find((uint64_t)p, &a) || !is_host_memory(&a))
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = (CUdeviceptr)p;
 	return CUDA_SUCCESS;
@@ -111,7 +115,7 @@ CUresult cuMemHostGetFlags(unsigned int *flags, void *p)
 	struct allocation a;
 
 	CONTEXT_ENTER(ctx);
-	if (!flags || !vm_find((uint64_t)p, &a) || a.kind == ALLOCATION_DEVICE)
+	if (!flags || !vm_find((uint64_t)p, &a) || !is_host_memory(&a))
 		return CUDA_ERROR_INVALID_VALUE;
 	*flags = a.flags;
 	return CUDA_SUCCESS;

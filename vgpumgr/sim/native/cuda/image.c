@@ -10,7 +10,7 @@
 #include "cuda_sim.h"
 #include "fatbin.h"
 
-static CUresult fatbin_to_cuda(int status)
+CUresult fatbin_to_cuda(int status)
 {
 	switch (status) {
 	case FATBIN_OK:

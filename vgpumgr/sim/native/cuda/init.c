@@ -47,8 +47,13 @@ CUresult cuInit(unsigned int flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	DRV_LOCKED();
 	/* A failed start may be tried again: the machine may have been started meanwhile. */
-	if (!drv.initialised)
+	if (!drv.initialised) {
+		CUresult r = check_init();
+
+		if (r != CUDA_SUCCESS)
+			return r;
 		driver_init();
+	}
 	return drv.init_result;
 }
 

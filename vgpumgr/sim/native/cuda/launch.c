@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_sim.h"
+#include "captures.h"
 
 enum { MAX_GRID_YZ = 65535, MAX_BLOCK_Z = 64, WORKSPACE_BYTES = 64 };
 
@@ -23,6 +23,14 @@ static uint64_t schedule_seed(void)
 	seed = wish[6] ? strtoull(wish + 7, NULL, 0) : clock_ns();
 	seed = (seed << 20) + __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
 	return seed ? seed : 1;
+}
+
+/* VGPUMGR_SIM_ENGINE=lanes runs each instruction for one lane of a warp after the other; results are the same. */
+static bool wish_lanes(void)
+{
+	const char *wish = getenv("VGPUMGR_SIM_ENGINE");
+
+	return wish && !strcmp(wish, "lanes");
 }
 
 struct launch_op {
@@ -107,6 +115,8 @@ static CUresult op_create(const struct function *f, const CUlaunchConfig *c, voi
 		.params = l->params,
 		.sm_count = sm_count,
 		.seed = schedule_seed(),
+		.by_lane = wish_lanes(),
+		.checks = drv.checks,
 	};
 	r = gather(&f->info, params, extra, l->params);
 	if (r == CUDA_SUCCESS)
@@ -165,6 +175,52 @@ static CUresult submit(struct context *ctx, CUstream stream, struct launch_op *l
 	return queue_submit(s, &l->op);
 }
 
+CUresult make_launch(CUfunction handle, const CUlaunchConfig *c, bool cooperative, void **params, void **extra,
+		     struct graph_node *made)
+{
+	struct function *f;
+	unsigned char *bytes;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	r = function_get(handle, ctx, &f);
+	if (r == CUDA_SUCCESS)
+		r = check_refusal(f);
+	if (r == CUDA_SUCCESS)
+		r = check_launch(f, c);
+	if (r != CUDA_SUCCESS)
+		return r;
+	*made = (struct graph_node){ .type = CU_GRAPH_NODE_TYPE_KERNEL };
+	made->kernel = (struct graph_kernel){
+		.function = handle,
+		.grid = { c->gridDimX, c->gridDimY, c->gridDimZ },
+		.block = { c->blockDimX, c->blockDimY, c->blockDimZ },
+		.shared = c->sharedMemBytes,
+		.cooperative = cooperative,
+		.n_params = f->info.n_params,
+		.bytes = f->info.param_bytes,
+		.params = calloc(1, f->info.n_params * sizeof(void *) + f->info.param_bytes + 1),
+	};
+	if (!made->kernel.params)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	bytes = (unsigned char *)&made->kernel.params[f->info.n_params];
+	for (uint32_t i = 0; i < f->info.n_params; i++)
+		made->kernel.params[i] = bytes + f->info.params[i].offset;
+	r = gather(&f->info, params, extra, bytes);
+	if (r != CUDA_SUCCESS)
+		node_clear(made);
+	return r;
+}
+
+static CUresult capture_launch(const CUlaunchConfig *config, CUfunction handle, bool cooperative, void **params,
+			       void **extra)
+{
+	struct graph_node made;
+	CUresult r = make_launch(handle, config, cooperative, params, extra, &made);
+
+	return r == CUDA_SUCCESS ? capture_put(config->hStream, &made) : r;
+}
+
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void **params, void **extra)
 {
 	struct launch_op *l;
@@ -174,6 +230,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
 
 	CONTEXT_ENTER(ctx);
 	r = cuda_read_launch_attributes(config, &cooperative);
+	if (r == CUDA_SUCCESS && capture_takes(config->hStream))
+		return capture_launch(config, handle, cooperative, params, extra);
 	if (r == CUDA_SUCCESS)
 		r = function_get(handle, ctx, &f);
 	if (r == CUDA_SUCCESS)

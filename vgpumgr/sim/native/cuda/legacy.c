@@ -56,3 +56,20 @@ CUresult cuMemHostRegister(void *p, size_t size, unsigned int flags)
 {
 	return cuMemHostRegister_v2(p, size, flags);
 }
+
+CUresult cuLinkCreate(unsigned int n, CUjit_option *options, void **values, CUlinkState *state)
+{
+	return cuLinkCreate_v2(n, options, values, state);
+}
+
+CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int n,
+		       CUjit_option *options, void **values)
+{
+	return cuLinkAddData_v2(state, type, data, size, name, n, options, values);
+}
+
+CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int n, CUjit_option *options,
+		       void **values)
+{
+	return cuLinkAddFile_v2(state, type, path, n, options, values);
+}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuMemAlloc and its kin. */
-#include "cuda_sim.h"
+#include "captures.h"
 
 /* On shortage, what streams are about to free is waited for, as the driver does, and the allocation tried once more. */
 static CUresult allocate(struct context *ctx, size_t size, CUdeviceptr *out)
@@ -17,9 +17,30 @@ static CUresult allocate(struct context *ctx, size_t size, CUdeviceptr *out)
 	return r;
 }
 
+static void mark_managed(struct allocation *a, const void *unused)
+{
+	(void)unused;
+	a->managed = true;
+}
+
+/* Device memory is memory of this process, so kernels and the program may use it at the same time. */
+CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
+{
+	CUresult r = cuda_check_alloc_managed(out, size, flags);
+
+	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
+	if (r == CUDA_SUCCESS)
+		r = allocate(ctx, size, out);
+	if (r == CUDA_SUCCESS)
+		vm_update(*out, mark_managed, NULL);
+	return r;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	if (!out || !size)
 		return CUDA_ERROR_INVALID_VALUE;
 	return allocate(ctx, size, out);
@@ -33,6 +54,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	r = cuda_check_alloc_pitch(out, pitch, width, height, element);
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -57,6 +79,7 @@ CUresult cuMemFree_v2(CUdeviceptr addr)
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	if (!addr)
 		return CUDA_SUCCESS;
 	if (!vm_find(addr, &a) || a.addr != addr || !may_free(&a))
@@ -100,13 +123,4 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
 	if (size)
 		*size = a.size;
 	return CUDA_SUCCESS;
-}
-
-/* The devices say that they have none (CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY is 0). */
-CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
-{
-	CUresult r = cuda_check_alloc_managed(out, size, flags);
-
-	CONTEXT_ENTER(ctx);
-	return r == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : r;
 }

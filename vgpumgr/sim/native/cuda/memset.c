@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_sim.h"
+#include "captures.h"
 
 struct fill_op {
 	struct op op;
@@ -30,8 +30,11 @@ static CUresult run_fill(struct op *op)
 
 	if (!vm_contains((uint64_t)f->base, f->extent, &a))
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
-	for (size_t y = 0; y < f->height; y++)
+	for (size_t y = 0; y < f->height; y++) {
 		fill_row(f->base + y * f->pitch, f);
+		if (drv.checks)
+			check_filled((uint64_t)f->base + y * f->pitch, f->width * f->element);
+	}
 	return CUDA_SUCCESS;
 }
 
@@ -58,6 +61,23 @@ static CUresult submit(const struct fill_op *fill, CUstream stream, bool async)
 	return async ? queue_submit(s, &f->op) : queue_run(s, &f->op);
 }
 
+static CUresult capture_fill(CUstream stream, const struct fill_op *f)
+{
+	struct graph_node made = { .type = CU_GRAPH_NODE_TYPE_MEMSET };
+
+	if (!f->width || !f->height)
+		return CUDA_SUCCESS;
+	made.memset = (CUDA_MEMSET_NODE_PARAMS){
+		.dst = (CUdeviceptr)f->base,
+		.pitch = f->pitch,
+		.value = f->value,
+		.elementSize = (unsigned int)f->element,
+		.width = f->width,
+		.height = f->height,
+	};
+	return capture_put(stream, &made);
+}
+
 static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, size_t element, size_t width, size_t height,
 		     CUstream stream, bool async)
 {
@@ -79,6 +99,10 @@ static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, size_t eleme
 		return r;
 	if (dst % element || (height > 1 && pitch % element) || (f.extent && !vm_contains(dst, f.extent, &a)))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!async)
+		CAPTURE_SAFE();
+	else if (capture_takes(stream))
+		return capture_fill(stream, &f);
 	return submit(&f, stream, async);
 }
 

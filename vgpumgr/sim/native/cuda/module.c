@@ -6,13 +6,15 @@
 
 #include "cuda_sim.h"
 
-/* What a kernel of this context may touch: its own device memory, that of its peers, and page-locked host memory. */
+/* What a kernel of this context may touch: its own device memory, that of its peers, what is mapped, and page-locked host memory. */
 static void *translate(void *arg, uint64_t addr, uint64_t size, bool write, uint64_t *base, uint64_t *length)
 {
 	struct context *ctx = arg;
 	struct allocation a;
 
 	if (!vm_contains(addr, size, &a) || (a.kind == ALLOCATION_DEVICE && !peer_permits(ctx, a.ctx_id)))
+		return NULL;
+	if (a.kind == ALLOCATION_MAPPED && a.dev != ctx->dev)
 		return NULL;
 	if (write && a.kind == ALLOCATION_REGISTERED && a.flags & CU_MEMHOSTREGISTER_READ_ONLY)
 		return NULL;
@@ -100,7 +102,8 @@ static CUresult module_enter(struct context *ctx, struct module *m)
 
 CUresult module_load_text(struct context *ctx, const char *text, size_t length, struct jit_log *log, struct module **out)
 {
-	struct ptx_host host = { ctx, translate, alloc_variable, free_variable, print };
+	struct ptx_host host = { ctx, translate, alloc_variable, free_variable, print, texture_image,
+				 drv.checks ? check_describe : NULL, drv.checks ? check_written : NULL };
 	struct module *m = calloc(1, sizeof(*m));
 	struct ptx_error error;
 	CUresult r;

@@ -13,7 +13,7 @@
 /* Writes the value for an address that is ours. */
 static CUresult put(void *data, CUpointer_attribute attribute, CUdeviceptr addr, const struct allocation *a)
 {
-	bool device = a->kind == ALLOCATION_DEVICE;
+	bool device = !is_host_memory(a);
 
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -26,8 +26,8 @@ static CUresult put(void *data, CUpointer_attribute attribute, CUdeviceptr addr,
 		PUT(CUdeviceptr, addr);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		PUT(void *, device ? NULL : (void *)addr);
-		return device ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+		PUT(void *, device && !a->managed ? NULL : (void *)addr);
+		return device && !a->managed ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		PUT(unsigned int, a->sync_memops);
 		return CUDA_SUCCESS;
@@ -35,13 +35,15 @@ static CUresult put(void *data, CUpointer_attribute attribute, CUdeviceptr addr,
 		PUT(unsigned long long, a->id);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		PUT(unsigned int, a->managed);
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		PUT(unsigned int, 0);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		PUT(int, a->ctx->dev->ordinal);
+		PUT(int, allocation_device(a)->ordinal);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		PUT(CUdeviceptr, a->addr);
@@ -53,7 +55,9 @@ static CUresult put(void *data, CUpointer_attribute attribute, CUdeviceptr addr,
 		PUT(unsigned int, 1);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		PUT(unsigned int, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+		PUT(unsigned int, a->kind == ALLOCATION_MAPPED && !a->accessible ?
+					  CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE :
+					  CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		PUT(CUmemoryPool, (CUmemoryPool)a->pool);
@@ -63,12 +67,36 @@ static CUresult put(void *data, CUpointer_attribute attribute, CUdeviceptr addr,
 	}
 }
 
+/* What is asked of reserved addresses, mapped or not. */
+static CUresult put_space(void *data, CUpointer_attribute attribute, CUdeviceptr addr)
+{
+	struct allocation a;
+	uint64_t start, bytes;
+
+	if (attribute != CU_POINTER_ATTRIBUTE_RANGE_START_ADDR && attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE &&
+	    attribute != CU_POINTER_ATTRIBUTE_MAPPED)
+		return CUDA_ERROR_NOT_FOUND;
+	if (!virtual_space(addr, &start, &bytes))
+		return CUDA_ERROR_NOT_FOUND;
+	if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+		PUT(CUdeviceptr, start);
+	else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		PUT(size_t, bytes);
+	else
+		PUT(unsigned int, vm_find(addr, &a));
+	return CUDA_SUCCESS;
+}
+
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr addr)
 {
 	struct allocation a;
 
 	CONTEXT_ENTER(ctx);
-	if (!data || !addr || !vm_find(addr, &a))
+	if (!data || !addr)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (put_space(data, attribute, addr) == CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	if (!vm_find(addr, &a))
 		return CUDA_ERROR_INVALID_VALUE;
 	return put(data, attribute, addr, &a);
 }
@@ -86,6 +114,8 @@ CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
 		return r;
 	known = vm_find(addr, &a);
 	for (unsigned i = 0; i < n; i++) {
+		if (put_space(data[i], attributes[i], addr) == CUDA_SUCCESS)
+			continue;
 		if (!known)
 			cuda_put_unknown_pointer(attributes[i], data[i]);
 		else if (put(data[i], attributes[i], addr, &a) == CUDA_ERROR_NOT_SUPPORTED)

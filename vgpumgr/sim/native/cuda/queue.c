@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "cuda_sim.h"
+#include "captures.h"
 
 struct stream *queue_create(struct context *ctx, unsigned flags, int priority, bool is_default)
 {
@@ -44,6 +44,7 @@ void queue_close(struct stream *s)
 			break;
 		}
 	}
+	capture_leave(s);
 	handle_remove(s);
 	s->closing = true;
 	pthread_cond_signal(&s->wake);
@@ -178,6 +179,8 @@ static CUresult prepare(struct stream *s, struct op *op)
 {
 	CUresult r = s->closing || s->ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 
+	if (r == CUDA_SUCCESS)
+		r = capture_refuse(s);
 	if (r == CUDA_SUCCESS && depend_implicitly(s, op))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS) {

@@ -2,7 +2,7 @@
 /* Streams as a program sees them: creation, waiting, host functions. */
 #include <stdlib.h>
 
-#include "cuda_sim.h"
+#include "captures.h"
 
 enum { LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5 };
 
@@ -132,8 +132,12 @@ CUresult cuStreamQuery(CUstream handle)
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	DRV_LOCKED();
 	r = stream_get(ctx, handle, &s);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = capture_refuse(s);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (s->ctx->error != CUDA_SUCCESS)
@@ -168,8 +172,11 @@ CUresult cuStreamSynchronize(CUstream handle)
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
 	drv_lock();
 	r = stream_get(ctx, handle, &s);
+	if (r == CUDA_SUCCESS)
+		r = capture_refuse(s);
 	if (r == CUDA_SUCCESS) {
 		struct op *op = s == s->ctx->legacy && !stream_done(s) ? marker_create() : NULL;
 
@@ -247,6 +254,12 @@ static CUresult submit_host(CUstream handle, CUhostFn function, CUstreamCallback
 	r = stream_get(ctx, handle, &s);
 	if (r != CUDA_SUCCESS)
 		return r;
+	if (s->capture && function) {
+		struct graph_node made = { .type = CU_GRAPH_NODE_TYPE_HOST };
+
+		made.host = (CUDA_HOST_NODE_PARAMS){ function, data };
+		return capture_add(s, &made);
+	}
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return CUDA_ERROR_OUT_OF_MEMORY;

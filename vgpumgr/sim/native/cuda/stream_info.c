@@ -59,36 +59,3 @@ CUresult cuStreamGetId(CUstream handle, unsigned long long *out)
 {
 	STREAM_INFO(handle, out, s->id);
 }
-
-/* Graphs are not simulated: no stream ever captures. */
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *out)
-{
-	STREAM_INFO(handle, out, CU_STREAM_CAPTURE_STATUS_NONE);
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *out, cuuint64_t *id)
-{
-	if (id)
-		*id = 0;
-	return cuStreamIsCapturing(handle, out);
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *out, cuuint64_t *id, CUgraph *graph,
-				   const CUgraphNode **dependencies, size_t *n)
-{
-	if (graph)
-		*graph = NULL;
-	if (dependencies)
-		*dependencies = NULL;
-	if (n)
-		*n = 0;
-	return cuStreamGetCaptureInfo(handle, out, id);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *out, cuuint64_t *id, CUgraph *graph,
-				   const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *n)
-{
-	if (edges)
-		*edges = NULL;
-	return cuStreamGetCaptureInfo_v2(handle, out, id, graph, dependencies, n);
-}

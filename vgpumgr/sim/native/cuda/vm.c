@@ -16,12 +16,16 @@
 #include "cuda_sim.h"
 
 /* Far from where the kernel and malloc put things; only a wish, another free address serves as well. */
+const struct vm_watch *vm_watch;
 static const uint64_t wished_base = UINT64_C(0x300000000000);
 
 /* Sorted by address. Readers are kernels, so a lock that they share. */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct allocation *items;
 static size_t n_items, size_items;
+static struct {
+	uint64_t base, bytes;
+} arena;
 
 static void unlock_scope(int *unused)
 {
@@ -80,6 +84,12 @@ static void erase(struct allocation *a)
 	memmove(a, a + 1, (--n_items - i) * sizeof(*items));
 }
 
+/* What was mapped there is gone, and a kernel that still uses it reads zeros. */
+static void cover(uint64_t addr, uint64_t bytes)
+{
+	mmap((void *)addr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
 CUresult vm_reserve(struct device *dev)
 {
 	size_t n = (size_t)(dev->total_bytes / GRANULE * 2);
@@ -98,11 +108,59 @@ CUresult vm_reserve(struct device *dev)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	dev->va_base = ((uint64_t)p + GRANULE - 1) / GRANULE * GRANULE;
+	if (vm_watch)
+		vm_watch->reserve(dev);
 	return CUDA_SUCCESS;
+}
+
+/* As much as programs ask for that reserve a multiple of all devices' memory; less where the process may not have it. */
+uint64_t vm_arena(uint64_t *bytes)
+{
+	WRITING();
+	for (uint64_t wish = UINT64_C(1) << 44; !arena.base && wish >= UINT64_C(1) << 32; wish >>= 1) {
+		void *p = mmap(NULL, wish + GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		if (p != MAP_FAILED) {
+			arena.bytes = wish;
+			__atomic_store_n(&arena.base, ((uint64_t)p + GRANULE - 1) / GRANULE * GRANULE, __ATOMIC_RELEASE);
+		}
+	}
+	*bytes = arena.bytes;
+	return arena.base;
+}
+
+/* The memory is also mapped elsewhere: a second mapping of the same pages is what mremap makes of an old size of 0. */
+CUresult vm_map(const struct allocation *a, const void *memory)
+{
+	struct allocation entered = *a;
+
+	WRITING();
+	entered.id = next_id();
+	if (mremap((void *)memory, 0, a->size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)a->addr) != MAP_FAILED &&
+	    !insert(&entered))
+		return CUDA_SUCCESS;
+	cover(a->addr, a->size);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void vm_unmap(uint64_t addr)
+{
+	struct allocation *a;
+
+	WRITING();
+	a = find(addr);
+	if (!a || a->addr != addr || a->kind != ALLOCATION_MAPPED)
+		return;
+	cover(a->addr, a->size);
+	erase(a);
 }
 
 bool vm_is_device_range(uint64_t addr)
 {
+	uint64_t base = __atomic_load_n(&arena.base, __ATOMIC_ACQUIRE);
+
+	if (base && addr - base < arena.bytes)
+		return true;
 	for (int i = 0; i < drv.n_devices; i++) {
 		const struct device *d = &drv.devices[i];
 
@@ -217,6 +275,50 @@ static void give_back(const struct allocation *a)
 		chunk_drop(a->ctx, c);
 }
 
+/*
+ * Where memory is checked, what is freed is not given out again at once: so a kernel that still uses it is found. A ring, the
+ * oldest of which goes when there are too many or too much.
+ */
+enum { HELD = 256, HELD_BYTES = 32 << 20 };
+static struct allocation held[HELD];
+static size_t first_held, n_held;
+static uint64_t held_bytes;
+
+static void let_go(void)
+{
+	const struct allocation *a = &held[first_held++ % HELD];
+
+	n_held--;
+	held_bytes -= a->size;
+	if (a->ctx)
+		give_back(a);
+}
+
+static bool let_all_go(void)
+{
+	bool any = n_held;
+
+	while (n_held)
+		let_go();
+	return any;
+}
+
+/* Memory of a context ends with it. */
+static void forget_held(const struct context *ctx)
+{
+	for (size_t k = 0; k < n_held; k++)
+		if (held[(first_held + k) % HELD].ctx == ctx)
+			held[(first_held + k) % HELD].ctx = NULL;
+}
+
+static void hold(const struct allocation *a)
+{
+	while (n_held && (n_held == HELD || held_bytes + a->size > HELD_BYTES))
+		let_go();
+	held[(first_held + n_held++) % HELD] = *a;
+	held_bytes += a->size;
+}
+
 CUresult vm_alloc(struct context *ctx, uint64_t size, bool of_module, uint64_t *addr)
 {
 	struct allocation a = { .size = size, .kind = ALLOCATION_DEVICE, .ctx = ctx, .ctx_id = ctx->id, .of_module = of_module };
@@ -228,6 +330,8 @@ CUresult vm_alloc(struct context *ctx, uint64_t size, bool of_module, uint64_t *
 	if (ctx->destroyed)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	r = take(ctx, &a);
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && let_all_go())
+		r = take(ctx, &a);
 	if (r != CUDA_SUCCESS)
 		return r;
 	a.id = next_id();
@@ -235,6 +339,8 @@ CUresult vm_alloc(struct context *ctx, uint64_t size, bool of_module, uint64_t *
 		give_back(&a);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	if (drv.checks)
+		vm_watch->allocated(&a);
 	*addr = a.addr;
 	return CUDA_SUCCESS;
 }
@@ -270,7 +376,12 @@ CUresult vm_remove(uint64_t addr, bool (*may)(const struct allocation *), struct
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = *a;
 	erase(a);
-	free_memory(out);
+	if (drv.checks & PTX_CHECK_MEMORY && out->kind == ALLOCATION_DEVICE) {
+		vm_watch->freed(out);
+		hold(out);
+	} else {
+		free_memory(out);
+	}
 	return CUDA_SUCCESS;
 }
 
@@ -286,6 +397,7 @@ void vm_remove_context(struct context *ctx)
 			free_memory(&items[i]);
 	}
 	n_items = kept;
+	forget_held(ctx);
 	while (ctx->chunks)
 		chunk_drop(ctx, ctx->chunks);
 }
@@ -301,9 +413,54 @@ bool vm_find(uint64_t addr, struct allocation *out)
 	return a != NULL;
 }
 
+/* Neighbours of one device are used as one: that is what memory is mapped for. */
+static bool continues(const struct allocation *a, const struct allocation *next)
+{
+	return next->kind == ALLOCATION_MAPPED && next->addr == a->addr + a->size && next->accessible && next->dev == a->dev;
+}
+
 bool vm_contains(uint64_t addr, uint64_t size, struct allocation *out)
 {
-	return vm_find(addr, out) && size <= out->size - (addr - out->addr);
+	const struct allocation *a, *end;
+
+	READING();
+	a = find(addr);
+	end = items + n_items;
+	if (!a || (a->kind == ALLOCATION_MAPPED && !a->accessible))
+		return false;
+	*out = *a;
+	while (size > a->addr + a->size - addr) {
+		if (a->kind != ALLOCATION_MAPPED || a + 1 == end || !continues(a, a + 1))
+			return false;
+		a++;
+	}
+	return true;
+}
+
+void vm_neighbours(uint64_t addr, struct allocation *below, struct allocation *above)
+{
+	size_t i;
+
+	READING();
+	i = upper(addr);
+	if (i)
+		*below = items[i - 1];
+	if (i < n_items)
+		*above = items[i];
+}
+
+size_t vm_count(const struct context *ctx, uint64_t *bytes)
+{
+	size_t n = 0;
+
+	READING();
+	for (size_t i = 0; i < n_items; i++) {
+		if (items[i].ctx != ctx || items[i].kind != ALLOCATION_DEVICE || items[i].of_module)
+			continue;
+		*bytes += items[i].size;
+		n++;
+	}
+	return n;
 }
 
 bool vm_update(uint64_t addr, void (*change)(struct allocation *, const void *), const void *arg)

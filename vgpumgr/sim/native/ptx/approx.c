@@ -4,6 +4,7 @@
  * precision and rounded once, which keeps them well inside NVIDIA's documented error bounds.
  */
 #include "rounding.h"
+#include "worst.h"
 
 #define SINGLE(name, expr)                                                                                           \
 	OP(name##_f32, double a = (double)in_f32(r[i->a], i->flags); r[i->d] = out_f32((float)(expr), i->flags))
@@ -36,7 +37,7 @@ static u64 upper_half(double f)
 OP(rcp_f64_coarse, r[i->d] = upper_half(1 / flush_f64(get_f64(r[i->a]))))
 OP(rsqrt_f64_coarse, double a = flush_f64(get_f64(r[i->a])); r[i->d] = upper_half(a == 0 ? copysign(HUGE_VAL, a) : 1 / sqrt(a)))
 
-enum { SIN, COS, LG2, EX2, RCP, SQRT, RSQRT, TANH };
+OP(worst_f32, r[i->d] = out_f32(worst_single((enum approx)i->imm, in_f32(r[i->a], i->flags)), i->flags))
 
 static handler *const single[] = { sin_f32, cos_f32, lg2_f32, ex2_f32, rcp_f32, sqrt_f32, rsqrt_f32, tanh_f32 };
 
@@ -62,14 +63,21 @@ DECODER(approx)
 	enum type type = take_type(s);
 	bool approx = take(s, "approx");
 	handler *run = choose(s, type, approx);
+	struct insn *i;
 	uint16_t flags = 0;
 
+	if (approx && (s->variant == EX2 || s->variant == TANH) && type >= T_F16 && type <= T_BF16X2)
+		return decode_half_approx(b, s, type);
 	if (!approx)
 		flags = (uint16_t)(take_rounding(s) << FLAG_ROUND_SHIFT);
 	if (type == T_F32 && take(s, "ftz"))
 		flags |= FLAG_FTZ;
+	if (approx && type == T_F32 && worst_wanted())
+		run = worst_f32;
 	if (!emit_simple(b, s, run, type, 1))
 		return false;
-	b->function->code[b->function->n_code - 1].flags = flags;
+	i = &b->function->code[b->function->n_code - 1];
+	i->flags = flags;
+	i->imm = s->variant;
 	return true;
 }

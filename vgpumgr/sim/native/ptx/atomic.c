@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* atom and red, with the host's own atomic operations: blocks run in parallel, and other kernels may, too. */
+#include "async.h"
+#include "checks.h"
 #include "rounding.h"
 
 enum atomic { A_AND, A_OR, A_XOR, A_CAS, A_EXCH, A_ADD, A_INC, A_DEC, A_MIN, A_MAX };
@@ -130,9 +132,26 @@ ATOMIC(u16)
 ATOMIC(u32)
 ATOMIC(u64)
 
+static bool is_atom(const struct insn *i)
+{
+	return i->run == atom_u16 || i->run == atom_u32 || i->run == atom_u64;
+}
+
+static bool is_atomic(const struct insn *i)
+{
+	return is_atom(i) || is_mbarrier(i) || is_ordered(i);
+}
+
+static bool is_exchange(const struct insn *i)
+{
+	return (is_atom(i) && (i->flags >> FLAG_OP_SHIFT & 15) == A_EXCH) || is_ordered(i);
+}
+
+const struct insn_facts insn_facts = { is_atomic, is_exchange, store_value };
+
 static bool take_qualifiers(struct statement *s, enum atomic op, enum type type)
 {
-	static const char *const names[] = { "relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", NULL };
+	static const char *const names[] = { "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", NULL };
 	bool half = type == T_F16 || type == T_F16X2 || type == T_BF16 || type == T_BF16X2;
 
 	while (take_one(s, names) >= 0)
@@ -154,6 +173,7 @@ static bool decode_atomic(struct body *b, struct statement *s, bool result)
 	    (!result && (op == A_CAS || op == A_EXCH)) ||
 	    (space != SPACE_GLOBAL && space != SPACE_SHARED && space != SPACE_GENERIC))
 		return false;
+	take_policy(b, s);
 	operands(b, s, first + (op == A_CAS ? 3 : 2), first + (op == A_CAS ? 3 : 2));
 	width = type_size(type) == 2 ? T_B16 : type_size(type) == 4 ? T_B32 : T_B64;
 	i = emit_visible(b, s, width == T_B16 ? atom_u16 : width == T_B32 ? atom_u32 : atom_u64);
@@ -167,12 +187,60 @@ static bool decode_atomic(struct body *b, struct statement *s, bool result)
 	return true;
 }
 
+/*
+ * .v2 to .v8 of floating-point numbers: each element is an operation by itself, as the ISA says. The results reach their
+ * registers afterwards, for these may be sources, too.
+ */
+static bool decode_vector(struct body *b, struct statement *s, bool result)
+{
+	static const char *const names[] = { "v2", "v4", "v8", NULL };
+	enum type type = s->n_modifiers ? type_named(s->modifiers[s->n_modifiers - 1]) : T_NONE;
+	uint32_t n = 2u << take_one(s, names), first = result ? 1 : 0, results[8];
+	struct statement one = *s;
+	struct insn *i;
+
+	if (!type_float(type) || type == T_F64)
+		return false;
+	operands(b, s, first + 2, first + 3);
+	for (uint32_t k = 0; k < n; k++) {
+		one = *s;
+		for (uint32_t o = 0; o <= first + 1; o++) {
+			if (o == first)
+				continue;
+			if (s->operands[o].kind != O_VECTOR || s->operands[o].n != n)
+				bad_operand(b, s, o, "a vector of this length");
+			one.operands[o] = s->operands[o].elements[k];
+		}
+		if (!decode_atomic(b, &one, result))
+			return false;
+		i = &b->function->code[b->function->n_code - 1];
+		i->offset += (int64_t)(k * type_size(type));
+		results[k] = i->d;
+		i->d = result ? slot_new(b) : i->d;
+	}
+	for (uint32_t k = 0; k < n && result; k++) {
+		i = emit(b, s, run_mov);
+		i->d = results[k];
+		i->a = b->function->code[b->function->n_code - 1 - n].d;
+	}
+	s->used = one.used;
+	return true;
+}
+
+static bool is_vector(const struct statement *s)
+{
+	for (uint32_t k = 0; k < s->n_modifiers; k++)
+		if (text_is(s->modifiers[k], "v2") || text_is(s->modifiers[k], "v4") || text_is(s->modifiers[k], "v8"))
+			return true;
+	return false;
+}
+
 DECODER(atom)
 {
-	return decode_atomic(b, s, true);
+	return is_vector(s) ? decode_vector(b, s, true) : decode_atomic(b, s, true);
 }
 
 DECODER(red)
 {
-	return decode_atomic(b, s, false);
+	return is_vector(s) ? decode_vector(b, s, false) : decode_atomic(b, s, false);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bar and barrier: sixteen barriers for each block. A thread that has exited is waited for no longer. */
-#include "ops.h"
+#include "checks.h"
 
 enum { BAR_SYNC, BAR_AND, BAR_OR, BAR_POPC, BAR_ARRIVE };
 
@@ -9,9 +9,13 @@ static HANDLER(run_bar)
 	uint32_t n = (u32)r[i->a];
 	struct barrier *bar;
 
+	if (n >= BARRIERS && t->worker->checker)
+		check_number(t, i, n);
 	if (n >= BARRIERS)
 		return fault(t, i, PTX_TRAP, "barrier %u of %d", n, BARRIERS);
 	bar = &t->worker->barriers[n];
+	if (t->worker->checker)
+		check_arrive(t, i, n, i->flags != BAR_ARRIVE);
 	bar->arrived++;
 	if (i->b)
 		bar->expected = (u32)r[i->b] ? (u32)r[i->b] : 1;
@@ -25,6 +29,29 @@ static HANDLER(run_bar)
 	return NULL;
 }
 
+/* A whole fragment at one barrier. */
+static const struct insn *run_bar_wide(struct fragment *g, const struct insn *i)
+{
+	const uint64_t *numbers = g->frame + i->a, *expected = g->frame + i->b;
+	uint32_t first = (uint32_t)__builtin_ctz(g->mask), n = (u32)numbers[first];
+	bool same = n < BARRIERS && i->flags == BAR_SYNC;
+
+	EACH_LANE(k, g->mask)
+		same &= (u32)numbers[k] == n && (!i->b || (u32)expected[k] == (u32)expected[first]);
+	if (!same)
+		return simd_each(g, i);
+	g->worker->barriers[n].arrived += (u32)__builtin_popcount(g->mask);
+	if (i->b)
+		g->worker->barriers[n].expected = (u32)expected[first] ? (u32)expected[first] : 1;
+	EACH_LANE(k, g->mask)
+	{
+		g->lanes[k].barrier = n;
+		g->lanes[k].state = THREAD_BARRIER;
+	}
+	return simd_stop(g, i);
+}
+WIDE_FORM(run_bar, run_bar_wide)
+
 static void open_barrier(struct worker *w, uint32_t n)
 {
 	struct barrier *bar = &w->barriers[n];
@@ -32,6 +59,8 @@ static void open_barrier(struct worker *w, uint32_t n)
 
 	for (uint32_t k = 0; k < w->n_threads; k++)
 		waiting += w->threads[k].state == THREAD_BARRIER && w->threads[k].barrier == n;
+	if (w->checker)
+		check_open(w, n, waiting);
 	for (uint32_t k = 0; k < w->n_threads; k++) {
 		struct thread *t = &w->threads[k];
 		const uint32_t results[] = { 0, bar->count == waiting, bar->count != 0, bar->count };
@@ -77,12 +106,13 @@ DECODER(bar)
 	bool red = kind > BAR_SYNC && kind < BAR_ARRIVE;
 	uint32_t first = red, last = s->n - red, c = 0;
 	enum type type = red ? take_type(s) : T_NONE;
+	bool aligned;
 	struct insn *i;
 
 	if (!s->variant && take(s, "warp"))
 		return kind == BAR_SYNC && decode_warp_barrier(b, s);
 	take(s, "cta");
-	take(s, "aligned");
+	aligned = take(s, "aligned") || !s->variant;
 	if (kind < 0 || !all_taken(s) || (red && type != (kind == BAR_POPC ? T_U32 : T_PRED)))
 		return false;
 	operands(b, s, kind == BAR_ARRIVE ? 2 : 1 + 2 * red, 2 + 2 * red);
@@ -90,6 +120,7 @@ DECODER(bar)
 		c = src_predicate(b, s, last);
 	i = emit_visible(b, s, run_bar);
 	i->flags = (uint16_t)kind;
+	i->size = aligned; /* all lanes of a warp come to it together */
 	i->a = src(b, s, first, T_U32);
 	i->b = last - first > 1 ? src(b, s, first + 1, T_U32) : 0;
 	i->c = c;

@@ -2,35 +2,35 @@
 /* Instructions on bits. */
 #include "ops.h"
 
-OP(and, r[i->d] = r[i->a] & r[i->b])
-OP(or, r[i->d] = r[i->a] | r[i->b])
-OP(xor, r[i->d] = r[i->a] ^ r[i->b])
-OP(not_bits, r[i->d] = ~r[i->a])
+PURE(and, r[i->d] = r[i->a] & r[i->b])
+PURE(or, r[i->d] = r[i->a] | r[i->b])
+PURE(xor, r[i->d] = r[i->a] ^ r[i->b])
+PURE(not_bits, r[i->d] = ~r[i->a])
 OP(cnot_u16, r[i->d] = !(u16)r[i->a])
 OP(cnot_u32, r[i->d] = !(u32)r[i->a])
 OP(cnot_u64, r[i->d] = !r[i->a])
 
 /* Shift counts are 32 bits, and clamp at the width. */
 #define SHIFTS(T, ST, N)                                                                                             \
-	OP(shl_##T, u32 n = (u32)r[i->b]; r[i->d] = n < N ? (u64)(T)r[i->a] << n : 0)                                \
-	OP(shr_##T, u32 n = (u32)r[i->b]; r[i->d] = n < N ? (T)r[i->a] >> n : 0)                                     \
-	OP(shr_##ST, u32 n = (u32)r[i->b]; r[i->d] = (u64)((ST)r[i->a] >> (n < N ? n : N - 1)))
+	PURE(shl_##T, u32 n = (u32)r[i->b]; r[i->d] = n < N ? (u64)(T)r[i->a] << n : 0)                                \
+	PURE(shr_##T, u32 n = (u32)r[i->b]; r[i->d] = n < N ? (T)r[i->a] >> n : 0)                                     \
+	PURE(shr_##ST, u32 n = (u32)r[i->b]; r[i->d] = (u64)((ST)r[i->a] >> (n < N ? n : N - 1)))
 SHIFTS(u16, s16, 16)
 SHIFTS(u32, s32, 32)
 SHIFTS(u64, s64, 64)
 
-OP(shf_l_clamp, u32 n = (u32)r[i->c]; u64 v = r[i->b] << 32 | (u32)r[i->a]; r[i->d] = (u32)(v << (n < 32 ? n : 32) >> 32))
-OP(shf_l_wrap, u32 n = (u32)r[i->c] & 31; u64 v = r[i->b] << 32 | (u32)r[i->a]; r[i->d] = (u32)(v << n >> 32))
-OP(shf_r_clamp, u32 n = (u32)r[i->c]; u64 v = r[i->b] << 32 | (u32)r[i->a]; r[i->d] = (u32)(v >> (n < 32 ? n : 32)))
-OP(shf_r_wrap, u32 n = (u32)r[i->c] & 31; u64 v = r[i->b] << 32 | (u32)r[i->a]; r[i->d] = (u32)(v >> n))
+PURE(shf_l_clamp, u32 n = (u32)r[i->c]; u64 v = r[i->b] << 32 | (u32)r[i->a]; r[i->d] = (u32)(v << (n < 32 ? n : 32) >> 32))
+PURE(shf_l_wrap, u32 n = (u32)r[i->c] & 31; u64 v = r[i->b] << 32 | (u32)r[i->a]; r[i->d] = (u32)(v << n >> 32))
+PURE(shf_r_clamp, u32 n = (u32)r[i->c]; u64 v = r[i->b] << 32 | (u32)r[i->a]; r[i->d] = (u32)(v >> (n < 32 ? n : 32)))
+PURE(shf_r_wrap, u32 n = (u32)r[i->c] & 31; u64 v = r[i->b] << 32 | (u32)r[i->a]; r[i->d] = (u32)(v >> n))
 
-OP(lop3, u32 a = (u32)r[i->a]; u32 b = (u32)r[i->b]; u32 c = (u32)r[i->c]; u32 out = 0;
+PURE(lop3, u32 a = (u32)r[i->a]; u32 b = (u32)r[i->b]; u32 c = (u32)r[i->c]; u32 out = 0;
    if (i->imm & 1) out |= ~a & ~b & ~c; if (i->imm & 2) out |= ~a & ~b & c;
    if (i->imm & 4) out |= ~a & b & ~c; if (i->imm & 8) out |= ~a & b & c;
    if (i->imm & 16) out |= a & ~b & ~c; if (i->imm & 32) out |= a & ~b & c;
    if (i->imm & 64) out |= a & b & ~c; if (i->imm & 128) out |= a & b & c; r[i->d] = out)
 
-OP(popc_32, r[i->d] = (u64)__builtin_popcount((u32)r[i->a]))
+PURE(popc_32, r[i->d] = (u64)__builtin_popcount((u32)r[i->a]))
 OP(popc_64, r[i->d] = (u64)__builtin_popcountll(r[i->a]))
 OP(clz_32, u32 a = (u32)r[i->a]; r[i->d] = a ? (u64)__builtin_clz(a) : 32)
 OP(clz_64, u64 a = r[i->a]; r[i->d] = a ? (u64)__builtin_clzll(a) : 64)
@@ -75,8 +75,8 @@ static u64 extract(u64 v, u32 pos, u32 len, int width, bool is_signed)
 	}
 	return v & mask;
 }
-OP(bfe_u32, r[i->d] = extract((u32)r[i->a], r[i->b] & 255, r[i->c] & 255, 32, false))
-OP(bfe_s32, r[i->d] = extract((u32)r[i->a], r[i->b] & 255, r[i->c] & 255, 32, true))
+PURE(bfe_u32, r[i->d] = extract((u32)r[i->a], r[i->b] & 255, r[i->c] & 255, 32, false))
+PURE(bfe_s32, r[i->d] = extract((u32)r[i->a], r[i->b] & 255, r[i->c] & 255, 32, true))
 OP(bfe_u64, r[i->d] = extract(r[i->a], r[i->b] & 255, r[i->c] & 255, 64, false))
 OP(bfe_s64, r[i->d] = extract(r[i->a], r[i->b] & 255, r[i->c] & 255, 64, true))
 
@@ -98,7 +98,7 @@ static u32 pick(u64 bytes, u32 selector)
 
 	return selector & 8 ? (byte & 128 ? 255 : 0) : byte;
 }
-OP(prmt, u64 v = r[i->b] << 32 | (u32)r[i->a]; u32 c = (u32)r[i->c]; u32 out = 0;
+PURE(prmt, u64 v = r[i->b] << 32 | (u32)r[i->a]; u32 c = (u32)r[i->c]; u32 out = 0;
    for (int k = 0; k < 4; k++) out |= pick(v, c >> 4 * k & 15) << 8 * k; r[i->d] = out)
 /* flags: which of the special modes, in PTX's order from f4e on */
 static u32 permute_selector(u32 mode, u32 n)
@@ -208,17 +208,38 @@ DECODER(funnel)
 	return emit_simple(b, s, table[direction][mode], T_B32, 3);
 }
 
+/* The table's bit stays in the instruction before: here a is its result, b the predicate; flags: .or, else .and */
+OP(lop3_predicate, bool some = (u32)r[i->a]; bool q = r[i->b] & 1; r[i->d] = i->flags ? some || q : some && q)
+
+/* lop3{.or,.and}.b32 d{|p}, a, b, c, table{, q} */
 DECODER(lop3)
 {
+	bool either = take(s, "or"), with = either || take(s, "and");
+	uint32_t q = 0, p = 0, d;
+	struct insn *i;
+
 	if (take_type(s) != T_B32)
 		return false;
-	operands(b, s, 5, 5);
+	operands(b, s, 5 + with, 5 + with);
+	if (with) {
+		q = src_predicate(b, s, 5);
+		p = dst_pair(b, s, 0);
+	}
 	if (s->operands[4].kind != O_INT || s->operands[4].bits > 255)
 		bad_operand(b, s, 4, "a table of eight bits");
 	s->n = 4;
 	if (!emit_simple(b, s, lop3, T_B32, 3))
 		return false;
-	b->function->code[b->function->n_code - 1].imm = s->operands[4].bits;
+	i = &b->function->code[b->function->n_code - 1];
+	i->imm = s->operands[4].bits;
+	d = i->d;
+	if (!with)
+		return true;
+	i = emit(b, s, lop3_predicate);
+	i->a = d;
+	i->b = q;
+	i->d = p;
+	i->flags = either;
 	return true;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One block: how its threads begin, and its warps' turns until all have ended. Every thread has a program counter of its own. */
-#include "ops.h"
+#include "checks.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -99,7 +99,8 @@ static void fill_frame(struct thread *t, const struct function *f)
 {
 	const struct grid *g = t->worker->grid;
 
-	memset(t->r, 0, f->n_slots * sizeof *t->r);
+	for (uint32_t k = 0; k < f->n_slots; k++)
+		t->r[k * WARP] = 0;
 	for (uint32_t k = 0; k < f->n_inits; k++) {
 		const struct init *init = &f->inits[k];
 		uint64_t *cell = &t->r[init->slot];
@@ -120,13 +121,32 @@ static void fill_frame(struct thread *t, const struct function *f)
 	}
 }
 
+/* The frames of all lanes of a warp, at the start of a block. */
+static void fill_frames(struct thread *lanes, uint32_t n, const struct function *f)
+{
+	const struct grid *g = lanes->worker->grid;
+
+	memset(lanes->stack, 0, (size_t)f->n_slots * WARP * sizeof *lanes->stack);
+	for (uint32_t k = 0; k < f->n_inits; k++) {
+		const struct init *init = &f->inits[k];
+		uint64_t *cells = lanes->stack + init->slot, value = init->value;
+
+		if (init->kind == INIT_SHARED)
+			value += g->kernel->shared_offset[init->symbol->shared_index];
+		for (uint32_t lane = 0; lane < WARP; lane++)
+			cells[lane] = value;
+		for (uint32_t lane = 0; lane < n && init->kind == INIT_SPECIAL; lane++)
+			cells[lane] = special_value(&lanes[lane], init->value);
+	}
+}
+
 static bool no_room(struct thread *t, const struct insn *i, const char *what)
 {
 	fault(t, i, PTX_STACK_OVERFLOW, "calls too deep: no more %s", what);
 	return false;
 }
 
-static bool grow_local(struct thread *t, const struct insn *i, uint64_t want)
+bool grow_local(struct thread *t, const struct insn *i, uint64_t want)
 {
 	uint64_t capacity = t->local_capacity ? t->local_capacity : 256;
 	uint8_t *memory;
@@ -144,21 +164,36 @@ static bool grow_local(struct thread *t, const struct insn *i, uint64_t want)
 	return true;
 }
 
+/* The lanes of a warp share a stack: where it moves, all of them go with it. */
+static void place_stack(struct thread *lanes, struct warp *warp, uint64_t *stack)
+{
+	for (uint32_t k = 0; k < WARP; k++) {
+		struct thread *t = &lanes[k];
+
+		t->r = stack + k + (t->r ? t->r - t->stack : 0);
+		t->stack = stack + k;
+	}
+	free(warp->stack);
+	warp->stack = stack;
+}
+
 static bool grow_stack(struct thread *t, const struct insn *i, uint64_t want)
 {
-	uint64_t capacity = t->stack_capacity ? t->stack_capacity : want;
+	struct warp *warp = &t->worker->warps[t->warp];
+	uint64_t capacity = warp->capacity ? warp->capacity : want;
 	uint64_t *stack;
 
-	if (want <= t->stack_capacity)
+	if (want <= warp->capacity)
 		return true;
 	while (capacity < want)
 		capacity *= 2;
-	stack = want <= STACK_SLOTS ? realloc(t->stack, capacity * sizeof *stack) : NULL;
+	stack = want <= STACK_SLOTS ? aligned_alloc(64, capacity * WARP * sizeof *stack) : NULL;
 	if (!stack)
 		return no_room(t, i, "registers");
-	t->r = stack + (t->r ? t->r - t->stack : 0);
-	t->stack = stack;
-	t->stack_capacity = (uint32_t)capacity;
+	if (warp->capacity)
+		memcpy(stack, warp->stack, warp->capacity * WARP * sizeof *stack);
+	place_stack(t - t->lane, warp, stack);
+	warp->capacity = (uint32_t)capacity;
 	return true;
 }
 
@@ -184,11 +219,10 @@ bool push_frame(struct thread *t, const struct insn *i, const struct function *f
 	if (!grow_local(t, i, base + f->frame_bytes) || !grow_stack(t, i, (uint64_t)t->stack_used + f->n_slots) ||
 	    !grow_frames(t, i))
 		return false;
-	t->frames[t->depth++] = (struct call_frame){ i + 1, NULL, t->function, (uint32_t)(t->r - t->stack),
-						     t->function->n_slots, t->base };
+	t->frames[t->depth++] = (struct call_frame){ i + 1, NULL, t->function, (uint32_t)(t->r - t->stack), t->base };
 	t->base = (uint32_t)base;
 	t->local_used = (uint32_t)base + f->frame_bytes;
-	t->r = t->stack + t->stack_used;
+	t->r = t->stack + (size_t)t->stack_used * WARP;
 	t->stack_used += f->n_slots;
 	t->function = f;
 	fill_frame(t, f);
@@ -218,7 +252,6 @@ static bool start_thread(struct worker *w, uint32_t index)
 	t->local_used = f->frame_bytes;
 	t->stack_used = f->n_slots;
 	t->r = t->stack;
-	fill_frame(t, f);
 	return true;
 }
 
@@ -232,15 +265,23 @@ bool place_block(struct worker *w, uint64_t index)
 	w->ctaid[2] = (uint32_t)(index / grid[0] / grid[1]);
 	w->alive = w->n_threads;
 	memset(w->barriers, 0, sizeof w->barriers);
-	memset(w->shared, 0, w->shared_bytes);
+	memset(w->shared, 0, w->grid->shared_bytes);
 	for (uint32_t k = 0; k < w->n_threads; k++)
 		if (!start_thread(w, k))
 			return false;
+	for (uint32_t warp = 0; warp * WARP < w->n_threads; warp++) {
+		fill_frames(&w->threads[warp * WARP], warp_lanes(w, warp), w->grid->kernel->function);
+		simd_start(w, warp);
+	}
+	if (w->checker)
+		checker_start(w);
 	return true;
 }
 
 static bool deadlock(struct worker *w)
 {
+	if (w->checker)
+		check_stuck(w);
 	for (uint32_t k = 0; k < w->n_threads; k++) {
 		struct thread *t = &w->threads[k];
 
@@ -257,7 +298,7 @@ static bool run_turn(struct worker *w, bool *progress)
 	if (w->grid->launch->seed)
 		return random_turn(w, progress);
 	for (uint32_t warp = 0; warp * WARP < w->n_threads; warp++)
-		if (!warp_turn(w, warp, progress))
+		if (!(w->grid->launch->by_lane ? warp_turn : simd_turn)(w, warp, progress))
 			return false;
 	return true;
 }

@@ -8,7 +8,7 @@ uint32_t slot_new(struct body *b)
 {
 	if (b->function->n_slots >= MAX_REGISTERS)
 		fail(b->parser, PTX_SYNTAX, b->parser->token.line, "too many registers");
-	return b->function->n_slots++;
+	return b->function->n_slots++ * WARP;
 }
 
 static uint32_t constant_hash(enum init_kind kind, uint64_t value, const struct symbol *symbol)

@@ -8,7 +8,7 @@ static const char *const comparisons[] = { "eq", "ne", "lt", "le", "gt", "ge", "
 enum { BOOL_NONE, BOOL_AND, BOOL_OR, BOOL_XOR };
 
 /* The common form: one destination, no combination. */
-#define SETP(name, T, get, op) OP(name, T a = get(r[i->a]); T b = get(r[i->b]); r[i->d] = a op b)
+#define SETP(name, T, get, op) PURE(name, T a = get(r[i->a]); T b = get(r[i->b]); r[i->d] = a op b)
 #define U16(x) ((u16)(x))
 #define U32(x) ((u32)(x))
 #define U64(x) (x)
@@ -20,20 +20,20 @@ enum { BOOL_NONE, BOOL_AND, BOOL_OR, BOOL_XOR };
 EQUALITY(u16, U16) ORDER(u16, U16) EQUALITY(u32, U32) ORDER(u32, U32) EQUALITY(u64, U64) ORDER(u64, U64)
 ORDER(s16, S16) ORDER(s32, S32) ORDER(s64, S64)
 #define FLOATS(T, get)                                                                                               \
-	OP(eq_##T, r[i->d] = get(r[i->a]) == get(r[i->b]))                                                           \
-	OP(ne_##T, T a = get(r[i->a]); T b = get(r[i->b]); r[i->d] = islessgreater(a, b))                            \
-	OP(lt_##T, r[i->d] = isless(get(r[i->a]), get(r[i->b])))                                                     \
-	OP(le_##T, r[i->d] = islessequal(get(r[i->a]), get(r[i->b])))                                                \
-	OP(gt_##T, r[i->d] = isgreater(get(r[i->a]), get(r[i->b])))                                                  \
-	OP(ge_##T, r[i->d] = isgreaterequal(get(r[i->a]), get(r[i->b])))                                             \
-	OP(equ_##T, r[i->d] = !islessgreater(get(r[i->a]), get(r[i->b])))                                            \
-	OP(neu_##T, r[i->d] = get(r[i->a]) != get(r[i->b]))                                                          \
-	OP(ltu_##T, r[i->d] = !isgreaterequal(get(r[i->a]), get(r[i->b])))                                           \
-	OP(leu_##T, r[i->d] = !isgreater(get(r[i->a]), get(r[i->b])))                                                \
-	OP(gtu_##T, r[i->d] = !islessequal(get(r[i->a]), get(r[i->b])))                                              \
-	OP(geu_##T, r[i->d] = !isless(get(r[i->a]), get(r[i->b])))                                                   \
-	OP(num_##T, r[i->d] = !isunordered(get(r[i->a]), get(r[i->b])))                                              \
-	OP(nan_##T, r[i->d] = !!isunordered(get(r[i->a]), get(r[i->b])))
+	PURE(eq_##T, r[i->d] = get(r[i->a]) == get(r[i->b]))                                                           \
+	PURE(ne_##T, T a = get(r[i->a]); T b = get(r[i->b]); r[i->d] = islessgreater(a, b))                            \
+	PURE(lt_##T, r[i->d] = isless(get(r[i->a]), get(r[i->b])))                                                     \
+	PURE(le_##T, r[i->d] = islessequal(get(r[i->a]), get(r[i->b])))                                                \
+	PURE(gt_##T, r[i->d] = isgreater(get(r[i->a]), get(r[i->b])))                                                  \
+	PURE(ge_##T, r[i->d] = isgreaterequal(get(r[i->a]), get(r[i->b])))                                             \
+	PURE(equ_##T, r[i->d] = !islessgreater(get(r[i->a]), get(r[i->b])))                                            \
+	PURE(neu_##T, r[i->d] = get(r[i->a]) != get(r[i->b]))                                                          \
+	PURE(ltu_##T, r[i->d] = !isgreaterequal(get(r[i->a]), get(r[i->b])))                                           \
+	PURE(leu_##T, r[i->d] = !isgreater(get(r[i->a]), get(r[i->b])))                                                \
+	PURE(gtu_##T, r[i->d] = !islessequal(get(r[i->a]), get(r[i->b])))                                              \
+	PURE(geu_##T, r[i->d] = !isless(get(r[i->a]), get(r[i->b])))                                                   \
+	PURE(num_##T, r[i->d] = !isunordered(get(r[i->a]), get(r[i->b])))                                              \
+	PURE(nan_##T, r[i->d] = !!isunordered(get(r[i->a]), get(r[i->b])))
 FLOATS(float, get_f32)
 FLOATS(double, get_f64)
 
@@ -57,8 +57,8 @@ OP(combine, bool a = r[i->a] & 1; bool c = i->flags == BOOL_NONE ? false : r[i->
    else if (i->flags == BOOL_OR) a = a || c, n = n || c;
    else if (i->flags == BOOL_XOR) a = a != c, n = n != c;
    r[i->d] = a; r[i->b] = n)
-OP(mask_of, r[i->d] = r[i->a] & 1 ? 0xffffffff : 0)
-OP(one_of_f32, r[i->d] = r[i->a] & 1 ? 0x3f800000 : 0)
+PURE(mask_of, r[i->d] = r[i->a] & 1 ? 0xffffffff : 0)
+PURE(one_of_f32, r[i->d] = r[i->a] & 1 ? 0x3f800000 : 0)
 OP(widen_f16, r[i->d] = put_f32(half_to_float((u16)r[i->a])))
 OP(widen_bf16, r[i->d] = (u64)(u16)r[i->a] << 16)
 
@@ -122,12 +122,23 @@ static void emit_combine(struct body *b, struct statement *s, int op, uint32_t f
 	i->d = to;
 }
 
+/* The last modifier is the type that is compared, and before it stands that of the result. */
+static enum type type_at(const struct statement *s, uint32_t from_end)
+{
+	return s->n_modifiers > from_end ? type_named(s->modifiers[s->n_modifiers - 1 - from_end]) : T_NONE;
+}
+
 DECODER(setp)
 {
-	int comparison = take_comparison(s), op = take_boolean(s);
-	enum type type = take_type(s);
+	int comparison, op;
+	enum type type;
 	uint32_t d, result;
 
+	if (type_at(s, 0) == T_F16X2 || type_at(s, 0) == T_BF16X2)
+		return decode_setp_pair(b, s, take_type(s));
+	comparison = take_comparison(s);
+	op = take_boolean(s);
+	type = take_type(s);
 	operands(b, s, op ? 4 : 3, op ? 4 : 3);
 	d = dst(b, s, 0, T_PRED);
 	if (!op && !s->operands[0].has_pair)
@@ -139,13 +150,28 @@ DECODER(setp)
 	return true;
 }
 
+static bool numeric(enum type to)
+{
+	return to == T_U32 || to == T_S32 || to == T_U16 || to == T_S16;
+}
+
 DECODER(set)
 {
-	int comparison = take_comparison(s), op = take_boolean(s);
-	enum type to = take_type(s), type = take_type(s);
-	uint32_t result = slot_new(b);
+	enum type to = type_at(s, 1), type = type_at(s, 0);
+	int comparison, op;
+	uint32_t result;
 	struct insn *i;
 
+	if (s->n == 3 && type >= T_F16 && type <= T_BF16X2 && (to == type || numeric(to))) {
+		take_type(s);
+		take_type(s);
+		return decode_set_half(b, s, to, type);
+	}
+	comparison = take_comparison(s);
+	op = take_boolean(s);
+	to = take_type(s);
+	type = take_type(s);
+	result = slot_new(b);
 	if (to != T_U32 && to != T_S32 && to != T_F32)
 		return false;
 	operands(b, s, op ? 4 : 3, op ? 4 : 3);

@@ -13,10 +13,74 @@ HANDLER(run_guard_not)
 	return r[i->a] & 1 ? i + i->imm : i + 1;
 }
 
+/* The lanes whose predicate is true. */
+SIMD_INLINE uint32_t predicate_mask(const struct fragment *g, uint32_t slot)
+{
+	const uint64_t *cells = g->frame + slot;
+	uint32_t mask = 0;
+
+	for (uint32_t k = 0; k < WARP; k++)
+		mask |= (uint32_t)(cells[k] & 1) << k;
+	return mask & g->mask;
+}
+
+/*
+ * What a guard skips is mostly an instruction or two that go on behind them: those lanes run them, and all are together
+ * again. A branch behind the guard is where they part.
+ */
+static const struct insn *guard_lanes(struct fragment *g, const struct insn *i, uint32_t chosen)
+{
+	const struct insn *at = i + 1, *end = i + i->imm;
+	struct fragment some;
+
+	if (!chosen)
+		return end;
+	if (chosen == g->mask)
+		return at;
+	if (at->run == run_bra)
+		return simd_part(g, i, chosen, at->target, end);
+	if (at->run == run_bra_back)
+		return simd_part(g, i, chosen, at, end);
+	if (at->run == run_exit) {
+		some = *g;
+		some.mask = chosen;
+		simd_each(&some, at);
+		g->mask &= ~chosen;
+		g->whole = !~(g->mask | g->warp->exited);
+		return end;
+	}
+	if (at->span < i->imm - 1)
+		return simd_part(g, i, chosen, at, end);
+	some = *g;
+	some.mask = chosen;
+	some.whole = false;
+	while (at < end)
+		at = at->wide(&some, at);
+	return end;
+}
+
+SIMD_INLINE const struct insn *guard_wide(struct fragment *g, const struct insn *i)
+{
+	return guard_lanes(g, i, predicate_mask(g, i->a));
+}
+SIMD_INLINE const struct insn *guard_not_wide(struct fragment *g, const struct insn *i)
+{
+	return guard_lanes(g, i, g->mask & ~predicate_mask(g, i->a));
+}
+WIDE_FORM(run_guard, guard_wide)
+WIDE_FORM(run_guard_not, guard_not_wide)
+
 HANDLER(run_bra)
 {
 	return i->target;
 }
+
+SIMD_INLINE const struct insn *bra_wide(struct fragment *g, const struct insn *i)
+{
+	(void)g;
+	return i->target;
+}
+WIDE_FORM(run_bra, bra_wide)
 
 /* Out of fuel: another thread gets its turn, so that a wait for its store ends. */
 static const struct insn *go(struct thread *t, const struct insn *next)
@@ -31,6 +95,12 @@ HANDLER(run_bra_back)
 {
 	return go(t, i->target);
 }
+
+SIMD_INLINE const struct insn *bra_back_wide(struct fragment *g, const struct insn *i)
+{
+	return ++g->used < g->fuel ? i->target : simd_stop(g, i->target);
+}
+WIDE_FORM(run_bra_back, bra_back_wide)
 
 struct branch_table {
 	uint32_t n;
@@ -59,12 +129,31 @@ static HANDLER(run_trap)
 	return fault(t, i, PTX_TRAP, "trap");
 }
 
+enum flow flow_of(const struct insn *i, const struct insn *const **targets, uint32_t *n)
+{
+	const struct branch_table *table = i->ext;
+
+	if (i->run == run_guard || i->run == run_guard_not)
+		return FLOW_GUARD;
+	if (i->run == run_bra || i->run == run_bra_back)
+		return FLOW_JUMP;
+	if (i->run == run_exit || i->run == run_ret)
+		return FLOW_END;
+	if (i->run != run_brx)
+		return FLOW_NEXT;
+	*targets = table->targets;
+	*n = table->n;
+	return FLOW_TABLE;
+}
+
 uint64_t call_argument(const struct thread *t, const struct insn *i, uint32_t k)
 {
 	const struct call *call = i->ext;
 	const struct call_value *v = &call->args[k];
 	uint64_t value = 0;
 
+	if (k >= call->n_args) /* declared with fewer than it has */
+		return 0;
 	if (!v->in_frame)
 		return t->r[v->at];
 	memcpy(&value, t->local + t->base + v->at, v->size < 8 ? v->size : 8);
@@ -104,17 +193,22 @@ static bool fits(const struct call *call, const struct function *f)
 	return true;
 }
 
+/*
+ * What a declaration and the definition, of another text perhaps, do not agree on is undefined, as on hardware: nothing
+ * beyond what both have is read or written.
+ */
 static const struct insn *enter(struct thread *t, const struct insn *i, const struct call *call, const struct function *f)
 {
 	uint32_t base = t->base, old = (uint32_t)(t->r - t->stack);
 
 	if (!push_frame(t, i, f))
 		return NULL;
-	for (uint32_t k = 0; k < call->n_args; k++) {
+	for (uint32_t k = 0; k < call->n_args && k < f->n_params; k++) {
 		const struct call_value *v = &call->args[k];
+		uint32_t size = v->size < f->params[k].size ? v->size : f->params[k].size;
 		const void *from = v->in_frame ? (const void *)(t->local + base + v->at) : &t->stack[old + v->at];
 
-		memcpy(t->local + t->base + f->params[k].offset, from, v->size);
+		memcpy(t->local + t->base + f->params[k].offset, from, size);
 	}
 	t->frames[t->depth - 1].call = call;
 	return go(t, f->code);
@@ -169,7 +263,7 @@ HANDLER(run_ret)
 	t->local_used = base;
 	t->base = f->base;
 	t->r = t->stack + f->r;
-	for (uint32_t k = 0; k < call->n_returns; k++)
+	for (uint32_t k = 0; k < call->n_returns && k < from->n_returns; k++)
 		put_value(t, t->base, &call->returns[k], t->local + base + from->returns[k].offset, from->returns[k].size);
 	return f->back;
 }
@@ -276,6 +370,8 @@ DECODER(call)
 	if (!call->target)
 		a = src(b, s, target, T_B64);
 	shape = call->target ? call->target : call->prototype;
+	if (call->target && call->target->declared)
+		shape = call->target->declared;
 	call->n_args = shape->n_params;
 	call->n_returns = shape->n_returns;
 	call->returns = call_values(b, s, target ? &s->operands[0] : NULL, shape->returns, shape->n_returns, true);

@@ -17,6 +17,10 @@ struct call {
 	uint32_t n_args, n_returns;
 };
 
+/* Where an instruction may go: to the next one; past `imm` of them as well; to its target; to any of a table; nowhere. */
+enum flow { FLOW_NEXT, FLOW_GUARD, FLOW_JUMP, FLOW_TABLE, FLOW_END };
+enum flow flow_of(const struct insn *i, const struct insn *const **targets, uint32_t *n);
+
 /* For built-in functions: argument k of the call instruction, and its first return value. */
 uint64_t call_argument(const struct thread *t, const struct insn *i, uint32_t k);
 void call_return(struct thread *t, const struct insn *i, uint64_t value);

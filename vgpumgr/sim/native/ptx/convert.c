@@ -3,7 +3,7 @@
 #include "rounding.h"
 
 /* Integer to integer: the narrower of both types says what is kept. */
-#define EXTEND(T) OP(extend_##T, r[i->d] = (u64)(T)r[i->a])
+#define EXTEND(T) PURE(extend_##T, r[i->d] = (u64)(T)r[i->a])
 EXTEND(u8) EXTEND(u16) EXTEND(u32) EXTEND(u64) EXTEND(s8) EXTEND(s16) EXTEND(s32) EXTEND(s64)
 static handler *const extend_table[T_COUNT] = {
 	[T_U8] = extend_u8, [T_U16] = extend_u16, [T_U32] = extend_u32, [T_U64] = extend_u64,
@@ -11,7 +11,7 @@ static handler *const extend_table[T_COUNT] = {
 };
 
 /* The general form keeps its types in `b` (from) and `c` (to), which are no slots here. */
-enum { CVT_INTEGRAL = 0x1000, CVT_FINITE = 0x2000, CVT_AWAY = 0x4000 };
+enum { CVT_INTEGRAL = 0x1000, CVT_FINITE = 0x2000 };
 
 static int64_t extend(u64 cell, enum type type)
 {
@@ -135,14 +135,14 @@ OP(floats_to_pair, enum type to = (enum type)i->imm;
    r[i->d] = store_float((long double)in_f32(r[i->a], i->flags), to, i->flags) << 16 |
 	     store_float((long double)in_f32(r[i->b], i->flags), to, i->flags))
 
-OP(s32_to_f32, r[i->d] = put_f32((float)(s32)r[i->a]))
-OP(u32_to_f32, r[i->d] = put_f32((float)(u32)r[i->a]))
-OP(s32_to_f64, r[i->d] = put_f64((double)(s32)r[i->a]))
-OP(u32_to_f64, r[i->d] = put_f64((double)(u32)r[i->a]))
-OP(f32_to_f64, r[i->d] = put_f64((double)get_f32(r[i->a])))
-OP(f64_to_f32, r[i->d] = put_f32_result((float)get_f64(r[i->a])))
-OP(f32_to_s32, float f = get_f32(r[i->a]); r[i->d] = f >= 0x1p31f ? INT32_MAX : f >= -0x1p31f ? (u64)(s32)f : f == f ? (u64)INT32_MIN : 0)
-OP(f16_to_f32, r[i->d] = put_f32_result(half_to_float((u16)r[i->a])))
+PURE(s32_to_f32, r[i->d] = put_f32((float)(s32)r[i->a]))
+PURE(u32_to_f32, r[i->d] = put_f32((float)(u32)r[i->a]))
+PURE(s32_to_f64, r[i->d] = put_f64((double)(s32)r[i->a]))
+PURE(u32_to_f64, r[i->d] = put_f64((double)(u32)r[i->a]))
+PURE(f32_to_f64, r[i->d] = put_f64((double)get_f32(r[i->a])))
+PURE(f64_to_f32, r[i->d] = put_f32_result((float)get_f64(r[i->a])))
+PURE(f32_to_s32, float f = get_f32(r[i->a]); r[i->d] = f >= 0x1p31f ? INT32_MAX : f >= -0x1p31f ? (u64)(s32)f : f == f ? (u64)INT32_MIN : 0)
+PURE(f16_to_f32, r[i->d] = put_f32_result(half_to_float((u16)r[i->a])))
 
 /* Common conversions whose default flags need no more. */
 static handler *quick(enum type to, enum type from, uint32_t flags)
@@ -232,12 +232,17 @@ static bool flags_fit(enum type to, enum type from, uint32_t flags)
 
 DECODER(cvt)
 {
-	uint16_t flags = take_cvt_flags(s);
-	enum type to = take_type(s), from = take_type(s);
+	enum type to, from;
+	uint16_t flags;
 	handler *run;
 	struct insn *i;
-	bool narrow;
+	bool narrow, decoded = decode_cvt_narrow(b, s, &narrow);
 
+	if (narrow)
+		return decoded;
+	flags = take_cvt_flags(s);
+	to = take_type(s);
+	from = take_type(s);
 	if ((to == T_F16X2 || to == T_BF16X2) && from == T_F32)
 		return decode_pair(b, s, to, flags);
 	if (!scalar(to) || !scalar(from) || !flags_fit(to, from, flags))

@@ -150,8 +150,11 @@ void parse_declaration(struct parser *p, struct declaration *d)
 
 struct symbol *declare_variable(struct parser *p, const struct declaration *d)
 {
-	struct symbol *s = module_find(p->module, d->name);
+	struct symbol *s = symbol_declared(p, d->name);
+	bool again = s && s->defined && !d->is_extern && s->weak && p->weak && s->born != p->module->unit;
 
+	if (again)
+		s = NULL;
 	if (s && (s->kind != SYMBOL_VARIABLE || (s->defined && !d->is_extern) || s->space != d->space))
 		fail(p, PTX_SYNTAX, d->line, "%.*s is declared twice", (int)d->name.n, d->name.s);
 	if (s && s->defined)
@@ -161,6 +164,9 @@ struct symbol *declare_variable(struct parser *p, const struct declaration *d)
 		if (d->space == SPACE_SHARED)
 			s->shared_index = p->module->n_shared++;
 	}
+	if (again)
+		s->unit = UNIT_NONE;
+	s->weak = p->weak;
 	s->space = d->space;
 	s->size = d->size;
 	s->align = d->align;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the decoders of instructions share. */
 #include "decode.h"
+#include "simd.h"
 
 #include <string.h>
 
@@ -121,6 +122,8 @@ uint32_t operand_src(struct body *b, struct statement *s, const struct operand *
 	case O_REG:
 		if (o->offset)
 			fail(b->parser, PTX_SYNTAX, s->line, "a sum is no operand");
+		if (o->selector != SELECT_ALL)
+			fail(b->parser, PTX_SYNTAX, s->line, "%.*s is a part of a register", (int)o->name.n, o->name.s);
 		check_width(b, s, o, type, wide);
 		if (o->negated)
 			fail(b->parser, PTX_SYNTAX, s->line, "'!' cannot stand here");
@@ -146,7 +149,7 @@ uint32_t operand_dst(struct body *b, struct statement *s, const struct operand *
 {
 	if (o->kind == O_SINK)
 		return b->sink;
-	if (o->kind != O_REG || o->negated || o->offset || o->name.n == 0)
+	if (o->kind != O_REG || o->negated || o->offset || o->name.n == 0 || o->selector != SELECT_ALL)
 		fail(b->parser, PTX_SYNTAX, s->line, "a register is expected as destination");
 	for (uint32_t i = 0; i < b->function->n_inits; i++)
 		if (b->function->inits[i].kind == INIT_SPECIAL && b->function->inits[i].slot == o->slot)
@@ -195,6 +198,7 @@ const struct insn *run_not_predicate(struct thread *t, uint64_t *r, const struct
 	r[i->d] = !(r[i->a] & 1);
 	return i + 1;
 }
+WIDE_PURE(run_not_predicate, r[i->d] = !(r[i->a] & 1))
 
 uint32_t src_predicate(struct body *b, struct statement *s, uint32_t n)
 {

@@ -62,12 +62,21 @@ _Noreturn void bad_operand(struct body *b, const struct statement *s, uint32_t n
 	X(mov) X(cvta) X(isspacep) X(selp) X(slct) X(setp) X(set)                                                    \
 	X(fma) X(approx) X(copysign) X(testp) X(cvt) X(ld) X(st) X(prefetch) X(cp_async)                             \
 	X(atom) X(red) X(fence) X(bra) X(brx) X(call) X(ret) X(exit) X(trap) X(shfl) X(vote) X(match) X(redux)       \
-	X(activemask) X(elect) X(bar) X(nanosleep)
+	X(activemask) X(elect) X(bar) X(nanosleep)                                                                   \
+	X(mma) X(wmma) X(ldmatrix) X(movmatrix) X(mbarrier) X(priority) X(createpolicy) X(griddepcontrol)            \
+	X(setmaxnreg) X(pmevent) X(alloca) X(stacksave) X(video)                                                     \
+	X(tex) X(tld4) X(suld) X(sust) X(txq)
 #define X(name) DECODER(name);
 DECODERS(X)
 #undef X
 
 /* Parts of decoders that other files own. */
+bool decode_cvt_narrow(struct body *b, struct statement *s, bool *mine);
+bool decode_packed_float(struct body *b, struct statement *s, uint32_t op);
+bool decode_redux_float(struct body *b, struct statement *s);
+bool decode_set_half(struct body *b, struct statement *s, enum type to, enum type type);
+bool decode_setp_pair(struct body *b, struct statement *s, enum type type);
+bool decode_half_approx(struct body *b, struct statement *s, enum type type);
 bool decode_float_binary(struct body *b, struct statement *s, enum type type, uint32_t op);
 bool decode_float_minmax(struct body *b, struct statement *s, enum type type);
 bool decode_float_unary(struct body *b, struct statement *s, enum type type);

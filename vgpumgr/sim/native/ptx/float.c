@@ -4,10 +4,28 @@
  * has a handler of its own; the others share one that looks at the flags.
  */
 #include "rounding.h"
+#include "simd_float.h"
+#include "worst.h"
 
+/* Those with a form of simd_float.c. */
+#define ONE(name, ...)                                                                                               \
+	static HANDLER(name)                                                                                         \
+	{                                                                                                            \
+		__VA_ARGS__;                                                                                         \
+		return i + 1;                                                                                        \
+	}
+#define SINGLES(name)                                                                                                \
+	SIMD_INLINE const struct insn *lanes_##name(struct fragment *g, const struct insn *i)                        \
+	{                                                                                                            \
+		EACH_LANE(k, g->mask)                                                                                \
+			name(g->lanes + k, g->frame + k, i);                                                         \
+		return i + 1;                                                                                        \
+	}                                                                                                            \
+	WIDE_FORMS(name, lanes_##name, simd_##name)
 #define PLAIN(name, expr32, expr64)                                                                                  \
-	OP(name##_f32, float a = get_f32(r[i->a]); float b = get_f32(r[i->b]); r[i->d] = put_f32_result(expr32))     \
-	OP(name##_f64, double a = get_f64(r[i->a]); double b = get_f64(r[i->b]); r[i->d] = put_f64(expr64))
+	ONE(name##_f32, float a = get_f32(r[i->a]); float b = get_f32(r[i->b]); r[i->d] = put_f32_result(expr32))    \
+	SINGLES(name##_f32)                                                                                          \
+	PURE(name##_f64, double a = get_f64(r[i->a]); double b = get_f64(r[i->b]); r[i->d] = put_f64(expr64))
 /* volatile: the operation must stay between the changes of the rounding mode */
 #define GENERAL(name, expr32, expr64)                                                                                \
 	OP(name##_f32_general, volatile float a = in_f32(r[i->a], i->flags); volatile float b = in_f32(r[i->b], i->flags); \
@@ -20,8 +38,9 @@ ARITHMETIC(sub, a - b)
 ARITHMETIC(mul, a *b)
 ARITHMETIC(div, a / b)
 
-OP(fma_f32, r[i->d] = put_f32_result(fmaf(get_f32(r[i->a]), get_f32(r[i->b]), get_f32(r[i->c]))))
-OP(fma_f64, r[i->d] = put_f64(fma(get_f64(r[i->a]), get_f64(r[i->b]), get_f64(r[i->c]))))
+ONE(fma_f32, r[i->d] = put_f32_result(fmaf(get_f32(r[i->a]), get_f32(r[i->b]), get_f32(r[i->c]))))
+SINGLES(fma_f32)
+PURE(fma_f64, r[i->d] = put_f64(fma(get_f64(r[i->a]), get_f64(r[i->b]), get_f64(r[i->c]))))
 OP(fma_f32_general, volatile float a = in_f32(r[i->a], i->flags); volatile float b = in_f32(r[i->b], i->flags);
    volatile float c = in_f32(r[i->c], i->flags); round_begin(i->flags); volatile float out = fmaf(a, b, c);
    round_end(i->flags); r[i->d] = out_f32(out, i->flags))
@@ -45,21 +64,21 @@ PICK(double, f64)
 	OP(name##_f32, r[i->d] = put_f32_result(pick_f32(get_f32(r[i->a]), get_f32(r[i->b]), max, false)))           \
 	OP(name##_f64, r[i->d] = put_f64(pick_f64(get_f64(r[i->a]), get_f64(r[i->b]), max, false)))                  \
 	OP(name##_f32_general, float a = in_f32(r[i->a], i->flags); float b = in_f32(r[i->b], i->flags);             \
-	   bool x = i->flags & FLAG_XORSIGN;                                                                         \
-	   float m = pick_f32(x ? fabsf(a) : a, x ? fabsf(b) : b, max, i->flags & FLAG_NAN);                         \
+	   bool x = i->flags & FLAG_XORSIGN; bool p = i->flags & (FLAG_XORSIGN | FLAG_ABS);                          \
+	   float m = pick_f32(p ? fabsf(a) : a, p ? fabsf(b) : b, max, i->flags & FLAG_NAN);                         \
 	   r[i->d] = put_f32_result(x ? copysignf(m, !signbit(a) == !signbit(b) ? 1.0f : -1.0f) : m))
 MINMAX(min, false)
 MINMAX(max, true)
 
-OP(abs_f32, r[i->d] = r[i->a] & 0x7fffffff)
-OP(neg_f32, r[i->d] = r[i->a] ^ 0x80000000)
-OP(abs_f64, r[i->d] = r[i->a] & ~((u64)1 << 63))
-OP(neg_f64, r[i->d] = r[i->a] ^ (u64)1 << 63)
+PURE(abs_f32, r[i->d] = r[i->a] & 0x7fffffff)
+PURE(neg_f32, r[i->d] = r[i->a] ^ 0x80000000)
+PURE(abs_f64, r[i->d] = r[i->a] & ~((u64)1 << 63))
+PURE(neg_f64, r[i->d] = r[i->a] ^ (u64)1 << 63)
 OP(abs_f32_ftz, r[i->d] = put_f32(flush_f32(fabsf(get_f32(r[i->a])))))
 OP(neg_f32_ftz, r[i->d] = put_f32(flush_f32(-get_f32(r[i->a]))))
 
 /* copysign d, a, b: the sign of a, the value of b */
-OP(copysign_f32, r[i->d] = (r[i->a] & 0x80000000) | (r[i->b] & 0x7fffffff))
+PURE(copysign_f32, r[i->d] = (r[i->a] & 0x80000000) | (r[i->b] & 0x7fffffff))
 OP(copysign_f64, u64 sign = (u64)1 << 63; r[i->d] = (r[i->a] & sign) | (r[i->b] & ~sign))
 
 static bool test(int class, uint32_t what)
@@ -130,10 +149,15 @@ bool decode_fma_of(struct body *b, struct statement *s, enum type type)
 
 DECODER(fma)
 {
-	enum type type = take_type(s);
+	enum type type;
 
+	if (take(s, "f32x2"))
+		return decode_packed_float(b, s, 3);
+	type = take_type(s);
 	return type_float(type) && decode_fma_of(b, s, type);
 }
+
+OP(worst_div_f32, r[i->d] = out_f32(worst_quotient(in_f32(r[i->a], i->flags), in_f32(r[i->b], i->flags)), i->flags))
 
 bool decode_float_div(struct body *b, struct statement *s, enum type type)
 {
@@ -144,7 +168,28 @@ bool decode_float_div(struct body *b, struct statement *s, enum type type)
 	if (type != T_F32 && type != T_F64)
 		return false;
 	flags = loose ? (take(s, "ftz") ? FLAG_FTZ : 0) : take_flags(s, type);
-	return emit_flags(b, s, table[type == T_F64][flags != 0], type, 2, flags);
+	return emit_flags(b, s, loose && worst_wanted() ? worst_div_f32 : table[type == T_F64][flags != 0], type, 2, flags);
+}
+
+/* min and max of three: of two, then with the third */
+static bool decode_three(struct body *b, struct statement *s, handler *run, uint16_t flags)
+{
+	uint32_t between = slot_new(b);
+	struct insn *i;
+
+	if (!all_taken(s))
+		return false;
+	i = emit(b, s, run);
+	i->flags = flags;
+	i->a = src(b, s, 1, T_F32);
+	i->b = src(b, s, 2, T_F32);
+	i->d = between;
+	i = emit(b, s, run);
+	i->flags = flags;
+	i->a = between;
+	i->b = src(b, s, 3, T_F32);
+	i->d = dst(b, s, 0, T_F32);
+	return true;
 }
 
 bool decode_float_minmax(struct body *b, struct statement *s, enum type type)
@@ -162,6 +207,9 @@ bool decode_float_minmax(struct body *b, struct statement *s, enum type type)
 		if (!take(s, "abs"))
 			return false;
 		flags |= FLAG_XORSIGN;
+	} else if (s->n == 4) {
+		flags |= take(s, "abs") ? FLAG_ABS : 0;
+		return decode_three(b, s, table[s->variant][flags != 0], flags);
 	}
 	return emit_flags(b, s, table[s->variant][flags != 0], type, 2, flags);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A function's body: declarations, labels and statements. */
 #include "decode.h"
+#include "simd.h"
 
 #include <string.h>
 
@@ -391,4 +392,5 @@ void parse_body(struct parser *p, struct function *function)
 	emit_visible(b, &end, function->entry ? run_exit : run_ret);
 	resolve_fixups(b);
 	measure_spans(function);
+	simd_prepare(b->arena, function);
 }

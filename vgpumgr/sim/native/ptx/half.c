@@ -4,6 +4,7 @@
  * theirs, so that computing there and rounding once gives the correctly rounded result.
  */
 #include "rounding.h"
+#include "worst.h"
 
 #include <float.h>
 
@@ -64,7 +65,7 @@ uint32_t encode_float(long double v, int fraction, int exponent, enum rounding r
 }
 
 enum half_operation { H_ADD, H_SUB, H_MUL, H_FMA, H_MIN, H_MAX, H_ABS, H_NEG };
-enum { H_BF16 = 0x1000, H_PAIR = 0x2000 };
+enum { H_BF16 = 0x1000, H_PAIR = 0x2000, H_WORST = 0x4000 };
 
 static float widen(u16 v, uint32_t flags)
 {
@@ -168,5 +169,52 @@ bool decode_half(struct body *b, struct statement *s, enum type type, uint32_t o
 	i = &b->function->code[b->function->n_code - 1];
 	i->flags = flags;
 	i->imm = op;
+	return true;
+}
+
+static u16 worst_half(bool exponential, bool brain, double x)
+{
+	double v = exponential ? exp2(x) : tanh(x), least = brain ? (double)FLT_MIN : 0x1p-14;
+	double bound = exponential ? exp2(brain ? -7 : -9.9) * v : brain ? 0x1p-8 : exp2(-10.987), off;
+	bool up = worst_is_up((uint32_t)put_f32((float)x)), bounded = x != 0 && isfinite(x) && (!exponential || v >= least);
+	enum rounding back = up ? ROUND_RM : ROUND_RP; /* from the limit */
+	uint32_t bits;
+
+	off = bounded ? up ? v + bound : v - bound : v;
+	bits = brain ? encode_bfloat((long double)off, back) : encode_half((long double)off, back);
+	off = brain ? (double)get_f32((uint64_t)bits << 16) : (double)half_to_float((uint16_t)bits);
+	if (bounded && fabs(off - v) <= bound)
+		return (uint16_t)bits;
+	return (uint16_t)(brain ? encode_bfloat((long double)v, ROUND_RN) : encode_half((long double)v, ROUND_RN));
+}
+
+/* ex2.approx and tanh.approx: computed in double precision and rounded once. ex2 of bf16 flushes subnormal numbers. */
+static u16 half_function(bool exponential, u16 a, uint32_t flags)
+{
+	double x = (double)widen(flush_half(a, flags), flags), v = exponential ? exp2(x) : tanh(x);
+
+	if (flags & H_WORST)
+		return flush_half(worst_half(exponential, flags & H_BF16, x), flags);
+	return flush_half((u16)(flags & H_BF16 ? encode_bfloat((long double)v, ROUND_RN) : encode_half((long double)v, ROUND_RN)), flags);
+}
+
+OP(half_approx, u32 out = half_function(i->imm, (u16)r[i->a], i->flags);
+   if (i->flags & H_PAIR) out |= (u32)half_function(i->imm, (u16)(r[i->a] >> 16), i->flags) << 16;
+   r[i->d] = out)
+
+bool decode_half_approx(struct body *b, struct statement *s, enum type type)
+{
+	bool pair = type == T_F16X2 || type == T_BF16X2, brain = type == T_BF16 || type == T_BF16X2;
+	bool exponential = text_is(s->opcode, "ex2");
+	struct insn *i;
+
+	if (exponential && brain != take(s, "ftz"))
+		return false;
+	if (!emit_simple(b, s, half_approx, pair ? T_B32 : T_B16, 1))
+		return false;
+	i = &b->function->code[b->function->n_code - 1];
+	i->flags = (uint16_t)((pair ? H_PAIR : 0) | (brain ? H_BF16 : 0) | (exponential && brain ? FLAG_FTZ : 0) |
+			      (worst_wanted() ? H_WORST : 0));
+	i->imm = exponential;
 	return true;
 }

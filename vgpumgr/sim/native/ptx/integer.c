@@ -22,26 +22,26 @@ SIGNED_DIV(s64)
 
 OP(mul_hi_u16, r[i->d] = (uint32_t)(u16)r[i->a] * (uint32_t)(u16)r[i->b] >> 16)
 OP(mul_hi_s16, r[i->d] = (uint64_t)(int64_t)((int32_t)(s16)r[i->a] * (s16)r[i->b] >> 16))
-OP(mul_hi_u32, r[i->d] = (uint64_t)(u32)r[i->a] * (u32)r[i->b] >> 32)
-OP(mul_hi_s32, r[i->d] = (uint64_t)((int64_t)(s32)r[i->a] * (s32)r[i->b] >> 32))
+PURE(mul_hi_u32, r[i->d] = (uint64_t)(u32)r[i->a] * (u32)r[i->b] >> 32)
+PURE(mul_hi_s32, r[i->d] = (uint64_t)((int64_t)(s32)r[i->a] * (s32)r[i->b] >> 32))
 OP(mul_hi_u64, r[i->d] = (uint64_t)((unsigned __int128)r[i->a] * r[i->b] >> 64))
 OP(mul_hi_s64, r[i->d] = (uint64_t)((__int128)(s64)r[i->a] * (s64)r[i->b] >> 64))
-OP(mul_wide_u16, r[i->d] = (uint32_t)(u16)r[i->a] * (uint32_t)(u16)r[i->b])
-OP(mul_wide_s16, r[i->d] = (uint64_t)(int64_t)((int32_t)(s16)r[i->a] * (s16)r[i->b]))
-OP(mul_wide_u32, r[i->d] = (uint64_t)(u32)r[i->a] * (u32)r[i->b])
-OP(mul_wide_s32, r[i->d] = (uint64_t)((int64_t)(s32)r[i->a] * (s32)r[i->b]))
+PURE(mul_wide_u16, r[i->d] = (uint32_t)(u16)r[i->a] * (uint32_t)(u16)r[i->b])
+PURE(mul_wide_s16, r[i->d] = (uint64_t)(int64_t)((int32_t)(s16)r[i->a] * (s16)r[i->b]))
+PURE(mul_wide_u32, r[i->d] = (uint64_t)(u32)r[i->a] * (u32)r[i->b])
+PURE(mul_wide_s32, r[i->d] = (uint64_t)((int64_t)(s32)r[i->a] * (s32)r[i->b]))
 
-OP(mad_lo, r[i->d] = r[i->a] * r[i->b] + r[i->c])
+PURE(mad_lo, r[i->d] = r[i->a] * r[i->b] + r[i->c])
 OP(mad_hi_u16, r[i->d] = ((uint32_t)(u16)r[i->a] * (uint32_t)(u16)r[i->b] >> 16) + r[i->c])
 OP(mad_hi_s16, r[i->d] = (uint64_t)(int64_t)((int32_t)(s16)r[i->a] * (s16)r[i->b] >> 16) + r[i->c])
-OP(mad_hi_u32, r[i->d] = ((uint64_t)(u32)r[i->a] * (u32)r[i->b] >> 32) + r[i->c])
-OP(mad_hi_s32, r[i->d] = (uint64_t)((int64_t)(s32)r[i->a] * (s32)r[i->b] >> 32) + r[i->c])
+PURE(mad_hi_u32, r[i->d] = ((uint64_t)(u32)r[i->a] * (u32)r[i->b] >> 32) + r[i->c])
+PURE(mad_hi_s32, r[i->d] = (uint64_t)((int64_t)(s32)r[i->a] * (s32)r[i->b] >> 32) + r[i->c])
 OP(mad_hi_u64, r[i->d] = (uint64_t)((unsigned __int128)r[i->a] * r[i->b] >> 64) + r[i->c])
 OP(mad_hi_s64, r[i->d] = (uint64_t)((__int128)(s64)r[i->a] * (s64)r[i->b] >> 64) + r[i->c])
 OP(mad_wide_u16, r[i->d] = (uint32_t)(u16)r[i->a] * (uint32_t)(u16)r[i->b] + r[i->c])
 OP(mad_wide_s16, r[i->d] = (uint64_t)(int64_t)((int32_t)(s16)r[i->a] * (s16)r[i->b]) + r[i->c])
-OP(mad_wide_u32, r[i->d] = (uint64_t)(u32)r[i->a] * (u32)r[i->b] + r[i->c])
-OP(mad_wide_s32, r[i->d] = (uint64_t)((int64_t)(s32)r[i->a] * (s32)r[i->b]) + r[i->c])
+PURE(mad_wide_u32, r[i->d] = (uint64_t)(u32)r[i->a] * (u32)r[i->b] + r[i->c])
+PURE(mad_wide_s32, r[i->d] = (uint64_t)((int64_t)(s32)r[i->a] * (s32)r[i->b]) + r[i->c])
 
 static uint64_t saturate32(int64_t v)
 {
@@ -61,13 +61,15 @@ HALVES(min_u16x2, u16, a < b ? a : b)
 HALVES(max_u16x2, u16, a > b ? a : b)
 HALVES(min_s16x2, s16, a < b ? a : b)
 HALVES(max_s16x2, s16, a > b ? a : b)
+HALVES(min_relu_x2, s16, a < b ? (a < 0 ? 0 : a) : (b < 0 ? 0 : b))
+HALVES(max_relu_x2, s16, a > b ? (a < 0 ? 0 : a) : (b < 0 ? 0 : b))
 OP(min_relu, s32 a = (s32)r[i->a]; s32 b = (s32)r[i->b]; s32 m = a < b ? a : b; r[i->d] = (uint64_t)(m < 0 ? 0 : m))
 OP(max_relu, s32 a = (s32)r[i->a]; s32 b = (s32)r[i->b]; s32 m = a > b ? a : b; r[i->d] = (uint64_t)(m < 0 ? 0 : m))
 
 OP(abs_s16, s16 a = (s16)r[i->a]; r[i->d] = (uint64_t)(a < 0 ? -(int64_t)a : a))
-OP(abs_s32, s32 a = (s32)r[i->a]; r[i->d] = (uint64_t)(a < 0 ? -(int64_t)a : a))
-OP(abs_s64, s64 a = (s64)r[i->a]; r[i->d] = a < 0 ? 0 - (uint64_t)a : (uint64_t)a)
-OP(neg_int, r[i->d] = 0 - r[i->a])
+PURE(abs_s32, s32 a = (s32)r[i->a]; r[i->d] = (uint64_t)(a < 0 ? -(int64_t)a : a))
+PURE(abs_s64, s64 a = (s64)r[i->a]; r[i->d] = a < 0 ? 0 - (uint64_t)a : (uint64_t)a)
+PURE(neg_int, r[i->d] = 0 - r[i->a])
 
 #define SAD(T)                                                                                                       \
 	OP(sad_##T, T a = (T)r[i->a]; T b = (T)r[i->b];                                                              \
@@ -125,8 +127,11 @@ static handler *const neg_table[T_COUNT] = { [T_S16] = neg_int, [T_S32] = neg_in
 
 static bool add_or_sub(struct body *b, struct statement *s, uint32_t op)
 {
-	enum type type = take_type(s);
+	enum type type;
 
+	if (take(s, "f32x2"))
+		return decode_packed_float(b, s, op);
+	type = take_type(s);
 	if (type_float(type))
 		return decode_float_binary(b, s, type, op);
 	if (take(s, "cc"))
@@ -160,10 +165,14 @@ static enum type doubled(enum type type)
 
 DECODER(mul)
 {
-	enum type type = take_type(s);
-	int part = take_part(s);
+	enum type type;
+	int part;
 	struct insn *i;
 
+	if (take(s, "f32x2"))
+		return decode_packed_float(b, s, 2);
+	type = take_type(s);
+	part = take_part(s);
 	if (type_float(type))
 		return part < 0 && decode_float_binary(b, s, type, 2);
 	if (part < 0 || !mul_table[part][type])
@@ -241,6 +250,8 @@ DECODER(minmax)
 
 	if (type_float(type))
 		return decode_float_minmax(b, s, type);
+	if (type == T_S16X2 && take(s, "relu"))
+		return emit_simple(b, s, s->variant ? max_relu_x2 : min_relu_x2, type, 2);
 	if (take(s, "relu"))
 		return type == T_S32 && emit_simple(b, s, s->variant ? max_relu : min_relu, type, 2);
 	return emit_simple(b, s, minmax_table[s->variant][type], type, 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: what is known of them, and how a grid's blocks are shared out. */
-#include "ops.h"
+#include "checks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,28 +90,37 @@ static int check_launch(const struct ptx_kernel *k, const struct ptx_launch *l, 
 static void free_worker(struct worker *w)
 {
 	for (uint32_t k = 0; w->threads && k < w->n_threads; k++) {
-		free(w->threads[k].stack);
 		free(w->threads[k].local);
 		free(w->threads[k].frames);
 	}
+	for (uint32_t k = 0; w->warps && k * WARP < w->n_threads; k++)
+		free(w->warps[k].stack);
+	free(w->warps);
 	free(w->threads);
 	free(w->shared);
+	free(w->images);
+	checker_free(w->checker);
 	free(w);
 }
 
 static struct worker *new_worker(struct grid *g, uint32_t index)
 {
 	struct worker *w = calloc(1, sizeof *w);
+	uint32_t n_warps = (g->n_threads + WARP - 1) / WARP;
 
 	if (!w)
 		return NULL;
 	w->grid = g;
 	w->index = index;
 	w->n_threads = g->n_threads;
-	w->shared_bytes = g->shared_bytes;
-	w->threads = calloc(w->n_threads, sizeof *w->threads);
-	w->shared = aligned_alloc(128, (w->shared_bytes + 128u) & ~127u);
-	if (w->threads && w->shared)
+	w->shared_bytes = g->launch->checks ? 0 : g->shared_bytes;
+	w->threads = calloc((size_t)n_warps * WARP, sizeof *w->threads);
+	w->warps = calloc(n_warps, sizeof *w->warps);
+	w->shared = aligned_alloc(128, (g->shared_bytes + 128u) & ~127u);
+	w->checker = g->launch->checks ? checker_new(g, &insn_facts) : NULL;
+	for (uint32_t k = w->n_threads; w->threads && k < n_warps * WARP; k++)
+		w->threads[k] = (struct thread){ .worker = w, .state = THREAD_EXITED, .index = k, .lane = k % WARP, .warp = k / WARP };
+	if (w->threads && w->warps && w->shared && (w->checker || !g->launch->checks))
 		return w;
 	free_worker(w);
 	return NULL;
@@ -134,7 +143,7 @@ static uint32_t worker_count(const struct grid *g)
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	uint64_t n = g->n_blocks < MAX_WORKERS ? g->n_blocks : MAX_WORKERS;
 
-	if (cpus < 2 || g->n_blocks * g->n_threads < PARALLEL_THREADS)
+	if (cpus < 2 || g->launch->checks || g->n_blocks * g->n_threads < PARALLEL_THREADS)
 		return 1;
 	return (uint32_t)n;
 }
@@ -237,9 +246,10 @@ static int run_grid(struct grid *g)
 int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct ptx_error *err)
 {
 	static uint64_t grids;
+	struct ptx_launch checked = *launch;
 	struct grid g = {
 		.kernel = kernel,
-		.launch = launch,
+		.launch = launch->checks ? &checked : launch,
 		.error = err,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 		.n_blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2],
@@ -248,6 +258,7 @@ int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct p
 	};
 	int status;
 
+	checked.by_lane = true;
 	*err = (struct ptx_error){ PTX_OK, "" };
 	status = check_launch(kernel, launch, err);
 	if (status)
@@ -259,6 +270,7 @@ int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct p
 		err->status = PTX_NO_MEMORY;
 		snprintf(err->message, sizeof err->message, "no memory to run the kernel");
 	}
+	findings_print(&g);
 	pthread_mutex_destroy(&g.lock);
 	return status;
 }

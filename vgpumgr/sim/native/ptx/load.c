@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loading: a module's top level is parsed, then linked. */
 #include "parse.h"
+#include "simd.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,21 +9,13 @@
 
 enum { ARENA_LIMIT = 1 << 30, PARAM_LIMIT = 32764 };
 
-static struct function *function_named(struct parser *p, struct text name, bool entry)
+static struct function *function_add(struct parser *p, struct text name, bool entry)
 {
 	struct ptx_module *m = p->module;
-	struct symbol *s = module_find(m, name);
-	struct function *f;
+	struct symbol *s = symbol_add(p, name);
+	struct function *f = s->function = arena_alloc(&m->arena, sizeof *f);
 
-	if (s && s->kind != SYMBOL_FUNCTION)
-		fail(p, PTX_SYNTAX, p->token.line, "%.*s is a variable already", (int)name.n, name.s);
-	if (s && s->function->entry != entry)
-		fail(p, PTX_SYNTAX, p->token.line, "%.*s is declared twice, differently", (int)name.n, name.s);
-	if (s)
-		return s->function;
-	s = symbol_add(p, name);
 	s->kind = SYMBOL_FUNCTION;
-	f = s->function = arena_alloc(&m->arena, sizeof *f);
 	f->symbol = s;
 	f->entry = entry;
 	f->n_slots = 1; /* cell 0 is never an operand: 0 means "none" */
@@ -30,6 +23,23 @@ static struct function *function_named(struct parser *p, struct text name, bool 
 	f->code_index = m->n_functions;
 	*ARENA_PUSH(&m->arena, m->functions, m->n_functions, m->cap_functions) = f;
 	return f;
+}
+
+static struct function *function_named(struct parser *p, struct text name, bool entry)
+{
+	struct symbol *s = symbol_declared(p, name);
+
+	if (s && s->kind != SYMBOL_FUNCTION)
+		fail(p, PTX_SYNTAX, p->token.line, "%.*s is a variable already", (int)name.n, name.s);
+	if (s && s->function->entry != entry)
+		fail(p, PTX_SYNTAX, p->token.line, "%.*s is declared twice, differently", (int)name.n, name.s);
+	return s ? s->function : function_add(p, name, entry);
+}
+
+/* Of several weak definitions in different units the first one is taken. */
+static bool may_define_again(const struct parser *p, const struct symbol *s)
+{
+	return p->weak && s->weak && s->born != p->module->unit;
 }
 
 static uint32_t place(struct parser *p, uint32_t *total, const struct declaration *d)
@@ -134,13 +144,17 @@ static void parse_function(struct parser *p, bool entry)
 	struct ptx_kernel tuning = { .max_threads = 1024 };
 	struct param_var *returns = NULL;
 	uint32_t total = 0, n_returns = 0, cap_returns = 0;
-	struct function *f;
+	struct function *f, *defined = NULL;
 
 	if (!entry && at_punct(p, '('))
 		parse_params(p, &total, &returns, &n_returns, &cap_returns);
 	f = function_named(p, expect_name(p), entry);
-	if (f->has_body)
-		fail(p, PTX_SYNTAX, p->token.line, "%.*s has a body already", (int)f->symbol->name.n, f->symbol->name.s);
+	if (f->has_body) {
+		/* declared once more, or a second definition that nobody will see */
+		defined = f;
+		f = function_add(p, defined->symbol->name, entry);
+		f->symbol->unit = UNIT_NONE;
+	}
 	f->returns = returns;
 	f->n_returns = n_returns;
 	f->n_params = 0;
@@ -148,10 +162,16 @@ static void parse_function(struct parser *p, bool entry)
 		parse_params(p, &total, &f->params, &f->n_params, &f->cap_params);
 	f->frame_bytes = entry ? 0 : total;
 	parse_tuning(p, &tuning);
-	if (accept(p, ';'))
+	if (accept(p, ';')) {
+		if (defined)
+			defined->declared = f;
 		return;
+	}
+	if (defined && !may_define_again(p, defined->symbol))
+		fail(p, PTX_SYNTAX, p->token.line, "%.*s has a body already", (int)f->symbol->name.n, f->symbol->name.s);
 	f->has_body = true;
-	if (entry)
+	f->symbol->weak = p->weak;
+	if (entry && !defined)
 		add_kernel(p, f, &tuning, total);
 	parse_body(p, f);
 }
@@ -169,6 +189,7 @@ static void parse_version(struct parser *p)
 	if (p->token.kind != TOKEN_F64 || major < 1 || major > 99 || minor > 9)
 		fail(p, PTX_SYNTAX, p->token.line, "bad version");
 	p->module->version = major * 10 + minor;
+	p->module->unit++;
 	advance(p);
 }
 
@@ -242,7 +263,10 @@ static void parse_module(struct parser *p)
 	while (p->token.kind != TOKEN_END) {
 		bool is_extern = false;
 
+		p->external = p->weak = false;
 		while (at_name(p, ".visible") || at_name(p, ".extern") || at_name(p, ".weak") || at_name(p, ".common")) {
+			p->external = true;
+			p->weak |= at_name(p, ".weak") || at_name(p, ".common");
 			is_extern |= at_name(p, ".extern");
 			advance(p);
 		}
@@ -255,7 +279,7 @@ static void parse_module(struct parser *p)
 }
 
 /* The parts of loading that may longjmp. */
-static int load(struct parser *p, const char *text, size_t length)
+static int load(struct parser *p, const char *text, size_t length, bool link)
 {
 	struct ptx_module *m = p->module;
 	char *copy;
@@ -274,12 +298,13 @@ static int load(struct parser *p, const char *text, size_t length)
 	m->length = length;
 	lex_init(&p->lexer, copy, length);
 	parse_module(p);
-	link_module(p);
+	if (link)
+		link_module(p);
 	return PTX_OK;
 }
 
-int ptx_module_load(const char *text, size_t length, const struct ptx_host *host, struct ptx_module **out,
-		    struct ptx_error *err)
+static int make(const char *text, size_t length, const struct ptx_host *host, struct ptx_module **out,
+		struct ptx_error *err)
 {
 	struct ptx_module *m = calloc(1, sizeof *m);
 	struct parser *p = calloc(1, sizeof *p);
@@ -289,11 +314,12 @@ int ptx_module_load(const char *text, size_t length, const struct ptx_host *host
 	*err = (struct ptx_error){ PTX_NO_MEMORY, "no memory for the module" };
 	if (m && p) {
 		*err = (struct ptx_error){ PTX_OK, "" };
-		m->host = *host;
+		if (host)
+			m->host = *host;
 		m->arena.limit = ARENA_LIMIT;
 		p->module = m;
 		p->error = err;
-		status = load(p, text, length);
+		status = load(p, text, length, host);
 		m->arena.failure = NULL;
 	}
 	free(p);
@@ -301,5 +327,30 @@ int ptx_module_load(const char *text, size_t length, const struct ptx_host *host
 		*out = m;
 	else if (m)
 		ptx_module_unload(m);
+	return status;
+}
+
+int ptx_module_load(const char *text, size_t length, const struct ptx_host *host, struct ptx_module **out,
+		    struct ptx_error *err)
+{
+	return make(text, length, host, out, err);
+}
+
+uint32_t ptx_module_lane_instructions(const struct ptx_module *module)
+{
+	uint32_t lacks = 0;
+
+	for (uint32_t n = 0; n < module->n_functions; n++)
+		lacks += simd_lacks(module->functions[n]);
+	return lacks;
+}
+
+int ptx_check(const char *text, size_t length, struct ptx_error *err)
+{
+	struct ptx_module *module;
+	int status = make(text, length, NULL, &module, err);
+
+	if (status == PTX_OK)
+		ptx_module_unload(module);
 	return status;
 }

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ld, st and what only looks like a memory access. Every access is bounds-checked and must be aligned. */
-#include "ops.h"
+#include "async.h"
+#include "checks.h"
+#include "simd_memory.h"
 
 static const struct insn *bad_access(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write,
 				     const char *where)
 {
+	if (t->worker->checker)
+		check_bad_access(t, i, addr, size, write, where);
 	return fault(t, i, PTX_ILLEGAL_ADDRESS, "illegal address 0x%llx: %s of %u bytes%s", (unsigned long long)addr,
 		     write ? "write" : "read", size, where);
 }
 
 static const struct insn *misaligned(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size)
 {
+	if (t->worker->checker)
+		check_misaligned(t, i, addr, size);
 	return fault(t, i, PTX_MISALIGNED, "misaligned address 0x%llx for %u bytes", (unsigned long long)addr, size);
 }
 
@@ -27,14 +33,16 @@ static uint8_t *reach_slowly(struct thread *t, const struct insn *i, struct rang
 		bad_access(t, i, addr, size, write, "");
 		return NULL;
 	}
-	*range = (struct range){ base, length, at - (addr - base), write };
+	if (t->worker->checker)
+		check_global(t, i, addr, size, write); /* and the next access comes here again */
+	else
+		*range = (struct range){ base, length, at - (addr - base), write };
 	return at;
 }
 
-/* Each instruction tends to stay within one allocation: the cache is looked up by instruction. */
 uint8_t *reach_global(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write)
 {
-	struct range *range = &t->worker->cache[((uintptr_t)i >> 3) % CACHE];
+	struct range *range = &t->worker->cache[range_place(i)];
 	uint64_t offset = addr - range->base;
 
 	if (addr & (size - 1)) {
@@ -60,9 +68,31 @@ static inline uint8_t *reach_window(struct thread *t, const struct insn *i, uint
 	return memory + addr;
 }
 
+/* Beyond shared memory; or within, where a checker looks at each access. */
+static uint8_t *reach_checked(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write)
+{
+	const struct worker *w = t->worker;
+	uint32_t limit = w->grid->shared_bytes;
+
+	if (!w->checker || addr >= limit || size > limit - addr) {
+		bad_access(t, i, addr, size, write, " in shared memory");
+		return NULL;
+	}
+	check_shared(t, i, addr, size, write);
+	return w->shared + addr;
+}
+
 static uint8_t *reach_shared(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write)
 {
-	return reach_window(t, i, t->worker->shared, t->worker->shared_bytes, addr, size, write, " in shared memory");
+	const struct worker *w = t->worker;
+
+	if (addr & (size - 1)) {
+		misaligned(t, i, addr, size);
+		return NULL;
+	}
+	if (addr >= w->shared_bytes || size > w->shared_bytes - addr)
+		return reach_checked(t, i, addr, size, write);
+	return w->shared + addr;
 }
 
 static uint8_t *reach_local(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write)
@@ -141,6 +171,15 @@ uint8_t *reach(struct thread *t, const struct insn *i, enum space space, uint64_
 	LOAD(space, s32) STORE(space, u8) STORE(space, u16) STORE(space, u32) STORE(space, u64)
 ACCESS(global) ACCESS(shared) ACCESS(local) ACCESS(param) ACCESS(generic)
 
+#define WIDE_ACCESS(space)                                                                                           \
+	WIDE_FORM(ld_##space##_u8, wide_load_u8) WIDE_FORM(ld_##space##_u16, wide_load_u16)                          \
+	WIDE_FORM(ld_##space##_u32, wide_load_u32) WIDE_FORM(ld_##space##_u64, wide_load_u64)                        \
+	WIDE_FORM(ld_##space##_s8, wide_load_s8) WIDE_FORM(ld_##space##_s16, wide_load_s16)                          \
+	WIDE_FORM(ld_##space##_s32, wide_load_s32) WIDE_FORM(st_##space##_u8, wide_store_u8)                         \
+	WIDE_FORM(st_##space##_u16, wide_store_u16) WIDE_FORM(st_##space##_u32, wide_store_u32)                      \
+	WIDE_FORM(st_##space##_u64, wide_store_u64)
+WIDE_ACCESS(global) WIDE_ACCESS(shared) WIDE_ACCESS(param) WIDE_ACCESS(generic)
+
 /* [type's size as a power of two][signed] */
 #define LOADS(space)                                                                                                 \
 	{ { ld_##space##_u8, ld_##space##_s8 }, { ld_##space##_u16, ld_##space##_s16 },                              \
@@ -207,17 +246,82 @@ static HANDLER(st_vector)
 	return i + 1 + (n + CELLS - 1) / CELLS;
 }
 
-/* Cache operators and the memory model's qualifiers change no result here: every access is seen by all at once. */
-static void take_hints(struct statement *s)
+/* The addresses are known before a register changes: one of them may hold the address. */
+SIMD_INLINE const struct insn *ld_vector_wide(struct fragment *g, const struct insn *i)
 {
-	static const char *const hints[] = {
-		"weak", "volatile", "relaxed", "acquire", "release", "cta", "gpu", "sys", "ca", "cg", "cs", "lu", "cv",
-		"nc", "wb", "wt", "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last",
-		"L1::no_allocate", "L2::evict_normal", "L2::evict_first", "L2::evict_last", "L2::64B", "L2::128B", "L2::256B", NULL,
-	};
+	uint32_t n = i->flags >> FLAG_COUNT_SHIFT, size = i->size;
+	struct access a;
 
-	while (take_one(s, hints) >= 0)
-		;
+	if (simd_reach(g, i, n * size, false, &a) == PATTERN_NONE)
+		return simd_each(g, i);
+	for (uint32_t e = 0; e < n; e++) {
+		uint64_t *to = g->frame + cell(i, e);
+		const uint8_t *from = a.memory + e * size;
+
+		if (size == 4 && !(i->flags & FLAG_SIGNED))
+			EACH_LANE(k, g->mask)
+				to[k] = *(const u32 *)(const void *)(from + a.at[k]);
+		else
+			EACH_LANE(k, g->mask)
+				to[k] = load_element(from + a.at[k], size, i->flags & FLAG_SIGNED);
+	}
+	return i + 1 + (n + CELLS - 1) / CELLS;
+}
+WIDE_FORM(ld_vector, ld_vector_wide)
+
+SIMD_INLINE const struct insn *st_vector_wide(struct fragment *g, const struct insn *i)
+{
+	uint32_t n = i->flags >> FLAG_COUNT_SHIFT, size = i->size;
+	struct access a;
+
+	if (simd_reach(g, i, n * size, true, &a) == PATTERN_NONE)
+		return simd_each(g, i);
+	EACH_LANE(k, g->mask)
+		for (uint32_t e = 0; e < n; e++)
+			memcpy(a.memory + a.at[k] + e * size, &g->frame[cell(i, e) + k], size);
+	return i + 1 + (n + CELLS - 1) / CELLS;
+}
+WIDE_FORM(st_vector, st_vector_wide)
+
+/* `c` of a load or store: it is ordered with others, which makes it as good as an atomic one. */
+enum { ORDERED = 1 };
+
+static bool is_one_of(const struct insn *i, handler *const *list, size_t n)
+{
+	for (size_t k = 0; k < n; k++)
+		if (list[k] == i->run)
+			return true;
+	return false;
+}
+
+bool is_ordered(const struct insn *i)
+{
+	return i->c == ORDERED && (i->run == ld_vector || i->run == st_vector ||
+				   is_one_of(i, &loads[0][0][0], sizeof loads / sizeof ***loads) ||
+				   is_one_of(i, &stores[0][0], sizeof stores / sizeof **stores));
+}
+
+bool store_value(const struct insn *i, const uint64_t *r, uint8_t bytes[32])
+{
+	uint32_t n = i->flags >> FLAG_COUNT_SHIFT;
+
+	if (i->run == st_vector) {
+		for (uint32_t k = 0; k < n; k++)
+			memcpy(bytes + k * i->size, &r[cell(i, k)], i->size);
+		return true;
+	}
+	if (!is_one_of(i, &stores[0][0], sizeof stores / sizeof **stores))
+		return false;
+	memcpy(bytes, &r[i->d], i->size);
+	return true;
+}
+
+static bool asks_order(const struct statement *s)
+{
+	for (uint32_t k = 0; k < s->n_modifiers; k++)
+		if (text_is(s->modifiers[k], "relaxed") || text_is(s->modifiers[k], "acquire") || text_is(s->modifiers[k], "release"))
+			return true;
+	return false;
 }
 
 static enum space param_space(const struct body *b, const struct operand *o)
@@ -273,7 +377,10 @@ static bool decode_access(struct body *b, struct statement *s, bool load)
 	take_hints(s);
 	if (!memory_type(type))
 		return false;
+	take_policy(b, s);
 	operands(b, s, 2, 2);
+	if (n == 1 && s->operands[1 - at].kind == O_VECTOR && s->operands[1 - at].n == 1)
+		s->operands[1 - at] = s->operands[1 - at].elements[0];
 	if (space == SPACE_PARAM)
 		space = param_space(b, &s->operands[at]);
 	if (!load && (space == SPACE_CONST || space == SPACE_PARAM))
@@ -284,6 +391,7 @@ static bool decode_access(struct body *b, struct statement *s, bool load)
 	i = emit_visible(b, s, load ? loads[space][power][type_signed(type) && !type_float(type)] : stores[space][power]);
 	i->space = (uint8_t)space;
 	i->size = (uint8_t)type_size(type);
+	i->c = asks_order(s) ? ORDERED : 0;
 	address(b, s, at, i);
 	if (n > 1)
 		return decode_vector(b, s, i, type, n, load);
@@ -303,80 +411,4 @@ DECODER(ld)
 DECODER(st)
 {
 	return decode_access(b, s, false);
-}
-
-/* prefetch, prefetchu, discard.L2: hints without a result (discard may leave the data as it is) */
-DECODER(prefetch)
-{
-	static const char *const levels[] = { "L1", "L2", "L2::evict_last", "L2::evict_normal", "128", NULL };
-
-	(void)b;
-	if (take_space(s) == SPACE_SHARED)
-		return false;
-	while (take_one(s, levels) >= 0)
-		;
-	return true;
-}
-
-/* cp.async.{ca,cg}.shared.global [d], [s], size{, bytes to read}: copied at once, the rest is zero */
-static HANDLER(cp_async)
-{
-	uint64_t from = effective(r, i + 1);
-	uint32_t read = i->b ? (u32)r[i->b] : i->size;
-	uint8_t *to = reach_shared(t, i, effective(r, i), i->size, true), *at = NULL;
-
-	if (!to)
-		return NULL;
-	if (read > i->size)
-		return fault(t, i, PTX_ILLEGAL_ADDRESS, "cp.async reads more than it copies");
-	if (read && from & (i->size - 1u))
-		return misaligned(t, i, from, i->size);
-	if (read && !(at = reach_slowly(t, i, &(struct range){ 0 }, from, read, false)))
-		return NULL;
-	memset(to, 0, i->size);
-	if (read)
-		memcpy(to, at, read);
-	return i + 2;
-}
-
-static bool decode_copy(struct body *b, struct statement *s)
-{
-	uint32_t read = 0;
-	struct insn *i;
-
-	if (!(take(s, "ca") || take(s, "cg")) || !(take(s, "shared") || take(s, "shared::cta")) || !take(s, "global"))
-		return false;
-	take_hints(s);
-	operands(b, s, 3, 4);
-	if (s->operands[2].kind != O_INT || (s->operands[2].bits != 4 && s->operands[2].bits != 8 && s->operands[2].bits != 16))
-		bad_operand(b, s, 2, "4, 8 or 16");
-	if (s->n == 4)
-		read = src(b, s, 3, T_U32);
-	i = emit_visible(b, s, cp_async);
-	i->size = (uint8_t)s->operands[2].bits;
-	i->b = read;
-	address(b, s, 0, i);
-	address(b, s, 1, emit_visible(b, s, run_unsupported));
-	return true;
-}
-
-DECODER(cp_async)
-{
-	if (!take(s, "async"))
-		return false;
-	if (take(s, "commit_group") || take(s, "wait_all"))
-		return s->n == 0;
-	if (take(s, "wait_group"))
-		return s->n == 1;
-	return decode_copy(b, s);
-}
-
-DECODER(fence)
-{
-	static const char *const kinds[] = { "sc", "acq_rel", "acquire", "release", "cta", "gpu", "sys", "gl", NULL };
-
-	(void)b;
-	while (take_one(s, kinds) >= 0)
-		;
-	return s->n == 0;
 }

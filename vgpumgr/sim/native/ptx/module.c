@@ -17,7 +17,7 @@ struct symbol *module_find(const struct ptx_module *module, struct text name)
 {
 	struct symbol *s = module->buckets[module_bucket(name)];
 
-	while (s && !text_same(s->name, name))
+	while (s && (!text_same(s->name, name) || (s->unit && s->unit != module->unit)))
 		s = s->next;
 	return s;
 }

@@ -15,6 +15,12 @@
 
 #include <ptx.h>
 
+/*
+ * A frame has its cells for the 32 lanes of a warp side by side: 32 of one register, 32 of the next. A slot counts cells, and a
+ * thread's frame begins at its lane, so that r[slot] is that thread's register wherever an instruction looks.
+ */
+enum { WARP = 32 };
+
 /* The 64-bit generic address space: everything below 2^56 is the host's. */
 enum { WINDOW_SHIFT = 56 };
 enum window { WINDOW_GLOBAL, WINDOW_SHARED, WINDOW_LOCAL, WINDOW_PARAM, WINDOW_CODE };
@@ -34,12 +40,17 @@ enum type {
 enum space { SPACE_NONE, SPACE_REG, SPACE_GLOBAL, SPACE_CONST, SPACE_SHARED, SPACE_LOCAL, SPACE_PARAM, SPACE_GENERIC };
 
 struct thread;
+struct fragment;
 struct insn;
 /* Runs one instruction; returns the next one, or NULL when the thread cannot go on now. */
 typedef const struct insn *handler(struct thread *t, uint64_t *r, const struct insn *i);
 
+/* The same for all lanes of a fragment at once (simd.h). NULL: the lanes' program counters are set. */
+typedef const struct insn *wide_handler(struct fragment *g, const struct insn *i);
+
 struct insn {
 	handler *run;
+	wide_handler *wide;
 	uint32_t d, a, b, c; /* slots */
 	union {
 		uint64_t imm;
@@ -83,12 +94,14 @@ struct param_var {
 struct function {
 	struct symbol *symbol;
 	bool entry, has_body, reachable;
+	struct function *declared; /* as the unit that is parsed has it, where another one defined it before; or NULL */
 	uint32_t line;
 	struct insn *code;
 	uint32_t n_code, cap_code;
 	struct init *inits;
 	uint32_t n_inits, cap_inits;
-	uint32_t n_slots;
+	uint32_t n_slots; /* registers: a frame has WARP cells for each */
+	uint32_t *joins;  /* by instruction: where lanes that part there meet again; 0: nowhere */
 	uint32_t frame_bytes; /* local memory of one call */
 	struct param_var *params, *returns;
 	uint32_t n_params, cap_params, n_returns, cap_returns;
@@ -126,6 +139,9 @@ struct symbol {
 	uint32_t n_fixups, cap_fixups;
 	uint32_t shared_index; /* shared: place in ptx_kernel.shared_offset */
 	uint32_t line;
+	uint32_t born; /* the unit that declared it first */
+	uint32_t unit; /* the unit that sees it; 0: all, UNIT_NONE: none */
+	bool weak;
 };
 
 struct ptx_kernel {
@@ -140,13 +156,16 @@ struct ptx_kernel {
 };
 
 enum { BUCKETS = 256 };
+#define UNIT_NONE UINT32_MAX
 
+/* One text, or several that a linker has joined: each unit begins with its .version. */
 struct ptx_module {
 	struct ptx_host host;
 	struct arena arena;
 	const char *text;
 	size_t length;
 	uint32_t version, target;
+	uint32_t unit; /* that is parsed; the last one */
 	struct symbol *buckets[BUCKETS];
 	struct symbol **symbols; /* in order of appearance */
 	uint32_t n_symbols, cap_symbols;
@@ -165,6 +184,7 @@ enum type type_named(struct text text);
 
 /* The bucket of `symbols` that a name is in. */
 uint32_t module_bucket(struct text name);
+/* As the unit that is parsed sees it. */
 struct symbol *module_find(const struct ptx_module *module, struct text name);
 
 #endif

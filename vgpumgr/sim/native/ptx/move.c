@@ -7,18 +7,19 @@ HANDLER(run_mov)
 	r[i->d] = r[i->a];
 	return i + 1;
 }
+WIDE_PURE(run_mov, r[i->d] = r[i->a])
 
 /* Packing: flags holds the element's width in bits, `b` and `c` the later elements, imm the fourth. */
-OP(pack2, u64 mask = i->flags == 32 ? 0xffffffff : ((u64)1 << i->flags) - 1;
+PURE(pack2, u64 mask = i->flags == 32 ? 0xffffffff : ((u64)1 << i->flags) - 1;
    r[i->d] = (r[i->a] & mask) | (r[i->b] & mask) << i->flags)
 OP(pack4, u64 mask = ((u64)1 << i->flags) - 1;
    r[i->d] = (r[i->a] & mask) | (r[i->b] & mask) << i->flags | (r[i->c] & mask) << 2 * i->flags |
 	     (r[i->imm] & mask) << 3 * i->flags)
-OP(unpack, r[i->d] = r[i->a] >> i->flags)
+PURE(unpack, r[i->d] = r[i->a] >> i->flags)
 
 /* generic address from one of a state space's, and back */
-OP(cvta_window, r[i->d] = r[i->a] + i->imm)
-OP(isspacep, r[i->d] = r[i->a] >> WINDOW_SHIFT == i->imm)
+PURE(cvta_window, r[i->d] = r[i->a] + i->imm)
+PURE(isspacep, r[i->d] = r[i->a] >> WINDOW_SHIFT == i->imm)
 static bool in_const(const struct ptx_module *m, uint64_t addr)
 {
 	for (uint32_t k = 0; k < m->n_symbols; k++)
@@ -28,8 +29,8 @@ static bool in_const(const struct ptx_module *m, uint64_t addr)
 }
 OP(isspacep_const, r[i->d] = in_const(t->worker->grid->kernel->module, r[i->a]))
 
-OP(selp, r[i->d] = r[i->c] & 1 ? r[i->a] : r[i->b])
-OP(slct_s32, r[i->d] = (s32)r[i->c] >= 0 ? r[i->a] : r[i->b])
+PURE(selp, r[i->d] = r[i->c] & 1 ? r[i->a] : r[i->b])
+PURE(slct_s32, r[i->d] = (s32)r[i->c] >= 0 ? r[i->a] : r[i->b])
 OP(slct_f32, float c = get_f32(r[i->c]); r[i->d] = c >= 0 || (i->flags && fpclassify(c) == FP_SUBNORMAL) ? r[i->a] : r[i->b])
 
 static bool move_type(enum type type)

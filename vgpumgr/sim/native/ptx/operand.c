@@ -57,6 +57,35 @@ static bool parse_special(struct body *b, struct statement *s, struct text name,
 	return true;
 }
 
+/* Takes .b0 to .b3, .h0 and .h1 from the end of a name. */
+static enum selector take_selector(struct text *name)
+{
+	static const char *const selectors[] = { ".b0", ".b1", ".b2", ".b3", ".h0", ".h1" };
+
+	for (uint32_t k = 0; name->n > 3 && k < sizeof selectors / sizeof *selectors; k++)
+		if (!memcmp(name->s + name->n - 3, selectors[k], 3)) {
+			name->n -= 3;
+			return (enum selector)(k + SELECT_B0);
+		}
+	return SELECT_ALL;
+}
+
+/* A part of a 32-bit register, for video instructions. */
+static bool parse_part(struct body *b, struct text name, struct operand *o)
+{
+	enum selector selector = take_selector(&name);
+	struct registers *r;
+	uint32_t n;
+
+	if (selector == SELECT_ALL || !(r = find_register(b, name, &n)))
+		return false;
+	if (!r->slots[n])
+		r->slots[n] = slot_new(b);
+	*o = (struct operand){ .kind = O_REG, .name = o->name, .slot = r->slots[n], .type = r->type, .selector = selector,
+			       .negated = o->negated };
+	return true;
+}
+
 static void resolve_local(struct operand *o, struct local_name *l)
 {
 	o->local = l;
@@ -87,7 +116,7 @@ static void parse_name(struct body *b, struct statement *s, struct operand *o)
 		o->type = r->type;
 	} else if ((l = find_local(b, name))) {
 		resolve_local(o, l);
-	} else if (!parse_special(b, s, name, o)) {
+	} else if (!parse_part(b, name, o) && !parse_special(b, s, name, o)) {
 		o->symbol = module_find(b->module, name);
 		o->kind = o->symbol ? O_SYMBOL : O_NAME;
 	}
@@ -142,8 +171,8 @@ static void parse_elements(struct body *b, struct statement *s, struct operand *
 	advance(b->parser);
 }
 
-/* [register+n], [symbol+n], [n]; more than that, such as tensor coordinates, is refused by the decoder. */
-static void parse_address(struct body *b, struct statement *s, struct operand *o)
+/* [register+n], [symbol+n], [n], [register, {coordinates}]; more than that is refused by the decoder. */
+static void parse_address(struct body *b, struct statement *s, struct operand *o, uint32_t depth)
 {
 	struct parser *p = b->parser;
 
@@ -155,6 +184,10 @@ static void parse_address(struct body *b, struct statement *s, struct operand *o
 	parse_offset(p, o);
 	o->base = o->kind;
 	o->kind = O_ADDRESS;
+	if (accept(p, ',') && at_punct(p, '{')) {
+		o->kind = O_TEXEL;
+		parse_elements(b, s, o, '}', depth);
+	}
 	if (!at_punct(p, ']')) {
 		o->base = O_NONE;
 		while (!at_punct(p, ']')) {
@@ -172,7 +205,7 @@ static void parse_operand(struct body *b, struct statement *s, struct operand *o
 	struct operand pair = { O_NONE };
 
 	if (at_punct(p, '[')) {
-		parse_address(b, s, o);
+		parse_address(b, s, o, depth);
 	} else if (at_punct(p, '{')) {
 		o->kind = O_VECTOR;
 		parse_elements(b, s, o, '}', depth);

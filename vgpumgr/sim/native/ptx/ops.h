@@ -4,7 +4,7 @@
 #define PTX_OPS_H
 
 #include "decode.h"
-#include "state.h"
+#include "simd.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,14 +21,23 @@ typedef int64_t s64;
 #define HANDLER(name)                                                                                                \
 	const struct insn *name(__attribute__((unused)) struct thread *t, __attribute__((unused)) uint64_t *r,       \
 				__attribute__((unused)) const struct insn *i)
-/* A handler that always goes on to the next instruction. */
+/* A handler that always goes on to the next instruction, and touches nothing but its lane's cells; and its wide form. */
 #define OP(name, ...)                                                                                                \
 	static HANDLER(name)                                                                                         \
 	{                                                                                                            \
 		__VA_ARGS__;                                                                                         \
 		return i + 1;                                                                                        \
-	}
-#define BINARY(name, T, expr) OP(name##_##T, T a = (T)r[i->a]; T b = (T)r[i->b]; r[i->d] = (uint64_t)(expr))
+	}                                                                                                            \
+	WIDE_LANES(name, __VA_ARGS__)
+/* One that writes its destination only. */
+#define PURE(name, ...)                                                                                              \
+	static HANDLER(name)                                                                                         \
+	{                                                                                                            \
+		__VA_ARGS__;                                                                                         \
+		return i + 1;                                                                                        \
+	}                                                                                                            \
+	WIDE_PURE(name, __VA_ARGS__)
+#define BINARY(name, T, expr) PURE(name##_##T, T a = (T)r[i->a]; T b = (T)r[i->b]; r[i->d] = (uint64_t)(expr))
 /* Where signedness does not matter. */
 #define BINARY_UNSIGNED(name, expr) BINARY(name, u16, expr) BINARY(name, u32, expr) BINARY(name, u64, expr)
 #define BINARY_ALL(name, expr)                                                                                       \
@@ -89,12 +98,23 @@ static inline uint64_t effective(const uint64_t *r, const struct insn *i)
 /* The NaN that single-precision instructions make. */
 static inline uint64_t put_f32_result(float f)
 {
-	return f == f ? put_f32(f) : 0x7fffffff;
+	uint32_t bits = (uint32_t)put_f32(f); /* asked as a number, which makes no branch */
+
+	return (bits & 0x7fffffff) > 0x7f800000 ? 0x7fffffff : bits;
 }
 
 bool decode_carry_out(struct body *b, struct statement *s, enum type type, uint32_t op);
 bool decode_mad_carry(struct body *b, struct statement *s, enum type type, int part, bool in, bool out);
 bool decode_fma_of(struct body *b, struct statement *s, enum type type);
 bool decode_warp_barrier(struct body *b, struct statement *s);
+
+/* A warp-wide instruction's operands: cells, and in `ext` what does not fit. Lanes with equal `run` and `flags` meet. */
+struct warp_form {
+	warp_operation *run;
+	uint16_t flags;
+	uint32_t a, b, c, d, second, mask;
+	const void *ext;
+};
+bool emit_warp(struct body *b, struct statement *s, const struct warp_form *f);
 
 #endif

@@ -132,8 +132,21 @@ struct symbol *symbol_add(struct parser *p, struct text name)
 
 	s->name = name;
 	s->line = p->token.line;
+	s->born = m->unit;
+	s->unit = p->external ? 0 : m->unit;
 	s->next = m->buckets[hash];
 	m->buckets[hash] = s;
 	*ARENA_PUSH(&m->arena, m->symbols, m->n_symbols, m->cap_symbols) = s;
+	return s;
+}
+
+struct symbol *symbol_declared(struct parser *p, struct text name)
+{
+	struct symbol *s = module_find(p->module, name);
+
+	if (s && !p->external && s->born != p->module->unit)
+		return NULL;
+	if (s && p->external)
+		s->unit = 0;
 	return s;
 }

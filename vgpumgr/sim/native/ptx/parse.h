@@ -17,6 +17,8 @@ struct parser {
 	struct ptx_error *error;
 	jmp_buf failure;
 	enum ptx_status status;
+	bool external; /* what is declared now: other units see it, */
+	bool weak;     /* and may define it, too */
 };
 
 /* parser basics: parse.c */
@@ -35,6 +37,8 @@ uint64_t expect_int(struct parser *p);
 void skip_braces(struct parser *p);
 void skip_statement(struct parser *p);
 struct symbol *symbol_add(struct parser *p, struct text name);
+/* What a declaration of that name is about, or NULL: not what another unit has under the same name, unless both share. */
+struct symbol *symbol_declared(struct parser *p, struct text name);
 
 /* declarations: declare.c */
 struct declaration {
@@ -87,10 +91,14 @@ struct fixup { /* a branch whose label may come later */
 	const struct insn **table_entry; /* brx.idx */
 };
 
-enum operand_kind { O_NONE, O_REG, O_INT, O_F32, O_F64, O_SYMBOL, O_FRAME, O_KERNEL_PARAM, O_ADDRESS, O_VECTOR, O_LIST, O_NAME, O_SINK };
+enum operand_kind { O_NONE, O_REG, O_INT, O_F32, O_F64, O_SYMBOL, O_FRAME, O_KERNEL_PARAM, O_ADDRESS, O_TEXEL, O_VECTOR, O_LIST, O_NAME, O_SINK };
+
+/* A part of a register, as video instructions name it: %r1.b0 */
+enum selector { SELECT_ALL, SELECT_B0, SELECT_B1, SELECT_B2, SELECT_B3, SELECT_H0, SELECT_H1 };
 
 struct operand {
 	enum operand_kind kind;
+	enum selector selector;
 	bool negated;          /* !p */
 	bool has_pair;         /* d|p */
 	uint32_t slot, pair;

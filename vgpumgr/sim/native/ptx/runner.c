@@ -26,6 +26,8 @@ struct runner {
 	size_t printed_length;
 	bool cancel;
 	uint64_t seed;
+	bool by_lane;
+	uint32_t checks;
 };
 
 static void *runner_translate(void *ctx, uint64_t addr, uint64_t size, bool write, uint64_t *base, uint64_t *length)
@@ -151,6 +153,21 @@ void runner_schedule(struct runner *r, uint64_t seed)
 	r->seed = seed;
 }
 
+void runner_engine(struct runner *r, bool by_lane)
+{
+	r->by_lane = by_lane;
+}
+
+void runner_checks(struct runner *r, uint32_t checks)
+{
+	r->checks = checks;
+}
+
+uint32_t runner_lane_instructions(const struct runner *r)
+{
+	return ptx_module_lane_instructions(r->module);
+}
+
 bool runner_copy(struct runner *r, uint64_t addr, void *host, uint64_t size, bool to_device)
 {
 	void *at = runner_translate(r, addr, size, to_device, NULL, NULL);
@@ -180,7 +197,7 @@ int runner_run(struct runner *r, const char *name, const uint32_t dims[6], uint3
 {
 	struct ptx_kernel *k = r->module ? ptx_module_kernel(r->module, name) : NULL;
 	struct ptx_launch launch = { { dims[0], dims[1], dims[2] }, { dims[3], dims[4], dims[5] }, dynamic, params, 8, &r->cancel,
-				     r->seed };
+				     r->seed, r->by_lane, .checks = r->checks };
 
 	return k ? ptx_run(k, &launch, &r->error) : -1;
 }

@@ -167,7 +167,7 @@ static void run_group(const struct group *g, uint32_t n)
 bool warp_turn(struct worker *w, uint32_t warp, bool *progress)
 {
 	struct thread *lanes = &w->threads[warp * WARP];
-	uint32_t n = w->n_threads - warp * WARP < WARP ? w->n_threads - warp * WARP : WARP;
+	uint32_t n = warp_lanes(w, warp);
 	struct group g;
 
 	for (uint32_t k = 0; k < n; k++)

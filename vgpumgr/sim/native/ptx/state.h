@@ -6,16 +6,16 @@
 #include "module.h"
 
 #include <pthread.h>
+#include <string.h>
 
 enum {
-	WARP = 32,
 	MAX_BLOCK = 1024,
 	BARRIERS = 16,
 	CACHE = 64,
 	FUEL = 20000,                   /* backward branches and calls before another thread gets its turn */
 	FUEL_TOGETHER = 400,            /* where a block may wait for another */
 	FUEL_ATOMIC = 64,               /* what an atomic operation takes of it: a loop around one may wait for others */
-	STACK_SLOTS = 1 << 17,          /* register cells of one thread, all frames together */
+	STACK_SLOTS = 1 << 17,          /* registers of one thread, all frames together */
 	LOCAL_BYTES = 512 << 10,        /* local memory of one thread, as the hardware's bound */
 	MAX_SHARED = 227 << 10,
 };
@@ -38,7 +38,7 @@ struct call_frame {
 	const struct insn *back;
 	const void *call;  /* the caller's struct call, for return values */
 	const struct function *function;
-	uint32_t r, slots; /* of the caller, in cells of the stack */
+	uint32_t r;        /* of the caller, in cells of the stack */
 	uint32_t base;     /* caller's frame in local memory */
 };
 
@@ -53,12 +53,31 @@ struct thread {
 	uint32_t mask;     /* THREAD_WARP */
 	uint32_t barrier;  /* THREAD_BARRIER */
 	const struct function *function;
-	uint64_t *stack;
-	uint32_t stack_used, stack_capacity;
+	uint64_t *stack; /* the warp's, from this lane's cells on */
+	uint32_t stack_used; /* registers */
 	uint8_t *local;
 	uint32_t base, local_used, local_capacity;
 	struct call_frame *frames;
 	uint32_t depth, frames_capacity;
+};
+
+/* Where lanes that have parted wait for each other: the branch's immediate post-dominator. */
+struct join {
+	const struct insn *at;
+	uint32_t depth, members, arrived;
+	uint32_t outer; /* the join that is next for them afterwards */
+	bool used;
+};
+
+enum { JOINS = 64 }; /* lanes that find none free meet again when they stand at the same instruction */
+
+struct warp {
+	uint64_t *stack;
+	uint32_t capacity; /* registers */
+	/* simd.c, turn.c: */
+	uint32_t exited, waiting; /* lanes; a waiting one is at its join */
+	uint8_t next[WARP];       /* each lane's join; 0: none */
+	struct join joins[JOINS];
 };
 
 struct barrier {
@@ -74,24 +93,34 @@ struct grid {
 	volatile bool stop;
 	uint64_t n_blocks, next_block, id;
 	uint32_t n_threads, dynamic_offset, shared_bytes;
+	struct finding *findings; /* check.c */
 };
 
 struct worker {
 	struct grid *grid;
 	uint32_t ctaid[3];
-	struct thread *threads;
+	struct thread *threads; /* whole warps of them: those beyond n_threads have exited */
+	struct warp *warps;
 	uint32_t n_threads, alive;
 	uint8_t *shared;
-	uint32_t shared_bytes;
+	uint32_t shared_bytes; /* within which an access needs no check: 0 with a checker */
 	struct barrier barriers[BARRIERS];
 	struct range cache[CACHE];
 	uint32_t index; /* %smid */
 	uint64_t random; /* of its schedule */
+	struct checker *checker; /* check.h; NULL: nothing is checked */
+	struct images *images; /* textures and surfaces that its threads have used: texture.c */
 };
 
 /* fault.c: records the first error of the grid and stops it. Always NULL, so that a handler can return it. */
 const struct insn *fault(struct thread *t, const struct insn *i, enum ptx_status status, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+
+/* Each instruction tends to stay within one allocation: the cache is looked up by instruction. */
+static inline uint32_t range_place(const struct insn *i)
+{
+	return (uint32_t)((uintptr_t)i >> 4) % CACHE;
+}
 
 /* Host memory behind a checked device address, or NULL after a fault. `align` is checked too. */
 uint8_t *reach(struct thread *t, const struct insn *i, enum space space, uint64_t addr, uint32_t size, bool write);
@@ -99,7 +128,8 @@ uint8_t *reach_global(struct thread *t, const struct insn *i, uint64_t addr, uin
 
 /*
  * A warp-wide instruction that every lane of `members` has reached: gives each its results. It occupies two
- * instructions; the second one's `a` is the cell of the member mask, its `d` the second destination.
+ * instructions; the second one's `a` is the cell of the member mask, its `d` the second destination, its `ext` the
+ * form of an operation on matrices.
  */
 typedef void warp_operation(struct thread *lanes, uint32_t members);
 
@@ -111,6 +141,13 @@ bool block_turn(struct worker *w);
 /* A turn of a warp's lanes, in step; or of the block's threads, at random. False: the grid stops. */
 bool warp_turn(struct worker *w, uint32_t warp, bool *progress);
 bool random_turn(struct worker *w, bool *progress);
+/* turn.c: a turn of a warp, one instruction for all lanes that stand at it. */
+bool simd_turn(struct worker *w, uint32_t warp, bool *progress);
+void simd_start(struct worker *w, uint32_t warp);
+static inline uint32_t warp_lanes(const struct worker *w, uint32_t warp)
+{
+	return w->n_threads - warp * WARP < WARP ? w->n_threads - warp * WARP : WARP;
+}
 bool stopped(struct worker *w);
 static inline bool is_cooperative(const struct worker *w)
 {
@@ -119,6 +156,8 @@ static inline bool is_cooperative(const struct worker *w)
 /* Runs the warp-wide instructions that all their lanes have come to. False: there is none. */
 bool warp_step(struct worker *w, uint32_t warp);
 void barriers_check(struct worker *w);
+/* Local memory of so many bytes. False after a fault. */
+bool grow_local(struct thread *t, const struct insn *i, uint64_t want);
 bool push_frame(struct thread *t, const struct insn *i, const struct function *f);
 uint64_t special_value(const struct thread *t, uint64_t number);
 

@@ -3,17 +3,7 @@
  * Warp-wide instructions. A thread stops at one until every living lane of its member mask stands at one with the same
  * qualifiers; then the operation runs once for all of them.
  */
-#include "ops.h"
-
-static HANDLER(run_warp)
-{
-	t->mask = (u32)r[i[1].a];
-	if (!(t->mask >> t->lane & 1))
-		return fault(t, i, PTX_TRAP, "lane %u is not in its own member mask 0x%x", t->lane, t->mask);
-	t->pc = i;
-	t->state = THREAD_WARP;
-	return NULL;
-}
+#include "checks.h"
 
 static HANDLER(run_activemask)
 {
@@ -216,39 +206,19 @@ static bool settle_converged(struct thread *lanes, uint32_t n)
 bool warp_step(struct worker *w, uint32_t warp)
 {
 	struct thread *lanes = &w->threads[warp * WARP];
-	uint32_t n = w->n_threads - warp * WARP < WARP ? w->n_threads - warp * WARP : WARP, members;
+	uint32_t n = warp_lanes(w, warp), members;
 	bool settled = false;
 
 	for (uint32_t k = 0; k < n; k++) {
 		if (lanes[k].state != THREAD_WARP || !(members = gathered(lanes, n, &lanes[k])))
 			continue;
 		((warp_operation *)(uintptr_t)lanes[k].pc->imm)(lanes, members);
+		if (w->checker)
+			check_warp(w, lanes, members);
 		release(lanes, members, 2);
 		settled = true;
 	}
 	return settled || settle_converged(lanes, n);
-}
-
-struct warp_form {
-	warp_operation *run;
-	uint16_t flags;
-	uint32_t a, b, c, d, second, mask;
-};
-
-static bool emit_warp(struct body *b, struct statement *s, const struct warp_form *f)
-{
-	struct insn *i = emit_visible(b, s, run_warp);
-
-	i->imm = (uint64_t)(uintptr_t)f->run;
-	i->flags = f->flags;
-	i->a = f->a;
-	i->b = f->b;
-	i->c = f->c;
-	i->d = f->d;
-	i = emit_visible(b, s, run_unsupported);
-	i->d = f->second;
-	i->a = f->mask;
-	return true;
 }
 
 DECODER(shfl)
@@ -309,10 +279,12 @@ DECODER(redux)
 {
 	static const char *const modes[] = { "add", "min", "max", "and", "or", "xor", NULL };
 	struct warp_form f = { .run = redux };
-	int mode = take_one(s, modes);
 	enum type type = take_type(s);
+	int mode = type == T_F32 ? -1 : take_one(s, modes);
 	bool bits = type == T_B32, number = type == T_U32 || type == T_S32;
 
+	if (type == T_F32)
+		return decode_redux_float(b, s);
 	if (!take(s, "sync") || mode < 0 || !(mode >= REDUX_AND ? bits : number))
 		return false;
 	operands(b, s, 3, 3);

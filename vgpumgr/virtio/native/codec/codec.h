@@ -35,9 +35,9 @@ struct vg_decoder {
 };
 
 enum {
-	VG_HANDLE_TAG_SHIFT = 60,
+	VG_HANDLE_TAG_SHIFT = 56,
 	VG_HANDLE_GENERATION_SHIFT = 32,
-	VG_HANDLE_GENERATION_MAX = (1 << 28) - 1,
+	VG_HANDLE_GENERATION_MAX = (1 << 24) - 1,
 };
 
 static inline uint32_t vg_handle_tag(uint64_t handle)

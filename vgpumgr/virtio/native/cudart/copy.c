@@ -2,10 +2,10 @@
 /* Copies between host and device: linear, 2D and 3D. */
 #include <string.h>
 
-#include "runtime.h"
+#include "copy.h"
+#include "format.h"
 
-/* A blocking call under its _ptds name is its non-blocking form on the thread's stream, and a wait. */
-static cudaError_t settle(CUresult result, struct lane lane)
+cudaError_t rt_settle(CUresult result, struct lane lane)
 {
 	if (result == CUDA_SUCCESS && lane.wait == LANE_THREAD)
 		result = CU(cuStreamSynchronize, lane.stream);
@@ -60,7 +60,7 @@ cudaError_t rt_copy(void *dst, const void *src, size_t count, enum cudaMemcpyKin
 		return error;
 	if (lane.wait == LANE_LEGACY)
 		return rt_error(linear_blocking(dst, src, count, kind));
-	return settle(linear_async(dst, src, count, kind, lane.stream), lane);
+	return rt_settle(linear_async(dst, src, count, kind, lane.stream), lane);
 }
 
 BLOCKING_API(cudaMemcpy, (void *dst, const void *src, size_t count, enum cudaMemcpyKind kind),
@@ -69,28 +69,21 @@ ASYNC_API(cudaMemcpyAsync,
 	  (void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream),
 	  rt_copy(dst, src, count, kind, lane))
 
-/* One end of a copy, as cuda.h's structures describe it: by address space. */
-struct end {
-	CUmemorytype type;
-	const void *host;
-	CUdeviceptr device;
-};
-
-static struct end end_of(const void *ptr, bool host, bool device)
+static struct rt_end end_of(const void *ptr, bool host, bool device)
 {
 	if (host)
-		return (struct end){ .type = CU_MEMORYTYPE_HOST, .host = ptr };
-	return (struct end){ .type = device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED,
+		return (struct rt_end){ .type = CU_MEMORYTYPE_HOST, .host = ptr };
+	return (struct rt_end){ .type = device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED,
 			     .device = (CUdeviceptr)ptr };
 }
 
-static struct end source_of(const void *ptr, enum cudaMemcpyKind kind)
+struct rt_end rt_source(const void *ptr, enum cudaMemcpyKind kind)
 {
 	return end_of(ptr, kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost,
 		      kind != cudaMemcpyDefault);
 }
 
-static struct end target_of(void *ptr, enum cudaMemcpyKind kind)
+struct rt_end rt_target(void *ptr, enum cudaMemcpyKind kind)
 {
 	return end_of(ptr, kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost,
 		      kind != cudaMemcpyDefault);
@@ -99,7 +92,7 @@ static struct end target_of(void *ptr, enum cudaMemcpyKind kind)
 static cudaError_t copy_2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
 			   enum cudaMemcpyKind kind, struct lane lane)
 {
-	struct end from = source_of(src, kind), to = target_of(dst, kind);
+	struct rt_end from = rt_source(src, kind), to = rt_target(dst, kind);
 	CUDA_MEMCPY2D copy = {
 		.srcMemoryType = from.type, .srcHost = from.host, .srcDevice = from.device, .srcPitch = spitch,
 		.dstMemoryType = to.type, .dstHost = (void *)to.host, .dstDevice = to.device, .dstPitch = dpitch,
@@ -121,7 +114,7 @@ static cudaError_t copy_2d(void *dst, size_t dpitch, const void *src, size_t spi
 	/* "unaligned": any pitch will do, as the runtime's call promises */
 	if (lane.wait == LANE_LEGACY)
 		return rt_error(CU(cuMemcpy2DUnaligned, &copy));
-	return settle(CU(cuMemcpy2DAsync, &copy, lane.stream), lane);
+	return rt_settle(CU(cuMemcpy2DAsync, &copy, lane.stream), lane);
 }
 
 BLOCKING_API(cudaMemcpy2D,
@@ -133,50 +126,82 @@ ASYNC_API(cudaMemcpy2DAsync,
 	   enum cudaMemcpyKind kind, cudaStream_t stream),
 	  copy_2d(dst, dpitch, src, spitch, width, height, kind, lane))
 
-static CUDA_MEMCPY3D lower_3d(const struct cudaMemcpy3DParms *p)
+/* Where an array takes part, the extent counts its elements, and so does a position in it; bytes otherwise. */
+static cudaError_t elements_of(const struct cudaMemcpy3DParms *p, size_t *from, size_t *to, size_t *both)
 {
-	struct end from = source_of(p->srcPtr.ptr, p->kind), to = target_of(p->dstPtr.ptr, p->kind);
+	cudaError_t error = cudaSuccess;
 
-	return (CUDA_MEMCPY3D){
-		.srcXInBytes = p->srcPos.x, .srcY = p->srcPos.y, .srcZ = p->srcPos.z,
-		.srcMemoryType = from.type, .srcHost = from.host, .srcDevice = from.device,
+	*from = *to = 1;
+	if (p->srcArray)
+		error = rt_element_bytes(p->srcArray, from);
+	if (error == cudaSuccess && p->dstArray)
+		error = rt_element_bytes(p->dstArray, to);
+	*both = p->srcArray ? *from : *to;
+	if (error == cudaSuccess && p->srcArray && p->dstArray && *from != *to)
+		error = cudaErrorInvalidValue;
+	return error;
+}
+
+static cudaError_t lower_3d(const struct cudaMemcpy3DParms *p, CUDA_MEMCPY3D *out)
+{
+	struct rt_end from = rt_source(p->srcPtr.ptr, p->kind), to = rt_target(p->dstPtr.ptr, p->kind);
+	size_t from_element, to_element, element, width, from_x, to_x;
+	cudaError_t error = elements_of(p, &from_element, &to_element, &element);
+
+	if (error != cudaSuccess)
+		return error;
+	if (__builtin_mul_overflow(p->extent.width, element, &width) ||
+	    __builtin_mul_overflow(p->srcPos.x, from_element, &from_x) || __builtin_mul_overflow(p->dstPos.x, to_element, &to_x))
+		return cudaErrorInvalidValue;
+	if ((!p->srcArray && width > p->srcPtr.pitch) || (!p->dstArray && width > p->dstPtr.pitch))
+		return cudaErrorInvalidPitchValue;
+	if (p->srcArray)
+		from = (struct rt_end){ .type = CU_MEMORYTYPE_ARRAY, .array = (CUarray)p->srcArray };
+	if (p->dstArray)
+		to = (struct rt_end){ .type = CU_MEMORYTYPE_ARRAY, .array = (CUarray)p->dstArray };
+	*out = (CUDA_MEMCPY3D){
+		.srcXInBytes = from_x, .srcY = p->srcPos.y, .srcZ = p->srcPos.z,
+		.srcMemoryType = from.type, .srcHost = from.host, .srcDevice = from.device, .srcArray = from.array,
 		.srcPitch = p->srcPtr.pitch, .srcHeight = p->srcPtr.ysize,
-		.dstXInBytes = p->dstPos.x, .dstY = p->dstPos.y, .dstZ = p->dstPos.z,
-		.dstMemoryType = to.type, .dstHost = (void *)to.host, .dstDevice = to.device,
+		.dstXInBytes = to_x, .dstY = p->dstPos.y, .dstZ = p->dstPos.z,
+		.dstMemoryType = to.type, .dstHost = (void *)to.host, .dstDevice = to.device, .dstArray = to.array,
 		.dstPitch = p->dstPtr.pitch, .dstHeight = p->dstPtr.ysize,
-		.WidthInBytes = p->extent.width, .Height = p->extent.height, .Depth = p->extent.depth,
+		.WidthInBytes = width, .Height = p->extent.height, .Depth = p->extent.depth,
 	};
+	return cudaSuccess;
 }
 
 static cudaError_t check_3d(const struct cudaMemcpy3DParms *p)
 {
 	if (!p)
 		return cudaErrorInvalidValue;
-	if (p->srcArray || p->dstArray) /* arrays cannot be made, so this is nobody's array */
-		return cudaErrorNotSupported;
 	if (!is_kind(p->kind))
 		return cudaErrorInvalidMemcpyDirection;
-	if (!p->srcPtr.ptr || !p->dstPtr.ptr)
+	if (!p->srcArray == !p->srcPtr.ptr || !p->dstArray == !p->dstPtr.ptr) /* one of both */
 		return cudaErrorInvalidValue;
-	if (p->extent.width > p->srcPtr.pitch || p->extent.width > p->dstPtr.pitch)
-		return cudaErrorInvalidPitchValue;
 	return cudaSuccess;
+}
+
+cudaError_t rt_lower_copy(const struct cudaMemcpy3DParms *params, CUDA_MEMCPY3D *out)
+{
+	cudaError_t error = check_3d(params);
+
+	return error == cudaSuccess ? lower_3d(params, out) : error;
 }
 
 static cudaError_t copy_3d(const struct cudaMemcpy3DParms *p, struct lane lane)
 {
 	CUDA_MEMCPY3D copy;
-	cudaError_t error = check_3d(p);
+	cudaError_t error = rt_lower_copy(p, &copy);
 
 	if (error != cudaSuccess || !p->extent.width || !p->extent.height || !p->extent.depth)
 		return error;
-	copy = lower_3d(p);
 	error = rt_enter();
 	if (error != cudaSuccess)
 		return error;
 	if (lane.wait == LANE_LEGACY)
 		return rt_error(CU(cuMemcpy3D, &copy));
-	return settle(CU(cuMemcpy3DAsync, &copy, lane.stream), lane);
+	return rt_settle(CU(cuMemcpy3DAsync, &copy, lane.stream), lane);
 }
 
 BLOCKING_API(cudaMemcpy3D, (const struct cudaMemcpy3DParms *p), copy_3d(p, lane))

@@ -29,6 +29,7 @@
 	X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) X(cuOccupancyAvailableDynamicSMemPerBlock)       \
 	X(cuOccupancyMaxPotentialClusterSize) X(cuOccupancyMaxActiveClusters)                                    \
 	X(cuMemGetInfo) X(cuMemAlloc) X(cuMemAllocPitch) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)         \
+	X(cuMemAllocManaged) X(cuMemAdvise) X(cuMemPrefetchAsync) X(cuStreamAttachMemAsync)                          \
 	X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemHostGetFlags)            \
 	X(cuPointerGetAttributes) X(cuPointerGetAttribute)                                                       \
 	X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoH) X(cuMemcpyDtoHAsync)   \
@@ -43,8 +44,29 @@
 	X(cuStreamGetPriority) X(cuStreamGetId) X(cuStreamGetCtx) X(cuStreamIsCapturing)                         \
 	X(cuStreamCopyAttributes) X(cuStreamGetAttribute) X(cuStreamSetAttribute)                                \
 	X(cuThreadExchangeStreamCaptureMode)                                                                     \
+	X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphClone) X(cuGraphNodeFindInClone) X(cuGraphNodeGetType) \
+	X(cuGraphGetNodes) X(cuGraphGetRootNodes) X(cuGraphGetEdges) X(cuGraphNodeGetDependencies) \
+	X(cuGraphNodeGetDependentNodes) X(cuGraphAddDependencies) X(cuGraphRemoveDependencies) \
+	X(cuGraphDestroyNode) X(cuGraphAddKernelNode) X(cuGraphKernelNodeSetParams) \
+	X(cuGraphExecKernelNodeSetParams) X(cuGraphAddMemcpyNode) X(cuGraphMemcpyNodeSetParams) \
+	X(cuGraphExecMemcpyNodeSetParams) X(cuGraphAddMemsetNode) X(cuGraphMemsetNodeSetParams) \
+	X(cuGraphExecMemsetNodeSetParams) X(cuGraphAddHostNode) X(cuGraphHostNodeGetParams) \
+	X(cuGraphHostNodeSetParams) X(cuGraphExecHostNodeSetParams) X(cuGraphAddEmptyNode) \
+	X(cuGraphAddChildGraphNode) X(cuGraphChildGraphNodeGetGraph) X(cuGraphAddEventRecordNode) \
+	X(cuGraphAddEventWaitNode) X(cuGraphEventRecordNodeGetEvent) X(cuGraphEventWaitNodeGetEvent) \
+	X(cuGraphEventRecordNodeSetEvent) X(cuGraphEventWaitNodeSetEvent) \
+	X(cuGraphExecEventRecordNodeSetEvent) X(cuGraphExecEventWaitNodeSetEvent) \
+	X(cuGraphInstantiateWithFlags) X(cuGraphInstantiateWithParams) X(cuGraphLaunch) X(cuGraphUpload) \
+	X(cuGraphExecDestroy) X(cuGraphExecGetFlags) X(cuUserObjectCreate) X(cuUserObjectRetain) X(cuUserObjectRelease) \
+	X(cuGraphRetainUserObject) X(cuGraphReleaseUserObject) X(cuGraphExecUpdate) X(cuGraphNodeSetEnabled) \
+	X(cuGraphNodeGetEnabled) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamGetCaptureInfo) \
+	X(cuStreamUpdateCaptureDependencies) \
 	X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery)            \
-	X(cuEventSynchronize) X(cuEventElapsedTime)
+	X(cuEventSynchronize) X(cuEventElapsedTime)                                                              \
+	X(cuArray3DCreate) X(cuArray3DGetDescriptor) X(cuArrayDestroy) X(cuMipmappedArrayCreate)                 \
+	X(cuMipmappedArrayGetLevel) X(cuMipmappedArrayDestroy) X(cuTexObjectCreate) X(cuTexObjectDestroy)        \
+	X(cuTexObjectGetResourceDesc) X(cuTexObjectGetTextureDesc) X(cuSurfObjectCreate) X(cuSurfObjectDestroy)  \
+	X(cuSurfObjectGetResourceDesc) X(cuDeviceGetTexture1DLinearMaxWidth)
 
 #define DRIVER_FIELD(name) __typeof__(&name) name;
 struct driver {

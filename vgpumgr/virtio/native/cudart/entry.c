@@ -51,7 +51,6 @@ API cudaError_t cudaGetDriverEntryPointByVersion_ptsz(const char *symbol, void *
 	return rt_done(entry_point(symbol, funcPtr, (int)cudaVersion, thread_flags(flags), driverStatus));
 }
 
-/* Only describes a format: textures themselves are not offered. */
 API struct cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, enum cudaChannelFormatKind f)
 {
 	return (struct cudaChannelFormatDesc){ x, y, z, w, f };

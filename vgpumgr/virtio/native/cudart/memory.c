@@ -78,16 +78,6 @@ API cudaError_t cudaFree(void *devPtr)
 	return rt_done(release(devPtr));
 }
 
-/* Memory that host and device both write needs page faults that a forwarded device cannot have. */
-API cudaError_t cudaMallocManaged(void **devPtr, size_t size, unsigned int flags)
-{
-	(void)size;
-	(void)flags;
-	if (devPtr)
-		*devPtr = NULL;
-	return rt_done(cudaErrorNotSupported);
-}
-
 static cudaError_t allocate_host(void **out, size_t size, unsigned int flags)
 {
 	cudaError_t error = out ? rt_enter() : cudaErrorInvalidValue;

@@ -112,6 +112,9 @@ static inline struct lane lane_async(cudaStream_t stream)
 /* copy.c */
 cudaError_t rt_copy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, struct lane lane) MUST_CHECK;
 
+/* The driver's form of a copy of several rows. */
+cudaError_t rt_lower_copy(const struct cudaMemcpy3DParms *params, CUDA_MEMCPY3D *out) MUST_CHECK;
+
 /* registry.c: what nvcc's start-up code registered. Modules are loaded on first use, once for each context. */
 
 /* The function behind a kernel's host stub (or the handle of __cudaGetKernel) in the current context. */

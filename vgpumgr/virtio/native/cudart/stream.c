@@ -86,7 +86,7 @@ API cudaError_t cudaStreamCopyAttributes_ptsz(cudaStream_t dst, cudaStream_t src
 	return rt_done(RT_CALL(cuStreamCopyAttributes, rt_thread_stream(dst), rt_thread_stream(src)));
 }
 
-/* Capture itself is not offered, but frameworks ask before every allocation. */
+/* Frameworks ask before every allocation. */
 static cudaError_t is_capturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
 {
 	CUstreamCaptureStatus answer = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -102,19 +102,31 @@ static cudaError_t is_capturing(cudaStream_t stream, enum cudaStreamCaptureStatu
 STREAM_API(cudaStreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status),
 	   is_capturing(stream, status))
 
-/* The long form of the question. A stream that the driver's own calls made capture has answers that we cannot give. */
+/* The long form of the question. From 13 on the driver's plain name tells of edges, too, of which no capture has any. */
 static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
-				cudaGraph_t *graph)
+				cudaGraph_t *graph, const cudaGraphNode_t **dependencies, size_t *count)
 {
+	CUstreamCaptureStatus answer = CU_STREAM_CAPTURE_STATUS_NONE;
 	cudaError_t error = is_capturing(stream, status);
 
+	if (error == cudaSuccess && *status == cudaStreamCaptureStatusNone) {
+		if (id)
+			*id = 0;
+		if (graph)
+			*graph = NULL;
+		if (dependencies)
+			*dependencies = NULL;
+		if (count)
+			*count = 0;
+		return cudaSuccess;
+	}
 	if (error != cudaSuccess)
 		return error;
-	if (id)
-		*id = 0;
-	if (graph)
-		*graph = NULL;
-	return *status == cudaStreamCaptureStatusNone ? cudaSuccess : cudaErrorNotSupported;
+#if CUDART_VERSION >= 13000
+	return RT_CALL(cuStreamGetCaptureInfo, stream, &answer, (cuuint64_t *)id, graph, dependencies, NULL, count);
+#else
+	return RT_CALL(cuStreamGetCaptureInfo, stream, &answer, (cuuint64_t *)id, graph, dependencies, count);
+#endif
 }
 
 /* 12 has this call three times, with ever more to tell; from 13 on, the last has the plain name. */
@@ -125,11 +137,11 @@ static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatu
 #define LAST_CAPTURE_INFO cudaStreamGetCaptureInfo_v3
 STREAM_API(cudaStreamGetCaptureInfo,
 	   (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id),
-	   capture_info(stream, status, id, NULL))
+	   capture_info(stream, status, id, NULL, NULL, NULL))
 STREAM_API(cudaStreamGetCaptureInfo_v2,
 	   (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
 	    const cudaGraphNode_t **dependencies, size_t *count),
-	   ((void)dependencies, count ? *count = 0 : 0, capture_info(stream, status, id, graph)))
+	   capture_info(stream, status, id, graph, dependencies, count))
 #endif
 
 /* Expanded before it is pasted to its suffix. */
@@ -137,7 +149,7 @@ STREAM_API(cudaStreamGetCaptureInfo_v2,
 STREAM_API_(LAST_CAPTURE_INFO,
 	    (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
 	     const cudaGraphNode_t **dependencies, const cudaGraphEdgeData **edges, size_t *count),
-	    ((void)dependencies, (void)edges, count ? *count = 0 : 0, capture_info(stream, status, id, graph)))
+	    (edges ? (void)(*edges = NULL) : (void)0, capture_info(stream, status, id, graph, dependencies, count)))
 
 API cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {

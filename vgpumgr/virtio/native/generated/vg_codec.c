@@ -406,6 +406,180 @@ void vg_get_pool_set_request(struct vg_decoder *d, struct vg_pool_set_request *v
 	v->value = vg_get_u64(d);
 }
 
+size_t vg_size_virtual_granularity_request(const struct vg_virtual_granularity_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_virtual_granularity_request(struct vg_encoder *e, const struct vg_virtual_granularity_request *v)
+{
+	vg_put_u64(e, v->ordinal);
+	vg_put_u64(e, v->option);
+}
+
+void vg_get_virtual_granularity_request(struct vg_decoder *d, struct vg_virtual_granularity_request *v)
+{
+	v->ordinal = vg_get_u32(d);
+	v->option = vg_get_u32(d);
+}
+
+size_t vg_size_virtual_granularity_reply(const struct vg_virtual_granularity_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_virtual_granularity_reply(struct vg_encoder *e, const struct vg_virtual_granularity_reply *v)
+{
+	vg_put_u64(e, v->bytes);
+}
+
+void vg_get_virtual_granularity_reply(struct vg_decoder *d, struct vg_virtual_granularity_reply *v)
+{
+	v->bytes = vg_get_u64(d);
+}
+
+size_t vg_size_virtual_reserve_request(const struct vg_virtual_reserve_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_virtual_reserve_request(struct vg_encoder *e, const struct vg_virtual_reserve_request *v)
+{
+	vg_put_u64(e, v->bytes);
+	vg_put_u64(e, v->alignment);
+	vg_put_u64(e, v->wish);
+}
+
+void vg_get_virtual_reserve_request(struct vg_decoder *d, struct vg_virtual_reserve_request *v)
+{
+	v->bytes = vg_get_u64(d);
+	v->alignment = vg_get_u64(d);
+	v->wish = vg_get_u64(d);
+}
+
+size_t vg_size_virtual_reserve_reply(const struct vg_virtual_reserve_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_virtual_reserve_reply(struct vg_encoder *e, const struct vg_virtual_reserve_reply *v)
+{
+	vg_put_u64(e, v->address);
+}
+
+void vg_get_virtual_reserve_reply(struct vg_decoder *d, struct vg_virtual_reserve_reply *v)
+{
+	v->address = vg_get_u64(d);
+}
+
+size_t vg_size_virtual_free_request(const struct vg_virtual_free_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_virtual_free_request(struct vg_encoder *e, const struct vg_virtual_free_request *v)
+{
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->bytes);
+}
+
+void vg_get_virtual_free_request(struct vg_decoder *d, struct vg_virtual_free_request *v)
+{
+	v->address = vg_get_u64(d);
+	v->bytes = vg_get_u64(d);
+}
+
+size_t vg_size_virtual_create_request(const struct vg_virtual_create_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_virtual_create_request(struct vg_encoder *e, const struct vg_virtual_create_request *v)
+{
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->bytes);
+	vg_put_u64(e, v->ordinal);
+}
+
+void vg_get_virtual_create_request(struct vg_decoder *d, struct vg_virtual_create_request *v)
+{
+	v->created = vg_get_mint(d, VG_TAG_PHYSICAL);
+	v->bytes = vg_get_u64(d);
+	v->ordinal = vg_get_u32(d);
+}
+
+size_t vg_size_virtual_release_request(const struct vg_virtual_release_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_virtual_release_request(struct vg_encoder *e, const struct vg_virtual_release_request *v)
+{
+	vg_put_u64(e, v->physical);
+}
+
+void vg_get_virtual_release_request(struct vg_decoder *d, struct vg_virtual_release_request *v)
+{
+	v->physical = vg_get_handle(d, VG_TAG_PHYSICAL);
+}
+
+size_t vg_size_virtual_map_request(const struct vg_virtual_map_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_virtual_map_request(struct vg_encoder *e, const struct vg_virtual_map_request *v)
+{
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->bytes);
+	vg_put_u64(e, v->physical);
+}
+
+void vg_get_virtual_map_request(struct vg_decoder *d, struct vg_virtual_map_request *v)
+{
+	v->address = vg_get_u64(d);
+	v->bytes = vg_get_u64(d);
+	v->physical = vg_get_handle(d, VG_TAG_PHYSICAL);
+}
+
+size_t vg_size_virtual_unmap_request(const struct vg_virtual_unmap_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_virtual_unmap_request(struct vg_encoder *e, const struct vg_virtual_unmap_request *v)
+{
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->bytes);
+}
+
+void vg_get_virtual_unmap_request(struct vg_decoder *d, struct vg_virtual_unmap_request *v)
+{
+	v->address = vg_get_u64(d);
+	v->bytes = vg_get_u64(d);
+}
+
+size_t vg_size_virtual_access_request(const struct vg_virtual_access_request *v __attribute__((unused)))
+{
+	return 32;
+}
+
+void vg_put_virtual_access_request(struct vg_encoder *e, const struct vg_virtual_access_request *v)
+{
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->bytes);
+	vg_put_u64(e, v->ordinal);
+	vg_put_u64(e, v->open);
+}
+
+void vg_get_virtual_access_request(struct vg_decoder *d, struct vg_virtual_access_request *v)
+{
+	v->address = vg_get_u64(d);
+	v->bytes = vg_get_u64(d);
+	v->ordinal = vg_get_u32(d);
+	v->open = vg_get_u32(d);
+}
+
 size_t vg_size_copy_to_device_request(const struct vg_copy_to_device_request *v __attribute__((unused)))
 {
 	return 24;
@@ -544,6 +718,397 @@ void vg_get_copy_device_2d_request(struct vg_decoder *d, struct vg_copy_device_2
 	v->width = vg_get_u64(d);
 	v->height = vg_get_u64(d);
 	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_array_create_request(const struct vg_array_create_request *v __attribute__((unused)))
+{
+	return 64;
+}
+
+void vg_put_array_create_request(struct vg_encoder *e, const struct vg_array_create_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->height);
+	vg_put_u64(e, v->depth);
+	vg_put_u64(e, v->format);
+	vg_put_u64(e, v->channels);
+	vg_put_u64(e, v->flags);
+}
+
+void vg_get_array_create_request(struct vg_decoder *d, struct vg_array_create_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_ARRAY);
+	v->width = vg_get_u64(d);
+	v->height = vg_get_u64(d);
+	v->depth = vg_get_u64(d);
+	v->format = vg_get_u32(d);
+	v->channels = vg_get_u32(d);
+	v->flags = vg_get_u32(d);
+}
+
+size_t vg_size_array_destroy_request(const struct vg_array_destroy_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_array_destroy_request(struct vg_encoder *e, const struct vg_array_destroy_request *v)
+{
+	vg_put_u64(e, v->array);
+}
+
+void vg_get_array_destroy_request(struct vg_decoder *d, struct vg_array_destroy_request *v)
+{
+	v->array = vg_get_handle(d, VG_TAG_ARRAY);
+}
+
+size_t vg_size_mipmap_create_request(const struct vg_mipmap_create_request *v __attribute__((unused)))
+{
+	return 72;
+}
+
+void vg_put_mipmap_create_request(struct vg_encoder *e, const struct vg_mipmap_create_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->height);
+	vg_put_u64(e, v->depth);
+	vg_put_u64(e, v->format);
+	vg_put_u64(e, v->channels);
+	vg_put_u64(e, v->flags);
+	vg_put_u64(e, v->levels);
+}
+
+void vg_get_mipmap_create_request(struct vg_decoder *d, struct vg_mipmap_create_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_MIPMAP);
+	v->width = vg_get_u64(d);
+	v->height = vg_get_u64(d);
+	v->depth = vg_get_u64(d);
+	v->format = vg_get_u32(d);
+	v->channels = vg_get_u32(d);
+	v->flags = vg_get_u32(d);
+	v->levels = vg_get_u32(d);
+}
+
+size_t vg_size_mipmap_level_request(const struct vg_mipmap_level_request *v __attribute__((unused)))
+{
+	return 32;
+}
+
+void vg_put_mipmap_level_request(struct vg_encoder *e, const struct vg_mipmap_level_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->mipmap);
+	vg_put_u64(e, v->level);
+}
+
+void vg_get_mipmap_level_request(struct vg_decoder *d, struct vg_mipmap_level_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_ARRAY);
+	v->mipmap = vg_get_handle(d, VG_TAG_MIPMAP);
+	v->level = vg_get_u32(d);
+}
+
+size_t vg_size_mipmap_destroy_request(const struct vg_mipmap_destroy_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_mipmap_destroy_request(struct vg_encoder *e, const struct vg_mipmap_destroy_request *v)
+{
+	vg_put_u64(e, v->mipmap);
+}
+
+void vg_get_mipmap_destroy_request(struct vg_decoder *d, struct vg_mipmap_destroy_request *v)
+{
+	v->mipmap = vg_get_handle(d, VG_TAG_MIPMAP);
+}
+
+size_t vg_size_copy_to_array_request(const struct vg_copy_to_array_request *v __attribute__((unused)))
+{
+	return 64;
+}
+
+void vg_put_copy_to_array_request(struct vg_encoder *e, const struct vg_copy_to_array_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->array);
+	vg_put_u64(e, v->x);
+	vg_put_u64(e, v->y);
+	vg_put_u64(e, v->z);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->height);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_copy_to_array_request(struct vg_decoder *d, struct vg_copy_to_array_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->array = vg_get_handle(d, VG_TAG_ARRAY);
+	v->x = vg_get_u64(d);
+	v->y = vg_get_u64(d);
+	v->z = vg_get_u64(d);
+	v->width = vg_get_u64(d);
+	v->height = vg_get_u64(d);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_copy_from_array_request(const struct vg_copy_from_array_request *v __attribute__((unused)))
+{
+	return 64;
+}
+
+void vg_put_copy_from_array_request(struct vg_encoder *e, const struct vg_copy_from_array_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->array);
+	vg_put_u64(e, v->x);
+	vg_put_u64(e, v->y);
+	vg_put_u64(e, v->z);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->height);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_copy_from_array_request(struct vg_decoder *d, struct vg_copy_from_array_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->array = vg_get_handle(d, VG_TAG_ARRAY);
+	v->x = vg_get_u64(d);
+	v->y = vg_get_u64(d);
+	v->z = vg_get_u64(d);
+	v->width = vg_get_u64(d);
+	v->height = vg_get_u64(d);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_copy_array_device_request(const struct vg_copy_array_device_request *v __attribute__((unused)))
+{
+	return 104;
+}
+
+void vg_put_copy_array_device_request(struct vg_encoder *e, const struct vg_copy_array_device_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->array);
+	vg_put_u64(e, v->x);
+	vg_put_u64(e, v->y);
+	vg_put_u64(e, v->z);
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->pitch);
+	vg_put_u64(e, v->slice);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->rows);
+	vg_put_u64(e, v->slices);
+	vg_put_u64(e, v->to_array);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_copy_array_device_request(struct vg_decoder *d, struct vg_copy_array_device_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->array = vg_get_handle(d, VG_TAG_ARRAY);
+	v->x = vg_get_u64(d);
+	v->y = vg_get_u64(d);
+	v->z = vg_get_u64(d);
+	v->address = vg_get_u64(d);
+	v->pitch = vg_get_u64(d);
+	v->slice = vg_get_u64(d);
+	v->width = vg_get_u64(d);
+	v->rows = vg_get_u64(d);
+	v->slices = vg_get_u64(d);
+	v->to_array = vg_get_u32(d);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_copy_arrays_request(const struct vg_copy_arrays_request *v __attribute__((unused)))
+{
+	return 104;
+}
+
+void vg_put_copy_arrays_request(struct vg_encoder *e, const struct vg_copy_arrays_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->destination);
+	vg_put_u64(e, v->destination_x);
+	vg_put_u64(e, v->destination_y);
+	vg_put_u64(e, v->destination_z);
+	vg_put_u64(e, v->source);
+	vg_put_u64(e, v->source_x);
+	vg_put_u64(e, v->source_y);
+	vg_put_u64(e, v->source_z);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->rows);
+	vg_put_u64(e, v->slices);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_copy_arrays_request(struct vg_decoder *d, struct vg_copy_arrays_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->destination = vg_get_handle(d, VG_TAG_ARRAY);
+	v->destination_x = vg_get_u64(d);
+	v->destination_y = vg_get_u64(d);
+	v->destination_z = vg_get_u64(d);
+	v->source = vg_get_handle(d, VG_TAG_ARRAY);
+	v->source_x = vg_get_u64(d);
+	v->source_y = vg_get_u64(d);
+	v->source_z = vg_get_u64(d);
+	v->width = vg_get_u64(d);
+	v->rows = vg_get_u64(d);
+	v->slices = vg_get_u64(d);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_texture_create_request(const struct vg_texture_create_request *v __attribute__((unused)))
+{
+	return 208;
+}
+
+void vg_put_texture_create_request(struct vg_encoder *e, const struct vg_texture_create_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->resource);
+	vg_put_u64(e, v->array);
+	vg_put_u64(e, v->mipmap);
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->bytes);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->height);
+	vg_put_u64(e, v->pitch);
+	vg_put_u64(e, v->format);
+	vg_put_u64(e, v->channels);
+	vg_put_u64(e, v->address_x);
+	vg_put_u64(e, v->address_y);
+	vg_put_u64(e, v->address_z);
+	vg_put_u64(e, v->filter);
+	vg_put_u64(e, v->flags);
+	vg_put_u64(e, v->anisotropy);
+	vg_put_u64(e, v->mipmap_filter);
+	vg_put_f32(e, v->mipmap_bias);
+	vg_put_f32(e, v->mipmap_least);
+	vg_put_f32(e, v->mipmap_most);
+	vg_put_f32(e, v->border_r);
+	vg_put_f32(e, v->border_g);
+	vg_put_f32(e, v->border_b);
+	vg_put_f32(e, v->border_a);
+}
+
+void vg_get_texture_create_request(struct vg_decoder *d, struct vg_texture_create_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_TEXTURE);
+	v->resource = vg_get_u32(d);
+	v->array = vg_get_handle(d, VG_TAG_ARRAY);
+	v->mipmap = vg_get_handle(d, VG_TAG_MIPMAP);
+	v->address = vg_get_u64(d);
+	v->bytes = vg_get_u64(d);
+	v->width = vg_get_u64(d);
+	v->height = vg_get_u64(d);
+	v->pitch = vg_get_u64(d);
+	v->format = vg_get_u32(d);
+	v->channels = vg_get_u32(d);
+	v->address_x = vg_get_u32(d);
+	v->address_y = vg_get_u32(d);
+	v->address_z = vg_get_u32(d);
+	v->filter = vg_get_u32(d);
+	v->flags = vg_get_u32(d);
+	v->anisotropy = vg_get_u32(d);
+	v->mipmap_filter = vg_get_u32(d);
+	v->mipmap_bias = vg_get_f32(d);
+	v->mipmap_least = vg_get_f32(d);
+	v->mipmap_most = vg_get_f32(d);
+	v->border_r = vg_get_f32(d);
+	v->border_g = vg_get_f32(d);
+	v->border_b = vg_get_f32(d);
+	v->border_a = vg_get_f32(d);
+}
+
+size_t vg_size_texture_create_reply(const struct vg_texture_create_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_texture_create_reply(struct vg_encoder *e, const struct vg_texture_create_reply *v)
+{
+	vg_put_u64(e, v->number);
+}
+
+void vg_get_texture_create_reply(struct vg_decoder *d, struct vg_texture_create_reply *v)
+{
+	v->number = vg_get_u64(d);
+}
+
+size_t vg_size_texture_destroy_request(const struct vg_texture_destroy_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_texture_destroy_request(struct vg_encoder *e, const struct vg_texture_destroy_request *v)
+{
+	vg_put_u64(e, v->texture);
+}
+
+void vg_get_texture_destroy_request(struct vg_decoder *d, struct vg_texture_destroy_request *v)
+{
+	v->texture = vg_get_handle(d, VG_TAG_TEXTURE);
+}
+
+size_t vg_size_surface_create_request(const struct vg_surface_create_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_surface_create_request(struct vg_encoder *e, const struct vg_surface_create_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->array);
+}
+
+void vg_get_surface_create_request(struct vg_decoder *d, struct vg_surface_create_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_SURFACE);
+	v->array = vg_get_handle(d, VG_TAG_ARRAY);
+}
+
+size_t vg_size_surface_create_reply(const struct vg_surface_create_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_surface_create_reply(struct vg_encoder *e, const struct vg_surface_create_reply *v)
+{
+	vg_put_u64(e, v->number);
+}
+
+void vg_get_surface_create_reply(struct vg_decoder *d, struct vg_surface_create_reply *v)
+{
+	v->number = vg_get_u64(d);
+}
+
+size_t vg_size_surface_destroy_request(const struct vg_surface_destroy_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_surface_destroy_request(struct vg_encoder *e, const struct vg_surface_destroy_request *v)
+{
+	vg_put_u64(e, v->surface);
+}
+
+void vg_get_surface_destroy_request(struct vg_decoder *d, struct vg_surface_destroy_request *v)
+{
+	v->surface = vg_get_handle(d, VG_TAG_SURFACE);
 }
 
 size_t vg_size_image_data_request(const struct vg_image_data_request *v __attribute__((unused)))
@@ -698,6 +1263,82 @@ void vg_get_module_global_reply(struct vg_decoder *d, struct vg_module_global_re
 	v->bytes = vg_get_u64(d);
 }
 
+size_t vg_size_image_link_request(const struct vg_image_link_request *v)
+{
+	return 32 + vg_blob_size(v->options.length) + vg_blob_size(v->parts.length);
+}
+
+void vg_put_image_link_request(struct vg_encoder *e, const struct vg_image_link_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->upload);
+	vg_put_u64(e, v->info_log_bytes);
+	vg_put_u64(e, v->error_log_bytes);
+	vg_put_bytes(e, v->options.data, v->options.length, 1024);
+	vg_put_bytes(e, v->parts.data, v->parts.length, 8192);
+}
+
+void vg_get_image_link_request(struct vg_decoder *d, struct vg_image_link_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->upload = vg_get_u32(d);
+	v->info_log_bytes = vg_get_u32(d);
+	v->error_log_bytes = vg_get_u32(d);
+	v->options = vg_get_bytes(d, 1024);
+	v->parts = vg_get_bytes(d, 8192);
+}
+
+size_t vg_size_image_link_reply(const struct vg_image_link_reply *v)
+{
+	return 8 + vg_blob_size(v->info_log_length) + vg_blob_size(v->error_log_length);
+}
+
+void vg_put_image_link_reply(struct vg_encoder *e, const struct vg_image_link_reply *v)
+{
+	vg_put_u64(e, v->bytes);
+	vg_put_bytes(e, v->info_log, v->info_log_length, 7168);
+	vg_put_bytes(e, v->error_log, v->error_log_length, 7168);
+}
+
+void vg_get_image_link_reply(struct vg_decoder *d, struct vg_image_link_reply *v)
+{
+	v->bytes = vg_get_u64(d);
+	v->info_log_length = vg_get_array(d, v->info_log, 7168);
+	v->error_log_length = vg_get_array(d, v->error_log, 7168);
+}
+
+size_t vg_size_image_read_request(const struct vg_image_read_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_image_read_request(struct vg_encoder *e, const struct vg_image_read_request *v)
+{
+	vg_put_u64(e, v->upload);
+	vg_put_u64(e, v->offset);
+}
+
+void vg_get_image_read_request(struct vg_decoder *d, struct vg_image_read_request *v)
+{
+	v->upload = vg_get_u32(d);
+	v->offset = vg_get_u64(d);
+}
+
+size_t vg_size_image_drop_request(const struct vg_image_drop_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_image_drop_request(struct vg_encoder *e, const struct vg_image_drop_request *v)
+{
+	vg_put_u64(e, v->upload);
+}
+
+void vg_get_image_drop_request(struct vg_decoder *d, struct vg_image_drop_request *v)
+{
+	v->upload = vg_get_u32(d);
+}
+
 size_t vg_size_launch_request(const struct vg_launch_request *v)
 {
 	return 88 + vg_blob_size(v->parameters.length);
@@ -821,6 +1462,40 @@ void vg_get_host_gate_open_request(struct vg_decoder *d, struct vg_host_gate_ope
 	v->gate = vg_get_u64(d);
 }
 
+size_t vg_size_gate_fill_request(const struct vg_gate_fill_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_gate_fill_request(struct vg_encoder *e, const struct vg_gate_fill_request *v)
+{
+	vg_put_u64(e, v->gate);
+	vg_put_u64(e, v->offset);
+}
+
+void vg_get_gate_fill_request(struct vg_decoder *d, struct vg_gate_fill_request *v)
+{
+	v->gate = vg_get_u64(d);
+	v->offset = vg_get_u64(d);
+}
+
+size_t vg_size_gate_fetch_request(const struct vg_gate_fetch_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_gate_fetch_request(struct vg_encoder *e, const struct vg_gate_fetch_request *v)
+{
+	vg_put_u64(e, v->gate);
+	vg_put_u64(e, v->offset);
+}
+
+void vg_get_gate_fetch_request(struct vg_decoder *d, struct vg_gate_fetch_request *v)
+{
+	v->gate = vg_get_u64(d);
+	v->offset = vg_get_u64(d);
+}
+
 size_t vg_size_output_next_reply(const struct vg_output_next_reply *v)
 {
 	return 16 + vg_blob_size(v->output_length) + vg_blob_size(v->errors_length);
@@ -855,6 +1530,783 @@ void vg_put_call_refused_request(struct vg_encoder *e, const struct vg_call_refu
 void vg_get_call_refused_request(struct vg_decoder *d, struct vg_call_refused_request *v)
 {
 	v->called = vg_get_bytes(d, 39);
+}
+
+size_t vg_size_graph_create_request(const struct vg_graph_create_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_graph_create_request(struct vg_encoder *e, const struct vg_graph_create_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+}
+
+void vg_get_graph_create_request(struct vg_decoder *d, struct vg_graph_create_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_GRAPH);
+}
+
+size_t vg_size_graph_destroy_request(const struct vg_graph_destroy_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_destroy_request(struct vg_encoder *e, const struct vg_graph_destroy_request *v)
+{
+	vg_put_u64(e, v->graph);
+}
+
+void vg_get_graph_destroy_request(struct vg_decoder *d, struct vg_graph_destroy_request *v)
+{
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+}
+
+size_t vg_size_graph_clone_request(const struct vg_graph_clone_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_graph_clone_request(struct vg_encoder *e, const struct vg_graph_clone_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->graph);
+}
+
+void vg_get_graph_clone_request(struct vg_decoder *d, struct vg_graph_clone_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_GRAPH);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+}
+
+size_t vg_size_graph_kernel_request(const struct vg_graph_kernel_request *v)
+{
+	return 104 + vg_blob_size(v->dependencies.length) + vg_blob_size(v->parameters.length);
+}
+
+void vg_put_graph_kernel_request(struct vg_encoder *e, const struct vg_graph_kernel_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->how);
+	vg_put_u64(e, v->node);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_u64(e, v->function);
+	vg_put_u64(e, v->grid_x);
+	vg_put_u64(e, v->grid_y);
+	vg_put_u64(e, v->grid_z);
+	vg_put_u64(e, v->block_x);
+	vg_put_u64(e, v->block_y);
+	vg_put_u64(e, v->block_z);
+	vg_put_u64(e, v->shared_bytes);
+	vg_put_bytes(e, v->parameters.data, v->parameters.length, 12288);
+}
+
+void vg_get_graph_kernel_request(struct vg_decoder *d, struct vg_graph_kernel_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->how = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->function = vg_get_handle(d, VG_TAG_FUNCTION);
+	v->grid_x = vg_get_u32(d);
+	v->grid_y = vg_get_u32(d);
+	v->grid_z = vg_get_u32(d);
+	v->block_x = vg_get_u32(d);
+	v->block_y = vg_get_u32(d);
+	v->block_z = vg_get_u32(d);
+	v->shared_bytes = vg_get_u32(d);
+	v->parameters = vg_get_bytes(d, 12288);
+}
+
+size_t vg_size_graph_kernel_reply(const struct vg_graph_kernel_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_kernel_reply(struct vg_encoder *e, const struct vg_graph_kernel_reply *v)
+{
+	vg_put_u64(e, v->added);
+}
+
+void vg_get_graph_kernel_reply(struct vg_decoder *d, struct vg_graph_kernel_reply *v)
+{
+	v->added = vg_get_u32(d);
+}
+
+size_t vg_size_graph_copy_request(const struct vg_graph_copy_request *v)
+{
+	return 112 + vg_blob_size(v->dependencies.length);
+}
+
+void vg_put_graph_copy_request(struct vg_encoder *e, const struct vg_graph_copy_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->how);
+	vg_put_u64(e, v->node);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_u64(e, v->destination);
+	vg_put_u64(e, v->destination_pitch);
+	vg_put_u64(e, v->destination_slice);
+	vg_put_u64(e, v->source);
+	vg_put_u64(e, v->source_pitch);
+	vg_put_u64(e, v->source_slice);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->rows);
+	vg_put_u64(e, v->slices);
+}
+
+void vg_get_graph_copy_request(struct vg_decoder *d, struct vg_graph_copy_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->how = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->destination = vg_get_u64(d);
+	v->destination_pitch = vg_get_u64(d);
+	v->destination_slice = vg_get_u64(d);
+	v->source = vg_get_u64(d);
+	v->source_pitch = vg_get_u64(d);
+	v->source_slice = vg_get_u64(d);
+	v->width = vg_get_u64(d);
+	v->rows = vg_get_u64(d);
+	v->slices = vg_get_u64(d);
+}
+
+size_t vg_size_graph_copy_reply(const struct vg_graph_copy_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_copy_reply(struct vg_encoder *e, const struct vg_graph_copy_reply *v)
+{
+	vg_put_u64(e, v->added);
+}
+
+void vg_get_graph_copy_reply(struct vg_decoder *d, struct vg_graph_copy_reply *v)
+{
+	v->added = vg_get_u32(d);
+}
+
+size_t vg_size_graph_memset_request(const struct vg_graph_memset_request *v)
+{
+	return 88 + vg_blob_size(v->dependencies.length);
+}
+
+void vg_put_graph_memset_request(struct vg_encoder *e, const struct vg_graph_memset_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->how);
+	vg_put_u64(e, v->node);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->pitch);
+	vg_put_u64(e, v->value);
+	vg_put_u64(e, v->element);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->rows);
+}
+
+void vg_get_graph_memset_request(struct vg_decoder *d, struct vg_graph_memset_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->how = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->address = vg_get_u64(d);
+	v->pitch = vg_get_u64(d);
+	v->value = vg_get_u32(d);
+	v->element = vg_get_u32(d);
+	v->width = vg_get_u64(d);
+	v->rows = vg_get_u64(d);
+}
+
+size_t vg_size_graph_memset_reply(const struct vg_graph_memset_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_memset_reply(struct vg_encoder *e, const struct vg_graph_memset_reply *v)
+{
+	vg_put_u64(e, v->added);
+}
+
+void vg_get_graph_memset_reply(struct vg_decoder *d, struct vg_graph_memset_reply *v)
+{
+	v->added = vg_get_u32(d);
+}
+
+size_t vg_size_graph_event_request(const struct vg_graph_event_request *v)
+{
+	return 56 + vg_blob_size(v->dependencies.length);
+}
+
+void vg_put_graph_event_request(struct vg_encoder *e, const struct vg_graph_event_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->how);
+	vg_put_u64(e, v->node);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_u64(e, v->event);
+	vg_put_u64(e, v->waits);
+}
+
+void vg_get_graph_event_request(struct vg_decoder *d, struct vg_graph_event_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->how = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->event = vg_get_handle(d, VG_TAG_EVENT);
+	v->waits = vg_get_u32(d);
+}
+
+size_t vg_size_graph_event_reply(const struct vg_graph_event_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_event_reply(struct vg_encoder *e, const struct vg_graph_event_reply *v)
+{
+	vg_put_u64(e, v->added);
+}
+
+void vg_get_graph_event_reply(struct vg_decoder *d, struct vg_graph_event_reply *v)
+{
+	v->added = vg_get_u32(d);
+}
+
+size_t vg_size_graph_child_request(const struct vg_graph_child_request *v)
+{
+	return 24 + vg_blob_size(v->dependencies.length);
+}
+
+void vg_put_graph_child_request(struct vg_encoder *e, const struct vg_graph_child_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_u64(e, v->child);
+}
+
+void vg_get_graph_child_request(struct vg_decoder *d, struct vg_graph_child_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->child = vg_get_handle(d, VG_TAG_GRAPH);
+}
+
+size_t vg_size_graph_child_reply(const struct vg_graph_child_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_child_reply(struct vg_encoder *e, const struct vg_graph_child_reply *v)
+{
+	vg_put_u64(e, v->added);
+}
+
+void vg_get_graph_child_reply(struct vg_decoder *d, struct vg_graph_child_reply *v)
+{
+	v->added = vg_get_u32(d);
+}
+
+size_t vg_size_graph_edges_request(const struct vg_graph_edges_request *v)
+{
+	return 24 + vg_blob_size(v->edges.length);
+}
+
+void vg_put_graph_edges_request(struct vg_encoder *e, const struct vg_graph_edges_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_bytes(e, v->edges.data, v->edges.length, 8192);
+	vg_put_u64(e, v->remove);
+}
+
+void vg_get_graph_edges_request(struct vg_decoder *d, struct vg_graph_edges_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->edges = vg_get_bytes(d, 8192);
+	v->remove = vg_get_u32(d);
+}
+
+size_t vg_size_graph_list_request(const struct vg_graph_list_request *v __attribute__((unused)))
+{
+	return 40;
+}
+
+void vg_put_graph_list_request(struct vg_encoder *e, const struct vg_graph_list_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->what);
+	vg_put_u64(e, v->node);
+	vg_put_u64(e, v->first);
+}
+
+void vg_get_graph_list_request(struct vg_decoder *d, struct vg_graph_list_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->what = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+	v->first = vg_get_u32(d);
+}
+
+size_t vg_size_graph_list_reply(const struct vg_graph_list_reply *v)
+{
+	return 8 + vg_blob_size(v->numbers_length);
+}
+
+void vg_put_graph_list_reply(struct vg_encoder *e, const struct vg_graph_list_reply *v)
+{
+	vg_put_u64(e, v->total);
+	vg_put_bytes(e, v->numbers, v->numbers_length, 7680);
+}
+
+void vg_get_graph_list_reply(struct vg_decoder *d, struct vg_graph_list_reply *v)
+{
+	v->total = vg_get_u32(d);
+	v->numbers_length = vg_get_array(d, v->numbers, 7680);
+}
+
+size_t vg_size_graph_node_type_request(const struct vg_graph_node_type_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_graph_node_type_request(struct vg_encoder *e, const struct vg_graph_node_type_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->node);
+}
+
+void vg_get_graph_node_type_request(struct vg_decoder *d, struct vg_graph_node_type_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->node = vg_get_u32(d);
+}
+
+size_t vg_size_graph_node_type_reply(const struct vg_graph_node_type_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_node_type_reply(struct vg_encoder *e, const struct vg_graph_node_type_reply *v)
+{
+	vg_put_u64(e, v->type);
+}
+
+void vg_get_graph_node_type_reply(struct vg_decoder *d, struct vg_graph_node_type_reply *v)
+{
+	v->type = vg_get_u32(d);
+}
+
+size_t vg_size_graph_node_destroy_request(const struct vg_graph_node_destroy_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_graph_node_destroy_request(struct vg_encoder *e, const struct vg_graph_node_destroy_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->node);
+}
+
+void vg_get_graph_node_destroy_request(struct vg_decoder *d, struct vg_graph_node_destroy_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->node = vg_get_u32(d);
+}
+
+size_t vg_size_graph_instantiate_request(const struct vg_graph_instantiate_request *v __attribute__((unused)))
+{
+	return 32;
+}
+
+void vg_put_graph_instantiate_request(struct vg_encoder *e, const struct vg_graph_instantiate_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->flags);
+}
+
+void vg_get_graph_instantiate_request(struct vg_decoder *d, struct vg_graph_instantiate_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_GRAPH_EXEC);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->flags = vg_get_u64(d);
+}
+
+size_t vg_size_graph_exec_destroy_request(const struct vg_graph_exec_destroy_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_exec_destroy_request(struct vg_encoder *e, const struct vg_graph_exec_destroy_request *v)
+{
+	vg_put_u64(e, v->exec);
+}
+
+void vg_get_graph_exec_destroy_request(struct vg_decoder *d, struct vg_graph_exec_destroy_request *v)
+{
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+}
+
+size_t vg_size_graph_exec_update_request(const struct vg_graph_exec_update_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_graph_exec_update_request(struct vg_encoder *e, const struct vg_graph_exec_update_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->graph);
+}
+
+void vg_get_graph_exec_update_request(struct vg_decoder *d, struct vg_graph_exec_update_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+}
+
+size_t vg_size_graph_exec_update_reply(const struct vg_graph_exec_update_reply *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_graph_exec_update_reply(struct vg_encoder *e, const struct vg_graph_exec_update_reply *v)
+{
+	vg_put_u64(e, v->result);
+	vg_put_u64(e, v->node);
+}
+
+void vg_get_graph_exec_update_reply(struct vg_decoder *d, struct vg_graph_exec_update_reply *v)
+{
+	v->result = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+}
+
+size_t vg_size_graph_launch_request(const struct vg_graph_launch_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_graph_launch_request(struct vg_encoder *e, const struct vg_graph_launch_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_graph_launch_request(struct vg_decoder *d, struct vg_graph_launch_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_graph_enable_request(const struct vg_graph_enable_request *v __attribute__((unused)))
+{
+	return 40;
+}
+
+void vg_put_graph_enable_request(struct vg_encoder *e, const struct vg_graph_enable_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->node);
+	vg_put_u64(e, v->enable);
+}
+
+void vg_get_graph_enable_request(struct vg_decoder *d, struct vg_graph_enable_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->node = vg_get_u32(d);
+	v->enable = vg_get_u32(d);
+}
+
+size_t vg_size_graph_enable_reply(const struct vg_graph_enable_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_enable_reply(struct vg_encoder *e, const struct vg_graph_enable_reply *v)
+{
+	vg_put_u64(e, v->enabled);
+}
+
+void vg_get_graph_enable_reply(struct vg_decoder *d, struct vg_graph_enable_reply *v)
+{
+	v->enabled = vg_get_u32(d);
+}
+
+size_t vg_size_graph_host_request(const struct vg_graph_host_request *v)
+{
+	return 48 + vg_blob_size(v->dependencies.length);
+}
+
+void vg_put_graph_host_request(struct vg_encoder *e, const struct vg_graph_host_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->how);
+	vg_put_u64(e, v->node);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_u64(e, v->number);
+}
+
+void vg_get_graph_host_request(struct vg_decoder *d, struct vg_graph_host_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->how = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->number = vg_get_u64(d);
+}
+
+size_t vg_size_graph_host_reply(const struct vg_graph_host_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_host_reply(struct vg_encoder *e, const struct vg_graph_host_reply *v)
+{
+	vg_put_u64(e, v->added);
+}
+
+void vg_get_graph_host_reply(struct vg_decoder *d, struct vg_graph_host_reply *v)
+{
+	v->added = vg_get_u32(d);
+}
+
+size_t vg_size_graph_host_copy_request(const struct vg_graph_host_copy_request *v)
+{
+	return 104 + vg_blob_size(v->dependencies.length);
+}
+
+void vg_put_graph_host_copy_request(struct vg_encoder *e, const struct vg_graph_host_copy_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->how);
+	vg_put_u64(e, v->node);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_u64(e, v->number);
+	vg_put_u64(e, v->to_host);
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->pitch);
+	vg_put_u64(e, v->slice);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->rows);
+	vg_put_u64(e, v->slices);
+}
+
+void vg_get_graph_host_copy_request(struct vg_decoder *d, struct vg_graph_host_copy_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->how = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->number = vg_get_u64(d);
+	v->to_host = vg_get_u32(d);
+	v->address = vg_get_u64(d);
+	v->pitch = vg_get_u64(d);
+	v->slice = vg_get_u64(d);
+	v->width = vg_get_u64(d);
+	v->rows = vg_get_u64(d);
+	v->slices = vg_get_u64(d);
+}
+
+size_t vg_size_graph_host_copy_reply(const struct vg_graph_host_copy_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_host_copy_reply(struct vg_encoder *e, const struct vg_graph_host_copy_reply *v)
+{
+	vg_put_u64(e, v->added);
+}
+
+void vg_get_graph_host_copy_reply(struct vg_decoder *d, struct vg_graph_host_copy_reply *v)
+{
+	v->added = vg_get_u32(d);
+}
+
+size_t vg_size_capture_begin_request(const struct vg_capture_begin_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_capture_begin_request(struct vg_encoder *e, const struct vg_capture_begin_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_capture_begin_request(struct vg_decoder *d, struct vg_capture_begin_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_capture_end_request(const struct vg_capture_end_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_capture_end_request(struct vg_encoder *e, const struct vg_capture_end_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_capture_end_request(struct vg_decoder *d, struct vg_capture_end_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_GRAPH);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_capture_status_request(const struct vg_capture_status_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_capture_status_request(struct vg_encoder *e, const struct vg_capture_status_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_capture_status_request(struct vg_decoder *d, struct vg_capture_status_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_capture_status_reply(const struct vg_capture_status_reply *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_capture_status_reply(struct vg_encoder *e, const struct vg_capture_status_reply *v)
+{
+	vg_put_u64(e, v->status);
+	vg_put_u64(e, v->number);
+}
+
+void vg_get_capture_status_reply(struct vg_decoder *d, struct vg_capture_status_reply *v)
+{
+	v->status = vg_get_u32(d);
+	v->number = vg_get_u64(d);
+}
+
+size_t vg_size_capture_check_request(const struct vg_capture_check_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_capture_check_request(struct vg_encoder *e, const struct vg_capture_check_request *v)
+{
+	vg_put_u64(e, v->context);
+}
+
+void vg_get_capture_check_request(struct vg_decoder *d, struct vg_capture_check_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+}
+
+size_t vg_size_capture_host_request(const struct vg_capture_host_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_capture_host_request(struct vg_encoder *e, const struct vg_capture_host_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+	vg_put_u64(e, v->number);
+}
+
+void vg_get_capture_host_request(struct vg_decoder *d, struct vg_capture_host_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->number = vg_get_u64(d);
+}
+
+size_t vg_size_capture_copy_request(const struct vg_capture_copy_request *v __attribute__((unused)))
+{
+	return 80;
+}
+
+void vg_put_capture_copy_request(struct vg_encoder *e, const struct vg_capture_copy_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+	vg_put_u64(e, v->number);
+	vg_put_u64(e, v->to_host);
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->pitch);
+	vg_put_u64(e, v->slice);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->rows);
+	vg_put_u64(e, v->slices);
+}
+
+void vg_get_capture_copy_request(struct vg_decoder *d, struct vg_capture_copy_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->number = vg_get_u64(d);
+	v->to_host = vg_get_u32(d);
+	v->address = vg_get_u64(d);
+	v->pitch = vg_get_u64(d);
+	v->slice = vg_get_u64(d);
+	v->width = vg_get_u64(d);
+	v->rows = vg_get_u64(d);
+	v->slices = vg_get_u64(d);
 }
 
 size_t vg_size_cuCtxSynchronize_request(const struct vg_cuCtxSynchronize_request *v __attribute__((unused)))

@@ -404,6 +404,176 @@ static int handle_pool_set(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_virtual_granularity(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_granularity_request in;
+	struct vg_virtual_granularity_reply out;
+	uint8_t data[VG_MAX_virtual_granularity_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_granularity_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_granularity(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_virtual_granularity_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_virtual_granularity_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_virtual_reserve(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_reserve_request in;
+	struct vg_virtual_reserve_reply out;
+	uint8_t data[VG_MAX_virtual_reserve_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_reserve_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_reserve(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_virtual_reserve_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_virtual_reserve_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_virtual_free(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_free_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_free_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_free(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_virtual_create(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_create_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_create_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_PHYSICAL, in.created))
+		return -EPROTO;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_create(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_virtual_release(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_release_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_release_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_release(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_virtual_map(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_map_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_map_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_map(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_virtual_unmap(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_unmap_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_unmap_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_unmap(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_virtual_access(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_access_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_access_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_access(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_copy_to_device(struct wk_call *c, bool check_only)
 {
 	struct vg_copy_to_device_request in;
@@ -509,6 +679,274 @@ static int handle_copy_device_2d(struct wk_call *c, bool check_only)
 	r = wk_begin(c, in.context);
 	if (r == CUDA_SUCCESS)
 		r = wk_do_copy_device_2d(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_array_create(struct wk_call *c, bool check_only)
+{
+	struct vg_array_create_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_array_create_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_ARRAY, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_array_create(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_array_destroy(struct wk_call *c, bool check_only)
+{
+	struct vg_array_destroy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_array_destroy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_array_destroy(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_mipmap_create(struct wk_call *c, bool check_only)
+{
+	struct vg_mipmap_create_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_mipmap_create_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_MIPMAP, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_mipmap_create(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_mipmap_level(struct wk_call *c, bool check_only)
+{
+	struct vg_mipmap_level_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_mipmap_level_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_ARRAY, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_mipmap_level(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_mipmap_destroy(struct wk_call *c, bool check_only)
+{
+	struct vg_mipmap_destroy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_mipmap_destroy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_mipmap_destroy(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_copy_to_array(struct wk_call *c, bool check_only)
+{
+	struct vg_copy_to_array_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_copy_to_array_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_copy_to_array(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_copy_from_array(struct wk_call *c, bool check_only)
+{
+	struct vg_copy_from_array_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_copy_from_array_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_copy_from_array(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_copy_array_device(struct wk_call *c, bool check_only)
+{
+	struct vg_copy_array_device_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_copy_array_device_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_copy_array_device(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_copy_arrays(struct wk_call *c, bool check_only)
+{
+	struct vg_copy_arrays_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_copy_arrays_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_copy_arrays(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_texture_create(struct wk_call *c, bool check_only)
+{
+	struct vg_texture_create_request in;
+	struct vg_texture_create_reply out;
+	uint8_t data[VG_MAX_texture_create_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_texture_create_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_TEXTURE, in.created))
+		return -EPROTO;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_texture_create(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_texture_create_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_texture_create_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_texture_destroy(struct wk_call *c, bool check_only)
+{
+	struct vg_texture_destroy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_texture_destroy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_texture_destroy(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_surface_create(struct wk_call *c, bool check_only)
+{
+	struct vg_surface_create_request in;
+	struct vg_surface_create_reply out;
+	uint8_t data[VG_MAX_surface_create_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_surface_create_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_SURFACE, in.created))
+		return -EPROTO;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_surface_create(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_surface_create_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_surface_create_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_surface_destroy(struct wk_call *c, bool check_only)
+{
+	struct vg_surface_destroy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_surface_destroy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_surface_destroy(c, &in);
 	return wk_finish(c, r, NULL, 0);
 }
 
@@ -642,6 +1080,72 @@ static int handle_module_global(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_image_link(struct wk_call *c, bool check_only)
+{
+	struct vg_image_link_request in;
+	struct vg_image_link_reply out;
+	uint8_t data[VG_MAX_image_link_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_image_link_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_image_link(c, &in, &out);
+	if (true) {
+		size = vg_size_image_link_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_image_link_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_image_read(struct wk_call *c, bool check_only)
+{
+	struct vg_image_read_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_image_read_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_image_read(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_image_drop(struct wk_call *c, bool check_only)
+{
+	struct vg_image_drop_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_image_drop_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_image_drop(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_launch(struct wk_call *c, bool check_only)
 {
 	struct vg_launch_request in;
@@ -742,6 +1246,42 @@ static int handle_host_gate_open(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_gate_fill(struct wk_call *c, bool check_only)
+{
+	struct vg_gate_fill_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_gate_fill_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_gate_fill(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_gate_fetch(struct wk_call *c, bool check_only)
+{
+	struct vg_gate_fetch_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_gate_fetch_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_gate_fetch(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_output_next(struct wk_call *c, bool check_only)
 {
 	struct vg_output_next_reply out;
@@ -785,6 +1325,608 @@ static int handle_call_refused(struct wk_call *c, bool check_only)
 	r = wk_begin(c, 0);
 	if (r == CUDA_SUCCESS)
 		r = wk_do_call_refused(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_create(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_create_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_create_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_GRAPH, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_create(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_destroy(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_destroy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_destroy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_destroy(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_clone(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_clone_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_clone_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_GRAPH, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_clone(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_kernel(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_kernel_request in;
+	struct vg_graph_kernel_reply out;
+	uint8_t data[VG_MAX_graph_kernel_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_kernel_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_kernel(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_kernel_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_kernel_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_copy(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_copy_request in;
+	struct vg_graph_copy_reply out;
+	uint8_t data[VG_MAX_graph_copy_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_copy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_copy(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_copy_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_copy_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_memset(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_memset_request in;
+	struct vg_graph_memset_reply out;
+	uint8_t data[VG_MAX_graph_memset_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_memset_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_memset(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_memset_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_memset_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_event(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_event_request in;
+	struct vg_graph_event_reply out;
+	uint8_t data[VG_MAX_graph_event_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_event_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_event(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_event_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_event_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_child(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_child_request in;
+	struct vg_graph_child_reply out;
+	uint8_t data[VG_MAX_graph_child_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_child_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_child(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_child_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_child_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_edges(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_edges_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_edges_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_edges(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_list(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_list_request in;
+	struct vg_graph_list_reply out;
+	uint8_t data[VG_MAX_graph_list_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_list_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_list(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_list_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_list_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_node_type(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_node_type_request in;
+	struct vg_graph_node_type_reply out;
+	uint8_t data[VG_MAX_graph_node_type_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_node_type_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_node_type(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_node_type_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_node_type_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_node_destroy(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_node_destroy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_node_destroy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_node_destroy(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_instantiate(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_instantiate_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_instantiate_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_GRAPH_EXEC, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_instantiate(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_exec_destroy(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_exec_destroy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_exec_destroy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_exec_destroy(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_exec_update(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_exec_update_request in;
+	struct vg_graph_exec_update_reply out;
+	uint8_t data[VG_MAX_graph_exec_update_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_exec_update_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_exec_update(c, &in, &out);
+	if (true) {
+		size = vg_size_graph_exec_update_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_exec_update_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_launch(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_launch_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_launch_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_launch(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_enable(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_enable_request in;
+	struct vg_graph_enable_reply out;
+	uint8_t data[VG_MAX_graph_enable_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_enable_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_enable(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_enable_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_enable_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_host(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_host_request in;
+	struct vg_graph_host_reply out;
+	uint8_t data[VG_MAX_graph_host_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_host_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_host(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_host_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_host_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_host_copy(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_host_copy_request in;
+	struct vg_graph_host_copy_reply out;
+	uint8_t data[VG_MAX_graph_host_copy_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_host_copy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_host_copy(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_host_copy_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_host_copy_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_capture_begin(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_begin_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_begin_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_begin(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_capture_end(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_end_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_end_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_GRAPH, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_end(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_capture_status(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_status_request in;
+	struct vg_capture_status_reply out;
+	uint8_t data[VG_MAX_capture_status_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_status_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_status(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_capture_status_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_capture_status_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_capture_check(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_check_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_check_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_check(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_capture_host(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_host_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_host_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_host(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_capture_copy(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_copy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_copy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_copy(c, &in);
 	return wk_finish(c, r, NULL, 0);
 }
 
@@ -1846,7 +2988,7 @@ const struct wk_operation *wk_operation(uint32_t op)
 		return &it;
 	}
 	case VG_OP_cuMemGetInfo_v2: {
-		static const struct wk_operation it = { "cuMemGetInfo_v2", handle_cuMemGetInfo_v2, WK_IN_CONTEXT };
+		static const struct wk_operation it = { "cuMemGetInfo_v2", handle_cuMemGetInfo_v2, WK_IN_CONTEXT | WK_BLOCKING };
 		return &it;
 	}
 	case VG_OP_cuMemsetD8Async: {
@@ -1901,6 +3043,58 @@ const struct wk_operation *wk_operation(uint32_t op)
 		static const struct wk_operation it = { "cuMemPoolTrimTo", handle_cuMemPoolTrimTo, 0 };
 		return &it;
 	}
+	case VG_OP_virtual_granularity: {
+		static const struct wk_operation it = { "virtual_granularity", handle_virtual_granularity, 0 };
+		return &it;
+	}
+	case VG_OP_virtual_reserve: {
+		static const struct wk_operation it = { "virtual_reserve", handle_virtual_reserve, 0 };
+		return &it;
+	}
+	case VG_OP_virtual_free: {
+		static const struct wk_operation it = { "virtual_free", handle_virtual_free, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_virtual_create: {
+		static const struct wk_operation it = { "virtual_create", handle_virtual_create, 0 };
+		return &it;
+	}
+	case VG_OP_virtual_release: {
+		static const struct wk_operation it = { "virtual_release", handle_virtual_release, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_virtual_map: {
+		static const struct wk_operation it = { "virtual_map", handle_virtual_map, 0 };
+		return &it;
+	}
+	case VG_OP_virtual_unmap: {
+		static const struct wk_operation it = { "virtual_unmap", handle_virtual_unmap, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_virtual_access: {
+		static const struct wk_operation it = { "virtual_access", handle_virtual_access, 0 };
+		return &it;
+	}
+	case VG_OP_array_create: {
+		static const struct wk_operation it = { "array_create", handle_array_create, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_array_destroy: {
+		static const struct wk_operation it = { "array_destroy", handle_array_destroy, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_mipmap_create: {
+		static const struct wk_operation it = { "mipmap_create", handle_mipmap_create, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_mipmap_level: {
+		static const struct wk_operation it = { "mipmap_level", handle_mipmap_level, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_mipmap_destroy: {
+		static const struct wk_operation it = { "mipmap_destroy", handle_mipmap_destroy, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
 	case VG_OP_copy_to_device: {
 		static const struct wk_operation it = { "copy_to_device", handle_copy_to_device, WK_QUIET | WK_IN_CONTEXT | WK_BULK_IN };
 		return &it;
@@ -1923,6 +3117,22 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_copy_device_2d: {
 		static const struct wk_operation it = { "copy_device_2d", handle_copy_device_2d, WK_QUIET | WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_copy_to_array: {
+		static const struct wk_operation it = { "copy_to_array", handle_copy_to_array, WK_QUIET | WK_IN_CONTEXT | WK_BULK_IN };
+		return &it;
+	}
+	case VG_OP_copy_from_array: {
+		static const struct wk_operation it = { "copy_from_array", handle_copy_from_array, WK_IN_CONTEXT | WK_BLOCKING | WK_BULK_OUT };
+		return &it;
+	}
+	case VG_OP_copy_array_device: {
+		static const struct wk_operation it = { "copy_array_device", handle_copy_array_device, WK_QUIET | WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_copy_arrays: {
+		static const struct wk_operation it = { "copy_arrays", handle_copy_arrays, WK_QUIET | WK_IN_CONTEXT };
 		return &it;
 	}
 	case VG_OP_cuStreamCreateWithPriority: {
@@ -1989,6 +3199,18 @@ const struct wk_operation *wk_operation(uint32_t op)
 		static const struct wk_operation it = { "module_global", handle_module_global, WK_IN_CONTEXT };
 		return &it;
 	}
+	case VG_OP_image_link: {
+		static const struct wk_operation it = { "image_link", handle_image_link, WK_IN_CONTEXT | WK_BLOCKING };
+		return &it;
+	}
+	case VG_OP_image_read: {
+		static const struct wk_operation it = { "image_read", handle_image_read, WK_BULK_OUT };
+		return &it;
+	}
+	case VG_OP_image_drop: {
+		static const struct wk_operation it = { "image_drop", handle_image_drop, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
 	case VG_OP_launch: {
 		static const struct wk_operation it = { "launch", handle_launch, WK_QUIET | WK_IN_CONTEXT };
 		return &it;
@@ -2029,12 +3251,136 @@ const struct wk_operation *wk_operation(uint32_t op)
 		static const struct wk_operation it = { "host_gate_open", handle_host_gate_open, WK_QUIET | WK_RUN_AFTER_ERROR };
 		return &it;
 	}
+	case VG_OP_gate_fill: {
+		static const struct wk_operation it = { "gate_fill", handle_gate_fill, WK_QUIET | WK_RUN_AFTER_ERROR | WK_BULK_IN };
+		return &it;
+	}
+	case VG_OP_gate_fetch: {
+		static const struct wk_operation it = { "gate_fetch", handle_gate_fetch, WK_RUN_AFTER_ERROR | WK_BULK_OUT };
+		return &it;
+	}
 	case VG_OP_output_next: {
 		static const struct wk_operation it = { "output_next", handle_output_next, WK_RUN_AFTER_ERROR };
 		return &it;
 	}
 	case VG_OP_call_refused: {
 		static const struct wk_operation it = { "call_refused", handle_call_refused, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_graph_create: {
+		static const struct wk_operation it = { "graph_create", handle_graph_create, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_destroy: {
+		static const struct wk_operation it = { "graph_destroy", handle_graph_destroy, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_graph_clone: {
+		static const struct wk_operation it = { "graph_clone", handle_graph_clone, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_kernel: {
+		static const struct wk_operation it = { "graph_kernel", handle_graph_kernel, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_copy: {
+		static const struct wk_operation it = { "graph_copy", handle_graph_copy, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_memset: {
+		static const struct wk_operation it = { "graph_memset", handle_graph_memset, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_event: {
+		static const struct wk_operation it = { "graph_event", handle_graph_event, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_child: {
+		static const struct wk_operation it = { "graph_child", handle_graph_child, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_edges: {
+		static const struct wk_operation it = { "graph_edges", handle_graph_edges, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_list: {
+		static const struct wk_operation it = { "graph_list", handle_graph_list, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_node_type: {
+		static const struct wk_operation it = { "graph_node_type", handle_graph_node_type, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_node_destroy: {
+		static const struct wk_operation it = { "graph_node_destroy", handle_graph_node_destroy, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_instantiate: {
+		static const struct wk_operation it = { "graph_instantiate", handle_graph_instantiate, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_exec_destroy: {
+		static const struct wk_operation it = { "graph_exec_destroy", handle_graph_exec_destroy, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_graph_exec_update: {
+		static const struct wk_operation it = { "graph_exec_update", handle_graph_exec_update, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_launch: {
+		static const struct wk_operation it = { "graph_launch", handle_graph_launch, WK_QUIET | WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_enable: {
+		static const struct wk_operation it = { "graph_enable", handle_graph_enable, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_host: {
+		static const struct wk_operation it = { "graph_host", handle_graph_host, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_host_copy: {
+		static const struct wk_operation it = { "graph_host_copy", handle_graph_host_copy, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_capture_begin: {
+		static const struct wk_operation it = { "capture_begin", handle_capture_begin, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_capture_end: {
+		static const struct wk_operation it = { "capture_end", handle_capture_end, WK_IN_CONTEXT | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_capture_status: {
+		static const struct wk_operation it = { "capture_status", handle_capture_status, WK_IN_CONTEXT | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_capture_check: {
+		static const struct wk_operation it = { "capture_check", handle_capture_check, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_capture_host: {
+		static const struct wk_operation it = { "capture_host", handle_capture_host, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_capture_copy: {
+		static const struct wk_operation it = { "capture_copy", handle_capture_copy, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_texture_create: {
+		static const struct wk_operation it = { "texture_create", handle_texture_create, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_texture_destroy: {
+		static const struct wk_operation it = { "texture_destroy", handle_texture_destroy, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_surface_create: {
+		static const struct wk_operation it = { "surface_create", handle_surface_create, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_surface_destroy: {
+		static const struct wk_operation it = { "surface_destroy", handle_surface_destroy, WK_QUIET | WK_RUN_AFTER_ERROR };
 		return &it;
 	}
 	default:

@@ -6,9 +6,6 @@
 
 #include <codec.h>
 
-/* Both ends of a channel must have the same. */
-#define VG_SCHEMA_HASH { 0x45, 0x63, 0x64, 0x42, 0x04, 0x7b, 0x2c, 0x6d, 0x08, 0xed, 0xd5, 0x90, 0x33, 0x18, 0x85, 0xc6 }
-
 enum {
 	VG_TAG_CONTEXT = 1,
 	VG_CAP_CONTEXT = 64,
@@ -22,6 +19,20 @@ enum {
 	VG_CAP_FUNCTION = 262144,
 	VG_TAG_POOL = 6,
 	VG_CAP_POOL = 1024,
+	VG_TAG_PHYSICAL = 7,
+	VG_CAP_PHYSICAL = 262144,
+	VG_TAG_GRAPH = 8,
+	VG_CAP_GRAPH = 4096,
+	VG_TAG_GRAPH_EXEC = 9,
+	VG_CAP_GRAPH_EXEC = 4096,
+	VG_TAG_ARRAY = 10,
+	VG_CAP_ARRAY = 65536,
+	VG_TAG_MIPMAP = 11,
+	VG_CAP_MIPMAP = 16384,
+	VG_TAG_TEXTURE = 12,
+	VG_CAP_TEXTURE = 262144,
+	VG_TAG_SURFACE = 13,
+	VG_CAP_SURFACE = 262144,
 };
 
 enum vg_op {
@@ -56,12 +67,29 @@ enum vg_op {
 	VG_OP_pool_get = 0x0134,
 	VG_OP_pool_set = 0x0135,
 	VG_OP_cuMemPoolTrimTo = 0x0136,
+	VG_OP_virtual_granularity = 0x0140,
+	VG_OP_virtual_reserve = 0x0141,
+	VG_OP_virtual_free = 0x0142,
+	VG_OP_virtual_create = 0x0143,
+	VG_OP_virtual_release = 0x0144,
+	VG_OP_virtual_map = 0x0145,
+	VG_OP_virtual_unmap = 0x0146,
+	VG_OP_virtual_access = 0x0147,
+	VG_OP_array_create = 0x0150,
+	VG_OP_array_destroy = 0x0151,
+	VG_OP_mipmap_create = 0x0152,
+	VG_OP_mipmap_level = 0x0153,
+	VG_OP_mipmap_destroy = 0x0154,
 	VG_OP_copy_to_device = 0x0200,
 	VG_OP_copy_to_host = 0x0201,
 	VG_OP_copy_device = 0x0202,
 	VG_OP_copy_to_device_2d = 0x0203,
 	VG_OP_copy_to_host_2d = 0x0204,
 	VG_OP_copy_device_2d = 0x0205,
+	VG_OP_copy_to_array = 0x0210,
+	VG_OP_copy_from_array = 0x0211,
+	VG_OP_copy_array_device = 0x0212,
+	VG_OP_copy_arrays = 0x0213,
 	VG_OP_cuStreamCreateWithPriority = 0x0300,
 	VG_OP_cuStreamDestroy_v2 = 0x0301,
 	VG_OP_cuStreamQuery = 0x0302,
@@ -78,6 +106,9 @@ enum vg_op {
 	VG_OP_module_unload = 0x0402,
 	VG_OP_module_function = 0x0403,
 	VG_OP_module_global = 0x0404,
+	VG_OP_image_link = 0x0440,
+	VG_OP_image_read = 0x0441,
+	VG_OP_image_drop = 0x0442,
 	VG_OP_launch = 0x0500,
 	VG_OP_cuFuncSetAttribute = 0x0501,
 	VG_OP_cuFuncSetCacheConfig = 0x0502,
@@ -88,8 +119,39 @@ enum vg_op {
 	VG_OP_host_gate = 0x0600,
 	VG_OP_host_gate_next = 0x0601,
 	VG_OP_host_gate_open = 0x0602,
+	VG_OP_gate_fill = 0x0603,
+	VG_OP_gate_fetch = 0x0604,
 	VG_OP_output_next = 0x0700,
 	VG_OP_call_refused = 0x0701,
+	VG_OP_graph_create = 0x0800,
+	VG_OP_graph_destroy = 0x0801,
+	VG_OP_graph_clone = 0x0802,
+	VG_OP_graph_kernel = 0x0803,
+	VG_OP_graph_copy = 0x0804,
+	VG_OP_graph_memset = 0x0805,
+	VG_OP_graph_event = 0x0806,
+	VG_OP_graph_child = 0x0807,
+	VG_OP_graph_edges = 0x0808,
+	VG_OP_graph_list = 0x0809,
+	VG_OP_graph_node_type = 0x080a,
+	VG_OP_graph_node_destroy = 0x080b,
+	VG_OP_graph_instantiate = 0x080c,
+	VG_OP_graph_exec_destroy = 0x080d,
+	VG_OP_graph_exec_update = 0x080e,
+	VG_OP_graph_launch = 0x080f,
+	VG_OP_graph_enable = 0x0810,
+	VG_OP_graph_host = 0x0811,
+	VG_OP_graph_host_copy = 0x0812,
+	VG_OP_capture_begin = 0x0820,
+	VG_OP_capture_end = 0x0821,
+	VG_OP_capture_status = 0x0822,
+	VG_OP_capture_check = 0x0823,
+	VG_OP_capture_host = 0x0824,
+	VG_OP_capture_copy = 0x0825,
+	VG_OP_texture_create = 0x0900,
+	VG_OP_texture_destroy = 0x0901,
+	VG_OP_surface_create = 0x0902,
+	VG_OP_surface_destroy = 0x0903,
 };
 
 struct vg_snapshot_reply {
@@ -333,6 +395,108 @@ size_t vg_size_pool_set_request(const struct vg_pool_set_request *v);
 void vg_put_pool_set_request(struct vg_encoder *e, const struct vg_pool_set_request *v);
 void vg_get_pool_set_request(struct vg_decoder *d, struct vg_pool_set_request *v);
 
+struct vg_virtual_granularity_request {
+	uint32_t ordinal;
+	uint32_t option;
+};
+
+enum { VG_MAX_virtual_granularity_request = 16 }; /* bytes on the wire */
+size_t vg_size_virtual_granularity_request(const struct vg_virtual_granularity_request *v);
+void vg_put_virtual_granularity_request(struct vg_encoder *e, const struct vg_virtual_granularity_request *v);
+void vg_get_virtual_granularity_request(struct vg_decoder *d, struct vg_virtual_granularity_request *v);
+
+struct vg_virtual_granularity_reply {
+	uint64_t bytes;
+};
+
+enum { VG_MAX_virtual_granularity_reply = 8 }; /* bytes on the wire */
+size_t vg_size_virtual_granularity_reply(const struct vg_virtual_granularity_reply *v);
+void vg_put_virtual_granularity_reply(struct vg_encoder *e, const struct vg_virtual_granularity_reply *v);
+void vg_get_virtual_granularity_reply(struct vg_decoder *d, struct vg_virtual_granularity_reply *v);
+
+struct vg_virtual_reserve_request {
+	uint64_t bytes;
+	uint64_t alignment;
+	uint64_t wish;
+};
+
+enum { VG_MAX_virtual_reserve_request = 24 }; /* bytes on the wire */
+size_t vg_size_virtual_reserve_request(const struct vg_virtual_reserve_request *v);
+void vg_put_virtual_reserve_request(struct vg_encoder *e, const struct vg_virtual_reserve_request *v);
+void vg_get_virtual_reserve_request(struct vg_decoder *d, struct vg_virtual_reserve_request *v);
+
+struct vg_virtual_reserve_reply {
+	uint64_t address;
+};
+
+enum { VG_MAX_virtual_reserve_reply = 8 }; /* bytes on the wire */
+size_t vg_size_virtual_reserve_reply(const struct vg_virtual_reserve_reply *v);
+void vg_put_virtual_reserve_reply(struct vg_encoder *e, const struct vg_virtual_reserve_reply *v);
+void vg_get_virtual_reserve_reply(struct vg_decoder *d, struct vg_virtual_reserve_reply *v);
+
+struct vg_virtual_free_request {
+	uint64_t address;
+	uint64_t bytes;
+};
+
+enum { VG_MAX_virtual_free_request = 16 }; /* bytes on the wire */
+size_t vg_size_virtual_free_request(const struct vg_virtual_free_request *v);
+void vg_put_virtual_free_request(struct vg_encoder *e, const struct vg_virtual_free_request *v);
+void vg_get_virtual_free_request(struct vg_decoder *d, struct vg_virtual_free_request *v);
+
+struct vg_virtual_create_request {
+	uint64_t created;
+	uint64_t bytes;
+	uint32_t ordinal;
+};
+
+enum { VG_MAX_virtual_create_request = 24 }; /* bytes on the wire */
+size_t vg_size_virtual_create_request(const struct vg_virtual_create_request *v);
+void vg_put_virtual_create_request(struct vg_encoder *e, const struct vg_virtual_create_request *v);
+void vg_get_virtual_create_request(struct vg_decoder *d, struct vg_virtual_create_request *v);
+
+struct vg_virtual_release_request {
+	uint64_t physical;
+};
+
+enum { VG_MAX_virtual_release_request = 8 }; /* bytes on the wire */
+size_t vg_size_virtual_release_request(const struct vg_virtual_release_request *v);
+void vg_put_virtual_release_request(struct vg_encoder *e, const struct vg_virtual_release_request *v);
+void vg_get_virtual_release_request(struct vg_decoder *d, struct vg_virtual_release_request *v);
+
+struct vg_virtual_map_request {
+	uint64_t address;
+	uint64_t bytes;
+	uint64_t physical;
+};
+
+enum { VG_MAX_virtual_map_request = 24 }; /* bytes on the wire */
+size_t vg_size_virtual_map_request(const struct vg_virtual_map_request *v);
+void vg_put_virtual_map_request(struct vg_encoder *e, const struct vg_virtual_map_request *v);
+void vg_get_virtual_map_request(struct vg_decoder *d, struct vg_virtual_map_request *v);
+
+struct vg_virtual_unmap_request {
+	uint64_t address;
+	uint64_t bytes;
+};
+
+enum { VG_MAX_virtual_unmap_request = 16 }; /* bytes on the wire */
+size_t vg_size_virtual_unmap_request(const struct vg_virtual_unmap_request *v);
+void vg_put_virtual_unmap_request(struct vg_encoder *e, const struct vg_virtual_unmap_request *v);
+void vg_get_virtual_unmap_request(struct vg_decoder *d, struct vg_virtual_unmap_request *v);
+
+struct vg_virtual_access_request {
+	uint64_t address;
+	uint64_t bytes;
+	uint32_t ordinal;
+	uint32_t open;
+};
+
+enum { VG_MAX_virtual_access_request = 32 }; /* bytes on the wire */
+size_t vg_size_virtual_access_request(const struct vg_virtual_access_request *v);
+void vg_put_virtual_access_request(struct vg_encoder *e, const struct vg_virtual_access_request *v);
+void vg_get_virtual_access_request(struct vg_decoder *d, struct vg_virtual_access_request *v);
+
 struct vg_copy_to_device_request {
 	uint64_t context;
 	uint64_t destination;
@@ -411,6 +575,224 @@ enum { VG_MAX_copy_device_2d_request = 64 }; /* bytes on the wire */
 size_t vg_size_copy_device_2d_request(const struct vg_copy_device_2d_request *v);
 void vg_put_copy_device_2d_request(struct vg_encoder *e, const struct vg_copy_device_2d_request *v);
 void vg_get_copy_device_2d_request(struct vg_decoder *d, struct vg_copy_device_2d_request *v);
+
+struct vg_array_create_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t width;
+	uint64_t height;
+	uint64_t depth;
+	uint32_t format;
+	uint32_t channels;
+	uint32_t flags;
+};
+
+enum { VG_MAX_array_create_request = 64 }; /* bytes on the wire */
+size_t vg_size_array_create_request(const struct vg_array_create_request *v);
+void vg_put_array_create_request(struct vg_encoder *e, const struct vg_array_create_request *v);
+void vg_get_array_create_request(struct vg_decoder *d, struct vg_array_create_request *v);
+
+struct vg_array_destroy_request {
+	uint64_t array;
+};
+
+enum { VG_MAX_array_destroy_request = 8 }; /* bytes on the wire */
+size_t vg_size_array_destroy_request(const struct vg_array_destroy_request *v);
+void vg_put_array_destroy_request(struct vg_encoder *e, const struct vg_array_destroy_request *v);
+void vg_get_array_destroy_request(struct vg_decoder *d, struct vg_array_destroy_request *v);
+
+struct vg_mipmap_create_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t width;
+	uint64_t height;
+	uint64_t depth;
+	uint32_t format;
+	uint32_t channels;
+	uint32_t flags;
+	uint32_t levels;
+};
+
+enum { VG_MAX_mipmap_create_request = 72 }; /* bytes on the wire */
+size_t vg_size_mipmap_create_request(const struct vg_mipmap_create_request *v);
+void vg_put_mipmap_create_request(struct vg_encoder *e, const struct vg_mipmap_create_request *v);
+void vg_get_mipmap_create_request(struct vg_decoder *d, struct vg_mipmap_create_request *v);
+
+struct vg_mipmap_level_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t mipmap;
+	uint32_t level;
+};
+
+enum { VG_MAX_mipmap_level_request = 32 }; /* bytes on the wire */
+size_t vg_size_mipmap_level_request(const struct vg_mipmap_level_request *v);
+void vg_put_mipmap_level_request(struct vg_encoder *e, const struct vg_mipmap_level_request *v);
+void vg_get_mipmap_level_request(struct vg_decoder *d, struct vg_mipmap_level_request *v);
+
+struct vg_mipmap_destroy_request {
+	uint64_t mipmap;
+};
+
+enum { VG_MAX_mipmap_destroy_request = 8 }; /* bytes on the wire */
+size_t vg_size_mipmap_destroy_request(const struct vg_mipmap_destroy_request *v);
+void vg_put_mipmap_destroy_request(struct vg_encoder *e, const struct vg_mipmap_destroy_request *v);
+void vg_get_mipmap_destroy_request(struct vg_decoder *d, struct vg_mipmap_destroy_request *v);
+
+struct vg_copy_to_array_request {
+	uint64_t context;
+	uint64_t array;
+	uint64_t x;
+	uint64_t y;
+	uint64_t z;
+	uint64_t width;
+	uint64_t height;
+	uint64_t stream;
+};
+
+enum { VG_MAX_copy_to_array_request = 64 }; /* bytes on the wire */
+size_t vg_size_copy_to_array_request(const struct vg_copy_to_array_request *v);
+void vg_put_copy_to_array_request(struct vg_encoder *e, const struct vg_copy_to_array_request *v);
+void vg_get_copy_to_array_request(struct vg_decoder *d, struct vg_copy_to_array_request *v);
+
+struct vg_copy_from_array_request {
+	uint64_t context;
+	uint64_t array;
+	uint64_t x;
+	uint64_t y;
+	uint64_t z;
+	uint64_t width;
+	uint64_t height;
+	uint64_t stream;
+};
+
+enum { VG_MAX_copy_from_array_request = 64 }; /* bytes on the wire */
+size_t vg_size_copy_from_array_request(const struct vg_copy_from_array_request *v);
+void vg_put_copy_from_array_request(struct vg_encoder *e, const struct vg_copy_from_array_request *v);
+void vg_get_copy_from_array_request(struct vg_decoder *d, struct vg_copy_from_array_request *v);
+
+struct vg_copy_array_device_request {
+	uint64_t context;
+	uint64_t array;
+	uint64_t x;
+	uint64_t y;
+	uint64_t z;
+	uint64_t address;
+	uint64_t pitch;
+	uint64_t slice;
+	uint64_t width;
+	uint64_t rows;
+	uint64_t slices;
+	uint32_t to_array;
+	uint64_t stream;
+};
+
+enum { VG_MAX_copy_array_device_request = 104 }; /* bytes on the wire */
+size_t vg_size_copy_array_device_request(const struct vg_copy_array_device_request *v);
+void vg_put_copy_array_device_request(struct vg_encoder *e, const struct vg_copy_array_device_request *v);
+void vg_get_copy_array_device_request(struct vg_decoder *d, struct vg_copy_array_device_request *v);
+
+struct vg_copy_arrays_request {
+	uint64_t context;
+	uint64_t destination;
+	uint64_t destination_x;
+	uint64_t destination_y;
+	uint64_t destination_z;
+	uint64_t source;
+	uint64_t source_x;
+	uint64_t source_y;
+	uint64_t source_z;
+	uint64_t width;
+	uint64_t rows;
+	uint64_t slices;
+	uint64_t stream;
+};
+
+enum { VG_MAX_copy_arrays_request = 104 }; /* bytes on the wire */
+size_t vg_size_copy_arrays_request(const struct vg_copy_arrays_request *v);
+void vg_put_copy_arrays_request(struct vg_encoder *e, const struct vg_copy_arrays_request *v);
+void vg_get_copy_arrays_request(struct vg_decoder *d, struct vg_copy_arrays_request *v);
+
+struct vg_texture_create_request {
+	uint64_t context;
+	uint64_t created;
+	uint32_t resource;
+	uint64_t array;
+	uint64_t mipmap;
+	uint64_t address;
+	uint64_t bytes;
+	uint64_t width;
+	uint64_t height;
+	uint64_t pitch;
+	uint32_t format;
+	uint32_t channels;
+	uint32_t address_x;
+	uint32_t address_y;
+	uint32_t address_z;
+	uint32_t filter;
+	uint32_t flags;
+	uint32_t anisotropy;
+	uint32_t mipmap_filter;
+	float mipmap_bias;
+	float mipmap_least;
+	float mipmap_most;
+	float border_r;
+	float border_g;
+	float border_b;
+	float border_a;
+};
+
+enum { VG_MAX_texture_create_request = 208 }; /* bytes on the wire */
+size_t vg_size_texture_create_request(const struct vg_texture_create_request *v);
+void vg_put_texture_create_request(struct vg_encoder *e, const struct vg_texture_create_request *v);
+void vg_get_texture_create_request(struct vg_decoder *d, struct vg_texture_create_request *v);
+
+struct vg_texture_create_reply {
+	uint64_t number;
+};
+
+enum { VG_MAX_texture_create_reply = 8 }; /* bytes on the wire */
+size_t vg_size_texture_create_reply(const struct vg_texture_create_reply *v);
+void vg_put_texture_create_reply(struct vg_encoder *e, const struct vg_texture_create_reply *v);
+void vg_get_texture_create_reply(struct vg_decoder *d, struct vg_texture_create_reply *v);
+
+struct vg_texture_destroy_request {
+	uint64_t texture;
+};
+
+enum { VG_MAX_texture_destroy_request = 8 }; /* bytes on the wire */
+size_t vg_size_texture_destroy_request(const struct vg_texture_destroy_request *v);
+void vg_put_texture_destroy_request(struct vg_encoder *e, const struct vg_texture_destroy_request *v);
+void vg_get_texture_destroy_request(struct vg_decoder *d, struct vg_texture_destroy_request *v);
+
+struct vg_surface_create_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t array;
+};
+
+enum { VG_MAX_surface_create_request = 24 }; /* bytes on the wire */
+size_t vg_size_surface_create_request(const struct vg_surface_create_request *v);
+void vg_put_surface_create_request(struct vg_encoder *e, const struct vg_surface_create_request *v);
+void vg_get_surface_create_request(struct vg_decoder *d, struct vg_surface_create_request *v);
+
+struct vg_surface_create_reply {
+	uint64_t number;
+};
+
+enum { VG_MAX_surface_create_reply = 8 }; /* bytes on the wire */
+size_t vg_size_surface_create_reply(const struct vg_surface_create_reply *v);
+void vg_put_surface_create_reply(struct vg_encoder *e, const struct vg_surface_create_reply *v);
+void vg_get_surface_create_reply(struct vg_decoder *d, struct vg_surface_create_reply *v);
+
+struct vg_surface_destroy_request {
+	uint64_t surface;
+};
+
+enum { VG_MAX_surface_destroy_request = 8 }; /* bytes on the wire */
+size_t vg_size_surface_destroy_request(const struct vg_surface_destroy_request *v);
+void vg_put_surface_destroy_request(struct vg_encoder *e, const struct vg_surface_destroy_request *v);
+void vg_get_surface_destroy_request(struct vg_decoder *d, struct vg_surface_destroy_request *v);
 
 struct vg_image_data_request {
 	uint32_t upload;
@@ -504,6 +886,52 @@ size_t vg_size_module_global_reply(const struct vg_module_global_reply *v);
 void vg_put_module_global_reply(struct vg_encoder *e, const struct vg_module_global_reply *v);
 void vg_get_module_global_reply(struct vg_decoder *d, struct vg_module_global_reply *v);
 
+struct vg_image_link_request {
+	uint64_t context;
+	uint32_t upload;
+	uint32_t info_log_bytes;
+	uint32_t error_log_bytes;
+	struct vg_bytes options;
+	struct vg_bytes parts;
+};
+
+enum { VG_MAX_image_link_request = 9264 }; /* bytes on the wire */
+size_t vg_size_image_link_request(const struct vg_image_link_request *v);
+void vg_put_image_link_request(struct vg_encoder *e, const struct vg_image_link_request *v);
+void vg_get_image_link_request(struct vg_decoder *d, struct vg_image_link_request *v);
+
+struct vg_image_link_reply {
+	uint64_t bytes;
+	size_t info_log_length;
+	uint8_t info_log[7168];
+	size_t error_log_length;
+	uint8_t error_log[7168];
+};
+
+enum { VG_MAX_image_link_reply = 14360 }; /* bytes on the wire */
+size_t vg_size_image_link_reply(const struct vg_image_link_reply *v);
+void vg_put_image_link_reply(struct vg_encoder *e, const struct vg_image_link_reply *v);
+void vg_get_image_link_reply(struct vg_decoder *d, struct vg_image_link_reply *v);
+
+struct vg_image_read_request {
+	uint32_t upload;
+	uint64_t offset;
+};
+
+enum { VG_MAX_image_read_request = 16 }; /* bytes on the wire */
+size_t vg_size_image_read_request(const struct vg_image_read_request *v);
+void vg_put_image_read_request(struct vg_encoder *e, const struct vg_image_read_request *v);
+void vg_get_image_read_request(struct vg_decoder *d, struct vg_image_read_request *v);
+
+struct vg_image_drop_request {
+	uint32_t upload;
+};
+
+enum { VG_MAX_image_drop_request = 8 }; /* bytes on the wire */
+size_t vg_size_image_drop_request(const struct vg_image_drop_request *v);
+void vg_put_image_drop_request(struct vg_encoder *e, const struct vg_image_drop_request *v);
+void vg_get_image_drop_request(struct vg_decoder *d, struct vg_image_drop_request *v);
+
 struct vg_launch_request {
 	uint64_t context;
 	uint64_t function;
@@ -573,6 +1001,26 @@ size_t vg_size_host_gate_open_request(const struct vg_host_gate_open_request *v)
 void vg_put_host_gate_open_request(struct vg_encoder *e, const struct vg_host_gate_open_request *v);
 void vg_get_host_gate_open_request(struct vg_decoder *d, struct vg_host_gate_open_request *v);
 
+struct vg_gate_fill_request {
+	uint64_t gate;
+	uint64_t offset;
+};
+
+enum { VG_MAX_gate_fill_request = 16 }; /* bytes on the wire */
+size_t vg_size_gate_fill_request(const struct vg_gate_fill_request *v);
+void vg_put_gate_fill_request(struct vg_encoder *e, const struct vg_gate_fill_request *v);
+void vg_get_gate_fill_request(struct vg_decoder *d, struct vg_gate_fill_request *v);
+
+struct vg_gate_fetch_request {
+	uint64_t gate;
+	uint64_t offset;
+};
+
+enum { VG_MAX_gate_fetch_request = 16 }; /* bytes on the wire */
+size_t vg_size_gate_fetch_request(const struct vg_gate_fetch_request *v);
+void vg_put_gate_fetch_request(struct vg_encoder *e, const struct vg_gate_fetch_request *v);
+void vg_get_gate_fetch_request(struct vg_decoder *d, struct vg_gate_fetch_request *v);
+
 struct vg_output_next_reply {
 	uint32_t more;
 	uint64_t lost;
@@ -595,6 +1043,451 @@ enum { VG_MAX_call_refused_request = 48 }; /* bytes on the wire */
 size_t vg_size_call_refused_request(const struct vg_call_refused_request *v);
 void vg_put_call_refused_request(struct vg_encoder *e, const struct vg_call_refused_request *v);
 void vg_get_call_refused_request(struct vg_decoder *d, struct vg_call_refused_request *v);
+
+struct vg_graph_create_request {
+	uint64_t context;
+	uint64_t created;
+};
+
+enum { VG_MAX_graph_create_request = 16 }; /* bytes on the wire */
+size_t vg_size_graph_create_request(const struct vg_graph_create_request *v);
+void vg_put_graph_create_request(struct vg_encoder *e, const struct vg_graph_create_request *v);
+void vg_get_graph_create_request(struct vg_decoder *d, struct vg_graph_create_request *v);
+
+struct vg_graph_destroy_request {
+	uint64_t graph;
+};
+
+enum { VG_MAX_graph_destroy_request = 8 }; /* bytes on the wire */
+size_t vg_size_graph_destroy_request(const struct vg_graph_destroy_request *v);
+void vg_put_graph_destroy_request(struct vg_encoder *e, const struct vg_graph_destroy_request *v);
+void vg_get_graph_destroy_request(struct vg_decoder *d, struct vg_graph_destroy_request *v);
+
+struct vg_graph_clone_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t graph;
+};
+
+enum { VG_MAX_graph_clone_request = 24 }; /* bytes on the wire */
+size_t vg_size_graph_clone_request(const struct vg_graph_clone_request *v);
+void vg_put_graph_clone_request(struct vg_encoder *e, const struct vg_graph_clone_request *v);
+void vg_get_graph_clone_request(struct vg_decoder *d, struct vg_graph_clone_request *v);
+
+struct vg_graph_kernel_request {
+	uint64_t context;
+	uint64_t graph;
+	uint64_t exec;
+	uint32_t how;
+	uint32_t node;
+	struct vg_bytes dependencies;
+	uint64_t function;
+	uint32_t grid_x;
+	uint32_t grid_y;
+	uint32_t grid_z;
+	uint32_t block_x;
+	uint32_t block_y;
+	uint32_t block_z;
+	uint32_t shared_bytes;
+	struct vg_bytes parameters;
+};
+
+enum { VG_MAX_graph_kernel_request = 13432 }; /* bytes on the wire */
+size_t vg_size_graph_kernel_request(const struct vg_graph_kernel_request *v);
+void vg_put_graph_kernel_request(struct vg_encoder *e, const struct vg_graph_kernel_request *v);
+void vg_get_graph_kernel_request(struct vg_decoder *d, struct vg_graph_kernel_request *v);
+
+struct vg_graph_kernel_reply {
+	uint32_t added;
+};
+
+enum { VG_MAX_graph_kernel_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_kernel_reply(const struct vg_graph_kernel_reply *v);
+void vg_put_graph_kernel_reply(struct vg_encoder *e, const struct vg_graph_kernel_reply *v);
+void vg_get_graph_kernel_reply(struct vg_decoder *d, struct vg_graph_kernel_reply *v);
+
+struct vg_graph_copy_request {
+	uint64_t context;
+	uint64_t graph;
+	uint64_t exec;
+	uint32_t how;
+	uint32_t node;
+	struct vg_bytes dependencies;
+	uint64_t destination;
+	uint64_t destination_pitch;
+	uint64_t destination_slice;
+	uint64_t source;
+	uint64_t source_pitch;
+	uint64_t source_slice;
+	uint64_t width;
+	uint64_t rows;
+	uint64_t slices;
+};
+
+enum { VG_MAX_graph_copy_request = 1144 }; /* bytes on the wire */
+size_t vg_size_graph_copy_request(const struct vg_graph_copy_request *v);
+void vg_put_graph_copy_request(struct vg_encoder *e, const struct vg_graph_copy_request *v);
+void vg_get_graph_copy_request(struct vg_decoder *d, struct vg_graph_copy_request *v);
+
+struct vg_graph_copy_reply {
+	uint32_t added;
+};
+
+enum { VG_MAX_graph_copy_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_copy_reply(const struct vg_graph_copy_reply *v);
+void vg_put_graph_copy_reply(struct vg_encoder *e, const struct vg_graph_copy_reply *v);
+void vg_get_graph_copy_reply(struct vg_decoder *d, struct vg_graph_copy_reply *v);
+
+struct vg_graph_memset_request {
+	uint64_t context;
+	uint64_t graph;
+	uint64_t exec;
+	uint32_t how;
+	uint32_t node;
+	struct vg_bytes dependencies;
+	uint64_t address;
+	uint64_t pitch;
+	uint32_t value;
+	uint32_t element;
+	uint64_t width;
+	uint64_t rows;
+};
+
+enum { VG_MAX_graph_memset_request = 1120 }; /* bytes on the wire */
+size_t vg_size_graph_memset_request(const struct vg_graph_memset_request *v);
+void vg_put_graph_memset_request(struct vg_encoder *e, const struct vg_graph_memset_request *v);
+void vg_get_graph_memset_request(struct vg_decoder *d, struct vg_graph_memset_request *v);
+
+struct vg_graph_memset_reply {
+	uint32_t added;
+};
+
+enum { VG_MAX_graph_memset_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_memset_reply(const struct vg_graph_memset_reply *v);
+void vg_put_graph_memset_reply(struct vg_encoder *e, const struct vg_graph_memset_reply *v);
+void vg_get_graph_memset_reply(struct vg_decoder *d, struct vg_graph_memset_reply *v);
+
+struct vg_graph_event_request {
+	uint64_t context;
+	uint64_t graph;
+	uint64_t exec;
+	uint32_t how;
+	uint32_t node;
+	struct vg_bytes dependencies;
+	uint64_t event;
+	uint32_t waits;
+};
+
+enum { VG_MAX_graph_event_request = 1088 }; /* bytes on the wire */
+size_t vg_size_graph_event_request(const struct vg_graph_event_request *v);
+void vg_put_graph_event_request(struct vg_encoder *e, const struct vg_graph_event_request *v);
+void vg_get_graph_event_request(struct vg_decoder *d, struct vg_graph_event_request *v);
+
+struct vg_graph_event_reply {
+	uint32_t added;
+};
+
+enum { VG_MAX_graph_event_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_event_reply(const struct vg_graph_event_reply *v);
+void vg_put_graph_event_reply(struct vg_encoder *e, const struct vg_graph_event_reply *v);
+void vg_get_graph_event_reply(struct vg_decoder *d, struct vg_graph_event_reply *v);
+
+struct vg_graph_child_request {
+	uint64_t context;
+	uint64_t graph;
+	struct vg_bytes dependencies;
+	uint64_t child;
+};
+
+enum { VG_MAX_graph_child_request = 1056 }; /* bytes on the wire */
+size_t vg_size_graph_child_request(const struct vg_graph_child_request *v);
+void vg_put_graph_child_request(struct vg_encoder *e, const struct vg_graph_child_request *v);
+void vg_get_graph_child_request(struct vg_decoder *d, struct vg_graph_child_request *v);
+
+struct vg_graph_child_reply {
+	uint32_t added;
+};
+
+enum { VG_MAX_graph_child_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_child_reply(const struct vg_graph_child_reply *v);
+void vg_put_graph_child_reply(struct vg_encoder *e, const struct vg_graph_child_reply *v);
+void vg_get_graph_child_reply(struct vg_decoder *d, struct vg_graph_child_reply *v);
+
+struct vg_graph_edges_request {
+	uint64_t context;
+	uint64_t graph;
+	struct vg_bytes edges;
+	uint32_t remove;
+};
+
+enum { VG_MAX_graph_edges_request = 8224 }; /* bytes on the wire */
+size_t vg_size_graph_edges_request(const struct vg_graph_edges_request *v);
+void vg_put_graph_edges_request(struct vg_encoder *e, const struct vg_graph_edges_request *v);
+void vg_get_graph_edges_request(struct vg_decoder *d, struct vg_graph_edges_request *v);
+
+struct vg_graph_list_request {
+	uint64_t context;
+	uint64_t graph;
+	uint32_t what;
+	uint32_t node;
+	uint32_t first;
+};
+
+enum { VG_MAX_graph_list_request = 40 }; /* bytes on the wire */
+size_t vg_size_graph_list_request(const struct vg_graph_list_request *v);
+void vg_put_graph_list_request(struct vg_encoder *e, const struct vg_graph_list_request *v);
+void vg_get_graph_list_request(struct vg_decoder *d, struct vg_graph_list_request *v);
+
+struct vg_graph_list_reply {
+	uint32_t total;
+	size_t numbers_length;
+	uint8_t numbers[7680];
+};
+
+enum { VG_MAX_graph_list_reply = 7696 }; /* bytes on the wire */
+size_t vg_size_graph_list_reply(const struct vg_graph_list_reply *v);
+void vg_put_graph_list_reply(struct vg_encoder *e, const struct vg_graph_list_reply *v);
+void vg_get_graph_list_reply(struct vg_decoder *d, struct vg_graph_list_reply *v);
+
+struct vg_graph_node_type_request {
+	uint64_t context;
+	uint64_t graph;
+	uint32_t node;
+};
+
+enum { VG_MAX_graph_node_type_request = 24 }; /* bytes on the wire */
+size_t vg_size_graph_node_type_request(const struct vg_graph_node_type_request *v);
+void vg_put_graph_node_type_request(struct vg_encoder *e, const struct vg_graph_node_type_request *v);
+void vg_get_graph_node_type_request(struct vg_decoder *d, struct vg_graph_node_type_request *v);
+
+struct vg_graph_node_type_reply {
+	uint32_t type;
+};
+
+enum { VG_MAX_graph_node_type_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_node_type_reply(const struct vg_graph_node_type_reply *v);
+void vg_put_graph_node_type_reply(struct vg_encoder *e, const struct vg_graph_node_type_reply *v);
+void vg_get_graph_node_type_reply(struct vg_decoder *d, struct vg_graph_node_type_reply *v);
+
+struct vg_graph_node_destroy_request {
+	uint64_t context;
+	uint64_t graph;
+	uint32_t node;
+};
+
+enum { VG_MAX_graph_node_destroy_request = 24 }; /* bytes on the wire */
+size_t vg_size_graph_node_destroy_request(const struct vg_graph_node_destroy_request *v);
+void vg_put_graph_node_destroy_request(struct vg_encoder *e, const struct vg_graph_node_destroy_request *v);
+void vg_get_graph_node_destroy_request(struct vg_decoder *d, struct vg_graph_node_destroy_request *v);
+
+struct vg_graph_instantiate_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t graph;
+	uint64_t flags;
+};
+
+enum { VG_MAX_graph_instantiate_request = 32 }; /* bytes on the wire */
+size_t vg_size_graph_instantiate_request(const struct vg_graph_instantiate_request *v);
+void vg_put_graph_instantiate_request(struct vg_encoder *e, const struct vg_graph_instantiate_request *v);
+void vg_get_graph_instantiate_request(struct vg_decoder *d, struct vg_graph_instantiate_request *v);
+
+struct vg_graph_exec_destroy_request {
+	uint64_t exec;
+};
+
+enum { VG_MAX_graph_exec_destroy_request = 8 }; /* bytes on the wire */
+size_t vg_size_graph_exec_destroy_request(const struct vg_graph_exec_destroy_request *v);
+void vg_put_graph_exec_destroy_request(struct vg_encoder *e, const struct vg_graph_exec_destroy_request *v);
+void vg_get_graph_exec_destroy_request(struct vg_decoder *d, struct vg_graph_exec_destroy_request *v);
+
+struct vg_graph_exec_update_request {
+	uint64_t context;
+	uint64_t exec;
+	uint64_t graph;
+};
+
+enum { VG_MAX_graph_exec_update_request = 24 }; /* bytes on the wire */
+size_t vg_size_graph_exec_update_request(const struct vg_graph_exec_update_request *v);
+void vg_put_graph_exec_update_request(struct vg_encoder *e, const struct vg_graph_exec_update_request *v);
+void vg_get_graph_exec_update_request(struct vg_decoder *d, struct vg_graph_exec_update_request *v);
+
+struct vg_graph_exec_update_reply {
+	uint32_t result;
+	uint32_t node;
+};
+
+enum { VG_MAX_graph_exec_update_reply = 16 }; /* bytes on the wire */
+size_t vg_size_graph_exec_update_reply(const struct vg_graph_exec_update_reply *v);
+void vg_put_graph_exec_update_reply(struct vg_encoder *e, const struct vg_graph_exec_update_reply *v);
+void vg_get_graph_exec_update_reply(struct vg_decoder *d, struct vg_graph_exec_update_reply *v);
+
+struct vg_graph_launch_request {
+	uint64_t context;
+	uint64_t exec;
+	uint64_t stream;
+};
+
+enum { VG_MAX_graph_launch_request = 24 }; /* bytes on the wire */
+size_t vg_size_graph_launch_request(const struct vg_graph_launch_request *v);
+void vg_put_graph_launch_request(struct vg_encoder *e, const struct vg_graph_launch_request *v);
+void vg_get_graph_launch_request(struct vg_decoder *d, struct vg_graph_launch_request *v);
+
+struct vg_graph_enable_request {
+	uint64_t context;
+	uint64_t exec;
+	uint64_t graph;
+	uint32_t node;
+	uint32_t enable;
+};
+
+enum { VG_MAX_graph_enable_request = 40 }; /* bytes on the wire */
+size_t vg_size_graph_enable_request(const struct vg_graph_enable_request *v);
+void vg_put_graph_enable_request(struct vg_encoder *e, const struct vg_graph_enable_request *v);
+void vg_get_graph_enable_request(struct vg_decoder *d, struct vg_graph_enable_request *v);
+
+struct vg_graph_enable_reply {
+	uint32_t enabled;
+};
+
+enum { VG_MAX_graph_enable_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_enable_reply(const struct vg_graph_enable_reply *v);
+void vg_put_graph_enable_reply(struct vg_encoder *e, const struct vg_graph_enable_reply *v);
+void vg_get_graph_enable_reply(struct vg_decoder *d, struct vg_graph_enable_reply *v);
+
+struct vg_graph_host_request {
+	uint64_t context;
+	uint64_t graph;
+	uint64_t exec;
+	uint32_t how;
+	uint32_t node;
+	struct vg_bytes dependencies;
+	uint64_t number;
+};
+
+enum { VG_MAX_graph_host_request = 1080 }; /* bytes on the wire */
+size_t vg_size_graph_host_request(const struct vg_graph_host_request *v);
+void vg_put_graph_host_request(struct vg_encoder *e, const struct vg_graph_host_request *v);
+void vg_get_graph_host_request(struct vg_decoder *d, struct vg_graph_host_request *v);
+
+struct vg_graph_host_reply {
+	uint32_t added;
+};
+
+enum { VG_MAX_graph_host_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_host_reply(const struct vg_graph_host_reply *v);
+void vg_put_graph_host_reply(struct vg_encoder *e, const struct vg_graph_host_reply *v);
+void vg_get_graph_host_reply(struct vg_decoder *d, struct vg_graph_host_reply *v);
+
+struct vg_graph_host_copy_request {
+	uint64_t context;
+	uint64_t graph;
+	uint64_t exec;
+	uint32_t how;
+	uint32_t node;
+	struct vg_bytes dependencies;
+	uint64_t number;
+	uint32_t to_host;
+	uint64_t address;
+	uint64_t pitch;
+	uint64_t slice;
+	uint64_t width;
+	uint64_t rows;
+	uint64_t slices;
+};
+
+enum { VG_MAX_graph_host_copy_request = 1136 }; /* bytes on the wire */
+size_t vg_size_graph_host_copy_request(const struct vg_graph_host_copy_request *v);
+void vg_put_graph_host_copy_request(struct vg_encoder *e, const struct vg_graph_host_copy_request *v);
+void vg_get_graph_host_copy_request(struct vg_decoder *d, struct vg_graph_host_copy_request *v);
+
+struct vg_graph_host_copy_reply {
+	uint32_t added;
+};
+
+enum { VG_MAX_graph_host_copy_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_host_copy_reply(const struct vg_graph_host_copy_reply *v);
+void vg_put_graph_host_copy_reply(struct vg_encoder *e, const struct vg_graph_host_copy_reply *v);
+void vg_get_graph_host_copy_reply(struct vg_decoder *d, struct vg_graph_host_copy_reply *v);
+
+struct vg_capture_begin_request {
+	uint64_t context;
+	uint64_t stream;
+};
+
+enum { VG_MAX_capture_begin_request = 16 }; /* bytes on the wire */
+size_t vg_size_capture_begin_request(const struct vg_capture_begin_request *v);
+void vg_put_capture_begin_request(struct vg_encoder *e, const struct vg_capture_begin_request *v);
+void vg_get_capture_begin_request(struct vg_decoder *d, struct vg_capture_begin_request *v);
+
+struct vg_capture_end_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t stream;
+};
+
+enum { VG_MAX_capture_end_request = 24 }; /* bytes on the wire */
+size_t vg_size_capture_end_request(const struct vg_capture_end_request *v);
+void vg_put_capture_end_request(struct vg_encoder *e, const struct vg_capture_end_request *v);
+void vg_get_capture_end_request(struct vg_decoder *d, struct vg_capture_end_request *v);
+
+struct vg_capture_status_request {
+	uint64_t context;
+	uint64_t stream;
+};
+
+enum { VG_MAX_capture_status_request = 16 }; /* bytes on the wire */
+size_t vg_size_capture_status_request(const struct vg_capture_status_request *v);
+void vg_put_capture_status_request(struct vg_encoder *e, const struct vg_capture_status_request *v);
+void vg_get_capture_status_request(struct vg_decoder *d, struct vg_capture_status_request *v);
+
+struct vg_capture_status_reply {
+	uint32_t status;
+	uint64_t number;
+};
+
+enum { VG_MAX_capture_status_reply = 16 }; /* bytes on the wire */
+size_t vg_size_capture_status_reply(const struct vg_capture_status_reply *v);
+void vg_put_capture_status_reply(struct vg_encoder *e, const struct vg_capture_status_reply *v);
+void vg_get_capture_status_reply(struct vg_decoder *d, struct vg_capture_status_reply *v);
+
+struct vg_capture_check_request {
+	uint64_t context;
+};
+
+enum { VG_MAX_capture_check_request = 8 }; /* bytes on the wire */
+size_t vg_size_capture_check_request(const struct vg_capture_check_request *v);
+void vg_put_capture_check_request(struct vg_encoder *e, const struct vg_capture_check_request *v);
+void vg_get_capture_check_request(struct vg_decoder *d, struct vg_capture_check_request *v);
+
+struct vg_capture_host_request {
+	uint64_t context;
+	uint64_t stream;
+	uint64_t number;
+};
+
+enum { VG_MAX_capture_host_request = 24 }; /* bytes on the wire */
+size_t vg_size_capture_host_request(const struct vg_capture_host_request *v);
+void vg_put_capture_host_request(struct vg_encoder *e, const struct vg_capture_host_request *v);
+void vg_get_capture_host_request(struct vg_decoder *d, struct vg_capture_host_request *v);
+
+struct vg_capture_copy_request {
+	uint64_t context;
+	uint64_t stream;
+	uint64_t number;
+	uint32_t to_host;
+	uint64_t address;
+	uint64_t pitch;
+	uint64_t slice;
+	uint64_t width;
+	uint64_t rows;
+	uint64_t slices;
+};
+
+enum { VG_MAX_capture_copy_request = 80 }; /* bytes on the wire */
+size_t vg_size_capture_copy_request(const struct vg_capture_copy_request *v);
+void vg_put_capture_copy_request(struct vg_encoder *e, const struct vg_capture_copy_request *v);
+void vg_get_capture_copy_request(struct vg_decoder *d, struct vg_capture_copy_request *v);
 
 struct vg_cuCtxSynchronize_request {
 	uint64_t context;

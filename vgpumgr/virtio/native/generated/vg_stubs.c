@@ -5,7 +5,247 @@
 
 #include <string.h>
 
-#include "shim.h"
+#include "captures.h"
+
+const char *vg_sent_name(uint32_t op)
+{
+	switch (op) {
+	case VG_OP_snapshot:
+		return "snapshot";
+	case VG_OP_device_snapshot:
+		return "device_snapshot";
+	case VG_OP_device_use:
+		return "device_use";
+	case VG_OP_context_create:
+		return "context_create";
+	case VG_OP_context_destroy:
+		return "context_destroy";
+	case VG_OP_memory_allocate:
+		return "memory_allocate";
+	case VG_OP_memory_allocate_pitch:
+		return "memory_allocate_pitch";
+	case VG_OP_memory_free:
+		return "memory_free";
+	case VG_OP_memory_allocate_async:
+		return "memory_allocate_async";
+	case VG_OP_memory_free_async:
+		return "memory_free_async";
+	case VG_OP_pool_default:
+		return "pool_default";
+	case VG_OP_pool_create:
+		return "pool_create";
+	case VG_OP_pool_destroy:
+		return "pool_destroy";
+	case VG_OP_pool_allocate:
+		return "pool_allocate";
+	case VG_OP_pool_get:
+		return "pool_get";
+	case VG_OP_pool_set:
+		return "pool_set";
+	case VG_OP_virtual_granularity:
+		return "virtual_granularity";
+	case VG_OP_virtual_reserve:
+		return "virtual_reserve";
+	case VG_OP_virtual_free:
+		return "virtual_free";
+	case VG_OP_virtual_create:
+		return "virtual_create";
+	case VG_OP_virtual_release:
+		return "virtual_release";
+	case VG_OP_virtual_map:
+		return "virtual_map";
+	case VG_OP_virtual_unmap:
+		return "virtual_unmap";
+	case VG_OP_virtual_access:
+		return "virtual_access";
+	case VG_OP_copy_to_device:
+		return "copy_to_device";
+	case VG_OP_copy_to_host:
+		return "copy_to_host";
+	case VG_OP_copy_device:
+		return "copy_device";
+	case VG_OP_copy_to_device_2d:
+		return "copy_to_device_2d";
+	case VG_OP_copy_to_host_2d:
+		return "copy_to_host_2d";
+	case VG_OP_copy_device_2d:
+		return "copy_device_2d";
+	case VG_OP_array_create:
+		return "array_create";
+	case VG_OP_array_destroy:
+		return "array_destroy";
+	case VG_OP_mipmap_create:
+		return "mipmap_create";
+	case VG_OP_mipmap_level:
+		return "mipmap_level";
+	case VG_OP_mipmap_destroy:
+		return "mipmap_destroy";
+	case VG_OP_copy_to_array:
+		return "copy_to_array";
+	case VG_OP_copy_from_array:
+		return "copy_from_array";
+	case VG_OP_copy_array_device:
+		return "copy_array_device";
+	case VG_OP_copy_arrays:
+		return "copy_arrays";
+	case VG_OP_texture_create:
+		return "texture_create";
+	case VG_OP_texture_destroy:
+		return "texture_destroy";
+	case VG_OP_surface_create:
+		return "surface_create";
+	case VG_OP_surface_destroy:
+		return "surface_destroy";
+	case VG_OP_image_data:
+		return "image_data";
+	case VG_OP_module_load:
+		return "module_load";
+	case VG_OP_module_unload:
+		return "module_unload";
+	case VG_OP_module_function:
+		return "module_function";
+	case VG_OP_module_global:
+		return "module_global";
+	case VG_OP_image_link:
+		return "image_link";
+	case VG_OP_image_read:
+		return "image_read";
+	case VG_OP_image_drop:
+		return "image_drop";
+	case VG_OP_launch:
+		return "launch";
+	case VG_OP_launch_large:
+		return "launch_large";
+	case VG_OP_host_gate:
+		return "host_gate";
+	case VG_OP_host_gate_next:
+		return "host_gate_next";
+	case VG_OP_host_gate_open:
+		return "host_gate_open";
+	case VG_OP_gate_fill:
+		return "gate_fill";
+	case VG_OP_gate_fetch:
+		return "gate_fetch";
+	case VG_OP_output_next:
+		return "output_next";
+	case VG_OP_call_refused:
+		return "call_refused";
+	case VG_OP_graph_create:
+		return "graph_create";
+	case VG_OP_graph_destroy:
+		return "graph_destroy";
+	case VG_OP_graph_clone:
+		return "graph_clone";
+	case VG_OP_graph_kernel:
+		return "graph_kernel";
+	case VG_OP_graph_copy:
+		return "graph_copy";
+	case VG_OP_graph_memset:
+		return "graph_memset";
+	case VG_OP_graph_event:
+		return "graph_event";
+	case VG_OP_graph_child:
+		return "graph_child";
+	case VG_OP_graph_edges:
+		return "graph_edges";
+	case VG_OP_graph_list:
+		return "graph_list";
+	case VG_OP_graph_node_type:
+		return "graph_node_type";
+	case VG_OP_graph_node_destroy:
+		return "graph_node_destroy";
+	case VG_OP_graph_instantiate:
+		return "graph_instantiate";
+	case VG_OP_graph_exec_destroy:
+		return "graph_exec_destroy";
+	case VG_OP_graph_exec_update:
+		return "graph_exec_update";
+	case VG_OP_graph_launch:
+		return "graph_launch";
+	case VG_OP_graph_enable:
+		return "graph_enable";
+	case VG_OP_graph_host:
+		return "graph_host";
+	case VG_OP_graph_host_copy:
+		return "graph_host_copy";
+	case VG_OP_capture_begin:
+		return "capture_begin";
+	case VG_OP_capture_end:
+		return "capture_end";
+	case VG_OP_capture_status:
+		return "capture_status";
+	case VG_OP_capture_check:
+		return "capture_check";
+	case VG_OP_capture_host:
+		return "capture_host";
+	case VG_OP_capture_copy:
+		return "capture_copy";
+	case VG_OP_cuCtxSynchronize:
+		return "cuCtxSynchronize";
+	case VG_OP_cuCtxSetLimit:
+		return "cuCtxSetLimit";
+	case VG_OP_cuCtxGetLimit:
+		return "cuCtxGetLimit";
+	case VG_OP_cuCtxSetCacheConfig:
+		return "cuCtxSetCacheConfig";
+	case VG_OP_cuCtxGetCacheConfig:
+		return "cuCtxGetCacheConfig";
+	case VG_OP_cuCtxSetSharedMemConfig:
+		return "cuCtxSetSharedMemConfig";
+	case VG_OP_cuCtxGetSharedMemConfig:
+		return "cuCtxGetSharedMemConfig";
+	case VG_OP_cuMemGetInfo_v2:
+		return "cuMemGetInfo_v2";
+	case VG_OP_cuMemsetD8Async:
+		return "cuMemsetD8Async";
+	case VG_OP_cuMemsetD16Async:
+		return "cuMemsetD16Async";
+	case VG_OP_cuMemsetD32Async:
+		return "cuMemsetD32Async";
+	case VG_OP_cuMemsetD2D8Async:
+		return "cuMemsetD2D8Async";
+	case VG_OP_cuMemsetD2D16Async:
+		return "cuMemsetD2D16Async";
+	case VG_OP_cuMemsetD2D32Async:
+		return "cuMemsetD2D32Async";
+	case VG_OP_cuMemPoolTrimTo:
+		return "cuMemPoolTrimTo";
+	case VG_OP_cuStreamCreateWithPriority:
+		return "cuStreamCreateWithPriority";
+	case VG_OP_cuStreamDestroy_v2:
+		return "cuStreamDestroy_v2";
+	case VG_OP_cuStreamQuery:
+		return "cuStreamQuery";
+	case VG_OP_cuStreamSynchronize:
+		return "cuStreamSynchronize";
+	case VG_OP_cuStreamWaitEvent:
+		return "cuStreamWaitEvent";
+	case VG_OP_cuEventCreate:
+		return "cuEventCreate";
+	case VG_OP_cuEventDestroy_v2:
+		return "cuEventDestroy_v2";
+	case VG_OP_cuEventRecordWithFlags:
+		return "cuEventRecordWithFlags";
+	case VG_OP_cuEventQuery:
+		return "cuEventQuery";
+	case VG_OP_cuEventSynchronize:
+		return "cuEventSynchronize";
+	case VG_OP_cuEventElapsedTime_v2:
+		return "cuEventElapsedTime_v2";
+	case VG_OP_cuFuncSetAttribute:
+		return "cuFuncSetAttribute";
+	case VG_OP_cuFuncSetCacheConfig:
+		return "cuFuncSetCacheConfig";
+	case VG_OP_cuFuncSetSharedMemConfig:
+		return "cuFuncSetSharedMemConfig";
+	case VG_OP_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags:
+		return "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags";
+	case VG_OP_cuOccupancyAvailableDynamicSMemPerBlock:
+		return "cuOccupancyAvailableDynamicSMemPerBlock";
+	default:
+		return "an operation";
+	}
+}
 
 CUresult vg_send_snapshot(struct vg_snapshot_reply *out)
 {
@@ -13,8 +253,10 @@ CUresult vg_send_snapshot(struct vg_snapshot_reply *out)
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_snapshot, SHIM_CACHED, 0, NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
 		vg_get_snapshot_reply(&f.decoder, out);
@@ -29,8 +271,10 @@ CUresult vg_send_device_snapshot(const struct vg_device_snapshot_request *in, st
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_device_snapshot, SHIM_CACHED, vg_size_device_snapshot_request(in), NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	vg_put_device_snapshot_request(&f.encoder, in);
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
@@ -46,8 +290,10 @@ CUresult vg_send_device_use(struct vg_device_use_reply *out)
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_device_use, SHIM_SYNC, 0, NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
 		vg_get_device_use_reply(&f.decoder, out);
@@ -283,6 +529,131 @@ CUresult vg_send_pool_set(const struct vg_pool_set_request *in)
 	return r.result;
 }
 
+CUresult vg_send_virtual_granularity(const struct vg_virtual_granularity_request *in, struct vg_virtual_granularity_reply *out)
+{
+	uint64_t asked[VG_MAX_virtual_granularity_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_virtual_granularity_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_virtual_granularity_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_virtual_granularity, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_virtual_granularity_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_virtual_reserve(const struct vg_virtual_reserve_request *in, struct vg_virtual_reserve_reply *out)
+{
+	uint64_t asked[VG_MAX_virtual_reserve_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_virtual_reserve_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_virtual_reserve_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_virtual_reserve, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_virtual_reserve_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_virtual_free(const struct vg_virtual_free_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_virtual_free, SHIM_QUIET, vg_size_virtual_free_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_virtual_free_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_virtual_create(const struct vg_virtual_create_request *in)
+{
+	uint64_t asked[VG_MAX_virtual_create_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_virtual_create_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_virtual_create, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_virtual_release(const struct vg_virtual_release_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_virtual_release, SHIM_QUIET, vg_size_virtual_release_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_virtual_release_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_virtual_map(const struct vg_virtual_map_request *in)
+{
+	uint64_t asked[VG_MAX_virtual_map_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_virtual_map_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_virtual_map, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_virtual_unmap(const struct vg_virtual_unmap_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_virtual_unmap, SHIM_QUIET, vg_size_virtual_unmap_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_virtual_unmap_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_virtual_access(const struct vg_virtual_access_request *in)
+{
+	uint64_t asked[VG_MAX_virtual_access_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_virtual_access_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_virtual_access, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
 CUresult vg_send_copy_to_device(const struct vg_copy_to_device_request *in, struct shim_bulk *bulk)
 {
 	struct shim_frame f;
@@ -361,6 +732,196 @@ CUresult vg_send_copy_device_2d(const struct vg_copy_device_2d_request *in)
 	return shim_end(&f, r, false);
 }
 
+CUresult vg_send_array_create(const struct vg_array_create_request *in)
+{
+	uint64_t asked[VG_MAX_array_create_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_array_create_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_array_create, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_array_destroy(const struct vg_array_destroy_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_array_destroy, SHIM_QUIET, vg_size_array_destroy_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_array_destroy_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_mipmap_create(const struct vg_mipmap_create_request *in)
+{
+	uint64_t asked[VG_MAX_mipmap_create_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_mipmap_create_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_mipmap_create, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_mipmap_level(const struct vg_mipmap_level_request *in)
+{
+	uint64_t asked[VG_MAX_mipmap_level_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_mipmap_level_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_mipmap_level, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_mipmap_destroy(const struct vg_mipmap_destroy_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_mipmap_destroy, SHIM_QUIET, vg_size_mipmap_destroy_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_mipmap_destroy_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_copy_to_array(const struct vg_copy_to_array_request *in, struct shim_bulk *bulk)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_copy_to_array, SHIM_QUIET, vg_size_copy_to_array_request(in), bulk);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_copy_to_array_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_copy_from_array(const struct vg_copy_from_array_request *in, struct shim_bulk *bulk)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_copy_from_array, SHIM_SYNC, vg_size_copy_from_array_request(in), bulk);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_copy_from_array_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_copy_array_device(const struct vg_copy_array_device_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_copy_array_device, SHIM_QUIET, vg_size_copy_array_device_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_copy_array_device_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_copy_arrays(const struct vg_copy_arrays_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_copy_arrays, SHIM_QUIET, vg_size_copy_arrays_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_copy_arrays_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_texture_create(const struct vg_texture_create_request *in, struct vg_texture_create_reply *out)
+{
+	uint64_t asked[VG_MAX_texture_create_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_texture_create_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_texture_create_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_texture_create, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_texture_create_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_texture_destroy(const struct vg_texture_destroy_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_texture_destroy, SHIM_QUIET, vg_size_texture_destroy_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_texture_destroy_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_surface_create(const struct vg_surface_create_request *in, struct vg_surface_create_reply *out)
+{
+	uint64_t asked[VG_MAX_surface_create_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_surface_create_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_surface_create_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_surface_create, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_surface_create_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_surface_destroy(const struct vg_surface_destroy_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_surface_destroy, SHIM_QUIET, vg_size_surface_destroy_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_surface_destroy_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
 CUresult vg_send_image_data(const struct vg_image_data_request *in, struct shim_bulk *bulk)
 {
 	struct shim_frame f;
@@ -380,8 +941,10 @@ CUresult vg_send_module_load(const struct vg_module_load_request *in, struct vg_
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_module_load, SHIM_SYNC, vg_size_module_load_request(in), NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	vg_put_module_load_request(&f.encoder, in);
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
@@ -410,8 +973,10 @@ CUresult vg_send_module_function(const struct vg_module_function_request *in, st
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_module_function, SHIM_SYNC, vg_size_module_function_request(in), NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	vg_put_module_function_request(&f.encoder, in);
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
@@ -427,8 +992,10 @@ CUresult vg_send_module_global(const struct vg_module_global_request *in, struct
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_module_global, SHIM_SYNC, vg_size_module_global_request(in), NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	vg_put_module_global_request(&f.encoder, in);
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
@@ -436,6 +1003,51 @@ CUresult vg_send_module_global(const struct vg_module_global_request *in, struct
 	else
 		memset(out, 0, sizeof(*out));
 	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_image_link(const struct vg_image_link_request *in, struct vg_image_link_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_image_link, SHIM_SYNC, vg_size_image_link_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_image_link_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_image_link_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_image_read(const struct vg_image_read_request *in, struct shim_bulk *bulk)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_image_read, SHIM_SYNC, vg_size_image_read_request(in), bulk);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_image_read_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_image_drop(const struct vg_image_drop_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_image_drop, SHIM_QUIET, vg_size_image_drop_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_image_drop_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
 }
 
 CUresult vg_send_launch(const struct vg_launch_request *in)
@@ -506,14 +1118,42 @@ CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in)
 	return shim_end(&f, r, false);
 }
 
+CUresult vg_send_gate_fill(const struct vg_gate_fill_request *in, struct shim_bulk *bulk)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_gate_fill, SHIM_QUIET, vg_size_gate_fill_request(in), bulk);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_gate_fill_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_gate_fetch(const struct vg_gate_fetch_request *in, struct shim_bulk *bulk)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_gate_fetch, SHIM_SYNC, vg_size_gate_fetch_request(in), bulk);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_gate_fetch_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
 CUresult vg_send_output_next(struct vg_output_next_reply *out)
 {
 	struct shim_frame f;
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_output_next, SHIM_SYNC, 0, NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
 		vg_get_output_next_reply(&f.decoder, out);
@@ -533,6 +1173,424 @@ CUresult vg_send_call_refused(const struct vg_call_refused_request *in)
 	vg_put_call_refused_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_graph_create(const struct vg_graph_create_request *in)
+{
+	uint64_t asked[VG_MAX_graph_create_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_create_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_graph_create, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_graph_destroy(const struct vg_graph_destroy_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_destroy, SHIM_QUIET, vg_size_graph_destroy_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_graph_destroy_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_graph_clone(const struct vg_graph_clone_request *in)
+{
+	uint64_t asked[VG_MAX_graph_clone_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_clone_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_graph_clone, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_graph_kernel(const struct vg_graph_kernel_request *in, struct vg_graph_kernel_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_kernel, SHIM_SYNC, vg_size_graph_kernel_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_kernel_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_kernel_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_copy(const struct vg_graph_copy_request *in, struct vg_graph_copy_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_copy, SHIM_SYNC, vg_size_graph_copy_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_copy_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_copy_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_memset(const struct vg_graph_memset_request *in, struct vg_graph_memset_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_memset, SHIM_SYNC, vg_size_graph_memset_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_memset_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_memset_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_event(const struct vg_graph_event_request *in, struct vg_graph_event_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_event, SHIM_SYNC, vg_size_graph_event_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_event_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_event_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_child(const struct vg_graph_child_request *in, struct vg_graph_child_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_child, SHIM_SYNC, vg_size_graph_child_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_child_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_child_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_edges(const struct vg_graph_edges_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_edges, SHIM_SYNC, vg_size_graph_edges_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_graph_edges_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_graph_list(const struct vg_graph_list_request *in, struct vg_graph_list_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_list, SHIM_SYNC, vg_size_graph_list_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_list_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_list_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_node_type(const struct vg_graph_node_type_request *in, struct vg_graph_node_type_reply *out)
+{
+	uint64_t asked[VG_MAX_graph_node_type_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_graph_node_type_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_node_type_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_graph_node_type, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_graph_node_type_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_graph_node_destroy(const struct vg_graph_node_destroy_request *in)
+{
+	uint64_t asked[VG_MAX_graph_node_destroy_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_node_destroy_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_graph_node_destroy, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_graph_instantiate(const struct vg_graph_instantiate_request *in)
+{
+	uint64_t asked[VG_MAX_graph_instantiate_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_instantiate_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_graph_instantiate, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_graph_exec_destroy(const struct vg_graph_exec_destroy_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_exec_destroy, SHIM_QUIET, vg_size_graph_exec_destroy_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_graph_exec_destroy_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_graph_exec_update(const struct vg_graph_exec_update_request *in, struct vg_graph_exec_update_reply *out)
+{
+	uint64_t asked[VG_MAX_graph_exec_update_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_graph_exec_update_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_exec_update_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_graph_exec_update, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_graph_exec_update_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_graph_launch(const struct vg_graph_launch_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_launch, SHIM_QUIET, vg_size_graph_launch_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_graph_launch_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_graph_enable(const struct vg_graph_enable_request *in, struct vg_graph_enable_reply *out)
+{
+	uint64_t asked[VG_MAX_graph_enable_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_graph_enable_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_enable_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_graph_enable, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_graph_enable_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_graph_host(const struct vg_graph_host_request *in, struct vg_graph_host_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_host, SHIM_SYNC, vg_size_graph_host_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_host_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_host_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_host_copy(const struct vg_graph_host_copy_request *in, struct vg_graph_host_copy_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_graph_host_copy, SHIM_SYNC, vg_size_graph_host_copy_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_host_copy_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_host_copy_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_capture_begin(const struct vg_capture_begin_request *in)
+{
+	uint64_t asked[VG_MAX_capture_begin_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_capture_begin_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_capture_begin, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_capture_end(const struct vg_capture_end_request *in)
+{
+	uint64_t asked[VG_MAX_capture_end_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_capture_end_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_capture_end, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_capture_status(const struct vg_capture_status_request *in, struct vg_capture_status_reply *out)
+{
+	uint64_t asked[VG_MAX_capture_status_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_capture_status_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_capture_status_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_capture_status, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_capture_status_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_capture_check(const struct vg_capture_check_request *in)
+{
+	uint64_t asked[VG_MAX_capture_check_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_capture_check_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_capture_check, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_capture_host(const struct vg_capture_host_request *in)
+{
+	uint64_t asked[VG_MAX_capture_host_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_capture_host_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_capture_host, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_capture_copy(const struct vg_capture_copy_request *in)
+{
+	uint64_t asked[VG_MAX_capture_copy_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_capture_copy_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_capture_copy, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_cuCtxSynchronize(const struct vg_cuCtxSynchronize_request *in)
@@ -971,8 +2029,10 @@ CUresult vg_send_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(const stru
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, SHIM_CACHED, vg_size_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_request(in), NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	vg_put_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_request(&f.encoder, in);
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
@@ -988,8 +2048,10 @@ CUresult vg_send_cuOccupancyAvailableDynamicSMemPerBlock(const struct vg_cuOccup
 	CUresult r;
 
 	r = shim_begin(&f, VG_OP_cuOccupancyAvailableDynamicSMemPerBlock, SHIM_CACHED, vg_size_cuOccupancyAvailableDynamicSMemPerBlock_request(in), NULL);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
 		return r;
+	}
 	vg_put_cuOccupancyAvailableDynamicSMemPerBlock_request(&f.encoder, in);
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
@@ -1245,91 +2307,91 @@ SHIM_API CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch
 
 SHIM_API CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
 {
-	return cuMemsetD8Async(dstDevice, uc, N, CU_STREAM_LEGACY);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD8Async(dstDevice, uc, N, CU_STREAM_LEGACY) : r;
 }
 
 SHIM_API CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t N)
 {
-	return cuMemsetD8Async(dstDevice, uc, N, CU_STREAM_PER_THREAD);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD8Async(dstDevice, uc, N, CU_STREAM_PER_THREAD) : r;
 }
 
 SHIM_API CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
 {
-	return cuMemsetD16Async(dstDevice, us, N, CU_STREAM_LEGACY);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD16Async(dstDevice, us, N, CU_STREAM_LEGACY) : r;
 }
 
 SHIM_API CUresult cuMemsetD16_v2_ptds(CUdeviceptr dstDevice, unsigned short us, size_t N)
 {
-	return cuMemsetD16Async(dstDevice, us, N, CU_STREAM_PER_THREAD);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD16Async(dstDevice, us, N, CU_STREAM_PER_THREAD) : r;
 }
 
 SHIM_API CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 {
-	return cuMemsetD32Async(dstDevice, ui, N, CU_STREAM_LEGACY);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD32Async(dstDevice, ui, N, CU_STREAM_LEGACY) : r;
 }
 
 SHIM_API CUresult cuMemsetD32_v2_ptds(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 {
-	return cuMemsetD32Async(dstDevice, ui, N, CU_STREAM_PER_THREAD);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD32Async(dstDevice, ui, N, CU_STREAM_PER_THREAD) : r;
 }
 
 SHIM_API CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
 {
-	return cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, CU_STREAM_LEGACY);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, CU_STREAM_LEGACY) : r;
 }
 
 SHIM_API CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
 {
-	return cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, CU_STREAM_PER_THREAD);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, CU_STREAM_PER_THREAD) : r;
 }
 
 SHIM_API CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
 {
-	return cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, CU_STREAM_LEGACY);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, CU_STREAM_LEGACY) : r;
 }
 
 SHIM_API CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
 {
-	return cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, CU_STREAM_PER_THREAD);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, CU_STREAM_PER_THREAD) : r;
 }
 
 SHIM_API CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
 {
-	return cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, CU_STREAM_LEGACY);
+	CUresult r = shim_capture_safe();
+
+	return r == CUDA_SUCCESS ? cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, CU_STREAM_LEGACY) : r;
 }
 
 SHIM_API CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
 {
-	return cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, CU_STREAM_PER_THREAD);
-}
+	CUresult r = shim_capture_safe();
 
-SHIM_API CUresult cuStreamQuery(CUstream hStream)
-{
-	struct vg_cuStreamQuery_request in = { 0 };
-	CUresult r = shim_enter(&in.context);
-
-	if (r == CUDA_SUCCESS)
-		r = shim_stream(hStream, &in.context, &in.hStream);
-	if (r == CUDA_SUCCESS)
-		r = vg_send_cuStreamQuery(&in);
-	return r;
+	return r == CUDA_SUCCESS ? cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, CU_STREAM_PER_THREAD) : r;
 }
 
 SHIM_API CUresult cuStreamQuery_ptsz(CUstream hStream)
 {
 	return cuStreamQuery(hStream ? hStream : CU_STREAM_PER_THREAD);
-}
-
-SHIM_API CUresult cuStreamSynchronize(CUstream hStream)
-{
-	struct vg_cuStreamSynchronize_request in = { 0 };
-	CUresult r = shim_enter(&in.context);
-
-	if (r == CUDA_SUCCESS)
-		r = shim_stream(hStream, &in.context, &in.hStream);
-	if (r == CUDA_SUCCESS)
-		r = vg_send_cuStreamSynchronize(&in);
-	return r;
 }
 
 SHIM_API CUresult cuStreamSynchronize_ptsz(CUstream hStream)

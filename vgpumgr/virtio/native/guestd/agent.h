@@ -79,12 +79,17 @@ struct link {                    /* the control lane of one ring or one port */
 	bool present;            /* there is a device, and number is known */
 	uint32_t number;         /* of the attachment */
 	char device[VG_DEVICE_NAME];
+	uint8_t hash[VG_HASH_SIZE]; /* of the worker's interface */
 	bool greeted;            /* the worker has answered hello */
 	uint32_t counter;
 	struct request request[VG_SLOTS];
 	struct vg_close due[VG_LANE_TABLE]; /* lanes to give back when a request can be made again */
 	unsigned due_count;
 	char refusal[200];       /* why hello was refused */
+	/* of a ring: a lane for the next process */
+	struct vg_opened reserved; /* generation 0: none */
+	uint64_t reserve_ms;     /* when the next one is asked for; UINT64_MAX: not before a process has had a lane */
+	unsigned reserve_wait_ms; /* and again, if it is refused */
 };
 
 struct agent_ring {
@@ -136,8 +141,15 @@ struct agent {
 
 /* control.c: requests on lane 0, the same over both transports */
 int agent_say_hello(struct link *link);
+/* Which operations the libraries of this package have, if the worker's are others. */
+void agent_say_interface(struct link *link);
 int agent_ask_lane(struct link *link, struct client *client);
 void agent_close_lane(struct link *link, uint32_t lane, uint64_t generation);
+/* Asks for a lane for the next process some time after this one has come; gives the one that is there to a client. */
+void agent_reserve_soon(struct link *link);
+void agent_reserve(struct link *link);
+bool agent_is_reserving(const struct link *link);
+int agent_claim(struct link *link, struct client *client);
 void agent_close_due(struct link *link);
 bool agent_is_asking(const struct link *link);
 
@@ -193,11 +205,13 @@ bool agent_user_has_room(struct agent *agent, const struct client *client, const
 gid_t agent_group(const char *name);
 
 /* lane.c: private lanes */
-/* The client's relay, which waits for its job: the spare one, or a new one. */
+/* The client's relay, which waits for its job: the spare one, or a new one; and the client's memory. */
 int agent_relay_start(struct agent *agent, struct client *client);
+/* When the next spare is to be started; UINT64_MAX: not now. */
+uint64_t agent_relay_due_ms(const struct agent *agent);
 /* Starts a spare one, some time after a client has taken the last. */
 void agent_relay_prepare(struct agent *agent);
-/* Makes the client's memory, sends the relay its job, and puts what the client gets into answer and fds. */
+/* Sends the relay its job, and puts what the client gets into answer and fds. */
 int agent_relay_serve(struct agent *agent, struct client *client, struct vg_agent_answer *answer, int fds[VG_AGENT_FDS]);
 /* Tells the client that its lane has ended, and ends the relay; it is gone when agent_relay_gone() says so. */
 void agent_relay_end(struct client *client);

@@ -62,6 +62,8 @@ void agent_client_refuse(struct client *client, int error, const char *text)
 	vg_send_fds(client->fd, &answer, sizeof(answer), NULL, 0);
 }
 
+/* ---- asking ---- */
+
 /* A place for a new process: of those that have not asked yet, the oldest has had its time when all are taken. */
 static struct client *free_place(struct agent *agent)
 {
@@ -79,39 +81,6 @@ static struct client *free_place(struct agent *agent)
 		agent_client_drop(agent, oldest);
 	return oldest;
 }
-
-static void take_client(struct agent *agent, struct client *client, int fd)
-{
-	*client = (struct client){
-		.state = CLIENT_ASKING,
-		.fd = fd,
-		.id = ++agent->next_id,
-		.relay = { .socket = -1, .memory = -1, .doorbell = -1 },
-		.since_ms = vg_now_ms(),
-	};
-	if (!agent_identify(agent, client))
-		return;
-	agent_client_refuse(client, -EUSERS, "this user has too many connections to the guest agent");
-	agent_client_drop(agent, client);
-}
-
-void agent_accept(struct agent *agent)
-{
-	struct vg_agent_answer full = { .magic = VG_AGENT_MAGIC, .error = -EUSERS,
-					.text = "too many processes of this VM use the channel" };
-	int fd = accept4(agent->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	struct client *client;
-
-	if (fd < 0)
-		return;
-	client = free_place(agent);
-	if (client)
-		return take_client(agent, client, fd);
-	vg_send_all(fd, &full, sizeof(full));
-	close(fd);
-}
-
-/* ---- asking ---- */
 
 static void read_request(struct agent *agent, struct client *client)
 {
@@ -137,6 +106,39 @@ static void read_request(struct agent *agent, struct client *client)
 		 client->request.version, VG_WIRE_VERSION);
 	agent_client_refuse(client, -EPROTO, text);
 	agent_client_drop(agent, client);
+}
+
+static void take_client(struct agent *agent, struct client *client, int fd)
+{
+	*client = (struct client){
+		.state = CLIENT_ASKING,
+		.fd = fd,
+		.id = ++agent->next_id,
+		.relay = { .socket = -1, .memory = -1, .doorbell = -1 },
+		.since_ms = vg_now_ms(),
+	};
+	if (!agent_identify(agent, client)) {
+		read_request(agent, client); /* most have sent it by now: a turn of the loop less */
+		return;
+	}
+	agent_client_refuse(client, -EUSERS, "this user has too many connections to the guest agent");
+	agent_client_drop(agent, client);
+}
+
+void agent_accept(struct agent *agent)
+{
+	struct vg_agent_answer full = { .magic = VG_AGENT_MAGIC, .error = -EUSERS,
+					.text = "too many processes of this VM use the channel" };
+	int fd = accept4(agent->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct client *client;
+
+	if (fd < 0)
+		return;
+	client = free_place(agent);
+	if (client)
+		return take_client(agent, client, fd);
+	vg_send_all(fd, &full, sizeof(full));
+	close(fd);
 }
 
 /* All links there can be: first the rings, then the ports. */
@@ -227,7 +229,7 @@ static void give_up(struct agent *agent, struct client *client)
 {
 	const char *refusal = first_refusal(agent);
 	uint32_t count = count_devices(agent);
-	char text[216];
+	char text[200];
 
 	if (refusal)
 		snprintf(text, sizeof(text), "%s", refusal);
@@ -261,6 +263,31 @@ static bool has_lost_lane(const struct client *client)
 	       vg_load64(&vg_lane_at(ring->memory, &ring->layout, client->lane)->life) != client->generation;
 }
 
+/* The lane that the worker has reserved: it hears whose it is while the client has it already. */
+static bool take_reserved(struct agent *agent, struct client *client, struct link *link)
+{
+	struct vg_opened opened = link->reserved;
+	struct agent_ring *ring = (struct agent_ring *)link;
+
+	if (!opened.lane || opened.lane > ring->layout.lane_count)
+		return false;
+	if (vg_load64(&vg_lane_at(ring->memory, &ring->layout, opened.lane)->life) != opened.generation) {
+		link->reserved.generation = 0; /* the worker has taken it back */
+		return false;
+	}
+	if (agent_lane_is_busy(agent, client, opened.lane) || agent_claim(link, client))
+		return false;
+	link->reserved.generation = 0;
+	if (!client->direct && agent_relay_start(agent, client)) {
+		agent_close_lane(link, opened.lane, opened.generation);
+		agent_client_refuse(client, -EAGAIN, "the guest agent cannot start a process for this lane");
+		agent_client_drop(agent, client);
+		return true;
+	}
+	agent_client_opened(agent, client, &opened);
+	return true;
+}
+
 /* Asks the worker for the client's lane, or refuses the client. */
 static void ask_for(struct agent *agent, struct client *client, struct link *link)
 {
@@ -275,15 +302,20 @@ static void ask_for(struct agent *agent, struct client *client, struct link *lin
 		return;
 	}
 	client->link = link;
-	/* it starts while the worker opens the lane */
-	if (link->ring && !client->direct && agent_relay_start(agent, client)) {
-		agent_client_refuse(client, -EAGAIN, "the guest agent cannot start a process for this lane");
-		agent_client_drop(agent, client);
+	if (link->reserved.generation && take_reserved(agent, client, link))
 		return;
-	}
+	/* it may be the last lane: a moment later the client has it */
+	if (agent_is_reserving(link))
+		return;
 	agent->asked_ms = vg_now_ms();
-	if (!agent_ask_lane(link, client))
-		client->state = CLIENT_OPENING;
+	if (agent_ask_lane(link, client))
+		return;
+	client->state = CLIENT_OPENING;
+	/* while the worker opens the lane */
+	if (!link->ring || client->direct || !agent_relay_start(agent, client))
+		return;
+	agent_client_refuse(client, -EAGAIN, "the guest agent cannot start a process for this lane");
+	agent_client_drop(agent, client);
 }
 
 static void wait_for_lane(struct agent *agent, struct client *client)
@@ -352,10 +384,12 @@ void agent_client_opened(struct agent *agent, struct client *client, const struc
 	if (!take_lane(agent, client, opened))
 		return;
 	if (ring) {
+		agent_reserve_soon(client->link);
 		fds[0] = ring->memory_fd;
 		fds[1] = ring->doorbell_fd;
 		fds[2] = ring->guard_fd;
 	}
+	memcpy(answer.hash, client->link->hash, sizeof(answer.hash));
 	snprintf(answer.text, sizeof(answer.text), "%s", client->link->device);
 	if ((ring && !client->direct && agent_relay_serve(agent, client, &answer, fds)) ||
 	    vg_send_fds(client->fd, &answer, sizeof(answer), fds, ring ? VG_AGENT_FDS : 0))

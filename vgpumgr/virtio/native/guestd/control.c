@@ -4,6 +4,14 @@
 #include <sys/utsname.h>
 
 #include "agent.h"
+#include "vg_interface.h"
+
+enum {
+	RESERVE_AFTER_MS = 40, /* a process has made its first calls by then */
+	/* the worker had none: its spare session has not started, or all lanes are in use */
+	RESERVE_AGAIN_MS = 50,
+	RESERVE_SELDOM_MS = 5000,
+};
 
 static struct request *take_request(struct link *link, uint32_t op, uint64_t client)
 {
@@ -45,14 +53,63 @@ int agent_say_hello(struct link *link)
 	return ask(link, VG_CONTROL_HELLO, 0, &hello, sizeof(hello));
 }
 
-int agent_ask_lane(struct link *link, struct client *client)
+/* For the host to know: processes say for themselves what they have. */
+void agent_say_interface(struct link *link)
+{
+	if (memcmp(link->hash, vg_interface.hash, VG_HASH_SIZE))
+		ask(link, VG_OP_INTERFACE, 0, vg_interface.words, vg_interface.count * sizeof(vg_interface.words[0]));
+}
+
+static struct vg_open describe(const struct client *client)
 {
 	struct vg_open open = { .pid = client->pid };
 
-	memcpy(open.hash, client->request.hash, sizeof(open.hash));
 	memcpy(open.api_version, client->request.api_version, sizeof(open.api_version));
 	memcpy(open.name, client->request.name, sizeof(open.name));
+	return open;
+}
+
+int agent_ask_lane(struct link *link, struct client *client)
+{
+	struct vg_open open = describe(client);
+
 	return ask(link, VG_CONTROL_OPEN, client->id, &open, sizeof(open));
+}
+
+void agent_reserve(struct link *link)
+{
+	struct vg_open open = { 0 };
+
+	if (!link->ring || !link->greeted || link->reserved.generation || vg_now_ms() < link->reserve_ms)
+		return;
+	/* one request at a time; a refusal is followed by another try */
+	if (ask(link, VG_CONTROL_RESERVE, 0, &open, sizeof(open)))
+		return;
+	link->reserve_ms = vg_now_ms() + link->reserve_wait_ms;
+	if (link->reserve_wait_ms < RESERVE_SELDOM_MS)
+		link->reserve_wait_ms *= 2;
+}
+
+void agent_reserve_soon(struct link *link)
+{
+	link->reserve_ms = vg_now_ms() + RESERVE_AFTER_MS;
+	link->reserve_wait_ms = RESERVE_AGAIN_MS;
+}
+
+bool agent_is_reserving(const struct link *link)
+{
+	for (unsigned i = 0; i < VG_SLOTS; i++)
+		if (link->request[i].busy && link->request[i].op == VG_CONTROL_RESERVE)
+			return true;
+	return false;
+}
+
+int agent_claim(struct link *link, struct client *client)
+{
+	struct vg_claim claim = { .lane = { .lane = link->reserved.lane, .generation = link->reserved.generation } };
+
+	claim.open = describe(client);
+	return ask(link, VG_CONTROL_CLAIM, client->id, &claim, sizeof(claim));
 }
 
 void agent_close_lane(struct link *link, uint32_t lane, uint64_t generation)

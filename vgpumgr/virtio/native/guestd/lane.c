@@ -72,12 +72,10 @@ static void reap(struct relay *relay)
 	relay->pid = 0;
 }
 
-int agent_relay_start(struct agent *agent, struct client *client)
+static int take_relay(struct agent *agent, struct client *client)
 {
 	struct relay *spare = &agent->spare;
 
-	if (client->relay.pid)
-		return 0;
 	agent->spare_ms = vg_now_ms() + SPARE_AFTER_MS;
 	if (spare->pid && !is_waiting(spare))
 		reap(spare);
@@ -90,15 +88,24 @@ int agent_relay_start(struct agent *agent, struct client *client)
 	return 0;
 }
 
-void agent_relay_prepare(struct agent *agent)
+/* Whether the next private lane would have to wait for its relay's start. */
+static bool lacks_spare(const struct agent *agent)
 {
 	bool wanted = false;
 
 	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
 		wanted |= agent->ring[i].link.greeted;
-	if (!wanted || agent->spare.pid || !agent_keeps_apart(agent) || vg_now_ms() < agent->spare_ms)
-		return;
-	if (start(&agent->spare))
+	return wanted && !agent->spare.pid && agent_keeps_apart(agent);
+}
+
+uint64_t agent_relay_due_ms(const struct agent *agent)
+{
+	return lacks_spare(agent) ? agent->spare_ms : UINT64_MAX;
+}
+
+void agent_relay_prepare(struct agent *agent)
+{
+	if (vg_now_ms() >= agent_relay_due_ms(agent) && start(&agent->spare))
 		agent->spare_ms = vg_now_ms() + 1000;
 }
 
@@ -138,22 +145,38 @@ bool agent_relay_gone(struct client *client)
 /* ---- the client's memory ---- */
 
 /* As a window with one lane, so that the libraries need not know the difference. */
-static int fill_memory(int fd, const struct vg_layout *window, uint64_t generation, uint32_t number)
+static int fill_memory(int fd, const struct vg_layout *window, uint32_t number)
 {
 	struct vg_layout layout = *window;
 	struct vg_header header = { .state = VG_STATE_READY, .number = number };
-	struct vg_control control = { .parked = 1, .life = generation };
 
 	layout.lane_count = 1;
 	layout.size = VG_LANES_OFFSET + layout.lane_size;
 	vg_layout_publish(&layout, &header);
-	if (ftruncate(fd, (off_t)layout.size) || pwrite(fd, &header, sizeof(header), 0) != sizeof(header) ||
-	    pwrite(fd, &control, sizeof(control), VG_LANES_OFFSET) != sizeof(control))
+	if (ftruncate(fd, (off_t)layout.size) || pwrite(fd, &header, sizeof(header), 0) != sizeof(header))
 		return -EIO;
 	/* not to be opened by others who have it for reading only, nor cut short under the relay */
 	if (fchmod(fd, 0600) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return -errno;
 	return 0;
+}
+
+static int open_memory(struct relay *relay, const struct agent_ring *ring)
+{
+	vg_close_fd(&relay->memory); /* of a window that has gone meanwhile */
+	vg_close_fd(&relay->doorbell);
+	relay->memory = memfd_create("vgpumgr-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	relay->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (relay->memory < 0 || relay->doorbell < 0)
+		return -errno;
+	return fill_memory(relay->memory, &ring->layout, ring->link.number);
+}
+
+int agent_relay_start(struct agent *agent, struct client *client)
+{
+	int error = client->relay.pid ? 0 : take_relay(agent, client);
+
+	return error ? error : open_memory(&client->relay, (struct agent_ring *)client->link);
 }
 
 static uint32_t identity(const struct agent *agent, const struct client *client)
@@ -173,13 +196,11 @@ int agent_relay_serve(struct agent *agent, struct client *client, struct vg_agen
 		.identity = identity(agent, client),
 		.agent = getpid(),
 	};
-	int error;
+	struct vg_control control = { .parked = 1, .life = client->generation };
+	int error = 0;
 
-	relay->memory = memfd_create("vgpumgr-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	relay->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (relay->memory < 0 || relay->doorbell < 0)
-		return -errno;
-	error = fill_memory(relay->memory, &ring->layout, client->generation, ring->link.number);
+	if (pwrite(relay->memory, &control, sizeof(control), VG_LANES_OFFSET) != sizeof(control))
+		error = -EIO;
 	if (!error)
 		error = vg_send_fds(relay->socket, &job, sizeof(job),
 				    (int[]){ ring->memory_fd, ring->doorbell_fd, relay->memory, relay->doorbell },

@@ -2,6 +2,7 @@
 /* vgpumgr-guestd: options and the loop. */
 #include <errno.h>
 #include <getopt.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,16 +168,39 @@ static bool is_connected(const struct agent *agent)
 	return any;
 }
 
+/* Nothing is on its way: until the device is looked at again, or the next spare is due, before a process comes for it. */
+static unsigned idle_us(const struct agent *agent)
+{
+	unsigned longest_us = is_connected(agent) ? 250000 : 50000;
+	uint64_t now = vg_now_ms(), due = agent_relay_due_ms(agent);
+
+	for (unsigned i = 0; i < AGENT_CHANNELS; i++) {
+		const struct link *link = &agent->ring[i].link;
+
+		if (link->greeted && !link->reserved.generation && link->reserve_ms < due)
+			due = link->reserve_ms;
+	}
+	if (due <= now)
+		return 0;
+	return due - now < longest_us / 1000 ? (unsigned)(due - now) * 1000 : longest_us;
+}
+
 /* Shared memory cannot wake a poll: while an answer is due, look often, and more so while it is due soon. */
 static unsigned timeout_us(const struct agent *agent)
 {
 	for (unsigned i = 0; i < AGENT_CHANNELS; i++)
-		if (agent_is_asking(&agent->ring[i].link))
-			return vg_now_ms() - agent->asked_ms < SOON_MS ? 20 : 1000;
+		if (agent_is_asking(&agent->ring[i].link)) {
+			uint64_t waited_ms = vg_now_ms() - agent->asked_ms;
+
+			/* it comes within a fraction of a millisecond, a sleep takes as much: the processor is given to others */
+			if (!waited_ms)
+				sched_yield();
+			return !waited_ms ? 0 : waited_ms < SOON_MS ? 20 : 1000;
+		}
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		if (agent->client[i].state == CLIENT_WAITING)
 			return 10000;
-	return is_connected(agent) ? 250000 : 50000;
+	return idle_us(agent);
 }
 
 /* In tests every place has a path or is not used. */

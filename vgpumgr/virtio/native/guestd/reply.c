@@ -9,14 +9,22 @@ static void copy_text(char *to, size_t size, const void *data, size_t length)
 
 static void take_hello(struct link *link, int status, const void *data, size_t length)
 {
-	if (!status) {
+	struct vg_welcome welcome;
+
+	if (!status && length == sizeof(welcome)) {
+		memcpy(&welcome, data, sizeof(welcome));
 		link->greeted = true;
 		link->refusal[0] = '\0';
-		copy_text(link->device, sizeof(link->device), data, length);
+		copy_text(link->device, sizeof(link->device), welcome.device, sizeof(welcome.device));
+		memcpy(link->hash, welcome.hash, sizeof(link->hash));
+		agent_say_interface(link);
 		agent_log("channel %u up over %s", link->number, link->ring ? "shared memory" : "virtio-serial");
 		return;
 	}
-	copy_text(link->refusal, sizeof(link->refusal), data, length);
+	if (status)
+		copy_text(link->refusal, sizeof(link->refusal), data, length);
+	else
+		snprintf(link->refusal, sizeof(link->refusal), "the worker on the host answers hello in another way");
 	agent_log("refused: %s", link->refusal);
 }
 
@@ -42,6 +50,22 @@ static void take_opened(struct link *link, uint64_t id, int status, const void *
 		agent_close_lane(link, opened.lane, opened.generation);
 }
 
+static void take_reserved(struct link *link, int status, const void *data, size_t length)
+{
+	if (status || length != sizeof(link->reserved) || link->reserved.generation)
+		return;
+	memcpy(&link->reserved, data, length);
+}
+
+/* The client has had its answer: its lane has ended before it began. */
+static void take_claimed(struct link *link, uint64_t id, int status)
+{
+	struct client *client = status ? agent_client_by_id(link->agent, id) : NULL;
+
+	if (client)
+		agent_client_drop(link->agent, client);
+}
+
 void agent_take_reply(struct link *link, const struct vg_reply_header *header, const void *data)
 {
 	struct request *request = &link->request[header->sequence % VG_SLOTS];
@@ -54,6 +78,10 @@ void agent_take_reply(struct link *link, const struct vg_reply_header *header, c
 		take_hello(link, header->status, data, length);
 	else if (request->op == VG_CONTROL_OPEN)
 		take_opened(link, request->client, header->status, data, length);
+	else if (request->op == VG_CONTROL_RESERVE)
+		take_reserved(link, header->status, data, length);
+	else if (request->op == VG_CONTROL_CLAIM)
+		take_claimed(link, request->client, header->status);
 	agent_close_due(link);
 }
 
@@ -63,6 +91,8 @@ void agent_link_down(struct link *link)
 
 	link->greeted = false;
 	link->due_count = 0; /* the session's lanes end with it */
+	link->reserved.generation = 0;
+	link->reserve_ms = UINT64_MAX;
 	for (unsigned i = 0; i < VG_SLOTS; i++)
 		link->request[i].busy = false;
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++) {

@@ -41,6 +41,7 @@ void agent_ring_init(struct agent *agent, unsigned index)
 	ring->link.agent = agent;
 	ring->link.send = send_frame;
 	ring->link.ring = true;
+	ring->link.reserve_ms = UINT64_MAX;
 	ring->ivshmem_socket = agent->ivshmem_socket[index];
 	ring->server = ring->memory_fd = ring->doorbell_fd = ring->guard_fd = -1;
 }
@@ -230,6 +231,7 @@ void agent_ring_tick(struct agent_ring *ring)
 	if (!ring->life && vg_load32(&((struct vg_header *)ring->memory)->state) == VG_STATE_READY)
 		start_session(ring);
 	take_replies(ring);
+	agent_reserve(&ring->link);
 	if (hello_is_lost(ring))
 		begin_again(ring, "no answer on lane 0");
 }

@@ -66,6 +66,7 @@ static void send_sync(struct agent_serial *serial)
 	memcpy(sync, VG_SYNC_TEXT, VG_SYNC_TEXT_SIZE);
 	memcpy(sync + VG_SYNC_TEXT_SIZE, &serial->nonce, sizeof(serial->nonce));
 	serial->out.filled = 0;
+	serial->link.refusal[0] = '\0'; /* another worker may be there: processes wait for what it says */
 	buffer_add(&serial->out, sync, sizeof(sync));
 	serial->sync_ms = vg_now_ms() + SYNC_MS;
 }

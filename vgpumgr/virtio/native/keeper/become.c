@@ -88,6 +88,7 @@ _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint3
 	char channel[128], serial[512], error[256];
 	char *argv[KEEPER_ARGS + 5];
 	unsigned count = 0;
+	bool profile;
 	sigset_t none;
 	static const char *const filter_option[] = {
 		[VG_FILTER_ENFORCE] = VG_OPTION_FILTER "enforce",
@@ -103,8 +104,11 @@ _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint3
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	redirect(keeper);
 	enter_cgroups(&keeper->options, fds[LAUNCH_CONTROL]);
+	profile = sandbox_has_profile();
 	if (confined)
 		enter_sandbox(keeper, sync, fds[LAUNCH_CONTROL]);
+	if (profile)
+		sandbox_enter_profile();
 	place_fds(fds, LAUNCH_FDS);
 	snprintf(channel, sizeof(channel), VG_OPTION_CHANNEL "memory:3,doorbell:4,stats:5,control:6,epoch:%u", epoch);
 	argv[count++] = (char *)keeper->options.worker;

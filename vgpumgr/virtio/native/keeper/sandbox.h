@@ -42,6 +42,13 @@ int sandbox_attend(const struct sandbox *sandbox, int sync, pid_t child);
 int sandbox_enter(const struct sandbox *sandbox, int sync, const char *root, char *error, size_t size);
 int sandbox_filter(const struct sandbox *sandbox, char *error, size_t size);
 
+/*
+ * AppArmor's profile of workers; it needs no other part of the sandbox. Whether the kernel has it is asked while the
+ * host's files are to be seen: it logs who tries to enter one that it has not.
+ */
+bool sandbox_has_profile(void);
+void sandbox_enter_profile(void);
+
 /* For a process of root's that stays outside: becomes that user, without groups and capabilities, for good. */
 int sandbox_renounce(uid_t uid, gid_t gid, char *error, size_t size);
 

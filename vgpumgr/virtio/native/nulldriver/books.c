@@ -11,14 +11,19 @@
 
 struct object {
 	enum null_kind kind;
+	struct object *owner, *owned, *next;
+	_Atomic int mark;
 	void *variable;          /* of a module */
+	void *kept[2];
 	_Atomic int functions;   /* of a context: host functions that have not returned */
+	unsigned int last, turn; /* of them: they run one after another, in their order */
 };
 
 struct host_function {
 	struct object *context;
 	CUhostFn function;
 	void *data;
+	unsigned int turn;
 };
 
 struct memory {
@@ -117,6 +122,56 @@ void null_check(enum null_kind kind, const void *object)
 		null_abort("a handle of the wrong kind, or one that is no longer there");
 }
 
+void *null_owned(enum null_kind kind, void *owner)
+{
+	struct object *o = null_object(kind), *parent = owner;
+
+	o->owner = parent;
+	o->next = parent->owned;
+	parent->owned = o;
+	return o;
+}
+
+void *null_owner(enum null_kind kind, const void *object)
+{
+	null_check(kind, object);
+	return ((const struct object *)object)->owner;
+}
+
+void null_disown(void *object)
+{
+	struct object *o = object, **at = &o->owner->owned;
+
+	while (*at != o)
+		at = &(*at)->next;
+	*at = o->next;
+}
+
+size_t null_list(const void *owner, void **list, size_t most)
+{
+	size_t count = 0;
+
+	for (struct object *o = ((const struct object *)owner)->owned; o; o = o->next, count++)
+		if (list && count < most)
+			list[count] = o;
+	return list && count > most ? most : count;
+}
+
+int null_is_marked(const void *object)
+{
+	return atomic_load(&((const struct object *)object)->mark);
+}
+
+int null_mark(void *object, int mark)
+{
+	return atomic_exchange(&((struct object *)object)->mark, mark);
+}
+
+void **null_kept(void *object)
+{
+	return ((struct object *)object)->kept;
+}
+
 void null_check_stream(CUstream stream)
 {
 	if (stream)
@@ -128,6 +183,12 @@ void null_end(enum null_kind kind, void *object)
 	struct object *o = object;
 
 	null_check(kind, o);
+	while (o->owned) {
+		struct object *first = o->owned;
+
+		o->owned = first->next;
+		null_end(first->kind, first);
+	}
 	if (o->variable)
 		null_memory_end((CUdeviceptr)o->variable);
 	o->kind = 0;
@@ -185,6 +246,77 @@ const void *null_memory_context(CUdeviceptr address)
 	return context;
 }
 
+/* ---- what is mapped */
+
+static struct span {
+	struct span *next;
+	CUdeviceptr address;
+	size_t bytes;
+} *spans;
+
+bool null_span_any(CUdeviceptr address, size_t bytes)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct span *s = spans; s && !any; s = s->next)
+		any = s->address < address + bytes && address < s->address + s->bytes;
+	pthread_mutex_unlock(&lock);
+	return any;
+}
+
+bool null_span_add(CUdeviceptr address, size_t bytes)
+{
+	struct span *s = malloc(sizeof(*s));
+
+	if (!s || null_span_any(address, bytes))
+		return free(s), false;
+	pthread_mutex_lock(&lock);
+	*s = (struct span){ spans, address, bytes };
+	spans = s;
+	pthread_mutex_unlock(&lock);
+	atomic_fetch_add(&live, 1);
+	return true;
+}
+
+bool null_span_end(CUdeviceptr address, size_t bytes)
+{
+	struct span **at = &spans, *s;
+
+	pthread_mutex_lock(&lock);
+	while (*at && !((*at)->address == address && (*at)->bytes == bytes))
+		at = &(*at)->next;
+	s = *at;
+	if (s)
+		*at = s->next;
+	pthread_mutex_unlock(&lock);
+	free(s);
+	atomic_fetch_sub(&live, s != NULL);
+	return s;
+}
+
+/* Under the lock: what is mapped there, or NULL. */
+static const struct span *find_span(CUdeviceptr address)
+{
+	const struct span *s = spans;
+
+	while (s && !(address >= s->address && address - s->address < s->bytes))
+		s = s->next;
+	return s;
+}
+
+static bool is_mapped(CUdeviceptr address, size_t bytes)
+{
+	CUdeviceptr end = address + bytes;
+	const struct span *s;
+
+	pthread_mutex_lock(&lock);
+	for (s = find_span(address); s && s->address + s->bytes < end; s = find_span(s->address + s->bytes))
+		;
+	pthread_mutex_unlock(&lock);
+	return s;
+}
+
 void null_check_memory(CUdeviceptr address, size_t bytes)
 {
 	bool inside = !bytes;
@@ -194,7 +326,7 @@ void null_check_memory(CUdeviceptr address, size_t bytes)
 		inside = address >= (CUdeviceptr)m->at && bytes <= m->bytes &&
 			 address - (CUdeviceptr)m->at <= m->bytes - bytes;
 	pthread_mutex_unlock(&lock);
-	if (!inside)
+	if (!inside && !is_mapped(address, bytes))
 		null_abort("an address outside of every allocation");
 }
 
@@ -216,8 +348,13 @@ static void *call_function(void *argument)
 {
 	struct host_function *h = argument;
 
+	pthread_mutex_lock(&lock);
+	while (h->context->turn != h->turn)
+		pthread_cond_wait(&returned, &lock);
+	pthread_mutex_unlock(&lock);
 	h->function(h->data);
 	pthread_mutex_lock(&lock);
+	h->context->turn++;
 	h->context->functions--;
 	pthread_cond_broadcast(&returned);
 	pthread_mutex_unlock(&lock);
@@ -229,14 +366,20 @@ CUresult null_host_function(void *context, CUhostFn function, void *data)
 {
 	struct host_function *h = malloc(sizeof(*h));
 	pthread_t thread;
+	int failed;
 
 	null_check(NULL_CONTEXT, context);
 	if (!h)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*h = (struct host_function){ context, function, data };
-	h->context->functions++;
-	if (pthread_create(&thread, NULL, call_function, h)) {
-		h->context->functions--;
+	pthread_mutex_lock(&lock);
+	*h = (struct host_function){ context, function, data, ((struct object *)context)->last };
+	failed = pthread_create(&thread, NULL, call_function, h);
+	if (!failed) {
+		h->context->functions++;
+		h->context->last++;
+	}
+	pthread_mutex_unlock(&lock);
+	if (failed) {
 		free(h);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}

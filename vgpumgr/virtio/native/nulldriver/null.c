@@ -4,13 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ENTER                                                                                                          \
-	do {                                                                                                           \
-		CUresult result_ = null_enter(__func__);                                                               \
-		if (result_ != CUDA_SUCCESS)                                                                           \
-			return result_;                                                                                \
-	} while (0)
-
 /* ---- devices */
 
 NULL_API CUresult cuInit(unsigned int flags)
@@ -95,6 +88,7 @@ NULL_API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
 		[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = 8,
 		[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1,
 		[CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING] = 1,
+		[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = 1,
 	};
 
 	ENTER;
@@ -392,6 +386,7 @@ NULL_API CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flag
 	(void)flags;
 	(void)priority;
 	*stream = null_object(NULL_STREAM);
+	null_kept(*stream)[0] = current;
 	return CUDA_SUCCESS;
 }
 
@@ -408,11 +403,16 @@ NULL_API CUresult cuStreamQuery(CUstream stream)
 	return CUDA_SUCCESS;
 }
 
+static CUcontext context_of(CUstream stream)
+{
+	null_check_stream(stream);
+	return stream ? null_kept(stream)[0] : current;
+}
+
 NULL_API CUresult cuStreamSynchronize(CUstream stream)
 {
 	ENTER;
-	null_check_stream(stream);
-	null_wait(current);
+	null_wait(context_of(stream));
 	return CUDA_SUCCESS;
 }
 
@@ -429,7 +429,9 @@ NULL_API CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *dat
 {
 	ENTER;
 	null_check_stream(stream);
-	return null_host_function(current, function, data);
+	if (stream && null_is_marked(stream)) /* it is captured */
+		return CUDA_SUCCESS;
+	return null_host_function(context_of(stream), function, data);
 }
 
 NULL_API CUresult cuEventCreate(CUevent *event, unsigned int flags)
@@ -437,6 +439,7 @@ NULL_API CUresult cuEventCreate(CUevent *event, unsigned int flags)
 	ENTER;
 	(void)flags;
 	*event = null_object(NULL_EVENT);
+	null_kept(*event)[0] = current;
 	return CUDA_SUCCESS;
 }
 
@@ -451,8 +454,7 @@ NULL_API CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigne
 	ENTER;
 	(void)flags;
 	null_check(NULL_EVENT, event);
-	null_check_stream(stream);
-	return CUDA_SUCCESS;
+	return null_kept(event)[0] == context_of(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 NULL_API CUresult cuEventQuery(CUevent event)
@@ -466,6 +468,7 @@ NULL_API CUresult cuEventSynchronize(CUevent event)
 {
 	ENTER;
 	null_check(NULL_EVENT, event);
+	null_wait(null_kept(event)[0]); /* whichever context is current */
 	return CUDA_SUCCESS;
 }
 
@@ -476,116 +479,4 @@ NULL_API CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end)
 	null_check(NULL_EVENT, end);
 	*ms = 0;
 	return CUDA_SUCCESS;
-}
-
-/* ---- modules: any image will do; every name is a function of three parameters */
-
-NULL_API CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
-				     void **values)
-{
-	ENTER;
-	for (unsigned int i = 0; i + 1 < count; i++)
-		if (options[i] == CU_JIT_INFO_LOG_BUFFER && (size_t)values[i + 1] > 16)
-			snprintf(values[i], (size_t)values[i + 1], "null: %.4s", (const char *)image);
-	*module = null_object(NULL_MODULE);
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuModuleUnload(CUmodule module)
-{
-	null_end(NULL_MODULE, module);
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
-{
-	ENTER;
-	null_check(NULL_MODULE, module);
-	if (!strcmp(name, "missing"))
-		return CUDA_ERROR_NOT_FOUND;
-	*function = (CUfunction)module;
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name)
-{
-	ENTER;
-	if (!strcmp(name, "missing"))
-		return CUDA_ERROR_NOT_FOUND;
-	*address = null_variable(module);
-	*bytes = NULL_VARIABLE_BYTES;
-	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-NULL_API CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size)
-{
-	static const size_t sizes[] = { 8, 4, 8 }, offsets[] = { 0, 8, 16 };
-
-	ENTER;
-	null_check(NULL_MODULE, function);
-	if (index >= 3)
-		return CUDA_ERROR_INVALID_VALUE;
-	*offset = offsets[index];
-	*size = sizes[index];
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
-{
-	ENTER;
-	null_check(NULL_MODULE, function);
-	*value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 :
-		 attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ? 49152 : 0;
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
-{
-	ENTER;
-	null_check(NULL_MODULE, function);
-	(void)attribute;
-	(void)value;
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
-{
-	ENTER;
-	null_check(NULL_MODULE, function);
-	(void)config;
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int size,
-								       size_t shared, unsigned int flags)
-{
-	ENTER;
-	null_check(NULL_MODULE, function);
-	(void)shared;
-	(void)flags;
-	if (size <= 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	*blocks = 2048 / size;
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz,
-				 unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
-				 CUstream stream, void **parameters, void **extra)
-{
-	volatile char sum = 0;
-
-	ENTER;
-	(void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
-	null_check(NULL_MODULE, function);
-	null_check_stream(stream);
-	sum += ((char *)parameters[0])[7] + ((char *)parameters[1])[3] + ((char *)parameters[2])[7];
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz,
-					    unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
-					    CUstream stream, void **parameters)
-{
-	return cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, NULL);
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "nvml_guest.h"
+#include "vg_interface.h"
 
-static const uint8_t schema[VG_HASH_SIZE] = VG_SCHEMA_HASH;
 static struct gpu gpus[GPUS_MAX];
 static unsigned int count;
 static int cuda_version;
@@ -22,6 +22,7 @@ static nvmlReturn_t of_errno(int error)
 	case -ENOTCONN: /* no channel in this VM */
 		return NVML_ERROR_DRIVER_NOT_LOADED;
 	case -EPROTO:
+	case -EOPNOTSUPP: /* the host's worker does not have the operation */
 		return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
 	case -EACCES:
 	case -EPERM:
@@ -112,7 +113,7 @@ static nvmlReturn_t describe(struct gpu *g)
 
 static nvmlReturn_t connect_gpu(struct gpu *g)
 {
-	nvmlReturn_t status = of_errno(vg_conn_open_device(schema, VGPUMGR_VERSION, g->index, &g->conn));
+	nvmlReturn_t status = of_errno(vg_conn_open_device(&vg_interface, VGPUMGR_VERSION, g->index, &g->conn));
 
 	if (status != NVML_SUCCESS)
 		return status;

@@ -6,7 +6,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "shim.h"
+#include "captures.h"
+#include "hosts.h"
 
 #ifdef __x86_64__
 /* The version that every glibc has; the current one would keep this library off systems before 2.34. */
@@ -26,6 +27,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gate *gates;
 static uint64_t last;
 static bool running;
+static _Atomic unsigned int due;
+
+bool shim_host_functions(void)
+{
+	return atomic_load(&due);
+}
 
 static struct gate *take(uint64_t id)
 {
@@ -44,12 +51,19 @@ static struct gate *take(uint64_t id)
 static void run(uint64_t id, CUresult status)
 {
 	struct vg_host_gate_open_request in = { .gate = id };
-	struct gate *g = take(id);
+	struct gate *g = id & SHIM_GRAPH_GATE ? NULL : take(id);
 
+	if (id & SHIM_GRAPH_GATE) {
+		atomic_fetch_add(&due, 1);
+		shim_host_run(id, status);
+		atomic_fetch_sub(&due, 1);
+	}
 	if (g && g->callback)
 		g->callback(g->stream, status, g->data);
 	else if (g && status == CUDA_SUCCESS)
 		g->function(g->data); /* not called on a lost context, as documented */
+	if (g)
+		atomic_fetch_sub(&due, 1);
 	free(g);
 	vg_send_host_gate_open(&in);
 }
@@ -67,19 +81,44 @@ static void *serve(void *unused)
 	return NULL;
 }
 
-/* Under the lock. */
-static bool start(void)
+bool shim_start_thread(void *(*run)(void *))
 {
 	pthread_attr_t attributes;
 	pthread_t thread;
+	int error;
 
-	if (running)
-		return true;
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	running = !pthread_create(&thread, &attributes, serve, NULL);
+	error = pthread_create(&thread, &attributes, run, NULL);
 	pthread_attr_destroy(&attributes);
+	return !error;
+}
+
+/* Under the lock. */
+static bool start(void)
+{
+	running = running || shim_start_thread(serve);
 	return running;
+}
+
+bool shim_serve_gates(void)
+{
+	bool serves;
+
+	pthread_mutex_lock(&lock);
+	serves = start();
+	pthread_mutex_unlock(&lock);
+	return serves;
+}
+
+/* The older form is not for graphs, as documented. */
+static CUresult capture(uint64_t context, uint64_t stream, const struct gate *what)
+{
+	struct shim_host host = { .kind = SHIM_HOST_FUNCTION, .context = context, .function = what->function,
+				  .data = what->data };
+
+	return what->callback ? SHIM_CAPTURE_REFUSE(context, stream, "cuStreamAddCallback in a captured stream") :
+				shim_capture_host(stream, &host);
 }
 
 static CUresult enqueue(CUstream hStream, const struct gate *what)
@@ -90,6 +129,8 @@ static CUresult enqueue(CUstream hStream, const struct gate *what)
 
 	if (r == CUDA_SUCCESS)
 		r = shim_stream(hStream, &in.context, &in.stream);
+	if (r == CUDA_SUCCESS && shim_capturing(in.context, in.stream, &r))
+		return capture(in.context, in.stream, what);
 	if (r != CUDA_SUCCESS)
 		return r;
 	g = malloc(sizeof(*g));
@@ -106,10 +147,13 @@ static CUresult enqueue(CUstream hStream, const struct gate *what)
 	in.gate = g->id = ++last;
 	g->next = gates;
 	gates = g;
+	atomic_fetch_add(&due, 1);
 	pthread_mutex_unlock(&lock);
 	r = vg_send_host_gate(&in);
-	if (r != CUDA_SUCCESS)
-		free(take(in.gate));
+	g = r == CUDA_SUCCESS ? NULL : take(in.gate);
+	if (g)
+		atomic_fetch_sub(&due, 1);
+	free(g);
 	return r;
 }
 

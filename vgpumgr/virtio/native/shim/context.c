@@ -2,7 +2,10 @@
 /* Contexts: which is current is known here alone; every frame names the context that it runs in. */
 #include <pthread.h>
 
-#include "shim.h"
+#include "arrays.h"
+#include "captures.h"
+#include "hosts.h"
+#include "textures.h"
 
 static __thread struct {
 	uint64_t current;           /* the top of the stack, or 0 */
@@ -88,6 +91,13 @@ void shim_note(CUresult result)
 		atomic_compare_exchange_strong(&o->ctx.broken, &none, result);
 }
 
+CUresult shim_lost(uint64_t context)
+{
+	const struct shim_object *o = shim_object_get(SHIM_CONTEXT, context);
+
+	return o ? (CUresult)atomic_load_explicit(&o->ctx.broken, memory_order_relaxed) : CUDA_SUCCESS;
+}
+
 static CUresult live(CUcontext ctx, struct shim_object **object)
 {
 	CUresult r = shim_ready();
@@ -142,6 +152,12 @@ static CUresult destroy(uint64_t id)
 	shim_range_forget(SHIM_RANGE_DEVICE, id);
 	shim_object_forget(SHIM_FUNCTION, id, shim_function_free);
 	shim_object_forget(SHIM_MODULE, id, NULL);
+	shim_object_forget(SHIM_GRAPH_EXEC, id, shim_hosts_drop);
+	shim_object_forget(SHIM_GRAPH, id, shim_hosts_drop);
+	shim_texture_forget(id);
+	shim_object_forget(SHIM_MIPMAP, id, shim_array_free);
+	shim_object_forget(SHIM_ARRAY, id, shim_array_free);
+	shim_capture_forget(id, 0);
 	shim_object_forget(SHIM_EVENT, id, NULL);
 	shim_object_forget(SHIM_STREAM, id, NULL);
 	shim_object_recycle(SHIM_CONTEXT, id);
@@ -487,7 +503,11 @@ SHIM_API CUresult cuCtxSynchronize(void)
 	struct vg_cuCtxSynchronize_request in;
 	CUresult r = shim_enter(&in.context);
 
-	return r == CUDA_SUCCESS ? vg_send_cuCtxSynchronize(&in) : r;
+	if (r == CUDA_SUCCESS)
+		r = shim_capture_safe();
+	if (r == CUDA_SUCCESS)
+		r = vg_send_cuCtxSynchronize(&in);
+	return r == CUDA_SUCCESS ? shim_lost(in.context) : r;
 }
 
 SHIM_API CUresult cuCtxSynchronize_v2(CUcontext ctx)
@@ -499,7 +519,10 @@ SHIM_API CUresult cuCtxSynchronize_v2(CUcontext ctx)
 	if (r != CUDA_SUCCESS)
 		return r;
 	in.context = o->context;
-	return vg_send_cuCtxSynchronize(&in);
+	r = shim_capture_safe();
+	if (r == CUDA_SUCCESS)
+		r = vg_send_cuCtxSynchronize(&in);
+	return r == CUDA_SUCCESS ? shim_lost(in.context) : r;
 }
 
 SHIM_API CUresult cuCtxResetPersistingL2Cache(void)

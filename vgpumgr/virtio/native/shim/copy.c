@@ -6,9 +6,12 @@
  */
 #include "copy.h"
 
+#include "captures.h"
+#include "hosts.h"
+
 #include <string.h>
 
-static size_t bulk_max(void)
+size_t shim_bulk_max(void)
 {
 	CUresult why;
 	struct vg_conn *conn = shim_conn(&why);
@@ -20,7 +23,7 @@ static size_t bulk_max(void)
 /* Moves one piece that fits into a frame. */
 static CUresult send_piece(uint64_t context, uint64_t stream, const struct shim_rect *p)
 {
-	struct shim_bulk bulk = { VG_BULK_TO_WORKER, p->host, p->width, p->rows, p->host_pitch };
+	struct shim_bulk bulk = { VG_BULK_TO_WORKER, p->host, p->width, p->rows, p->host_pitch, p->present };
 	struct vg_copy_to_device_request line = { context, p->device, stream };
 	struct vg_copy_to_device_2d_request rect = { context, p->device, p->device_pitch, p->width, p->rows, stream };
 
@@ -29,7 +32,7 @@ static CUresult send_piece(uint64_t context, uint64_t stream, const struct shim_
 
 static CUresult fetch_piece(uint64_t context, uint64_t stream, const struct shim_rect *p)
 {
-	struct shim_bulk bulk = { VG_BULK_TO_GUEST, p->host, p->width, p->rows, p->host_pitch };
+	struct shim_bulk bulk = { VG_BULK_TO_GUEST, p->host, p->width, p->rows, p->host_pitch, p->present };
 	struct vg_copy_to_host_request line = { context, p->device, stream };
 	struct vg_copy_to_host_2d_request rect = { context, p->device, p->device_pitch, p->width, p->rows, stream };
 
@@ -41,13 +44,13 @@ typedef CUresult piece_fn(uint64_t context, uint64_t stream, const struct shim_r
 /* One row that is longer than a frame's bulk. */
 static CUresult cut_row(uint64_t context, uint64_t stream, const struct shim_rect *row, piece_fn *move)
 {
-	size_t most = bulk_max();
+	size_t most = shim_bulk_max();
 	CUresult r = CUDA_SUCCESS;
 
 	for (size_t at = 0; r == CUDA_SUCCESS && at < row->width; at += most) {
 		size_t n = row->width - at < most ? row->width - at : most;
 		struct shim_rect piece = { .device = row->device + at, .host = row->host + at, .width = n, .rows = 1,
-					   .host_pitch = n };
+					   .host_pitch = n, .present = row->present };
 
 		r = move(context, stream, &piece);
 	}
@@ -57,7 +60,7 @@ static CUresult cut_row(uint64_t context, uint64_t stream, const struct shim_rec
 static CUresult cut(uint64_t context, uint64_t stream, const struct shim_rect *rect, piece_fn *move)
 {
 	struct shim_rect whole = *rect;
-	size_t most = bulk_max(), step;
+	size_t most = shim_bulk_max(), step;
 	CUresult r = CUDA_SUCCESS;
 
 	if (!whole.width || !whole.rows)
@@ -81,51 +84,37 @@ static CUresult cut(uint64_t context, uint64_t stream, const struct shim_rect *r
 	return r;
 }
 
+/* A copy with the program's memory in a graph; *done: that it was. */
+CUresult shim_capture_copy(uint64_t context, uint64_t stream, const struct cuda_copy *copy, bool to_device, bool from_device,
+			   bool *done)
+{
+	struct shim_host host = shim_host_copy(context, copy, to_device, from_device);
+	CUresult r;
+
+	*done = shim_capturing(context, stream, &r);
+	return *done ? shim_capture_host(stream, &host) : r;
+}
+
+static CUresult capture_line(uint64_t context, uint64_t stream, uint64_t to, uint64_t from, size_t n, bool *done)
+{
+	struct cuda_copy copy = { .to = { .base = to, .pitch = n }, .from = { .base = from, .pitch = n }, .width = n,
+				  .rows = 1, .slices = 1 };
+
+	return shim_capture_copy(context, stream, &copy, shim_is_device(to), shim_is_device(from), done);
+}
+
 CUresult shim_copy_to_device(uint64_t context, uint64_t stream, const struct shim_rect *rect)
 {
-	return cut(context, stream, rect, send_piece);
+	CUresult r = SHIM_CAPTURE_REFUSE(context, stream, "host memory in a captured stream");
+
+	return r == CUDA_SUCCESS ? cut(context, stream, rect, send_piece) : r;
 }
 
 CUresult shim_copy_to_host(uint64_t context, uint64_t stream, const struct shim_rect *rect)
 {
-	return cut(context, stream, rect, fetch_piece);
-}
+	CUresult r = SHIM_CAPTURE_REFUSE(context, stream, "host memory in a captured stream");
 
-uint64_t shim_owner(uint64_t address)
-{
-	struct shim_range range;
-
-	return shim_range_find(SHIM_RANGE_DEVICE, address, &range) ? range.context : 0;
-}
-
-static CUresult to_device(CUdeviceptr dst, const void *src, size_t n, CUstream hStream)
-{
-	struct shim_rect rect = { .device = dst, .host = (uint8_t *)src, .width = n, .rows = 1 };
-	uint64_t context, stream;
-	CUresult r = shim_enter(&context);
-
-	if (r == CUDA_SUCCESS)
-		r = shim_stream(hStream, &context, &stream);
-	if (r == CUDA_SUCCESS && n && !src)
-		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS)
-		r = shim_check_range(dst, n, 1, 1, 0);
-	return r == CUDA_SUCCESS ? shim_copy_to_device(context, stream, &rect) : r;
-}
-
-static CUresult to_host(void *dst, CUdeviceptr src, size_t n, CUstream hStream)
-{
-	struct shim_rect rect = { .device = src, .host = dst, .width = n, .rows = 1 };
-	uint64_t context, stream;
-	CUresult r = shim_enter(&context);
-
-	if (r == CUDA_SUCCESS)
-		r = shim_stream(hStream, &context, &stream);
-	if (r == CUDA_SUCCESS && n && !dst)
-		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS)
-		r = shim_check_range(src, n, 1, 1, 0);
-	return r == CUDA_SUCCESS ? shim_copy_to_host(context, stream, &rect) : r;
+	return r == CUDA_SUCCESS ? cut(context, stream, rect, fetch_piece) : r;
 }
 
 static CUresult on_device(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream)
@@ -144,10 +133,50 @@ static CUresult on_device(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream h
 	return vg_send_copy_device(&in);
 }
 
+static CUresult to_device(CUdeviceptr dst, const void *src, size_t n, CUstream hStream)
+{
+	struct shim_rect rect = { .device = dst, .host = (uint8_t *)src, .width = n, .rows = 1 };
+	uint64_t context, stream;
+	bool captured = false;
+	CUresult r = shim_enter(&context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &context, &stream);
+	if (r == CUDA_SUCCESS && n && !src)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = shim_check_range(dst, n, 1, 1, 0);
+	if (r == CUDA_SUCCESS && n && !shim_is_device((uint64_t)src))
+		r = capture_line(context, stream, dst, (uint64_t)src, n, &captured);
+	else if (r == CUDA_SUCCESS && n && shim_capturing(context, stream, &r))
+		return on_device(dst, (CUdeviceptr)src, n, hStream);
+	return r == CUDA_SUCCESS && !captured ? shim_copy_to_device(context, stream, &rect) : r;
+}
+
+static CUresult to_host(void *dst, CUdeviceptr src, size_t n, CUstream hStream)
+{
+	struct shim_rect rect = { .device = src, .host = dst, .width = n, .rows = 1 };
+	uint64_t context, stream;
+	bool captured = false;
+	CUresult r = shim_enter(&context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &context, &stream);
+	if (r == CUDA_SUCCESS && n && !dst)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = shim_check_range(src, n, 1, 1, 0);
+	if (r == CUDA_SUCCESS && n && !shim_is_device((uint64_t)dst))
+		r = capture_line(context, stream, (uint64_t)dst, src, n, &captured);
+	else if (r == CUDA_SUCCESS && n && shim_capturing(context, stream, &r))
+		return on_device((CUdeviceptr)dst, src, n, hStream);
+	return r == CUDA_SUCCESS && !captured ? shim_copy_to_host(context, stream, &rect) : r;
+}
+
 /* Unified addressing: what is no device memory of ours is host memory. */
 static CUresult any(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream)
 {
-	bool to = shim_owner(dst), from = shim_owner(src);
+	bool to = shim_is_device(dst), from = shim_is_device(src), captured;
 	uint64_t context, stream;
 	CUresult r;
 
@@ -164,6 +193,9 @@ static CUresult any(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream
 		return r;
 	if (!dst || !src)
 		return CUDA_ERROR_INVALID_VALUE;
+	r = capture_line(context, stream, dst, src, n, &captured);
+	if (r != CUDA_SUCCESS || captured)
+		return r;
 	/* host to host, in stream order */
 	r = cuStreamSynchronize(stream ? (CUstream)stream : CU_STREAM_LEGACY);
 	if (r == CUDA_SUCCESS)
@@ -182,11 +214,15 @@ static CUresult any(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream
 	}                                                                                                              \
 	SHIM_API CUresult name(to_type dst, from_type src, size_t n)                                                   \
 	{                                                                                                              \
-		return how(dst, src, n, CU_STREAM_LEGACY);                                                             \
+		CUresult r = shim_capture_safe();                                                                      \
+                                                                                                                       \
+		return r == CUDA_SUCCESS ? how(dst, src, n, CU_STREAM_LEGACY) : r;                                     \
 	}                                                                                                              \
 	SHIM_API CUresult name##_ptds(to_type dst, from_type src, size_t n)                                            \
 	{                                                                                                              \
-		return how(dst, src, n, CU_STREAM_PER_THREAD);                                                         \
+		CUresult r = shim_capture_safe();                                                                      \
+                                                                                                                       \
+		return r == CUDA_SUCCESS ? how(dst, src, n, CU_STREAM_PER_THREAD) : r;                                 \
 	}
 
 COPY(cuMemcpy, cuMemcpyAsync, CUdeviceptr, CUdeviceptr, any)

@@ -11,11 +11,17 @@ struct shim_rect {
 	uint8_t *host;
 	size_t host_pitch;
 	size_t width, rows;
+	bool present;            /* the host's pages, see struct shim_bulk */
 };
 
+/* What the bulk of one frame holds. */
+size_t shim_bulk_max(void);
 CUresult shim_copy_to_device(uint64_t context, uint64_t stream, const struct shim_rect *rect);
 CUresult shim_copy_to_host(uint64_t context, uint64_t stream, const struct shim_rect *rect);
-/* The context that owns the device memory there; 0: none of ours. */
-uint64_t shim_owner(uint64_t address);
+CUresult shim_capture_copy(uint64_t context, uint64_t stream, const struct cuda_copy *copy, bool to_device, bool from_device,
+			   bool *done);
+
+/* copy_array.c: one side at least is an array. */
+CUresult shim_copy_array(const struct cuda_copy *copy, CUstream stream);
 
 #endif

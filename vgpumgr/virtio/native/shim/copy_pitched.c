@@ -2,6 +2,7 @@
 /* 2D and 3D copies: each slice is a rectangle of rows; what lies between rows is neither read nor written. */
 #include <string.h>
 
+#include "captures.h"
 #include "copy.h"
 
 struct box {
@@ -15,7 +16,7 @@ static CUresult check_side(const struct cuda_copy *copy, const struct cuda_side 
 	size_t bytes;
 	CUresult r = cuda_copy_extent(copy, side, &bytes);
 
-	*device = side->type == CU_MEMORYTYPE_DEVICE || (side->type == CU_MEMORYTYPE_UNIFIED && shim_owner(side->base));
+	*device = side->type == CU_MEMORYTYPE_DEVICE || (side->type == CU_MEMORYTYPE_UNIFIED && shim_is_device(side->base));
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (*device)
@@ -48,8 +49,22 @@ static CUresult copy_slice(const struct box *b, size_t z, uint64_t context, uint
 	return copy_host(c, from, to);
 }
 
+/* In a graph, memory that is mapped on the device too is memory of the device. */
+static CUresult capture_box(struct box *b, uint64_t context, uint64_t stream, bool *captured)
+{
+	CUresult r;
+
+	if (!shim_capturing(context, stream, &r))
+		return r;
+	b->from_device = b->from_device || shim_is_device(b->copy.from.base);
+	b->to_device = b->to_device || shim_is_device(b->copy.to.base);
+	return b->from_device && b->to_device ? CUDA_SUCCESS :
+						shim_capture_copy(context, stream, &b->copy, b->to_device, b->from_device, captured);
+}
+
 static CUresult copy_box(struct box *b, CUstream hStream)
 {
+	bool captured = false;
 	uint64_t context, stream;
 	CUresult r = shim_enter(&context);
 
@@ -60,6 +75,10 @@ static CUresult copy_box(struct box *b, CUstream hStream)
 	r = check_side(&b->copy, &b->copy.from, &b->from_device);
 	if (r == CUDA_SUCCESS)
 		r = check_side(&b->copy, &b->copy.to, &b->to_device);
+	if (r == CUDA_SUCCESS && (!b->from_device || !b->to_device))
+		r = capture_box(b, context, stream, &captured);
+	if (captured)
+		return r;
 	if (r == CUDA_SUCCESS && !b->from_device && !b->to_device)
 		r = cuStreamSynchronize(stream ? (CUstream)stream : CU_STREAM_LEGACY);
 	for (size_t z = 0; r == CUDA_SUCCESS && z < b->copy.slices; z++)
@@ -67,12 +86,22 @@ static CUresult copy_box(struct box *b, CUstream hStream)
 	return r;
 }
 
+static CUresult copy_any(CUresult r, struct box *b, CUstream hStream)
+{
+	bool array = r == CUDA_SUCCESS && !cuda_copy_is_empty(&b->copy) &&
+		     (b->copy.to.type == CU_MEMORYTYPE_ARRAY || b->copy.from.type == CU_MEMORYTYPE_ARRAY);
+
+	if (array)
+		return shim_copy_array(&b->copy, hStream);
+	return r == CUDA_SUCCESS ? copy_box(b, hStream) : r;
+}
+
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream hStream)
 {
 	struct box b;
 	CUresult r = cuda_read_copy_2d(p, &b.copy);
 
-	return r == CUDA_SUCCESS ? copy_box(&b, hStream) : r;
+	return copy_any(r, &b, hStream);
 }
 
 static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream hStream)
@@ -80,17 +109,21 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream hStream)
 	struct box b;
 	CUresult r = cuda_read_copy_3d(p, &b.copy);
 
-	return r == CUDA_SUCCESS ? copy_box(&b, hStream) : r;
+	return copy_any(r, &b, hStream);
 }
 
 #define PITCHED(name, type, how)                                                                                       \
 	SHIM_API CUresult name(const type *pCopy)                                                                      \
 	{                                                                                                              \
-		return how(pCopy, CU_STREAM_LEGACY);                                                                   \
+		CUresult r = shim_capture_safe();                                                                      \
+                                                                                                                       \
+		return r == CUDA_SUCCESS ? how(pCopy, CU_STREAM_LEGACY) : r;                                           \
 	}                                                                                                              \
 	SHIM_API CUresult name##_ptds(const type *pCopy)                                                               \
 	{                                                                                                              \
-		return how(pCopy, CU_STREAM_PER_THREAD);                                                               \
+		CUresult r = shim_capture_safe();                                                                      \
+                                                                                                                       \
+		return r == CUDA_SUCCESS ? how(pCopy, CU_STREAM_PER_THREAD) : r;                                       \
 	}
 
 #define PITCHED_ASYNC(name, type, how)                                                                                 \

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "faults.h"
 #include "shim.h"
 
 static _Atomic(struct shim_device *) devices[SHIM_DEVICES_MAX];
@@ -71,8 +72,6 @@ CUresult shim_device(CUdevice ordinal, const struct shim_device **device)
 static bool hidden(CUdevice_attribute attribute)
 {
 	switch (attribute) {
-	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
 	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
 	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
@@ -80,10 +79,12 @@ static bool hidden(CUdevice_attribute attribute)
 	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
 	case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
@@ -101,6 +102,9 @@ int shim_attribute(CUdevice ordinal, CUdevice_attribute attribute)
 {
 	const struct shim_device *d;
 
+	if ((attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) &&
+	    !faults_possible())
+		return 0;
 	if (hidden(attribute) || shim_device(ordinal, &d) != CUDA_SUCCESS || (int)attribute >= d->attributes_count)
 		return 0;
 	return d->attributes[attribute];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Events. A completed event is remembered as such until it is recorded again; "done" is never guessed. */
-#include "shim.h"
+#include "captures.h"
 
 CUresult shim_event(CUevent event, uint64_t *context, uint64_t *id)
 {
@@ -108,8 +108,10 @@ SHIM_API CUresult cuEventQuery(CUevent hEvent)
 	struct shim_object *o;
 	uint32_t record;
 	bool done;
-	CUresult r = find(hEvent, &o, &record, &done);
+	CUresult r = shim_capture_safe();
 
+	if (r == CUDA_SUCCESS)
+		r = find(hEvent, &o, &record, &done);
 	if (r != CUDA_SUCCESS || done)
 		return r;
 	in.context = o->context;
@@ -126,15 +128,17 @@ SHIM_API CUresult cuEventSynchronize(CUevent hEvent)
 	struct shim_object *o;
 	uint32_t record;
 	bool done;
-	CUresult r = find(hEvent, &o, &record, &done);
+	CUresult r = shim_capture_safe();
 
+	if (r == CUDA_SUCCESS)
+		r = find(hEvent, &o, &record, &done);
 	if (r != CUDA_SUCCESS)
 		return r;
 	in.context = o->context;
 	r = vg_send_cuEventSynchronize(&in);
 	if (r == CUDA_SUCCESS)
 		atomic_store(&o->event.done, record + 1);
-	return r;
+	return r == CUDA_SUCCESS ? shim_lost(in.context) : r;
 }
 
 SHIM_API CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)

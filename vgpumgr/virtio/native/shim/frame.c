@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "captures.h"
 #include "output.h"
-#include "shim.h"
 
 /* Answers of cached calls: entries are added and never changed or freed, so readers need no lock once they have one. */
 enum { CACHE_SLOTS = 1024, CACHE_PROBES = 8 };
@@ -80,6 +80,29 @@ static void copy_rows(const struct shim_bulk *b, uint8_t *packed, bool out)
 	}
 }
 
+/* Room for bulk beside the frame, where the program's memory cannot be touched while a frame is made. */
+static CUresult set_aside(struct shim_frame *f, size_t bytes)
+{
+	const struct shim_bulk *b = f->bulk;
+
+	if (!b || !bytes || b->present || !shim_range_is_managed(b->host, b->rows > 1 ? (b->rows - 1) * b->pitch + b->width : b->width))
+		return CUDA_SUCCESS;
+	f->aside = malloc(bytes);
+	if (!f->aside)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (b->direction == VG_BULK_TO_WORKER)
+		copy_rows(b, f->aside, false);
+	return CUDA_SUCCESS;
+}
+
+static void fill_bulk(const struct shim_frame *f, size_t bytes)
+{
+	if (f->aside)
+		memcpy(f->frame.bulk, f->aside, bytes);
+	else
+		copy_rows(f->bulk, f->frame.bulk, false);
+}
+
 static CUresult open_frame(struct shim_frame *f)
 {
 	size_t bulk = f->bulk ? f->bulk->width * f->bulk->rows : 0;
@@ -89,11 +112,16 @@ static CUresult open_frame(struct shim_frame *f)
 	f->conn = shim_conn(&why);
 	if (!f->conn)
 		return why;
+	why = set_aside(f, bulk);
+	if (why != CUDA_SUCCESS)
+		return why;
 	error = vg_begin(f->conn, f->op, f->size, f->bulk ? f->bulk->direction : VG_BULK_NONE, bulk, &f->frame);
-	if (error)
-		return shim_channel_error(error);
+	if (error) {
+		free(f->aside);
+		return shim_frame_error(f->op, error);
+	}
 	if (f->bulk && f->bulk->direction == VG_BULK_TO_WORKER)
-		copy_rows(f->bulk, f->frame.bulk, false);
+		fill_bulk(f, bulk);
 	return CUDA_SUCCESS;
 }
 
@@ -107,6 +135,7 @@ CUresult shim_begin(struct shim_frame *f, uint32_t op, enum shim_send_kind kind,
 	f->size = size;
 	f->bulk = bulk;
 	f->replied = f->has_data = f->output = false;
+	f->aside = NULL;
 	vg_decoder_init(&f->decoder, NULL, 0);
 	if (kind == SHIM_CACHED) {
 		if (size > sizeof(f->key))
@@ -134,7 +163,10 @@ static CUresult call(struct shim_frame *f)
 		return f->reply.status;
 	if (f->reply.bulk_length != f->bulk->width * f->bulk->rows)
 		return CUDA_ERROR_UNKNOWN;
-	copy_rows(f->bulk, (uint8_t *)f->reply.bulk, true);
+	if (f->aside)
+		memcpy(f->aside, f->reply.bulk, f->reply.bulk_length);
+	else
+		copy_rows(f->bulk, (uint8_t *)f->reply.bulk, true);
 	return CUDA_SUCCESS;
 }
 
@@ -171,7 +203,7 @@ struct shim_told shim_exchange(uint32_t op, const uint64_t *request, size_t requ
 		return (struct shim_told){ told.result, false };
 	if (__builtin_expect(words.output, 0))
 		shim_output_fetch();
-	told.result = error ? shim_channel_error(error) : (CUresult)words.status;
+	told.result = error ? shim_frame_error(op, error) : (CUresult)words.status;
 	told.has_data = !error && words.length && words.length == reply_size;
 	/* data of another size, or none where there must be some */
 	if (!error && words.length != reply_size && (words.length || told.result == CUDA_SUCCESS))
@@ -195,7 +227,9 @@ CUresult shim_send(struct shim_frame *f)
 	if (f->kind == SHIM_SYNC)
 		return call(f);
 	error = vg_post(f->conn, &f->frame);
-	return error ? shim_channel_error(error) : CUDA_SUCCESS;
+	if (error)
+		return shim_channel_error(error);
+	return atomic_load_explicit(&shim_captures, memory_order_relaxed) ? shim_capture_settle() : CUDA_SUCCESS;
 }
 
 CUresult shim_end(struct shim_frame *f, CUresult r, bool decodes)
@@ -208,6 +242,9 @@ CUresult shim_end(struct shim_frame *f, CUresult r, bool decodes)
 		vg_reply_done(f->conn, &f->reply);
 	if (f->output)
 		shim_output_fetch();
+	if (f->aside && r == CUDA_SUCCESS && f->bulk->direction == VG_BULK_TO_GUEST)
+		copy_rows(f->bulk, f->aside, true);
+	free(f->aside);
 	if (r != CUDA_SUCCESS)
 		shim_note(r);
 	return r;

@@ -16,6 +16,7 @@ struct shim_bulk {
 	enum vg_bulk direction;
 	void *host;
 	size_t width, rows, pitch;
+	bool present;       /* its pages are here, even if it is managed memory */
 };
 
 struct shim_frame {
@@ -23,6 +24,7 @@ struct shim_frame {
 	enum shim_send_kind kind;
 	uint32_t op;
 	const struct shim_bulk *bulk;
+	uint8_t *aside;     /* packed bulk that is managed memory: touching that may take a call of its own */
 	struct vg_frame frame;
 	struct vg_reply reply;
 	struct vg_encoder encoder;

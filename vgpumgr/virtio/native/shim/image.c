@@ -49,7 +49,7 @@ static ssize_t read_all(int fd, char *to, size_t length)
 	return at == length ? 0 : -1;
 }
 
-CUresult shim_file(const char *name, void **image)
+CUresult shim_file(const char *name, void **image, size_t *bytes)
 {
 	int fd = open(name, O_RDONLY | O_CLOEXEC);
 	off_t length;
@@ -66,5 +66,7 @@ CUresult shim_file(const char *name, void **image)
 	}
 	close(fd);
 	*image = to;
+	if (bytes)
+		*bytes = (size_t)length;
 	return CUDA_SUCCESS;
 }

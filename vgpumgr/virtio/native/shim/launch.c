@@ -2,7 +2,8 @@
 /* Launches: what the documentation lets the guest refuse is refused at the call, the rest is posted. */
 #include <string.h>
 
-#include "shim.h"
+#include "graph.h"
+#include "managed.h"
 
 /* Takes a device's limits, and those of a function with many registers or much static shared memory. */
 static CUresult check(const CUlaunchConfig *c, const struct shim_object *f)
@@ -36,10 +37,14 @@ static CUresult pack(const struct shim_object *f, void **params, void **extra, u
 	if (r != CUDA_SUCCESS)
 		return r;
 	*parameters = (struct vg_bytes){ buffer ? buffer : room, total };
-	if (buffer || !total)
+	if (!total || (buffer && !shim_range_is_managed(buffer, total)))
 		return CUDA_SUCCESS;
 	if (total > most)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (buffer) {
+		parameters->data = memcpy(room, buffer, total);
+		return CUDA_SUCCESS;
+	}
 	memset(room, 0, total);
 	for (uint32_t i = 0; i < f->function.parameters_count; i++) {
 		if (!params[i])
@@ -93,6 +98,21 @@ static CUresult check_cooperative(CUfunction function, const CUlaunchConfig *c)
 		       CUDA_SUCCESS;
 }
 
+CUresult shim_pack_launch(const CUlaunchConfig *c, CUfunction function, void **params, void **extra, uint8_t *room,
+			  size_t most, uint64_t *id, struct vg_bytes *parameters)
+{
+	struct shim_object *f;
+	CUresult r = shim_function_object(function, &f);
+
+	if (r == CUDA_SUCCESS)
+		r = check(c, f);
+	if (r == CUDA_SUCCESS)
+		r = pack(f, params, extra, room, most, parameters);
+	if (r == CUDA_SUCCESS)
+		*id = atomic_load(&f->id);
+	return r;
+}
+
 static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooperative, void **params, void **extra)
 {
 	uint8_t room[32768];
@@ -114,6 +134,9 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooper
 		return r;
 	if (f->context != in.context)
 		return CUDA_ERROR_INVALID_HANDLE;
+	r = shim_managed_launch();
+	if (r != CUDA_SUCCESS)
+		return r;
 	in.function = atomic_load(&f->id);
 	in.grid_x = c->gridDimX, in.grid_y = c->gridDimY, in.grid_z = c->gridDimZ;
 	in.block_x = c->blockDimX, in.block_y = c->blockDimY, in.block_z = c->blockDimZ;

@@ -13,8 +13,8 @@
  * Below 8: a handle with bit 63 set is no address that a program can have, and bindings of languages with signed
  * integers only refuse it.
  */
-enum { LOCAL_TAG = 7, LOADS = 64 };
-_Static_assert((int)LOCAL_TAG > (int)VG_TAG_POOL && LOCAL_TAG < 8, "a tag of their own");
+enum { LOCAL_TAG = 100, LOADS = 64 };
+_Static_assert(LOCAL_TAG > 99 && LOCAL_TAG < 128, "a tag of their own");
 
 struct library {
 	uint64_t id;
@@ -138,7 +138,7 @@ SHIM_API CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName
 					unsigned int numLibraryOptions)
 {
 	void *image = NULL;
-	CUresult r = fileName ? shim_file(fileName, &image) : CUDA_ERROR_INVALID_VALUE;
+	CUresult r = fileName ? shim_file(fileName, &image, NULL) : CUDA_ERROR_INVALID_VALUE;
 
 	if (r == CUDA_SUCCESS)
 		r = cuLibraryLoadData(library, image, jitOptions, jitOptionsValues, numJitOptions, libraryOptions,

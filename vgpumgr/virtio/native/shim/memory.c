@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory. Addresses are the worker's own; what is allocated is known on both sides. */
-#include "shim.h"
+#include "captures.h"
+#include "managed.h"
 
 CUresult shim_remember_memory(uint64_t context, uint64_t address, uint64_t bytes)
 {
@@ -16,7 +17,7 @@ CUresult shim_remember_memory(uint64_t context, uint64_t address, uint64_t bytes
 /* An allocation, by its start; a module's variables cannot be freed. */
 static bool take(uint64_t address, struct shim_range *range)
 {
-	if (!shim_range_find(SHIM_RANGE_DEVICE, address, range) || range->module)
+	if (!shim_range_find(SHIM_RANGE_DEVICE, address, range) || range->module || range->host || range->physical)
 		return false;
 	return shim_range_remove(SHIM_RANGE_DEVICE, address, range);
 }
@@ -27,6 +28,8 @@ SHIM_API CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	struct vg_memory_allocate_reply out;
 	CUresult r = shim_enter(&in.context);
 
+	if (r == CUDA_SUCCESS)
+		r = shim_capture_safe();
 	if (r == CUDA_SUCCESS && (!dptr || !bytesize))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
@@ -47,6 +50,8 @@ SHIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t W
 	CUresult r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS)
+		r = shim_capture_safe();
+	if (r == CUDA_SUCCESS)
 		r = cuda_check_alloc_pitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	if (r == CUDA_SUCCESS)
 		r = vg_send_memory_allocate_pitch(&in, &out);
@@ -65,11 +70,15 @@ SHIM_API CUresult cuMemFree_v2(CUdeviceptr dptr)
 	struct shim_range range;
 	CUresult r = shim_ready();
 
+	if (r == CUDA_SUCCESS)
+		r = shim_capture_safe();
 	if (r != CUDA_SUCCESS || !dptr)
 		return r;
 	if (!take(dptr, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	in.context = range.context;
+	if (range.managed)
+		return shim_managed_free(&range);
 	return vg_send_memory_free(&in);
 }
 
@@ -81,8 +90,12 @@ SHIM_API CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 
 	if (r == CUDA_SUCCESS)
 		r = shim_stream(hStream, &in.context, &in.stream);
+	if (r == CUDA_SUCCESS)
+		r = SHIM_CAPTURE_REFUSE(in.context, in.stream, "freeing in a captured stream");
 	if (r != CUDA_SUCCESS || !dptr)
 		return r;
+	if (shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) && range.managed)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!take(dptr, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	return vg_send_memory_free_async(&in);
@@ -107,15 +120,4 @@ SHIM_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUd
 	if (psize)
 		*psize = range.bytes;
 	return CUDA_SUCCESS;
-}
-
-/* Refused at once: device memory handed out as managed crashes programs far from the cause. */
-SHIM_API CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
-{
-	CUresult r = cuda_check_alloc_managed(dptr, bytesize, flags);
-
-	if (r != CUDA_SUCCESS)
-		return r;
-	*dptr = 0;
-	return shim_refuse("cuMemAllocManaged");
 }

@@ -4,61 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jit.h"
 #include "output.h"
 #include "shim.h"
 
-struct jit {
-	uint64_t words[128];
-	unsigned int count;      /* of pairs */
-	void **info, **error;    /* where the program keeps the log buffers, */
-	void **info_bytes, **error_bytes; /* and where it wants to be told how much was written */
-};
-
-static CUresult read_option(struct jit *jit, CUjit_option option, void **value)
-{
-	switch (option) {
-	case CU_JIT_INFO_LOG_BUFFER:
-		jit->info = value;
-		return CUDA_SUCCESS;
-	case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-		jit->info_bytes = value;
-		return CUDA_SUCCESS;
-	case CU_JIT_ERROR_LOG_BUFFER:
-		jit->error = value;
-		return CUDA_SUCCESS;
-	case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-		jit->error_bytes = value;
-		return CUDA_SUCCESS;
-	case CU_JIT_GLOBAL_SYMBOL_NAMES:
-	case CU_JIT_GLOBAL_SYMBOL_ADDRESSES:
-		return CUDA_ERROR_NOT_SUPPORTED; /* pointers that mean nothing to the worker */
-	default:
-		break;
-	}
-	if (jit->count == 64)
-		return CUDA_ERROR_INVALID_VALUE;
-	jit->words[2 * jit->count] = option;
-	jit->words[2 * jit->count + 1] = (uint32_t)(uintptr_t)*value;
-	jit->count++;
-	return CUDA_SUCCESS;
-}
-
-static void give_log(const uint8_t *log, size_t length, void **buffer, void **bytes)
-{
-	size_t room = buffer && bytes && *buffer ? (uintptr_t)*bytes & UINT32_MAX : 0;
-	size_t n = length < room ? length : room;
-
-	if (n) {
-		memcpy(*buffer, log, n);
-		((char *)*buffer)[n - 1] = 0;
-	} else if (room) {
-		*(char *)*buffer = 0;
-	}
-	if (bytes)
-		*bytes = (void *)(uintptr_t)(n ? n - 1 : 0);
-}
-
-static CUresult load(struct jit *jit, const void *image, uint64_t *id)
+static CUresult load(struct shim_jit *jit, const void *image, uint64_t *id)
 {
 	struct vg_module_load_request in = { .options = { jit->words, 16 * jit->count } };
 	struct vg_module_load_reply *out = malloc(sizeof(*out));
@@ -75,11 +25,11 @@ static CUresult load(struct jit *jit, const void *image, uint64_t *id)
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r == CUDA_SUCCESS) {
 		in.created = *id;
-		in.info_log_bytes = jit->info && jit->info_bytes ? (uint32_t)(uintptr_t)*jit->info_bytes : 0;
-		in.error_log_bytes = jit->error && jit->error_bytes ? (uint32_t)(uintptr_t)*jit->error_bytes : 0;
+		in.info_log_bytes = shim_jit_room(jit->info, jit->info_bytes);
+		in.error_log_bytes = shim_jit_room(jit->error, jit->error_bytes);
 		r = vg_send_module_load(&in, out);
-		give_log(out->info_log, out->info_log_length, jit->info, jit->info_bytes);
-		give_log(out->error_log, out->error_log_length, jit->error, jit->error_bytes);
+		shim_jit_log(out->info_log, out->info_log_length, jit->info, jit->info_bytes);
+		shim_jit_log(out->error_log, out->error_log_length, jit->error, jit->error_bytes);
 	}
 	if (r == CUDA_SUCCESS) {
 		atomic_store(&o->module.library, 0);
@@ -105,14 +55,12 @@ CUresult shim_module(CUmodule module, uint64_t *context, uint64_t *id)
 SHIM_API CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
 				     CUjit_option *options, void **optionValues)
 {
-	struct jit jit = { .count = 0 };
+	struct shim_jit jit;
 	uint64_t id;
 	CUresult r = shim_ready();
 
 	if (r == CUDA_SUCCESS)
-		r = module && image ? cuda_check_jit_options(numOptions, options, optionValues) : CUDA_ERROR_INVALID_VALUE;
-	for (unsigned int i = 0; r == CUDA_SUCCESS && i < numOptions; i++)
-		r = read_option(&jit, options[i], &optionValues[i]);
+		r = module && image ? shim_jit_read(&jit, numOptions, options, optionValues) : CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = load(&jit, image, &id);
 	if (r == CUDA_SUCCESS)
@@ -138,7 +86,7 @@ SHIM_API CUresult cuModuleLoad(CUmodule *module, const char *fname)
 	if (r == CUDA_SUCCESS && (!module || !fname))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
-		r = shim_file(fname, &image);
+		r = shim_file(fname, &image, NULL);
 	if (r == CUDA_SUCCESS)
 		r = cuModuleLoadDataEx(module, image, 0, NULL, NULL);
 	free(image);

@@ -11,7 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <user_object.h>
+
 enum { SHIM_FUNCTION_ATTRIBUTES = 32 };
+
+struct cuda_array;
+struct shim_hosts;
 
 struct shim_parameter {
 	uint32_t offset, size;
@@ -51,13 +56,32 @@ struct shim_object {
 			struct shim_parameter *parameters;
 		} function;
 		struct {
+			struct shim_hosts *hosts; /* NULL: it needs nothing of this process */
+			struct user_objects objects;
+			uint64_t flags;           /* of an executable one */
+			CUevent launched;         /* recorded behind each launch of one that holds objects; NULL: none yet */
+		} graph;                  /* and of an executable one */
+		struct {
+			int device;
+			unsigned int handle_types; /* as the program asked */
+			uint64_t bytes;
+			uint32_t handles, mappings; /* under virtual.c's lock; it ends with the last of both */
+		} physical;
+		struct {
 			int device;
 			bool initial; /* the device's own: never destroyed */
 		} pool;
+		struct {
+			struct cuda_array *made;
+			uint64_t *levels;         /* of a mipmapped one: arrays, as far as they were asked for */
+			uint32_t levels_count;
+			bool is_level;
+		} array;                          /* and a mipmapped one; under array.c's lock */
 	};
 };
 
-enum shim_table { SHIM_CONTEXT, SHIM_STREAM, SHIM_EVENT, SHIM_MODULE, SHIM_FUNCTION, SHIM_POOL, SHIM_TABLES };
+enum shim_table { SHIM_CONTEXT, SHIM_STREAM, SHIM_EVENT, SHIM_MODULE, SHIM_FUNCTION, SHIM_POOL, SHIM_PHYSICAL, SHIM_GRAPH, SHIM_GRAPH_EXEC,
+		  SHIM_ARRAY, SHIM_MIPMAP, SHIM_TEXTURE, SHIM_SURFACE, SHIM_TABLES };
 
 /* A fresh object, not yet visible under its handle; NULL: the table is full. */
 struct shim_object *shim_object_new(enum shim_table table, uint64_t context, uint64_t *id);

@@ -101,11 +101,14 @@ void shim_output_expect(void)
 /* What the driver has flushed and no call has brought yet. As with the vendor's driver, an end is no synchronisation. */
 __attribute__((destructor)) static void end(void)
 {
+	/* of no event: it is refused, but behind what the worker does later, as the unloading of a module, which flushes */
+	struct vg_cuEventQuery_request behind = { 0 };
 	CUresult why;
 	struct vg_conn *conn = shim_conn(&why);
 
 	if (!conn || !atomic_load(&expected))
 		return;
 	vg_conn_hurry(conn, END_MS);
+	vg_send_cuEventQuery(&behind);
 	shim_output_fetch();
 }

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "shim.h"
+#include "captures.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -278,6 +278,8 @@ static CUresult allocate_async(CUdeviceptr *out, size_t bytes, uint64_t pool, CU
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = shim_stream(handle, &context, &stream);
+	if (r == CUDA_SUCCESS)
+		r = SHIM_CAPTURE_REFUSE(context, stream, "allocating in a captured stream");
 	if (r == CUDA_SUCCESS)
 		r = pool ? allocate_from(context, bytes, pool, stream, &address) :
 			   allocate(context, bytes, stream, &address);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two sorted arrays of address ranges, one for device allocations and one for pinned host memory. */
+/* Sorted arrays of address ranges: device allocations and mappings, pinned host memory, reserved addresses. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +10,15 @@ static struct ranges {
 	pthread_mutex_t lock;
 	struct shim_range *at;
 	size_t count, room;
-} ranges[2] = {
+} ranges[] = {
+	{ .lock = PTHREAD_MUTEX_INITIALIZER },
 	{ .lock = PTHREAD_MUTEX_INITIALIZER },
 	{ .lock = PTHREAD_MUTEX_INITIALIZER },
 };
 
 static _Atomic uint64_t last_id;
+static _Atomic size_t managed_count;
+static _Atomic(const struct shim_managed_watcher *) managed_watcher;
 
 /* The number of ranges that start at or below the address. */
 static size_t below(const struct ranges *r, uint64_t address)
@@ -61,6 +64,7 @@ CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *rang
 		r->at[at] = *range;
 		r->at[at].id = atomic_fetch_add(&last_id, 1) + 1;
 		r->count++;
+		atomic_fetch_add(&managed_count, range->managed);
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&r->lock);
@@ -93,6 +97,7 @@ bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_ra
 	at = below(r, start);
 	if (at && r->at[at - 1].start == start) {
 		*removed = r->at[at - 1];
+		atomic_fetch_sub(&managed_count, removed->managed);
 		memmove(&r->at[at - 1], &r->at[at], (r->count - at) * sizeof(*r->at));
 		r->count--;
 		is = true;
@@ -103,15 +108,92 @@ bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_ra
 
 void shim_range_forget(enum shim_range_kind kind, uint64_t owner)
 {
+	const struct shim_managed_watcher *watcher = atomic_load(&managed_watcher);
 	struct ranges *r = &ranges[kind];
 	size_t kept = 0;
 
 	pthread_mutex_lock(&r->lock);
-	for (size_t i = 0; i < r->count; i++)
+	for (size_t i = 0; i < r->count; i++) {
 		if (r->at[i].context != owner && r->at[i].module != owner)
 			r->at[kept++] = r->at[i];
+		else
+			atomic_fetch_sub(&managed_count, r->at[i].managed);
+	}
 	r->count = kept;
 	pthread_mutex_unlock(&r->lock);
+	if (watcher && kind == SHIM_RANGE_DEVICE)
+		watcher->forget(owner);
+}
+
+void shim_range_watch(const struct shim_managed_watcher *watcher)
+{
+	atomic_store(&managed_watcher, watcher);
+}
+
+bool shim_range_is_managed(const void *memory, size_t bytes)
+{
+	uint64_t start = (uint64_t)memory;
+	struct ranges *r = &ranges[SHIM_RANGE_DEVICE];
+	bool is = false;
+
+	if (!atomic_load_explicit(&managed_count, memory_order_relaxed) || !bytes)
+		return false;
+	pthread_mutex_lock(&r->lock);
+	for (size_t at = below(r, start + bytes - 1); at && !is && r->at[at - 1].start + r->at[at - 1].bytes > start; at--)
+		is = r->at[at - 1].managed;
+	pthread_mutex_unlock(&r->lock);
+	return is;
+}
+
+bool shim_range_any(enum shim_range_kind kind, uint64_t start, uint64_t bytes)
+{
+	struct ranges *r = &ranges[kind];
+	size_t at;
+	bool any;
+
+	pthread_mutex_lock(&r->lock);
+	at = below(r, start);
+	any = (at && start - r->at[at - 1].start < r->at[at - 1].bytes) || (at < r->count && r->at[at].start - start < bytes);
+	pthread_mutex_unlock(&r->lock);
+	return any;
+}
+
+bool shim_range_open(uint64_t start, bool accessible)
+{
+	struct ranges *r = &ranges[SHIM_RANGE_DEVICE];
+	bool is = false;
+	size_t at;
+
+	pthread_mutex_lock(&r->lock);
+	at = below(r, start);
+	if (at && r->at[at - 1].start == start && r->at[at - 1].physical) {
+		r->at[at - 1].accessible = accessible;
+		is = true;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return is;
+}
+
+bool shim_is_device(uint64_t address)
+{
+	struct shim_range found;
+
+	return shim_range_find(SHIM_RANGE_DEVICE, address, &found) || shim_range_find(SHIM_RANGE_RESERVED, address, &found);
+}
+
+/* From a mapping on: whether open neighbours of one device go on for so many bytes. */
+static bool is_open(const struct shim_range *first, uint64_t bytes)
+{
+	struct shim_range next = *first;
+
+	while (next.physical && next.accessible && next.device == first->device) {
+		if (bytes <= next.bytes)
+			return true;
+		bytes -= next.bytes;
+		if (!shim_range_find(SHIM_RANGE_DEVICE, next.start + next.bytes, &next))
+			return false;
+	}
+	return false;
 }
 
 CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uint64_t rows, uint64_t pitch)
@@ -127,5 +209,9 @@ CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uin
 		return r;
 	if (!shim_range_find(SHIM_RANGE_DEVICE, address, &found))
 		return CUDA_ERROR_INVALID_VALUE;
-	return bytes <= found.bytes - (address - found.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (found.physical)
+		return is_open(&found, bytes + (address - found.start)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (bytes > found.bytes - (address - found.start))
+		return CUDA_ERROR_INVALID_VALUE;
+	return found.managed ? atomic_load(&managed_watcher)->use(found.start) : CUDA_SUCCESS;
 }

@@ -39,12 +39,16 @@ void shim_mark_initialized(void);
 bool shim_is_news(atomic_flag *said);
 /* CUDA_ERROR_NOT_SUPPORTED; says the name on stderr the first time. */
 int shim_unsupported(const char *name, atomic_flag *said);
+/* CUDA_ERROR_NOT_SUPPORTED: the worker does not have this operation, or has another. Says so the first time. */
+CUresult shim_refuse_operation(uint32_t op);
+/* What a frame of this operation could not be made or sent for. */
+CUresult shim_frame_error(uint32_t op, int error);
 /* The same without a word to the user: for calls that programs try and can do without. */
 int shim_refuse(const char *name);
 
 /* ---- visible.c: CUDA_VISIBLE_DEVICES */
 /* Connects to the first device that the variable lets this process see. */
-int shim_open_visible(const uint8_t hash[VG_HASH_SIZE], struct vg_conn **conn);
+int shim_open_visible(const struct vg_interface *interface, struct vg_conn **conn);
 
 /* ---- context.c */
 uint64_t shim_current(void);
@@ -52,6 +56,8 @@ uint64_t shim_current(void);
 CUresult shim_enter(uint64_t *context);
 /* Remembers errors after which a context is of no more use. */
 void shim_note(CUresult result);
+/* What a context is lost with, maybe by a copy in a graph that could not be made; or CUDA_SUCCESS. */
+CUresult shim_lost(uint64_t context);
 /* The current context, which must be alive and well. */
 CUresult shim_enter_current(uint64_t *context);
 /* The current context's object, or NULL. */
@@ -70,13 +76,18 @@ CUresult shim_device_count(uint32_t *count);
 CUresult shim_device(CUdevice ordinal, const struct shim_device **device);
 int shim_attribute(CUdevice ordinal, CUdevice_attribute attribute);
 
-/* ---- ranges.c: the guest's view of device allocations and pinned host memory */
-enum shim_range_kind { SHIM_RANGE_DEVICE, SHIM_RANGE_HOST };
+/* ---- ranges.c: the guest's view of device allocations, pinned host memory, and addresses reserved for mappings */
+enum shim_range_kind { SHIM_RANGE_DEVICE, SHIM_RANGE_HOST, SHIM_RANGE_RESERVED };
 struct shim_range {
 	uint64_t start, bytes, context, id;
 	uint64_t module; /* not 0: a module's variable, gone with it */
 	unsigned int flags;
 	bool registered;     /* host memory that the program brought along */
+	bool managed;        /* device memory that is mapped here too, see managed.h */
+	bool host;           /* of these: the program calls it pinned memory that is mapped on the device */
+	uint64_t physical;   /* not 0: a mapping, of this memory; of no context */
+	bool accessible;     /* of a mapping */
+	CUdevice device;     /* of a mapping */
 };
 CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *range);
 bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_range *found);
@@ -84,8 +95,30 @@ bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_ra
 bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_range *removed);
 /* Removes all ranges of a context, or of a module. */
 void shim_range_forget(enum shim_range_kind kind, uint64_t owner);
-/* CUDA_ERROR_INVALID_VALUE unless rows x (count * factor) bytes, pitch apart, lie in one allocation. */
+/* Managed memory among the bytes: touching them may need a call, so not while a frame is made. */
+bool shim_range_is_managed(const void *at, size_t bytes);
+/* Who hears of managed memory: before the device uses what starts there, and when a context is no more. */
+struct shim_managed_watcher {
+	CUresult (*use)(uint64_t start);
+	void (*forget)(uint64_t context);
+};
+void shim_range_watch(const struct shim_managed_watcher *watcher);
+/* Whether there is any in those addresses. */
+bool shim_range_any(enum shim_range_kind kind, uint64_t start, uint64_t bytes);
+/* A mapping that starts there; false: none does. */
+bool shim_range_open(uint64_t start, bool accessible);
+/* Whether it is memory of a device, or would be if something were mapped there. */
+bool shim_is_device(uint64_t address);
+/* CUDA_ERROR_INVALID_VALUE unless rows x (count * factor) bytes, pitch apart, lie in one allocation, or in open neighbours. */
 CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uint64_t rows, uint64_t pitch);
+
+/* ---- callback.c */
+/* Whether any is to run, or runs. */
+bool shim_host_functions(void);
+/* Gates of graphs are served, too. */
+bool shim_serve_gates(void);
+/* A thread of the library's own, that nobody waits for. */
+bool shim_start_thread(void *(*run)(void *));
 
 /* ---- memory.c */
 /* What the worker has allocated; freed there again if there is no room for it here. */
@@ -102,6 +135,7 @@ CUresult shim_kernel_function(CUkernel kernel, CUfunction *function);
 bool shim_is_kernel(const void *handle);
 CUresult shim_upload(const void *image, size_t length, uint32_t *upload);
 size_t shim_image_length(const void *image, const void **start);
-CUresult shim_file(const char *name, void **image);
+/* A whole file with a NUL behind it, which the length does not count; `length` may be NULL. The caller frees. */
+CUresult shim_file(const char *name, void **image, size_t *length);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shim.h"
+#include "vg_interface.h"
 #include "vg_stubs.h"
 
 static struct {
@@ -72,6 +73,35 @@ int shim_unsupported(const char *name, atomic_flag *told)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+static bool is_first_refusal(uint32_t op)
+{
+	static _Atomic uint64_t refused[(1 << 16) / 64]; /* by the operation's id */
+	uint64_t bit = 1ull << op % 64;
+
+	return !(atomic_fetch_or(&refused[op / 64 % (sizeof(refused) / 8)], bit) & bit);
+}
+
+CUresult shim_refuse_operation(uint32_t op)
+{
+	atomic_flag said = ATOMIC_FLAG_INIT;
+	int saved = errno;
+
+	/* telling the host is an operation, too, and may be refused */
+	if (is_first_refusal(op) && op != VG_OP_call_refused) {
+		shim_refuse(vg_sent_name(op));
+		if (shim_is_news(&said))
+			dprintf(STDERR_FILENO, "vgpumgr: %s is not supported: the host's worker does not have it as these "
+				"guest libraries (%s) do\n", vg_sent_name(op), VGPUMGR_VERSION);
+	}
+	errno = saved;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult shim_frame_error(uint32_t op, int error)
+{
+	return error == -EOPNOTSUPP ? shim_refuse_operation(op) : shim_channel_error(error);
+}
+
 /* CUDA has one code for all reasons why there is no device; the person at the terminal gets ours, once. */
 static void tell_why(void)
 {
@@ -84,7 +114,6 @@ static void tell_why(void)
 
 CUresult shim_connect(void)
 {
-	static const uint8_t schema[VG_HASH_SIZE] = VG_SCHEMA_HASH;
 	struct vg_conn *conn = NULL;
 	int error = 0;
 
@@ -94,7 +123,7 @@ CUresult shim_connect(void)
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&state.lock);
 	if (!atomic_load(&state.conn)) {
-		error = shim_open_visible(schema, &conn);
+		error = shim_open_visible(&vg_interface, &conn);
 		if (!error)
 			atomic_store(&state.conn, conn);
 	}

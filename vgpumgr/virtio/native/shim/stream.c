@@ -2,7 +2,7 @@
 /* Streams: created and destroyed without a wait, under handles that the guest chooses. */
 #include <pthread.h>
 
-#include "shim.h"
+#include "captures.h"
 
 enum { THREAD_STREAMS = 8 };
 
@@ -110,6 +110,7 @@ SHIM_API CUresult cuStreamDestroy_v2(CUstream hStream)
 	if (!o || !shim_object_retire(o, (uint64_t)hStream))
 		return CUDA_ERROR_INVALID_HANDLE;
 	in.context = o->context;
+	shim_capture_forget(0, in.hStream);
 	r = vg_send_cuStreamDestroy_v2(&in);
 	shim_object_recycle(SHIM_STREAM, (uint64_t)hStream);
 	return r;
@@ -118,6 +119,32 @@ SHIM_API CUresult cuStreamDestroy_v2(CUstream hStream)
 SHIM_API CUresult cuStreamDestroy(CUstream hStream)
 {
 	return cuStreamDestroy_v2(hStream);
+}
+
+SHIM_API CUresult cuStreamQuery(CUstream hStream)
+{
+	struct vg_cuStreamQuery_request in;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_capture_safe();
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &in.context, &in.hStream);
+	return r == CUDA_SUCCESS ? vg_send_cuStreamQuery(&in) : r;
+}
+
+SHIM_API CUresult cuStreamSynchronize(CUstream hStream)
+{
+	struct vg_cuStreamSynchronize_request in;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_capture_safe();
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &in.context, &in.hStream);
+	if (r == CUDA_SUCCESS)
+		r = vg_send_cuStreamSynchronize(&in);
+	return r == CUDA_SUCCESS ? shim_lost(in.context) : r;
 }
 
 /* What a stream is; a default stream has the properties of a plain one. */
@@ -163,7 +190,6 @@ GETTER(cuStreamGetPriority, int, found.stream.priority)
 GETTER(cuStreamGetFlags, unsigned int, found.stream.flags)
 GETTER(cuStreamGetId, unsigned long long, found.stream.number)
 GETTER(cuStreamGetCtx, CUcontext, (CUcontext)found.context)
-GETTER(cuStreamIsCapturing, CUstreamCaptureStatus, CU_STREAM_CAPTURE_STATUS_NONE)
 
 SHIM_API CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device)
 {

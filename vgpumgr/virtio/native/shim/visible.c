@@ -11,12 +11,12 @@
 #include "shim.h"
 
 /* The devices are asked one after the other who they are. */
-static int open_named(const uint8_t hash[VG_HASH_SIZE], const char *name, size_t length, struct vg_conn **conn)
+static int open_named(const struct vg_interface *interface, const char *name, size_t length, struct vg_conn **conn)
 {
 	uint32_t devices = 1;
 
 	for (uint32_t i = 0; i < devices; i++) {
-		int error = vg_conn_open_device(hash, VGPUMGR_VERSION, i, conn);
+		int error = vg_conn_open_device(interface, VGPUMGR_VERSION, i, conn);
 
 		if (error)
 			return error;
@@ -30,7 +30,7 @@ static int open_named(const uint8_t hash[VG_HASH_SIZE], const char *name, size_t
 	return -ENOTCONN;
 }
 
-int shim_open_visible(const uint8_t hash[VG_HASH_SIZE], struct vg_conn **conn)
+int shim_open_visible(const struct vg_interface *interface, struct vg_conn **conn)
 {
 	const char *wish = getenv("CUDA_VISIBLE_DEVICES");
 	size_t length;
@@ -38,15 +38,15 @@ int shim_open_visible(const uint8_t hash[VG_HASH_SIZE], struct vg_conn **conn)
 	long index;
 
 	if (!wish)
-		return vg_conn_open_device(hash, VGPUMGR_VERSION, 0, conn);
+		return vg_conn_open_device(interface, VGPUMGR_VERSION, 0, conn);
 	while (isspace((unsigned char)*wish))
 		wish++;
 	length = strcspn(wish, ", \t");
 	if (!strncmp(wish, "MIG-", 4) || !strncmp(wish, "GPU-", 4))
-		return open_named(hash, wish, length, conn);
+		return open_named(interface, wish, length, conn);
 	index = strtol(wish, &end, 10);
 	if (end != wish && end == wish + length && index >= 0 && index < INT32_MAX)
-		return vg_conn_open_device(hash, VGPUMGR_VERSION, (uint32_t)index, conn);
+		return vg_conn_open_device(interface, VGPUMGR_VERSION, (uint32_t)index, conn);
 	vg_conn_say("CUDA_VISIBLE_DEVICES=%.80s lets this process see no device", wish);
 	return -ENOTCONN;
 }

@@ -101,6 +101,22 @@ uint8_t *vg_slot_data(struct slot *slot, size_t length)
 
 /* ---- frames ---- */
 
+bool vg_conn_refuses(const struct vg_conn *conn, uint32_t op)
+{
+	const struct vg_interface *own = conn->interface;
+	uint32_t low = 0, high = own->count;
+
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+
+		if (own->words[middle] >> VG_ID_SHIFT < op)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < own->count && own->words[low] >> VG_ID_SHIFT == op && conn->refused[low / 64] >> low % 64 & 1;
+}
+
 int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
 	     struct vg_frame *frame)
 {
@@ -108,6 +124,8 @@ int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_b
 
 	if (error)
 		return error;
+	if (conn->differs && vg_conn_refuses(conn, op))
+		return -EOPNOTSUPP;
 	if (payload_length > VG_PAYLOAD_RING_MAX || (direction && bulk_length > conn->bulk_max))
 		return -EMSGSIZE;
 	vg_lock(&conn->lock);

@@ -79,6 +79,9 @@ struct vg_conn {
 	int socket;
 	uint32_t device, devices;
 	char device_name[VG_DEVICE_NAME];
+	const struct vg_interface *interface;
+	bool differs;            /* some operations are refused: a bit for each word of the interface */
+	uint64_t refused[VG_REFUSED_WORDS];
 	uint32_t lane;
 	uint64_t generation;
 	size_t bulk_max;
@@ -97,6 +100,10 @@ int vg_serial_attach(struct vg_conn *conn);
 
 /* Ends the session for this process, keeping the first reason. Always -ECONNRESET. */
 int vg_conn_lose(struct vg_conn *conn, const char *why);
+/* Asks the worker which operations it has alike, unless its interface has the same hash. */
+int vg_conn_compare(struct vg_conn *conn, const uint8_t theirs[VG_HASH_SIZE]);
+/* Whether the worker does not have this operation, or has another. */
+bool vg_conn_refuses(const struct vg_conn *conn, uint32_t op);
 /* 0, or why there is nothing to wait for any more. */
 int vg_conn_check(struct vg_conn *conn);
 /* The reply is for this slot? NULL otherwise. */

@@ -63,19 +63,18 @@ static void forget(struct vg_conn *conn)
 	pthread_mutex_unlock(&list_lock);
 }
 
-static int ask_agent(struct vg_conn *conn, const uint8_t hash[VG_HASH_SIZE], const char *api_version,
-		     struct vg_agent_answer *answer, int fds[VG_AGENT_FDS])
+static int ask_agent(struct vg_conn *conn, const char *api_version, struct vg_agent_answer *answer,
+		     int fds[VG_AGENT_FDS])
 {
 	struct vg_agent_request request = { .magic = VG_AGENT_MAGIC, .version = VG_WIRE_VERSION };
 	struct timeval limit = { .tv_sec = OPEN_TIMEOUT_S }, none = { 0 };
 	int error;
 
-	memcpy(request.hash, hash, VG_HASH_SIZE);
 	request.device = conn->device;
 	snprintf(request.api_version, sizeof(request.api_version), "%s", api_version);
 	snprintf(request.name, sizeof(request.name), "%s", program_invocation_short_name);
+	error = vg_send_all(conn->socket, &request, sizeof(request)); /* at once: connecting has woken the agent */
 	setsockopt(conn->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	error = vg_send_all(conn->socket, &request, sizeof(request));
 	if (!error)
 		error = vg_recv_fds(conn->socket, answer, sizeof(*answer), fds, VG_AGENT_FDS);
 	setsockopt(conn->socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
@@ -106,14 +105,14 @@ static int connect_agent(struct vg_conn *conn)
 	return -ENOTCONN;
 }
 
-static int open_lane(struct vg_conn *conn, const uint8_t hash[VG_HASH_SIZE], const char *api_version)
+static int open_lane(struct vg_conn *conn, const char *api_version)
 {
 	int fds[VG_AGENT_FDS] = { -1, -1, -1 };
 	struct vg_agent_answer answer;
 	int error = connect_agent(conn);
 
 	if (!error)
-		error = ask_agent(conn, hash, api_version, &answer, fds);
+		error = ask_agent(conn, api_version, &answer, fds);
 	if (!error) {
 		conn->devices = answer.devices;
 		snprintf(conn->device_name, sizeof(conn->device_name), "%.*s", VG_DEVICE_NAME - 1, answer.text);
@@ -122,6 +121,8 @@ static int open_lane(struct vg_conn *conn, const uint8_t hash[VG_HASH_SIZE], con
 		error = answer.transport == VG_TRANSPORT_RING ? vg_ring_attach(conn, &answer, fds) :
 								vg_serial_attach(conn);
 	}
+	if (!error)
+		error = vg_conn_compare(conn, answer.hash);
 	for (unsigned i = 0; i < VG_AGENT_FDS; i++)
 		vg_close_fd(&fds[i]);
 	return error;
@@ -139,9 +140,9 @@ static void free_conn(struct vg_conn *conn)
 	free(conn);
 }
 
-int vg_conn_open(const uint8_t hash[VG_HASH_SIZE], const char *api_version, struct vg_conn **out)
+int vg_conn_open(const struct vg_interface *interface, const char *api_version, struct vg_conn **out)
 {
-	return vg_conn_open_device(hash, api_version, 0, out);
+	return vg_conn_open_device(interface, api_version, 0, out);
 }
 
 uint32_t vg_conn_devices(const struct vg_conn *conn)
@@ -154,7 +155,7 @@ const char *vg_conn_device_name(const struct vg_conn *conn)
 	return conn->device_name;
 }
 
-int vg_conn_open_device(const uint8_t hash[VG_HASH_SIZE], const char *api_version, uint32_t device,
+int vg_conn_open_device(const struct vg_interface *interface, const char *api_version, uint32_t device,
 			struct vg_conn **out)
 {
 	struct vg_conn *conn = calloc(1, sizeof(*conn));
@@ -165,7 +166,8 @@ int vg_conn_open_device(const uint8_t hash[VG_HASH_SIZE], const char *api_versio
 		return -ENOMEM;
 	conn->socket = -1;
 	conn->device = device;
-	error = open_lane(conn, hash, api_version);
+	conn->interface = interface;
+	error = open_lane(conn, api_version);
 	if (error) {
 		free_conn(conn);
 		return error;

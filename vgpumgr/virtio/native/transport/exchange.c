@@ -159,8 +159,11 @@ __attribute__((cold, noinline)) static int the_long_way(struct vg_conn *conn, ui
 
 int vg_exchange(struct vg_conn *conn, uint32_t op, const uint64_t *request, size_t length, struct vg_words *reply)
 {
-	struct slot *slot = USUALLY(is_open(conn)) ? submit(conn, op, request, length) : NULL;
+	struct slot *slot;
 
+	if (!USUALLY(!conn->differs) && vg_conn_refuses(conn, op))
+		return -EOPNOTSUPP;
+	slot = USUALLY(is_open(conn)) ? submit(conn, op, request, length) : NULL;
 	if (!USUALLY(slot))
 		return the_long_way(conn, op, request, length, reply);
 	return USUALLY(receive(conn, slot, reply)) ? 0 : wait_for_words(conn, slot, reply);

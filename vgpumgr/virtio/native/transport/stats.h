@@ -103,13 +103,13 @@ struct vg_limit_stats {
 
 struct vg_stats {
 	vg_word32 serial_connected;
-	vg_word32 mismatches;    /* lanes refused for another interface hash */
+	vg_word32 mismatches;    /* processes, and agents, whose operations differ from the worker's */
 	vg_word64 violations;
 	vg_word64 doorbells;
 	vg_word64 lanes_opened;
 	vg_word64 calls, posts, bytes_in, bytes_out; /* of lanes that have ended */
 	char violation[VG_STATS_TEXT];               /* the last one */
-	char mismatch[VG_STATS_TEXT];                /* the last refusal, naming both versions */
+	char mismatch[VG_STATS_TEXT];                /* the last of them, naming both versions */
 	char api_version[32];                        /* of the worker */
 	uint8_t hash[VG_HASH_SIZE];
 	struct vg_guest_stats guest[2];              /* ring, serial */

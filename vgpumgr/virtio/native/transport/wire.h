@@ -7,7 +7,7 @@
 #include "access.h"
 
 enum {
-	VG_WIRE_VERSION = 1,
+	VG_WIRE_VERSION = 3,
 	VG_PAGE = 4096,
 	VG_ALIGN = 32,           /* of frames in a ring; also the size of both headers */
 	VG_SLOTS = 64,           /* calls outstanding on one lane */
@@ -92,7 +92,18 @@ _Static_assert(offsetof(struct vg_frame_header, flags) == offsetof(struct vg_rep
 
 /* ---- lane 0 ---- */
 
-enum vg_control_op { VG_CONTROL_HELLO = 1, VG_CONTROL_OPEN = 2, VG_CONTROL_CLOSE = 3 };
+/* Of every lane: what the guest's side can send. */
+enum { VG_OP_INTERFACE = 0, VG_REFUSED_WORDS = (VG_OPERATIONS_MAX + 63) / 64 };
+/* wherever the frame begins on lane 0's ring, there is room for it and for the pad before it */
+_Static_assert(2 * (VG_ALIGN + VG_OPERATIONS_MAX * 8) <= VG_CONTROL_RING, "wire format");
+
+enum vg_control_op {
+	VG_CONTROL_HELLO = 1,
+	VG_CONTROL_OPEN = 2,
+	VG_CONTROL_CLOSE = 3,
+	VG_CONTROL_RESERVE = 4,  /* a lane without a session, for the next process; struct vg_open without pid and name */
+	VG_CONTROL_CLAIM = 5,    /* a process has it: struct vg_claim */
+};
 
 struct vg_hello {
 	uint32_t version;
@@ -101,15 +112,16 @@ struct vg_hello {
 	char kernel[64];
 };
 
-/* The answer to a hello that is welcome: what CUDA calls the worker's device on the host. */
+/* The answer to a hello that is welcome. */
 struct vg_welcome {
-	char device[VG_DEVICE_NAME];
+	char device[VG_DEVICE_NAME]; /* what CUDA calls the worker's device on the host */
+	uint8_t hash[VG_HASH_SIZE];  /* of the worker's interface */
 };
+_Static_assert(sizeof(struct vg_welcome) == 80, "wire format");
 
 struct vg_open {
 	uint32_t pid;
 	uint32_t zero;
-	uint8_t hash[VG_HASH_SIZE];
 	char api_version[32];
 	char name[32];
 };
@@ -125,8 +137,13 @@ struct vg_close {
 	uint32_t zero;
 	uint64_t generation;
 };
-_Static_assert(sizeof(struct vg_hello) == 104 && sizeof(struct vg_open) == 88, "wire format");
+_Static_assert(sizeof(struct vg_hello) == 104 && sizeof(struct vg_open) == 72, "wire format");
+struct vg_claim {
+	struct vg_close lane;
+	struct vg_open open;
+};
 _Static_assert(sizeof(struct vg_opened) == 16 && sizeof(struct vg_close) == 16, "wire format");
+_Static_assert(sizeof(struct vg_claim) == 88, "wire format");
 
 /* ---- serial ---- */
 
@@ -163,7 +180,6 @@ enum { VG_AGENT_FDS = 3 };       /* memory, doorbell, guard */
 struct vg_agent_request {
 	uint32_t magic;
 	uint32_t version;
-	uint8_t hash[VG_HASH_SIZE];
 	char api_version[32];
 	char name[32];
 	uint32_t device;         /* which of the VM's attachments, counted from 0 in the order of their numbers */
@@ -179,9 +195,10 @@ struct vg_agent_answer {
 	uint64_t memory_size;
 	uint32_t doorbell;
 	uint32_t devices;        /* how many there are */
-	char text[216];          /* why not, or else the device's name */
+	uint8_t hash[VG_HASH_SIZE]; /* of the worker's interface */
+	char text[200];          /* why not, or else the device's name */
 };
-_Static_assert(sizeof(struct vg_agent_request) == 96 && sizeof(struct vg_agent_answer) == 256, "wire format");
+_Static_assert(sizeof(struct vg_agent_request) == 80 && sizeof(struct vg_agent_answer) == 256, "wire format");
 
 /* ---- geometry ---- */
 

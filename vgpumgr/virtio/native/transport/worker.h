@@ -76,6 +76,12 @@ int vg_serial_take(struct vg_lane *lane, const struct vg_message *message, const
 		   const char **text);
 void vg_pending_drop(struct vg_lane *lane);
 
+/* worker_interface.c */
+/* Answers a frame of VG_OP_INTERFACE, and notes for the keeper what differs from `who`, a text of its own before the version.
+ * Negative: violation. */
+int vg_interface_answer(struct vg_lane *lane, const struct vg_call *call, const struct vg_interface *ours,
+			struct vg_stats *stats, const char *who, const char *version);
+
 /* worker_log.c */
 void vg_violation(struct vg_lane *lane, const char *text);
 int vg_session_tell(int socket, uint32_t kind, const void *body, size_t length);
@@ -110,7 +116,8 @@ struct vg_inherited {
 };
 
 /* worker_session.c: all of a session's process */
-int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const struct vg_session_ops *ops);
+int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const struct vg_interface *interface,
+		    const struct vg_session_ops *ops);
 
 /* ---- the server ---- */
 
@@ -144,6 +151,7 @@ struct vg_entry {
 	uint32_t open_sequence;  /* of the control frame that asked for this lane */
 	unsigned hello;          /* the agent's that it came after */
 	bool answered;
+	bool reserved;           /* no process has it yet: it has no session */
 	struct vg_session session;
 	struct vg_lane_stats *stats;
 	struct vg_lane_words *words;
@@ -159,7 +167,7 @@ struct vg_seen {
 };
 
 struct vg_server {
-	uint8_t hash[VG_HASH_SIZE];
+	const struct vg_interface *interface;
 	char api_version[32];
 	char **argv;             /* a session's, without what it inherits */
 	int memory_fd, stats_fd, watch_fd, limits_fd;
@@ -204,6 +212,10 @@ struct vg_server {
 
 /* worker_entry.c: lanes as the server has them */
 int vg_entry_open(struct vg_server *server, bool ring, const struct vg_open *open, uint32_t sequence);
+/* A lane of the ring for a process to come, and its session when that is there. */
+int vg_entry_reserve(struct vg_server *server, struct vg_opened *opened);
+int vg_entry_claim(struct vg_server *server, const struct vg_claim *claim);
+void vg_entries_unreserve(struct vg_server *server);
 void vg_entry_close(struct vg_entry *entry);
 void vg_entries_close(struct vg_server *server, bool ring);
 /* The session has ended, or stays without its lane: the entry may be taken again. */

@@ -26,7 +26,9 @@ static int hello(struct vg_lane *control, const struct vg_call *call)
 	vg_store32(&guest->version, hello.version);
 	vg_store32(&guest->present, 1);
 	server->greeted[!control->ring] = hello.version == VG_WIRE_VERSION;
+	memset(server->stats->mismatch, 0, sizeof(server->stats->mismatch)); /* the package may be another by now */
 	memcpy(welcome.device, server->device, sizeof(welcome.device));
+	memcpy(welcome.hash, server->interface->hash, sizeof(welcome.hash));
 	if (hello.version == VG_WIRE_VERSION)
 		return vg_answer(control, call->sequence, 0, &welcome, sizeof(welcome), 0) == -ENOENT ? -EPROTO : 0;
 	snprintf(text, sizeof(text), "the guest agent %s has wire version %u, the worker has %d", guest->agent,
@@ -34,26 +36,14 @@ static int hello(struct vg_lane *control, const struct vg_call *call)
 	return refuse(control, call->sequence, -EPROTO, text);
 }
 
-static void hex(char *to, const uint8_t *bytes, unsigned count)
-{
-	for (unsigned i = 0; i < count; i++)
-		sprintf(to + 2 * i, "%02x", bytes[i]);
-}
-
-static int other_version(struct vg_lane *control, const struct vg_call *call, const struct vg_open *open)
+static int interface(struct vg_lane *control, const struct vg_call *call)
 {
 	struct vg_server *server = control->server;
-	char version[32], name[32], theirs[17], ours[17], text[VG_STATS_TEXT];
+	struct vg_guest_stats *guest = &server->stats->guest[!control->ring];
+	char version[sizeof(guest->agent)];
 
-	vg_clean_text(version, sizeof(version), open->api_version, sizeof(open->api_version));
-	vg_clean_text(name, sizeof(name), open->name, sizeof(open->name));
-	hex(theirs, open->hash, 8);
-	hex(ours, server->hash, 8);
-	snprintf(text, sizeof(text), "%s has guest libraries %s (interface %s), the worker on the host is %s (interface %s)",
-		 name, version, theirs, server->api_version, ours);
-	memcpy(server->stats->mismatch, text, sizeof(text));
-	atomic_fetch_add(&server->stats->mismatches, 1);
-	return refuse(control, call->sequence, -EPROTO, text);
+	vg_clean_text(version, sizeof(version), guest->agent, sizeof(guest->agent));
+	return vg_interface_answer(control, call, server->interface, server->stats, "the VM has the guest package", version);
 }
 
 static int open_lane(struct vg_lane *control, const struct vg_call *call)
@@ -63,12 +53,35 @@ static int open_lane(struct vg_lane *control, const struct vg_call *call)
 	int error;
 
 	memcpy(&open, call->payload, sizeof(open));
-	if (memcmp(open.hash, server->hash, VG_HASH_SIZE))
-		return other_version(control, call, &open);
 	error = vg_entry_open(server, control->ring, &open, call->sequence);
 	if (error == -EUSERS)
 		return refuse(control, call->sequence, error, "all lanes of this VM are in use by other processes");
 	return error ? refuse(control, call->sequence, error, "the worker cannot start a session for this process") : 0;
+}
+
+static int reserve_lane(struct vg_lane *control, const struct vg_call *call)
+{
+	struct vg_opened opened;
+	int error;
+
+	if (!control->ring)
+		return refuse(control, call->sequence, -EINVAL, "no lane is reserved on this transport");
+	error = vg_entry_reserve(control->server, &opened);
+	if (error)
+		return refuse(control, call->sequence, error, "no lane can be reserved now");
+	return vg_answer(control, call->sequence, 0, &opened, sizeof(opened), 0) == -ENOENT ? -EPROTO : 0;
+}
+
+static int claim_lane(struct vg_lane *control, const struct vg_call *call)
+{
+	struct vg_claim claim;
+	int error;
+
+	memcpy(&claim, call->payload, sizeof(claim));
+	error = control->ring ? vg_entry_claim(control->server, &claim) : -EINVAL;
+	if (error)
+		return refuse(control, call->sequence, error, "the lane is no longer reserved");
+	return vg_answer(control, call->sequence, 0, NULL, 0, 0) == -ENOENT ? -EPROTO : 0;
 }
 
 static int close_lane(struct vg_lane *control, const struct vg_call *call)
@@ -92,16 +105,29 @@ int vg_control_frame(struct vg_lane *control, const struct vg_call *call)
 		[VG_CONTROL_HELLO] = sizeof(struct vg_hello),
 		[VG_CONTROL_OPEN] = sizeof(struct vg_open),
 		[VG_CONTROL_CLOSE] = sizeof(struct vg_close),
+		[VG_CONTROL_RESERVE] = sizeof(struct vg_open),
+		[VG_CONTROL_CLAIM] = sizeof(struct vg_claim),
 	};
 
-	if (!call->op || call->op > VG_CONTROL_CLOSE || call->payload_length != size[call->op] || !call->wants_reply ||
+	if (call->op == VG_OP_INTERFACE)
+		return control->server->greeted[!control->ring] ? interface(control, call) : -EPROTO;
+	if (call->op > VG_CONTROL_CLAIM || call->payload_length != size[call->op] || !call->wants_reply ||
 	    call->bulk_in || call->bulk_out)
 		return -EPROTO;
 	if (call->op == VG_CONTROL_HELLO)
 		return hello(control, call);
 	if (!control->server->greeted[!control->ring])
 		return -EPROTO;
-	return call->op == VG_CONTROL_OPEN ? open_lane(control, call) : close_lane(control, call);
+	switch (call->op) {
+	case VG_CONTROL_OPEN:
+		return open_lane(control, call);
+	case VG_CONTROL_RESERVE:
+		return reserve_lane(control, call);
+	case VG_CONTROL_CLAIM:
+		return claim_lane(control, call);
+	default:
+		return close_lane(control, call);
+	}
 }
 
 /* Lane 0 of the ring, made anew: the agent sees another `life` and says hello again. */

@@ -9,7 +9,11 @@
 #include "worker.h"
 
 enum {
+#ifdef __SANITIZE_ADDRESS__
+	GRACE_MS = 20000,        /* a session also looks for what it has not freed */
+#else
 	GRACE_MS = 500,          /* from the close of a lane to the SIGKILL of its session */
+#endif
 	SPARE_PAUSE_MS = 30,     /* the next spare starts when a new process has made its first calls */
 };
 
@@ -41,6 +45,7 @@ static struct vg_peer describe(struct vg_server *server, struct vg_entry *entry,
 	struct vg_lane_stats *stats = entry->stats;
 
 	vg_clean_text(peer.name, sizeof(peer.name), open->name, sizeof(open->name));
+	vg_clean_text(peer.api_version, sizeof(peer.api_version), open->api_version, sizeof(open->api_version));
 	memset(stats, 0, sizeof(*stats));
 	memset(entry->words, 0, sizeof(*entry->words));
 	memset(server->watch->thread[entry->number], 0, sizeof(server->watch->thread[0]));
@@ -68,34 +73,92 @@ static int take_session(struct vg_server *server, struct vg_entry *entry, const 
 	vg_store32(&entry->words->pid, (uint32_t)entry->session.pid);
 	/* one that has died meanwhile is found by the reaping */
 	vg_session_tell(entry->session.socket, VG_SESSION_SERVE, &serve, sizeof(serve));
+	/* one that waits for its lane reads what the guest writes from now on: nobody waits for it to say so */
+	if (entry->session.ready && !server->ops->refuses)
+		vg_entry_answer(server, entry, 0, "");
 	return 0;
 }
 
-int vg_entry_open(struct vg_server *server, bool ring, const struct vg_open *open, uint32_t sequence)
+static struct vg_entry *make_entry(struct vg_server *server, bool ring)
 {
 	struct vg_entry *entry = take_entry(server, ring);
-	struct vg_peer peer;
-	int error;
 
 	if (!entry)
-		return -EUSERS;
-	entry->open_sequence = sequence;
+		return NULL;
 	entry->hello = server->hellos[!ring];
 	entry->generation = (uint64_t)server->epoch << 32 | ++server->counter;
-	peer = describe(server, entry, open);
 	if (ring) {
 		entry->control = vg_lane_at(server->memory, &server->layout, entry->number);
 		vg_lane_clear(entry->control);
 		vg_store64(&entry->control->life, entry->generation);
 	}
 	entry->state = LANE_OPEN;
+	return entry;
+}
+
+/* Gives it to a process. What fails is answered by the caller. */
+static int begin(struct vg_server *server, struct vg_entry *entry, const struct vg_open *open)
+{
+	struct vg_peer peer = describe(server, entry, open);
+	int error;
+
 	vg_store64(&server->stats->lanes_opened, vg_load64(&server->stats->lanes_opened) + 1);
 	error = take_session(server, entry, &peer);
 	if (error) {
-		entry->answered = true; /* by the caller */
+		entry->answered = true;
 		vg_entry_free(server, entry);
 	}
 	return error;
+}
+
+int vg_entry_open(struct vg_server *server, bool ring, const struct vg_open *open, uint32_t sequence)
+{
+	struct vg_entry *entry = make_entry(server, ring);
+
+	if (!entry)
+		return -EUSERS;
+	entry->open_sequence = sequence;
+	return begin(server, entry, open);
+}
+
+int vg_entry_reserve(struct vg_server *server, struct vg_opened *opened)
+{
+	struct vg_entry *entry;
+
+	if (!server->spare.ready || server->ops->refuses) /* a process that comes now shall hear why there is no session for it */
+		return -EAGAIN;
+	entry = make_entry(server, true);
+	if (!entry)
+		return -EUSERS;
+	entry->reserved = entry->answered = true;
+	*opened = (struct vg_opened){ .lane = entry->number, .generation = entry->generation };
+	return 0;
+}
+
+int vg_entry_claim(struct vg_server *server, const struct vg_claim *claim)
+{
+	uint32_t number = claim->lane.lane;
+	struct vg_entry *entry = number < VG_LANE_TABLE ? &server->entry[number] : NULL;
+
+	if (!entry || !entry->reserved || entry->generation != claim->lane.generation)
+		return -ESTALE;
+	entry->reserved = false;
+	return begin(server, entry, &claim->open);
+}
+
+static void unreserve(struct vg_entry *entry)
+{
+	vg_store64(&entry->control->life, 0);
+	entry->reserved = false;
+	entry->state = LANE_FREE;
+	entry->generation = 0;
+}
+
+void vg_entries_unreserve(struct vg_server *server)
+{
+	for (unsigned i = 1; i < VG_LANE_TABLE; i++)
+		if (server->entry[i].reserved)
+			unreserve(&server->entry[i]);
 }
 
 void vg_entry_answer(struct vg_server *server, struct vg_entry *entry, int error, const char *text)
@@ -171,6 +234,8 @@ void vg_entry_close(struct vg_entry *entry)
 {
 	if (entry->state != LANE_OPEN)
 		return;
+	if (entry->reserved)
+		return unreserve(entry);
 	entry->state = LANE_CLOSING;
 	if (entry->control)
 		vg_store64(&entry->control->life, 0);

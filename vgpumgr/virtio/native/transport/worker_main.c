@@ -110,7 +110,7 @@ static int init_server(struct vg_server *server, const struct vg_inherited *in)
 	if (error || stats == MAP_FAILED)
 		return error ? error : -errno;
 	server->stats = stats;
-	memcpy(server->stats->hash, server->hash, VG_HASH_SIZE);
+	memcpy(server->stats->hash, server->interface->hash, VG_HASH_SIZE);
 	memcpy(server->stats->api_version, server->api_version, sizeof(server->api_version));
 	server->doorbell = in->doorbell;
 	server->keeper = in->control;
@@ -395,7 +395,7 @@ static int run_server(struct vg_server *server)
 	return 0;
 }
 
-int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], const char *api_version,
+int vg_worker_serve(int argc, char **argv, const struct vg_interface *interface, const char *api_version,
 		    const struct vg_session_ops *ops)
 {
 	struct vg_server *server = calloc(1, sizeof(*server));
@@ -412,9 +412,9 @@ int vg_worker_serve(int argc, char **argv, const uint8_t hash[VG_HASH_SIZE], con
 		return 1;
 	}
 	if (in.session) /* what is left is the kernel's to free; handlers of a driver could wait for the device */
-		_exit(vg_session_main(argc, argv, &in, ops));
+		_exit(vg_session_main(argc, argv, &in, interface, ops));
 	server->ops = ops;
-	memcpy(server->hash, hash, VG_HASH_SIZE);
+	server->interface = interface;
 	snprintf(server->api_version, sizeof(server->api_version), "%s", api_version);
 	server->argv = session_arguments(argc, argv, &in);
 	if (!server->argv || init_server(server, &in)) {

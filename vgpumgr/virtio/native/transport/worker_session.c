@@ -22,6 +22,9 @@ enum { SPINS = 300, YIELDS = 300, SLEEP_MS = 250 };
 
 struct process {
 	const struct vg_session_ops *ops;
+	const struct vg_interface *interface;
+	bool compared;           /* the guest process has said which operations it has */
+	struct vg_peer peer;
 	struct vg_lane lane;
 	struct vg_stats *stats;
 	struct vg_watch *watch;
@@ -152,6 +155,26 @@ __attribute__((cold, noinline)) static void await_turn(const struct vg_lane *lan
 	vg_rate(call->payload_length + call->bulk_in_length + call->bulk_out_length, is_closing, lane);
 }
 
+/* Once: a guest process says it before all else, or not at all. */
+__attribute__((cold, noinline)) static int take_interface(struct process *process, const struct vg_call *call)
+{
+	char who[sizeof(process->peer.name) + 32];
+
+	if (process->compared)
+		return -EPROTO;
+	process->compared = true;
+	snprintf(who, sizeof(who), "%s has guest libraries", process->peer.name);
+	return vg_interface_answer(&process->lane, call, process->interface, process->stats, who,
+				   process->peer.api_version);
+}
+
+static int serve_call(struct process *process, const struct vg_call *call)
+{
+	if (__builtin_expect(call->op == VG_OP_INTERFACE, false))
+		return take_interface(process, call);
+	return process->ops->call(process->session, &process->lane, call);
+}
+
 static void serve_lane(struct process *process)
 {
 	struct vg_lane *lane = &process->lane;
@@ -170,7 +193,7 @@ static void serve_lane(struct process *process)
 			if (__builtin_expect(vg_rated, false))
 				await_turn(lane, &call);
 			vg_watch_begin(lane, call.op);
-			got = process->ops->call(process->session, lane, &call);
+			got = serve_call(process, &call);
 			vg_watch_end();
 			release_frame(lane, &call);
 		}
@@ -213,7 +236,7 @@ static int map(struct process *process, const struct vg_inherited *in)
 }
 
 /* Waits for the lane; negative: none comes. */
-static int take_lane(struct process *process, struct vg_peer *peer)
+static int take_lane(struct process *process)
 {
 	struct {
 		struct vg_message head;
@@ -227,9 +250,9 @@ static int take_lane(struct process *process, struct vg_peer *peer)
 	while (n < 0 && errno == EINTR);
 	if (n != sizeof(message) || message.head.kind != VG_SESSION_SERVE)
 		return -ECONNRESET;
-	*peer = message.serve.peer;
-	lane->number = peer->lane;
-	lane->ring = peer->ring;
+	process->peer = message.serve.peer;
+	lane->number = process->peer.lane;
+	lane->ring = process->peer.ring;
 	lane->generation = message.serve.generation;
 	lane->words = &process->stats->words[lane->number];
 	lane->stats = &process->stats->lane[lane->number];
@@ -244,12 +267,11 @@ static int take_lane(struct process *process, struct vg_peer *peer)
 static void serve(struct process *process)
 {
 	struct vg_lane *lane = &process->lane;
-	struct vg_peer peer;
 	int32_t error;
 
-	if (take_lane(process, &peer))
+	if (take_lane(process))
 		return;
-	error = process->ops->open(lane, &peer, &process->session);
+	error = process->ops->open(lane, &process->peer, &process->session);
 	if (error > 0)
 		error = -EIO;
 	vg_session_tell(lane->socket, VG_SESSION_OPENED, &error, sizeof(error));
@@ -260,7 +282,17 @@ static void serve(struct process *process)
 	process->ops->close(process->session);
 }
 
-int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const struct vg_session_ops *ops)
+/* What was taken for the guest's process is free by now. The process ends by _exit(), which would look at nothing. */
+#ifdef __SANITIZE_ADDRESS__
+void __lsan_do_leak_check(void);
+#else
+static inline void __lsan_do_leak_check(void)
+{
+}
+#endif
+
+int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const struct vg_interface *interface,
+		    const struct vg_session_ops *ops)
 {
 	struct process *process = calloc(1, sizeof(*process));
 	char message[4096] = "the channel's memory cannot be mapped";
@@ -277,9 +309,11 @@ int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const 
 		return 1;
 	}
 	process->ops = ops;
+	process->interface = interface;
 	process->lane.socket = in->control;
 	vg_session_tell(in->control, VG_SESSION_READY, message, strlen(message));
 	serve(process);
 	fflush(NULL);
+	__lsan_do_leak_check();
 	return 0;
 }

@@ -186,6 +186,7 @@ static void end_spare(struct vg_server *server, int status)
 	server->spare_status = status;
 	if (spare->killed) /* by us: this worker ends */
 		return vg_session_forget(spare);
+	vg_entries_unreserve(server); /* the next process hears why there is none for it */
 	describe_exit(status, how, sizeof(how));
 	if (!spare->failed)
 		snprintf(server->failure, sizeof(server->failure), "a session that was to serve %s", how);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call from beginning to end, and what is left behind by quiet ones that fail. */
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "output.h"
 #include "session.h"
@@ -14,8 +15,7 @@ static bool fits(const struct vg_call *call, const struct wk_operation *o)
 
 static void release_all(struct wk_call *c)
 {
-	for (int i = 0; i < 2; i++)
-		wk_release_held(&c->pinned[i]);
+	wk_unpin(c);
 	wk_release_held(&c->context);
 }
 
@@ -34,14 +34,24 @@ static void run(struct wk_session *s, struct vg_lane *lane, const struct vg_call
 }
 
 /*
- * In order, off the reader: what is behind something, and what makes a host function, so that none is outstanding while
- * the reader executes a call or gives back an object. What a waiting call of the driver may need is never behind it.
+ * In order, off the reader: what is behind something, and what makes a host function or may launch one in a graph, so that
+ * none is outstanding while the reader executes a call or gives back an object. What a waiting call of the driver may need is
+ * never behind it.
  */
 static bool is_behind(struct wk_session *s, uint32_t op)
 {
-	if (op == VG_OP_host_gate_next || op == VG_OP_host_gate_open || op == VG_OP_output_next)
+	if (op == VG_OP_host_gate_next || op == VG_OP_host_gate_open || op == VG_OP_gate_fill || op == VG_OP_gate_fetch ||
+	    op == VG_OP_output_next)
 		return false;
-	return wk_is_behind(s) || op == VG_OP_host_gate;
+	return wk_is_behind(s) || op == VG_OP_host_gate || (op == VG_OP_graph_launch && atomic_load(&s->hosts));
+}
+
+/* What takes memory may wait until streams have freed some; its guest waits for its answer. */
+static bool may_wait(uint32_t op)
+{
+	return (op == VG_OP_memory_allocate || op == VG_OP_memory_allocate_pitch || op == VG_OP_memory_allocate_async ||
+		op == VG_OP_pool_allocate || op == VG_OP_virtual_create) &&
+	       wk_freed_any();
 }
 
 __attribute__((cold, noinline)) static int run_elsewhere(struct wk_session *s, struct vg_lane *lane,
@@ -65,7 +75,7 @@ int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 
 	if (!o || !fits(call, o) || s->violation)
 		return -EPROTO;
-	elsewhere = behind || o->flags & WK_BLOCKING;
+	elsewhere = behind || o->flags & WK_BLOCKING || may_wait(call->op);
 	error = o->handle(&c, elsewhere);
 	if (!error && elsewhere)
 		error = run_elsewhere(s, lane, call, o, behind);
@@ -102,6 +112,8 @@ CUresult wk_begin(struct wk_call *c, uint64_t context)
 			r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	}
 	pthread_mutex_unlock(&s->lock);
+	if (r == CUDA_SUCCESS && flags & WK_QUIET)
+		r = wk_capture_note(c, NULL, 1);
 	if (r != CUDA_SUCCESS)
 		return r;
 	return wk_set_current(c->context);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "transport/worker_limits.h"
+#include "session.h"
 #include "vg_worker.h"
 
 /* Of the kinds that are counted; all others cost memory only. */
@@ -21,13 +22,25 @@ static bool is_counted(enum wk_kind kind, enum vg_limit *what)
 	return true;
 }
 
+/* What is on its way back is waited for, before this is a refusal. */
+static bool charge(enum vg_limit what, uint64_t amount)
+{
+	bool granted = vg_charge_quietly(what, amount);
+
+	if (!granted && wk_frees_wait())
+		granted = vg_charge_quietly(what, amount);
+	while (!granted && what == VG_LIMIT_DEVICE_MEMORY && wk_freed_wait())
+		granted = vg_charge_quietly(what, amount);
+	return granted || vg_charge(what, amount);
+}
+
 CUresult wk_charge(enum wk_kind kind, uint64_t bytes)
 {
 	enum vg_limit what;
 
-	if (bytes && !vg_charge(VG_LIMIT_DEVICE_MEMORY, bytes))
+	if (bytes && !charge(VG_LIMIT_DEVICE_MEMORY, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (!is_counted(kind, &what) || vg_charge(what, 1))
+	if (!is_counted(kind, &what) || charge(what, 1))
 		return CUDA_SUCCESS;
 	if (bytes)
 		vg_refund(VG_LIMIT_DEVICE_MEMORY, bytes);
@@ -44,6 +57,11 @@ void wk_refund(enum wk_kind kind, uint64_t bytes)
 		vg_refund(VG_LIMIT_DEVICE_MEMORY, bytes);
 }
 
+void wk_account(struct wk_session *s)
+{
+	vg_lane_account(s->lane, s->ledger.bytes + s->physical_bytes);
+}
+
 /* ---- by hand: what tells of the device's memory, and what takes some of it for a context */
 
 CUresult wk_do_cuMemGetInfo_v2(struct wk_call *c, const struct vg_cuMemGetInfo_v2_request *in,
@@ -51,10 +69,12 @@ CUresult wk_do_cuMemGetInfo_v2(struct wk_call *c, const struct vg_cuMemGetInfo_v
 {
 	uint64_t limit = vg_limit(VG_LIMIT_DEVICE_MEMORY), used;
 	size_t free_bytes = 0, total = 0;
-	CUresult r = wk_driver.cuMemGetInfo_v2(&free_bytes, &total);
+	CUresult r;
 
 	(void)c;
 	(void)in;
+	wk_frees_wait();
+	r = wk_driver.cuMemGetInfo_v2(&free_bytes, &total);
 	out->free = free_bytes;
 	out->total = total;
 	if (limit >= total)

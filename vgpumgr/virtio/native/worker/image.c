@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "transport/worker_limits.h"
+#include "image.h"
 #include "session.h"
 #include "vg_worker.h"
 
@@ -26,27 +27,34 @@ static uint64_t total(const struct wk_session *s)
 	return sum;
 }
 
-static struct wk_upload *begin(struct wk_session *s, const struct vg_image_data_request *in)
+static struct wk_upload *begin(struct wk_session *s, uint32_t number, uint64_t bytes)
 {
 	struct wk_upload *free_one = NULL;
 
 	for (int i = 0; i < WK_UPLOADS; i++)
 		if (!s->uploads[i].image)
 			free_one = &s->uploads[i];
-	if (!free_one || !in->total || in->total > WK_IMAGES_BYTES || total(s) + in->total > WK_IMAGES_BYTES)
+	if (!free_one || !bytes || bytes > WK_IMAGES_BYTES || total(s) + bytes > WK_IMAGES_BYTES)
 		return NULL;
-	if (!vg_charge(VG_LIMIT_IMAGE_BYTES, in->total))
+	if (!vg_charge(VG_LIMIT_IMAGE_BYTES, bytes))
 		return NULL;
 	/* zeros beyond the end: a text without its NUL ends there */
-	free_one->image = calloc(1, in->total + 8);
+	free_one->image = calloc(1, bytes + 8);
 	if (!free_one->image) {
-		vg_refund(VG_LIMIT_IMAGE_BYTES, in->total);
+		vg_refund(VG_LIMIT_IMAGE_BYTES, bytes);
 		return NULL;
 	}
-	free_one->number = in->upload;
+	free_one->number = number;
 	free_one->filled = 0;
-	free_one->total = in->total;
+	free_one->total = bytes;
 	return free_one;
+}
+
+/* Before the lock is taken: modules on their way out may be all that is in the way. */
+static void make_room(uint64_t bytes)
+{
+	if (vg_limit(VG_LIMIT_IMAGE_BYTES) - vg_limit_used(VG_LIMIT_IMAGE_BYTES) < bytes)
+		wk_frees_wait();
 }
 
 CUresult wk_do_image_data(struct wk_call *c, const struct vg_image_data_request *in)
@@ -55,10 +63,12 @@ CUresult wk_do_image_data(struct wk_call *c, const struct vg_image_data_request 
 	struct wk_upload *u;
 	bool bad;
 
+	if (!in->offset)
+		make_room(in->total);
 	pthread_mutex_lock(&s->lock);
 	u = find(s, in->upload);
 	if (!u && !in->offset)
-		u = begin(s, in);
+		u = begin(s, in->upload, in->total);
 	bad = !u || u->total != in->total || u->filled != in->offset || c->call->bulk_in_length > u->total - u->filled;
 	if (!bad) {
 		memcpy(u->image + u->filled, c->call->bulk_in, c->call->bulk_in_length);
@@ -68,8 +78,7 @@ CUresult wk_do_image_data(struct wk_call *c, const struct vg_image_data_request 
 	return bad ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-/* The upload's image, now the caller's; NULL: not there or not complete. */
-static void *take_image(struct wk_session *s, uint32_t number, size_t *length)
+void *wk_image_take(struct wk_session *s, uint32_t number, size_t *length)
 {
 	struct wk_upload *u;
 	void *image = NULL;
@@ -83,6 +92,50 @@ static void *take_image(struct wk_session *s, uint32_t number, size_t *length)
 	}
 	pthread_mutex_unlock(&s->lock);
 	return image;
+}
+
+bool wk_image_give(struct wk_session *s, uint32_t number, const void *image, size_t length)
+{
+	struct wk_upload *u;
+
+	pthread_mutex_lock(&s->lock);
+	u = find(s, number) ? NULL : begin(s, number, length);
+	if (u) {
+		memcpy(u->image, image, length);
+		u->filled = length;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return u;
+}
+
+CUresult wk_do_image_read(struct wk_call *c, const struct vg_image_read_request *in)
+{
+	struct wk_session *s = c->session;
+	size_t bytes = c->call->bulk_out_length;
+	const struct wk_upload *u;
+	bool bad;
+
+	pthread_mutex_lock(&s->lock);
+	u = find(s, in->upload);
+	bad = !u || u->filled != u->total || in->offset > u->total || bytes > u->total - in->offset;
+	if (!bad)
+		memcpy(c->call->bulk_out, u->image + in->offset, bytes);
+	pthread_mutex_unlock(&s->lock);
+	if (bad)
+		return CUDA_ERROR_INVALID_VALUE;
+	c->bulk_filled = bytes;
+	return CUDA_SUCCESS;
+}
+
+CUresult wk_do_image_drop(struct wk_call *c, const struct vg_image_drop_request *in)
+{
+	size_t length = 0;
+	void *image = wk_image_take(c->session, in->upload, &length);
+
+	if (image)
+		vg_refund(VG_LIMIT_IMAGE_BYTES, length);
+	free(image);
+	return CUDA_SUCCESS;
 }
 
 void wk_uploads_drop(struct wk_session *s)
@@ -148,7 +201,7 @@ static bool fatbin_is_whole(const uint8_t *image, size_t length)
 	return at == end || end - at < 64;
 }
 
-static bool is_elf(const void *image, size_t length)
+bool wk_image_is_elf(const void *image, size_t length)
 {
 	return length >= SELFMAG && !memcmp(image, ELFMAG, SELFMAG);
 }
@@ -158,7 +211,7 @@ bool wk_image_is_whole(const void *image, size_t length)
 	static const uint8_t fatbin[4] = { 0x50, 0xed, 0x55, 0xba };
 	const uint8_t *bytes = image;
 
-	if (is_elf(bytes, length))
+	if (wk_image_is_elf(bytes, length))
 		return elf_is_whole(bytes, length);
 	if (length >= 4 && !memcmp(bytes, fatbin, sizeof(fatbin)))
 		return fatbin_is_whole(bytes, length);
@@ -170,13 +223,7 @@ bool wk_image_is_whole(const void *image, size_t length)
 
 enum { JIT_PAUSE_NS = 2000000 };
 
-struct options {
-	CUjit_option option[72];
-	void *value[72];
-	unsigned int count;
-};
-
-static void add(struct options *o, CUjit_option option, void *value)
+void wk_jit_add(struct wk_jit *o, CUjit_option option, void *value)
 {
 	o->option[o->count] = option;
 	o->value[o->count++] = value;
@@ -203,19 +250,32 @@ static bool allowed(uint64_t option)
 	}
 }
 
-static CUresult read_options(struct options *o, const struct vg_module_load_request *in)
+CUresult wk_jit_read(struct wk_jit *o, const struct vg_bytes *options)
 {
 	uint64_t pair[2];
 
-	if (in->options.length % sizeof(pair))
+	if (options->length % sizeof(pair))
 		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t at = 0; at < in->options.length; at += sizeof(pair)) {
-		memcpy(pair, (const uint8_t *)in->options.data + at, sizeof(pair));
+	for (size_t at = 0; at < options->length; at += sizeof(pair)) {
+		memcpy(pair, (const uint8_t *)options->data + at, sizeof(pair));
 		if (!allowed(pair[0]))
 			return CUDA_ERROR_NOT_SUPPORTED;
-		add(o, pair[0], (void *)(uintptr_t)(uint32_t)pair[1]);
+		wk_jit_add(o, pair[0], (void *)(uintptr_t)(uint32_t)pair[1]);
 	}
 	return CUDA_SUCCESS;
+}
+
+void wk_jit_logs(struct wk_jit *o, uint8_t *info, size_t info_bytes, uint8_t *error, size_t error_bytes)
+{
+	wk_jit_add(o, CU_JIT_INFO_LOG_BUFFER, info);
+	wk_jit_add(o, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, (void *)info_bytes);
+	wk_jit_add(o, CU_JIT_ERROR_LOG_BUFFER, error);
+	wk_jit_add(o, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, (void *)error_bytes);
+}
+
+size_t wk_log_length(const uint8_t *log, size_t room)
+{
+	return room ? strnlen((const char *)log, room - 1) + 1 : 0;
 }
 
 static size_t smaller(size_t a, size_t b)
@@ -223,8 +283,7 @@ static size_t smaller(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* Of the loads that may compile only so many go on at once; the others wait, on threads that nobody else waits for. */
-static CUresult begin_compiling(const struct wk_call *c)
+CUresult wk_begin_compiling(const struct wk_call *c)
 {
 	struct timespec pause = { .tv_nsec = JIT_PAUSE_NS };
 	uint64_t paused = vg_watch_pause();
@@ -237,17 +296,17 @@ static CUresult begin_compiling(const struct wk_call *c)
 }
 
 /* The image's bytes stand for the device's memory that the module takes. */
-static CUresult load(const struct wk_call *c, CUmodule *module, const void *image, size_t length, struct options *o)
+static CUresult load(const struct wk_call *c, CUmodule *module, const void *image, size_t length, struct wk_jit *o)
 {
-	bool compiles = !is_elf(image, length);
+	bool compiles = !wk_image_is_elf(image, length);
 	CUresult r = wk_charge(WK_MODULE, length);
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	r = compiles ? begin_compiling(c) : CUDA_SUCCESS;
+	r = compiles ? wk_begin_compiling(c) : CUDA_SUCCESS;
 	compiles = compiles && r == CUDA_SUCCESS;
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuModuleLoadDataEx(module, image, o->count, o->option, o->value);
+		r = WK_WITH_ROOM(wk_driver.cuModuleLoadDataEx(module, image, o->count, o->option, o->value));
 	if (compiles)
 		vg_refund(VG_LIMIT_JIT, 1);
 	return wk_charged(WK_MODULE, length, r);
@@ -258,22 +317,19 @@ CUresult wk_do_module_load(struct wk_call *c, const struct vg_module_load_reques
 {
 	size_t info = smaller(in->info_log_bytes, sizeof(out->info_log));
 	size_t error = smaller(in->error_log_bytes, sizeof(out->error_log));
-	struct options options = { .count = 0 };
+	struct wk_jit options = { .count = 0 };
 	size_t length = 0;
-	void *image = take_image(c->session, in->upload, &length);
+	void *image = wk_image_take(c->session, in->upload, &length);
 	CUmodule module;
-	CUresult r = read_options(&options, in);
+	CUresult r = wk_jit_read(&options, &in->options);
 
 	if (r == CUDA_SUCCESS && (!image || !wk_image_is_whole(image, length)))
 		r = CUDA_ERROR_INVALID_IMAGE;
 	if (r == CUDA_SUCCESS) {
-		add(&options, CU_JIT_INFO_LOG_BUFFER, out->info_log);
-		add(&options, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, (void *)info);
-		add(&options, CU_JIT_ERROR_LOG_BUFFER, out->error_log);
-		add(&options, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, (void *)error);
+		wk_jit_logs(&options, out->info_log, info, out->error_log, error);
 		r = load(c, &module, image, length, &options);
-		out->info_log_length = info ? strnlen((char *)out->info_log, info - 1) + 1 : 0;
-		out->error_log_length = error ? strnlen((char *)out->error_log, error - 1) + 1 : 0;
+		out->info_log_length = wk_log_length(out->info_log, info);
+		out->error_log_length = wk_log_length(out->error_log, error);
 	}
 	free(image);
 	if (r == CUDA_SUCCESS)

@@ -54,7 +54,7 @@ static uint64_t charged_bytes(const struct wk_object *o)
 static void account(struct wk_session *s, uint64_t total)
 {
 	s->ledger.bytes = total;
-	vg_lane_account(s->lane, total);
+	wk_account(s);
 }
 
 /* Under the lock. Its owner may have gone while the driver worked. */
@@ -167,7 +167,7 @@ CUresult wk_check_range(struct wk_call *c, uint64_t address, uint64_t count, uin
 		return CUDA_ERROR_INVALID_VALUE;
 	o = hold_at(c->session, address, bytes, c->context);
 	if (!o)
-		return CUDA_ERROR_INVALID_VALUE;
+		return wk_mapping_pin(c, address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	if (c->pinned[0])
 		c->pinned[1] = o;
 	else

@@ -6,6 +6,7 @@
 
 #include "filter.h"
 #include "output.h"
+#include "vg_interface.h"
 #include "vg_worker.h"
 
 static int open_session(struct vg_lane *lane, const struct vg_peer *peer, void **session)
@@ -42,9 +43,11 @@ static int start(int argc, char **argv, char *message, size_t size)
 	error = vg_lock_down(argc, argv);
 	if (error)
 		snprintf(message, size, "sandbox: cannot lock down: %s", strerror(-error));
-	else
-		wk_output_begin(message, size);
-	return error;
+	if (error)
+		return error;
+	wk_output_begin(message, size);
+	wk_rehearse();
+	return 0;
 }
 
 static const char *name_of(uint32_t op)
@@ -63,9 +66,8 @@ int main(int argc, char **argv)
 		.close = close_session,
 		.name = name_of,
 	};
-	static const uint8_t schema[VG_HASH_SIZE] = VG_SCHEMA_HASH;
 
 	if (vg_hide(argc, argv))
 		return 1;
-	return vg_worker_serve(argc, argv, schema, VGPUMGR_VERSION, &ops);
+	return vg_worker_serve(argc, argv, &vg_interface, VGPUMGR_VERSION, &ops);
 }

@@ -15,6 +15,13 @@ static const struct {
 	[WK_MODULE] = { VG_TAG_MODULE, VG_CAP_MODULE },
 	[WK_FUNCTION] = { VG_TAG_FUNCTION, VG_CAP_FUNCTION },
 	[WK_POOL] = { VG_TAG_POOL, VG_CAP_POOL },
+	[WK_PHYSICAL] = { VG_TAG_PHYSICAL, VG_CAP_PHYSICAL },
+	[WK_GRAPH] = { VG_TAG_GRAPH, VG_CAP_GRAPH },
+	[WK_GRAPH_EXEC] = { VG_TAG_GRAPH_EXEC, VG_CAP_GRAPH_EXEC },
+	[WK_ARRAY] = { VG_TAG_ARRAY, VG_CAP_ARRAY },
+	[WK_MIPMAP] = { VG_TAG_MIPMAP, VG_CAP_MIPMAP },
+	[WK_TEXTURE] = { VG_TAG_TEXTURE, VG_CAP_TEXTURE },
+	[WK_SURFACE] = { VG_TAG_SURFACE, VG_CAP_SURFACE },
 };
 
 static struct wk_slot *slot_of(struct wk_session *s, enum wk_kind kind, uint64_t handle)
@@ -147,17 +154,17 @@ static struct wk_object *take_tree(struct wk_session *s, struct wk_object *o)
 	return first;
 }
 
-static void release_list(struct wk_object *o)
+static void release_list(struct wk_object *o, void (*release)(struct wk_object *))
 {
 	while (o) {
 		struct wk_object *next = o->next;
 
-		wk_release(o);
+		release(o);
 		o = next;
 	}
 }
 
-CUresult wk_remove(struct wk_call *c, enum wk_kind kind, uint64_t handle)
+static CUresult remove_by(struct wk_call *c, enum wk_kind kind, uint64_t handle, void (*release)(struct wk_object *))
 {
 	struct wk_object *list = NULL;
 	struct wk_slot *slot;
@@ -167,8 +174,18 @@ CUresult wk_remove(struct wk_call *c, enum wk_kind kind, uint64_t handle)
 	if (slot && slot->object)
 		list = take_tree(c->session, slot->object);
 	pthread_mutex_unlock(&c->session->lock);
-	release_list(list);
+	release_list(list, release);
 	return list ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult wk_remove(struct wk_call *c, enum wk_kind kind, uint64_t handle)
+{
+	return remove_by(c, kind, handle, wk_release);
+}
+
+CUresult wk_remove_later(struct wk_call *c, enum wk_kind kind, uint64_t handle)
+{
+	return remove_by(c, kind, handle, wk_release_later);
 }
 
 static void remove_table(struct wk_session *s, struct wk_table *table)
@@ -180,7 +197,7 @@ static void remove_table(struct wk_session *s, struct wk_table *table)
 		if (table->slots[i].object)
 			list = take_tree(s, table->slots[i].object);
 		pthread_mutex_unlock(&s->lock);
-		release_list(list);
+		release_list(list, wk_release);
 	}
 }
 
@@ -188,4 +205,5 @@ void wk_remove_all(struct wk_session *s)
 {
 	remove_table(s, &s->tables[WK_CONTEXT]);
 	remove_table(s, &s->tables[WK_POOL]);
+	remove_table(s, &s->tables[WK_PHYSICAL]);
 }

@@ -54,6 +54,16 @@ CUresult wk_do_device_snapshot(struct wk_call *c, const struct vg_device_snapsho
 	return CUDA_SUCCESS;
 }
 
+void wk_rehearse(void)
+{
+	static const struct vg_device_snapshot_request first = { 0 };
+	struct vg_device_snapshot_reply device;
+	struct vg_snapshot_reply all;
+
+	if (wk_do_snapshot(NULL, &all) == CUDA_SUCCESS && all.device_count)
+		wk_do_device_snapshot(NULL, &first, &device);
+}
+
 CUresult wk_do_device_use(struct wk_call *c, struct vg_device_use_reply *out)
 {
 	struct vg_lane_use uses[sizeof(out->processes) / sizeof(struct vg_lane_use)];
@@ -78,7 +88,8 @@ CUresult wk_do_context_create(struct wk_call *c, const struct vg_context_create_
 	if (r == CUDA_SUCCESS)
 		r = wk_charge(WK_CONTEXT, WK_CONTEXT_BYTES);
 	if (r == CUDA_SUCCESS)
-		r = wk_charged(WK_CONTEXT, WK_CONTEXT_BYTES, wk_driver.cuCtxCreate_v2(&driver, flags, device));
+		r = wk_charged(WK_CONTEXT, WK_CONTEXT_BYTES,
+			       WK_WITH_ROOM(wk_driver.cuCtxCreate_v2(&driver, flags, device)));
 	if (r != CUDA_SUCCESS)
 		return r;
 	wk_driver.cuCtxGetApiVersion(driver, &out->api_version);

@@ -15,7 +15,7 @@ CUresult wk_do_memory_allocate(struct wk_call *c, const struct vg_memory_allocat
 	CUresult r = wk_charge(WK_MEMORY, in->bytes);
 
 	if (r == CUDA_SUCCESS)
-		r = wk_charged(WK_MEMORY, in->bytes, wk_driver.cuMemAlloc_v2(&address, in->bytes));
+		r = wk_charged(WK_MEMORY, in->bytes, WK_WITH_ROOM(wk_driver.cuMemAlloc_v2(&address, in->bytes)));
 	if (r == CUDA_SUCCESS)
 		r = keep(c, address, in->bytes);
 	out->address = address;
@@ -35,7 +35,8 @@ CUresult wk_do_memory_allocate_pitch(struct wk_call *c, const struct vg_memory_a
 		r = wk_charge(WK_MEMORY, charged);
 	if (r == CUDA_SUCCESS)
 		r = wk_charged(WK_MEMORY, charged,
-			       wk_driver.cuMemAllocPitch_v2(&address, &pitch, in->width, in->height, in->element));
+			       WK_WITH_ROOM(wk_driver.cuMemAllocPitch_v2(&address, &pitch, in->width, in->height,
+									 in->element)));
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (__builtin_mul_overflow(pitch, in->height, &bytes) || bytes < charged)
@@ -56,7 +57,7 @@ CUresult wk_do_memory_free(struct wk_call *c, const struct vg_memory_free_reques
 	CUresult r = wk_ledger_take(c, in->address, &memory);
 
 	if (r == CUDA_SUCCESS)
-		wk_release(memory);
+		wk_release_later(memory);
 	return r;
 }
 
@@ -68,10 +69,12 @@ CUresult wk_do_memory_allocate_async(struct wk_call *c, const struct vg_memory_a
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
 	if (r == CUDA_SUCCESS)
+		r = wk_capture_refuse(c, stream);
+	if (r == CUDA_SUCCESS)
 		r = wk_charge(WK_MEMORY, in->bytes);
 	if (r == CUDA_SUCCESS)
 		r = wk_charged(WK_MEMORY, in->bytes,
-			       wk_driver.cuMemAllocAsync(&address, in->bytes, wk_raw(stream)));
+			       WK_WITH_ROOM(wk_driver.cuMemAllocAsync(&address, in->bytes, wk_raw(stream))));
 	if (r == CUDA_SUCCESS)
 		r = keep(c, address, in->bytes);
 	out->address = address;
@@ -82,16 +85,21 @@ CUresult wk_do_memory_free_async(struct wk_call *c, const struct vg_memory_free_
 {
 	struct wk_object *stream WK_HELD = NULL;
 	struct wk_object *memory;
-	CUresult r = wk_ledger_take(c, in->address, &memory);
+	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_refuse(c, stream);
+	if (r == CUDA_SUCCESS)
+		r = wk_ledger_take(c, in->address, &memory);
 	if (r != CUDA_SUCCESS)
 		return r;
-	r = wk_hold(c, WK_STREAM, in->stream, &stream);
 	/* a copy to the host may still be reading it on another thread; then it is freed when that ends */
-	if (r == CUDA_SUCCESS && wk_is_last(memory)) {
+	if (wk_is_last(memory)) {
 		r = wk_driver.cuMemFreeAsync(memory->address, wk_raw(stream));
-		if (r == CUDA_SUCCESS)
+		if (r == CUDA_SUCCESS) {
 			memory->address = 0;
+			wk_freed_in_order(memory, wk_raw(stream));
+		}
 	}
 	wk_release(memory);
 	return r;
@@ -107,6 +115,8 @@ CUresult wk_do_copy_to_device(struct wk_call *c, const struct vg_copy_to_device_
 
 	if (r == CUDA_SUCCESS)
 		r = wk_check_range(c, in->destination, bytes, 1, 1, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_refuse(c, stream);
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuMemcpyHtoDAsync_v2(in->destination, c->call->bulk_in, bytes, wk_raw(stream));
 	return r;
@@ -129,6 +139,8 @@ CUresult wk_do_copy_to_host(struct wk_call *c, const struct vg_copy_to_host_requ
 
 	if (r == CUDA_SUCCESS)
 		r = wk_check_range(c, in->source, bytes, 1, 1, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_refuse(c, stream);
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuMemcpyDtoHAsync_v2(c->call->bulk_out, in->source, bytes, wk_raw(stream));
 	return arrived(c, stream, r);
@@ -177,6 +189,8 @@ CUresult wk_do_copy_to_device_2d(struct wk_call *c, const struct vg_copy_to_devi
 		r = check_packed(in->width, in->height, c->call->bulk_in_length);
 	if (r == CUDA_SUCCESS)
 		r = wk_check_range(c, in->destination, in->width, 1, in->height, in->pitch);
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_refuse(c, stream);
 	return r == CUDA_SUCCESS ? wk_driver.cuMemcpy2DAsync_v2(&copy, wk_raw(stream)) : r;
 }
 
@@ -199,6 +213,8 @@ CUresult wk_do_copy_to_host_2d(struct wk_call *c, const struct vg_copy_to_host_2
 		r = check_packed(in->width, in->height, c->call->bulk_out_length);
 	if (r == CUDA_SUCCESS)
 		r = wk_check_range(c, in->source, in->width, 1, in->height, in->pitch);
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_refuse(c, stream);
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuMemcpy2DAsync_v2(&copy, wk_raw(stream));
 	return arrived(c, stream, r);

@@ -11,7 +11,7 @@ enum { ATTRIBUTES = 16 };
 /* Its functions and variables go with it. */
 CUresult wk_do_module_unload(struct wk_call *c, const struct vg_module_unload_request *in)
 {
-	return wk_remove(c, WK_MODULE, in->module);
+	return wk_remove_later(c, WK_MODULE, in->module);
 }
 
 static CUresult read_parameters(CUfunction f, struct wk_parameter *p, uint32_t *count)
@@ -103,6 +103,9 @@ CUresult wk_do_launch(struct wk_call *c, const struct vg_launch_request *in)
 		return r;
 	if (in->parameters.length != function->parameters_bytes || in->cooperative > 1)
 		return CUDA_ERROR_INVALID_VALUE;
+	r = wk_capture_note(c, function, 0);
+	if (r != CUDA_SUCCESS)
+		return r;
 	for (uint32_t i = 0; i < function->parameters_count; i++)
 		parameters[i] = (uint8_t *)in->parameters.data + function->parameters[i].offset;
 	if (in->cooperative)

@@ -56,10 +56,13 @@ CUresult wk_do_pool_allocate(struct wk_call *c, const struct vg_pool_allocate_re
 	if (r == CUDA_SUCCESS)
 		r = wk_hold(c, WK_POOL, in->pool, &pool);
 	if (r == CUDA_SUCCESS)
+		r = wk_capture_refuse(c, stream);
+	if (r == CUDA_SUCCESS)
 		r = wk_charge(WK_MEMORY, in->bytes);
 	if (r == CUDA_SUCCESS)
 		r = wk_charged(WK_MEMORY, in->bytes,
-			       wk_driver.cuMemAllocFromPoolAsync(&address, in->bytes, pool->driver, wk_raw(stream)));
+			       WK_WITH_ROOM(wk_driver.cuMemAllocFromPoolAsync(&address, in->bytes, pool->driver,
+									      wk_raw(stream))));
 	if (r == CUDA_SUCCESS)
 		r = wk_ledger_add(c, c->context, address, in->bytes);
 	out->address = address;

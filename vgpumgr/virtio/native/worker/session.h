@@ -46,9 +46,19 @@ struct wk_session {
 		size_t out;            /* how many of them are out, to be swept */
 		uint64_t bytes;
 	} ledger;
+	struct wk_span {
+		struct wk_object **at; /* by address, without overlaps */
+		size_t count, room;
+	} spaces, mappings;
+	uint64_t space_bytes;          /* reserved */
+	uint64_t physical_bytes;       /* of physical memory, mapped or not, and of arrays */
 	CUresult deferred;             /* of the first quiet call that failed and has not been reported */
 	_Atomic int violation;         /* found late; the next frame ends the session */
 	struct wk_upload uploads[WK_UPLOADS];
+	/* captures: capture.c */
+	_Atomic uint32_t captures;     /* begun and not ended */
+	uint64_t captured;             /* nodes that they may have made, charged */
+	struct wk_holds capture_holds;
 	/* calls that wait: helpers.c */
 	pthread_cond_t work, idle;
 	struct wk_job *first, **last;
@@ -61,6 +71,7 @@ struct wk_session {
 	bool executor;                 /* its thread runs */
 	_Atomic uint32_t behind;       /* calls queued or being executed in order, and gates not yet passed */
 	/* host functions */
+	_Atomic uint32_t hosts;        /* that graphs have */
 	pthread_cond_t opened;
 	struct wk_gate *gates, *reached;
 	uint32_t gates_count;
@@ -75,6 +86,8 @@ static inline void wk_hold_again(struct wk_object *object)
 {
 	atomic_fetch_add_explicit(&object->references, 1, memory_order_relaxed);
 }
+/* Under the lock: what it holds of device memory has changed. */
+void wk_account(struct wk_session *session);
 /* Destroys the driver's object; not under the lock. */
 void wk_destroy(const struct wk_object *object);
 /* Under the lock: enters a new object below its owner, which is not out; takes one off that is going. */

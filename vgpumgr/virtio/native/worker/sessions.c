@@ -13,6 +13,7 @@ struct wk_session *wk_session_create(struct vg_lane *lane)
 		return NULL;
 	s->lane = lane;
 	wk_output_serve(lane);
+	wk_frees_serve(lane);
 	s->last = &s->first;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->work, NULL);
@@ -30,12 +31,18 @@ void wk_session_destroy(struct wk_session *s)
 	wk_gates_close(s);
 	wk_order_stop(s);
 	wk_helpers_stop(s);
+	wk_capture_forget(s);
 	wk_remove_all(s);
+	wk_virtual_end(s);
+	wk_frees_wait();
+	wk_frees_serve(NULL);
 	wk_gates_free(s);
 	wk_uploads_drop(s);
 	for (int i = 0; i < WK_TABLES; i++)
 		free(s->tables[i].slots);
 	free(s->ledger.at);
+	free(s->spaces.at);
+	free(s->mappings.at);
 	pthread_cond_destroy(&s->work);
 	pthread_cond_destroy(&s->idle);
 	pthread_cond_destroy(&s->arrived);

@@ -5,7 +5,7 @@
  * breaks the process all the same ends that session only; the worker's other process, which starts it, runs none of this.
  *
  * Objects (and device allocations) are counted: a table or the ledger holds one reference, each running call its own,
- * each object one on its owner (a function's is its module, a module's its context; pools and contexts have none), and the driver's object ends with the
+ * each object one on its owner (a function's is its module, a module's its context; pools, contexts, physical and virtual memory have none), and the driver's object ends with the
  * last one. So a function keeps its module loaded, and a call that waits on one thread is safe from a destroy on another.
  *
  * Locks. A session's lock guards its tables, its ledger, who owns what in them, and its queues. What is taken out of a
@@ -15,7 +15,8 @@
  *
  * Threads. The lane's reader executes calls, those marked as blocking excepted, which helpers do. While a host function of
  * the guest is outstanding, any call of the driver may wait for it: then the reader only reads, and one thread of the
- * session executes calls in their order (see order.c).
+ * session executes calls in their order (see order.c). What ends only when the device is done with it, memory above all, ends
+ * on one more thread (see frees.c).
  */
 #ifndef VGPUMGR_WORKER_H
 #define VGPUMGR_WORKER_H
@@ -27,7 +28,8 @@
 #include "vg_driver.h"
 #include "vg_ops.h"
 
-enum wk_kind { WK_CONTEXT, WK_STREAM, WK_EVENT, WK_MODULE, WK_FUNCTION, WK_POOL, WK_TABLES, WK_MEMORY = WK_TABLES };
+enum wk_kind { WK_CONTEXT, WK_STREAM, WK_EVENT, WK_MODULE, WK_FUNCTION, WK_POOL, WK_PHYSICAL, WK_GRAPH, WK_GRAPH_EXEC,
+	       WK_ARRAY, WK_MIPMAP, WK_TEXTURE, WK_SURFACE, WK_TABLES, WK_MEMORY = WK_TABLES, WK_SPACE, WK_MAPPING, WK_HOST };
 
 enum {
 	WK_QUIET = 1,
@@ -44,13 +46,20 @@ enum {
 	WK_PARAMETERS_BYTES = 32764, /* CUDA's own limit */
 	WK_UPLOADS = 16,
 	WK_ALLOCATIONS = 1 << 20,
+	WK_SPACES = 1 << 16,      /* reservations of addresses of one guest process */
+	WK_MAPPINGS = 1 << 20,
 	WK_HELPERS = 64,          /* threads that wait for one guest process */
 	WK_JOBS = 4096,
 	WK_QUEUE_BYTES = 64 << 20, /* of calls behind a host function; then the reader waits */
+	WK_FREES = 4096,          /* of memory, modules and graphs that are on their way; then each is waited for */
 	WK_GATES = 4096,          /* host functions that wait in streams */
+	WK_NODES = 1 << 20,       /* and edges, of all graphs of one guest process, executable ones and child graphs included */
+	WK_HOSTS = 16384,         /* functions and copies of the guest's in them */
 };
 
+#define WK_SPACE_BYTES (1ull << 44) /* addresses that one guest process may have reserved */
 #define WK_IMAGES_BYTES (1ull << 30) /* module images being received, of one guest process */
+#define WK_STAGING_BYTES (1ull << 30) /* for copies in graphs between the guest's memory and the device, all together */
 
 struct wk_parameter {
 	uint32_t offset, size;
@@ -59,12 +68,20 @@ struct wk_parameter {
 struct wk_object {
 	enum wk_kind kind;
 	_Atomic uint32_t references;  /* taken under the session's lock or from one that is held; given back anywhere */
-	struct wk_object *owner;      /* held: of a function or a variable its module, else the context; NULL for a context */
+	struct wk_object *owner;      /* held: of a function or a variable its module, of a level its array, else the context; NULL for a context */
 	struct wk_object *context;    /* the owner, or its owner; the object itself for a context */
 	void *driver;                 /* CUcontext, CUstream, ... */
-	uint64_t number;              /* of a context: never used again, unlike its address */
-	uint64_t address;             /* of memory */
+	uint64_t number;              /* of a context: never used again, unlike its address; of a host node the guest's; of a mipmapped array its levels */
+	uint64_t address;             /* of memory; of a host node that copies, the worker's own */
 	uint64_t bytes;               /* of device memory that it takes: see wk_charge() */
+	struct wk_object *space, *physical; /* of a mapping, held: the addresses that it lies in, and its memory */
+	_Atomic bool accessible;      /* of a mapping */
+	struct wk_graph *graph;       /* of a graph or an executable one */
+	struct cuda_array *array;     /* of an array or a mipmapped one: what it is made of */
+	union {
+		struct wk_session *capturing; /* of a stream in which a capture was begun */
+		struct wk_session *session;   /* of a host node, of physical memory, of an array: whose it is */
+	};
 	_Atomic uint64_t threshold;   /* of a pool, as the guest has set it: see ops_pool.c */
 	/* under the session's lock */
 	struct wk_object *owned, *next, **link; /* what is owned and in a table; the neighbours below the same owner */
@@ -82,6 +99,8 @@ struct wk_call {
 	const struct wk_operation *operation;
 	struct wk_object *context;    /* the one that the call runs in */
 	struct wk_object *pinned[2];  /* memory that it reads or writes */
+	struct wk_object **spans;     /* the same, where a range is made of more mappings than one */
+	size_t spans_count;
 	size_t bulk_filled;
 	bool answered;                /* or will be, by another thread */
 	int violation;                /* negative errno */
@@ -101,6 +120,8 @@ struct wk_driver {
 extern struct wk_driver wk_driver;
 /* Loads the driver at `path` and starts it. 0, or -ENODEV and a message. */
 int wk_driver_load(const char *path, char *message, size_t size);
+/* Asks what each guest process asks first: the pages of code and driver are there by then. */
+void wk_rehearse(void);
 
 /* ---- sessions.c */
 struct wk_session *wk_session_create(struct vg_lane *lane);
@@ -139,6 +160,33 @@ int wk_set_current(struct wk_object *context);
 /* The driver has changed what is current on this thread. */
 void wk_forget_current(void);
 
+/* ---- frees.c: ends that may wait for the device, for which nobody shall wait where calls are read */
+void wk_release_later(struct wk_object *object);
+void wk_frees_serve(struct vg_lane *lane);
+/* As wk_remove(), with such ends. */
+CUresult wk_remove_later(struct wk_call *c, enum wk_kind kind, uint64_t handle);
+/* ---- pending.c: how many such ends are on their way */
+/* One more; false: there are too many. */
+bool wk_pending_begin(void);
+void wk_pending_end(void);
+/* Until all that are on their way have ended; whether there were any. */
+bool wk_frees_wait(void);
+/* ---- freed.c: what is freed in the order of a stream, and charged until the stream gets there */
+/* The driver has taken it; its charge goes from the object to what waits for the stream. */
+void wk_freed_in_order(struct wk_object *memory, CUstream stream);
+/* The driver's context has gone, and calls nothing any more. */
+void wk_freed_with(const struct wk_object *context);
+/* Whether an allocation may have to wait for streams: then not where calls are read. */
+bool wk_freed_any(void);
+/* Until a stream gets to one of them; false: there are none, or it is late. */
+bool wk_freed_wait(void);
+/* A call of the driver that takes memory. What is on its way back is waited for before there is none. */
+#define WK_WITH_ROOM(call)                                                       \
+	({                                                                       \
+		CUresult room_ = (call);                                         \
+		room_ == CUDA_ERROR_OUT_OF_MEMORY && wk_frees_wait() ? (call) : room_; \
+	})
+
 /* ---- charges.c: an object against the limits of the VM */
 /* One more object of that kind, which takes so many bytes of device memory; before the driver is asked. */
 CUresult wk_charge(enum wk_kind kind, uint64_t bytes);
@@ -163,6 +211,26 @@ CUresult wk_check_range(struct wk_call *c, uint64_t address, uint64_t count, uin
 /* Under the lock: drops what is out, in one pass. */
 void wk_ledger_sweep(struct wk_session *session);
 
+/* The memory that wk_check_range() has pinned. */
+void wk_unpin(struct wk_call *c);
+
+/* ---- virtual.c: reserved addresses, and what is mapped there. Both end with the last reference: a call that copies keeps its own. */
+/* Enters what the driver has reserved; on failure it is given back. */
+CUresult wk_space_add(struct wk_call *c, uint64_t address, uint64_t bytes);
+/* Takes out exactly that one, in which nothing may be mapped any more. */
+CUresult wk_space_take(struct wk_call *c, uint64_t address, uint64_t bytes);
+/* Claims the addresses, in one space and free, before the driver is asked. The mapping is held for the caller. */
+CUresult wk_mapping_add(struct wk_call *c, uint64_t address, uint64_t bytes, struct wk_object *physical,
+			struct wk_object **mapping);
+/* Takes out all that is mapped there: whole mappings, without gaps. Then the driver's end with their last references. */
+CUresult wk_mapping_take(struct wk_call *c, uint64_t address, uint64_t bytes);
+/* Holds all of them, in the call's spans. */
+CUresult wk_mapping_hold(struct wk_call *c, uint64_t address, uint64_t bytes);
+/* The same for a copy: parts of mappings, too, but only accessible ones. */
+bool wk_mapping_pin(struct wk_call *c, uint64_t address, uint64_t bytes);
+/* All that the session has. */
+void wk_virtual_end(struct wk_session *session);
+
 /* ---- call.c */
 int wk_call(void *session, struct vg_lane *lane, const struct vg_call *call);
 CUresult wk_begin(struct wk_call *c, uint64_t context);
@@ -183,9 +251,82 @@ int wk_enqueue(struct wk_session *session, struct wk_job *job);
 void wk_helpers_stop(struct wk_session *session);
 void wk_order_stop(struct wk_session *session);
 
+/* ---- references.c: what is held for a graph as long as it may run; only the thread that executes calls in order asks */
+struct wk_holds {
+	struct wk_object **at;    /* by address, each once */
+	size_t count;
+};
+CUresult wk_holds_add(struct wk_holds *holds, struct wk_object *object);
+CUresult wk_holds_add_all(struct wk_holds *to, const struct wk_holds *from);
+void wk_holds_drop(struct wk_holds *holds);
+struct wk_graph {
+	CUgraphNode *nodes;       /* by number; NULL: destroyed. Of an executable graph: none */
+	uint32_t count, room;
+	uint64_t weight;          /* nodes that it is charged with */
+	struct wk_holds holds;
+};
+/* NULL: out of memory, or too many nodes. */
+struct wk_graph *wk_graph_new(uint64_t weight, const struct wk_holds *holds);
+void wk_graph_free(struct wk_graph *graph);
+/* ---- graph.c */
+/*
+ * Puts a new graph, or an executable one, into its reserved slot. It takes over the driver's object and `graph`, which
+ * end on failure.
+ */
+CUresult wk_graph_put(struct wk_call *c, enum wk_kind kind, uint64_t handle, void *driver, struct wk_graph *graph);
+CUresult wk_node_of(const struct wk_object *graph, uint32_t number, CUgraphNode *node);
+/* Numbers the nodes that the driver's graph has. */
+CUresult wk_graph_number(struct wk_graph *graph, CUgraph driver);
+/* Whether there may be so many more; wk_nodes_refund() then gives them back. */
+bool wk_nodes_charge(uint64_t nodes);
+void wk_nodes_refund(uint64_t nodes);
+
+/* Its memory for copies between guest and device; false: too much of it. */
+bool wk_staging_charge(uint64_t bytes);
+void wk_staging_refund(uint64_t bytes);
+
+/* ---- hosts.c: what graphs need of the guest at each launch */
+/* A side of a copy on the device, and its shape; packed, so many bytes. */
+struct wk_box {
+	uint64_t number, address, pitch, slice, width, rows, slices, bytes;
+	bool to_host;
+};
+/* One side of a copy lies in one allocation, from its first byte to its last. */
+CUresult wk_check_box(struct wk_call *c, const struct wk_box *box);
+/* `holds` gets what stands for the guest's function, or for its memory if there is a `box`. */
+CUresult wk_host_make(struct wk_call *c, struct wk_holds *holds, uint64_t number, const struct wk_box *box,
+		      struct wk_object **host);
+CUDA_HOST_NODE_PARAMS wk_host_params(struct wk_object *host);
+/* The copy as a graph of its own: a gate and a copy, to be the child of a node. */
+CUresult wk_host_pair(struct wk_call *c, struct wk_object *host, const struct wk_box *box, CUgraph *pair);
+/* Has a node that is such a pair copy otherwise. */
+CUresult wk_host_change(CUgraphNode node, struct wk_object *host, const struct wk_box *box);
+/* What it is to the guest: a host function, or the copy that stands in such a child graph; NULL: neither. */
+struct wk_object *wk_host_of(CUgraphNode node, CUgraphNodeType type);
+/* Not twice in one graph: two of one memory here could run at the same time. */
+CUresult wk_host_alone(const struct wk_holds *holds, const struct wk_holds *more);
+CUresult wk_host_launch(struct wk_call *c, const struct wk_graph *graph, CUgraphExec exec, CUstream stream);
+
+/* ---- capture.c: streams of the guest that capture. The driver knows which do, and is asked only while any may. */
+/*
+ * What has no place in a graph, as it would be used again at each launch: an error, and the end of that capture. Another
+ * thread may begin one meanwhile, so what a capture has made is checked again when it ends.
+ */
+CUresult wk_capture_refuse(struct wk_call *c, const struct wk_object *stream);
+/* A call that may have made nodes: what it uses is held for the graph. */
+CUresult wk_capture_note(struct wk_call *c, struct wk_object *used, uint64_t nodes);
+CUresult wk_capture_ask(const struct wk_object *stream, CUstreamCaptureStatus *status, cuuint64_t *number);
+/* Whether what is put into the stream is captured. */
+CUresult wk_capture_asks(struct wk_call *c, const struct wk_object *stream, bool *captures);
+/* The same of a graph that is launched into one of those streams, maybe. */
+CUresult wk_capture_note_all(struct wk_call *c, const struct wk_graph *used);
+void wk_capture_forget(struct wk_session *session);
+
 /* ---- image.c, gate.c */
 bool wk_image_is_whole(const void *image, size_t length);
 void wk_uploads_drop(struct wk_session *session);
+/* A host node of a graph is to run: waits until the guest has done what it stands for. */
+void wk_host_reached(void *host);
 void wk_gates_close(struct wk_session *session);
 void wk_gates_free(struct wk_session *session);
 

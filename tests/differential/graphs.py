@@ -1,0 +1,298 @@
+"""Graphs, as programs of their own: what one uses, nothing else does, so that all of it is defined."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import zlib
+from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+from tests.differential.calls import IMAGES
+
+WORDS = 16
+#: what the two programs call, by the name under which they are in sequences
+GRAPH_PROGRAMS = {
+    "cuGraphLaunch": [
+        "cuGraphCreate", "cuGraphDestroy", "cuGraphClone", "cuGraphAddKernelNode_v2", "cuGraphAddMemcpyNode",
+        "cuGraphAddMemsetNode", "cuGraphAddEmptyNode", "cuGraphAddEventRecordNode", "cuGraphAddChildGraphNode",
+        "cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphDestroyNode", "cuGraphInstantiateWithFlags",
+        "cuGraphExecDestroy", "cuGraphExecUpdate_v2", "cuGraphNodeSetEnabled", "cuGraphAddHostNode",
+        "cuGraphHostNodeSetParams", "cuGraphExecHostNodeSetParams", "cuGraphExecMemcpyNodeSetParams",
+        "cuGraphAddNode_v2", "cuGraphNodeSetParams", "cuGraphExecNodeSetParams",
+    ],
+    "cuStreamEndCapture": [
+        "cuStreamBeginCapture_v2", "cuStreamGetCaptureInfo", "cuGraphLaunch", "cuMemcpy2DAsync_v2", "cuLaunchHostFunc",
+    ],
+}  # fmt: skip
+
+
+FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
+
+
+class Kernel(ctypes.Structure):
+    _fields_ = [
+        ("func", c_void_p),
+        ("shape", c_uint * 7),
+        ("params", c_void_p),
+        ("rest", c_void_p * 3),
+    ]
+
+
+class Copy(ctypes.Structure):
+    _fields_ = [("sides", c_size_t * 22), ("extent", c_size_t * 3)]
+
+
+class Fill(ctypes.Structure):
+    _fields_ = [
+        ("dst", c_uint64), ("pitch", c_size_t), ("value", c_uint), ("element", c_uint),
+        ("width", c_size_t), ("height", c_size_t),
+    ]  # fmt: skip
+
+
+class Program:
+    """Its own memory, kernel, streams and events; every code that it gets is kept."""
+
+    def __init__(self, cu: ctypes.CDLL, seed: int) -> None:
+        self.cu, self.chance, self.answers = cu, random.Random(seed), list[Any]()
+        self.memory, module, self.function = c_uint64(), c_void_p(), c_void_p()
+        self("cuMemAlloc_v2", byref(self.memory), c_size_t(4 * WORDS))
+        self("cuMemsetD8_v2", self.memory, 0, c_size_t(4 * WORDS))
+        self("cuCtxSynchronize")
+        self("cuModuleLoadData", byref(module), IMAGES["all"].encode())
+        self("cuModuleGetFunction", byref(self.function), module, b"fill")
+        self.module = module
+        self.streams = [self.make("cuStreamCreate", 1) for _ in range(2)]
+        self.events = [self.make("cuEventCreate", 2) for _ in range(2)]
+        self.host = (c_uint * WORDS)(*range(100, 100 + WORDS))
+        self.back = (c_uint * WORDS)()
+        self.called, self.copies = list[int](), set[int | None]()
+        self.functions = [FUNCTION(lambda _, n=n: self.call(n)) for n in range(2)]
+
+    def __call__(self, name: str, *arguments: Any) -> int:
+        code: int = getattr(self.cu, name)(*arguments)
+        self.answers.append([name, code])
+        return code
+
+    def make(self, name: str, *arguments: Any) -> c_void_p:
+        made = c_void_p()
+        if self(name, byref(made), *arguments):
+            made.value = None
+        return made
+
+    def word(self) -> c_uint64:
+        return c_uint64(self.memory.value + 4 * self.chance.randrange(WORDS - 4))
+
+    def call(self, number: int) -> None:
+        """Changes what the next copy reads, and keeps what the last one wrote."""
+        self.called.append(number)
+        self.host[number] += 1
+
+    def host_copy(self, down: bool) -> Copy:
+        device = [0, 0, 0, 0, 2, 0, self.word().value, 0, 0, 0, 0]
+        at = ctypes.addressof(self.host if down else self.back) + 4 * self.chance.randrange(
+            WORDS - 2
+        )
+        host = [0, 0, 0, 0, 1, at, 0, 0, 0, 0, 0]
+        sides = (host, device) if down else (device, host)
+        return Copy((c_size_t * 22)(*sides[0], *sides[1]), (c_size_t * 3)(8, 1, 1))
+
+    def function_node(self) -> Any:
+        return (c_void_p * 2)(ctypes.cast(self.chance.choice(self.functions), c_void_p).value, None)
+
+    def last_word(self) -> c_uint64:
+        """That no stream writes to."""
+        return c_uint64(self.memory.value + 4 * (WORDS - 1))
+
+    def parameters(self) -> Any:
+        """Of the kernel: some words are filled with rising numbers."""
+        cells = (self.word(), c_uint(self.chance.randint(1, 4)), c_uint(self.chance.randrange(99)))
+        return (c_void_p * 3)(*map(ctypes.addressof, cells)), cells
+
+    def kernel(self) -> tuple[Kernel, Any]:
+        params = self.parameters()
+        shape = (c_uint * 7)(1, 1, 1, self.chance.choice((1, 32, 0)), 1, 1, 0)
+        return Kernel(self.function, shape, ctypes.addressof(params[0])), params
+
+    def copy(self) -> Copy:
+        sides = [[0, 0, 0, 0, 2, 0, self.word().value, 0, 0, 0, 0] for _ in range(2)]
+        return Copy((c_size_t * 22)(*sides[0], *sides[1]), (c_size_t * 3)(8, 1, 1))
+
+    def count(self, graph: c_void_p) -> None:
+        for name, lists in (
+            ("cuGraphGetNodes", 1),
+            ("cuGraphGetRootNodes", 1),
+            ("cuGraphGetEdges", 2),
+        ):
+            number = c_size_t()
+            self(name, graph, *[None] * lists, byref(number))
+            self.answers.append(number.value)
+
+    def run(self, graph: c_void_p) -> c_void_p:
+        executable = self.make("cuGraphInstantiateWithFlags", graph, c_uint64(0))
+        for _ in range(self.chance.randint(1, 3) if executable else 0):
+            self("cuGraphLaunch", executable, self.chance.choice(self.streams))
+        return executable
+
+    def end(self) -> list[Any]:
+        back = ctypes.create_string_buffer(4 * WORDS)
+        self("cuCtxSynchronize")
+        self("cuMemcpyDtoH_v2", back, self.memory, c_size_t(4 * WORDS))
+        self.answers.append(zlib.crc32(back.raw))
+        self.answers += [
+            sorted(self.called),
+            zlib.crc32(bytes(self.host)),
+            zlib.crc32(bytes(self.back)),
+        ]
+        for stream in self.streams:
+            self("cuStreamDestroy_v2", stream)
+        for event in self.events:
+            self("cuEventDestroy_v2", event)
+        self("cuModuleUnload", self.module)
+        self("cuMemFree_v2", self.memory)
+        return self.answers
+
+
+def any_fill(fill: Fill) -> Any:
+    """CUgraphNodeParams: a type, room for every kind of parameters, and zeros around them."""
+    params = (c_uint64 * 32)(2)
+    ctypes.memmove(ctypes.addressof(params) + 16, byref(fill), ctypes.sizeof(fill))
+    return params
+
+
+def _add_node(p: Program, graph: c_void_p, nodes: list[Any], child: c_void_p) -> None:
+    some = p.chance.choices(nodes, k=p.chance.randint(0, 2)) if nodes else []
+    where = (graph, (c_void_p * max(1, len(some)))(*[n.value for n in some]), c_size_t(len(some)))
+    # a child with copies of host memory may be in a graph once only, when forwarded
+    kind = p.chance.randrange(6 if graph is child else 9)
+    if kind == 0:
+        kernel, _kept = p.kernel()
+        node = p.make("cuGraphAddKernelNode_v2", *where, byref(kernel))
+    elif kind == 1:
+        node = p.make("cuGraphAddMemcpyNode", *where, byref(p.copy()), None)
+    elif kind == 2:
+        fill = Fill(p.word(), 0, p.chance.randrange(200), p.chance.choice((1, 2, 4, 3)), 2, 1)
+        params, nodes_before, count = any_fill(fill), *where[1:]
+        edges = (ctypes.c_ubyte * (8 * 2))(*[int(p.chance.random() < 0.05)])
+        ways: list[tuple[Any, ...]] = [
+            ("cuGraphAddMemsetNode", *where, byref(fill), None), ("cuGraphAddNode", *where, byref(params)),
+            ("cuGraphAddNode_v2", graph, nodes_before, p.chance.choice((None, edges)), count, byref(params)),
+        ]  # fmt: skip
+        node = p.make(*p.chance.choice(ways))
+    elif kind == 3:
+        node = p.make("cuGraphAddEventRecordNode", *where, p.events[0])
+    elif kind in (6, 7):
+        node = p.make("cuGraphAddMemcpyNode", *where, byref(p.host_copy(kind == 6)), None)
+        p.copies.add(node.value)
+    elif kind == 8:
+        node = p.make("cuGraphAddHostNode", *where, byref(p.function_node()))
+    else:
+        node = (
+            p.make("cuGraphAddEmptyNode", *where)
+            if kind == 4
+            else p.make("cuGraphAddChildGraphNode", *where, child)
+        )
+    if node:
+        nodes.append(node)
+
+
+def build_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
+    """Nodes and edges at random, circles included; what can be run is run, changed, and run again."""
+    p = Program(cu, seed)
+    graph, child = p.make("cuGraphCreate", 0), p.make("cuGraphCreate", 0)
+    nodes: list[Any] = []
+    _add_node(p, child, [], child)
+    for _ in range(p.chance.randint(1, 8)):
+        _add_node(p, graph, nodes, child)
+    for _ in range(3 if nodes else 0):
+        pair = [byref(c_void_p(p.chance.choice(nodes).value)) for _ in range(2)]
+        change = p.chance.choice(("cuGraphAddDependencies", "cuGraphRemoveDependencies"))
+        p(change, graph, *pair, c_size_t(1))
+    p.count(graph)
+    executable = p.run(graph)
+    kind, result = c_uint(), (c_void_p * 3)()
+    for node in nodes:
+        p("cuGraphNodeGetType", node, byref(kind))
+        p.answers.append(kind.value)
+        if executable and p.chance.random() < 0.3:
+            other = any_fill(Fill(p.word(), 0, p.chance.randrange(200), 1, 2, 1))
+            p("cuGraphExecNodeSetParams", executable, node, byref(other))
+            p("cuGraphNodeSetParams", node, byref(other))
+            p("cuGraphExecHostNodeSetParams", executable, node, byref(p.function_node()))
+            p("cuGraphHostNodeSetParams", node, byref(p.function_node()))
+    if executable and nodes:
+        node = p.chance.choice(nodes)  # not a copy with host memory: that is refused when forwarded
+        if node.value not in p.copies:
+            p("cuGraphNodeSetEnabled", executable, node, 0)
+        p("cuGraphLaunch", executable, p.streams[0])
+    copy = p.make("cuGraphClone", graph)
+    if nodes and p.chance.random() < 0.5:
+        p("cuGraphDestroyNode", nodes.pop())
+    if executable:
+        p("cuGraphExecUpdate_v2", executable, p.chance.choice((graph, copy)), result)
+        p.answers.append((result[0] or 0) & 0xFFFFFFFF)
+        p("cuGraphLaunch", executable, p.streams[1])
+        p("cuGraphExecDestroy", executable)
+    for each in (graph, copy, child):
+        p("cuGraphDestroy", each)
+    return p.end()
+
+
+def _capture_something(p: Program) -> None:
+    stream, event = p.chance.choice(p.streams), p.chance.choice(p.events)
+    kind = p.chance.randrange(26)
+    if kind < 6:
+        _kept, params = p.kernel()
+        shape = (1, 1, 1, 32, 1, 1, 0)
+        p("cuLaunchKernel", p.function, *shape, stream, params[0], None)
+    elif kind < 10:
+        p("cuMemsetD32Async", p.word(), p.chance.randrange(99), c_size_t(2), stream)
+    elif kind < 13:
+        p("cuMemcpyDtoDAsync_v2", p.word(), p.word(), c_size_t(8), stream)
+    elif kind < 16:
+        p("cuEventRecord", event, stream)
+    elif kind < 20:
+        p("cuStreamWaitEvent", stream, event, 0)
+    elif kind == 20:
+        at = ctypes.addressof(p.chance.choice((p.host, p.back)))
+        p("cuMemcpyHtoDAsync_v2", p.word(), c_void_p(at), c_size_t(8), stream)
+        p("cuLaunchHostFunc", stream, p.chance.choice(p.functions), None)
+        p(
+            "cuMemcpyDtoHAsync_v2",
+            c_void_p(ctypes.addressof(p.back) + 16),
+            p.word(),
+            c_size_t(8),
+            stream,
+        )
+        p("cuMemcpyAsync", p.word(), c_uint64(at), c_size_t(4), stream)
+    elif kind == 21:
+        status = c_uint()
+        p("cuStreamIsCapturing", stream, byref(status))
+        p.answers.append(status.value)
+    elif p.chance.random() < 0.3:
+        wrong: list[tuple[Any, ...]] = [
+            ("cuStreamSynchronize", stream), ("cuEventSynchronize", event), ("cuStreamBeginCapture_v2", stream, 2),
+            ("cuCtxSynchronize",), ("cuMemsetD8_v2", p.last_word(), 1, c_size_t(4)),
+        ]  # fmt: skip
+        p(*p.chance.choice(wrong))
+
+
+def capture_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
+    """Work for two streams while one of them is captured; whatever comes of it is run."""
+    p = Program(cu, seed)
+    graphs = []
+    p("cuStreamBeginCapture_v2", p.streams[0], p.chance.choice((0, 1, 2)))
+    for _ in range(p.chance.randint(1, 14)):
+        _capture_something(p)
+    for stream in (*p.streams, p.streams[0]):
+        graph = c_void_p()
+        if not p("cuStreamEndCapture", stream, byref(graph)):
+            graphs.append(graph)
+    p("cuCtxSynchronize")
+    for graph in graphs:
+        p.count(graph)
+        executable = p.run(graph)
+        p("cuCtxSynchronize")
+        p("cuGraphDestroy", graph)
+        p("cuGraphExecDestroy", executable)
+    return p.end()

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a guest could do with graphs beyond what it is charged for: graphs CASE, on the null driver.
+ *   hosts     one node gets another function of the guest's again and again
+ *   edges     the same edges are added again and again
+ *   elsewhere a graph is launched into a context that has not its events, and destroyed while the guest's function is awaited
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lane.h"
+#include "session.h"
+#include "vg_worker.h"
+
+enum { NUMBER = 7, EDGES = 500 };
+
+static struct vg_lane lane;
+static const uint64_t contexts = 1, graphs = 2;
+static CUhostFn reached;
+static void *reached_data;
+static pthread_t stream;
+
+static void must(const char *what, bool holds)
+{
+	if (holds)
+		return;
+	fprintf(stderr, "%s\n", what);
+	exit(1);
+}
+
+static struct wk_call begin(struct wk_session *s, struct wk_object *context)
+{
+	static const struct vg_call frame = { .sequence = 1 };
+
+	return (struct wk_call){ .session = s, .lane = &lane, .call = &frame, .context = context };
+}
+
+static struct wk_object *open_context(struct wk_session *s, uint64_t number)
+{
+	struct vg_context_create_request in = { .created = vg_handle_make(VG_TAG_CONTEXT, 1, number) };
+	struct vg_context_create_reply out;
+	struct wk_call c = begin(s, NULL);
+	struct wk_object *context;
+
+	must("a context", !wk_reserve(&c, WK_CONTEXT, in.created) && wk_do_context_create(&c, &in, &out) == CUDA_SUCCESS &&
+				  wk_hold(&c, WK_CONTEXT, in.created, &context) == CUDA_SUCCESS);
+	wk_set_current(context);
+	return context;
+}
+
+static uint64_t make_graph(struct wk_call *c)
+{
+	struct vg_graph_create_request in = { .created = vg_handle_make(VG_TAG_GRAPH, 1, graphs) };
+
+	must("a graph", !wk_reserve(c, WK_GRAPH, in.created) && wk_do_graph_create(c, &in) == CUDA_SUCCESS);
+	return in.created;
+}
+
+static CUresult add_host(struct wk_call *c, uint64_t graph, uint32_t how, uint64_t number)
+{
+	struct vg_graph_host_request in = { .graph = graph, .how = how, .number = number };
+	struct vg_graph_host_reply out;
+
+	return wk_do_graph_host(c, &in, &out);
+}
+
+static void try_hosts(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c), made = 1;
+
+	must("a node", add_host(c, graph, 0, 0) == CUDA_SUCCESS);
+	while (made <= 2 * WK_HOSTS && add_host(c, graph, 1, made) == CUDA_SUCCESS)
+		made++;
+	must("functions of the guest's without end", made == WK_HOSTS);
+	must("none are left", wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = graph }) == CUDA_SUCCESS);
+	graph = vg_handle_make(VG_TAG_GRAPH, 2, graphs);
+	must("a graph", !wk_reserve(c, WK_GRAPH, graph) &&
+				wk_do_graph_create(c, &(struct vg_graph_create_request){ .created = graph }) == CUDA_SUCCESS);
+	must("they are given back", add_host(c, graph, 0, 0) == CUDA_SUCCESS);
+}
+
+static void try_edges(struct wk_call *c)
+{
+	struct vg_graph_edges_request in = { .graph = make_graph(c) };
+	uint32_t pairs[EDGES][2];
+	uint64_t made = 0;
+
+	must("a node", add_host(c, in.graph, 0, 0) == CUDA_SUCCESS && add_host(c, in.graph, 0, 0) == CUDA_SUCCESS);
+	for (int i = 0; i < EDGES; i++)
+		pairs[i][0] = 0, pairs[i][1] = 1;
+	in.edges = (struct vg_bytes){ (uint8_t *)pairs, sizeof(pairs) };
+	while (made <= 2 * (uint64_t)WK_NODES && wk_do_graph_edges(c, &in) == CUDA_SUCCESS)
+		made += EDGES;
+	must("edges without end", made <= WK_NODES);
+}
+
+/* ---- a driver that refuses events of another context, as documented */
+
+static CUresult refuse_event(CUevent event, CUstream at, unsigned int flags)
+{
+	(void)event, (void)at, (void)flags;
+	return CUDA_ERROR_INVALID_HANDLE;
+}
+
+static void *run_stream(void *unused)
+{
+	struct timespec pause = { .tv_nsec = 20000000 };
+
+	nanosleep(&pause, NULL);
+	reached(reached_data);
+	return unused;
+}
+
+static CUresult launch_graph(CUgraphExec exec, CUstream at)
+{
+	(void)exec, (void)at;
+	pthread_create(&stream, NULL, run_stream, NULL);
+	return CUDA_SUCCESS;
+}
+
+static CUresult wait_stream(CUstream at)
+{
+	(void)at;
+	pthread_join(stream, NULL);
+	reached = NULL;
+	return CUDA_SUCCESS;
+}
+
+/* Of the guest: its function is called once it has heard of it, and fills what it gets. */
+static void *open_gate(void *session)
+{
+	struct vg_host_gate_open_request open = { .gate = NUMBER };
+	struct wk_call c = begin(session, NULL);
+
+	bool waits;
+
+	for (int i = 0; i < 100; i++) {
+		struct timespec pause = { .tv_nsec = 2000000 };
+		struct vg_host_gate_next_reply out;
+
+		nanosleep(&pause, NULL);
+		pthread_mutex_lock(&c.session->lock);
+		waits = c.session->reached;
+		pthread_mutex_unlock(&c.session->lock);
+		if (waits && wk_do_host_gate_next(&c, &out) == CUDA_SUCCESS)
+			wk_do_host_gate_open(&c, &open);
+	}
+	return NULL;
+}
+
+static void try_elsewhere(struct wk_call *c)
+{
+	struct wk_object *elsewhere WK_HELD = open_context(c->session, contexts + 1);
+	uint64_t exec = vg_handle_make(VG_TAG_GRAPH_EXEC, 1, 1), graph = make_graph(c);
+	struct wk_call other = begin(c->session, elsewhere);
+	CUDA_HOST_NODE_PARAMS params;
+	struct wk_object *host, *held WK_HELD = NULL;
+	pthread_t guest;
+
+	must("a node", add_host(c, graph, 0, NUMBER) == CUDA_SUCCESS && wk_hold(c, WK_GRAPH, graph, &held) == CUDA_SUCCESS);
+	host = held->graph->holds.at[0];
+	params = wk_host_params(host);
+	reached = params.fn, reached_data = params.userData;
+	must("an executable graph", !wk_reserve(c, WK_GRAPH_EXEC, exec) &&
+					    wk_do_graph_instantiate(c, &(struct vg_graph_instantiate_request){
+									       .created = exec, .graph = graph }) == CUDA_SUCCESS);
+	wk_driver.cuEventRecordWithFlags = refuse_event;
+	wk_driver.cuGraphLaunch = launch_graph;
+	wk_driver.cuStreamSynchronize = wait_stream;
+	pthread_create(&guest, NULL, open_gate, c->session);
+	wk_set_current(elsewhere);
+	wk_do_graph_launch(&other, &(struct vg_graph_launch_request){ .exec = exec });
+	wk_do_graph_exec_destroy(&other, &(struct vg_graph_exec_destroy_request){ .exec = exec });
+	wk_release(held), held = NULL;
+	wk_do_graph_destroy(&other, &(struct vg_graph_destroy_request){ .graph = graph });
+	pthread_join(guest, NULL);
+	if (reached) /* nobody has waited for the launch */
+		pthread_join(stream, NULL);
+	must("calls are read again", !wk_is_behind(c->session));
+}
+
+int main(int argc, char **argv)
+{
+	struct wk_session *s = wk_session_create(&lane);
+	struct wk_object *context;
+	char message[512];
+	struct wk_call c;
+
+	pthread_mutex_init(&lane.lock, NULL);
+	if (argc != 2 || wk_driver_load(NULL, message, sizeof(message)))
+		return 2;
+	context = open_context(s, contexts);
+	c = begin(s, context);
+	if (!strcmp(argv[1], "hosts"))
+		try_hosts(&c);
+	else if (!strcmp(argv[1], "edges"))
+		try_edges(&c);
+	else
+		try_elsewhere(&c);
+	wk_release(context);
+	wk_session_destroy(s);
+	return 0;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nodes by their type: cuGraphAddNode and its kin, in terms of the calls for each type. Each library that has those calls
+ * includes it in one file.
+ */
+#ifndef VGPUMGR_ANY_NODE_H
+#define VGPUMGR_ANY_NODE_H
+
+#include <cuda_rules.h>
+
+static inline CUresult any_check(const CUgraphNodeParams *p)
+{
+	return p && !p->reserved0[0] && !p->reserved0[1] && !p->reserved0[2] && !p->reserved2 ? CUDA_SUCCESS :
+												  CUDA_ERROR_INVALID_VALUE;
+}
+
+static inline CUDA_KERNEL_NODE_PARAMS_v2 any_kernel(const CUgraphNodeParams *p)
+{
+	CUDA_KERNEL_NODE_PARAMS_v2 k = { .func = p->kernel.func, .sharedMemBytes = p->kernel.sharedMemBytes,
+					 .kernelParams = p->kernel.kernelParams, .extra = p->kernel.extra,
+					 .kern = p->kernel.kern, .ctx = p->kernel.ctx };
+
+	k.gridDimX = p->kernel.gridDimX, k.gridDimY = p->kernel.gridDimY, k.gridDimZ = p->kernel.gridDimZ;
+	k.blockDimX = p->kernel.blockDimX, k.blockDimY = p->kernel.blockDimY, k.blockDimZ = p->kernel.blockDimZ;
+	return k;
+}
+
+static inline CUDA_MEMSET_NODE_PARAMS any_memset(const CUgraphNodeParams *p)
+{
+	return (CUDA_MEMSET_NODE_PARAMS){ p->memset.dst, p->memset.pitch, p->memset.value, p->memset.elementSize,
+					  p->memset.width, p->memset.height };
+}
+
+/* CUDA_ERROR_NOT_SUPPORTED: of a type, or with edges, that there is no call for. */
+static inline CUresult any_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *on, const CUgraphEdgeData *edges, size_t n,
+			       const CUgraphNodeParams *p)
+{
+	CUDA_KERNEL_NODE_PARAMS_v2 kernel;
+	CUDA_MEMSET_NODE_PARAMS fill;
+	CUDA_HOST_NODE_PARAMS host;
+	CUresult r = any_check(p);
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_edges(edges, n);
+	if (r != CUDA_SUCCESS)
+		return r;
+	switch (p->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		kernel = any_kernel(p);
+		return cuGraphAddKernelNode_v2(out, graph, on, n, &kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return cuGraphAddMemcpyNode(out, graph, on, n, &p->memcpy.copyParams, p->memcpy.copyCtx);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		fill = any_memset(p);
+		return cuGraphAddMemsetNode(out, graph, on, n, &fill, p->memset.ctx);
+	case CU_GRAPH_NODE_TYPE_HOST:
+		host = (CUDA_HOST_NODE_PARAMS){ p->host.fn, p->host.userData };
+		return cuGraphAddHostNode(out, graph, on, n, &host);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return cuGraphAddChildGraphNode(out, graph, on, n, p->graph.graph);
+	case CU_GRAPH_NODE_TYPE_EMPTY:
+		return cuGraphAddEmptyNode(out, graph, on, n);
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		return cuGraphAddEventWaitNode(out, graph, on, n, p->eventWait.event);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		return cuGraphAddEventRecordNode(out, graph, on, n, p->eventRecord.event);
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+/* Of a graph's node, or of its likeness in an executable graph if there is one. */
+static inline CUresult any_set(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *p)
+{
+	CUDA_KERNEL_NODE_PARAMS_v2 kernel;
+	CUDA_MEMSET_NODE_PARAMS fill;
+	CUDA_HOST_NODE_PARAMS host;
+	CUresult r = any_check(p);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	switch (p->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		kernel = any_kernel(p);
+		return exec ? cuGraphExecKernelNodeSetParams_v2(exec, node, &kernel) : cuGraphKernelNodeSetParams_v2(node, &kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return exec ? cuGraphExecMemcpyNodeSetParams(exec, node, &p->memcpy.copyParams, p->memcpy.copyCtx) :
+			      cuGraphMemcpyNodeSetParams(node, &p->memcpy.copyParams);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		fill = any_memset(p);
+		return exec ? cuGraphExecMemsetNodeSetParams(exec, node, &fill, p->memset.ctx) :
+			      cuGraphMemsetNodeSetParams(node, &fill);
+	case CU_GRAPH_NODE_TYPE_HOST:
+		host = (CUDA_HOST_NODE_PARAMS){ p->host.fn, p->host.userData };
+		return exec ? cuGraphExecHostNodeSetParams(exec, node, &host) : cuGraphHostNodeSetParams(node, &host);
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		return exec ? cuGraphExecEventWaitNodeSetEvent(exec, node, p->eventWait.event) :
+			      cuGraphEventWaitNodeSetEvent(node, p->eventWait.event);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		return exec ? cuGraphExecEventRecordNodeSetEvent(exec, node, p->eventRecord.event) :
+			      cuGraphEventRecordNodeSetEvent(node, p->eventRecord.event);
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Graphs: nodes and what they wait for. A launch puts a graph's nodes into the launching stream, one after another in an
+ * order that keeps the edges, by the same functions that a program calls. All of it is under drv.lock, but a launch, which
+ * runs on what nobody may change meanwhile.
+ */
+#ifndef VGPUMGR_CUDA_GRAPH_H
+#define VGPUMGR_CUDA_GRAPH_H
+
+#include "cuda_sim.h" /* first: it makes the functions of cuda.h visible */
+
+#include <user_object.h>
+
+struct graph_kernel {
+	CUfunction function;
+	unsigned grid[3], block[3], shared;
+	bool cooperative;
+	size_t n_params, bytes;
+	void **params;  /* pointers into the bytes behind them; one allocation */
+};
+
+struct graph_node {
+	struct graph *graph;
+	struct graph_node *next;
+	uint64_t id, origin;    /* origin: of the node that this one is a copy of, else its own */
+	CUgraphNodeType type;
+	bool disabled;          /* in an executable graph */
+	struct graph_node **deps;
+	size_t n_deps;
+	size_t waits;           /* while nodes are put in order */
+	union {
+		struct graph_kernel kernel;
+		CUDA_MEMCPY3D copy;
+		CUDA_MEMSET_NODE_PARAMS memset;
+		CUDA_HOST_NODE_PARAMS host;
+		struct graph *child;
+		CUevent event;
+	};
+};
+
+struct graph {
+	struct graph_node *nodes, **last;
+	size_t n_nodes;
+	struct graph_node *parent; /* the node that this is the child graph of */
+	struct capture *capture;   /* being captured: nothing may be taken out of it */
+	bool hidden;               /* of an executable graph: a program has no handles of it */
+	struct user_objects objects; /* copies hold them, too */
+};
+
+struct graph_exec {
+	struct graph *graph;
+	cuuint64_t flags;
+	CUevent done;              /* of the last launch: two of the same executable graph never overlap */
+	bool launched;
+};
+
+/* graph.c; with drv.lock held */
+struct graph *graph_new(bool hidden);
+void graph_free(struct graph *g);
+/* A copy of the nodes and their edges; NULL: out of memory. */
+struct graph *graph_copy(const struct graph *g, bool hidden);
+/* A copy becomes a graph of its own: its nodes are nobody's likeness any more. */
+void graph_rename(struct graph *g);
+/* Takes over what `made` holds; NULL: out of memory, and it is freed. */
+struct graph_node *graph_add(struct graph *g, const struct graph_node *made, struct graph_node *const *deps, size_t n);
+int node_depend(struct graph_node *node, struct graph_node *on);
+bool node_depends_on(const struct graph_node *node, const struct graph_node *on);
+/* Whether it comes after `on` by any path. */
+bool node_follows(const struct graph_node *node, const struct graph_node *on);
+void node_clear(struct graph_node *node);
+CUresult graph_get(CUgraph handle, struct graph **out);
+CUresult node_get(CUgraphNode handle, struct graph_node **out);
+/* Dependencies as a program passes them: nodes of that graph, none of them twice. */
+CUresult graph_check_nodes(const struct graph *g, const CUgraphNode *nodes, size_t n);
+
+/* graph_objects.c */
+/* What the graphs of an executable one hold is let go of once its last launch has ended; `done`: NULL, or its event. */
+void graph_let_go(struct graph *g, CUevent done);
+
+/* graph_exec.c */
+/* What a graph's node has become in an executable one. */
+CUresult exec_node(CUgraphExec handle, CUgraphNode node, struct graph_node **out);
+
+/* launch.c; without drv.lock, and the caller owns what is made */
+CUresult make_launch(CUfunction handle, const CUlaunchConfig *config, bool cooperative, void **params, void **extra,
+		     struct graph_node *made);
+
+#endif

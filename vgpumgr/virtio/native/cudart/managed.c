@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Managed memory, and advice about it. */
+#include "runtime.h"
+
+static cudaError_t allocate(void **out, size_t size, unsigned int flags)
+{
+	CUdeviceptr address = 0;
+	cudaError_t error = out && size ? rt_enter() : cudaErrorInvalidValue;
+
+	if (error != cudaSuccess)
+		return error;
+	error = rt_error(CU(cuMemAllocManaged, &address, size, flags));
+	*out = (void *)address;
+	return error;
+}
+
+API cudaError_t cudaMallocManaged(void **devPtr, size_t size, unsigned int flags)
+{
+	return rt_done(allocate(devPtr, size, flags));
+}
+
+STREAM_API(cudaStreamAttachMemAsync, (cudaStream_t stream, void *devPtr, size_t length, unsigned int flags),
+	   RT_CALL(cuStreamAttachMemAsync, stream, (CUdeviceptr)devPtr, length, flags))
+
+#if CUDART_VERSION >= 13000
+static CUmemLocation locate(struct cudaMemLocation location)
+{
+	return (CUmemLocation){ .type = (CUmemLocationType)location.type, .id = location.id };
+}
+
+API cudaError_t cudaMemAdvise(const void *devPtr, size_t count, enum cudaMemoryAdvise advice,
+			      struct cudaMemLocation location)
+{
+	return rt_done(RT_CALL(cuMemAdvise, (CUdeviceptr)devPtr, count, (CUmem_advise)advice, locate(location)));
+}
+
+STREAM_API(cudaMemPrefetchAsync, (const void *devPtr, size_t count, struct cudaMemLocation location,
+				  unsigned int flags, cudaStream_t stream),
+	   RT_CALL(cuMemPrefetchAsync, (CUdeviceptr)devPtr, count, locate(location), flags, stream))
+#else
+API cudaError_t cudaMemAdvise(const void *devPtr, size_t count, enum cudaMemoryAdvise advice, int device)
+{
+	return rt_done(RT_CALL(cuMemAdvise, (CUdeviceptr)devPtr, count, (CUmem_advise)advice, device));
+}
+
+API cudaError_t cudaMemAdvise_v2(const void *devPtr, size_t count, enum cudaMemoryAdvise advice,
+				 struct cudaMemLocation location)
+{
+	return cudaMemAdvise(devPtr, count, advice, location.id);
+}
+
+STREAM_API(cudaMemPrefetchAsync, (const void *devPtr, size_t count, int dstDevice, cudaStream_t stream),
+	   RT_CALL(cuMemPrefetchAsync, (CUdeviceptr)devPtr, count, dstDevice, stream))
+
+static cudaError_t prefetch(const void *at, size_t count, int device, unsigned int flags, cudaStream_t stream)
+{
+	if (flags)
+		return cudaErrorInvalidValue;
+	return RT_CALL(cuMemPrefetchAsync, (CUdeviceptr)at, count, device, stream);
+}
+
+STREAM_API(cudaMemPrefetchAsync_v2, (const void *devPtr, size_t count, struct cudaMemLocation location,
+				     unsigned int flags, cudaStream_t stream),
+	   prefetch(devPtr, count, location.id, flags, stream))
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls that begin, end and ask about captures. */
+#include "captures.h"
+#include "hosts.h"
+
+SHIM_API CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	CUresult r = mode ? cuda_check_capture_mode(*mode) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r == CUDA_SUCCESS)
+		*mode = shim_capture_exchange(*mode);
+	return r;
+}
+
+SHIM_API CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+	struct vg_capture_begin_request in;
+	CUgraph spoilt;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_capture_mode(mode);
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &in.context, &in.stream);
+	if (r == CUDA_SUCCESS)
+		r = vg_send_capture_begin(&in);
+	if (r != CUDA_SUCCESS || shim_capture_begun(in.context, in.stream, mode))
+		return r;
+	cuStreamEndCapture(hStream, &spoilt);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+SHIM_API CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
+{
+	return cuStreamBeginCapture_v2(hStream ? hStream : CU_STREAM_PER_THREAD, mode);
+}
+
+SHIM_API CUresult cuStreamBeginCapture(CUstream hStream)
+{
+	return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+SHIM_API CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+	return cuStreamBeginCapture_v2_ptsz(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+SHIM_API CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+	struct vg_capture_end_request in;
+	struct shim_object *o;
+	CUresult taken, r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS && !phGraph)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &in.context, &in.stream);
+	if (r == CUDA_SUCCESS)
+		*phGraph = NULL;
+	if (r == CUDA_SUCCESS && shim_capture_is_of_another(in.stream))
+		r = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	if (r != CUDA_SUCCESS)
+		return r;
+	o = shim_object_new(SHIM_GRAPH, in.context, &in.created);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = vg_send_capture_end(&in);
+	if (r != CUDA_ERROR_ILLEGAL_STATE && r != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
+		shim_capture_forget(0, in.stream);
+	if (r == CUDA_SUCCESS)
+		shim_hosts_begin(o);
+	taken = shim_hosts_take_captured(r == CUDA_SUCCESS ? o : NULL, !atomic_load(&shim_captures));
+	if (r != CUDA_SUCCESS) {
+		shim_object_recycle(SHIM_GRAPH, in.created);
+		return r;
+	}
+	shim_object_publish(o, in.created);
+	*phGraph = (CUgraph)in.created;
+	return taken;
+}
+
+SHIM_API CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+{
+	return cuStreamEndCapture(hStream ? hStream : CU_STREAM_PER_THREAD, phGraph);
+}
+
+/* Asked by frameworks before every allocation: without a capture it is answered here. */
+static CUresult ask(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *number)
+{
+	struct vg_capture_status_request in;
+	struct vg_capture_status_reply out = { .status = CU_STREAM_CAPTURE_STATUS_NONE };
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS && !status)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &in.context, &in.stream);
+	if (r == CUDA_SUCCESS && atomic_load(&shim_captures))
+		r = vg_send_capture_status(&in, &out);
+	if (r != CUDA_SUCCESS)
+		return r;
+	*status = out.status;
+	if (number && out.status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		*number = out.number;
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *status)
+{
+	return ask(hStream, status, NULL);
+}
+
+SHIM_API CUresult cuStreamIsCapturing_ptsz(CUstream hStream, CUstreamCaptureStatus *status)
+{
+	return ask(hStream ? hStream : CU_STREAM_PER_THREAD, status, NULL);
+}
+
+SHIM_API CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id)
+{
+	return ask(hStream, status, id);
+}
+
+SHIM_API CUresult cuStreamGetCaptureInfo_ptsz(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id)
+{
+	return ask(hStream ? hStream : CU_STREAM_PER_THREAD, status, id);
+}
+
+/* The graph of a capture has no handle before it ends. */
+SHIM_API CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
+					    CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	CUresult r = ask(hStream, status, id);
+
+	if (r != CUDA_SUCCESS || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE || (!graph && !dependencies && !count))
+		return r;
+	return shim_unsupported("the graph of a capture under way", &told);
+}
+
+SHIM_API CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
+						 CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
+{
+	return cuStreamGetCaptureInfo_v2(hStream ? hStream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, count);
+}
+
+SHIM_API CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
+					    CUgraph *graph, const CUgraphNode **dependencies,
+					    const CUgraphEdgeData **edges, size_t *count)
+{
+	(void)edges;
+	return cuStreamGetCaptureInfo_v2(hStream, status, id, graph, dependencies, count);
+}
+
+SHIM_API CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
+						 CUgraph *graph, const CUgraphNode **dependencies,
+						 const CUgraphEdgeData **edges, size_t *count)
+{
+	return cuStreamGetCaptureInfo_v3(hStream ? hStream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, edges,
+					 count);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Captures of streams. The worker's driver captures; which captures go on, and which thread may do what meanwhile, is known
+ * here. While any does, what is posted is waited for, so that each call tells its own error.
+ */
+#include "captures.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct capture {
+	struct capture *next;
+	uint64_t context, stream;
+	CUstreamCaptureMode mode;
+	pthread_t thread;
+};
+
+_Atomic uint32_t shim_captures;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct capture *captures;
+static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/* Under the lock: those of a stream, or of a context. */
+static void drop(uint64_t context, uint64_t stream)
+{
+	struct capture **at = &captures, *c;
+
+	while ((c = *at)) {
+		if (c->stream != stream && c->context != context) {
+			at = &c->next;
+			continue;
+		}
+		*at = c->next;
+		free(c);
+		atomic_fetch_sub(&shim_captures, 1);
+	}
+}
+
+void shim_capture_forget(uint64_t context, uint64_t stream)
+{
+	if (!atomic_load(&shim_captures))
+		return;
+	pthread_mutex_lock(&lock);
+	drop(context, stream);
+	pthread_mutex_unlock(&lock);
+}
+
+CUresult shim_capture_settle(void)
+{
+	struct vg_capture_check_request in = { 0 };
+
+	pthread_mutex_lock(&lock);
+	if (captures)
+		in.context = captures->context;
+	pthread_mutex_unlock(&lock);
+	return in.context ? vg_send_capture_check(&in) : CUDA_SUCCESS;
+}
+
+/* Documented: it is not permitted, and the captures that it is forbidden for are of no use any more. */
+static CUresult spoil(uint64_t context, uint64_t stream)
+{
+	struct vg_cuStreamQuery_request in = { .context = context, .hStream = stream };
+
+	return vg_send_cuStreamQuery(&in);
+}
+
+CUresult shim_capture_safe(void)
+{
+	struct { uint64_t context, stream; } found[16];
+	size_t count = 0;
+
+	if (!atomic_load_explicit(&shim_captures, memory_order_relaxed))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	for (struct capture *c = captures; c && count < sizeof(found) / sizeof(found[0]); c = c->next) {
+		if (!cuda_capture_forbids(thread_mode, c->mode, pthread_equal(c->thread, pthread_self())))
+			continue;
+		found[count].context = c->context;
+		found[count++].stream = c->stream;
+	}
+	pthread_mutex_unlock(&lock);
+	for (size_t i = 0; i < count; i++)
+		spoil(found[i].context, found[i].stream);
+	return count ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
+bool shim_capturing(uint64_t context, uint64_t stream, CUresult *r)
+{
+	struct vg_capture_status_request in = { .context = context, .stream = stream };
+	struct vg_capture_status_reply out;
+
+	*r = CUDA_SUCCESS;
+	if (!atomic_load_explicit(&shim_captures, memory_order_relaxed) || !stream)
+		return false;
+	*r = vg_send_capture_status(&in, &out);
+	return *r == CUDA_SUCCESS && out.status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+CUresult shim_capture_refuse(uint64_t context, uint64_t stream, const char *what, atomic_flag *told)
+{
+	CUresult r;
+
+	if (!shim_capturing(context, stream, &r))
+		return r;
+	shim_unsupported(what, told);
+	return spoil(context, stream);
+}
+
+bool shim_capture_begun(uint64_t context, uint64_t stream, CUstreamCaptureMode mode)
+{
+	struct capture *c = malloc(sizeof(*c));
+
+	if (!c)
+		return false;
+	pthread_mutex_lock(&lock);
+	*c = (struct capture){ captures, context, stream, mode, pthread_self() };
+	captures = c;
+	atomic_fetch_add(&shim_captures, 1);
+	pthread_mutex_unlock(&lock);
+	return true;
+}
+
+bool shim_capture_is_of_another(uint64_t stream)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct capture *c = captures; c; c = c->next)
+		found |= c->stream == stream && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+			 !pthread_equal(c->thread, pthread_self());
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+CUstreamCaptureMode shim_capture_exchange(CUstreamCaptureMode mode)
+{
+	CUstreamCaptureMode before = thread_mode;
+
+	thread_mode = mode;
+	return before;
+}

@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Graphs: made, asked, made executable, launched. A launch is one frame that nobody waits for. */
+#include "graph.h"
+#include "captures.h"
+#include "hosts.h"
+#include "managed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NODES, ROOTS, EDGES, DEPENDENCIES, DEPENDENTS };
+enum { NODE_TAG = 101, NUMBER_BITS = 20, EDGES_AT_ONCE = 1024 };
+_Static_assert(VG_CAP_GRAPH <= 1 << (32 - NUMBER_BITS), "a graph's slot and a node's number share 32 bits");
+
+CUgraphNode shim_node_handle(uint64_t graph, uint32_t number)
+{
+	uint32_t both = vg_handle_slot(graph) << NUMBER_BITS | (number & ((1u << NUMBER_BITS) - 1));
+
+	return (CUgraphNode)vg_handle_make(NODE_TAG, vg_handle_generation(graph), both);
+}
+
+CUresult shim_node(CUgraphNode handle, struct shim_node *node)
+{
+	uint64_t id = (uint64_t)handle;
+
+	if (vg_handle_tag(id) != NODE_TAG)
+		return CUDA_ERROR_INVALID_VALUE;
+	node->graph = vg_handle_make(VG_TAG_GRAPH, vg_handle_generation(id), vg_handle_slot(id) >> NUMBER_BITS);
+	node->number = vg_handle_slot(id) & ((1u << NUMBER_BITS) - 1);
+	return shim_object_get(SHIM_GRAPH, node->graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult shim_graph(CUgraph handle, uint64_t *id)
+{
+	*id = (uint64_t)handle;
+	return shim_object_get(SHIM_GRAPH, *id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult shim_graph_exec(CUgraphExec handle, uint64_t *id)
+{
+	*id = (uint64_t)handle;
+	return shim_object_get(SHIM_GRAPH_EXEC, *id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- graphs */
+
+SHIM_API CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
+{
+	struct vg_graph_create_request in;
+	struct shim_object *o;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS && (!phGraph || flags))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	o = shim_object_new(SHIM_GRAPH, in.context, &in.created);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = vg_send_graph_create(&in);
+	if (r != CUDA_SUCCESS) {
+		shim_object_recycle(SHIM_GRAPH, in.created);
+		return r;
+	}
+	shim_hosts_begin(o);
+	shim_object_publish(o, in.created);
+	*phGraph = (CUgraph)in.created;
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuGraphDestroy(CUgraph hGraph)
+{
+	struct vg_graph_destroy_request in = { .graph = (uint64_t)hGraph };
+	struct shim_object *o;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	o = shim_object_get(SHIM_GRAPH, in.graph);
+	if (!o || !shim_object_retire(o, in.graph))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = vg_send_graph_destroy(&in);
+	shim_hosts_drop(o);
+	shim_object_recycle(SHIM_GRAPH, in.graph);
+	return r;
+}
+
+/* The other graph may be gone by now: another thread's mistake. */
+static CUresult share(enum shim_table table, uint64_t from, struct shim_object *to)
+{
+	const struct shim_object *o = shim_object_get(table, from);
+
+	return o ? shim_hosts_share(o, to) : CUDA_ERROR_INVALID_VALUE;
+}
+
+SHIM_API CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+{
+	struct vg_graph_clone_request in;
+	struct shim_object *o;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = phGraphClone ? shim_graph(originalGraph, &in.graph) : CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	o = shim_object_new(SHIM_GRAPH, in.context, &in.created);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = vg_send_graph_clone(&in);
+	if (r != CUDA_SUCCESS) {
+		shim_object_recycle(SHIM_GRAPH, in.created);
+		return r;
+	}
+	shim_hosts_begin(o);
+	r = share(SHIM_GRAPH, in.graph, o);
+	shim_object_publish(o, in.created);
+	*phGraphClone = (CUgraph)in.created;
+	return r;
+}
+
+static CUresult node_type(const struct shim_node *node, uint32_t *type)
+{
+	struct vg_graph_node_type_request in = { .graph = node->graph, .node = node->number };
+	struct vg_graph_node_type_reply out;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = vg_send_graph_node_type(&in, &out);
+	if (r == CUDA_SUCCESS)
+		*type = out.type;
+	return r;
+}
+
+/* Nodes of a clone have the numbers of those that they were copied from. */
+SHIM_API CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph)
+{
+	struct shim_node node;
+	uint64_t clone;
+	uint32_t type;
+	CUresult r = phNode ? shim_node(hOriginalNode, &node) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r == CUDA_SUCCESS)
+		r = shim_graph(hClonedGraph, &clone);
+	if (r == CUDA_SUCCESS && clone == node.graph)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	node.graph = clone;
+	r = node_type(&node, &type);
+	*phNode = r == CUDA_SUCCESS ? shim_node_handle(clone, node.number) : NULL;
+	return r;
+}
+
+SHIM_API CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
+{
+	struct shim_node node;
+	uint32_t found;
+	CUresult r = type ? shim_node(hNode, &node) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r == CUDA_SUCCESS)
+		r = node_type(&node, &found);
+	if (r == CUDA_SUCCESS)
+		*type = found;
+	return r;
+}
+
+SHIM_API CUresult cuGraphDestroyNode(CUgraphNode hNode)
+{
+	struct vg_graph_node_destroy_request in;
+	struct shim_node node;
+	CUresult r = shim_node(hNode, &node);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_enter(&in.context);
+	if (r != CUDA_SUCCESS)
+		return r;
+	in.graph = node.graph;
+	in.node = node.number;
+	return vg_send_graph_node_destroy(&in);
+}
+
+/* ---- lists. A program asks how many there are, or gives room. */
+
+struct list {
+	uint64_t graph;
+	uint32_t what, node;
+	CUgraphNode *a, *b;
+	CUgraphEdgeData *data;
+};
+
+static void put(const struct list *l, size_t at, CUgraphNode a, CUgraphNode b)
+{
+	if (l->a)
+		l->a[at] = a;
+	if (l->b)
+		l->b[at] = b;
+	if (l->data)
+		l->data[at] = (CUgraphEdgeData){ 0 };
+}
+
+static CUresult read_list(const struct list *l, size_t *count)
+{
+	struct vg_graph_list_request in = { .graph = l->graph, .what = l->what, .node = l->node };
+	struct vg_graph_list_reply out;
+	size_t room = *count, width = l->what == EDGES ? 2 : 1, got;
+	uint32_t numbers[2] = { 0, 0 };
+	CUresult r = shim_enter(&in.context);
+
+	do {
+		if (r == CUDA_SUCCESS)
+			r = vg_send_graph_list(&in, &out);
+		if (r != CUDA_SUCCESS)
+			return r;
+		got = out.numbers_length / (4 * width);
+		for (size_t i = 0; (l->a || l->b) && i < got && in.first + i < room; i++) {
+			memcpy(numbers, out.numbers + 4 * width * i, 4 * width);
+			put(l, in.first + i, shim_node_handle(l->graph, numbers[0]), shim_node_handle(l->graph, numbers[1]));
+		}
+		in.first += got;
+	} while ((l->a || l->b) && got && in.first < out.total && in.first < room);
+	*count = (!l->a && !l->b) || out.total < room ? out.total : room;
+	for (size_t i = out.total; (l->a || l->b) && i < room; i++)
+		put(l, i, NULL, NULL);
+	return CUDA_SUCCESS;
+}
+
+static CUresult list_graph(CUgraph hGraph, uint32_t what, struct list l, size_t *count)
+{
+	CUresult r = count ? shim_graph(hGraph, &l.graph) : CUDA_ERROR_INVALID_VALUE;
+
+	l.what = what;
+	return r == CUDA_SUCCESS ? read_list(&l, count) : r;
+}
+
+static CUresult list_node(CUgraphNode hNode, uint32_t what, struct list l, size_t *count)
+{
+	struct shim_node node;
+	CUresult r = count ? shim_node(hNode, &node) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	l.what = what;
+	l.graph = node.graph;
+	l.node = node.number;
+	return read_list(&l, count);
+}
+
+SHIM_API CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
+{
+	return list_graph(hGraph, NODES, (struct list){ .a = nodes }, numNodes);
+}
+
+SHIM_API CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
+{
+	return list_graph(hGraph, ROOTS, (struct list){ .a = rootNodes }, numRootNodes);
+}
+
+SHIM_API CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData,
+				     size_t *numEdges)
+{
+	if (!from != !to)
+		return CUDA_ERROR_INVALID_VALUE;
+	return list_graph(hGraph, EDGES, (struct list){ .a = from, .b = to, .data = edgeData }, numEdges);
+}
+
+SHIM_API CUresult cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
+{
+	return cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges);
+}
+
+SHIM_API CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies, CUgraphEdgeData *edgeData,
+						size_t *numDependencies)
+{
+	return list_node(hNode, DEPENDENCIES, (struct list){ .a = dependencies, .data = edgeData }, numDependencies);
+}
+
+SHIM_API CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies, size_t *numDependencies)
+{
+	return cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies);
+}
+
+SHIM_API CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
+						  CUgraphEdgeData *edgeData, size_t *numDependentNodes)
+{
+	return list_node(hNode, DEPENDENTS, (struct list){ .a = dependentNodes, .data = edgeData }, numDependentNodes);
+}
+
+SHIM_API CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes, size_t *numDependentNodes)
+{
+	return cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes);
+}
+
+/* ---- edges */
+
+/* One frame's worth. */
+static CUresult send_edges(struct vg_graph_edges_request *in, const CUgraphNode *from, const CUgraphNode *to, size_t count)
+{
+	uint32_t numbers[2 * EDGES_AT_ONCE];
+	struct shim_node a, b;
+
+	for (size_t i = 0; i < count; i++) {
+		CUresult r = shim_node(from[i], &a);
+
+		if (r == CUDA_SUCCESS)
+			r = shim_node(to[i], &b);
+		if (r == CUDA_SUCCESS && (a.graph != in->graph || b.graph != in->graph))
+			r = CUDA_ERROR_INVALID_VALUE;
+		if (r != CUDA_SUCCESS)
+			return r;
+		numbers[2 * i] = a.number;
+		numbers[2 * i + 1] = b.number;
+	}
+	in->edges = (struct vg_bytes){ numbers, 8 * count };
+	return vg_send_graph_edges(in);
+}
+
+CUresult shim_edges(uint64_t context, uint64_t graph, const CUgraphNode *from, const CUgraphNode *to, size_t count,
+		    bool removed)
+{
+	struct vg_graph_edges_request in = { .context = context, .graph = graph, .remove = removed };
+	CUresult r = CUDA_SUCCESS;
+
+	for (size_t at = 0; r == CUDA_SUCCESS && at < count; at += EDGES_AT_ONCE)
+		r = send_edges(&in, from + at, to + at, count - at < EDGES_AT_ONCE ? count - at : EDGES_AT_ONCE);
+	return r;
+}
+
+static CUresult change_edges(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *data,
+			     size_t count, bool removed)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	uint64_t context, graph;
+	CUresult r = cuda_check_edges(data, count);
+
+	if (r != CUDA_SUCCESS)
+		return shim_unsupported("data of a graph's edges", &told);
+	r = shim_enter(&context);
+	if (r == CUDA_SUCCESS)
+		r = count && (!from || !to) ? CUDA_ERROR_INVALID_VALUE : shim_graph(hGraph, &graph);
+	return r == CUDA_SUCCESS ? shim_edges(context, graph, from, to, count, removed) : r;
+}
+
+SHIM_API CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+					    const CUgraphEdgeData *edgeData, size_t numDependencies)
+{
+	return change_edges(hGraph, from, to, edgeData, numDependencies, false);
+}
+
+SHIM_API CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+					 size_t numDependencies)
+{
+	return change_edges(hGraph, from, to, NULL, numDependencies, false);
+}
+
+SHIM_API CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+					       const CUgraphEdgeData *edgeData, size_t numDependencies)
+{
+	return change_edges(hGraph, from, to, edgeData, numDependencies, true);
+}
+
+SHIM_API CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+					    size_t numDependencies)
+{
+	return change_edges(hGraph, from, to, NULL, numDependencies, true);
+}
+
+/* ---- executable graphs */
+
+SHIM_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
+{
+	struct vg_graph_instantiate_request in = { .flags = flags };
+	struct shim_object *o;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = phGraphExec ? shim_graph(hGraph, &in.graph) : CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	o = shim_object_new(SHIM_GRAPH_EXEC, in.context, &in.created);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = vg_send_graph_instantiate(&in);
+	if (r != CUDA_SUCCESS) {
+		shim_object_recycle(SHIM_GRAPH_EXEC, in.created);
+		return r;
+	}
+	o->graph.flags = flags;
+	shim_hosts_begin(o);
+	r = share(SHIM_GRAPH, in.graph, o);
+	shim_object_publish(o, in.created);
+	*phGraphExec = (CUgraphExec)in.created;
+	return r;
+}
+
+SHIM_API CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
+				     size_t bufferSize)
+{
+	if (phErrorNode)
+		*phErrorNode = NULL;
+	if (logBuffer && bufferSize)
+		*logBuffer = '\0';
+	return cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
+}
+
+SHIM_API CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+					char *logBuffer, size_t bufferSize)
+{
+	return cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+}
+
+SHIM_API CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
+{
+	CUresult r = p ? cuGraphInstantiateWithFlags(phGraphExec, hGraph, p->flags) : CUDA_ERROR_INVALID_VALUE;
+
+	if (!p)
+		return r;
+	p->hErrNode_out = NULL;
+	p->result_out = r == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+	return r;
+}
+
+SHIM_API CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
+						    CUDA_GRAPH_INSTANTIATE_PARAMS *p)
+{
+	return cuGraphInstantiateWithParams(phGraphExec, hGraph, p);
+}
+
+SHIM_API CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	struct vg_graph_exec_destroy_request in = { .exec = (uint64_t)hGraphExec };
+	struct shim_object *o;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	o = shim_object_get(SHIM_GRAPH_EXEC, in.exec);
+	if (!o || !shim_object_retire(o, in.exec))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = vg_send_graph_exec_destroy(&in);
+	shim_hosts_drop(o);
+	shim_object_recycle(SHIM_GRAPH_EXEC, in.exec);
+	return r;
+}
+
+SHIM_API CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
+{
+	struct shim_object *o = shim_object_get(SHIM_GRAPH_EXEC, (uint64_t)hGraphExec);
+
+	if (!flags || !o)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = o->graph.flags;
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
+{
+	struct vg_graph_exec_update_request in;
+	struct vg_graph_exec_update_reply out;
+	struct shim_object *o;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS && !resultInfo)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	*resultInfo = (CUgraphExecUpdateResultInfo){ .result = CU_GRAPH_EXEC_UPDATE_ERROR };
+	r = shim_graph_exec(hGraphExec, &in.exec);
+	if (r == CUDA_SUCCESS)
+		r = shim_graph(hGraph, &in.graph);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = vg_send_graph_exec_update(&in, &out);
+	o = shim_object_get(SHIM_GRAPH_EXEC, in.exec);
+	if (r == CUDA_SUCCESS && o) { /* a launch that runs has what it needs */
+		shim_hosts_drop(o);
+		r = share(SHIM_GRAPH, in.graph, o);
+	}
+	resultInfo->result = out.result;
+	resultInfo->errorNode = out.node ? shim_node_handle(in.graph, out.node - 1) : NULL;
+	return r;
+}
+
+SHIM_API CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+				    CUgraphExecUpdateResult *updateResult_out)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUresult r;
+
+	if (!hErrorNode_out || !updateResult_out)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+	*hErrorNode_out = info.errorNode;
+	*updateResult_out = info.result;
+	return r;
+}
+
+/* What it needs of this process is kept until it is done, whatever becomes of the graph. */
+static CUresult launch_with_hosts(const struct vg_graph_launch_request *in, CUstream hStream, const struct shim_object *exec)
+{
+	CUresult r;
+	void *held;
+
+	if (shim_capturing(in->context, in->stream, &r)) {
+		r = shim_hosts_captured(exec);
+		return r == CUDA_SUCCESS ? vg_send_graph_launch(in) : r;
+	}
+	if (r == CUDA_SUCCESS && !shim_serve_gates())
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	held = r == CUDA_SUCCESS ? shim_hosts_launch(exec, &r) : NULL;
+	if (r == CUDA_SUCCESS)
+		r = vg_send_graph_launch(in);
+	if (r != CUDA_SUCCESS) {
+		shim_hosts_launched(held);
+		return r;
+	}
+	return cuLaunchHostFunc(hStream, shim_hosts_launched, held);
+}
+
+static CUresult launch(const struct vg_graph_launch_request *in, CUstream hStream)
+{
+	struct shim_object *exec = shim_object_get(SHIM_GRAPH_EXEC, in->exec);
+	CUresult r;
+
+	if (!exec)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = exec->graph.hosts ? launch_with_hosts(in, hStream, exec) : vg_send_graph_launch(in);
+	if (r == CUDA_SUCCESS && exec->graph.objects.count)
+		shim_user_objects_launched(exec, in, hStream);
+	return r;
+}
+
+SHIM_API CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
+{
+	struct vg_graph_launch_request in;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_graph_exec(hGraphExec, &in.exec);
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &in.context, &in.stream);
+	if (r == CUDA_SUCCESS)
+		r = shim_managed_launch();
+	return r == CUDA_SUCCESS ? launch(&in, hStream) : r;
+}
+
+SHIM_API CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+	return cuGraphLaunch(hGraphExec, hStream ? hStream : CU_STREAM_PER_THREAD);
+}
+
+/* The worker's driver uploads when it is launched first. */
+SHIM_API CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
+{
+	uint64_t context, stream, exec;
+	CUresult r = shim_enter(&context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_graph_exec(hGraphExec, &exec);
+	return r == CUDA_SUCCESS ? shim_stream(hStream, &context, &stream) : r;
+}
+
+SHIM_API CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+	return cuGraphUpload(hGraphExec, hStream ? hStream : CU_STREAM_PER_THREAD);
+}
+
+static CUresult enable(CUgraphExec hGraphExec, CUgraphNode hNode, uint32_t how, unsigned int *enabled)
+{
+	struct vg_graph_enable_request in = { .enable = how };
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	struct vg_graph_enable_reply out;
+	struct shim_node node;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_graph_exec(hGraphExec, &in.exec);
+	if (r == CUDA_SUCCESS)
+		r = shim_node(hNode, &node);
+	if (r != CUDA_SUCCESS)
+		return r;
+	in.graph = node.graph;
+	in.node = node.number;
+	r = vg_send_graph_enable(&in, &out);
+	if (r == CUDA_ERROR_NOT_SUPPORTED)
+		return shim_unsupported("enabling a copy with host memory", &told);
+	if (r == CUDA_SUCCESS)
+		*enabled = out.enabled;
+	return r;
+}
+
+SHIM_API CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
+{
+	return enable(hGraphExec, hNode, !!isEnabled, &isEnabled);
+}
+
+SHIM_API CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled)
+{
+	return isEnabled ? enable(hGraphExec, hNode, 2, isEnabled) : CUDA_ERROR_INVALID_VALUE;
+}

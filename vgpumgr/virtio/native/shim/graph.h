@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Graphs, and nodes by their number below a graph. A node's handle is made of both, so nothing is kept for it here. */
+#ifndef VGPUMGR_SHIM_GRAPH_H
+#define VGPUMGR_SHIM_GRAPH_H
+
+#include "shim.h"
+
+struct shim_node {
+	uint64_t graph;
+	uint32_t number;
+};
+
+CUgraphNode shim_node_handle(uint64_t graph, uint32_t number);
+/* The graph is there; whether the node is, the worker knows. */
+CUresult shim_node(CUgraphNode handle, struct shim_node *node);
+CUresult shim_graph(CUgraph handle, uint64_t *id);
+CUresult shim_graph_exec(CUgraphExec handle, uint64_t *id);
+/* Edges are added or removed in as many frames as they need. */
+CUresult shim_edges(uint64_t context, uint64_t graph, const CUgraphNode *from, const CUgraphNode *to, size_t count,
+		    bool removed);
+
+/* launch.c: a kernel's function and its parameters, checked as for a launch; `room` is for them. */
+CUresult shim_pack_launch(const CUlaunchConfig *config, CUfunction function, void **params, void **extra, uint8_t *room,
+			  size_t most, uint64_t *id, struct vg_bytes *parameters);
+
+#endif

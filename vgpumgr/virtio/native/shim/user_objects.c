@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* User objects are this process's alone: the worker's driver never hears of them. Only the ends of launches do matter. */
+#include "captures.h"
+#include "graph.h"
+#include "hosts.h"
+
+bool user_object_start_thread(void *(*run)(void *))
+{
+	return shim_start_thread(run);
+}
+
+SHIM_API CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount,
+				     unsigned int flags)
+{
+	CUresult r = shim_ready();
+
+	return r == CUDA_SUCCESS ? user_object_create(object_out, ptr, destroy, initialRefcount, flags) : r;
+}
+
+SHIM_API CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
+{
+	return user_object_retain(object, count);
+}
+
+SHIM_API CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
+{
+	return user_object_release(object, count);
+}
+
+static CUresult find(CUgraph hGraph, struct shim_object **graph)
+{
+	uint64_t id;
+	CUresult r = shim_graph(hGraph, &id);
+
+	*graph = r == CUDA_SUCCESS ? shim_object_get(SHIM_GRAPH, id) : NULL;
+	return *graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+SHIM_API CUresult cuGraphRetainUserObject(CUgraph hGraph, CUuserObject object, unsigned int count, unsigned int flags)
+{
+	struct shim_object *graph;
+	CUresult r = find(hGraph, &graph);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	shim_hosts_lock();
+	r = user_objects_retain(&graph->graph.objects, object, count, flags);
+	shim_hosts_unlock();
+	return r;
+}
+
+SHIM_API CUresult cuGraphReleaseUserObject(CUgraph hGraph, CUuserObject object, unsigned int count)
+{
+	struct shim_object *graph;
+	CUresult r = find(hGraph, &graph);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	shim_hosts_lock();
+	r = user_objects_release(&graph->graph.objects, object, count);
+	shim_hosts_unlock();
+	return r;
+}
+
+/* Asks the worker as a program would, but spoils no capture. An event that is gone went with its context. */
+static bool has_passed(void *launched)
+{
+	struct vg_cuEventQuery_request in = { .hEvent = (uint64_t)launched };
+	struct shim_object *o = shim_object_get(SHIM_EVENT, in.hEvent);
+
+	if (!o)
+		return true;
+	in.context = o->context;
+	if (vg_send_cuEventQuery(&in) == CUDA_ERROR_NOT_READY)
+		return false;
+	cuEventDestroy_v2((CUevent)launched);
+	return true;
+}
+
+void shim_user_objects_drop(struct shim_object *graph)
+{
+	CUevent launched = graph->graph.launched;
+
+	graph->graph.launched = NULL;
+	if (launched)
+		user_objects_drop_after(&graph->graph.objects, has_passed, launched);
+	else
+		user_objects_drop(&graph->graph.objects);
+}
+
+/* The launch itself has succeeded: whether this does is not its result. */
+void shim_user_objects_launched(struct shim_object *exec, const struct vg_graph_launch_request *in, CUstream stream)
+{
+	CUevent made = NULL, launched;
+	CUresult r;
+
+	if (shim_capturing(in->context, in->stream, &r)) {
+		shim_hosts_captured(exec);
+		return;
+	}
+	if (!exec->graph.launched && cuEventCreate(&made, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		return;
+	shim_hosts_lock();
+	if (!exec->graph.launched) {
+		exec->graph.launched = made;
+		made = NULL;
+	}
+	launched = exec->graph.launched;
+	shim_hosts_unlock();
+	if (made) /* another thread launched it, too */
+		cuEventDestroy_v2(made);
+	cuEventRecord(launched, stream);
+}

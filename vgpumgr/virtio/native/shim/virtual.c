@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Virtual memory management. It is of devices, not of contexts. What is reserved and mapped is known here, so a wrong call is
+ * refused here; the worker checks it all once more. Under one lock, calls included, so that the worker gets them in the order
+ * in which they were decided.
+ */
+#include <pthread.h>
+
+#include "shim.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint64_t granularities[SHIM_DEVICES_MAX][2]; /* least and recommended; 0: not asked for yet */
+
+static void unlock(int *unused)
+{
+	(void)unused;
+	pthread_mutex_unlock(&lock);
+}
+#define LOCKED() __attribute__((cleanup(unlock))) int locked_ = (pthread_mutex_lock(&lock), 0); (void)locked_
+
+/* ---- memory */
+
+static CUresult get_granularity(CUdevice device, CUmemAllocationGranularity_flags option, size_t *bytes)
+{
+	struct vg_virtual_granularity_request in = { .ordinal = (uint32_t)device, .option = option };
+	struct vg_virtual_granularity_reply out;
+	const struct shim_device *d;
+	CUresult r = shim_device(device, &d);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	*bytes = granularities[device][option];
+	if (*bytes)
+		return CUDA_SUCCESS;
+	r = vg_send_virtual_granularity(&in, &out);
+	if (r == CUDA_SUCCESS && !out.bytes)
+		r = CUDA_ERROR_NOT_SUPPORTED;
+	if (r == CUDA_SUCCESS)
+		granularities[device][option] = *bytes = out.bytes;
+	return r;
+}
+
+SHIM_API CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+						CUmemAllocationGranularity_flags option)
+{
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_granularity(granularity, prop, option);
+	return r == CUDA_SUCCESS ? get_granularity(prop->location.id, option, granularity) : r;
+}
+
+static CUresult create(uint64_t bytes, const CUmemAllocationProp *prop, CUmemGenericAllocationHandle *handle)
+{
+	struct vg_virtual_create_request in = { .bytes = bytes, .ordinal = (uint32_t)prop->location.id };
+	struct shim_object *o = shim_object_new(SHIM_PHYSICAL, 0, &in.created);
+	CUresult r = o ? vg_send_virtual_create(&in) : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (o && r != CUDA_SUCCESS)
+		shim_object_recycle(SHIM_PHYSICAL, in.created);
+	if (r != CUDA_SUCCESS)
+		return r;
+	o->physical.device = prop->location.id;
+	o->physical.handle_types = prop->requestedHandleTypes;
+	o->physical.bytes = bytes;
+	o->physical.handles = 1;
+	o->physical.mappings = 0;
+	shim_object_publish(o, in.created);
+	*handle = in.created;
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			      unsigned long long flags)
+{
+	size_t granularity;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = handle && !flags ? cuda_check_physical(prop) : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = get_granularity(prop->location.id, CU_MEM_ALLOC_GRANULARITY_MINIMUM, &granularity);
+	if (r == CUDA_SUCCESS && (!size || size % granularity))
+		r = CUDA_ERROR_INVALID_VALUE;
+	return r == CUDA_SUCCESS ? create(size, prop, handle) : r;
+}
+
+/* The memory of a handle that the program has not released. */
+static struct shim_object *find_physical(CUmemGenericAllocationHandle handle)
+{
+	struct shim_object *o = shim_object_get(SHIM_PHYSICAL, handle);
+
+	return o && o->physical.handles ? o : NULL;
+}
+
+/* A handle keeps its number as long as anything is mapped: a program may ask for it again. */
+static CUresult end_unused(struct shim_object *o, uint64_t id)
+{
+	struct vg_virtual_release_request in = { .physical = id };
+	CUresult r;
+
+	if (o->physical.handles || o->physical.mappings || !shim_object_retire(o, id))
+		return CUDA_SUCCESS;
+	r = vg_send_virtual_release(&in);
+	shim_object_recycle(SHIM_PHYSICAL, id);
+	return r;
+}
+
+SHIM_API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	struct shim_object *o;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	o = find_physical(handle);
+	if (!o)
+		return CUDA_ERROR_INVALID_VALUE;
+	o->physical.handles--;
+	return end_unused(o, handle);
+}
+
+SHIM_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	const struct shim_object *o;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	o = find_physical(handle);
+	if (!prop || !o)
+		return CUDA_ERROR_INVALID_VALUE;
+	*prop = (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = o->physical.handle_types,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
+	};
+	prop->location.id = o->physical.device;
+	return CUDA_SUCCESS;
+}
+
+/* ---- addresses */
+
+SHIM_API CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+				      unsigned long long flags)
+{
+	struct vg_virtual_reserve_request in = { .bytes = size, .alignment = alignment, .wish = addr };
+	struct vg_virtual_free_request undo = { .bytes = size };
+	struct shim_range range = { .bytes = size };
+	struct vg_virtual_reserve_reply out;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_reserve(ptr, size, alignment, addr, flags);
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	r = vg_send_virtual_reserve(&in, &out);
+	if (r != CUDA_SUCCESS)
+		return r;
+	undo.address = range.start = out.address;
+	r = shim_range_add(SHIM_RANGE_RESERVED, &range);
+	if (r == CUDA_SUCCESS)
+		*ptr = out.address;
+	else
+		vg_send_virtual_free(&undo);
+	return r;
+}
+
+/* Whether the range consists of whole mappings, without gaps. */
+static bool is_mapped(uint64_t address, uint64_t bytes)
+{
+	struct shim_range range;
+
+	if (!bytes)
+		return false;
+	for (; bytes; address += range.bytes, bytes -= range.bytes) {
+		if (!shim_range_find(SHIM_RANGE_DEVICE, address, &range) || !range.physical || range.start != address ||
+		    range.bytes > bytes)
+			return false;
+	}
+	return true;
+}
+
+SHIM_API CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	struct vg_virtual_free_request in = { .address = ptr, .bytes = size };
+	struct shim_range range;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	if (!shim_range_find(SHIM_RANGE_RESERVED, ptr, &range) || range.start != ptr || range.bytes != size ||
+	    shim_range_any(SHIM_RANGE_DEVICE, ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	shim_range_remove(SHIM_RANGE_RESERVED, ptr, &range);
+	return vg_send_virtual_free(&in);
+}
+
+/* ---- mappings */
+
+static CUresult map(struct shim_object *o, uint64_t address, uint64_t bytes, uint64_t id)
+{
+	struct shim_range range = { .start = address, .bytes = bytes, .physical = id, .device = o->physical.device };
+	struct vg_virtual_map_request in = { .address = address, .bytes = bytes, .physical = id };
+	struct vg_virtual_unmap_request undo = { .address = address, .bytes = bytes };
+	CUresult r = vg_send_virtual_map(&in);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = shim_range_add(SHIM_RANGE_DEVICE, &range);
+	if (r == CUDA_SUCCESS)
+		o->physical.mappings++;
+	else
+		vg_send_virtual_unmap(&undo);
+	return r;
+}
+
+SHIM_API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+			   unsigned long long flags)
+{
+	struct shim_object *o;
+	struct shim_range space;
+	size_t granularity;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	o = find_physical(handle);
+	if (!o)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = get_granularity(o->physical.device, CU_MEM_ALLOC_GRANULARITY_MINIMUM, &granularity);
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_map(ptr, size, offset, granularity, flags);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (size > o->physical.bytes || !shim_range_find(SHIM_RANGE_RESERVED, ptr, &space) ||
+	    size > space.bytes - (ptr - space.start) ||
+	    shim_range_any(SHIM_RANGE_DEVICE, ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return map(o, ptr, size, handle);
+}
+
+static CUresult unmap(const struct shim_range *range)
+{
+	struct vg_virtual_unmap_request in = { .address = range->start, .bytes = range->bytes };
+	struct shim_object *o = shim_object_get(SHIM_PHYSICAL, range->physical);
+	CUresult r = vg_send_virtual_unmap(&in), end = CUDA_SUCCESS;
+
+	if (o) {
+		o->physical.mappings--;
+		end = end_unused(o, range->physical);
+	}
+	return r == CUDA_SUCCESS ? end : r;
+}
+
+SHIM_API CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	struct shim_range range;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	if (!is_mapped(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (uint64_t end = ptr + size; r == CUDA_SUCCESS && ptr < end; ptr += range.bytes) {
+		if (!shim_range_remove(SHIM_RANGE_DEVICE, ptr, &range))
+			return CUDA_ERROR_UNKNOWN;
+		r = unmap(&range);
+	}
+	return r;
+}
+
+static CUresult set_access(const struct shim_range *range, bool open)
+{
+	struct vg_virtual_access_request in = { .address = range->start, .bytes = range->bytes,
+						.ordinal = (uint32_t)range->device, .open = open };
+	CUresult r = open == range->accessible ? CUDA_SUCCESS : vg_send_virtual_access(&in);
+
+	if (r == CUDA_SUCCESS)
+		shim_range_open(range->start, open);
+	return r;
+}
+
+/* `change` false: only checks. */
+static CUresult set_all(uint64_t address, uint64_t bytes, const CUmemAccessDesc *desc, size_t count, bool change)
+{
+	CUresult r = CUDA_SUCCESS;
+	struct shim_range range;
+	uint32_t devices;
+
+	r = shim_device_count(&devices);
+	for (uint64_t end = address + bytes; r == CUDA_SUCCESS && address < end; address += range.bytes) {
+		bool open;
+
+		shim_range_find(SHIM_RANGE_DEVICE, address, &range);
+		open = range.accessible;
+		r = cuda_read_mapped_access(desc, count, range.device, (int)devices, &open);
+		if (r == CUDA_SUCCESS && change)
+			r = set_access(&range, open);
+	}
+	return r;
+}
+
+SHIM_API CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	if (!is_mapped(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = set_all(ptr, size, desc, count, false);
+	return r == CUDA_SUCCESS ? set_all(ptr, size, desc, count, true) : r;
+}
+
+static bool find_mapping(uint64_t address, struct shim_range *range)
+{
+	return shim_range_find(SHIM_RANGE_DEVICE, address, range) && range->physical;
+}
+
+SHIM_API CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+{
+	struct shim_range range;
+	uint32_t devices = 0;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = shim_device_count(&devices);
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_access_place(flags, location, (int)devices);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!find_mapping(ptr, &range))
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = range.accessible && location->id == range.device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE :
+								     CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	struct shim_object *o;
+	struct shim_range range;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	o = handle && find_mapping((uint64_t)addr, &range) ? shim_object_get(SHIM_PHYSICAL, range.physical) : NULL;
+	if (!o)
+		return CUDA_ERROR_INVALID_VALUE;
+	o->physical.handles++;
+	*handle = range.physical;
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By hand: the calls that begin, end and ask about captures, and what is put into one beside the driver's own work. */
+#include <stdatomic.h>
+
+#include "session.h"
+#include "vg_worker.h"
+
+CUresult wk_do_capture_begin(struct wk_call *c, const struct vg_capture_begin_request *in)
+{
+	struct wk_object *stream WK_HELD = NULL;
+	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!stream)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	atomic_fetch_add(&c->session->captures, 1);
+	r = wk_driver.cuStreamBeginCapture_v2(wk_raw(stream), CU_STREAM_CAPTURE_MODE_RELAXED);
+	if (r == CUDA_SUCCESS && !stream->capturing)
+		stream->capturing = c->session;
+	else
+		atomic_fetch_sub(&c->session->captures, 1);
+	return r;
+}
+
+/* A side of a copy that is memory of the guest's. */
+static CUresult check_side(struct wk_call *c, CUmemorytype type, uint64_t address)
+{
+	wk_unpin(c);
+	if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	return wk_check_range(c, address, 1, 1, 1, 0);
+}
+
+static CUresult check_copy(struct wk_call *c, CUgraphNode node)
+{
+	CUDA_MEMCPY3D copy = { .WidthInBytes = 0 };
+	CUresult r = wk_driver.cuGraphMemcpyNodeGetParams(node, &copy);
+
+	if (r == CUDA_SUCCESS)
+		r = check_side(c, copy.srcMemoryType, copy.srcDevice);
+	return r == CUDA_SUCCESS ? check_side(c, copy.dstMemoryType, copy.dstDevice) : r;
+}
+
+/* No memory of this process may be in a graph, and none of its functions but the one that stands for the guest's. */
+static CUresult check_nodes(struct wk_call *c, const struct wk_graph *graph)
+{
+	CUresult r = CUDA_SUCCESS;
+	CUgraphNodeType type;
+
+	for (uint32_t i = 0; r == CUDA_SUCCESS && i < graph->count; i++) {
+		r = wk_driver.cuGraphNodeGetType(graph->nodes[i], &type);
+		if (r != CUDA_SUCCESS)
+			break;
+		if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
+			r = check_copy(c, graph->nodes[i]);
+		else if (type == CU_GRAPH_NODE_TYPE_HOST)
+			r = wk_host_of(graph->nodes[i], type) ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		else if (type != CU_GRAPH_NODE_TYPE_KERNEL && type != CU_GRAPH_NODE_TYPE_MEMSET &&
+			 type != CU_GRAPH_NODE_TYPE_EMPTY && type != CU_GRAPH_NODE_TYPE_GRAPH &&
+			 type != CU_GRAPH_NODE_TYPE_EVENT_RECORD && type != CU_GRAPH_NODE_TYPE_WAIT_EVENT)
+			r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	return r;
+}
+
+static CUresult keep(struct wk_call *c, uint64_t handle, CUgraph driver)
+{
+	struct wk_graph *graph = wk_graph_new(c->session->captured, &c->session->capture_holds);
+	CUresult r = graph ? wk_graph_number(graph, driver) : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (r == CUDA_SUCCESS)
+		r = check_nodes(c, graph);
+	if (r == CUDA_SUCCESS)
+		return wk_graph_put(c, WK_GRAPH, handle, driver, graph);
+	wk_driver.cuGraphDestroy(driver);
+	wk_graph_free(graph);
+	return r;
+}
+
+CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_request *in)
+{
+	struct wk_object *stream WK_HELD = NULL;
+	struct wk_session *s = c->session;
+	CUstreamCaptureStatus status;
+	cuuint64_t number = 0;
+	CUgraph driver = NULL;
+	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuStreamEndCapture(wk_raw(stream), &driver);
+	if (r == CUDA_SUCCESS)
+		r = keep(c, in->created, driver);
+	if (stream && stream->capturing && wk_capture_ask(stream, &status, &number) == CUDA_SUCCESS &&
+	    status == CU_STREAM_CAPTURE_STATUS_NONE) {
+		stream->capturing = NULL;
+		if (atomic_fetch_sub(&s->captures, 1) == 1)
+			wk_capture_forget(s);
+	}
+	return r;
+}
+
+/* What is to be captured: a stream that captures, and in `in` what its next node waits for. */
+struct tip {
+	CUgraph graph;
+	const CUgraphNode *nodes;
+	size_t count;
+};
+
+static CUresult find_tip(struct wk_call *c, uint64_t handle, struct wk_object **stream, struct tip *tip)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	cuuint64_t number;
+	CUresult r = wk_hold(c, WK_STREAM, handle, stream);
+
+	if (r == CUDA_SUCCESS && !*stream)
+		r = CUDA_ERROR_ILLEGAL_STATE;
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuStreamGetCaptureInfo_v2(wk_raw(*stream), &status, &number, &tip->graph, &tip->nodes, &tip->count);
+	if (r != CUDA_SUCCESS)
+		return r;
+	return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS :
+	       status == CU_STREAM_CAPTURE_STATUS_NONE	 ? CUDA_ERROR_ILLEGAL_STATE :
+							   CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
+CUresult wk_do_capture_host(struct wk_call *c, const struct vg_capture_host_request *in)
+{
+	struct wk_object *stream WK_HELD = NULL, *host;
+	struct tip tip;
+	CUresult r = find_tip(c, in->stream, &stream, &tip);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_note(c, NULL, 1);
+	if (r == CUDA_SUCCESS)
+		r = wk_host_make(c, &c->session->capture_holds, in->number, NULL, &host);
+	return r == CUDA_SUCCESS ? wk_driver.cuLaunchHostFunc(wk_raw(stream), wk_host_reached, host) : r;
+}
+
+CUresult wk_do_capture_copy(struct wk_call *c, const struct vg_capture_copy_request *in)
+{
+	struct wk_box box = { in->number, in->address, in->pitch, in->slice, in->width, in->rows, in->slices, 0,
+			      in->to_host };
+	struct wk_object *stream WK_HELD = NULL, *host;
+	struct tip tip;
+	CUgraphNode node;
+	CUgraph pair;
+	CUresult r = find_tip(c, in->stream, &stream, &tip);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_check_box(c, &box);
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_note(c, NULL, 3);
+	if (r == CUDA_SUCCESS)
+		r = wk_host_make(c, &c->session->capture_holds, in->number, &box, &host);
+	if (r == CUDA_SUCCESS)
+		r = wk_host_pair(c, host, &box, &pair);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = wk_driver.cuGraphAddChildGraphNode(&node, tip.graph, tip.nodes, tip.count, pair);
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuStreamUpdateCaptureDependencies(wk_raw(stream), &node, 1,
+								CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+	wk_driver.cuGraphDestroy(pair);
+	return r;
+}
+
+CUresult wk_do_capture_status(struct wk_call *c, const struct vg_capture_status_request *in,
+			      struct vg_capture_status_reply *out)
+{
+	struct wk_object *stream WK_HELD = NULL;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	cuuint64_t number = 0;
+	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_ask(stream, &status, &number);
+	out->status = status;
+	out->number = number;
+	return r;
+}
+
+CUresult wk_do_capture_check(struct wk_call *c, const struct vg_capture_check_request *in)
+{
+	(void)c;
+	(void)in;
+	return CUDA_SUCCESS;
+}
