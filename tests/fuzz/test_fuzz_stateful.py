@@ -35,7 +35,8 @@ UNGATED = ("filter.c", "main.c")
 SANITIZERS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "thread": ("-fsanitize=thread", "-Wno-tsan"),
-    "coverage": ("--coverage", "-fprofile-update=atomic"),
+    # lines are told apart by the full debug information
+    "coverage": ("--coverage", "-fprofile-update=atomic", "-g2"),
 }
 each_sanitizer = pytest.mark.parametrize(
     "sanitizer",
@@ -68,7 +69,7 @@ def write_operations(directory: Path) -> None:
 def compile_with(directory: Path, flags: Sequence[str], *words: str) -> None:
     """``cc`` there, with everything that the worker's sources include."""
     folders = ("", "codec", "generated", "worker", "nulldriver")
-    command = ["cc", *flags, "-g1", "-O1", "-fno-strict-aliasing", "-pthread", "-rdynamic"]
+    command = ["cc", "-g1", "-O1", *flags, "-fno-strict-aliasing", "-pthread", "-rdynamic"]
     command += ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
     command += ["-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", '-DVGPUMGR_VERSION="fuzz"']
     command += [*(f"-I{NATIVE / name}" for name in folders), f"-I{RULES}"]
