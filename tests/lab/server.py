@@ -3,6 +3,7 @@
 Python takes seconds to load vgpumgr under TCG; a forked child runs the same ``main`` on the same machine at once. On
 each port ``lab.vgpumgr.N`` a line "ID {"argv": [...], "env": {...}}" is answered by a JSON object with status, stdout
 and stderr, and a line "\\036ID STATUS"; the ports are independent of each other. With "module" another program runs.
+vgpumgr's own helpers are forked too: each takes as long to load.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import json
 import os
 import pkgutil
 import runpy
+import socket
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import vgpumgr
+from vgpumgr.host import helper
 
 #: slow to load, for few commands; all others are loaded at once
 LEFT_OUT = (
-    "vgpumgr.cli.remote", "vgpumgr.cli.top", "vgpumgr.tui", "vgpumgr.sim",
+    "vgpumgr.cli.remote", "vgpumgr.cli.top", "vgpumgr.server", "vgpumgr.sim", "vgpumgr.tui",
     "vgpumgr.virtio.codegen", "vgpumgr.virtio.spec", "vgpumgr.__main__",
 )  # fmt: skip
 MARK = b"\x1e"
@@ -37,6 +42,67 @@ def load() -> None:
         if not module.name.startswith(LEFT_OUT):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
+
+
+class Forked:
+    """A forked helper: what ``vgpumgr.host.helper`` asks of a ``subprocess.Popen``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit status, once it has ended."""
+        if self.returncode is None:
+            with contextlib.suppress(ChildProcessError):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """The same, waited for. Raises subprocess.TimeoutExpired."""
+        deadline = time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("helper", timeout)
+            time.sleep(0.01)
+        return status
+
+
+def fork_helper(
+    argv: Sequence[str], env: Mapping[str, str]
+) -> tuple[socket.socket, subprocess.Popen[bytes] | Forked]:
+    """``vgpumgr.host.helper._spawn`` without loading Python; not where the dynamic linker is told what to load."""
+    if argv[1] != "-m" or env.get("LD_LIBRARY_PATH") != os.environ.get("LD_LIBRARY_PATH"):
+        return spawn_helper(argv, env)
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        be_helper(argv, env, theirs.fileno())
+    theirs.close()
+    return ours, Forked(child)
+
+
+def be_helper(argv: Sequence[str], env: Mapping[str, str], descriptor: int) -> None:
+    """Be ``python -m MODULE ARGUMENT... DESCRIPTOR``."""
+    status = 1
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        os.closerange(3, descriptor)
+        os.closerange(descriptor + 1, 1024)
+        os.environ.clear()
+        os.environ.update(env)
+        sys.argv = [*argv[2:], str(descriptor)]
+        runpy.run_module(argv[2], run_name="__main__", alter_sys=True)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+spawn_helper: Callable[..., tuple[socket.socket, subprocess.Popen[bytes]]] = helper._spawn
 
 
 def serve(name: str) -> None:
@@ -116,6 +182,7 @@ def send(port: int, data: bytes) -> None:
 def main(names: list[str]) -> None:
     """Load, then serve the ports, each in a process of its own."""
     load()
+    helper._spawn = fork_helper  # type: ignore[assignment]
     for name in names[1:]:
         if os.fork() == 0:
             serve(name)

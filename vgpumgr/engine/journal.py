@@ -16,9 +16,8 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,14 @@ from vgpumgr.host.files import (
 )
 from vgpumgr.model.frozen import dataclass
 
-#: some dozen operations: whoever reads the journal reads all of it, and keeps its lines parsed (``_KEPT_LINES``)
+#: some dozen operations: whoever reads the journal reads all of it
 _ROTATE_BYTES = 128 << 10
-#: all lines of a journal that is not put away yet: of fewer, reading it again would find none
-_KEPT_LINES = 1024
 #: how a line begins of which a crash left a part: a page of the file that was not written yet is zeros
 _CUT_OFF = re.compile(rb"[0-9a-f]{8} |[0-9a-f]{0,8}(?:\0|\Z)")
 #: the file that this process has seen safe on disk under its name: device and inode; a new one is empty
 _safe_names: dict[Path, tuple[int, int]] = {}
+#: the journal that was read last, up to the end of its last whole line, and what it says
+_known: list[tuple[bytes, "Contents"]] = []
 #: space is allocated in such pieces
 _CHUNK_BYTES = 64 << 10
 
@@ -75,11 +74,8 @@ def _encode(event: Event) -> bytes:
     return f"{crc:08x} {text}\n".encode()
 
 
-@lru_cache(maxsize=_KEPT_LINES)
 def _decode(line: bytes) -> Event:
-    """The event of a line; raises ValueError for a line that is not whole. Kept: a journal is read
-    several times in each operation, and grows by a line at a time.
-    """
+    """The event of a line; raises ValueError for a line that is not whole."""
     crc, _, text = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or len(crc) != 8 or int(crc, 16) != zlib.crc32(text):
         raise ValueError("torn or corrupt line")
@@ -88,12 +84,15 @@ def _decode(line: bytes) -> Event:
 
 
 def parse_journal(data: bytes) -> Contents:
-    """What the bytes of a journal say; never raises."""
-    events: list[Event] = []
-    end = 0
+    """What the bytes of a journal say; never raises. A journal is read several times in each operation, and grows by
+    a line at a time: only what is new is parsed.
+    """
+    known = _find_known(data)
+    events = list(known.events)
+    end = known.end
     torn = False
-    for line in data.splitlines(keepends=True):
-        if line[:1] == b"\0" and not torn and not line.strip(b"\0"):
+    for line in data[end:].splitlines(keepends=True):
+        if line[:1] == b"\0" and not torn and line == bytes(len(line)):
             break  # what is allocated and not written yet
         try:
             event = _decode(line.lstrip(b"\0") if torn else line)
@@ -110,11 +109,24 @@ def parse_journal(data: bytes) -> Contents:
             return Contents(problem=f"{where} does not check, and later ones do", end=len(data))
         events.append(event)
         end += len(line)
-    return Contents(tuple(events), end, torn, None, _list_unfinished(events))
+    unfinished = _list_unfinished(events[len(known.events) :], known.unfinished)
+    contents = Contents(tuple(events), end, torn, None, unfinished)
+    _known[:] = [(data[:end], contents)]
+    return contents
 
 
-def _list_unfinished(events: list[Event]) -> dict[str, tuple[Event, ...]]:
-    operations: dict[str, tuple[Event, ...]] = {}
+def _find_known(data: bytes) -> Contents:
+    """What this process has read of a journal that has grown since, or of none."""
+    for text, contents in tuple(_known):
+        if data.startswith(text):
+            return contents
+    return Contents()
+
+
+def _list_unfinished(
+    events: Iterable[Event], before: Mapping[str, tuple[Event, ...]]
+) -> dict[str, tuple[Event, ...]]:
+    operations = dict(before)
     for event in events:
         if event.event == "end":
             operations.pop(event.op, None)
@@ -200,7 +212,7 @@ class Journal:
 
     def unfinished(self) -> dict[str, list[Event]]:
         """Operations that began and have no end, with their events."""
-        operations = _list_unfinished(list(self.read()))
+        operations = _list_unfinished(self.read(), {})
         return {op: list(events) for op, events in operations.items()}
 
     def put_away(self, why: str) -> Path | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["dataclass"]
@@ -118,7 +119,7 @@ def _compare(
 
 
 def _describe(self: Any) -> str:
-    values = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self))
+    values = (f"{name}={getattr(self, name)!r}" for name in _list_names(type(self)))
     return f"{type(self).__qualname__}({', '.join(values)})"
 
 
@@ -127,9 +128,14 @@ def _refuse_change(_self: Any, name: str, *_value: Any) -> None:
 
 
 def _read_state(self: Any) -> list[Any]:
-    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+    return [getattr(self, name) for name in _list_names(type(self))]
 
 
 def _restore(self: Any, state: list[Any]) -> None:
-    for field, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, field.name, value)
+    for name, value in zip(_list_names(type(self)), state, strict=True):
+        object.__setattr__(self, name, value)
+
+
+@cache
+def _list_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))

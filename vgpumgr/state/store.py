@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from vgpumgr.state.database import Database
 
 STATE_FILE = "state.sqlite"
+#: read texts whose values a process keeps: more than the records of a large host
+_KEPT_RECORDS = 1024
 T = TypeVar("T")
 
 
@@ -300,7 +302,9 @@ class Store:
             changes.drop(name, id_)
 
 
+@lru_cache(maxsize=_KEPT_RECORDS)
 def _decode(kind: type[T], text: str) -> T:
+    """A record never changes, and most are read several times in each operation."""
     try:
         return decode(kind, json.loads(text))
     except (ValueError, TypeError) as error:
