@@ -9,6 +9,7 @@ vgpumgr's own helpers are forked too: each takes as long to load.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -72,8 +73,8 @@ class Forked:
 def fork_helper(
     argv: Sequence[str], env: Mapping[str, str]
 ) -> tuple[socket.socket, subprocess.Popen[bytes] | Forked]:
-    """``vgpumgr.host.helper._spawn`` without loading Python; not where the dynamic linker is told what to load."""
-    if argv[1] != "-m" or env.get("LD_LIBRARY_PATH") != os.environ.get("LD_LIBRARY_PATH"):
+    """``vgpumgr.host.helper._spawn`` without loading Python."""
+    if argv[1] != "-m":
         return spawn_helper(argv, env)
     ours, theirs = socket.socketpair()
     child = os.fork()
@@ -95,6 +96,10 @@ def be_helper(argv: Sequence[str], env: Mapping[str, str], descriptor: int) -> N
         os.closerange(descriptor + 1, 1024)
         os.environ.clear()
         os.environ.update(env)
+        # a simulated machine's: the dynamic linker looks at its variable when a program starts only
+        for folder in env.get("LD_LIBRARY_PATH", "").split(":"):
+            if (nvml := Path(folder) / "libnvidia-ml.so.1").is_file():
+                ctypes.CDLL(str(nvml))
         sys.argv = [*argv[2:], str(descriptor)]
         runpy.run_module(argv[2], run_name="__main__", alter_sys=True)
         status = 0

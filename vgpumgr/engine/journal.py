@@ -38,7 +38,7 @@ _CUT_OFF = re.compile(rb"[0-9a-f]{8} |[0-9a-f]{0,8}(?:\0|\Z)")
 #: the file that this process has seen safe on disk under its name: device and inode; a new one is empty
 _safe_names: dict[Path, tuple[int, int]] = {}
 #: the journal that was read last, up to the end of its last whole line, and what it says
-_known: list[tuple[bytes, "Contents"]] = []
+_known: list[tuple[bytes, Contents]] = []
 #: space is allocated in such pieces
 _CHUNK_BYTES = 64 << 10
 

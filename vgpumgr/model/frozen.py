@@ -119,7 +119,7 @@ def _compare(
 
 
 def _describe(self: Any) -> str:
-    values = (f"{name}={getattr(self, name)!r}" for name in _list_names(type(self)))
+    values = (f"{name}={getattr(self, name)!r}" for name in _list_names(self.__class__))
     return f"{type(self).__qualname__}({', '.join(values)})"
 
 
@@ -128,11 +128,11 @@ def _refuse_change(_self: Any, name: str, *_value: Any) -> None:
 
 
 def _read_state(self: Any) -> list[Any]:
-    return [getattr(self, name) for name in _list_names(type(self))]
+    return [getattr(self, name) for name in _list_names(self.__class__)]
 
 
 def _restore(self: Any, state: list[Any]) -> None:
-    for name, value in zip(_list_names(type(self)), state, strict=True):
+    for name, value in zip(_list_names(self.__class__), state, strict=True):
         object.__setattr__(self, name, value)
 
 

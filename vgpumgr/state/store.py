@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vgpumgr.errors import AlreadyAttachedError, StoreError
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
@@ -289,7 +289,8 @@ class Store:
     def _list(self, name: str, kind: type[T]) -> list[T]:
         if not self.exists():
             return []
-        return [_decode(kind, text) for text in self._database.read(name).values()]
+        hashable: Any = kind
+        return [_decode(hashable, text) for text in self._database.read(name).values()]
 
     def _put(self, name: str, id_: str, value: object) -> None:
         with self._database.transaction() as changes:

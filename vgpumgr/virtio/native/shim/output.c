@@ -50,7 +50,7 @@ static void say_lost(uint64_t lost)
 			(unsigned long long)lost);
 }
 
-/* Under the lock; whether there may be more. */
+/* Under the lock; whether there is, or may soon be, more. */
 static bool fetch(struct vg_output_next_reply *out)
 {
 	if (vg_send_output_next(out) != CUDA_SUCCESS)
@@ -64,22 +64,30 @@ static bool fetch(struct vg_output_next_reply *out)
 	return out->more;
 }
 
-void shim_output_fetch(void)
+/* All that there is; whether there may soon be more: what is on its way to its end may flush. */
+static bool fetch_all(void)
 {
 	struct vg_output_next_reply *out;
 	int saved = errno;
+	bool more = false;
 
 	if (fetching)
-		return;
+		return false;
 	out = malloc(sizeof(*out));
 	fetching = true;
 	pthread_mutex_lock(&lock);
-	while (out && fetch(out))
+	while (out && (more = fetch(out)) && (out->output_length || out->errors_length))
 		;
 	pthread_mutex_unlock(&lock);
 	fetching = false;
 	free(out);
 	errno = saved;
+	return more;
+}
+
+void shim_output_fetch(void)
+{
+	fetch_all();
 }
 
 /* Another thread of the parent may have held the lock. */
@@ -110,5 +118,6 @@ __attribute__((destructor)) static void end(void)
 		return;
 	vg_conn_hurry(conn, END_MS);
 	vg_send_cuEventQuery(&behind);
-	shim_output_fetch();
+	for (unsigned i = 0; i < END_MS && fetch_all(); i++)
+		usleep(1000);
 }

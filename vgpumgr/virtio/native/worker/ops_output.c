@@ -6,11 +6,12 @@
 CUresult wk_do_output_next(struct wk_call *c, struct vg_output_next_reply *out)
 {
 	struct wk_output taken = { .text = { out->output, out->errors }, .room = sizeof(out->output) };
+	bool pending = wk_pending_any(); /* asked first: a module that is unloaded flushes what its kernels printed */
 
 	_Static_assert(sizeof(out->output) == sizeof(out->errors), "one room for both");
 	(void)c;
 	wk_output_settle();
-	out->more = wk_output_take(&taken);
+	out->more = wk_output_take(&taken) || pending;
 	out->lost = taken.lost;
 	out->output_length = taken.length[0];
 	out->errors_length = taken.length[1];

@@ -40,3 +40,13 @@ bool wk_frees_wait(void)
 	pthread_mutex_unlock(&pending.lock);
 	return any;
 }
+
+bool wk_pending_any(void)
+{
+	bool any;
+
+	pthread_mutex_lock(&pending.lock);
+	any = pending.ended < pending.begun;
+	pthread_mutex_unlock(&pending.lock);
+	return any;
+}

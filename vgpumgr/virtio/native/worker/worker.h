@@ -169,6 +169,7 @@ CUresult wk_remove_later(struct wk_call *c, enum wk_kind kind, uint64_t handle);
 /* One more; false: there are too many. */
 bool wk_pending_begin(void);
 void wk_pending_end(void);
+bool wk_pending_any(void);
 /* Until all that are on their way have ended; whether there were any. */
 bool wk_frees_wait(void);
 /* ---- freed.c: what is freed in the order of a stream, and charged until the stream gets there */
