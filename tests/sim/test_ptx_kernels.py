@@ -382,6 +382,25 @@ def test_kernel_info(module: Module) -> None:
     assert module.info("softmax").static_shared_bytes == 0
 
 
+def test_registers_are_limited_by_kernel_and_by_unit() -> None:
+    """``.maxnreg``, and what the driver writes behind a text whose compiler was given a limit."""
+    code = "".join(f"add.u32 %r{n + 1}, %r{n}, {n};" for n in range(30))
+    unit = ".version 8.0\n.target sm_80\n.address_size 64\n"
+
+    def kernel(name: str, tuning: str = "") -> str:
+        return f".visible .entry {name}() {tuning} {{ .reg .b32 %r<40>; {code} ret; }}\n"
+
+    text = (
+        unit + kernel("first") + kernel("least", ".maxnreg 20")
+        + '.pragma "max_registers 24";\n'
+        + unit + kernel("other") + '.pragma "max_registers many";\n.pragma "nounroll";\n'
+    )  # fmt: skip
+    module = Module(text)
+    counts = {name: module.info(name).registers for name in ("first", "least", "other")}
+    assert (counts["first"], counts["least"]) == (24, 20)
+    assert counts["other"] > 30
+
+
 def test_assertions_and_deep_recursion() -> None:
     module = Module(compile_ptx("faults.cu"))
     status, message = status_of(module.run, "asserts", 1, 4, "i", 2)

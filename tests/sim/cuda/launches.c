@@ -518,6 +518,45 @@ static void refused(void)
 	OK(cuCtxSynchronize());
 }
 
+static int count_registers(CUmodule m)
+{
+	int n;
+
+	OK(cuFuncGetAttribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, find_kernel(m, "vector_add")));
+	return n;
+}
+
+/* What is linked under a limit has it; each load may ask for less. */
+static void register_limits(void)
+{
+	CUjit_option option = CU_JIT_MAX_REGISTERS;
+	void *most = (void *)(uintptr_t)8, *cubin;
+	CUlibrary library;
+	CUkernel kernel;
+	CUlinkState link;
+	CUmodule m;
+	size_t size;
+	int n;
+
+	new_context();
+	EXPECT(count_registers(load_kernels()) > 8);
+	OK(cuLinkCreate(1, &option, &most, &link));
+	OK(cuLinkAddFile(link, CU_JIT_INPUT_PTX, getenv("KERNELS"), 0, NULL, NULL));
+	OK(cuLinkComplete(link, &cubin, &size));
+	OK(cuModuleLoadData(&m, cubin));
+	EXPECT(count_registers(m) == 8);
+	most = (void *)(uintptr_t)16;
+	OK(cuModuleLoadDataEx(&m, cubin, 1, &option, &most));
+	EXPECT(count_registers(m) == 8);
+	most = (void *)(uintptr_t)6;
+	OK(cuModuleLoadDataEx(&m, cubin, 1, &option, &most));
+	EXPECT(count_registers(m) == 6);
+	OK(cuLibraryLoadData(&library, cubin, &option, &most, 1, NULL, NULL, 0));
+	OK(cuLibraryGetKernel(&kernel, library, "vector_add"));
+	OK(cuKernelGetAttribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, 0));
+	EXPECT(n == 6);
+}
+
 /* The file has only machine code. */
 static void machine_code_only(void)
 {
@@ -536,7 +575,7 @@ int main(int argc, char **argv)
 		{ "failed_assert", failed_assert }, { "misaligned", misaligned },
 		{ "primary_recovers", primary_recovers }, { "order", order }, { "asynchronous", asynchronous },
 		{ "print", print }, { "busy", busy }, { "libraries", libraries }, { "enumerate", enumerate },
-		{ "bad_images", bad_images }, { "refused", refused },
+		{ "bad_images", bad_images }, { "refused", refused }, { "register_limits", register_limits },
 		{ "in_step", in_step }, { "peers", peers }, { "machine_code_only", machine_code_only }, { NULL, NULL },
 	};
 

@@ -71,6 +71,9 @@ int ptx_check(const char *text, size_t length, struct ptx_error *err);
 /* How many of its instructions the warp-wide engine has no form for, and runs for one lane after the other. */
 uint32_t ptx_module_lane_instructions(const struct ptx_module *module);
 
+/* A pragma at the end of a text, with a number: no kernel of the text has more registers, whatever it would have. */
+#define PTX_MAX_REGISTERS "max_registers "
+
 /* NULL if there is no such .entry. */
 struct ptx_kernel *ptx_module_kernel(struct ptx_module *module, const char *name);
 size_t ptx_module_kernel_count(const struct ptx_module *module);

@@ -347,11 +347,14 @@ struct jit_log {
 	char *error, *info;
 	size_t error_size, info_size;
 	size_t error_slot, info_slot; /* index of the size options, which receive the length; SIZE_MAX if absent */
+	unsigned max_registers;       /* of each kernel; 0: as many as it would have */
 };
 CUresult image_text(const void *image, uint32_t cc, char **text, size_t *length, struct jit_log *log);
 CUresult jit_options(unsigned n, const CUjit_option *options, void **values, struct jit_log *log);
 void jit_error(struct jit_log *log, const char *message);
 void jit_finish(struct jit_log *log, void **values);
+/* Writes what the options ask of the compiler into a text, at its end: it holds for all that is made from the text. */
+CUresult jit_apply(const struct jit_log *log, char **text, size_t *length);
 CUresult ptx_to_cuda(enum ptx_status status);
 CUresult fatbin_to_cuda(int status);
 /* Reads a whole file; the caller frees. */
@@ -381,6 +384,7 @@ struct function *module_function(struct module *m, const char *name);
 /* Fills an array of functions from a PTX module. */
 int functions_create(struct ptx_module *ptx, enum handle_kind kind, struct function **out, size_t *n);
 void functions_destroy(struct function *f, size_t n);
+int function_registers(const struct function *f);
 /* CUfunction or CUkernel -> function of the current context. */
 CUresult function_get(CUfunction handle, struct context *ctx, struct function **out);
 /* The same without a context, for what a kernel is by itself. */

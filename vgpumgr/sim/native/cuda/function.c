@@ -5,6 +5,11 @@
 /* A GPU thread can have 255 registers; PTX names as many as it likes, so the count is only an upper bound. */
 enum { MAX_REGISTERS = 64 };
 
+int function_registers(const struct function *f)
+{
+	return (int)(f->info.registers < MAX_REGISTERS ? f->info.registers : MAX_REGISTERS);
+}
+
 CUresult function_info(const void *handle, struct function **out)
 {
 	CUresult r = driver_check();
@@ -86,7 +91,7 @@ static CUresult get_attribute(const struct function *f, CUfunction_attribute att
 		*value = (int)i->local_bytes;
 		return CUDA_SUCCESS;
 	case CU_FUNC_ATTRIBUTE_NUM_REGS:
-		*value = (int)(i->registers < MAX_REGISTERS ? i->registers : MAX_REGISTERS);
+		*value = function_registers(f);
 		return CUDA_SUCCESS;
 	case CU_FUNC_ATTRIBUTE_PTX_VERSION:
 	case CU_FUNC_ATTRIBUTE_BINARY_VERSION:

@@ -78,6 +78,8 @@ CUresult jit_options(unsigned n, const CUjit_option *options, void **values, str
 			log->error = values[i];
 		if (options[i] == CU_JIT_INFO_LOG_BUFFER)
 			log->info = values[i];
+		if (options[i] == CU_JIT_MAX_REGISTERS)
+			log->max_registers = (unsigned)(uintptr_t)values[i];
 		if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
 			log->error_size = option_size(values[i]);
 			log->error_slot = i;
@@ -101,6 +103,24 @@ void jit_finish(struct jit_log *log, void **values)
 		values[log->error_slot] = (void *)(log->error && log->error_size ? strlen(log->error) : 0);
 	if (log->info_slot != SIZE_MAX)
 		values[log->info_slot] = (void *)(log->info && log->info_size ? strlen(log->info) : 0);
+}
+
+CUresult jit_apply(const struct jit_log *log, char **text, size_t *length)
+{
+	char pragma[sizeof("\n.pragma \"" PTX_MAX_REGISTERS "4294967295\";\n")];
+	char *longer;
+	int n;
+
+	if (!log || !log->max_registers)
+		return CUDA_SUCCESS;
+	n = snprintf(pragma, sizeof(pragma), "\n.pragma \"" PTX_MAX_REGISTERS "%u\";\n", log->max_registers);
+	longer = realloc(*text, *length + (size_t)n + 1);
+	if (!longer)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(longer + *length, pragma, (size_t)n + 1);
+	*text = longer;
+	*length += (size_t)n;
+	return CUDA_SUCCESS;
 }
 
 CUresult image_text(const void *image, uint32_t cc, char **text, size_t *length, struct jit_log *log)

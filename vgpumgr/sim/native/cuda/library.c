@@ -65,6 +65,8 @@ static CUresult library_fill(struct library *l, const void *image, struct jit_lo
 	CUresult r;
 
 	r = image_text(image, dev->info.cc_major * 10 + dev->info.cc_minor, &l->text, &l->length, log);
+	if (r == CUDA_SUCCESS)
+		r = jit_apply(log, &l->text, &l->length);
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = ptx_to_cuda(ptx_module_load(l->text, l->length, &host, &l->outline, &error));

@@ -124,6 +124,8 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, si
 			jit_error(&log, error.message);
 	}
 	if (r == CUDA_SUCCESS && text)
+		r = jit_apply(none.max_registers ? &none : &log, &text, &length);
+	if (r == CUDA_SUCCESS && text)
 		r = append(state, text, length);
 	free(text);
 	return r;

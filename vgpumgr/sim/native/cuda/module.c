@@ -144,7 +144,7 @@ void module_destroy(struct module *m)
 static CUresult load_image(CUmodule *out, const void *image, struct jit_log *log)
 {
 	struct module *m;
-	char *text;
+	char *text = NULL;
 	size_t length;
 	CUresult r;
 
@@ -152,9 +152,10 @@ static CUresult load_image(CUmodule *out, const void *image, struct jit_log *log
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	r = image_text(image, ctx->dev->info.cc_major * 10 + ctx->dev->info.cc_minor, &text, &length, log);
-	if (r != CUDA_SUCCESS)
-		return r;
-	r = module_load_text(ctx, text, length, log, &m);
+	if (r == CUDA_SUCCESS)
+		r = jit_apply(log, &text, &length);
+	if (r == CUDA_SUCCESS)
+		r = module_load_text(ctx, text, length, log, &m);
 	free(text);
 	if (r == CUDA_SUCCESS)
 		*out = (CUmodule)m;

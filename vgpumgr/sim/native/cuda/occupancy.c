@@ -10,8 +10,7 @@ static int least(int a, int b)
 /* Registers are given out per warp, in units of 256 (NVIDIA's occupancy calculator). */
 static int by_registers(const struct function *f, int warps)
 {
-	int registers = f->info.registers ? least((int)f->info.registers, 64) : 16;
-	int per_warp = (registers * WARP_SIZE + 255) / 256 * 256;
+	int per_warp = (function_registers(f) * WARP_SIZE + 255) / 256 * 256;
 
 	return REGISTERS_PER_SM / (per_warp * warps);
 }

@@ -37,6 +37,14 @@ bool ptx_module_variable(struct ptx_module *module, const char *name, uint64_t *
 	return true;
 }
 
+/* A register of the real thing holds 32 bits, and nobody may have more than 255. */
+static uint32_t count_registers(const struct ptx_kernel *k)
+{
+	uint32_t most = k->max_registers && k->max_registers < 255 ? k->max_registers : 255;
+
+	return k->function->n_slots < most ? k->function->n_slots : most;
+}
+
 void ptx_kernel_info(const struct ptx_kernel *k, struct ptx_kernel_info *info)
 {
 	*info = (struct ptx_kernel_info){
@@ -47,8 +55,7 @@ void ptx_kernel_info(const struct ptx_kernel *k, struct ptx_kernel_info *info)
 		.static_shared_bytes = k->static_shared,
 		.local_bytes = k->local_bytes,
 		.const_bytes = k->module->const_bytes,
-		/* a register of the real thing holds 32 bits, and nobody may have more than 255 */
-		.registers = k->function->n_slots < 255 ? k->function->n_slots : 255,
+		.registers = count_registers(k),
 		.max_threads = k->max_threads < MAX_BLOCK ? k->max_threads : MAX_BLOCK,
 		.ptx_version = k->module->version,
 		.target = k->module->target,

@@ -100,6 +100,36 @@ static uint32_t volume(const uint32_t d[3])
 	return v > MAX_REGISTERS ? MAX_REGISTERS : (uint32_t)v;
 }
 
+static void limit_registers(struct ptx_kernel *k, uint64_t most)
+{
+	if (most && (!k->max_registers || most < k->max_registers))
+		k->max_registers = most < MAX_REGISTERS ? (uint32_t)most : MAX_REGISTERS;
+}
+
+/* The number behind the words, 0 if it is another text. */
+static uint64_t read_max_registers(struct text t)
+{
+	const size_t n = sizeof(PTX_MAX_REGISTERS) - 1;
+	uint64_t most = 0;
+
+	if (t.n <= n || memcmp(t.s, PTX_MAX_REGISTERS, n))
+		return 0;
+	for (size_t i = n; i < t.n && i < n + 9 && t.s[i] >= '0' && t.s[i] <= '9'; i++)
+		most = most * 10 + (uint64_t)(t.s[i] - '0');
+	return most;
+}
+
+/* A pragma that is not known is nothing. Ours is the driver's, at the end of a unit: an option of its compiler. */
+static void parse_pragma(struct parser *p)
+{
+	struct ptx_module *m = p->module;
+	uint64_t most = p->token.kind == TOKEN_STRING ? read_max_registers(p->token.text) : 0;
+
+	for (uint32_t i = m->first_kernel; i < m->n_kernels; i++)
+		limit_registers(&m->kernels[i], most);
+	skip_statement(p);
+}
+
 /* The performance-tuning directives between a function's header and its body. */
 static void parse_tuning(struct parser *p, struct ptx_kernel *k)
 {
@@ -112,8 +142,10 @@ static void parse_tuning(struct parser *p, struct ptx_kernel *k)
 			k->max_threads = volume(dims);
 			for (int i = 0; text_is(name, ".reqntid") && i < 3; i++)
 				k->req[i] = dims[i] ? dims[i] : 1;
+		} else if (text_is(name, ".maxnreg")) {
+			limit_registers(k, expect_int(p));
 		} else if (text_is(name, ".minnctapersm") || text_is(name, ".maxnctapersm") ||
-			   text_is(name, ".maxnreg") || text_is(name, ".maxclusterrank")) {
+			   text_is(name, ".maxclusterrank")) {
 			expect_int(p);
 		} else if (text_is(name, ".pragma")) {
 			skip_statement(p);
@@ -190,6 +222,7 @@ static void parse_version(struct parser *p)
 		fail(p, PTX_SYNTAX, p->token.line, "bad version");
 	p->module->version = major * 10 + minor;
 	p->module->unit++;
+	p->module->first_kernel = p->module->n_kernels;
 	advance(p);
 }
 
@@ -240,7 +273,7 @@ static void parse_directive(struct parser *p, bool is_extern)
 	else if (text_is(name, ".section"))
 		expect_name(p), skip_braces(p);
 	else if (text_is(name, ".pragma"))
-		skip_statement(p);
+		parse_pragma(p);
 	else if (text_is(name, ".alias"))
 		fail(p, PTX_UNSUPPORTED, line, "aliases");
 	else if (text_is(name, ".address_size")) {

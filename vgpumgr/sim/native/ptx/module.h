@@ -153,6 +153,7 @@ struct ptx_kernel {
 	uint32_t param_bytes, static_shared, local_bytes, max_threads;
 	uint32_t *shared_offset; /* by symbol.shared_index */
 	uint32_t req[3];         /* .reqntid or zeroes */
+	uint32_t max_registers;  /* .maxnreg, or the compiler's option, whichever is less; 0: neither */
 };
 
 enum { BUCKETS = 256 };
@@ -173,6 +174,7 @@ struct ptx_module {
 	uint32_t n_functions, cap_functions;
 	struct ptx_kernel *kernels;
 	uint32_t n_kernels, cap_kernels;
+	uint32_t first_kernel; /* of the unit */
 	uint32_t n_shared, const_bytes;
 };
 
