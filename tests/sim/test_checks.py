@@ -40,6 +40,7 @@ PROGRAMS = (
     "output",
     "graphs",
     "pools",
+    "batches",
     "managed",
     "overlap",
     "textures",

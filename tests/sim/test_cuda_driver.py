@@ -40,6 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "contexts",
         "memory",
         "streams",
+        "batches",
         "launches",
         "graphs",
         "graph_objects",
@@ -82,7 +83,7 @@ def ordinary(*programs: str) -> list[tuple[str, str]]:
     return [(p, c) for p in programs for c in cases(p) if c not in SPECIAL]
 
 
-@pytest.mark.parametrize(("program", "case"), ordinary("contexts", "memory", "streams"))
+@pytest.mark.parametrize(("program", "case"), ordinary("contexts", "memory", "streams", "batches"))
 def test_host_side(slice_machine: Machine, built: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case)
 

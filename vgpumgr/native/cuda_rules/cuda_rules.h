@@ -20,6 +20,25 @@
 CUresult cuda_error_name(CUresult error, const char **name);
 CUresult cuda_error_string(CUresult error, const char **text);
 
+/* ---- copy_batch.c */
+
+/* cuMemcpyBatchAsync's arguments: `first[k]` is the first copy that has the k-th attributes. */
+struct cuda_copies {
+	const CUdeviceptr *to, *from;
+	const size_t *sizes;
+	size_t count;
+	const CUmemcpyAttributes *attributes;
+	const size_t *first;
+	size_t kinds;
+};
+
+typedef CUresult cuda_copy_call(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
+
+/* Nothing is copied where the arguments are wrong; `failed`, which may be NULL, gets the index of a copy that is refused, else SIZE_MAX. */
+CUresult cuda_copy_each(const struct cuda_copies *copies, cuda_copy_call *copy, CUstream stream, size_t *failed);
+/* Whether a source may be gone when the call has returned. */
+bool cuda_copies_end_with_call(const struct cuda_copies *copies);
+
 /* ---- entry.c: how a program finds functions */
 
 /* One version of one name; version 11040 is CUDA 11.4. */

@@ -310,6 +310,7 @@ bool queue_idle(const struct stream *s);
 
 /* stream.c: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD resolved. With drv.lock held. */
 CUresult stream_get(struct context *ctx, CUstream handle, struct stream **out);
+bool stream_is_legacy(CUstream handle);
 /* Waits for all work of the context. Takes and drops drv.lock. Returns the context's error. */
 CUresult context_drain(struct context *ctx);
 

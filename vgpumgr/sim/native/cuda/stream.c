@@ -19,6 +19,11 @@ void default_stream_per_thread(int change)
 	per_thread_depth += change;
 }
 
+bool stream_is_legacy(CUstream handle)
+{
+	return handle == CU_STREAM_LEGACY || (!handle && !per_thread_depth);
+}
+
 /* At the thread's end. */
 static void forget_thread(void)
 {

@@ -234,3 +234,43 @@ API cudaError_t cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, i
 {
 	return rt_done(copy_peer(dst, dstDevice, src, srcDevice, count, lane_async(stream)));
 }
+
+_Static_assert(sizeof(struct cudaMemcpyAttributes) == sizeof(CUmemcpyAttributes), "one and the same");
+
+#if CUDART_VERSION >= 13000
+static cudaError_t copy_batch(void *const *to, const void *const *from, const size_t *sizes, size_t count,
+			      struct cudaMemcpyAttributes *attributes, size_t *first, size_t kinds, struct lane lane)
+{
+	return RT_CALL(cuMemcpyBatchAsync, (CUdeviceptr *)to, (CUdeviceptr *)from, (size_t *)sizes, count,
+		       (CUmemcpyAttributes *)attributes, first, kinds, lane.stream);
+}
+
+ASYNC_API(cudaMemcpyBatchAsync,
+	  (void *const *dsts, const void *const *srcs, const size_t *sizes, size_t count,
+	   struct cudaMemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, cudaStream_t stream),
+	  copy_batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, lane))
+
+static cudaError_t copy_with(void *to, const void *from, size_t size, struct cudaMemcpyAttributes *attributes,
+			     struct lane lane)
+{
+	size_t first = 0;
+
+	return copy_batch(&to, &from, &size, 1, attributes, &first, 1, lane);
+}
+
+ASYNC_API(cudaMemcpyWithAttributesAsync,
+	  (void *dst, const void *src, size_t size, struct cudaMemcpyAttributes *attr, cudaStream_t stream),
+	  copy_with(dst, src, size, attr, lane))
+#else
+static cudaError_t copy_batch(void **to, void **from, size_t *sizes, size_t count, struct cudaMemcpyAttributes *attributes,
+			      size_t *first, size_t kinds, size_t *failed, struct lane lane)
+{
+	return RT_CALL(cuMemcpyBatchAsync, (CUdeviceptr *)to, (CUdeviceptr *)from, sizes, count,
+		       (CUmemcpyAttributes *)attributes, first, kinds, failed, lane.stream);
+}
+
+ASYNC_API(cudaMemcpyBatchAsync,
+	  (void **dsts, void **srcs, size_t *sizes, size_t count, struct cudaMemcpyAttributes *attrs, size_t *attrsIdxs,
+	   size_t numAttrs, size_t *failIdx, cudaStream_t stream),
+	  copy_batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, lane))
+#endif
