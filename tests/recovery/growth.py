@@ -19,6 +19,8 @@ from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+from vgpumgr.engine import journal
+
 #: how much of its size a process may grow by in 1,000 cycles of the second half. Of 400,000 objects, one that stays
 #: in each cycle is 0.25 %; memory that doubles in 50,000 cycles is 2 %
 BOUNDS = {
@@ -88,6 +90,8 @@ def _forget_caches() -> None:
         for value in list(vars(module).values()):
             if isinstance(value, _lru_cache_wrapper) and value.cache_parameters()["maxsize"]:
                 value.cache_clear()
+    # the journal that was read last, which has a size at which it is put away
+    journal._known.clear()
     # the interpreter's own, of 4,096 names: whoever asks for an attribute by a new string leaves that in it
     sys._clear_type_cache()
     gc.collect()
