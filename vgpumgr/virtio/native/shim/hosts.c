@@ -5,6 +5,8 @@
  */
 #include "hosts.h"
 
+#include "user_objects_end.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -28,15 +28,13 @@ static inline void shim_hosts_begin(struct shim_object *graph)
 }
 /* Kept for a graph or an executable one, as long as that may be launched. 0: out of memory. */
 uint64_t shim_host_keep(struct shim_object *graph, const struct shim_host *what);
-/* What guards all of this, for user_objects.c. */
+/* What guards all of this, for user objects. */
 void shim_hosts_lock(void);
 void shim_hosts_unlock(void);
 /* All that one has, for another; user objects as well, here and below. */
 CUresult shim_hosts_share(const struct shim_object *from, struct shim_object *to);
 void shim_hosts_drop(struct shim_object *graph);
-/* user_objects.c; under the lock: what a launch may still use is held until it has ended. */
-void shim_user_objects_drop(struct shim_object *graph);
-/* An executable graph that holds user objects was launched. */
+/* user_objects_launch.c: an executable graph that holds user objects was launched. */
 void shim_user_objects_launched(struct shim_object *exec, const struct vg_graph_launch_request *in, CUstream stream);
 /* The same for captures, of which nobody knows which will have it; ended: all captures have. */
 CUresult shim_hosts_captured(const struct shim_object *launched);
