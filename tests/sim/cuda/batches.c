@@ -35,6 +35,13 @@ static struct batch make(uint8_t host[COUNT][BYTES], CUdeviceptr device)
 	return b;
 }
 
+static void begin(CUdeviceptr *device, CUstream *stream)
+{
+	new_context();
+	OK(cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc(device, COUNT * 4096));
+}
+
 static void turn(struct batch *b, uint8_t back[COUNT][BYTES])
 {
 	for (int i = 0; i < COUNT; i++) {
@@ -57,9 +64,7 @@ static void there_and_back(void)
 	CUstream stream;
 	struct batch b;
 
-	new_context();
-	OK(cuStreamCreate(&stream, 0));
-	OK(cuMemAlloc(&device, COUNT * 4096));
+	begin(&device, &stream);
 	b = make(host, device);
 	OK(submit(&b, 2, stream));
 	/* the last two were read at the call */
@@ -83,10 +88,9 @@ static void wrong(void)
 	CUstream stream;
 	struct batch b;
 
-	new_context();
-	OK(cuStreamCreate(&stream, 0));
-	OK(cuMemAlloc(&device, COUNT * 4096));
+	begin(&device, &stream);
 	OK(cuMemsetD8(device, 77, COUNT * 4096));
+	OK(cuCtxSynchronize());
 	b = make(host, device);
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, submit(&b, 2, NULL));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, submit(&b, 2, CU_STREAM_LEGACY));
@@ -122,10 +126,8 @@ static void named(void)
 	CUstream stream;
 	struct batch b;
 
-	new_context();
+	begin(&device, &stream);
 	OK(cuGetProcAddress("cuMemcpyBatchAsync", (void **)&first_form, 12080, 0, NULL));
-	OK(cuStreamCreate(&stream, 0));
-	OK(cuMemAlloc(&device, COUNT * 4096));
 	b = make(host, device);
 	OK(first_form(b.to, b.from, b.sizes, COUNT, b.attributes, b.first, 2, &failed, stream));
 	EXPECT(failed == SIZE_MAX);
@@ -148,9 +150,7 @@ static void captured(void)
 	CUgraph graph;
 	struct batch b;
 
-	new_context();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuMemAlloc(&device, COUNT * 4096));
+	begin(&device, &stream);
 	b = make(host, device);
 	b.attributes[1] = IN_ORDER;
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
