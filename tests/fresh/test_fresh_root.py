@@ -15,14 +15,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 #: Debian 12 and 13, each with its own Python, which may be older or newer than the one that runs this
 SUITES = ("bookworm", "trixie")
-#: where the tutorial runs too, and a test: bringing what only tests need is minutes of fetching
+#: bringing what only tests need is minutes of fetching: once here, and once wherever this test itself runs
 TESTED = "trixie"
-#: from a clone to the end of the tutorial, as a reader would type it
-TUTORIAL = (
+DEMO = (
+    # from a clone to the end of the tutorial, as a reader would type it
     "./run python -m tests.support.console docs/tutorial.md",
     "echo tutorial done after $SECONDS s",
-)
-DEMO = (
     "./run demo",
     # the demo brought nothing that only tests need
     "if .cache/venv/bin/python -c 'import pytest' 2>/dev/null; then echo pytest is here; exit 1; fi",
@@ -53,22 +51,20 @@ def test_the_demo_and_a_test_run_on_a_stock_debian(suite: str, tmp_path: Path) -
     if shutil.which("debootstrap") is None:
         pytest.skip("no debootstrap")
     log = tmp_path / "log"
-    tested = suite == TESTED
-    commands = (*(TUTORIAL if tested else ()), *DEMO, *(TEST if tested else ()), *PACKAGES)
+    commands = (*DEMO, *(TEST if suite == TESTED else ()), *PACKAGES)
     done = run_in_fresh_root(log, suite, " && ".join(f"{{ {command}; }}" for command in commands))
     text = log.read_text(errors="replace")
     assert done == 0, text[-6000:]
-    if tested:
-        assert re.search(r"^docs/tutorial.md: \d+ commands, \d+ s, 0 differ$", text, re.MULTILINE)
-        assert re.search(r"^tutorial done after \d+ s$", text, re.MULTILINE)
+    assert re.search(r"^docs/tutorial.md: \d+ commands, \d+ s, 0 differ$", text, re.MULTILINE)
+    assert re.search(r"^tutorial done after \d+ s$", text, re.MULTILINE)
     story, _, checks = text.partition("\ndemo done\n")
     for program in ("vectoradd", "matmul", "reduction"):
         assert f"\nvm01$ {program}\nPASS {program} " in story
     assert "\n# Everything is free again.\n" in story
     assert list_untrue((ROOT / "docs/demo.md").read_text(), story) == []
-    if tested:
-        said, _, checks = checks.partition("\ntest done\n")
-        assert " passed in " in said
+    if suite == TESTED:
+        tested, _, checks = checks.partition("\ntest done\n")
+        assert " passed in " in tested
     assert checks.endswith("\npackages done\n")
     # every pin holds for the Python of this Debian
     assert "cannot be had" not in text

@@ -3,7 +3,8 @@
 Python takes seconds to load vgpumgr under TCG; a forked child runs the same ``main`` on the same machine at once. On
 each port ``lab.vgpumgr.N`` a line "ID {"argv": [...], "env": {...}}" is answered by a JSON object with status, stdout
 and stderr, and a line "\\036ID STATUS"; the ports are independent of each other. With "module" another program runs.
-vgpumgr's own helpers are forked too: each takes as long to load.
+vgpumgr's own helpers are forked too: each takes as long to load. The lab host with systemd runs the installed package,
+which starts them itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import vgpumgr
@@ -70,12 +71,8 @@ class Forked:
         return status
 
 
-def fork_helper(
-    argv: Sequence[str], env: Mapping[str, str]
-) -> tuple[socket.socket, subprocess.Popen[bytes] | Forked]:
+def fork_helper(argv: Sequence[str], env: Mapping[str, str]) -> tuple[socket.socket, Forked]:
     """``vgpumgr.host.helper._spawn`` without loading Python."""
-    if argv[1] != "-m":
-        return spawn_helper(argv, env)
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
@@ -105,9 +102,6 @@ def be_helper(argv: Sequence[str], env: Mapping[str, str], descriptor: int) -> N
         status = 0
     finally:
         os._exit(status)
-
-
-spawn_helper: Callable[..., tuple[socket.socket, subprocess.Popen[bytes]]] = helper._spawn
 
 
 def serve(name: str) -> None:

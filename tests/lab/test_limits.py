@@ -12,7 +12,9 @@ def test_workers_are_held_by_control_groups_of_version_2(lab_host: LabHost) -> N
     controllers = lab_host.check("cat /sys/fs/cgroup/cgroup.controllers").split()
     assert {"memory", "pids", "cpu"} <= set(controllers)
     root = LIB_DIR.parents[1]
-    run = f"PYTHONPATH={root} {sys.executable} -m pytest -n 0 -q -p no:cacheprovider -rs"
+    # loading the other plugins takes half a minute under emulation
+    plugins = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1"
+    run = f"PYTHONPATH={root} {plugins} {sys.executable} -m pytest -p pytest_timeout -q -p no:cacheprovider -rs"
     # the rate of processors is for a machine that has some
     told = lab_host.check(
         f"cd {root} && {run} tests/unit/test_cgroups.py -k 'not proportion'", timeout_s=1800

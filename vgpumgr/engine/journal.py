@@ -31,7 +31,7 @@ from vgpumgr.host.files import (
 )
 from vgpumgr.model.frozen import dataclass
 
-#: some dozen operations: whoever reads the journal reads all of it
+#: some dozen operations: each reader reads the whole file
 _ROTATE_BYTES = 128 << 10
 #: how a line begins of which a crash left a part: a page of the file that was not written yet is zeros
 _CUT_OFF = re.compile(rb"[0-9a-f]{8} |[0-9a-f]{0,8}(?:\0|\Z)")

@@ -3,6 +3,8 @@
 #include "check.h"
 
 #include <cudaTypedefs.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 enum { COUNT = 4, BYTES = 1000 };
 
@@ -78,6 +80,44 @@ static void there_and_back(void)
 	OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
 	OK(cuMemcpyDtoH(back[0], device, 1));
 	EXPECT(back[0][0] == 2);
+}
+
+static void say_late(void *reached)
+{
+	usleep(300000);
+	atomic_store((atomic_bool *)reached, true);
+}
+
+/* A source on the device, too, may be given to another use when the call has returned. */
+static void read_at_the_call(void)
+{
+	static atomic_bool reached;
+	static sem_t gate;
+	uint8_t host[COUNT][BYTES], back[COUNT][BYTES] = { 0 };
+	CUdeviceptr device;
+	CUstream stream;
+	struct batch b;
+
+	begin(&device, &stream);
+	b = make(host, device);
+	OK(submit(&b, 2, stream));
+	OK(cuStreamSynchronize(stream));
+	for (int i = 0; i < COUNT; i++) {
+		b.from[i] = b.to[i];
+		b.to[i] += 2048;
+	}
+	sem_init(&gate, 0, 0);
+	OK(cuLaunchHostFunc(stream, wait_at_gate, &gate));
+	OK(submit(&b, 1, stream)); /* of these none has to be read at the call */
+	sem_post(&gate);
+	OK(cuLaunchHostFunc(stream, say_late, &reached));
+	OK(submit(&b, 2, stream));
+	EXPECT(atomic_load(&reached));
+	OK(cuMemsetD8(device, 0, 1024));
+	turn(&b, back);
+	OK(submit(&b, 1, stream));
+	OK(cuStreamSynchronize(stream));
+	expect(back, 0);
 }
 
 /* Nothing is copied. */
@@ -171,7 +211,7 @@ static void captured(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		{ "there_and_back", there_and_back }, { "wrong", wrong }, { "named", named }, { "captured", captured },
+		{ "there_and_back", there_and_back }, { "read_at_the_call", read_at_the_call }, { "wrong", wrong }, { "named", named }, { "captured", captured },
 		{ NULL, NULL },
 	};
 

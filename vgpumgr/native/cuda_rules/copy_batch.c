@@ -18,24 +18,31 @@ static CUresult check(const struct cuda_copies *c)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuda_copy_each(const struct cuda_copies *c, cuda_copy_call *copy, CUstream stream, size_t *failed)
+static bool must_wait(const struct cuda_copies *c, const struct cuda_copy_calls *calls)
 {
+	for (size_t i = 0, k = 0; i < c->count; i++) {
+		k += k + 1 < c->kinds && c->first[k + 1] == i;
+		if (c->attributes[k].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL &&
+		    (!calls->reads_later || calls->reads_later(c->from[i])))
+			return true;
+	}
+	return false;
+}
+
+CUresult cuda_copy_each(const struct cuda_copies *c, const struct cuda_copy_calls *calls, CUstream stream, size_t *failed)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult r = check(c);
 
 	if (failed)
 		*failed = SIZE_MAX;
 	for (size_t i = 0; r == CUDA_SUCCESS && i < c->count; i++) {
-		r = copy(c->to[i], c->from[i], c->sizes[i], stream);
+		r = calls->copy(c->to[i], c->from[i], c->sizes[i], stream);
 		if (r != CUDA_SUCCESS && failed)
 			*failed = i;
 	}
-	return r;
-}
-
-bool cuda_copies_end_with_call(const struct cuda_copies *c)
-{
-	for (size_t i = 0; i < c->kinds; i++)
-		if (c->attributes[i].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL)
-			return true;
-	return false;
+	if (r != CUDA_SUCCESS || !must_wait(c, calls))
+		return r;
+	r = calls->is_capturing(stream, &status);
+	return r == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE ? calls->wait(stream) : r;
 }

@@ -32,12 +32,19 @@ struct cuda_copies {
 	size_t kinds;
 };
 
-typedef CUresult cuda_copy_call(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
+/* The driver's own calls: a copy, whether a stream is captured, the wait for a stream. */
+struct cuda_copy_calls {
+	CUresult (*copy)(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
+	CUresult (*is_capturing)(CUstream stream, CUstreamCaptureStatus *status);
+	CUresult (*wait)(CUstream stream);
+	bool (*reads_later)(uint64_t from); /* a source there may be read after the copy's call; NULL: any may */
+};
 
-/* Nothing is copied where the arguments are wrong; `failed`, which may be NULL, gets the index of a copy that is refused, else SIZE_MAX. */
-CUresult cuda_copy_each(const struct cuda_copies *copies, cuda_copy_call *copy, CUstream stream, size_t *failed);
-/* Whether a source may be gone when the call has returned. */
-bool cuda_copies_end_with_call(const struct cuda_copies *copies);
+/*
+ * Nothing is copied where the arguments are wrong; `failed`, which may be NULL, gets the index of a copy that is refused,
+ * else SIZE_MAX. Waits where a source may be gone when the call has returned, and is still to be read.
+ */
+CUresult cuda_copy_each(const struct cuda_copies *copies, const struct cuda_copy_calls *calls, CUstream stream, size_t *failed);
 
 /* ---- entry.c: how a program finds functions */
 

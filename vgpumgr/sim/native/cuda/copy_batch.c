@@ -4,23 +4,13 @@
 
 #include <cuda_rules.h>
 
-static bool is_capturing(CUstream stream)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	return cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 static CUresult copy_each(const struct cuda_copies *copies, CUstream stream, size_t *failed)
 {
-	CUresult r;
+	static const struct cuda_copy_calls calls = { cuMemcpyAsync, cuStreamIsCapturing, cuStreamSynchronize, NULL };
 
 	CONTEXT_ENTER(ctx);
 	(void)ctx;
-	if (stream_is_legacy(stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	r = cuda_copy_each(copies, cuMemcpyAsync, stream, failed);
-	return r == CUDA_SUCCESS && cuda_copies_end_with_call(copies) && !is_capturing(stream) ? cuStreamSynchronize(stream) : r;
+	return stream_is_legacy(stream) ? CUDA_ERROR_INVALID_VALUE : cuda_copy_each(copies, &calls, stream, failed);
 }
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,

@@ -37,7 +37,7 @@ bool ptx_module_variable(struct ptx_module *module, const char *name, uint64_t *
 	return true;
 }
 
-/* A register of the real thing holds 32 bits, and nobody may have more than 255. */
+/* A register of a GPU holds 32 bits, and a thread has at most 255. */
 static uint32_t count_registers(const struct ptx_kernel *k)
 {
 	uint32_t most = k->max_registers && k->max_registers < 255 ? k->max_registers : 255;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches of copies, and copies with attributes. Sources in host memory are read at the call, so any order of access holds. */
+/* Batches of copies, and copies with attributes. Sources in host memory are read at the call, whatever was asked for. */
 #include "copy.h"
 
 static CUresult copy_each(const struct cuda_copies *copies, CUstream stream, size_t *failed)
 {
+	static const struct cuda_copy_calls calls = { cuMemcpyAsync, cuStreamIsCapturing, cuStreamSynchronize, shim_is_device };
 	CUresult r = shim_ready();
 
 	if (r == CUDA_SUCCESS && (!stream || stream == CU_STREAM_LEGACY))
 		r = CUDA_ERROR_INVALID_VALUE;
-	return r == CUDA_SUCCESS ? cuda_copy_each(copies, cuMemcpyAsync, stream, failed) : r;
+	return r == CUDA_SUCCESS ? cuda_copy_each(copies, &calls, stream, failed) : r;
 }
 
 #define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
