@@ -22,6 +22,8 @@ from tests.recovery.scenarios import Scenario
 from tests.recovery.world import World
 
 Breakage = Callable[[], None]
+#: more than any operation passes
+ALL_POINTS = frozenset(range(1, 5000))
 
 
 @dataclass

@@ -28,15 +28,13 @@ from zlib import crc32
 
 from tests.recovery.breakages import BREAKAGES
 from tests.recovery.invariants import describe_machine, list_broken_links
-from tests.recovery.killing import copied, do_recover, run_and_copy, run_child
+from tests.recovery.killing import ALL_POINTS, copied, do_recover, run_and_copy, run_child
 from tests.recovery.scenarios import name_ids
 from tests.recovery.sweep import _scratch
 from tests.recovery.verbs import MACHINES, VERBS, Prepared, Verb
 from tests.recovery.world import World
 from vgpumgr.errors import VgpumgrError
 
-#: more points than any verb has
-_ALL = frozenset(range(1, 5000))
 #: how far behind the second verb the third stands
 _THIRD = 8
 _BY_NAME = {verb.name: verb for verb in VERBS}
@@ -219,7 +217,9 @@ def sweep_pairs(
         if verbs and first not in verbs:
             continue
         with copied(machine.root, machine.directory / "killed") as root:
-            done = run_and_copy(root, partial(run_verb, verb=first, prefix="bbbb"), _ALL, points)
+            done = run_and_copy(
+                root, partial(run_verb, verb=first, prefix="bbbb"), ALL_POINTS, points
+            )
         chosen = [i for i, v in enumerate(VERBS) if not followers or v.name in followers]
         cases = [(n, i) for n in range(1, done.points + 1) for i in chosen]
         start = crc32(f"{machine.prepared.name}/{first.name}".encode()) % every

@@ -2,7 +2,7 @@
 
 Each scenario is killed at each of its points; then recovery is, at each of its own (or every N-th).
 With ``--really N`` only each N-th of the points is a kill: for the others the scenario runs once, and what is on
-disk at each of them is what its kill would leave, which the kills show.
+disk at each of them is what its kill would leave, which the kills show. ``--nested-really N``: the same in recovery.
 With ``--libvirt`` the connection to libvirt is lost at each call instead, before or after its effect, once or for
 the rest of the command. With ``--late`` each of its writes to the kernel or the driver does not return in time: it
 comes back after the command has ended or was killed and recovery has looked at it, with its effect or without.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from typing import Any
 from tests.recovery.breakages import BREAKAGES
 from tests.recovery.invariants import list_violations
 from tests.recovery.killing import (
+    ALL_POINTS,
     Breakage,
     Judge,
     copied,
@@ -47,10 +49,11 @@ def sweep(
     breakage: Breakage | None = None,
     every: int = 1,
     really: int = 1,
+    nested_really: int = 1,
 ) -> Iterator[tuple[str, bool, list[str]]]:
     """Yields (case, whether all planned kills happened, what is wrong). Each ``really``-th is a kill of a
     process; the others are copies of the machine at that point of a single run, which a kill is
-    compared with.
+    compared with. ``nested_really``: the same for kills in recovery.
     """
     template, root, again = directory / "template", directory / "root", directory / "again"
     copies = directory / "points"
@@ -69,7 +72,7 @@ def sweep(
             killed = run_child(root, scenario.run, number, breakage).killed
             differs = list_copy_differences(root, copy) if really > 1 else []
             if nested_step and number // every % nested_step == 0:
-                yield from _nested(scenario, number, root, again, judge, breakage)
+                yield from _nested(scenario, number, root, again, judge, breakage, nested_really)
             yield case, killed, differs + judge.judge(root, breakage)
 
 
@@ -91,18 +94,23 @@ def _nested(
     again: Path,
     judge: Judge,
     breakage: Breakage | None,
+    really: int,
 ) -> Iterator[tuple[str, bool, list[str]]]:
-    second = 0
-    while True:
-        second += 1
+    """Recovery killed at each of its points, each ``really``-th time in truth."""
+    copies = again.with_name("nested points")
+    with copied(root, again):
+        points = run_and_copy(again, do_recover, ALL_POINTS, copies, breakage).points
+    for second in range(1, points + 1):
+        case, copy = f"{scenario.name} @{number}, recovery @{second}", copies / str(second)
+        if second % really:  # never, if each is a kill
+            yield case, copy.is_dir(), judge.judge(copy, breakage)
+            continue
         with copied(root, again):
-            if not run_child(again, do_recover, second, breakage).killed:
-                return
-            yield (
-                f"{scenario.name} @{number}, recovery @{second}",
-                True,
-                judge.judge(again, breakage),
-            )
+            killed = run_child(again, do_recover, second, breakage).killed
+            differs = list_copy_differences(again, copy) if really > 1 else []
+            yield case, killed, differs + judge.judge(again, breakage)
+    if copies.exists():
+        shutil.rmtree(copies)
 
 
 def sweep_late(
@@ -257,6 +265,9 @@ def main() -> int:
     parser.add_argument(
         "--really", type=int, default=1, metavar="N", help="each N-th is killed, others are copies"
     )
+    parser.add_argument(
+        "--nested-really", type=int, default=1, metavar="N", help="the same for kills in recovery"
+    )
     parser.add_argument("--break", dest="breakage", choices=sorted(BREAKAGES))
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
@@ -272,7 +283,13 @@ def main() -> int:
                 cases = instead(scenario, where, breakage, options.every)
             else:
                 cases = sweep(
-                    scenario, where, options.nested, breakage, options.every, options.really
+                    scenario,
+                    where,
+                    options.nested,
+                    breakage,
+                    options.every,
+                    options.really,
+                    options.nested_really,
                 )
             for case, killed, problems in cases:
                 planned, happened = planned + 1, happened + killed

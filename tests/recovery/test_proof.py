@@ -37,7 +37,7 @@ def test_no_answer_from_the_kernel_or_libvirt(instead: str, every: int, at_least
 
 
 def test_killed_again_in_recovery() -> None:
-    done = run("sweep", "--every", "9", "--nested", "2", *NESTED)
+    done = run("sweep", "--every", "9", "--nested", "2", "--nested-really", "6", *NESTED)
     assert done["wrong"] == {}
     assert done["planned"] == done["happened"] >= 60
 

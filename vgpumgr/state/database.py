@@ -418,8 +418,18 @@ class Database:
             StoreTooNewError: a newer program's.
             StoreError: the host does not let us look; the file may be as good as ever.
         """
+        damage, _ = self._examine()
+        return damage
+
+    def list_damage(self) -> tuple[str | None, str | None]:
+        """What is wrong with the file, and with the copy of an intact one. Raises as ``find_damage``."""
+        damage, kinds = self._examine()
+        return damage, self._compare_copy(kinds) if damage is None and kinds is not None else None
+
+    def _examine(self) -> tuple[str | None, Mapping[str, Kind] | None]:
+        """What is wrong with the file, and what can be read of it."""
         if not self._is_there():
-            return f"{self.path.name} is gone" if self.copy.exists() else None
+            return f"{self.path.name} is gone" if self.copy.exists() else None, None
         try:
             with self._reading() as connection:
                 assert connection is not None
@@ -427,10 +437,10 @@ class Database:
                 kinds = {name: load_kind(connection, name) for name in KINDS}
                 cut = self._find_cut(connection)
         except DamageError as error:
-            return str(error)
+            return str(error), None
         if answers != ["ok"]:
-            return answers[0]
-        return cut or find_lag(kinds, self._try_copy())
+            return answers[0], kinds
+        return cut or find_lag(kinds, self._try_copy()), kinds
 
     def _find_cut(self, connection: sqlite3.Connection) -> str | None:
         """What a file that ends too early lacks. SQLite does not notice if that is in pages that are free; a log
@@ -443,15 +453,15 @@ class Database:
 
     def find_copy_damage(self) -> str | None:
         """What is wrong with the copy of an intact file, None if nothing is."""
-        if not self._is_there():
-            return None
+        return self._compare_copy(self._read_kept()) if self._is_there() else None
+
+    def _compare_copy(self, kinds: Mapping[str, Kind]) -> str | None:
         try:
             copy = self._read_copy()
         except DamageError as error:
             return str(error)
         if copy is None:
             return "it is gone"
-        kinds = self._read_kept()
         if any(copy[name].contents != kinds[name].contents for name in KEPT):
             return "it is not what the state file has"
         return None

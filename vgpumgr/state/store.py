@@ -253,11 +253,12 @@ class Store:
         """What is wrong with the state file, its copy, and each kind of record."""
         if not self.exists():
             return ()
-        if damage := self._database.find_damage():
+        damage, copy_damage = self._database.list_damage()
+        if damage:
             lost = self._list_lost()
             return lost or (StoreDamage("state-damaged", "state file", f"{self.path}: {damage}"),)
-        if damage := self._database.find_copy_damage():
-            text = f"{self._database.copy}: {damage}"
+        if copy_damage:
+            text = f"{self._database.copy}: {copy_damage}"
             return (StoreDamage("state-copy", "copy of the state file", text),)
         return ()
 
