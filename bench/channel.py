@@ -23,7 +23,8 @@ def _numbers(program: str, *arguments: str, env: dict[str, str] | None = None) -
 
 def run() -> Iterable[Figure]:
     """A call against a raw ping-pong, posts to a null worker, a copy against memcpy, each with the
-    window in the process and with a private lane, how soon a new process has its first call, and a graph's launch.
+    window in the process and with a private lane, copies through the library both ways, how soon a new process has its
+    first call, and a graph's launch.
     """
     echo = LIB / "test" / "vgpumgr-test-echo"
     with (
@@ -31,8 +32,28 @@ def run() -> Iterable[Figure]:
         null_channel("private", echo, None) as private,
     ):
         yield from _measure(_guest(shared), _guest(private))
+    yield from _measure_copies()
     yield from _measure_first_call()
     yield from _measure_graph()
+
+
+def _measure_copies() -> Iterable[Figure]:
+    """cuMemcpyHtoD and cuMemcpyDtoH of 16 MiB, as a program calls them, against memcpy."""
+    shim = str(LIB / "guest" / "libcuda.so.1")
+    shared, private = [], []
+    with null_channel("shared") as one, null_channel("private") as other:
+        for _ in range(5):
+            shared.append(_numbers("vgpumgr-bench-copies", shim, env=_guest(one)))
+            private.append(_numbers("vgpumgr-bench-copies", shim, env=_guest(other)))
+    plain = max(rates[2] for rates in shared)
+    for way, name in enumerate(("16 MiB to the device", "16 MiB from the device")):
+        ours = max(rates[way] for rates in shared)
+        goal, met = at_least((0.7, 0.5)[way], ours, plain)
+        yield Figure(f"library: {name}", ours, plain, "B/s", "memcpy", goal, met, "null driver")
+        kept = max(rates[way] for rates in private)
+        name = f"library, private lane: {name}"
+        goal, met = at_least(0.4, kept, ours)
+        yield Figure(name, kept, ours, "B/s", "shared lane", goal, met, "null driver")
 
 
 def _measure_graph() -> Iterable[Figure]:

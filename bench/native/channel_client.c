@@ -90,7 +90,7 @@ static int measure_post(struct vg_conn *conn, unsigned count)
 
 static int store(struct vg_conn *conn, const uint8_t *from, uint64_t length)
 {
-	size_t most = vg_conn_bulk_max(conn);
+	size_t most = vg_conn_piece(conn);
 
 	for (uint64_t at = 0; at < length;) {
 		size_t part = length - at < most ? length - at : most;

@@ -21,7 +21,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
 
 
 @pytest.mark.parametrize(
-    "step", ["echo", "words", "order", "bulk", "hold", "threads", "large", "sizes", "fork"]
+    "step", ["echo", "words", "order", "bulk", "ahead", "hold", "threads", "large", "sizes", "fork"]
 )
 def test_steps(rig: Rig, step: str) -> None:
     rig.check("open", step, "close")
@@ -50,9 +50,14 @@ def test_several_processes_at_once(rig: Rig) -> None:
 def test_small_memory() -> None:
     with Rig("ring", shm_size_bytes=1 << 20) as rig:
         assert rig.status().ring_lanes == 4
-        rig.check(
-            "open", "echo", "words", "order", "bulk", "hold", "threads", "large", "sizes", "close"
-        )
+        steps = "echo words order bulk ahead hold threads large sizes"
+        rig.check("open", *steps.split(), "close")
+
+
+@pytest.mark.parametrize("transport", ["ring", "private"])
+def test_a_copy_that_the_worker_does_not_take_uses_the_whole_window(transport: str) -> None:
+    with Rig(transport) as rig:
+        rig.check("open", "stalled", "close")
 
 
 def test_status_names_the_process(rig: Rig) -> None:

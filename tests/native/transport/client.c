@@ -284,6 +284,107 @@ static int step_threads(void)
 	return error;
 }
 
+static int send_ahead(size_t length, uint64_t seed, struct vg_reply *reply)
+{
+	struct vg_frame frame;
+	int error = (seed ? vg_begin_ahead : vg_begin)(conn, ECHO_BULK_OUT, sizeof(seed), VG_BULK_TO_GUEST, length, &frame);
+
+	if (error)
+		return error;
+	memcpy(frame.payload, &seed, sizeof(seed));
+	return vg_call_send(conn, &frame, reply);
+}
+
+static int await_ahead(size_t length, uint64_t seed, struct vg_reply *reply)
+{
+	int error = vg_call_wait(conn, reply);
+
+	if (error)
+		return error;
+	error = reply->bulk_length == length ? 0 : -EBADMSG;
+	for (size_t i = 0; i < length && !error; i++)
+		error = ((const uint8_t *)reply->bulk)[i] == echo_pattern(seed, i) ? 0 : -EBADMSG;
+	vg_reply_done(conn, reply);
+	return error;
+}
+
+static void *bulk_in_thread(void *result)
+{
+	*(int *)result = bulk_in(vg_conn_piece(conn), 1);
+	return NULL;
+}
+
+/*
+ * As many calls on their way as there is room for: that there is no more is said, not waited for, and neither is another
+ * thread that waits for the room which these calls take.
+ */
+static int fill_ahead(size_t length, bool beside)
+{
+	struct vg_reply reply[VG_SLOTS + 1];
+	unsigned sent = 0, more;
+	int error = 0, failed = 0, last;
+	pthread_t thread;
+
+	for (last = 0; !last && sent <= VG_SLOTS; sent += !last)
+		last = send_ahead(length, sent, &reply[sent]);
+	if (beside) {
+		pthread_create(&thread, NULL, bulk_in_thread, &error);
+		usleep(20000);
+		last = send_ahead(length, sent, &reply[sent]);
+	}
+	if (last != -EAGAIN)
+		return last ? last : -EBADMSG;
+	for (more = 0; more < sent; more++) {
+		int got = await_ahead(length, more, &reply[more]);
+
+		failed = failed ? failed : got;
+	}
+	if (beside)
+		pthread_join(thread, NULL);
+	return failed ? failed : error;
+}
+
+static void *ahead_thread(void *result)
+{
+	for (unsigned i = 0; i < 12 && !*(int *)result; i++)
+		*(int *)result = fill_ahead(i % 4 ? 3000 + i : vg_conn_piece(conn), false);
+	return NULL;
+}
+
+static int step_ahead(void)
+{
+	enum { COUNT = 3 };
+	pthread_t thread[COUNT];
+	int result[COUNT] = { 0 }, error = fill_ahead(vg_conn_piece(conn), true);
+
+	for (int i = 0; i < COUNT; i++)
+		pthread_create(&thread[i], NULL, ahead_thread, &result[i]);
+	for (int i = 0; i < COUNT; i++) {
+		pthread_join(thread[i], NULL);
+		error = error ? error : result[i];
+	}
+	return error;
+}
+
+/* A worker that consumes nothing: what is posted uses the whole window before it waits. */
+static int step_stalled(void)
+{
+	size_t most = vg_conn_bulk_max(conn);
+	uint64_t at = 0;
+	struct vg_frame frame;
+	int error = send_number(ECHO_BLOCK, 0, false, NULL, NULL);
+
+	for (unsigned i = 0; i < 8 && !error; i++) {
+		error = vg_begin(conn, ECHO_STORE, sizeof(at), VG_BULK_TO_WORKER, most, &frame);
+		if (error)
+			break;
+		memcpy(frame.payload, &at, sizeof(at));
+		memset(frame.bulk, 0, most);
+		error = vg_post(conn, &frame);
+	}
+	return error;
+}
+
 static int child_of_fork(void)
 {
 	struct vg_conn *parents = conn;
@@ -433,7 +534,7 @@ static const struct {
 	{ "block", step_block }, { "blocked", step_blocked }, { "churn", step_churn },     { "account", step_account },
 	{ "hang", step_hang },   { "large", step_large },     { "sleepy", step_sleepy },
 	{ "words", step_words }, { "shout", step_shout },      { "forge", step_forge },     { "open2", step_open2 },
-	{ "refused", step_refused },
+	{ "refused", step_refused }, { "ahead", step_ahead },   { "stalled", step_stalled },
 };
 
 static int run_step(const char *name)

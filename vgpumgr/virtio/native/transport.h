@@ -93,6 +93,8 @@ const char *vg_conn_error(void);
 void vg_conn_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Largest bulk that one frame may carry on this transport; larger copies go in chunks. */
 size_t vg_conn_bulk_max(const struct vg_conn *conn);
+/* In such pieces a copy that is longer goes fastest: one side fills the next while the other empties the last. */
+size_t vg_conn_piece(const struct vg_conn *conn);
 /* Synchronous waits so far on this connection: the tested round-trip number. */
 uint64_t vg_conn_waits(const struct vg_conn *conn);
 bool vg_conn_lost(const struct vg_conn *conn);
@@ -109,6 +111,15 @@ void vg_cancel(struct vg_conn *conn, struct vg_frame *frame);
 int vg_post(struct vg_conn *conn, struct vg_frame *frame);
 /* Sends, waits for the reply. reply->data and reply->bulk stay valid until vg_reply_done(), which must follow. */
 int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply);
+/*
+ * vg_call() in two, for a caller that has several calls on their way: each vg_call_send() that succeeds is followed by
+ * vg_call_wait() with the same reply. Who has a call on its way begins the next with vg_begin_ahead() alone, which does not wait
+ * for others to make room: -EAGAIN, also of its vg_call_send().
+ */
+int vg_begin_ahead(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
+		   struct vg_frame *frame);
+int vg_call_send(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply);
+int vg_call_wait(struct vg_conn *conn, struct vg_reply *reply);
 void vg_reply_done(struct vg_conn *conn, struct vg_reply *reply);
 
 /* Where the reply of vg_exchange() goes. */

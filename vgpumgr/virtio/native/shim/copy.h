@@ -15,7 +15,7 @@ struct shim_rect {
 };
 
 /* What the bulk of one frame holds. */
-size_t shim_bulk_max(void);
+size_t shim_piece(void);
 CUresult shim_copy_to_device(uint64_t context, uint64_t stream, const struct shim_rect *rect);
 CUresult shim_copy_to_host(uint64_t context, uint64_t stream, const struct shim_rect *rect);
 CUresult shim_capture_copy(uint64_t context, uint64_t stream, const struct cuda_copy *copy, bool to_device, bool from_device,

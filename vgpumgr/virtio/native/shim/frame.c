@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "frame.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,10 +116,11 @@ static CUresult open_frame(struct shim_frame *f)
 	why = set_aside(f, bulk);
 	if (why != CUDA_SUCCESS)
 		return why;
-	error = vg_begin(f->conn, f->op, f->size, f->bulk ? f->bulk->direction : VG_BULK_NONE, bulk, &f->frame);
+	error = (f->kind == SHIM_AHEAD ? vg_begin_ahead : vg_begin)(f->conn, f->op, f->size,
+								    f->bulk ? f->bulk->direction : VG_BULK_NONE, bulk, &f->frame);
 	if (error) {
 		free(f->aside);
-		return shim_frame_error(f->op, error);
+		return error == -EAGAIN ? CUDA_ERROR_NOT_READY : shim_frame_error(f->op, error);
 	}
 	if (f->bulk && f->bulk->direction == VG_BULK_TO_WORKER)
 		fill_bulk(f, bulk);
@@ -149,9 +151,19 @@ CUresult shim_begin(struct shim_frame *f, uint32_t op, enum shim_send_kind kind,
 	return r;
 }
 
-static CUresult call(struct shim_frame *f)
+static CUresult send_call(struct shim_frame *f)
 {
-	int error = vg_call(f->conn, &f->frame, &f->reply);
+	int error = vg_call_send(f->conn, &f->frame, &f->reply);
+
+	if (error != -EAGAIN)
+		return error ? shim_channel_error(error) : CUDA_SUCCESS;
+	free(f->aside);
+	return CUDA_ERROR_NOT_READY;
+}
+
+CUresult shim_await(struct shim_frame *f)
+{
+	int error = vg_call_wait(f->conn, &f->reply);
 
 	if (error)
 		return shim_channel_error(error);
@@ -168,6 +180,13 @@ static CUresult call(struct shim_frame *f)
 	else
 		copy_rows(f->bulk, (uint8_t *)f->reply.bulk, true);
 	return CUDA_SUCCESS;
+}
+
+static CUresult call(struct shim_frame *f)
+{
+	CUresult r = send_call(f);
+
+	return r == CUDA_SUCCESS ? shim_await(f) : r;
 }
 
 static CUresult cached(struct shim_frame *f)
@@ -226,6 +245,8 @@ CUresult shim_send(struct shim_frame *f)
 		return cached(f);
 	if (f->kind == SHIM_SYNC)
 		return call(f);
+	if (f->kind != SHIM_QUIET)
+		return send_call(f);
 	error = vg_post(f->conn, &f->frame);
 	if (error)
 		return shim_channel_error(error);

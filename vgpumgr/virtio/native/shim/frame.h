@@ -7,7 +7,8 @@
 #include <cuda.h>
 #include <transport.h>
 
-enum shim_send_kind { SHIM_QUIET, SHIM_CACHED, SHIM_SYNC };
+/* Ahead: one of several calls on their way, of which none but the first waits for room. */
+enum shim_send_kind { SHIM_QUIET, SHIM_CACHED, SHIM_SYNC, SHIM_FIRST, SHIM_AHEAD };
 
 enum { SHIM_KEY_MAX = 256 };
 
@@ -36,10 +37,15 @@ struct shim_frame {
 	uint8_t key[SHIM_KEY_MAX];
 };
 
-/* Room for `size` bytes of payload in f->encoder; then either shim_send() and shim_end(), or nothing on an error. */
+/*
+ * Room for `size` bytes of payload in f->encoder; then either shim_send() and shim_end(), or nothing on an error. With
+ * SHIM_FIRST and SHIM_AHEAD, shim_await() comes between them, if shim_send() succeeds; of the latter, CUDA_ERROR_NOT_READY
+ * says that there is no room now, and ends the frame.
+ */
 CUresult shim_begin(struct shim_frame *f, uint32_t op, enum shim_send_kind kind, size_t size,
 		    const struct shim_bulk *bulk);
 CUresult shim_send(struct shim_frame *f);
+CUresult shim_await(struct shim_frame *f);
 static inline bool shim_has_reply(const struct shim_frame *f)
 {
 	return f->has_data;

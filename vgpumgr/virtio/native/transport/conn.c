@@ -117,8 +117,8 @@ bool vg_conn_refuses(const struct vg_conn *conn, uint32_t op)
 	return low < own->count && own->words[low] >> VG_ID_SHIFT == op && conn->refused[low / 64] >> low % 64 & 1;
 }
 
-int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
-	     struct vg_frame *frame)
+static int begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
+		 bool waits, struct vg_frame *frame)
 {
 	int error = vg_conn_check(conn);
 
@@ -128,18 +128,35 @@ int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_b
 		return -EOPNOTSUPP;
 	if (payload_length > VG_PAYLOAD_RING_MAX || (direction && bulk_length > conn->bulk_max))
 		return -EMSGSIZE;
-	vg_lock(&conn->lock);
+	/* who has the lock may be waiting for the room that the caller's calls take */
+	if (waits)
+		vg_lock(&conn->lock);
+	else if (!vg_try_lock(&conn->lock))
+		return -EAGAIN;
 	*frame = (struct vg_frame){ .payload_length = payload_length };
 	if (!bulk_length)
 		direction = VG_BULK_NONE;
-	error = conn->ops->reserve(conn, payload_length, direction, direction ? bulk_length : 0, frame);
+	error = conn->ops->reserve(conn, payload_length, direction, direction ? bulk_length : 0, waits, frame);
 	if (error) {
 		vg_unlock(&conn->lock);
 		return error;
 	}
 	frame->internal[0] = op;
 	frame->internal[1] = direction;
+	frame->internal[3] = waits;
 	return 0;
+}
+
+int vg_begin(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
+	     struct vg_frame *frame)
+{
+	return begin(conn, op, payload_length, direction, bulk_length, true, frame);
+}
+
+int vg_begin_ahead(struct vg_conn *conn, uint32_t op, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
+		   struct vg_frame *frame)
+{
+	return begin(conn, op, payload_length, direction, bulk_length, false, frame);
 }
 
 void vg_cancel(struct vg_conn *conn, struct vg_frame *frame)
@@ -194,7 +211,7 @@ static struct slot *find_slot(struct vg_conn *conn)
 }
 
 /* There are more slots than threads that usually call at once, so waiting is rare. */
-static int take_slot(struct vg_conn *conn, struct slot **out)
+static int take_slot(struct vg_conn *conn, bool waits, struct slot **out)
 {
 	for (unsigned round = 0;; round++) {
 		struct slot *slot = find_slot(conn);
@@ -206,6 +223,8 @@ static int take_slot(struct vg_conn *conn, struct slot **out)
 			*out = slot;
 			return 0;
 		}
+		if (!waits)
+			return -EAGAIN;
 		vg_conn_read(conn);
 		vg_backoff(round);
 		int error = vg_conn_check(conn);
@@ -230,10 +249,10 @@ int vg_conn_await(struct vg_conn *conn, struct slot *slot)
 	return 0;
 }
 
-int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply)
+int vg_call_send(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply)
 {
 	struct slot *slot;
-	int error = take_slot(conn, &slot);
+	int error = take_slot(conn, frame->internal[3], &slot);
 
 	if (error) {
 		vg_cancel(conn, frame);
@@ -242,29 +261,46 @@ int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply
 	error = send_frame(conn, frame, slot->sequence, VG_WANTS_REPLY);
 	vg_conn_count_wait(conn);
 	vg_unlock(&conn->lock);
-	if (!error)
-		error = vg_conn_await(conn, slot);
+	if (error)
+		vg_slot_free(slot);
+	*reply = (struct vg_reply){
+		.internal = { error ? 0 : (uintptr_t)slot, frame->internal[1], frame->internal[2] },
+	};
+	return error;
+}
+
+int vg_call_wait(struct vg_conn *conn, struct vg_reply *reply)
+{
+	struct slot *slot = (struct slot *)(uintptr_t)reply->internal[0];
+	struct vg_frame frame = { .internal = { 0, reply->internal[1], reply->internal[2] } };
+	int error = vg_conn_await(conn, slot);
+
 	if (error) {
 		vg_slot_free(slot);
+		reply->internal[0] = 0;
 		return error;
 	}
-	*reply = (struct vg_reply){
-		.status = slot->reply.status,
-		.length = slot->reply.length - VG_ALIGN,
-		.data = vg_slot_data(slot, slot->reply.length - VG_ALIGN),
-		.bulk_length = slot->reply.bulk_length,
-		.output = slot->reply.flags & VG_HAS_OUTPUT,
-		.internal = { (uintptr_t)slot, frame->internal[1], frame->internal[2], frame->internal[3] },
-	};
+	reply->status = slot->reply.status;
+	reply->length = slot->reply.length - VG_ALIGN;
+	reply->data = vg_slot_data(slot, reply->length);
+	reply->bulk_length = slot->reply.bulk_length;
+	reply->output = slot->reply.flags & VG_HAS_OUTPUT;
 	if (reply->bulk_length)
-		reply->bulk = conn->ops->reply_bulk(conn, slot, frame);
+		reply->bulk = conn->ops->reply_bulk(conn, slot, &frame);
 	return 0;
+}
+
+int vg_call(struct vg_conn *conn, struct vg_frame *frame, struct vg_reply *reply)
+{
+	int error = vg_call_send(conn, frame, reply);
+
+	return error ? error : vg_call_wait(conn, reply);
 }
 
 void vg_reply_done(struct vg_conn *conn, struct vg_reply *reply)
 {
 	struct vg_frame frame = {
-		.internal = { 0, reply->internal[1], reply->internal[2], reply->internal[3] },
+		.internal = { 0, reply->internal[1], reply->internal[2] },
 	};
 
 	if (conn->foreign || !reply->internal[0])
@@ -278,6 +314,11 @@ void vg_reply_done(struct vg_conn *conn, struct vg_reply *reply)
 size_t vg_conn_bulk_max(const struct vg_conn *conn)
 {
 	return conn->bulk_max;
+}
+
+size_t vg_conn_piece(const struct vg_conn *conn)
+{
+	return conn->piece;
 }
 
 uint64_t vg_conn_waits(const struct vg_conn *conn)

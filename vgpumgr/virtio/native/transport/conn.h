@@ -22,9 +22,9 @@ struct slot {
 };
 
 struct conn_ops {
-	/* Room for a frame and its bulk, waiting for it: fills frame. Under conn->lock. */
+	/* Room for a frame and its bulk, waiting for it or else -EAGAIN: fills frame. Under conn->lock. */
 	int (*reserve)(struct vg_conn *conn, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
-		       struct vg_frame *frame);
+		       bool waits, struct vg_frame *frame);
 	/* Sends what stands there; header is complete but for the bulk's place. Under conn->lock. */
 	int (*send)(struct vg_conn *conn, struct vg_frame_header *header, struct vg_frame *frame);
 	/* Gives back what reserve() took. Under conn->lock. */
@@ -50,8 +50,10 @@ struct conn_ring {
 	int eventfd;
 	const vg_word32 *guard;
 	_Atomic uint64_t blocks; /* free blocks of the window */
-	struct { uint64_t end, mask; } pending[PENDING_BULK];
+	struct { uint64_t end, mask; uint32_t bytes; } pending[PENDING_BULK];
 	uint32_t pending_first, pending_count;
+	size_t on_its_way;       /* bytes of the window whose frames the worker has not consumed */
+	uint64_t stalled;        /* the first of these frames has not kept up: its end */
 	uint64_t heartbeat, heartbeat_at_ns;
 	unsigned idle;           /* looks at an empty reply ring in a row */
 };
@@ -84,7 +86,7 @@ struct vg_conn {
 	uint64_t refused[VG_REFUSED_WORDS];
 	uint32_t lane;
 	uint64_t generation;
-	size_t bulk_max;
+	size_t bulk_max, piece;
 	char why[200];           /* written once, before lost is set */
 	struct slot slot[VG_SLOTS];
 	union {

@@ -140,11 +140,12 @@ static void serial_drain(struct vg_conn *conn)
 /* ---- outgoing ---- */
 
 static int serial_reserve(struct vg_conn *conn, size_t payload_length, enum vg_bulk direction, size_t bulk_length,
-			  struct vg_frame *frame)
+			  bool waits, struct vg_frame *frame)
 {
 	struct conn_serial *serial = &conn->serial;
 
 	(void)payload_length;
+	(void)waits;
 	frame->payload = serial->out + sizeof(struct vg_message) + VG_ALIGN;
 	frame->bulk_length = bulk_length;
 	if (direction != VG_BULK_TO_WORKER)
@@ -260,7 +261,7 @@ const struct conn_ops vg_serial_ops = {
 int vg_serial_attach(struct vg_conn *conn)
 {
 	conn->ops = &vg_serial_ops;
-	conn->bulk_max = VG_SERIAL_BULK_MAX;
+	conn->bulk_max = conn->piece = VG_SERIAL_BULK_MAX;
 	conn->serial.out = malloc(sizeof(struct vg_message) + VG_BODY_MAX);
 	atomic_store(&conn->serial.credit, VG_SERIAL_CREDIT);
 	return conn->serial.out ? 0 : -ENOMEM;

@@ -8,6 +8,7 @@
 #define VG_LOCK_H
 
 #include <linux/futex.h>
+#include <stdbool.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,11 +25,16 @@ __attribute__((cold, noinline)) static void vg_lock_wake(vg_word32 *lock)
 	syscall(SYS_futex, lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-static inline void vg_lock(vg_word32 *lock)
+static inline bool vg_try_lock(vg_word32 *lock)
 {
 	uint32_t free = 0;
 
-	if (!atomic_compare_exchange_strong_explicit(lock, &free, 1, memory_order_acquire, memory_order_relaxed))
+	return atomic_compare_exchange_strong_explicit(lock, &free, 1, memory_order_acquire, memory_order_relaxed);
+}
+
+static inline void vg_lock(vg_word32 *lock)
+{
+	if (!vg_try_lock(lock))
 		vg_lock_wait(lock);
 }
 
