@@ -42,7 +42,10 @@ class KernelInfo(ctypes.Structure):
         ("max_threads", ctypes.c_uint32),
         ("ptx_version", ctypes.c_uint32),
         ("target", ctypes.c_uint32),
+        ("cluster", ctypes.c_uint32 * 3),
+        ("max_cluster", ctypes.c_uint32),
         ("refusal", ctypes.c_char_p),
+        ("explicit_cluster", ctypes.c_bool),
     )
 
 
@@ -58,6 +61,7 @@ def library() -> ctypes.CDLL:
     lib.runner_cancel.argtypes = [ctypes.c_void_p]
     lib.runner_schedule.argtypes = [ctypes.c_void_p, u64]
     lib.runner_lane_instructions.argtypes = [ctypes.c_void_p]
+    lib.runner_cluster.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     lib.runner_checks.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
     lib.runner_engine.argtypes = [ctypes.c_void_p, ctypes.c_bool]
     lib.runner_message.restype = lib.runner_printed.restype = ctypes.c_char_p
@@ -173,6 +177,11 @@ class Module:
     def check(self, checks: int) -> None:
         """Look for these mistakes (CHECK_*) in every launch from now on; findings go to stderr."""
         self._lib.runner_checks(self._runner, checks)
+
+    def cluster(self, *blocks: int) -> None:
+        """So many blocks are a cluster, in every launch from now on; none: as the kernel requires."""
+        dims = _three(blocks) if blocks else (0, 0, 0)
+        self._lib.runner_cluster(self._runner, (ctypes.c_uint32 * 3)(*dims))
 
     def lane_instructions(self) -> int:
         """How many instructions the warp-wide engine runs lane by lane."""

@@ -211,7 +211,7 @@ def test_the_stack_grows_and_is_given_back() -> None:
         (UNSUPPORTED, "mbarrier.init.global.b64 [%rd0], 1;"),
         (UNSUPPORTED, "mbarrier.arrive.expect_tx.noComplete.shared.b64 %rd0, [%r0], 1;"),
         (UNSUPPORTED, "mbarrier.frobnicate.shared.b64 [%r0], 1;"),
-        (UNSUPPORTED, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+        (UNSUPPORTED, "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.multicast::cluster"
          " [%r0], [%rd0], 16, [%r1], %h0;"),
         (UNSUPPORTED, "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
          " [%r0], [%rd0, {%r1}], [%r2];"),

@@ -103,3 +103,39 @@ extern "C" __global__ void stack(int *out, const int *in)
 {
 	out[threadIdx.x] = weighted(in, threadIdx.x % 40 + 1);
 }
+
+#if __CUDA_ARCH__ >= 900
+// 256 bins over the shared memory of a cluster's four blocks.
+extern "C" __global__ void __cluster_dims__(4, 1, 1) cluster_histogram(int *out, const int *in)
+{
+	__shared__ int bins[64];
+	cg::cluster_group cluster = cg::this_cluster();
+	int bin = in[blockIdx.x * blockDim.x + threadIdx.x] % 256;
+
+	bins[threadIdx.x] = 0;
+	cluster.sync();
+	atomicAdd(cluster.map_shared_rank(bins, bin / 64) + bin % 64, 1);
+	cluster.sync();
+	out[cluster.block_rank() * 64 + threadIdx.x] = bins[threadIdx.x];
+}
+
+// What a block has goes to the one before it, round by round.
+extern "C" __global__ void cluster_ring(int *out, const int *in)
+{
+	__shared__ int have[64], next[64];
+	cg::cluster_group cluster = cg::this_cluster();
+	unsigned to = (cluster.block_rank() + cluster.num_blocks() - 1) % cluster.num_blocks();
+	int sum = 0;
+
+	have[threadIdx.x] = in[blockIdx.x * blockDim.x + threadIdx.x];
+	for (unsigned round = 0; round < cluster.num_blocks(); round++) {
+		sum += have[threadIdx.x];
+		cluster.map_shared_rank(next, to)[threadIdx.x] = have[threadIdx.x];
+		auto token = cluster.barrier_arrive();
+		cluster.barrier_wait(std::move(token));
+		have[threadIdx.x] = next[threadIdx.x];
+		cluster.sync();
+	}
+	out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+#endif

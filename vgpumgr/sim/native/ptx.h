@@ -94,7 +94,10 @@ struct ptx_kernel_info {
 	uint32_t max_threads;  /* from .maxntid, else 1024 */
 	uint32_t ptx_version;  /* 80 for .version 8.0 */
 	uint32_t target;       /* 80 for sm_80 */
+	uint32_t cluster[3];   /* blocks in a cluster, if it requires a number; or zeroes */
+	uint32_t max_cluster;  /* .maxclusterrank; 0: none */
 	const char *refusal;   /* why it cannot run, with line and instruction; NULL if it can */
+	bool explicit_cluster; /* the launch or the kernel has to say how large clusters are */
 };
 void ptx_kernel_info(const struct ptx_kernel *kernel, struct ptx_kernel_info *info);
 
@@ -112,6 +115,7 @@ struct ptx_launch {
 	/* Not 0: all blocks run at once, and may wait for each other. 64 zeroed bytes of device memory, which kernels find
 	 * by %envreg1 and 2 (cooperative_groups/details/driver_abi.h of the CUDA toolkit). */
 	uint64_t workspace;
+	uint32_t cluster[3]; /* blocks in a cluster; zeroes: what the kernel requires, or 1 */
 	uint32_t checks; /* of ptx_check; not 0: lane by lane, on one thread */
 };
 /* Runs the whole grid on the calling thread (or on some of its own). Returns err->status. */

@@ -59,7 +59,36 @@ static bool decode_copy(struct body *b, struct statement *s)
 
 enum { BULK = 16 };
 
-/* d: the cell of the size; the second instruction has the source, the third, where `size` says so, the mbarrier. */
+static bool copy_bytes(struct thread *t, const struct insn *i, uint64_t to, uint64_t from, uint32_t size)
+{
+	for (uint32_t k = 0; k < size; k += BULK) {
+		uint8_t *at = reach(t, i + 1, (enum space)i[1].space, from + k, BULK, false);
+		uint8_t *out = at ? reach(t, i, (enum space)i->space, to + k, BULK, true) : NULL;
+
+		if (!out)
+			return false;
+		memmove(out, at, BULK);
+	}
+	return true;
+}
+
+/* .multicast::cluster: to the same place in each block of the mask, and its mbarrier there. */
+static bool copy_to_many(struct thread *t, const uint64_t *r, const struct insn *i)
+{
+	uint64_t to = CLUSTER_OFFSET(effective(r, i)), bar = CLUSTER_OFFSET(effective(r, i + 2));
+	uint32_t size = (u32)r[i->d];
+
+	for (uint32_t rank = 0; rank < MAX_CLUSTER; rank++) {
+		uint64_t block = (uint64_t)(rank + 1) << CLUSTER_SHIFT;
+
+		if (r[i->b] >> rank & 1 && (!copy_bytes(t, i, block | to, effective(r, i + 1), size) ||
+					    !mbarrier_complete(t, i + 2, block | bar, size)))
+			return false;
+	}
+	return true;
+}
+
+/* b: the cell of the mask of blocks, or 0; d: the cell of the size; the second instruction has the source, the third, where `size` says so, the mbarrier. */
 static HANDLER(cp_bulk)
 {
 	uint64_t to = effective(r, i), from = effective(r, i + 1);
@@ -67,28 +96,24 @@ static HANDLER(cp_bulk)
 
 	if (size % BULK)
 		return fault(t, i, PTX_MISALIGNED, "cp.async.bulk of %u bytes", size);
-	for (uint32_t k = 0; k < size; k += BULK) {
-		uint8_t *at = reach(t, i + 1, (enum space)i[1].space, from + k, BULK, false);
-		uint8_t *out = at ? reach(t, i, (enum space)i->space, to + k, BULK, true) : NULL;
-
-		if (!out)
-			return NULL;
-		memmove(out, at, BULK);
-	}
+	if (i->b)
+		return copy_to_many(t, r, i) ? i + 3 : NULL;
+	if (!copy_bytes(t, i, to, from, size))
+		return NULL;
 	if (!i->size)
 		return i + 2;
 	return mbarrier_complete(t, i + 2, effective(r, i + 2), size) ? i + 3 : NULL;
 }
 
 /*
- * .shared::{cta,cluster}.global.mbarrier::complete_tx::bytes [d], [s], size, [mbarrier], or
- * .global.shared::cta.bulk_group [d], [s], size
+ * .shared::{cta,cluster}.{global,shared::cta}.mbarrier::complete_tx::bytes{.multicast::cluster} [d], [s], size, [mbarrier]{, mask},
+ * or .global.shared::cta.bulk_group [d], [s], size
  */
 static bool decode_bulk(struct body *b, struct statement *s)
 {
-	bool in = s->n_modifiers > 3 && !text_is(s->modifiers[2], "global");
+	bool in = s->n_modifiers > 3 && !text_is(s->modifiers[2], "global"), cluster, between, many;
 	struct insn *i;
-	uint32_t size;
+	uint32_t size, mask = 0;
 
 	if (take(s, "commit_group"))
 		return s->n == 0;
@@ -96,21 +121,27 @@ static bool decode_bulk(struct body *b, struct statement *s)
 		take(s, "read");
 		return s->n == 1 && s->operands[0].kind == O_INT;
 	}
-	if (!take(s, "global") || (in ? !(take(s, "shared::cluster") || take(s, "shared::cta")) : !take(s, "shared::cta")) ||
-	    !take(s, in ? "mbarrier::complete_tx::bytes" : "bulk_group"))
+	cluster = in && take(s, "shared::cluster");
+	between = cluster && take(s, "shared::cta");
+	if (!cluster && !take(s, "shared::cta"))
 		return false;
+	if ((!between && !take(s, "global")) || !take(s, in ? "mbarrier::complete_tx::bytes" : "bulk_group"))
+		return false;
+	many = cluster && !between && take(s, "multicast::cluster");
 	take_policy(b, s);
 	if (!all_taken(s))
 		return false;
-	operands(b, s, in ? 4 : 3, in ? 4 : 3);
+	operands(b, s, 3u + in + many, 3u + in + many);
 	size = src(b, s, 2, T_U32);
+	mask = many ? src(b, s, 4, T_B16) : 0;
 	i = emit_visible(b, s, cp_bulk);
 	i->size = in;
+	i->b = mask;
 	i->d = size;
 	i->space = in ? SPACE_SHARED : SPACE_GLOBAL;
 	address(b, s, 0, i);
 	i = emit_visible(b, s, run_unsupported);
-	i->space = in ? SPACE_GLOBAL : SPACE_SHARED;
+	i->space = in && !between ? SPACE_GLOBAL : SPACE_SHARED;
 	address(b, s, 1, i);
 	if (!in)
 		return true;

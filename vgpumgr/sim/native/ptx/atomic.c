@@ -240,7 +240,7 @@ DECODER(atom)
 	return is_vector(s) ? decode_vector(b, s, true) : decode_atomic(b, s, true);
 }
 
-DECODER(red)
+bool decode_reduction(struct body *b, struct statement *s)
 {
 	return is_vector(s) ? decode_vector(b, s, false) : decode_atomic(b, s, false);
 }

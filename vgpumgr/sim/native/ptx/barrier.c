@@ -102,7 +102,8 @@ static int take_kind(struct statement *s)
 
 DECODER(bar)
 {
-	int kind = take_kind(s);
+	bool cluster = s->variant && s->n_modifiers && text_is(s->modifiers[0], "cluster");
+	int kind = cluster ? -1 : take_kind(s);
 	bool red = kind > BAR_SYNC && kind < BAR_ARRIVE;
 	uint32_t first = red, last = s->n - red, c = 0;
 	enum type type = red ? take_type(s) : T_NONE;
@@ -111,6 +112,8 @@ DECODER(bar)
 
 	if (!s->variant && take(s, "warp"))
 		return kind == BAR_SYNC && decode_warp_barrier(b, s);
+	if (cluster)
+		return decode_cluster_barrier(b, s);
 	take(s, "cta");
 	aligned = take(s, "aligned") || !s->variant;
 	if (kind < 0 || !all_taken(s) || (red && type != (kind == BAR_POPC ? T_U32 : T_PRED)))

@@ -15,6 +15,31 @@ static uint64_t nanoseconds(clockid_t clock)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Without clusters each block is one by itself. */
+static uint64_t cluster_value(const struct worker *w, uint64_t number)
+{
+	const struct grid *g = w->grid;
+
+	if (number >= 31 && number < 34)
+		return w->clusterid[number - 31];
+	if (number >= 34 && number < 37)
+		return g->launch->grid[number - 34] / g->cluster[number - 34];
+	if (number >= 37 && number < 40)
+		return w->ctaid[number - 37] % g->cluster[number - 37];
+	if (number >= 40 && number < 43)
+		return g->cluster[number - 40];
+	switch (number) {
+	case 43:
+		return w->rank;
+	case 44:
+		return g->cluster_size;
+	case 48:
+		return g->clustered;
+	default:
+		return 0;
+	}
+}
+
 /* In the order of operand.c's list. */
 uint64_t special_value(const struct thread *t, uint64_t number)
 {
@@ -79,14 +104,7 @@ uint64_t special_value(const struct thread *t, uint64_t number)
 		return g->launch->workspace >> 32;
 	if (number == SPECIAL_ENVREG + 2)
 		return (u32)g->launch->workspace;
-	/* without clusters each block is one by itself */
-	if (number >= 31 && number < 34)
-		return w->ctaid[number - 31];
-	if (number >= 34 && number < 37)
-		return g->launch->grid[number - 34];
-	if ((number >= 40 && number < 43) || number == 44)
-		return 1;
-	return 0;
+	return cluster_value(w, number);
 }
 
 HANDLER(run_read_special)
@@ -244,6 +262,7 @@ static bool start_thread(struct worker *w, uint32_t index)
 	t->tid[2] = index / block[0] / block[1];
 	t->state = THREAD_READY;
 	t->carry = false;
+	t->phase = CLUSTER_NONE;
 	t->depth = t->base = 0;
 	t->function = f;
 	t->pc = f->code;
@@ -257,12 +276,19 @@ static bool start_thread(struct worker *w, uint32_t index)
 
 bool place_block(struct worker *w, uint64_t index)
 {
-	const uint32_t *grid = w->grid->launch->grid;
+	const struct grid *g = w->grid;
+	uint64_t cluster = index / g->cluster_size;
+	uint32_t rank = w->rank;
 
-	w->random = (w->grid->launch->seed + index) * 0x9e3779b97f4a7c15u;
-	w->ctaid[0] = (uint32_t)(index % grid[0]);
-	w->ctaid[1] = (uint32_t)(index / grid[0] % grid[1]);
-	w->ctaid[2] = (uint32_t)(index / grid[0] / grid[1]);
+	w->random = (g->launch->seed + index) * 0x9e3779b97f4a7c15u;
+	for (int d = 0; d < 3; d++) {
+		uint32_t clusters = g->launch->grid[d] / g->cluster[d];
+
+		w->clusterid[d] = (uint32_t)(cluster % clusters);
+		w->ctaid[d] = w->clusterid[d] * g->cluster[d] + rank % g->cluster[d];
+		cluster /= clusters;
+		rank /= g->cluster[d];
+	}
 	w->alive = w->n_threads;
 	memset(w->barriers, 0, sizeof w->barriers);
 	memset(w->shared, 0, w->grid->shared_bytes);
@@ -278,7 +304,7 @@ bool place_block(struct worker *w, uint64_t index)
 	return true;
 }
 
-static bool deadlock(struct worker *w)
+bool deadlock(struct worker *w)
 {
 	if (w->checker)
 		check_stuck(w);
@@ -286,7 +312,8 @@ static bool deadlock(struct worker *w)
 		struct thread *t = &w->threads[k];
 
 		if (t->state != THREAD_EXITED) {
-			fault(t, t->pc, PTX_DEADLOCK, "no thread of the block can go on; this one waits here");
+			fault(t, t->pc, PTX_DEADLOCK, w->grid->cluster_size > 1 ? "no thread of the cluster can go on; this one waits here" :
+							    "no thread of the block can go on; this one waits here");
 			break;
 		}
 	}
@@ -303,25 +330,10 @@ static bool run_turn(struct worker *w, bool *progress)
 	return true;
 }
 
-/* No other block can help one whose threads all wait: barriers are a block's own. */
-bool block_turn(struct worker *w)
+bool block_turn(struct worker *w, bool *progress)
 {
-	bool progress = false;
-
-	if (!run_turn(w, &progress))
+	if (!run_turn(w, progress))
 		return false;
-	if (!progress && w->alive)
-		return deadlock(w);
 	barriers_check(w);
 	return true;
-}
-
-bool run_block(struct worker *w, uint64_t index)
-{
-	if (!place_block(w, index))
-		return false;
-	while (w->alive)
-		if (!block_turn(w))
-			return false;
-	return !stopped(w);
 }

@@ -242,3 +242,9 @@ void check_shared(struct thread *t, const struct insn *i, uint64_t addr, uint32_
 	if (c->checks & PTX_CHECK_RACE)
 		check_race(t, i, addr, size, write);
 }
+
+void check_remote(const struct worker *owner, uint64_t addr, uint32_t size, bool write)
+{
+	if (write && owner->checker->written)
+		memset(owner->checker->written + addr, 1, size);
+}

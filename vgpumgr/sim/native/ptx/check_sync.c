@@ -228,7 +228,8 @@ void check_stuck(struct worker *w)
 			fprintf(out, "========= sync: no thread of the block can go on\n");
 		}
 		places[n++] = t->pc;
-		finding_place(out, w, k, t->state == THREAD_BARRIER ? "waits at a barrier" : "waits for lanes of its warp", t->pc);
+		finding_place(out, w, k, t->state == THREAD_BARRIER ? "waits at a barrier" :
+				     t->state == THREAD_CLUSTER ? "waits for its cluster" : "waits for lanes of its warp", t->pc);
 	}
 	if (out)
 		finding_close(&w->threads[0]);

@@ -89,6 +89,8 @@ void checker_start(struct worker *w);
 
 /* check_access.c */
 void check_shared(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write);
+/* By a thread of another block, `owner`'s memory: of its cluster. */
+void check_remote(const struct worker *owner, uint64_t addr, uint32_t size, bool write);
 void check_global(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write);
 /* An access that ends the kernel. `where` is empty for global memory. */
 void check_bad_access(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write, const char *where);

@@ -38,8 +38,8 @@ enum type take_type(struct statement *s)
 
 enum space take_space(struct statement *s)
 {
-	static const char *const names[] = { "global", "const", "shared", "shared::cta", "local", "param", "param::entry", "param::func", NULL };
-	static const enum space spaces[] = { SPACE_GLOBAL, SPACE_CONST, SPACE_SHARED, SPACE_SHARED, SPACE_LOCAL, SPACE_PARAM, SPACE_PARAM, SPACE_PARAM };
+	static const char *const names[] = { "global", "const", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "param::func", NULL };
+	static const enum space spaces[] = { SPACE_GLOBAL, SPACE_CONST, SPACE_SHARED, SPACE_SHARED, SPACE_SHARED, SPACE_LOCAL, SPACE_PARAM, SPACE_PARAM, SPACE_PARAM };
 	int n = take_one(s, names);
 
 	return n < 0 ? SPACE_GENERIC : spaces[n];

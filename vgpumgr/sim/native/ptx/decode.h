@@ -65,7 +65,7 @@ _Noreturn void bad_operand(struct body *b, const struct statement *s, uint32_t n
 	X(activemask) X(elect) X(bar) X(nanosleep)                                                                   \
 	X(mma) X(wmma) X(ldmatrix) X(movmatrix) X(mbarrier) X(priority) X(createpolicy) X(griddepcontrol)            \
 	X(setmaxnreg) X(pmevent) X(alloca) X(stacksave) X(video)                                                     \
-	X(tex) X(tld4) X(suld) X(sust) X(txq)
+	X(mapa) X(tex) X(tld4) X(suld) X(sust) X(txq)
 #define X(name) DECODER(name);
 DECODERS(X)
 #undef X
@@ -81,6 +81,8 @@ bool decode_float_binary(struct body *b, struct statement *s, enum type type, ui
 bool decode_float_minmax(struct body *b, struct statement *s, enum type type);
 bool decode_float_unary(struct body *b, struct statement *s, enum type type);
 bool decode_float_div(struct body *b, struct statement *s, enum type type);
+/* barrier.cluster */
+bool decode_cluster_barrier(struct body *b, struct statement *s);
 bool decode_half(struct body *b, struct statement *s, enum type type, uint32_t op);
 
 /* Emitted by other files' decoders. */

@@ -60,6 +60,9 @@ void ptx_kernel_info(const struct ptx_kernel *k, struct ptx_kernel_info *info)
 		.ptx_version = k->module->version,
 		.target = k->module->target,
 		.refusal = k->refusal,
+		.cluster = { k->req_cluster[0], k->req_cluster[1], k->req_cluster[2] },
+		.explicit_cluster = k->explicit_cluster,
+		.max_cluster = k->max_cluster,
 	};
 }
 
@@ -94,53 +97,14 @@ static int check_launch(const struct ptx_kernel *k, const struct ptx_launch *l, 
 	return PTX_OK;
 }
 
-static void free_worker(struct worker *w)
-{
-	for (uint32_t k = 0; w->threads && k < w->n_threads; k++) {
-		free(w->threads[k].local);
-		free(w->threads[k].frames);
-	}
-	for (uint32_t k = 0; w->warps && k * WARP < w->n_threads; k++)
-		free(w->warps[k].stack);
-	free(w->warps);
-	free(w->threads);
-	free(w->shared);
-	free(w->images);
-	checker_free(w->checker);
-	free(w);
-}
-
-static struct worker *new_worker(struct grid *g, uint32_t index)
-{
-	struct worker *w = calloc(1, sizeof *w);
-	uint32_t n_warps = (g->n_threads + WARP - 1) / WARP;
-
-	if (!w)
-		return NULL;
-	w->grid = g;
-	w->index = index;
-	w->n_threads = g->n_threads;
-	w->shared_bytes = g->launch->checks ? 0 : g->shared_bytes;
-	w->threads = calloc((size_t)n_warps * WARP, sizeof *w->threads);
-	w->warps = calloc(n_warps, sizeof *w->warps);
-	w->shared = aligned_alloc(128, (g->shared_bytes + 128u) & ~127u);
-	w->checker = g->launch->checks ? checker_new(g, &insn_facts) : NULL;
-	for (uint32_t k = w->n_threads; w->threads && k < n_warps * WARP; k++)
-		w->threads[k] = (struct thread){ .worker = w, .state = THREAD_EXITED, .index = k, .lane = k % WARP, .warp = k / WARP };
-	if (w->threads && w->warps && w->shared && (w->checker || !g->launch->checks))
-		return w;
-	free_worker(w);
-	return NULL;
-}
-
 static void *work(void *arg)
 {
-	struct worker *w = arg;
-	struct grid *g = w->grid;
-	uint64_t block;
+	struct cluster *c = arg;
+	struct grid *g = c->grid;
+	uint64_t number;
 
-	while (!g->stop && (block = __atomic_fetch_add(&g->next_block, 1, __ATOMIC_RELAXED)) < g->n_blocks)
-		if (!run_block(w, block))
+	while (!g->stop && (number = __atomic_fetch_add(&g->next_cluster, 1, __ATOMIC_RELAXED)) < g->n_clusters)
+		if (!cluster_run(c, number))
 			break;
 	return NULL;
 }
@@ -148,7 +112,7 @@ static void *work(void *arg)
 static uint32_t worker_count(const struct grid *g)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	uint64_t n = g->n_blocks < MAX_WORKERS ? g->n_blocks : MAX_WORKERS;
+	uint64_t n = g->n_clusters < MAX_WORKERS ? g->n_clusters : MAX_WORKERS;
 
 	if (cpus < 2 || g->launch->checks || g->n_blocks * g->n_threads < PARALLEL_THREADS)
 		return 1;
@@ -159,7 +123,7 @@ static uint32_t worker_count(const struct grid *g)
 
 struct crew {
 	struct grid *grid;
-	struct worker **blocks;
+	struct cluster **clusters;
 	uint64_t first, step;
 };
 
@@ -170,32 +134,30 @@ static void *work_together(void *arg)
 
 	while (alive && !c->grid->stop) {
 		alive = false;
-		for (uint64_t b = c->first; b < c->grid->n_blocks; b += c->step) {
-			if (!c->blocks[b]->alive)
+		for (uint64_t n = c->first; n < c->grid->n_clusters; n += c->step) {
+			if (!c->clusters[n]->alive)
 				continue;
 			alive = true;
-			if (!block_turn(c->blocks[b]))
+			if (!cluster_turn(c->clusters[n]))
 				return NULL;
 		}
 	}
 	return NULL;
 }
 
-static bool place_blocks(struct grid *g, struct worker **blocks)
+static bool place_all(struct grid *g, struct cluster **clusters)
 {
-	uint32_t sms = g->launch->sm_count ? g->launch->sm_count : 1;
-
-	for (uint64_t b = 0; b < g->n_blocks; b++) {
-		blocks[b] = new_worker(g, (uint32_t)(b % sms));
-		if (!blocks[b] || !place_block(blocks[b], b))
+	for (uint64_t n = 0; n < g->n_clusters; n++) {
+		clusters[n] = cluster_new(g, (uint32_t)n);
+		if (!clusters[n] || !cluster_place(clusters[n], n))
 			return false;
 	}
 	return true;
 }
 
-static void run_crew(struct grid *g, struct worker **blocks)
+static void run_crew(struct grid *g, struct cluster **clusters)
 {
-	struct crew crews[2] = { { g, blocks, 0, 2 }, { g, blocks, 1, 2 } };
+	struct crew crews[2] = { { g, clusters, 0, 2 }, { g, clusters, 1, 2 } };
 	pthread_t helper;
 
 	if (worker_count(g) < 2 || pthread_create(&helper, NULL, work_together, &crews[1])) {
@@ -209,36 +171,36 @@ static void run_crew(struct grid *g, struct worker **blocks)
 
 static int run_cooperative(struct grid *g)
 {
-	struct worker **blocks = calloc(g->n_blocks, sizeof *blocks);
+	struct cluster **clusters = calloc(g->n_clusters, sizeof *clusters);
 	int status = PTX_NO_MEMORY;
 
-	if (blocks && place_blocks(g, blocks)) {
-		run_crew(g, blocks);
+	if (clusters && place_all(g, clusters)) {
+		run_crew(g, clusters);
 		status = PTX_OK;
 	}
-	for (uint64_t b = 0; blocks && b < g->n_blocks && blocks[b]; b++)
-		free_worker(blocks[b]);
-	free(blocks);
+	for (uint64_t n = 0; clusters && n < g->n_clusters && clusters[n]; n++)
+		cluster_free(clusters[n]);
+	free(clusters);
 	return g->error->status ? (int)g->error->status : status;
 }
 
-/* ---- one block after the other */
+/* ---- one cluster, or block, after the other */
 
 /* The caller is a worker itself; a helper that cannot be had is done without. */
 static int run_grid(struct grid *g)
 {
-	struct worker *workers[MAX_WORKERS] = { new_worker(g, 0) };
+	struct cluster *workers[MAX_WORKERS] = { cluster_new(g, 0) };
 	pthread_t threads[MAX_WORKERS];
 	uint32_t n = 1;
 
 	if (!workers[0])
 		return PTX_NO_MEMORY;
 	for (; n < worker_count(g); n++) {
-		workers[n] = new_worker(g, n);
+		workers[n] = cluster_new(g, n);
 		if (!workers[n])
 			break;
 		if (pthread_create(&threads[n], NULL, work, workers[n])) {
-			free_worker(workers[n]);
+			cluster_free(workers[n]);
 			break;
 		}
 	}
@@ -246,8 +208,30 @@ static int run_grid(struct grid *g)
 	for (uint32_t k = 1; k < n; k++)
 		pthread_join(threads[k], NULL);
 	for (uint32_t k = 0; k < n; k++)
-		free_worker(workers[k]);
+		cluster_free(workers[k]);
 	return g->error->status;
+}
+
+/* What the launch asks for, or the kernel. */
+static int take_clusters(struct grid *g)
+{
+	const uint32_t *asked = g->launch->cluster[0] ? g->launch->cluster : g->kernel->req_cluster;
+	uint64_t size = 1;
+
+	g->clustered = asked[0];
+	for (int d = 0; d < 3; d++) {
+		g->cluster[d] = g->clustered ? asked[d] : 1;
+		if (!g->cluster[d] || g->launch->grid[d] % g->cluster[d])
+			return refuse(g->error, "the grid is not made of whole clusters");
+		if (g->kernel->req_cluster[d] && g->kernel->req_cluster[d] != g->cluster[d])
+			return refuse(g->error, "the kernel requires another cluster size");
+		size *= g->cluster[d] < MAX_CLUSTER ? g->cluster[d] : MAX_CLUSTER + 1;
+	}
+	if (size > MAX_CLUSTER)
+		return refuse(g->error, "too many blocks in a cluster");
+	g->cluster_size = (uint32_t)size;
+	g->n_clusters = g->n_blocks / size;
+	return PTX_OK;
 }
 
 int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct ptx_error *err)
@@ -268,6 +252,8 @@ int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct p
 	checked.by_lane = true;
 	*err = (struct ptx_error){ PTX_OK, "" };
 	status = check_launch(kernel, launch, err);
+	if (status == PTX_OK)
+		status = take_clusters(&g);
 	if (status)
 		return status;
 	g.dynamic_offset = kernel->shared_offset[kernel->module->n_shared];

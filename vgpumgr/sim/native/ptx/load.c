@@ -144,9 +144,16 @@ static void parse_tuning(struct parser *p, struct ptx_kernel *k)
 				k->req[i] = dims[i] ? dims[i] : 1;
 		} else if (text_is(name, ".maxnreg")) {
 			limit_registers(k, expect_int(p));
-		} else if (text_is(name, ".minnctapersm") || text_is(name, ".maxnctapersm") ||
-			   text_is(name, ".maxclusterrank")) {
+		} else if (text_is(name, ".minnctapersm") || text_is(name, ".maxnctapersm")) {
 			expect_int(p);
+		} else if (text_is(name, ".reqnctapercluster")) {
+			parse_limit(p, dims);
+			for (int i = 0; i < 3; i++)
+				k->req_cluster[i] = dims[i] ? dims[i] : 1;
+		} else if (text_is(name, ".maxclusterrank")) {
+			k->max_cluster = (uint32_t)expect_int(p);
+		} else if (text_is(name, ".explicitcluster")) {
+			k->explicit_cluster = true;
 		} else if (text_is(name, ".pragma")) {
 			skip_statement(p);
 		} else if (!text_is(name, ".noreturn")) {

@@ -38,7 +38,7 @@ static u64 pack(struct counts c)
 	return common | (u64)c.expected << COUNT_BITS | (u64)(uint32_t)(c.tx + TX_ZERO) << TX_AT;
 }
 
-/* Only the block that owns the shared memory uses it, and one thread of the host runs that. */
+/* Only the blocks of a cluster use it, and one thread of the host runs them. */
 static u64 *reach_mbarrier(struct thread *t, const struct insn *i, uint64_t addr)
 {
 	u64 *at = (u64 *)(void *)reach(t, i, (enum space)i->space, addr, sizeof *at, true);
@@ -53,7 +53,7 @@ static u64 *reach_mbarrier(struct thread *t, const struct insn *i, uint64_t addr
 /* What a checker has to know of an mbarrier at `addr`. */
 static void tell(struct thread *t, uint64_t addr, enum mbarrier_event event)
 {
-	if (t->worker->checker)
+	if (t->worker->checker && cluster_rank(t->worker, addr) == t->worker->rank)
 		check_mbarrier(t, addr, event);
 }
 
@@ -216,7 +216,7 @@ static bool take_qualifiers(struct statement *s, struct insn *i)
 
 	while (take_one(s, names) >= 0)
 		;
-	space = take(s, "shared::cluster") ? SPACE_SHARED : take_space(s);
+	space = take_space(s);
 	i->space = (uint8_t)space;
 	return take(s, "b64") && (space == SPACE_SHARED || space == SPACE_GENERIC);
 }
@@ -307,6 +307,18 @@ DECODER(mbarrier)
 	if (take(s, "complete_tx"))
 		return decode_counted(b, s, run_tx, ARRIVE_TX);
 	return take(s, "pending_count") && decode_pending(b, s);
+}
+
+/* Behind what st.async and red.async do: operand n is the mbarrier that awaits the bytes. */
+bool decode_complete(struct body *b, struct statement *s, uint32_t n, uint32_t bytes)
+{
+	struct insn *i = emit_visible(b, s, run_tx);
+
+	i->space = SPACE_SHARED;
+	i->flags = ARRIVE_TX;
+	address(b, s, n, i);
+	i->b = slot_const(b, INIT_VALUE, bytes, NULL);
+	return true;
 }
 
 bool decode_arrive_copies(struct body *b, struct statement *s)

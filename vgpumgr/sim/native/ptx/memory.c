@@ -68,12 +68,36 @@ static inline uint8_t *reach_window(struct thread *t, const struct insn *i, uint
 	return memory + addr;
 }
 
+/* Shared memory of the cluster's blocks, by an address that mapa made. */
+static uint8_t *reach_cluster(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write)
+{
+	const struct worker *w = t->worker, *owner;
+	uint64_t offset = CLUSTER_OFFSET(addr);
+	uint32_t rank = cluster_rank(w, addr), limit = w->grid->shared_bytes;
+	const char *where = " in a cluster's shared memory";
+
+	owner = rank < w->grid->cluster_size ? w->cluster->blocks[rank] : NULL;
+	if (owner && !owner->alive)
+		where = " in shared memory of a block that has ended";
+	if (!owner || !owner->alive || addr >> 32 || offset >= limit || size > limit - offset) {
+		bad_access(t, i, addr, size, write, where);
+		return NULL;
+	}
+	if (w->checker && owner == w)
+		check_shared(t, i, offset, size, write);
+	else if (w->checker)
+		check_remote(owner, offset, size, write);
+	return owner->shared + offset;
+}
+
 /* Beyond shared memory; or within, where a checker looks at each access. */
 static uint8_t *reach_checked(struct thread *t, const struct insn *i, uint64_t addr, uint32_t size, bool write)
 {
 	const struct worker *w = t->worker;
 	uint32_t limit = w->grid->shared_bytes;
 
+	if (addr >> CLUSTER_SHIFT)
+		return reach_cluster(t, i, addr, size, write);
 	if (!w->checker || addr >= limit || size > limit - addr) {
 		bad_access(t, i, addr, size, write, " in shared memory");
 		return NULL;
@@ -408,7 +432,7 @@ DECODER(ld)
 	return decode_access(b, s, true);
 }
 
-DECODER(st)
+bool decode_store(struct body *b, struct statement *s)
 {
 	return decode_access(b, s, false);
 }

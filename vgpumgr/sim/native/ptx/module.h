@@ -153,6 +153,9 @@ struct ptx_kernel {
 	uint32_t param_bytes, static_shared, local_bytes, max_threads;
 	uint32_t *shared_offset; /* by symbol.shared_index */
 	uint32_t req[3];         /* .reqntid or zeroes */
+	uint32_t req_cluster[3]; /* .reqnctapercluster or zeroes */
+	uint32_t max_cluster;    /* .maxclusterrank or 0 */
+	bool explicit_cluster;
 	uint32_t max_registers;  /* .maxnreg, or the compiler's option, whichever is less; 0: neither */
 };
 

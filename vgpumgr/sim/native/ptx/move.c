@@ -27,6 +27,8 @@ static bool in_const(const struct ptx_module *m, uint64_t addr)
 			return true;
 	return false;
 }
+/* shared::cta: of this block, not of another one of its cluster */
+OP(isspacep_cta, r[i->d] = r[i->a] >> WINDOW_SHIFT == WINDOW_SHARED && cluster_rank(t->worker, r[i->a]) == t->worker->rank)
 OP(isspacep_const, r[i->d] = in_const(t->worker->grid->kernel->module, r[i->a]))
 
 PURE(selp, r[i->d] = r[i->c] & 1 ? r[i->a] : r[i->b])
@@ -149,13 +151,15 @@ DECODER(cvta)
 
 DECODER(isspacep)
 {
-	enum space space = take_space(s);
+	bool cluster = take(s, "shared::cluster");
+	enum space space = cluster ? SPACE_SHARED : take_space(s);
+	bool own = space == SPACE_SHARED && !cluster && b->module->target >= 90;
 	struct insn *i;
 
 	if (space == SPACE_GENERIC)
 		return false;
 	operands(b, s, 2, 2);
-	i = emit(b, s, space == SPACE_CONST ? isspacep_const : isspacep);
+	i = emit(b, s, space == SPACE_CONST ? isspacep_const : own ? isspacep_cta : isspacep);
 	i->a = src(b, s, 1, T_U64);
 	i->d = dst(b, s, 0, T_PRED);
 	i->imm = window_of(space) >> WINDOW_SHIFT;

@@ -13,6 +13,7 @@ static const char *const specials[] = {
 	"%clusterid.x", "%clusterid.y", "%clusterid.z", "%nclusterid.x", "%nclusterid.y", "%nclusterid.z",
 	"%cluster_ctaid.x", "%cluster_ctaid.y", "%cluster_ctaid.z", "%cluster_nctaid.x", "%cluster_nctaid.y",
 	"%cluster_nctaid.z", "%cluster_ctarank", "%cluster_nctarank", "WARP_SZ", "%aggr_smem_size", "%reserved_smem_offset_begin",
+	"%is_explicit_cluster",
 };
 
 static bool special_number(struct text name, uint64_t *number)
@@ -31,6 +32,8 @@ static bool special_number(struct text name, uint64_t *number)
 
 static enum type special_type(struct text name)
 {
+	if (text_is(name, "%is_explicit_cluster"))
+		return T_PRED;
 	return text_is(name, "%clock64") || text_is(name, "%globaltimer") || text_is(name, "%gridid") ? T_U64 : T_U32;
 }
 

@@ -27,7 +27,7 @@ struct runner {
 	bool cancel;
 	uint64_t seed;
 	bool by_lane;
-	uint32_t checks;
+	uint32_t checks, cluster[3];
 };
 
 static void *runner_translate(void *ctx, uint64_t addr, uint64_t size, bool write, uint64_t *base, uint64_t *length)
@@ -158,6 +158,12 @@ void runner_engine(struct runner *r, bool by_lane)
 	r->by_lane = by_lane;
 }
 
+/* Blocks in a cluster; zeroes: what the kernel requires. */
+void runner_cluster(struct runner *r, const uint32_t cluster[3])
+{
+	memcpy(r->cluster, cluster, sizeof r->cluster);
+}
+
 void runner_checks(struct runner *r, uint32_t checks)
 {
 	r->checks = checks;
@@ -197,7 +203,8 @@ int runner_run(struct runner *r, const char *name, const uint32_t dims[6], uint3
 {
 	struct ptx_kernel *k = r->module ? ptx_module_kernel(r->module, name) : NULL;
 	struct ptx_launch launch = { { dims[0], dims[1], dims[2] }, { dims[3], dims[4], dims[5] }, dynamic, params, 8, &r->cancel,
-				     r->seed, r->by_lane, .checks = r->checks };
+				     r->seed, r->by_lane, .cluster = { r->cluster[0], r->cluster[1], r->cluster[2] },
+				     .checks = r->checks };
 
 	return k ? ptx_run(k, &launch, &r->error) : -1;
 }

@@ -18,6 +18,7 @@ enum {
 	STACK_SLOTS = 1 << 17,          /* registers of one thread, all frames together */
 	LOCAL_BYTES = 512 << 10,        /* local memory of one thread, as the hardware's bound */
 	MAX_SHARED = 227 << 10,
+	MAX_CLUSTER = 16,
 };
 
 struct range { /* a live allocation, as the host told */
@@ -31,6 +32,7 @@ enum thread_state {
 	THREAD_WARP,     /* at a warp-wide instruction, for the lanes in `mask` */
 	THREAD_CONVERGE, /* at activemask: those who stand there together are active together */
 	THREAD_BARRIER,
+	THREAD_CLUSTER,  /* at barrier.cluster.wait */
 	THREAD_EXITED,
 };
 
@@ -42,6 +44,9 @@ struct call_frame {
 	uint32_t base;     /* caller's frame in local memory */
 };
 
+/* A thread's part in the barrier of its cluster: nothing, has arrived, and all others have, too. */
+enum cluster_phase { CLUSTER_NONE, CLUSTER_ARRIVED, CLUSTER_COMPLETE };
+
 struct thread {
 	uint64_t *r;
 	const struct insn *pc;
@@ -52,6 +57,7 @@ struct thread {
 	uint32_t index, lane, warp, tid[3];
 	uint32_t mask;     /* THREAD_WARP */
 	uint32_t barrier;  /* THREAD_BARRIER */
+	enum cluster_phase phase;
 	const struct function *function;
 	uint64_t *stack; /* the warp's, from this lane's cells on */
 	uint32_t stack_used; /* registers */
@@ -91,13 +97,25 @@ struct grid {
 	struct ptx_error *error;
 	pthread_mutex_t lock;
 	volatile bool stop;
-	uint64_t n_blocks, next_block, id;
+	uint64_t n_blocks, n_clusters, next_cluster, id;
+	uint32_t cluster[3], cluster_size; /* blocks */
+	bool clustered; /* the launch or the kernel asks for clusters, be it of one block */
 	uint32_t n_threads, dynamic_offset, shared_bytes;
 	struct finding *findings; /* check.c */
 };
 
+/* Blocks that run together, on one thread of the host: cluster.c. Without clusters each block is one by itself. */
+struct cluster {
+	struct grid *grid;
+	struct worker *blocks[MAX_CLUSTER];
+	uint32_t alive; /* blocks */
+	bool arrived;   /* some threads, at its barrier */
+};
+
 struct worker {
 	struct grid *grid;
+	struct cluster *cluster;
+	uint32_t rank, clusterid[3]; /* in the cluster; the cluster's */
 	uint32_t ctaid[3];
 	struct thread *threads; /* whole warps of them: those beyond n_threads have exited */
 	struct warp *warps;
@@ -116,6 +134,19 @@ struct worker {
 const struct insn *fault(struct thread *t, const struct insn *i, enum ptx_status status, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
+/*
+ * Shared memory of a cluster's blocks. An address below 2^24 is the block's own; mapa makes one that has the rank of another
+ * block, plus one, above. Both lie in the shared window of the generic address space.
+ */
+enum { CLUSTER_SHIFT = 24 };
+#define CLUSTER_OFFSET(addr) ((addr) & (((uint64_t)1 << CLUSTER_SHIFT) - 1))
+static inline uint32_t cluster_rank(const struct worker *w, uint64_t addr)
+{
+	uint32_t rank = (uint8_t)(addr >> CLUSTER_SHIFT);
+
+	return rank ? rank - 1 : w->rank;
+}
+
 /* Each instruction tends to stay within one allocation: the cache is looked up by instruction. */
 static inline uint32_t range_place(const struct insn *i)
 {
@@ -133,11 +164,19 @@ uint8_t *reach_global(struct thread *t, const struct insn *i, uint64_t addr, uin
  */
 typedef void warp_operation(struct thread *lanes, uint32_t members);
 
-/* block.c, schedule.c, warp.c and barrier.c */
-bool run_block(struct worker *w, uint64_t index);
-/* The same in turns: alive is 0 when the block has ended. False: the grid stops. */
+/* cluster.c: `index` is that of the host's thread. Runs a whole cluster; false: the grid stops. */
+struct cluster *cluster_new(struct grid *g, uint32_t index);
+void cluster_free(struct cluster *c);
+bool cluster_run(struct cluster *c, uint64_t number);
+/* The same in turns: alive is 0 when all blocks have ended. */
+bool cluster_place(struct cluster *c, uint64_t number);
+bool cluster_turn(struct cluster *c);
+
+/* block.c, schedule.c, warp.c and barrier.c. Blocks are numbered cluster by cluster. */
 bool place_block(struct worker *w, uint64_t index);
-bool block_turn(struct worker *w);
+bool block_turn(struct worker *w, bool *progress);
+/* Says why, at the first thread that has not ended. Always false. */
+bool deadlock(struct worker *w);
 /* A turn of a warp's lanes, in step; or of the block's threads, at random. False: the grid stops. */
 bool warp_turn(struct worker *w, uint32_t warp, bool *progress);
 bool random_turn(struct worker *w, bool *progress);
@@ -149,9 +188,10 @@ static inline uint32_t warp_lanes(const struct worker *w, uint32_t warp)
 	return w->n_threads - warp * WARP < WARP ? w->n_threads - warp * WARP : WARP;
 }
 bool stopped(struct worker *w);
+/* Blocks may wait for each other. */
 static inline bool is_cooperative(const struct worker *w)
 {
-	return w->grid->launch->workspace;
+	return w->grid->launch->workspace || w->grid->cluster_size > 1;
 }
 /* Runs the warp-wide instructions that all their lanes have come to. False: there is none. */
 bool warp_step(struct worker *w, uint32_t warp);
