@@ -16,7 +16,10 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "programs"
 NAMES = tuple(sorted(path.stem for path in SOURCES.glob("*.c*")))
 #: what a program needs of the compiler
-FLAGS = {"tensor": ("-arch=sm_80",)}
+FLAGS = {
+    "tensor": ("-arch=sm_80",),
+    "clusters": tuple(f"-gencode=arch=compute_{cc},code=compute_{cc}" for cc in (80, 90)),
+}
 
 
 def cache() -> Path:

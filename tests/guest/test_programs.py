@@ -28,6 +28,7 @@ PROGRAMS = (
     "textures",
     "surfaces",
     "together",
+    "clusters",
 )
 
 

@@ -110,7 +110,8 @@ def test_special_registers() -> None:
     ):
         code += f"{word} cvt.u64.u32 %rd3, %r5; mad.lo.u64 %rd2, %rd2, 10, %rd3;"
     m = module(
-        "mov.pred %p1, %is_explicit_cluster; mov.u32 %r5, %ctaid.y; mov.u32 %r6, %nctaid.x; mad.lo.u32 %r5, %r5, %r6, %r1;"
+        "mov.pred %p1, %is_explicit_cluster; mov.u32 %r5, %ctaid.y; mov.u32 %r6, %nctaid.x;"
+        "mad.lo.u32 %r5, %r5, %r6, %r1;"
         f"ld.param.u64 %rd1, [out]; mad.wide.u32 %rd1, %r5, 8, %rd1; {code} st.global.u64 [%rd1], %rd2;"
     )
     out = m.alloc(8 * 24)
@@ -135,7 +136,8 @@ def test_an_mbarrier_of_another_block_ends_its_phase_with_the_bytes_that_were_se
         "setp.eq.u32 %p0, %r2, 0; @!%p0 bra INIT; mbarrier.init.shared.b64 [bar], 5;"
         "mbarrier.arrive.expect_tx.shared.b64 %rd5, [bar], 48; st.shared.u32 [s+64], 0;"
         f"INIT: fence.mbarrier_init.release.cluster; {SYNC}"
-        "mov.u32 %r5, 0; mapa.shared::cluster.u32 %r6, %r3, %r5; mov.u32 %r7, bar; mapa.shared::cluster.u32 %r7, %r7, %r5;"
+        "mov.u32 %r5, 0; mapa.shared::cluster.u32 %r6, %r3, %r5; mov.u32 %r7, bar;"
+        "mapa.shared::cluster.u32 %r7, %r7, %r5;"
         "mad.lo.u32 %r8, %r2, 8, %r6; add.u32 %r9, %r1, 7;"
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%r8], {%r9, %r9}, [%r7];"
         "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r6+64], %r9, [%r7];"
@@ -151,15 +153,18 @@ def test_an_mbarrier_of_another_block_ends_its_phase_with_the_bytes_that_were_se
 def test_bulk_copies_go_to_other_blocks(between: bool) -> None:
     """From a block's shared memory to the next one's; or from global memory to all blocks of a mask."""
     copy = (
-        "xor.b32 %r5, %r2, 1; mapa.shared::cluster.u32 %r6, %r3, %r5; mov.u32 %r7, bar; mapa.shared::cluster.u32 %r7, %r7, %r5;"
+        "xor.b32 %r5, %r2, 1; mapa.shared::cluster.u32 %r6, %r3, %r5; mov.u32 %r7, bar;"
+        "mapa.shared::cluster.u32 %r7, %r7, %r5;"
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r6+16], [%r3], 16, [%r7];"
         if between
         else "setp.ne.u32 %p2, %r2, 0; @%p2 bra W; ld.param.u64 %rd6, [out]; mov.u16 %h0, 3; mov.u32 %r7, bar;"
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r3+16], [%rd6], 16, [%r7], %h0;"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+        " [%r3+16], [%rd6], 16, [%r7], %h0;"
     )
     code = (
         "mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.expect_tx.shared.b64 %rd5, [bar], 16;"
-        f"add.u32 %r8, %r1, 50; st.shared.u32 [s], %r8; cvt.u64.u32 %rd7, %r8; st.global.u64 [%rd1], %rd7; {SYNC} {copy}"
+        "add.u32 %r8, %r1, 50; st.shared.u32 [s], %r8; cvt.u64.u32 %rd7, %r8;"
+        f"st.global.u64 [%rd1], %rd7; {SYNC} {copy}"
         "W: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra W; ld.shared.u32 %r5, [s+16];"
         f"{SYNC} {RESULT}"
     )
@@ -171,24 +176,38 @@ def test_where_an_address_lies() -> None:
         "mov.u32 %r5, 1; mapa.shared::cluster.u32 %r6, %r3, %r5; getctarank.shared::cluster.u32 %r7, %r6;"
         "getctarank.shared::cluster.u32 %r8, %r3; cvt.u64.u32 %rd3, %r6; cvta.shared::cluster.u64 %rd3, %rd3;"
         "isspacep.shared::cta %p1, %rd3; isspacep.shared::cluster %p2, %rd3; getctarank.u64 %r9, %rd3;"
-        "mad.lo.u32 %r5, %r7, 10, %r8; mad.lo.u32 %r5, %r5, 10, %r9; selp.u32 %r10, 100, 0, %p1; selp.u32 %r11, 1000, 0, %p2;"
+        "mad.lo.u32 %r5, %r7, 10, %r8; mad.lo.u32 %r5, %r5, 10, %r9;"
+        "selp.u32 %r10, 100, 0, %p1; selp.u32 %r11, 1000, 0, %p2;"
         "mad.lo.u32 %r5, %r5, 10, %r10; add.u32 %r5, %r5, %r11;" + RESULT
     )
     ranks = [1000 + 10 * (100 + 10 * own + 1) + 100 * own for own in (0, 1)]
     assert run(code, 2, 1, 2) == ranks
 
 
+#: the address of %r3 in the block of rank %r5
+MAP = "mapa.shared::cluster.u32 %r5, %r3, %r5; ld.shared::cluster.u32 %r6, "
+
+
 @pytest.mark.parametrize(
     ("status", "text", "code"),
     [
-        (ILLEGAL_ADDRESS, "cluster's shared memory", "mov.u32 %r5, 2; mapa.shared::cluster.u32 %r5, %r3, %r5; ld.shared::cluster.u32 %r6, [%r5];"),
-        (ILLEGAL_ADDRESS, "cluster's shared memory", "mov.u32 %r5, 1; mapa.shared::cluster.u32 %r5, %r3, %r5; ld.shared::cluster.u32 %r6, [%r5+8192];"),
-        (ILLEGAL_ADDRESS, "has ended", "setp.eq.u32 %p1, %r2, 0; @%p1 exit; mov.u32 %r5, 0; mapa.shared::cluster.u32 %r5, %r3, %r5; ld.shared::cluster.u32 %r6, [%r5];"),
+        (ILLEGAL_ADDRESS, "cluster's shared memory", f"mov.u32 %r5, 2; {MAP}[%r5];"),
+        (ILLEGAL_ADDRESS, "cluster's shared memory", f"mov.u32 %r5, 1; {MAP}[%r5+8192];"),
+        (
+            ILLEGAL_ADDRESS,
+            "has ended",
+            f"setp.eq.u32 %p1, %r2, 0; @%p1 exit; mov.u32 %r5, 0; {MAP}[%r5];",
+        ),
         (TRAP, "without a wait", "barrier.cluster.arrive; barrier.cluster.arrive;"),
         (TRAP, "without an arrival", "barrier.cluster.wait;"),
-        (DEADLOCK, "of the cluster", "setp.eq.u32 %p1, %r0, 0; @%p1 bra C; bar.sync 0; C: barrier.cluster.arrive; barrier.cluster.wait;"),
+        (
+            DEADLOCK,
+            "of the cluster",
+            "setp.eq.u32 %p1, %r0, 0; @%p1 bra C; bar.sync 0;"
+            "C: barrier.cluster.arrive; barrier.cluster.wait;",
+        ),
     ],
-)  # fmt: skip
+)
 def test_mistakes_end_the_kernel_with_a_sentence(status: int, text: str, code: str) -> None:
     with pytest.raises(PtxError, match=text) as caught:
         run(code, 2, 2, 2)
@@ -199,7 +218,7 @@ def test_mistakes_end_the_kernel_with_a_sentence(status: int, text: str, code: s
 def test_grids_are_made_of_whole_clusters_of_a_size_that_there_is(
     blocks: int, cluster: int
 ) -> None:
-    with pytest.raises(PtxError, match="clusters|blocks in a cluster") as caught:
+    with pytest.raises(PtxError, match=r"clusters|blocks in a cluster") as caught:
         run("", blocks, 1, cluster)
     assert caught.value.status == BAD_LAUNCH
 

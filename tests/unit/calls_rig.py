@@ -38,19 +38,21 @@ def null_channel(transport: str, **env: str) -> Iterator[Rig]:
 
 
 @contextmanager
-def simulated_channel(transport: str, root: Path, *more: str) -> Iterator[Rig]:
-    """A channel whose worker has the simulated driver of an A30 machine; ``more`` are arguments of the worker."""
+def simulated_channel(
+    transport: str, root: Path, *more: str, machine: str = "a30-pair"
+) -> Iterator[Rig]:
+    """A channel whose worker has a machine's simulated driver; ``more`` are arguments of the worker."""
     driver = LIB / "sim" / "libcuda.so.1"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VGPUMGR_SIM_ROOT", str(root))
-        machines.create_machine("a30-pair")
+        machines.create_machine(machine)
         try:
-            for key, value in machines.machine_env("a30-pair").items():
+            for key, value in machines.machine_env(machine).items():
                 patch.setenv(key, value)
             with Rig(transport, worker=WORKER, worker_args=("--cuda", str(driver), *more)) as rig:
                 yield rig
         finally:
-            machines.destroy_machine("a30-pair")
+            machines.destroy_machine(machine)
 
 
 def guest_env(rig: Rig) -> dict[str, str]:

@@ -50,6 +50,7 @@ PROGRAMS = (
     "textures",
     "surfaces",
     "together",
+    "clusters",
     "vectoradd12",
 )
 
@@ -70,6 +71,15 @@ def test_program_gives_right_results(name: str, rig: Rig, programs: dict[str, Pa
     done = run_program(rig, str(programs[name]))
     assert done.returncode == 0, (done.stdout, done.stderr, rig.status())
     assert rig.status().violations.count == 0
+
+
+def test_clusters_on_a_device_that_has_them(programs: dict[str, Path], tmp_path: Path) -> None:
+    with simulated_channel("ring", tmp_path, machine="hgx-h100") as rig:
+        done = run_program(rig, str(programs["clusters"]))
+        assert (done.returncode, done.stdout) == (0, "PASS clusters 24 blocks of 64 threads\n"), (
+            done
+        )
+        assert rig.status().violations.count == 0
 
 
 def test_host_functions_run_in_stream_order_and_hold_up_no_other_thread(rig: Rig) -> None:

@@ -61,6 +61,14 @@ def test_program_passes(name: str, programs: dict[str, Path], machine: dict[str,
     _passes(programs[name], machine)
 
 
+def test_clusters_on_a_device_that_has_them(
+    programs: dict[str, Path], machine: dict[str, str]
+) -> None:
+    create_machine("hgx-h100")
+    _passes(programs["clusters"], machine | {"VGPUMGR_SIM": machine_env("hgx-h100")["VGPUMGR_SIM"]})
+    destroy_machine("hgx-h100")
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

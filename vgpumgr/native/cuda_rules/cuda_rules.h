@@ -132,8 +132,21 @@ struct cuda_launch_limits {
 	uint64_t shared;  /* dynamic shared memory of a block, in bytes */
 };
 
-/* Attributes that only tune, or that say what happens anyway, are accepted; the others are refused. */
-CUresult cuda_read_launch_attributes(const CUlaunchConfig *config, bool *cooperative);
+/* What attributes ask for. Those that only tune, or that say what happens anyway, are accepted; the others are refused. */
+struct cuda_launch_options {
+	bool cooperative;
+	unsigned int cluster[3]; /* blocks; zeroes: as the kernel requires */
+};
+CUresult cuda_read_launch_attributes(const CUlaunchConfig *config, struct cuda_launch_options *out);
+
+struct cuda_cluster_limits {
+	unsigned int required[3]; /* by the kernel; zeroes: it requires none */
+	bool must_be_set;
+	unsigned int most; /* blocks; 0: the device has no clusters */
+};
+/* `options` gets the clusters that the launch has; zeroes: none. */
+CUresult cuda_check_clusters(const CUlaunchConfig *config, const struct cuda_cluster_limits *limits,
+			     struct cuda_launch_options *options);
 CUresult cuda_check_launch(const CUlaunchConfig *config, const struct cuda_launch_limits *limits);
 /*
  * The documented ways to pass parameters. `buffer` gets the program's block of at least `bytes` bytes, or NULL: then

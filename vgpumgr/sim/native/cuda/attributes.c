@@ -157,6 +157,8 @@ static int of_architecture(const struct device *dev, CUdevice_attribute attribut
 		return l2_bytes(dev) / 4 * 3;
 	case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
 		return copy_engines(dev);
+	case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+		return a->cc >= 10 * CLUSTERS_FROM_CC;
 	default:
 		return 0;
 	}

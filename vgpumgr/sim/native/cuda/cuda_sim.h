@@ -368,6 +368,8 @@ struct function {
 	struct ptx_kernel *kernel;
 	struct ptx_kernel_info info;
 	int max_dynamic_shared, carveout;
+	int cluster[3], cluster_policy; /* as the program has set them */
+	bool large_clusters;
 	CUfunc_cache cache;
 	bool told; /* why it is refused */
 };
@@ -386,6 +388,9 @@ struct function *module_function(struct module *m, const char *name);
 int functions_create(struct ptx_module *ptx, enum handle_kind kind, struct function **out, size_t *n);
 void functions_destroy(struct function *f, size_t n);
 int function_registers(const struct function *f);
+/* Clusters of more than 8 blocks are for programs that ask for it: they do not run on every device. */
+enum { PORTABLE_CLUSTER = 8, LARGE_CLUSTER = 16, CLUSTERS_FROM_CC = 9 };
+void function_clusters(const struct function *f, const struct device *dev, struct cuda_cluster_limits *out);
 /* CUfunction or CUkernel -> function of the current context. */
 CUresult function_get(CUfunction handle, struct context *ctx, struct function **out);
 /* The same without a context, for what a kernel is by itself. */

@@ -2,6 +2,8 @@
 /* Functions of modules and kernels of libraries: what they are, and their settings. */
 #include "cuda_sim.h"
 
+#include <string.h>
+
 /* A GPU thread can have 255 registers; PTX names as many as it likes, so the count is only an upper bound. */
 enum { MAX_REGISTERS = 64 };
 
@@ -44,6 +46,9 @@ CUresult function_get(CUfunction handle, struct context *ctx, struct function **
 	/* what was set on the kernel holds in every context */
 	if (f->max_dynamic_shared > (*out)->max_dynamic_shared)
 		(*out)->max_dynamic_shared = f->max_dynamic_shared;
+	(*out)->large_clusters |= f->large_clusters;
+	if (f->cluster[0])
+		memcpy((*out)->cluster, f->cluster, sizeof(f->cluster));
 	return CUDA_SUCCESS;
 }
 
@@ -71,6 +76,24 @@ CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel kernel)
 	if (r == CUDA_SUCCESS)
 		*out = (CUlibrary)f->library;
 	return r;
+}
+
+/* Of the code, or else as the program has set it. */
+static int required_cluster(const struct function *f, int dimension)
+{
+	return f->info.cluster[0] ? (int)f->info.cluster[dimension] : f->cluster[dimension];
+}
+
+void function_clusters(const struct function *f, const struct device *dev, struct cuda_cluster_limits *out)
+{
+	uint32_t most = f->large_clusters ? LARGE_CLUSTER : PORTABLE_CLUSTER;
+
+	for (int i = 0; i < 3; i++)
+		out->required[i] = (unsigned int)required_cluster(f, i);
+	out->must_be_set = f->info.explicit_cluster;
+	if (f->info.max_cluster && f->info.max_cluster < most)
+		most = f->info.max_cluster;
+	out->most = dev->info.cc_major >= CLUSTERS_FROM_CC ? most : 0;
 }
 
 static CUresult get_attribute(const struct function *f, CUfunction_attribute attribute, int *value)
@@ -103,8 +126,22 @@ static CUresult get_attribute(const struct function *f, CUfunction_attribute att
 	case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
 		*value = f->carveout;
 		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+		*value = i->explicit_cluster;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+		*value = required_cluster(f, attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+		*value = f->large_clusters;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+		*value = f->cluster_policy;
+		return CUDA_SUCCESS;
 	default:
-		*value = 0; /* caches and clusters */
+		*value = 0; /* caches */
 		return (int)attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	}
 }
@@ -123,6 +160,23 @@ static CUresult set_attribute(struct function *f, CUfunction_attribute attribute
 		if (value < -1 || value > 100)
 			return CUDA_ERROR_INVALID_VALUE;
 		f->carveout = value;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+		if (f->info.cluster[0])
+			return CUDA_ERROR_NOT_PERMITTED;
+		if (value < 0)
+			return CUDA_ERROR_INVALID_VALUE;
+		f->cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = value;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+		f->large_clusters = value;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+		if (value < 0 || value > CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING)
+			return CUDA_ERROR_INVALID_VALUE;
+		f->cluster_policy = value;
 		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;

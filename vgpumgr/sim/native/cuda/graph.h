@@ -14,7 +14,7 @@
 struct graph_kernel {
 	CUfunction function;
 	unsigned grid[3], block[3], shared;
-	bool cooperative;
+	struct cuda_launch_options options;
 	size_t n_params, bytes;
 	void **params;  /* pointers into the bytes behind them; one allocation */
 };
@@ -82,7 +82,7 @@ void graph_let_go(struct graph *g, CUevent done);
 CUresult exec_node(CUgraphExec handle, CUgraphNode node, struct graph_node **out);
 
 /* launch.c; without drv.lock, and the caller owns what is made */
-CUresult make_launch(CUfunction handle, const CUlaunchConfig *config, bool cooperative, void **params, void **extra,
+CUresult make_launch(CUfunction handle, const CUlaunchConfig *config, struct cuda_launch_options options, void **params, void **extra,
 		     struct graph_node *made);
 
 #endif

@@ -215,17 +215,24 @@ static CUresult launch_memset(const CUDA_MEMSET_NODE_PARAMS *m, CUstream stream)
 	return cuMemsetD2D32Async(m->dst, m->pitch, m->value, m->width, m->height, stream);
 }
 
+static CUresult launch_kernel(struct graph_kernel *k, CUstream stream)
+{
+	CUlaunchAttribute attributes[] = {
+		{ .id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = k->options.cooperative },
+		{ .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+		  .value.clusterDim = { k->options.cluster[0], k->options.cluster[1], k->options.cluster[2] } },
+	};
+	CUlaunchConfig config = { k->grid[0], k->grid[1], k->grid[2], k->block[0], k->block[1], k->block[2], k->shared,
+				  stream, attributes, k->options.cluster[0] ? 2 : 1 };
+
+	return cuLaunchKernelEx(&config, k->function, k->params, NULL);
+}
+
 static CUresult launch_node(struct graph_node *n, CUstream stream)
 {
-	struct graph_kernel *k = &n->kernel;
-
 	switch (n->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		if (k->cooperative)
-			return cuLaunchCooperativeKernel(k->function, k->grid[0], k->grid[1], k->grid[2], k->block[0],
-							 k->block[1], k->block[2], k->shared, stream, k->params);
-		return cuLaunchKernel(k->function, k->grid[0], k->grid[1], k->grid[2], k->block[0], k->block[1],
-				      k->block[2], k->shared, stream, k->params, NULL);
+		return launch_kernel(&n->kernel, stream);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		return copy_node(&n->copy, stream);
 	case CU_GRAPH_NODE_TYPE_MEMSET:

@@ -14,7 +14,7 @@ static CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS_v2 *p, struct graph_no
 		return CUDA_ERROR_INVALID_VALUE;
 	c.gridDimX = p->gridDimX, c.gridDimY = p->gridDimY, c.gridDimZ = p->gridDimZ;
 	c.blockDimX = p->blockDimX, c.blockDimY = p->blockDimY, c.blockDimZ = p->blockDimZ;
-	return make_launch(p->func ? p->func : (CUfunction)p->kern, &c, false, p->kernelParams, p->extra, made);
+	return make_launch(p->func ? p->func : (CUfunction)p->kern, &c, (struct cuda_launch_options){ 0 }, p->kernelParams, p->extra, made);
 }
 
 static CUresult check_side(const struct cuda_copy *shape, const struct cuda_side *side)

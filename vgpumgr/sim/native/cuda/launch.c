@@ -68,8 +68,11 @@ static void release_launch(struct op *op)
 	free(l);
 }
 
-static CUresult check_launch(const struct function *f, const CUlaunchConfig *c)
+static CUresult check_launch(const struct device *dev, const struct function *f, const CUlaunchConfig *c,
+			     struct cuda_launch_options *options)
 {
+	struct cuda_cluster_limits clusters;
+	CUresult r;
 	size_t fixed = f->info.static_shared_bytes;
 	struct cuda_launch_limits limits = {
 		.grid = { INT32_MAX, MAX_GRID_YZ, MAX_GRID_YZ },
@@ -80,7 +83,9 @@ static CUresult check_launch(const struct function *f, const CUlaunchConfig *c)
 
 	if (f->max_dynamic_shared)
 		limits.shared = (uint64_t)f->max_dynamic_shared;
-	return cuda_check_launch(c, &limits);
+	r = cuda_check_launch(c, &limits);
+	function_clusters(f, dev, &clusters);
+	return r == CUDA_SUCCESS ? cuda_check_clusters(c, &clusters, options) : r;
 }
 
 static CUresult gather(const struct ptx_kernel_info *info, void **params, void **extra, unsigned char *out)
@@ -98,8 +103,8 @@ static CUresult gather(const struct ptx_kernel_info *info, void **params, void *
 	return r;
 }
 
-static CUresult op_create(const struct function *f, const CUlaunchConfig *c, void **params, void **extra,
-			  uint32_t sm_count, struct launch_op **out)
+static CUresult op_create(const struct function *f, const CUlaunchConfig *c, const struct cuda_launch_options *options,
+			  void **params, void **extra, uint32_t sm_count, struct launch_op **out)
 {
 	struct launch_op *l = calloc(1, sizeof(*l) + f->info.param_bytes);
 	CUresult r;
@@ -116,6 +121,7 @@ static CUresult op_create(const struct function *f, const CUlaunchConfig *c, voi
 		.sm_count = sm_count,
 		.seed = schedule_seed(),
 		.by_lane = wish_lanes(),
+		.cluster = { options->cluster[0], options->cluster[1], options->cluster[2] },
 		.checks = drv.checks,
 	};
 	r = gather(&f->info, params, extra, l->params);
@@ -175,8 +181,8 @@ static CUresult submit(struct context *ctx, CUstream stream, struct launch_op *l
 	return queue_submit(s, &l->op);
 }
 
-CUresult make_launch(CUfunction handle, const CUlaunchConfig *c, bool cooperative, void **params, void **extra,
-		     struct graph_node *made)
+CUresult make_launch(CUfunction handle, const CUlaunchConfig *c, struct cuda_launch_options options, void **params,
+		     void **extra, struct graph_node *made)
 {
 	struct function *f;
 	unsigned char *bytes;
@@ -187,7 +193,7 @@ CUresult make_launch(CUfunction handle, const CUlaunchConfig *c, bool cooperativ
 	if (r == CUDA_SUCCESS)
 		r = check_refusal(f);
 	if (r == CUDA_SUCCESS)
-		r = check_launch(f, c);
+		r = check_launch(ctx->dev, f, c, &options);
 	if (r != CUDA_SUCCESS)
 		return r;
 	*made = (struct graph_node){ .type = CU_GRAPH_NODE_TYPE_KERNEL };
@@ -196,7 +202,7 @@ CUresult make_launch(CUfunction handle, const CUlaunchConfig *c, bool cooperativ
 		.grid = { c->gridDimX, c->gridDimY, c->gridDimZ },
 		.block = { c->blockDimX, c->blockDimY, c->blockDimZ },
 		.shared = c->sharedMemBytes,
-		.cooperative = cooperative,
+		.options = options,
 		.n_params = f->info.n_params,
 		.bytes = f->info.param_bytes,
 		.params = calloc(1, f->info.n_params * sizeof(void *) + f->info.param_bytes + 1),
@@ -212,11 +218,11 @@ CUresult make_launch(CUfunction handle, const CUlaunchConfig *c, bool cooperativ
 	return r;
 }
 
-static CUresult capture_launch(const CUlaunchConfig *config, CUfunction handle, bool cooperative, void **params,
-			       void **extra)
+static CUresult capture_launch(const CUlaunchConfig *config, CUfunction handle, struct cuda_launch_options options,
+			       void **params, void **extra)
 {
 	struct graph_node made;
-	CUresult r = make_launch(handle, config, cooperative, params, extra, &made);
+	CUresult r = make_launch(handle, config, options, params, extra, &made);
 
 	return r == CUDA_SUCCESS ? capture_put(config->hStream, &made) : r;
 }
@@ -225,22 +231,22 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
 {
 	struct launch_op *l;
 	struct function *f;
-	bool cooperative;
+	struct cuda_launch_options options;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	r = cuda_read_launch_attributes(config, &cooperative);
+	r = cuda_read_launch_attributes(config, &options);
 	if (r == CUDA_SUCCESS && capture_takes(config->hStream))
-		return capture_launch(config, handle, cooperative, params, extra);
+		return capture_launch(config, handle, options, params, extra);
 	if (r == CUDA_SUCCESS)
 		r = function_get(handle, ctx, &f);
 	if (r == CUDA_SUCCESS)
 		r = check_refusal(f);
 	if (r == CUDA_SUCCESS)
-		r = check_launch(f, config);
+		r = check_launch(ctx->dev, f, config, &options);
 	if (r == CUDA_SUCCESS)
-		r = op_create(f, config, params, extra, ctx->dev->sm_count, &l);
-	if (r == CUDA_SUCCESS && cooperative)
+		r = op_create(f, config, &options, params, extra, ctx->dev->sm_count, &l);
+	if (r == CUDA_SUCCESS && options.cooperative)
 		r = make_cooperative(ctx, f, l);
 	return r == CUDA_SUCCESS ? submit(ctx, config->hStream, l) : r;
 }

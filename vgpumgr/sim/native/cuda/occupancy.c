@@ -101,3 +101,68 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *size, CUfunction handle
 	*size = available > 0 ? (size_t)available : 0;
 	return CUDA_SUCCESS;
 }
+
+/* ---- clusters */
+
+/* What NVIDIA does not document is a guess: the multiprocessors of a cluster share a GPC, which has 16 of them. */
+enum { GPC = 16 };
+
+/* Blocks that may be resident at once, GPC by GPC, in whole clusters of `blocks`. */
+static int count_clusters(const struct device *dev, int per_sm, int blocks)
+{
+	int sms = (int)dev->sm_count;
+
+	return sms / GPC * (GPC * per_sm / blocks) + sms % GPC * per_sm / blocks;
+}
+
+static CUresult check_clusters(CUfunction handle, const CUlaunchConfig *config, const struct device *dev, struct function **f,
+			       struct cuda_cluster_limits *limits, int *per_sm)
+{
+	CUresult r = config ? function_info(handle, f) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	function_clusters(*f, dev, limits);
+	if (!limits->most)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return occupancy_blocks(dev, *f, (int)(config->blockDimX * config->blockDimY * config->blockDimZ),
+				config->sharedMemBytes, per_sm);
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction handle, const CUlaunchConfig *config)
+{
+	struct cuda_cluster_limits limits;
+	struct function *f;
+	int per_sm;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	r = size ? check_clusters(handle, config, ctx->dev, &f, &limits, &per_sm) : CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	for (*size = (int)limits.most; *size && !count_clusters(ctx->dev, per_sm, *size);)
+		*size /= 2;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction handle, const CUlaunchConfig *config)
+{
+	struct cuda_launch_options options;
+	struct cuda_cluster_limits limits;
+	struct function *f;
+	int per_sm;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	r = clusters ? cuda_read_launch_attributes(config, &options) : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = check_clusters(handle, config, ctx->dev, &f, &limits, &per_sm);
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_clusters(config, &limits, &options);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!options.cluster[0])
+		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	*clusters = count_clusters(ctx->dev, per_sm, (int)(options.cluster[0] * options.cluster[1] * options.cluster[2]));
+	return CUDA_SUCCESS;
+}

@@ -1411,6 +1411,103 @@ void vg_get_launch_large_request(struct vg_decoder *d, struct vg_launch_large_re
 	v->stream = vg_get_handle(d, VG_TAG_STREAM);
 }
 
+size_t vg_size_launch_clusters_request(const struct vg_launch_clusters_request *v)
+{
+	return 112 + vg_blob_size(v->parameters.length);
+}
+
+void vg_put_launch_clusters_request(struct vg_encoder *e, const struct vg_launch_clusters_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->function);
+	vg_put_u64(e, v->grid_x);
+	vg_put_u64(e, v->grid_y);
+	vg_put_u64(e, v->grid_z);
+	vg_put_u64(e, v->block_x);
+	vg_put_u64(e, v->block_y);
+	vg_put_u64(e, v->block_z);
+	vg_put_u64(e, v->shared_bytes);
+	vg_put_u64(e, v->cooperative);
+	vg_put_u64(e, v->cluster_x);
+	vg_put_u64(e, v->cluster_y);
+	vg_put_u64(e, v->cluster_z);
+	vg_put_u64(e, v->stream);
+	vg_put_bytes(e, v->parameters.data, v->parameters.length, 32768);
+}
+
+void vg_get_launch_clusters_request(struct vg_decoder *d, struct vg_launch_clusters_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->function = vg_get_handle(d, VG_TAG_FUNCTION);
+	v->grid_x = vg_get_u32(d);
+	v->grid_y = vg_get_u32(d);
+	v->grid_z = vg_get_u32(d);
+	v->block_x = vg_get_u32(d);
+	v->block_y = vg_get_u32(d);
+	v->block_z = vg_get_u32(d);
+	v->shared_bytes = vg_get_u32(d);
+	v->cooperative = vg_get_u32(d);
+	v->cluster_x = vg_get_u32(d);
+	v->cluster_y = vg_get_u32(d);
+	v->cluster_z = vg_get_u32(d);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->parameters = vg_get_bytes(d, 32768);
+}
+
+size_t vg_size_occupancy_clusters_request(const struct vg_occupancy_clusters_request *v __attribute__((unused)))
+{
+	return 104;
+}
+
+void vg_put_occupancy_clusters_request(struct vg_encoder *e, const struct vg_occupancy_clusters_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->function);
+	vg_put_u64(e, v->grid_x);
+	vg_put_u64(e, v->grid_y);
+	vg_put_u64(e, v->grid_z);
+	vg_put_u64(e, v->block_x);
+	vg_put_u64(e, v->block_y);
+	vg_put_u64(e, v->block_z);
+	vg_put_u64(e, v->shared_bytes);
+	vg_put_u64(e, v->count);
+	vg_put_u64(e, v->cluster_x);
+	vg_put_u64(e, v->cluster_y);
+	vg_put_u64(e, v->cluster_z);
+}
+
+void vg_get_occupancy_clusters_request(struct vg_decoder *d, struct vg_occupancy_clusters_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->function = vg_get_handle(d, VG_TAG_FUNCTION);
+	v->grid_x = vg_get_u32(d);
+	v->grid_y = vg_get_u32(d);
+	v->grid_z = vg_get_u32(d);
+	v->block_x = vg_get_u32(d);
+	v->block_y = vg_get_u32(d);
+	v->block_z = vg_get_u32(d);
+	v->shared_bytes = vg_get_u32(d);
+	v->count = vg_get_u32(d);
+	v->cluster_x = vg_get_u32(d);
+	v->cluster_y = vg_get_u32(d);
+	v->cluster_z = vg_get_u32(d);
+}
+
+size_t vg_size_occupancy_clusters_reply(const struct vg_occupancy_clusters_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_occupancy_clusters_reply(struct vg_encoder *e, const struct vg_occupancy_clusters_reply *v)
+{
+	vg_put_u64(e, v->value);
+}
+
+void vg_get_occupancy_clusters_reply(struct vg_decoder *d, struct vg_occupancy_clusters_reply *v)
+{
+	v->value = vg_get_u32(d);
+}
+
 size_t vg_size_host_gate_request(const struct vg_host_gate_request *v __attribute__((unused)))
 {
 	return 24;

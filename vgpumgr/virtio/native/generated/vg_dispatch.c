@@ -1182,6 +1182,54 @@ static int handle_launch_large(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_launch_clusters(struct wk_call *c, bool check_only)
+{
+	struct vg_launch_clusters_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_launch_clusters_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_launch_clusters(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_occupancy_clusters(struct wk_call *c, bool check_only)
+{
+	struct vg_occupancy_clusters_request in;
+	struct vg_occupancy_clusters_reply out;
+	uint8_t data[VG_MAX_occupancy_clusters_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_occupancy_clusters_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_occupancy_clusters(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_occupancy_clusters_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_occupancy_clusters_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static int handle_host_gate(struct wk_call *c, bool check_only)
 {
 	struct vg_host_gate_request in;
@@ -3237,6 +3285,14 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_launch_large: {
 		static const struct wk_operation it = { "launch_large", handle_launch_large, WK_QUIET | WK_IN_CONTEXT | WK_BULK_IN };
+		return &it;
+	}
+	case VG_OP_launch_clusters: {
+		static const struct wk_operation it = { "launch_clusters", handle_launch_clusters, WK_QUIET | WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_occupancy_clusters: {
+		static const struct wk_operation it = { "occupancy_clusters", handle_occupancy_clusters, WK_IN_CONTEXT };
 		return &it;
 	}
 	case VG_OP_host_gate: {

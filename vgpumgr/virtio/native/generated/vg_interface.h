@@ -87,6 +87,8 @@ static const uint64_t vg_interface_words[] = {
 	0x05040c9968fbca1e, /* cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags */
 	0x0505fb088a459d81, /* cuOccupancyAvailableDynamicSMemPerBlock */
 	0x05067ee520906803, /* launch_large */
+	0x050721830f5ac4ca, /* launch_clusters */
+	0x05085d45f18ce564, /* occupancy_clusters */
 	0x0600faefa5842085, /* host_gate */
 	0x0601d87944a7bf9a, /* host_gate_next */
 	0x06024a427a038074, /* host_gate_open */
@@ -126,7 +128,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 116, { 0xf3, 0xa9, 0x29, 0x25, 0xa3, 0x9a, 0x89, 0xd0, 0x83, 0x3b, 0xd5, 0x77, 0xd5, 0xf6, 0xd8, 0x05 },
+	vg_interface_words, 118, { 0x44, 0x91, 0x1f, 0xb2, 0xae, 0x17, 0x44, 0x94, 0xff, 0xa6, 0xa5, 0x17, 0x35, 0xb8, 0xaf, 0xa8 },
 };
 
 #endif

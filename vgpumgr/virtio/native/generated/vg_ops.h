@@ -116,6 +116,8 @@ enum vg_op {
 	VG_OP_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = 0x0504,
 	VG_OP_cuOccupancyAvailableDynamicSMemPerBlock = 0x0505,
 	VG_OP_launch_large = 0x0506,
+	VG_OP_launch_clusters = 0x0507,
+	VG_OP_occupancy_clusters = 0x0508,
 	VG_OP_host_gate = 0x0600,
 	VG_OP_host_gate_next = 0x0601,
 	VG_OP_host_gate_open = 0x0602,
@@ -970,6 +972,59 @@ enum { VG_MAX_launch_large_request = 88 }; /* bytes on the wire */
 size_t vg_size_launch_large_request(const struct vg_launch_large_request *v);
 void vg_put_launch_large_request(struct vg_encoder *e, const struct vg_launch_large_request *v);
 void vg_get_launch_large_request(struct vg_decoder *d, struct vg_launch_large_request *v);
+
+struct vg_launch_clusters_request {
+	uint64_t context;
+	uint64_t function;
+	uint32_t grid_x;
+	uint32_t grid_y;
+	uint32_t grid_z;
+	uint32_t block_x;
+	uint32_t block_y;
+	uint32_t block_z;
+	uint32_t shared_bytes;
+	uint32_t cooperative;
+	uint32_t cluster_x;
+	uint32_t cluster_y;
+	uint32_t cluster_z;
+	uint64_t stream;
+	struct vg_bytes parameters;
+};
+
+enum { VG_MAX_launch_clusters_request = 32888 }; /* bytes on the wire */
+size_t vg_size_launch_clusters_request(const struct vg_launch_clusters_request *v);
+void vg_put_launch_clusters_request(struct vg_encoder *e, const struct vg_launch_clusters_request *v);
+void vg_get_launch_clusters_request(struct vg_decoder *d, struct vg_launch_clusters_request *v);
+
+struct vg_occupancy_clusters_request {
+	uint64_t context;
+	uint64_t function;
+	uint32_t grid_x;
+	uint32_t grid_y;
+	uint32_t grid_z;
+	uint32_t block_x;
+	uint32_t block_y;
+	uint32_t block_z;
+	uint32_t shared_bytes;
+	uint32_t count;
+	uint32_t cluster_x;
+	uint32_t cluster_y;
+	uint32_t cluster_z;
+};
+
+enum { VG_MAX_occupancy_clusters_request = 104 }; /* bytes on the wire */
+size_t vg_size_occupancy_clusters_request(const struct vg_occupancy_clusters_request *v);
+void vg_put_occupancy_clusters_request(struct vg_encoder *e, const struct vg_occupancy_clusters_request *v);
+void vg_get_occupancy_clusters_request(struct vg_decoder *d, struct vg_occupancy_clusters_request *v);
+
+struct vg_occupancy_clusters_reply {
+	uint32_t value;
+};
+
+enum { VG_MAX_occupancy_clusters_reply = 8 }; /* bytes on the wire */
+size_t vg_size_occupancy_clusters_reply(const struct vg_occupancy_clusters_reply *v);
+void vg_put_occupancy_clusters_reply(struct vg_encoder *e, const struct vg_occupancy_clusters_reply *v);
+void vg_get_occupancy_clusters_reply(struct vg_decoder *d, struct vg_occupancy_clusters_reply *v);
 
 struct vg_host_gate_request {
 	uint64_t context;

@@ -116,6 +116,10 @@ const char *vg_sent_name(uint32_t op)
 		return "launch";
 	case VG_OP_launch_large:
 		return "launch_large";
+	case VG_OP_launch_clusters:
+		return "launch_clusters";
+	case VG_OP_occupancy_clusters:
+		return "occupancy_clusters";
 	case VG_OP_host_gate:
 		return "host_gate";
 	case VG_OP_host_gate_next:
@@ -1074,6 +1078,41 @@ CUresult vg_send_launch_large(const struct vg_launch_large_request *in, struct s
 	vg_put_launch_large_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_launch_clusters(const struct vg_launch_clusters_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_launch_clusters, SHIM_QUIET, vg_size_launch_clusters_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_launch_clusters_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_occupancy_clusters(const struct vg_occupancy_clusters_request *in, struct vg_occupancy_clusters_reply *out)
+{
+	uint64_t asked[VG_MAX_occupancy_clusters_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_occupancy_clusters_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_occupancy_clusters_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(VG_OP_occupancy_clusters, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_occupancy_clusters_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
 }
 
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in)

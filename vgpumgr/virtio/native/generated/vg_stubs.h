@@ -60,6 +60,8 @@ CUresult vg_send_image_read(const struct vg_image_read_request *in, struct shim_
 CUresult vg_send_image_drop(const struct vg_image_drop_request *in);
 CUresult vg_send_launch(const struct vg_launch_request *in);
 CUresult vg_send_launch_large(const struct vg_launch_large_request *in, struct shim_bulk *bulk);
+CUresult vg_send_launch_clusters(const struct vg_launch_clusters_request *in);
+CUresult vg_send_occupancy_clusters(const struct vg_occupancy_clusters_request *in, struct vg_occupancy_clusters_reply *out);
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in);
 CUresult vg_send_host_gate_next(struct vg_host_gate_next_reply *out);
 CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in);

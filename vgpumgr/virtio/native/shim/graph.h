@@ -23,4 +23,7 @@ CUresult shim_edges(uint64_t context, uint64_t graph, const CUgraphNode *from, c
 CUresult shim_pack_launch(const CUlaunchConfig *config, CUfunction function, void **params, void **extra, uint8_t *room,
 			  size_t most, uint64_t *id, struct vg_bytes *parameters);
 
+/* launch.c: the clusters that a launch has. */
+CUresult shim_check_clusters(const CUlaunchConfig *c, const struct shim_object *f, struct cuda_launch_options *options);
+
 #endif

@@ -5,6 +5,8 @@
 #include "graph.h"
 #include "managed.h"
 
+enum { PORTABLE_CLUSTER = 8 };
+
 /* Takes a device's limits, and those of a function with many registers or much static shared memory. */
 static CUresult check(const CUlaunchConfig *c, const struct shim_object *f)
 {
@@ -25,6 +27,26 @@ static CUresult check(const CUlaunchConfig *c, const struct shim_object *f)
 		limits.threads = threads;
 	limits.shared = (unsigned int)most[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
 	return cuda_check_launch(c, &limits);
+}
+
+static unsigned int attribute(const struct shim_object *f, CUfunction_attribute attribute)
+{
+	return (uint32_t)attribute < f->function.attributes_count ? (unsigned int)f->function.attributes[attribute] : 0;
+}
+
+/* A cluster of more than 8 blocks is for functions that a program allows it for. */
+CUresult shim_check_clusters(const CUlaunchConfig *c, const struct shim_object *f, struct cuda_launch_options *options)
+{
+	struct shim_object *context = shim_object_get(SHIM_CONTEXT, f->context);
+	struct cuda_cluster_limits limits = { .must_be_set = attribute(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) };
+
+	if (!context)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	for (int i = 0; i < 3; i++)
+		limits.required[i] = attribute(f, (CUfunction_attribute)(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i));
+	if (shim_attribute(context->ctx.device, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH))
+		limits.most = attribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? UINT16_MAX : PORTABLE_CLUSTER;
+	return cuda_check_clusters(c, &limits, options);
 }
 
 static CUresult pack(const struct shim_object *f, void **params, void **extra, uint8_t *room, size_t most,
@@ -101,11 +123,14 @@ static CUresult check_cooperative(CUfunction function, const CUlaunchConfig *c)
 CUresult shim_pack_launch(const CUlaunchConfig *c, CUfunction function, void **params, void **extra, uint8_t *room,
 			  size_t most, uint64_t *id, struct vg_bytes *parameters)
 {
+	struct cuda_launch_options none = { 0 };
 	struct shim_object *f;
 	CUresult r = shim_function_object(function, &f);
 
 	if (r == CUDA_SUCCESS)
 		r = check(c, f);
+	if (r == CUDA_SUCCESS)
+		r = shim_check_clusters(c, f, &none);
 	if (r == CUDA_SUCCESS)
 		r = pack(f, params, extra, room, most, parameters);
 	if (r == CUDA_SUCCESS)
@@ -113,8 +138,36 @@ CUresult shim_pack_launch(const CUlaunchConfig *c, CUfunction function, void **p
 	return r;
 }
 
-static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooperative, void **params, void **extra)
+static CUresult send_clusters(const struct vg_launch_request *in, const unsigned int cluster[3])
 {
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	struct vg_launch_clusters_request wide = {
+		.context = in->context,
+		.function = in->function,
+		.grid_x = in->grid_x,
+		.grid_y = in->grid_y,
+		.grid_z = in->grid_z,
+		.block_x = in->block_x,
+		.block_y = in->block_y,
+		.block_z = in->block_z,
+		.shared_bytes = in->shared_bytes,
+		.cooperative = in->cooperative,
+		.cluster_x = cluster[0],
+		.cluster_y = cluster[1],
+		.cluster_z = cluster[2],
+		.stream = in->stream,
+		.parameters = in->parameters,
+	};
+
+	if (vg_size_launch_clusters_request(&wide) > VG_PAYLOAD_RING_MAX)
+		return shim_unsupported("a launch in clusters with parameters of this size", &told);
+	return vg_send_launch_clusters(&wide);
+}
+
+static CUresult launch(CUfunction function, const CUlaunchConfig *c, struct cuda_launch_options options, void **params,
+		       void **extra)
+{
+	bool asked = options.cluster[0]; /* else the worker's driver reads it from the code */
 	uint8_t room[32768];
 	struct vg_launch_request in;
 	struct shim_object *f;
@@ -124,7 +177,9 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooper
 		r = shim_function_object(function, &f);
 	if (r == CUDA_SUCCESS)
 		r = check(c, f);
-	if (r == CUDA_SUCCESS && cooperative)
+	if (r == CUDA_SUCCESS)
+		r = shim_check_clusters(c, f, &options);
+	if (r == CUDA_SUCCESS && options.cooperative)
 		r = check_cooperative(function, c);
 	if (r == CUDA_SUCCESS)
 		r = pack(f, params, extra, room, sizeof(room), &in.parameters);
@@ -141,7 +196,9 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *c, bool cooper
 	in.grid_x = c->gridDimX, in.grid_y = c->gridDimY, in.grid_z = c->gridDimZ;
 	in.block_x = c->blockDimX, in.block_y = c->blockDimY, in.block_z = c->blockDimZ;
 	in.shared_bytes = c->sharedMemBytes;
-	in.cooperative = cooperative;
+	in.cooperative = options.cooperative;
+	if (asked)
+		return send_clusters(&in, options.cluster);
 	return vg_size_launch_request(&in) <= VG_PAYLOAD_RING_MAX ? vg_send_launch(&in) : send_large(&in);
 }
 
@@ -152,7 +209,7 @@ SHIM_API CUresult cuLaunchKernel(CUfunction f, unsigned int gridX, unsigned int 
 	CUlaunchConfig c = { gridX, gridY, gridZ, blockX, blockY, blockZ, shared,
 			     hStream, NULL, 0 };
 
-	return launch(f, &c, false, kernelParams, extra);
+	return launch(f, &c, (struct cuda_launch_options){ 0 }, kernelParams, extra);
 }
 
 SHIM_API CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridX, unsigned int gridY, unsigned int gridZ,
@@ -162,7 +219,7 @@ SHIM_API CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridX, unsigned
 	CUlaunchConfig c = { gridX, gridY, gridZ, blockX, blockY, blockZ, shared,
 			     hStream ? hStream : CU_STREAM_PER_THREAD, NULL, 0 };
 
-	return launch(f, &c, false, kernelParams, extra);
+	return launch(f, &c, (struct cuda_launch_options){ 0 }, kernelParams, extra);
 }
 
 SHIM_API CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridX, unsigned int gridY, unsigned int gridZ,
@@ -172,7 +229,7 @@ SHIM_API CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridX, un
 	CUlaunchConfig c = { gridX, gridY, gridZ, blockX, blockY, blockZ, shared,
 			     hStream, NULL, 0 };
 
-	return launch(f, &c, true, kernelParams, NULL);
+	return launch(f, &c, (struct cuda_launch_options){ .cooperative = true }, kernelParams, NULL);
 }
 
 SHIM_API CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridX, unsigned int gridY,
@@ -183,13 +240,13 @@ SHIM_API CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int grid
 	CUlaunchConfig c = { gridX, gridY, gridZ, blockX, blockY, blockZ, shared,
 			     hStream ? hStream : CU_STREAM_PER_THREAD, NULL, 0 };
 
-	return launch(f, &c, true, kernelParams, NULL);
+	return launch(f, &c, (struct cuda_launch_options){ .cooperative = true }, kernelParams, NULL);
 }
 
 static CUresult launch_ex(const CUlaunchConfig *config, CUfunction f, void **params, void **extra, CUstream otherwise)
 {
-	bool cooperative;
-	CUresult r = cuda_read_launch_attributes(config, &cooperative);
+	struct cuda_launch_options options;
+	CUresult r = cuda_read_launch_attributes(config, &options);
 	CUlaunchConfig c;
 
 	if (r != CUDA_SUCCESS)
@@ -197,7 +254,7 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUfunction f, void **par
 	c = *config;
 	if (!c.hStream)
 		c.hStream = otherwise;
-	return launch(f, &c, cooperative, params, extra);
+	return launch(f, &c, options, params, extra);
 }
 
 SHIM_API CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)

@@ -91,8 +91,23 @@ CUresult wk_do_module_global(struct wk_call *c, const struct vg_module_global_re
 	return r;
 }
 
-CUresult wk_do_launch(struct wk_call *c, const struct vg_launch_request *in)
+/* An attribute for each that is asked for; returns how many. */
+static unsigned int fill_attributes(CUlaunchAttribute attributes[2], bool cooperative, const unsigned int cluster[3])
 {
+	unsigned int n = 0;
+
+	if (cluster[0])
+		attributes[n++] = (CUlaunchAttribute){ .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+						       .value.clusterDim = { cluster[0], cluster[1], cluster[2] } };
+	if (cooperative)
+		attributes[n++] = (CUlaunchAttribute){ .id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1 };
+	return n;
+}
+
+static CUresult launch(struct wk_call *c, const struct vg_launch_request *in, const unsigned int cluster[3])
+{
+	CUlaunchAttribute attributes[2];
+	CUlaunchConfig config;
 	struct wk_object *function WK_HELD = NULL, *stream WK_HELD = NULL;
 	void *parameters[WK_PARAMETERS];
 	CUresult r = wk_hold(c, WK_FUNCTION, in->function, &function);
@@ -108,12 +123,66 @@ CUresult wk_do_launch(struct wk_call *c, const struct vg_launch_request *in)
 		return r;
 	for (uint32_t i = 0; i < function->parameters_count; i++)
 		parameters[i] = (uint8_t *)in->parameters.data + function->parameters[i].offset;
+	if (cluster[0]) {
+		config = (CUlaunchConfig){ in->grid_x, in->grid_y, in->grid_z, in->block_x, in->block_y, in->block_z,
+					   in->shared_bytes, wk_raw(stream), attributes, 0 };
+		config.numAttrs = fill_attributes(attributes, in->cooperative, cluster);
+		return wk_driver.cuLaunchKernelEx(&config, wk_raw(function), parameters, NULL);
+	}
 	if (in->cooperative)
 		return wk_driver.cuLaunchCooperativeKernel(wk_raw(function), in->grid_x, in->grid_y, in->grid_z,
 							   in->block_x, in->block_y, in->block_z, in->shared_bytes,
 							   wk_raw(stream), parameters);
 	return wk_driver.cuLaunchKernel(wk_raw(function), in->grid_x, in->grid_y, in->grid_z, in->block_x,
 					in->block_y, in->block_z, in->shared_bytes, wk_raw(stream), parameters, NULL);
+}
+
+CUresult wk_do_launch(struct wk_call *c, const struct vg_launch_request *in)
+{
+	static const unsigned int none[3];
+
+	return launch(c, in, none);
+}
+
+CUresult wk_do_launch_clusters(struct wk_call *c, const struct vg_launch_clusters_request *in)
+{
+	const unsigned int cluster[] = { in->cluster_x, in->cluster_y, in->cluster_z };
+	struct vg_launch_request plain = {
+		.context = in->context,
+		.function = in->function,
+		.grid_x = in->grid_x,
+		.grid_y = in->grid_y,
+		.grid_z = in->grid_z,
+		.block_x = in->block_x,
+		.block_y = in->block_y,
+		.block_z = in->block_z,
+		.shared_bytes = in->shared_bytes,
+		.cooperative = in->cooperative,
+		.stream = in->stream,
+		.parameters = in->parameters,
+	};
+
+	return cluster[0] ? launch(c, &plain, cluster) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult wk_do_occupancy_clusters(struct wk_call *c, const struct vg_occupancy_clusters_request *in,
+				  struct vg_occupancy_clusters_reply *out)
+{
+	const unsigned int cluster[] = { in->cluster_x, in->cluster_y, in->cluster_z };
+	struct wk_object *function WK_HELD = NULL;
+	CUlaunchAttribute attributes[2];
+	CUlaunchConfig config = { in->grid_x, in->grid_y, in->grid_z, in->block_x, in->block_y, in->block_z,
+				  in->shared_bytes, NULL, attributes, 0 };
+	CUresult r = wk_hold(c, WK_FUNCTION, in->function, &function);
+	int value = 0;
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	config.numAttrs = fill_attributes(attributes, false, cluster);
+	r = (in->count ? wk_driver.cuOccupancyMaxActiveClusters : wk_driver.cuOccupancyMaxPotentialClusterSize)(
+		&value, wk_raw(function), &config);
+	out->value = (uint32_t)value;
+	return r;
 }
 
 /* Bulk stands in memory that the guest may be changing: the driver gets a copy. */
