@@ -75,6 +75,7 @@ SPECIAL = {
     "in_step",
     "peers",
     "limited",
+    "link_objects",
 }
 
 
@@ -116,6 +117,19 @@ def test_fat_binaries(
     both = "-gencode=arch=compute_80,code=[compute_80,sm_80]"
     fatbin = harness.compile_kernels(tmp_path / "k.fatbin", "-fatbin", both, *options)
     slice_machine.run(built / "launches", case, KERNELS=str(fatbin))
+
+
+def test_objects_and_libraries_are_linked_by_their_ptx(
+    slice_machine: Machine, built: Path, tmp_path: Path
+) -> None:
+    code = "-gencode=arch=compute_80,code=compute_80"
+    harness.compile_kernels(tmp_path / "kernels.o", "-dc", code)
+    slice_machine.run(
+        built / "launches",
+        "link_objects",
+        OBJECT=str(tmp_path / "kernels.o"),
+        LIBRARY=str(harness.cuda_include().parent / "lib/libcudadevrt.a"),
+    )
 
 
 @pytest.mark.parametrize("code", ["sm_80", "compute_90"])

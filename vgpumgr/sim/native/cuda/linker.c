@@ -46,17 +46,64 @@ CUresult cuLinkCreate_v2(unsigned int n, CUjit_option *options, void **values, C
 	return r;
 }
 
+static bool join(char **text, size_t *length, const char *more, size_t more_length)
+{
+	char *joined = realloc(*text, *length + more_length + 2);
+
+	if (!joined)
+		return false;
+	*text = joined;
+	memcpy(joined + *length, more, more_length);
+	*length += more_length;
+	joined[(*length)++] = '\n';
+	joined[*length] = '\0';
+	return true;
+}
+
+/*
+ * The PTX of all fat binaries in an object file of the host, or in a library of them. One that has none is left out, as
+ * libcudadevrt.a is: who needs it misses its names.
+ */
+static CUresult read_containers(uint32_t cc, const char *data, size_t size, char **text, size_t *length)
+{
+	static const char magic[] = { 0x50, (char)0xed, 0x55, (char)0xba };
+	const char *at = data;
+	char message[256];
+
+	*text = NULL;
+	*length = 0;
+	while ((at = memmem(at, size - (size_t)(at - data), magic, sizeof(magic)))) {
+		size_t n, bytes = fatbin_image_length(at, size - (size_t)(at - data));
+		char *one;
+
+		if (bytes && fatbin_find_ptx(at, bytes, cc, &one, &n, message, sizeof(message)) == FATBIN_OK) {
+			bool joined = join(text, length, one, n);
+
+			free(one);
+			if (!joined) {
+				free(*text);
+				return CUDA_ERROR_OUT_OF_MEMORY;
+			}
+		}
+		at += bytes ? bytes : sizeof(magic);
+	}
+	return CUDA_SUCCESS;
+}
+
 /* The PTX of an input, for the device, or NULL where it is of machine code alone; the caller frees. */
 static CUresult read_input(const struct context *ctx, CUjitInputType type, const void *data, size_t size, char **text,
 			   size_t *length, struct jit_log *log)
 {
+	uint32_t cc = ctx->dev->info.cc_major * 10 + ctx->dev->info.cc_minor;
 	char message[256] = "";
 	int status;
 
-	if (type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY || type == CU_JIT_INPUT_NVVM) {
+	if (type == CU_JIT_INPUT_NVVM) {
 		jit_error(log, "the simulated driver links PTX, and fat binaries that have PTX");
 		return CUDA_ERROR_NO_BINARY_FOR_GPU;
 	}
+	if (type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY)
+		return read_containers(cc, data, size, text, length);
 	if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_CUBIN && type != CU_JIT_INPUT_FATBINARY)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type == CU_JIT_INPUT_PTX) {
@@ -64,8 +111,7 @@ static CUresult read_input(const struct context *ctx, CUjitInputType type, const
 		*text = strndup(data, *length);
 		return *text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	status = fatbin_find_ptx(data, size, ctx->dev->info.cc_major * 10 + ctx->dev->info.cc_minor, text, length, message,
-				 sizeof(message));
+	status = fatbin_find_ptx(data, size, cc, text, length, message, sizeof(message));
 	/* nvcc adds its library for kernels that launch kernels to every program: who needs it misses its names */
 	if (status == FATBIN_NO_PTX && type == CU_JIT_INPUT_FATBINARY) {
 		*text = NULL;
@@ -79,21 +125,12 @@ static CUresult read_input(const struct context *ctx, CUjitInputType type, const
 static CUresult append(CUlinkState state, const char *text, size_t length)
 {
 	struct linker *l;
-	char *joined;
 
 	DRV_LOCKED();
 	l = find(state);
 	if (!l)
 		return CUDA_ERROR_INVALID_HANDLE;
-	joined = realloc(l->text, l->length + length + 2);
-	if (!joined)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	l->text = joined;
-	memcpy(joined + l->length, text, length);
-	l->length += length;
-	joined[l->length++] = '\n';
-	joined[l->length] = '\0';
-	return CUDA_SUCCESS;
+	return join(&l->text, &l->length, text, length) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int n,

@@ -263,6 +263,7 @@ static bool start_thread(struct worker *w, uint32_t index)
 	t->state = THREAD_READY;
 	t->carry = false;
 	t->phase = CLUSTER_NONE;
+	t->at_grid = false;
 	t->depth = t->base = 0;
 	t->function = f;
 	t->pc = f->code;

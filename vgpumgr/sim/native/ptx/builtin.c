@@ -102,5 +102,5 @@ handler *builtin_named(struct text name)
 	for (unsigned k = 0; k < sizeof list / sizeof *list; k++)
 		if (text_is(name, list[k].name))
 			return list[k].run;
-	return NULL;
+	return grid_function_named(name);
 }

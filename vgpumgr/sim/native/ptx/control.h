@@ -25,4 +25,7 @@ enum flow flow_of(const struct insn *i, const struct insn *const **targets, uint
 uint64_t call_argument(const struct thread *t, const struct insn *i, uint32_t k);
 void call_return(struct thread *t, const struct insn *i, uint64_t value);
 
+/* grid_sync.c: as builtin_named, of the functions of cooperative groups. */
+handler *grid_function_named(struct text name);
+
 #endif

@@ -58,6 +58,8 @@ struct thread {
 	uint32_t mask;     /* THREAD_WARP */
 	uint32_t barrier;  /* THREAD_BARRIER */
 	enum cluster_phase phase;
+	bool at_grid;           /* waits at the grid's barrier, which had been passed so often: */
+	uint64_t grid_passed;
 	const struct function *function;
 	uint64_t *stack; /* the warp's, from this lane's cells on */
 	uint32_t stack_used; /* registers */
@@ -97,6 +99,7 @@ struct grid {
 	struct ptx_error *error;
 	pthread_mutex_t lock;
 	volatile bool stop;
+	uint64_t passed, blocks_arrived; /* the grid's barrier: grid_sync.c */
 	uint64_t n_blocks, n_clusters, next_cluster, id;
 	uint32_t cluster[3], cluster_size; /* blocks */
 	bool clustered; /* the launch or the kernel asks for clusters, be it of one block */
@@ -120,6 +123,9 @@ struct worker {
 	struct thread *threads; /* whole warps of them: those beyond n_threads have exited */
 	struct warp *warps;
 	uint32_t n_threads, alive;
+	uint32_t grid_arrived; /* threads, at the grid's barrier, since it was passed so often: */
+	uint64_t grid_passed;
+	bool grid_counted;     /* all of them */
 	uint8_t *shared;
 	uint32_t shared_bytes; /* within which an access needs no check: 0 with a checker */
 	struct barrier barriers[BARRIERS];
