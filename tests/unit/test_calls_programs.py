@@ -211,6 +211,41 @@ ok(cu.cuStreamSynchronize(s)); ok(cu.cuMemcpyDtoH_v2(back, p, c_size_t(4))); ass
     assert rig.status().violations.count == 0
 
 
+def test_a_graph_under_capture_has_its_handle_and_is_not_read_before(rig: Rig) -> None:
+    """As cuda-core asks for it: also from a stream that has joined. What is in it is refused, by name."""
+    process = start_python(
+        rig,
+        """
+ctx = context(); s, t, e, f, g = (c_void_p() for _ in range(5)); p = memory(64); u64 = ctypes.c_uint64
+for stream in (s, t): ok(cu.cuStreamCreate(byref(stream), 1))
+ok(cu.cuEventCreate(byref(e), 0))
+def ask(stream):
+    status, number, graph = c_int(), u64(), c_void_p()
+    ok(cu.cuStreamGetCaptureInfo_v3(stream, byref(status), byref(number), byref(graph), None, None, None))
+    return status.value, number.value, graph.value
+assert ask(s) == (0, 0, None)
+for _ in range(3):
+    ok(cu.cuStreamBeginCapture_v2(s, 0)); ok(cu.cuMemsetD8Async(p, 7, c_size_t(4), s))
+    status, number, graph = ask(s)
+    assert status == 1 and number and graph and ask(t) == (0, 0, None)
+    ok(cu.cuEventRecord(e, s)); ok(cu.cuStreamWaitEvent(t, e, 0))
+    assert ask(t) == (1, number, graph)
+    assert cu.cuGraphDestroy(c_void_p(graph)) == 1
+    assert cu.cuGraphGetNodes(c_void_p(graph), None, byref(c_size_t())) == 801
+    ok(cu.cuEventRecord(e, t)); ok(cu.cuStreamWaitEvent(s, e, 0))
+    ok(cu.cuStreamEndCapture(s, byref(g))); assert g.value == graph and ask(s) == (0, 0, None)
+    ok(cu.cuGraphInstantiateWithFlags(byref(f), g, u64(0))); ok(cu.cuGraphLaunch(f, s)); ok(cu.cuGraphDestroy(g))
+ok(cu.cuStreamBeginCapture_v2(s, 0)); ok(cu.cuStreamDestroy_v2(s))     # its handle is given back
+""",
+    )
+    said = process.communicate(timeout=PROGRAM_S)[1].splitlines()
+    assert process.returncode == 0, said
+    assert said == [
+        "vgpumgr: the use of a graph that is being captured is not supported over a forwarded GPU"
+    ]
+    assert rig.status().violations.count == 0
+
+
 HOSTS = """
 import os, signal, threading, time
 FN = ctypes.CFUNCTYPE(None, c_void_p); u64 = ctypes.c_uint64; libc = ctypes.CDLL(None)

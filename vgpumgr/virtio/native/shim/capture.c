@@ -49,6 +49,7 @@ SHIM_API CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	struct vg_capture_end_request in;
 	struct shim_object *o;
+	bool begun;
 	CUresult taken, r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS && !phGraph)
@@ -61,19 +62,24 @@ SHIM_API CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 		r = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	if (r != CUDA_SUCCESS)
 		return r;
-	o = shim_object_new(SHIM_GRAPH, in.context, &in.created);
+	o = shim_capture_graph(in.stream, &in.created);
+	begun = o;
+	if (!begun) /* the driver says why it cannot end */
+		o = shim_object_new(SHIM_GRAPH, in.context, &in.created);
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = vg_send_capture_end(&in);
+	if (r == CUDA_SUCCESS)
+		shim_capture_ended(in.stream);
 	if (r != CUDA_ERROR_ILLEGAL_STATE && r != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
 		shim_capture_forget(0, in.stream);
 	if (r == CUDA_SUCCESS)
 		shim_hosts_begin(o);
 	taken = shim_hosts_take_captured(r == CUDA_SUCCESS ? o : NULL, !atomic_load(&shim_captures));
-	if (r != CUDA_SUCCESS) {
+	if (r != CUDA_SUCCESS && !begun)
 		shim_object_recycle(SHIM_GRAPH, in.created);
+	if (r != CUDA_SUCCESS)
 		return r;
-	}
 	shim_object_publish(o, in.created);
 	*phGraph = (CUgraph)in.created;
 	return taken;
@@ -125,16 +131,29 @@ SHIM_API CUresult cuStreamGetCaptureInfo_ptsz(CUstream hStream, CUstreamCaptureS
 	return ask(hStream ? hStream : CU_STREAM_PER_THREAD, status, id);
 }
 
-/* The graph of a capture has no handle before it ends. */
+/* The handle that the graph will have when the capture ends. What is in it cannot be read or changed before. */
 SHIM_API CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
 					    CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
-	CUresult r = ask(hStream, status, id);
+	uint64_t context, stream;
+	cuuint64_t number = 0;
+	CUresult r = ask(hStream, status, &number);
 
-	if (r != CUDA_SUCCESS || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE || (!graph && !dependencies && !count))
+	if (r != CUDA_SUCCESS || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		return r;
-	return shim_unsupported("the graph of a capture under way", &told);
+	if (dependencies || count)
+		return shim_unsupported("what a stream under capture depends on", &told);
+	if (id)
+		*id = number;
+	if (!graph)
+		return CUDA_SUCCESS;
+	r = shim_enter(&context);
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &context, &stream);
+	if (r == CUDA_SUCCESS)
+		*graph = (CUgraph)shim_capture_graph_of(stream, number);
+	return r;
 }
 
 SHIM_API CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,

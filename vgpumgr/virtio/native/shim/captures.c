@@ -13,6 +13,8 @@ struct capture {
 	uint64_t context, stream;
 	CUstreamCaptureMode mode;
 	pthread_t thread;
+	struct shim_object *object; /* the graph that it will be */
+	uint64_t graph, number;     /* its handle, 0 once it is one; the driver's number of the capture, or 0 */
 };
 
 _Atomic uint32_t shim_captures;
@@ -31,6 +33,8 @@ static void drop(uint64_t context, uint64_t stream)
 			continue;
 		}
 		*at = c->next;
+		if (c->graph)
+			shim_object_recycle(SHIM_GRAPH, c->graph);
 		free(c);
 		atomic_fetch_sub(&shim_captures, 1);
 	}
@@ -112,12 +116,114 @@ bool shim_capture_begun(uint64_t context, uint64_t stream, CUstreamCaptureMode m
 
 	if (!c)
 		return false;
+	*c = (struct capture){ NULL, context, stream, mode, pthread_self(), NULL, 0, 0 };
+	c->object = shim_object_new(SHIM_GRAPH, context, &c->graph);
+	if (!c->object) {
+		free(c);
+		return false;
+	}
 	pthread_mutex_lock(&lock);
-	*c = (struct capture){ captures, context, stream, mode, pthread_self() };
+	c->next = captures;
 	captures = c;
 	atomic_fetch_add(&shim_captures, 1);
 	pthread_mutex_unlock(&lock);
 	return true;
+}
+
+/* Under the lock. */
+static struct capture *of_stream(uint64_t stream)
+{
+	struct capture *c = captures;
+
+	while (c && c->stream != stream)
+		c = c->next;
+	return c;
+}
+
+struct shim_object *shim_capture_graph(uint64_t stream, uint64_t *id)
+{
+	struct shim_object *o = NULL;
+	struct capture *c;
+
+	pthread_mutex_lock(&lock);
+	c = of_stream(stream);
+	if (c && c->graph) {
+		o = c->object;
+		*id = c->graph;
+	}
+	pthread_mutex_unlock(&lock);
+	return o;
+}
+
+void shim_capture_ended(uint64_t stream)
+{
+	struct capture *c;
+
+	pthread_mutex_lock(&lock);
+	c = of_stream(stream);
+	if (c)
+		c->graph = 0;
+	pthread_mutex_unlock(&lock);
+}
+
+/* A capture without a number that is not this stream's; false: there is none. */
+static bool find_unnumbered(struct vg_capture_status_request *in)
+{
+	struct capture *c;
+
+	pthread_mutex_lock(&lock);
+	for (c = captures; c && c->number; c = c->next)
+		;
+	if (c)
+		*in = (struct vg_capture_status_request){ .context = c->context, .stream = c->stream };
+	pthread_mutex_unlock(&lock);
+	return c;
+}
+
+static uint64_t find_number(uint64_t number)
+{
+	uint64_t graph = 0;
+
+	pthread_mutex_lock(&lock);
+	for (struct capture *c = captures; c; c = c->next)
+		if (c->number == number)
+			graph = c->graph;
+	pthread_mutex_unlock(&lock);
+	return graph;
+}
+
+/* The driver numbers captures; a stream that has joined one is found by its number. */
+uint64_t shim_capture_graph_of(uint64_t stream, uint64_t number)
+{
+	struct vg_capture_status_request in;
+	struct vg_capture_status_reply out;
+	uint64_t graph = 0;
+	struct capture *c;
+
+	if (shim_capture_graph(stream, &graph))
+		return graph;
+	while (find_unnumbered(&in)) {
+		if (vg_send_capture_status(&in, &out) != CUDA_SUCCESS)
+			return 0;
+		pthread_mutex_lock(&lock);
+		c = of_stream(in.stream);
+		if (c)
+			c->number = out.number ? out.number : UINT64_MAX;
+		pthread_mutex_unlock(&lock);
+	}
+	return find_number(number);
+}
+
+CUresult shim_capture_no_graph(uint64_t id)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct capture *c = captures; c; c = c->next)
+		found |= c->graph && c->graph == id;
+	pthread_mutex_unlock(&lock);
+	return found ? (CUresult)shim_unsupported("the use of a graph that is being captured", &told) : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool shim_capture_is_of_another(uint64_t stream)

@@ -15,12 +15,20 @@ CUresult shim_capture_safe(void);
 bool shim_capturing(uint64_t context, uint64_t stream, CUresult *r);
 /* For work that cannot be in a graph over this channel: an error, told once, if the stream captures. */
 CUresult shim_capture_refuse(uint64_t context, uint64_t stream, const char *what, atomic_flag *told);
-/* One was begun by this thread; false: out of memory. */
+/* One was begun by this thread, and a graph's handle is kept for it; false: out of memory. */
 bool shim_capture_begun(uint64_t context, uint64_t stream, CUstreamCaptureMode mode);
 /* It is not relaxed, so the thread that has begun it must end it; and that is not this one. */
 bool shim_capture_is_of_another(uint64_t stream);
 /* This thread's mode from now on; what it was. */
 CUstreamCaptureMode shim_capture_exchange(CUstreamCaptureMode mode);
+/* The graph that the capture of this stream will be; NULL: it has begun none. */
+struct shim_object *shim_capture_graph(uint64_t stream, uint64_t *id);
+/* It has become one. */
+void shim_capture_ended(uint64_t stream);
+/* The graph of the capture that this stream takes part in, by the number that the driver gives it; 0: unknown. */
+uint64_t shim_capture_graph_of(uint64_t stream, uint64_t number);
+/* Why such a graph cannot be used: it is being captured, or there is none. */
+CUresult shim_capture_no_graph(uint64_t id);
 /* A stream or a context (the other is 0) is no more. */
 void shim_capture_forget(uint64_t context, uint64_t stream);
 

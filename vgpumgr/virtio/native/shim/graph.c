@@ -33,7 +33,7 @@ CUresult shim_node(CUgraphNode handle, struct shim_node *node)
 CUresult shim_graph(CUgraph handle, uint64_t *id)
 {
 	*id = (uint64_t)handle;
-	return shim_object_get(SHIM_GRAPH, *id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return shim_object_get(SHIM_GRAPH, *id) ? CUDA_SUCCESS : shim_capture_no_graph(*id);
 }
 
 CUresult shim_graph_exec(CUgraphExec handle, uint64_t *id)
