@@ -191,7 +191,11 @@ def test_a_refused_kernel_is_named(slice_machine: Machine, built: Path, ptx: Pat
         [built / "launches", "refused"], capture_output=True, text=True, check=True,
         env=slice_machine.environment(KERNELS=str(ptx)),
     )  # fmt: skip
-    (line,) = done.stderr.splitlines()
+    line, other = done.stderr.splitlines()
+    assert other.startswith(
+        "simulated GPU: kernels cannot launch kernels, nor decide in graphs: "
+        "line 4: function __cudaCDP2LaunchDeviceV2 is declared and defined nowhere"
+    )
     assert line.startswith("simulated GPU: kernel sparse cannot be launched: line ")
     assert "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 is not supported" in line
 

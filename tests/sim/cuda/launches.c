@@ -501,6 +501,13 @@ static void in_step(void)
 	printf("%u\n", right);
 }
 
+/* As nvcc -rdc=true makes it of a kernel that launches one. */
+static const char device_launch[] =
+	".version 8.0\n.target sm_80\n.address_size 64\n"
+	".extern .func (.param .b32 r) __cudaCDP2LaunchDeviceV2(.param .b64 parameters, .param .b64 stream);\n"
+	".visible .entry parent() { .param .b64 a; .param .b64 b; .param .b32 r; st.param.b64 [a], 0; st.param.b64 [b], 0;\n"
+	"call.uni (r), __cudaCDP2LaunchDeviceV2, (a, b); ret; }\n";
+
 static void refused(void)
 {
 	CUmodule m;
@@ -516,6 +523,8 @@ static void refused(void)
 	EXPECT_ERROR(CUDA_ERROR_INVALID_PTX, launch(f, 1, 32, params));
 	OK(launch(find_kernel(m, "nothing"), 1, 1, NULL));
 	OK(cuCtxSynchronize());
+	for (int i = 0; i < 2; i++)
+		EXPECT_ERROR(CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, cuModuleLoadData(&m, device_launch));
 }
 
 static int count_registers(CUmodule m)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Modules of a context, and what the PTX interpreter needs of it. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +101,17 @@ static CUresult module_enter(struct context *ctx, struct module *m)
 	return CUDA_SUCCESS;
 }
 
+/* Functions of the device run time by which kernels launch kernels or decide in graphs; said once, as the module is lost. */
+static void tell_device_runtime(const char *message)
+{
+	static const char *const names[] = { "cudaCDP", "cudaLaunchDevice", "cudaGetParameterBuffer", "cudaGraphSetConditional" };
+	static bool told;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strstr(message, names[i]) && !__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+			fprintf(stderr, "simulated GPU: kernels cannot launch kernels, nor decide in graphs: %s\n", message);
+}
+
 CUresult module_load_text(struct context *ctx, const char *text, size_t length, struct jit_log *log, struct module **out)
 {
 	struct ptx_host host = { ctx, translate, alloc_variable, free_variable, print, texture_image,
@@ -114,6 +126,8 @@ CUresult module_load_text(struct context *ctx, const char *text, size_t length, 
 	r = ptx_to_cuda(ptx_module_load(text, length, &host, &m->ptx, &error));
 	if (r != CUDA_SUCCESS) {
 		jit_error(log, error.message);
+		if (error.status == PTX_UNRESOLVED)
+			tell_device_runtime(error.message);
 		free(m);
 		return r;
 	}
