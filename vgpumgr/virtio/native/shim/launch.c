@@ -39,6 +39,7 @@ CUresult shim_check_clusters(const CUlaunchConfig *c, const struct shim_object *
 {
 	struct shim_object *context = shim_object_get(SHIM_CONTEXT, f->context);
 	struct cuda_cluster_limits limits = { .must_be_set = attribute(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) };
+	CUresult r;
 
 	if (!context)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -46,7 +47,10 @@ CUresult shim_check_clusters(const CUlaunchConfig *c, const struct shim_object *
 		limits.required[i] = attribute(f, (CUfunction_attribute)(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i));
 	if (shim_attribute(context->ctx.device, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH))
 		limits.most = attribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? UINT16_MAX : PORTABLE_CLUSTER;
-	return cuda_check_clusters(c, &limits, options);
+	r = cuda_check_clusters(c, &limits, options);
+	if (!limits.most) /* of one block each: what a device without clusters does anyway */
+		memset(options->cluster, 0, sizeof(options->cluster));
+	return r;
 }
 
 static CUresult pack(const struct shim_object *f, void **params, void **extra, uint8_t *room, size_t most,
@@ -197,7 +201,7 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *c, struct cuda
 	in.block_x = c->blockDimX, in.block_y = c->blockDimY, in.block_z = c->blockDimZ;
 	in.shared_bytes = c->sharedMemBytes;
 	in.cooperative = options.cooperative;
-	if (asked)
+	if (asked && options.cluster[0])
 		return send_clusters(&in, options.cluster);
 	return vg_size_launch_request(&in) <= VG_PAYLOAD_RING_MAX ? vg_send_launch(&in) : send_large(&in);
 }
