@@ -42,6 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "streams",
         "batches",
         "launches",
+        "linking",
         "graphs",
         "graph_objects",
         "virtual",
@@ -90,7 +91,8 @@ def test_host_side(slice_machine: Machine, built: Path, program: str, case: str)
 
 
 @pytest.mark.parametrize(
-    ("program", "case"), ordinary("launches", "graphs", "graph_objects", "virtual", "textures")
+    ("program", "case"),
+    ordinary("launches", "linking", "graphs", "graph_objects", "virtual", "textures"),
 )
 def test_kernels(slice_machine: Machine, built: Path, ptx: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case, KERNELS=str(ptx))
@@ -125,7 +127,7 @@ def test_objects_and_libraries_are_linked_by_their_ptx(
     code = "-gencode=arch=compute_80,code=compute_80"
     harness.compile_kernels(tmp_path / "kernels.o", "-dc", code)
     slice_machine.run(
-        built / "launches",
+        built / "linking",
         "link_objects",
         OBJECT=str(tmp_path / "kernels.o"),
         LIBRARY=str(harness.cuda_include().parent / "lib/libcudadevrt.a"),

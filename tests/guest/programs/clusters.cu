@@ -134,7 +134,11 @@ int main()
 	CHECK(cudaMalloc(&in, ITEMS * sizeof *in));
 	CHECK(cudaMalloc(&out, ITEMS * sizeof *out));
 	if (!properties.clusterLaunch) {
+		launch one(1);
+
 		refuses(cudaErrorNotSupported, 2, asked);
+		CHECK(cudaLaunchKernelEx(&one.config, asked, out, (const unsigned *)in));
+		CHECK(cudaDeviceSynchronize());
 		PASS("the device has none, and refuses them");
 	}
 	for (unsigned i = 0; i < ITEMS; i++)
