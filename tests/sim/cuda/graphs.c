@@ -257,6 +257,36 @@ static void expect_end(CUresult expected, CUstream s)
 	OK(cuStreamSynchronize(s));
 }
 
+/* A stream that was joined may be gone before the capture ends; one that was not is missed. */
+static void closed_forks(void)
+{
+	CUstream s, t;
+	CUevent e;
+
+	begin();
+	s = stream(CU_STREAM_NON_BLOCKING);
+	e = event();
+	for (int joined = 1; joined >= 0; joined--) {
+		t = stream(CU_STREAM_NON_BLOCKING);
+		OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuMemsetD32Async(word, 1, 3, s));
+		OK(cuEventRecord(e, s));
+		OK(cuStreamWaitEvent(t, e, 0));
+		add(1, 2, t);
+		OK(cuEventRecord(e, t));
+		if (joined)
+			OK(cuStreamWaitEvent(s, e, 0));
+		OK(cuStreamDestroy(t));
+		add(0, 1, s);
+		if (joined)
+			OK(cuGraphLaunch(instantiate(end(s)), s));
+		else
+			expect_end(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, s);
+	}
+	OK(cuStreamSynchronize(s));
+	EXPECT(value(0) == 4 && value(1) == 5);
+}
+
 static void refused(void)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -485,6 +515,7 @@ int main(int argc, char **argv)
 		{ "read_back", read_back },
 		{ "one_stream", one_stream },
 		{ "fork_and_join", fork_and_join },
+		{ "closed_forks", closed_forks },
 		{ "refused", refused },
 		{ "threads", threads },
 		{ "nested", nested },

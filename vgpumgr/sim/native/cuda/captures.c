@@ -14,8 +14,10 @@ static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GL
 
 static void unref(struct capture *c)
 {
-	if (c && !--c->refs)
+	if (c && !--c->refs) {
+		free(c->left);
 		free(c);
+	}
 }
 
 static void set_tips(struct graph_node ***tips, size_t *n, struct graph_node **now, size_t n_now)
@@ -53,6 +55,19 @@ static void end(struct capture *c)
 	unref(c);
 }
 
+/* A stream that has joined may go before the capture ends: cuda-core's graph builders do. */
+static bool keep_tips(struct capture *c, const struct stream *s)
+{
+	struct graph_node **grown = realloc(c->left, (c->n_left + s->n_tips + 1) * sizeof(struct graph_node *));
+
+	if (!grown)
+		return false;
+	c->left = grown;
+	for (size_t i = 0; i < s->n_tips; i++)
+		grown[c->n_left++] = s->tips[i];
+	return true;
+}
+
 void capture_leave(struct stream *s)
 {
 	struct capture *c = s->capture;
@@ -62,7 +77,8 @@ void capture_leave(struct stream *s)
 		end(c);
 		graph_free(g);
 	} else if (c) {
-		c->invalid = true;
+		if (!keep_tips(c, s))
+			c->invalid = true;
 		leave(s);
 	}
 }
@@ -266,24 +282,28 @@ CUresult capture_begin(struct stream *s, CUstreamCaptureMode mode)
 	return CUDA_SUCCESS;
 }
 
+static bool come_first(struct graph_node *const *nodes, size_t n, const struct stream *origin)
+{
+	for (size_t i = 0; i < n; i++) {
+		bool found = false;
+
+		for (size_t o = 0; o < origin->n_tips && !found; o++)
+			found = node_follows(origin->tips[o], nodes[i]);
+		if (!found)
+			return false;
+	}
+	return true;
+}
+
 /* All that other streams captured must come before what the first one has captured. */
 static bool is_joined(const struct capture *c)
 {
 	const struct stream *origin = c->origin;
 
-	for (const struct stream *s = origin->ctx->streams; s; s = s->next) {
-		if (s->capture != c || s == origin)
-			continue;
-		for (size_t i = 0; i < s->n_tips; i++) {
-			bool found = false;
-
-			for (size_t o = 0; o < origin->n_tips && !found; o++)
-				found = node_follows(origin->tips[o], s->tips[i]);
-			if (!found)
-				return false;
-		}
-	}
-	return true;
+	for (const struct stream *s = origin->ctx->streams; s; s = s->next)
+		if (s->capture == c && s != origin && !come_first(s->tips, s->n_tips, origin))
+			return false;
+	return come_first(c->left, c->n_left, origin);
 }
 
 CUresult capture_end(struct stream *s, CUgraph *out)

@@ -14,6 +14,8 @@ struct capture {
 	struct stream *origin;   /* held while it goes on */
 	struct graph *graph;     /* NULL: it is over */
 	bool invalid;
+	struct graph_node **left; /* what streams that are no more had captured last */
+	size_t n_left;
 };
 
 /* The nodes that what comes next waits for. */
