@@ -41,6 +41,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "memory",
         "streams",
         "batches",
+        "attributes",
         "launches",
         "linking",
         "graphs",
@@ -85,7 +86,9 @@ def ordinary(*programs: str) -> list[tuple[str, str]]:
     return [(p, c) for p in programs for c in cases(p) if c not in SPECIAL]
 
 
-@pytest.mark.parametrize(("program", "case"), ordinary("contexts", "memory", "streams", "batches"))
+@pytest.mark.parametrize(
+    ("program", "case"), ordinary("contexts", "memory", "streams", "batches", "attributes")
+)
 def test_host_side(slice_machine: Machine, built: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case)
 

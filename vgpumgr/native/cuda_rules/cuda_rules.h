@@ -46,6 +46,29 @@ struct cuda_copy_calls {
  */
 CUresult cuda_copy_each(const struct cuda_copies *copies, const struct cuda_copy_calls *calls, CUstream stream, size_t *failed);
 
+/* ---- stream_attributes.c */
+
+struct cuda_stream_attributes {
+	CUaccessPolicyWindow window;
+	CUsynchronizationPolicy policy;
+	CUlaunchMemSyncDomainMap domains;
+	CUlaunchMemSyncDomain domain;
+	int priority;
+};
+
+/* What a stream has that was made with this priority. */
+void cuda_stream_attributes_init(struct cuda_stream_attributes *attributes, int priority);
+/* A priority is taken as it is: the range is the context's. */
+CUresult cuda_stream_attribute_set(struct cuda_stream_attributes *attributes, CUstreamAttrID id, const CUstreamAttrValue *value);
+CUresult cuda_stream_attribute_get(const struct cuda_stream_attributes *attributes, CUstreamAttrID id, CUstreamAttrValue *value);
+/* All there are, for copies. */
+#define CUDA_STREAM_ATTRIBUTES                                                                                           \
+	{                                                                                                                \
+		CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,                    \
+			CU_LAUNCH_ATTRIBUTE_PRIORITY, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,                           \
+			CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN                                                              \
+	}
+
 /* ---- entry.c: how a program finds functions */
 
 /* One version of one name; version 11040 is CUDA 11.4. */

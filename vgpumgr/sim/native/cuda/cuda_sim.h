@@ -286,7 +286,7 @@ struct stream {
 	struct stream *next; /* in the context's list */
 	struct context *ctx;
 	unsigned refs, flags;
-	int priority;
+	struct cuda_stream_attributes attributes; /* the priority among them; the others change nothing here */
 	uint64_t id, submitted, completed;
 	struct op *head, **tail;
 	bool running, closing, has_worker, is_default; /* is_default: legacy or per-thread */
@@ -311,6 +311,8 @@ bool queue_idle(const struct stream *s);
 /* stream.c: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD resolved. With drv.lock held. */
 CUresult stream_get(struct context *ctx, CUstream handle, struct stream **out);
 bool stream_is_legacy(CUstream handle);
+/* Within the range that cuCtxGetStreamPriorityRange answers. */
+int stream_clamp_priority(int priority);
 /* Waits for all work of the context. Takes and drops drv.lock. Returns the context's error. */
 CUresult context_drain(struct context *ctx);
 

@@ -6,6 +6,8 @@
 
 #include "captures.h"
 
+#include <cuda_log.h>
+
 enum { MAX_GRID_YZ = 65535, MAX_BLOCK_Z = 64, WORKSPACE_BYTES = 64 };
 
 /*
@@ -139,6 +141,7 @@ static CUresult check_refusal(struct function *f)
 		return CUDA_SUCCESS;
 	if (!__atomic_exchange_n(&f->told, true, __ATOMIC_RELAXED))
 		fprintf(stderr, "simulated GPU: kernel %s cannot be launched: %s\n", f->info.name, f->info.refusal);
+	cuda_log(CU_LOG_LEVEL_ERROR, "kernel %s cannot be launched: %s", f->info.name, f->info.refusal);
 	log_line("launch: kernel %s: %s", f->info.name, f->info.refusal);
 	return ptx_to_cuda(PTX_UNSUPPORTED);
 }

@@ -7,6 +7,8 @@
 
 #include "cuda_sim.h"
 
+#include <cuda_log.h>
+
 /* What a kernel of this context may touch: its own device memory, that of its peers, what is mapped, and page-locked host memory. */
 static void *translate(void *arg, uint64_t addr, uint64_t size, bool write, uint64_t *base, uint64_t *length)
 {
@@ -108,8 +110,11 @@ static void tell_device_runtime(const char *message)
 	static bool told;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (strstr(message, names[i]) && !__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
-			fprintf(stderr, "simulated GPU: kernels cannot launch kernels, nor decide in graphs: %s\n", message);
+		if (strstr(message, names[i])) {
+			cuda_log(CU_LOG_LEVEL_ERROR, "kernels cannot launch kernels, nor decide in graphs: %s", message);
+			if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+				fprintf(stderr, "simulated GPU: kernels cannot launch kernels, nor decide in graphs: %s\n", message);
+		}
 }
 
 CUresult module_load_text(struct context *ctx, const char *text, size_t length, struct jit_log *log, struct module **out)

@@ -15,7 +15,8 @@ struct stream *queue_create(struct context *ctx, unsigned flags, int priority, b
 
 	if (!s)
 		return NULL;
-	*s = (struct stream){ .ctx = ctx, .refs = 1, .flags = flags, .priority = priority, .is_default = is_default };
+	*s = (struct stream){ .ctx = ctx, .refs = 1, .flags = flags, .is_default = is_default };
+	cuda_stream_attributes_init(&s->attributes, priority);
 	s->id = next_id();
 	s->tail = &s->head;
 	pthread_cond_init(&s->wake, NULL);

@@ -80,6 +80,12 @@ CUresult stream_get(struct context *ctx, CUstream handle, struct stream **out)
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+int stream_clamp_priority(int priority)
+{
+	priority = priority > LEAST_PRIORITY ? LEAST_PRIORITY : priority;
+	return priority < GREATEST_PRIORITY ? GREATEST_PRIORITY : priority;
+}
+
 CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
 {
 	struct stream *s;
@@ -89,10 +95,8 @@ CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int prior
 	r = out ? cuda_check_stream_flags(flags) : CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
-	priority = priority > LEAST_PRIORITY ? LEAST_PRIORITY : priority;
-	priority = priority < GREATEST_PRIORITY ? GREATEST_PRIORITY : priority;
 	DRV_LOCKED();
-	s = queue_create(ctx, flags, priority, false);
+	s = queue_create(ctx, flags, stream_clamp_priority(priority), false);
 	if (!s)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (handle_add(s, HANDLE_STREAM)) {

@@ -42,7 +42,8 @@
 	X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery)                      \
 	X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamAddCallback) X(cuStreamGetFlags)                   \
 	X(cuStreamGetPriority) X(cuStreamGetId) X(cuStreamGetCtx) X(cuStreamIsCapturing)                         \
-	X(cuStreamCopyAttributes) X(cuStreamGetAttribute) X(cuStreamSetAttribute)                                \
+	X(cuLogsRegisterCallback) X(cuLogsUnregisterCallback) X(cuLogsCurrent) X(cuLogsDumpToFile)               \
+	X(cuLogsDumpToMemory) X(cuStreamCopyAttributes) X(cuStreamGetAttribute) X(cuStreamSetAttribute)                                \
 	X(cuThreadExchangeStreamCaptureMode)                                                                     \
 	X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphClone) X(cuGraphNodeFindInClone) X(cuGraphNodeGetType) \
 	X(cuGraphGetNodes) X(cuGraphGetRootNodes) X(cuGraphGetEdges) X(cuGraphNodeGetDependencies) \

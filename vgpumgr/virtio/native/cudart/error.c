@@ -114,3 +114,49 @@ cudaError_t cudart_unsupported(const char *name, atomic_flag *said)
 	driver_call_unsupported(name, said);
 	return rt_done(cudaErrorNotSupported);
 }
+
+#if CUDART_VERSION >= 13000
+/* The driver's log can be read without a device, so nothing is initialised for it. */
+static cudaError_t log_done(CUresult result)
+{
+	return rt_done(rt_error(result));
+}
+
+static bool has_log(void)
+{
+	bool has;
+
+	rt_lock();
+	has = driver_load() == 0;
+	rt_unlock();
+	return has;
+}
+
+#define LOG_CALL(name, ...) log_done(has_log() ? CU(name, __VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED)
+
+API cudaError_t cudaLogsRegisterCallback(cudaLogsCallback_t callbackFunc, void *userData, cudaLogsCallbackHandle *callback_out)
+{
+	/* levels have the same numbers */
+	return LOG_CALL(cuLogsRegisterCallback, (CUlogsCallback)(void *)callbackFunc, userData, callback_out);
+}
+
+API cudaError_t cudaLogsUnregisterCallback(cudaLogsCallbackHandle callback)
+{
+	return LOG_CALL(cuLogsUnregisterCallback, callback);
+}
+
+API cudaError_t cudaLogsCurrent(cudaLogIterator *iterator_out, unsigned int flags)
+{
+	return LOG_CALL(cuLogsCurrent, iterator_out, flags);
+}
+
+API cudaError_t cudaLogsDumpToFile(cudaLogIterator *iterator, const char *pathToFile, unsigned int flags)
+{
+	return LOG_CALL(cuLogsDumpToFile, iterator, pathToFile, flags);
+}
+
+API cudaError_t cudaLogsDumpToMemory(cudaLogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
+{
+	return LOG_CALL(cuLogsDumpToMemory, iterator, buffer, size, flags);
+}
+#endif

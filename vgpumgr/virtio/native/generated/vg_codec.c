@@ -1508,6 +1508,27 @@ void vg_get_occupancy_clusters_reply(struct vg_decoder *d, struct vg_occupancy_c
 	v->value = vg_get_u32(d);
 }
 
+size_t vg_size_stream_attribute_request(const struct vg_stream_attribute_request *v)
+{
+	return 24 + vg_blob_size(v->value.length);
+}
+
+void vg_put_stream_attribute_request(struct vg_encoder *e, const struct vg_stream_attribute_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+	vg_put_u64(e, v->attribute);
+	vg_put_bytes(e, v->value.data, v->value.length, 64);
+}
+
+void vg_get_stream_attribute_request(struct vg_decoder *d, struct vg_stream_attribute_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->attribute = vg_get_u32(d);
+	v->value = vg_get_bytes(d, 64);
+}
+
 size_t vg_size_host_gate_request(const struct vg_host_gate_request *v __attribute__((unused)))
 {
 	return 24;

@@ -1230,6 +1230,24 @@ static int handle_occupancy_clusters(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_stream_attribute(struct wk_call *c, bool check_only)
+{
+	struct vg_stream_attribute_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_stream_attribute_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_stream_attribute(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_host_gate(struct wk_call *c, bool check_only)
 {
 	struct vg_host_gate_request in;
@@ -3201,6 +3219,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_cuStreamWaitEvent: {
 		static const struct wk_operation it = { "cuStreamWaitEvent", handle_cuStreamWaitEvent, WK_QUIET | WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_stream_attribute: {
+		static const struct wk_operation it = { "stream_attribute", handle_stream_attribute, WK_IN_CONTEXT };
 		return &it;
 	}
 	case VG_OP_cuEventCreate: {

@@ -95,6 +95,7 @@ enum vg_op {
 	VG_OP_cuStreamQuery = 0x0302,
 	VG_OP_cuStreamSynchronize = 0x0303,
 	VG_OP_cuStreamWaitEvent = 0x0304,
+	VG_OP_stream_attribute = 0x0305,
 	VG_OP_cuEventCreate = 0x0310,
 	VG_OP_cuEventDestroy_v2 = 0x0311,
 	VG_OP_cuEventRecordWithFlags = 0x0312,
@@ -1025,6 +1026,18 @@ enum { VG_MAX_occupancy_clusters_reply = 8 }; /* bytes on the wire */
 size_t vg_size_occupancy_clusters_reply(const struct vg_occupancy_clusters_reply *v);
 void vg_put_occupancy_clusters_reply(struct vg_encoder *e, const struct vg_occupancy_clusters_reply *v);
 void vg_get_occupancy_clusters_reply(struct vg_decoder *d, struct vg_occupancy_clusters_reply *v);
+
+struct vg_stream_attribute_request {
+	uint64_t context;
+	uint64_t stream;
+	uint32_t attribute;
+	struct vg_bytes value;
+};
+
+enum { VG_MAX_stream_attribute_request = 96 }; /* bytes on the wire */
+size_t vg_size_stream_attribute_request(const struct vg_stream_attribute_request *v);
+void vg_put_stream_attribute_request(struct vg_encoder *e, const struct vg_stream_attribute_request *v);
+void vg_get_stream_attribute_request(struct vg_decoder *d, struct vg_stream_attribute_request *v);
 
 struct vg_host_gate_request {
 	uint64_t context;

@@ -120,6 +120,8 @@ const char *vg_sent_name(uint32_t op)
 		return "launch_clusters";
 	case VG_OP_occupancy_clusters:
 		return "occupancy_clusters";
+	case VG_OP_stream_attribute:
+		return "stream_attribute";
 	case VG_OP_host_gate:
 		return "host_gate";
 	case VG_OP_host_gate_next:
@@ -1113,6 +1115,19 @@ CUresult vg_send_occupancy_clusters(const struct vg_occupancy_clusters_request *
 	vg_decoder_init(&d, told, sizeof(told));
 	vg_get_occupancy_clusters_reply(&d, out);
 	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_stream_attribute(const struct vg_stream_attribute_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, VG_OP_stream_attribute, SHIM_SYNC, vg_size_stream_attribute_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_stream_attribute_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
 }
 
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in)

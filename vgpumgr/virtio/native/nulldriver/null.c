@@ -390,6 +390,15 @@ NULL_API CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flag
 	return CUDA_SUCCESS;
 }
 
+NULL_API CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID id, const CUstreamAttrValue *value)
+{
+	ENTER;
+	(void)stream;
+	(void)id;
+	(void)value;
+	return CUDA_SUCCESS;
+}
+
 NULL_API CUresult cuStreamDestroy_v2(CUstream stream)
 {
 	null_end(NULL_STREAM, stream);

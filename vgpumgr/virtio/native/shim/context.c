@@ -134,6 +134,7 @@ static CUresult create(CUdevice dev, unsigned int flags, bool primary, uint64_t 
 	o->ctx.api_version = out.api_version;
 	o->ctx.least_priority = out.least_priority;
 	o->ctx.greatest_priority = out.greatest_priority;
+	cuda_stream_attributes_init(&o->ctx.default_stream, 0);
 	o->ctx.number = atomic_fetch_add(&last_number, 1) + 1;
 	atomic_store(&o->ctx.broken, CUDA_SUCCESS);
 	shim_object_publish(o, *id);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <cuda_rules.h>
 #include <user_object.h>
 
 enum { SHIM_FUNCTION_ATTRIBUTES = 32 };
@@ -34,11 +35,12 @@ struct shim_object {
 			bool primary;
 			uint64_t number;
 			_Atomic int broken; /* the CUresult that it is lost with */
+			struct cuda_stream_attributes default_stream;
 		} ctx;
 		struct {
 			unsigned int flags;
-			int priority;
 			uint64_t number;
+			struct cuda_stream_attributes attributes;
 		} stream;
 		struct {
 			unsigned int flags;

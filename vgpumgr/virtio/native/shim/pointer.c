@@ -105,6 +105,19 @@ SHIM_API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribut
 	return p.device || p.host ? answer(data, attribute, ptr, &p) : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* The one that can be set: copies of this channel are synchronous where that asks them to be, so there is nothing to do. */
+SHIM_API CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct shim_range range;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !shim_range_find(SHIM_RANGE_DEVICE, ptr, &range))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
 /* Unlike the single form, an unknown pointer is no error here: its attributes are zero, the ordinal is -2. */
 SHIM_API CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
 					 CUdeviceptr ptr)

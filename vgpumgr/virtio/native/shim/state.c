@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <cuda_log.h>
+
 #include "shim.h"
 #include "vg_interface.h"
 #include "vg_stubs.h"
@@ -24,6 +26,7 @@ static void child(void)
 	struct vg_conn *conn = atomic_exchange(&state.conn, NULL);
 
 	pthread_mutex_init(&state.lock, NULL); /* another thread of the parent may have held it */
+	cuda_log_forked();
 	if (!conn)
 		return;
 	atomic_store(&state.forked, true);
@@ -67,6 +70,7 @@ int shim_unsupported(const char *name, atomic_flag *told)
 	int saved = errno;
 
 	shim_refuse(name);
+	cuda_log(CU_LOG_LEVEL_ERROR, "%s is not supported over a forwarded GPU", name);
 	if (shim_is_news(told))
 		dprintf(STDERR_FILENO, "vgpumgr: %s is not supported over a forwarded GPU\n", name);
 	errno = saved;
@@ -87,6 +91,8 @@ CUresult shim_refuse_operation(uint32_t op)
 	int saved = errno;
 
 	/* telling the host is an operation, too, and may be refused */
+	if (op != VG_OP_call_refused)
+		cuda_log(CU_LOG_LEVEL_ERROR, "%s is not supported: the host's worker does not have it", vg_sent_name(op));
 	if (is_first_refusal(op) && op != VG_OP_call_refused) {
 		shim_refuse(vg_sent_name(op));
 		if (shim_is_news(&said))
@@ -107,6 +113,7 @@ static void tell_why(void)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 
+	cuda_log(CU_LOG_LEVEL_ERROR, "no GPU for this process: %s", vg_conn_error());
 	if (!shim_is_news(&told))
 		return;
 	dprintf(STDERR_FILENO, "vgpumgr: no GPU for this process: %s\n", vg_conn_error());

@@ -29,7 +29,7 @@ static CUresult create(uint64_t context, unsigned int flags, int priority, uint6
 		return r;
 	}
 	o->stream.flags = flags;
-	o->stream.priority = priority;
+	cuda_stream_attributes_init(&o->stream.attributes, priority);
 	o->stream.number = atomic_fetch_add(&last_number, 1) + 1;
 	shim_object_publish(o, *id);
 	return CUDA_SUCCESS;
@@ -160,12 +160,12 @@ static CUresult look(CUstream stream, struct shim_object *found)
 		return r;
 	found->context = context;
 	found->stream.flags = CU_STREAM_DEFAULT;
-	found->stream.priority = 0;
+	found->stream.attributes.priority = 0;
 	found->stream.number = 1;
 	o = id ? shim_object_get(SHIM_STREAM, id) : NULL;
 	if (o) {
 		found->stream.flags = o->stream.flags;
-		found->stream.priority = o->stream.priority;
+		found->stream.attributes.priority = o->stream.attributes.priority;
 		found->stream.number = o->stream.number;
 	}
 	return CUDA_SUCCESS;
@@ -186,7 +186,7 @@ static CUresult look(CUstream stream, struct shim_object *found)
 		return name(hStream ? hStream : CU_STREAM_PER_THREAD, out);                                            \
 	}
 
-GETTER(cuStreamGetPriority, int, found.stream.priority)
+GETTER(cuStreamGetPriority, int, found.stream.attributes.priority)
 GETTER(cuStreamGetFlags, unsigned int, found.stream.flags)
 GETTER(cuStreamGetId, unsigned long long, found.stream.number)
 GETTER(cuStreamGetCtx, CUcontext, (CUcontext)found.context)

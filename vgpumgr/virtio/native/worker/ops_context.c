@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <cuda_rules.h>
+
 #include "transport/worker_limits.h"
 #include "vg_worker.h"
 
@@ -110,6 +112,23 @@ CUresult wk_do_context_destroy(struct wk_call *c, const struct vg_context_destro
 CUresult wk_do_cuStreamDestroy_v2(struct wk_call *c, const struct vg_cuStreamDestroy_v2_request *in)
 {
 	return wk_remove(c, WK_STREAM, in->hStream);
+}
+
+/* How a thread waits is the guest's own affair. */
+CUresult wk_do_stream_attribute(struct wk_call *c, const struct vg_stream_attribute_request *in)
+{
+	struct wk_object *stream WK_HELD = NULL;
+	struct cuda_stream_attributes any;
+	CUstreamAttrValue value;
+	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (in->value.length != sizeof(value) || in->attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(&value, in->value.data, sizeof(value));
+	r = cuda_stream_attribute_set(&any, in->attribute, &value);
+	return r == CUDA_SUCCESS ? wk_driver.cuStreamSetAttribute(wk_raw(stream), in->attribute, &value) : r;
 }
 
 CUresult wk_do_cuEventDestroy_v2(struct wk_call *c, const struct vg_cuEventDestroy_v2_request *in)
