@@ -480,6 +480,7 @@ static void host_nodes(void)
 /* What comes next can be told to wait for other nodes. */
 static void dependencies(void)
 {
+	const CUgraphEdgeData *edges;
 	const CUgraphNode *deps;
 	CUstreamCaptureStatus status;
 	CUgraphNode node;
@@ -492,8 +493,9 @@ static void dependencies(void)
 	s = stream(CU_STREAM_NON_BLOCKING);
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	add(0, 1, s);
-	OK(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, NULL, &n));
+	OK(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, &edges, &n));
 	EXPECT(status == CU_STREAM_CAPTURE_STATUS_ACTIVE && id && g && n == 1);
+	EXPECT(edges && edges[0].type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT); /* read by bindings, one for each */
 	node = fill_node(g, deps, n, 5, 77);
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(g));
 	OK(cuStreamUpdateCaptureDependencies(s, &node, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES));

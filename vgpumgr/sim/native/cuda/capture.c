@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a program asks of captures, by the handles of streams. */
+#include <stdlib.h>
+
 #include "captures.h"
 
 bool capture_takes(CUstream handle)
@@ -119,8 +121,13 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *out, 
 		*graph = (CUgraph)s->capture->graph;
 	if (dependencies)
 		*dependencies = (const CUgraphNode *)s->tips;
-	if (edges)
-		*edges = NULL;
+	if (edges) {
+		free(s->capture->edges);
+		s->capture->edges = calloc(s->n_tips + 1, sizeof(**edges));
+		*edges = s->capture->edges;
+	}
+	if (edges && !*edges)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (n)
 		*n = s->n_tips;
 	return CUDA_SUCCESS;

@@ -16,6 +16,7 @@ static void unref(struct capture *c)
 {
 	if (c && !--c->refs) {
 		free(c->left);
+		free(c->edges);
 		free(c);
 	}
 }

@@ -16,6 +16,7 @@ struct capture {
 	bool invalid;
 	struct graph_node **left; /* what streams that are no more had captured last */
 	size_t n_left;
+	CUgraphEdgeData *edges;   /* as told of a stream's last nodes: all of them plain */
 };
 
 /* The nodes that what comes next waits for. */
