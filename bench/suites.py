@@ -2,8 +2,9 @@
 
 numba-cuda's own tests come in its wheel. They are run as its authors wrote them, from PyPI at pinned versions, in an
 environment of its own below the cache; what is skipped there (a GPU of another generation, a library that is not
-installed) is skipped here. ``./run python -m bench.suites --table FILE [PART...]`` writes what failed and why, of all
-modules or of those whose names contain a part.
+installed) is skipped here. ``./run python -m bench.suites --table docs/reference/suites.md --keep FILE`` writes what
+did not pass and why (``suites.toml``); it takes an hour, and FILE has what is done, so that it can be interrupted and
+goes on.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from bench.machine import NAME
 from bench.registry import ROOT, Figure, at_least
@@ -24,6 +28,7 @@ from tests.guest.lab import GuestLab, lab
 
 REQUIREMENTS = ROOT / "tools" / "requirements-suites.txt"
 RUNNER = Path(__file__).with_name("suite_runner.py")
+REASONS = Path(__file__).with_name("suites.toml")
 #: for one module; the slowest take minutes of one core
 LONGEST_S = 1800
 PROFILE = "7g.80gb"
@@ -53,14 +58,41 @@ def run(small: bool = False) -> Iterable[Figure]:
         )
 
 
-def measure(parts: Sequence[str] = ()) -> Iterator[tuple[str, list[Outcome]]]:
+def measure(
+    parts: Sequence[str] = (), keep: Path | None = None
+) -> Iterator[tuple[str, list[Outcome]]]:
     """Each way with its outcomes; of all modules, or of those whose names contain a part."""
     python = install()
     modules = list_modules(python, parts)
-    words = [str(python), str(RUNNER), str(LONGEST_S), *modules]
+    kept = read_kept(keep)
     with lab(NAME) as scene:
         for way in WAYS:
-            yield way, read_outcomes(start(scene, way, words))
+            found: list[Outcome] = []
+            for module in modules:
+                if (way, module) not in kept:
+                    words = [str(python), str(RUNNER), str(LONGEST_S), module]
+                    kept[way, module] = read_outcomes(start(scene, way, words))
+                    write_kept(keep, way, module, kept[way, module])
+                found += kept[way, module]
+            yield way, found
+
+
+def read_kept(keep: Path | None) -> dict[tuple[str, str], list[Outcome]]:
+    """What is done already, by way and module."""
+    if keep is None or not keep.exists():
+        return {}
+    lines = [json.loads(line) for line in keep.read_text().splitlines()]
+    return {
+        (line["way"], line["module"]): [Outcome(**one) for one in line["outcomes"]]
+        for line in lines
+    }
+
+
+def write_kept(keep: Path | None, way: str, module: str, outcomes: list[Outcome]) -> None:
+    if keep is not None:
+        line = {"way": way, "module": module, "outcomes": [asdict(one) for one in outcomes]}
+        with keep.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def install() -> Path:
@@ -100,6 +132,11 @@ def start(scene: GuestLab, way: str, words: list[str]) -> str:
         environment |= dict(line.split("=", 1) for line in lines if "=" in line)
     else:
         words = [*vgpumgr, "run", "--profile", PROFILE, "--", *words]
+    environment["SUITES_LEFT_OUT"] = "\n".join(
+        f"numba.cuda.tests.{name}={one['why']}"
+        for one in read_reasons()["left_out"]
+        for name in one["tests"]
+    )
     environment["PYTHONPATH"] = str(ROOT) if way != WAYS[0] else ""
     done = subprocess.run(
         words, env=environment, stdout=subprocess.PIPE, text=True, check=False, cwd=scene.directory
@@ -114,30 +151,97 @@ def read_outcomes(text: str) -> list[Outcome]:
     return [Outcome(line["id"], line["outcome"], line["why"]) for line in lines]
 
 
+def read_reasons() -> dict[str, Any]:
+    """Why tests do not pass, in words; and which suites cannot be had."""
+    return tomllib.loads(REASONS.read_text())
+
+
+def short_name(name: str) -> str:
+    return name.removeprefix("numba.cuda.tests.")
+
+
+def explain(one: Outcome, reasons: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """refused or failed, and why: the reason that is known, or the last line of what the test says."""
+    for reason in reasons:
+        if any(fnmatch(short_name(one.name), pattern) for pattern in reason["tests"]):
+            return reason["kind"], reason["why"]
+    return "failed", (one.why.strip().splitlines() or ["?"])[-1][:200]
+
+
 def write_table(results: dict[str, list[Outcome]]) -> str:
-    """Counts, and each test that did not pass with the last line of its reason."""
-    pins = [line for line in REQUIREMENTS.read_text().splitlines() if line.startswith("numba")]
-    text = f"# {', '.join(pins)}: its own tests on the simulated GPU\n\n"
-    text += "Made by `./run python -m bench.suites --table`.\n\n"
-    text += "| way | passed | failed | skipped | process ended |\n|---|---|---|---|---|\n"
+    """Counts, each test that did not pass with its reason, and the reasons for which tests were skipped."""
+    known = read_reasons()
+    bad = {
+        way: {one.name: explain(one, known["reason"]) for one in outcomes if is_bad(one)}
+        for way, outcomes in results.items()
+    }
+    text = "# Other projects' tests on the simulated GPU\n\n"
+    text += "Made by `./run python -m bench.suites`; reasons are in `bench/suites.toml`. The machine is `dgx-a100`: a\n"
+    text += f"whole GPU directly, `{PROFILE}` through the channel. What did not pass in its module ran once\n"
+    text += "more by itself.\n\n"
+    text += "| suite | way | passed | refused | failed | skipped | passed of those not skipped |\n"
+    text += "|---|---|---|---|---|---|---|\n"
     for way, outcomes in results.items():
-        count = Counter(one.outcome for one in outcomes)
-        text += f"| {way} | {count['passed']} | {count['failed']} | {count['skipped']} | {count['ended']} |\n"
-    for way, outcomes in results.items():
-        text += f"\n## Not passed {way}\n\n"
-        for one in outcomes:
-            if one.outcome in ("failed", "ended"):
-                why = (one.why.strip().splitlines() or ["?"])[-1]
-                text += f"- `{one.name.removeprefix('numba.cuda.tests.')}`: {why[:200]}\n"
+        count = Counter(bad[way][one.name][0] if is_bad(one) else one.outcome for one in outcomes)
+        tried = count.total() - count["skipped"]
+        share = f"{100 * count['passed'] / tried:.1f} %" if tried else "none"
+        text += f"| {find_pin('numba-cuda')} | {way} | {count['passed']} | {count['refused']} | {count['failed']} "
+        text += f"| {count['skipped']} | {share} |\n"
+    text += "\nWith " + ", ".join(map(find_pin, known["with"])) + ".\n"
+    return text + write_bad(bad) + write_skipped(results) + write_missing(known["missing"])
+
+
+def is_bad(one: Outcome) -> bool:
+    return one.outcome in ("failed", "ended")
+
+
+def find_pin(name: str) -> str:
+    (pin,) = (
+        line for line in REQUIREMENTS.read_text().splitlines() if line.startswith(name + "==")
+    )
+    return pin.replace("==", " ")
+
+
+def write_bad(bad: dict[str, dict[str, tuple[str, str]]]) -> str:
+    text = "\n## What did not pass\n\n| test | way | | why |\n|---|---|---|---|\n"
+    for name in sorted({name for found in bad.values() for name in found}):
+        ways = [way for way, found in bad.items() if name in found]
+        for kind, why in sorted({bad[way][name] for way in ways}):
+            where = [way for way in ways if bad[way][name] == (kind, why)]
+            said = "both" if len(where) == len(WAYS) else where[0]
+            text += f"| `{short_name(name)}` | {said} | {kind} | {why.replace('|', '/')} |\n"
     return text
+
+
+def write_skipped(results: dict[str, list[Outcome]]) -> str:
+    text = "\n## What the suite skips\n\n| its reason | " + " | ".join(results) + " |\n"
+    text += "|---|" + "---|" * len(results) + "\n"
+    counts = {
+        way: Counter(
+            (one.why.strip().splitlines() or ["?"])[-1][:120]
+            for one in outcomes
+            if one.outcome == "skipped"
+        )
+        for way, outcomes in results.items()
+    }
+    for why in sorted({why for count in counts.values() for why in count}):
+        numbers = " | ".join(str(count[why]) for count in counts.values())
+        text += f"| {why.replace('|', '/')} | {numbers} |\n"
+    return text
+
+
+def write_missing(missing: Sequence[dict[str, str]]) -> str:
+    text = "\n## What did not run\n\n| suite | why |\n|---|---|\n"
+    return text + "".join(f"| {one['suite']} | {one['why']} |\n" for one in missing)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.suites", description=__doc__)
     parser.add_argument("--table", type=Path, metavar="FILE", required=True)
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="what is done, to go on later")
     parser.add_argument("parts", nargs="*", metavar="PART")
     options = parser.parse_args()
-    options.table.write_text(write_table(dict(measure(options.parts))))
+    options.table.write_text(write_table(dict(measure(options.parts, options.keep))))
     return 0
 
 
