@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.calls_rig import RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
 from tests.unit.transport_rig import LIB
 from vgpumgr.virtio.codegen.__main__ import load
@@ -16,7 +17,6 @@ pytestmark = pytest.mark.native
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "vgpumgr" / "virtio" / "native"
-RULES = HERE.parents[1] / "vgpumgr" / "native" / "cuda_rules"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def build(source: Path, directory: Path) -> Path:
         NATIVE / "transport/worker_limits.c",
         NATIVE / "generated/vg_codec.c",
         NATIVE / "generated/vg_dispatch.c",
-        *(RULES / f"{name}.c" for name in ("array", "copy", "texture")),
+        *WORKER_RULES,
     ]
     flags = [
         "-g1",

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.calls_rig import RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
 from vgpumgr.virtio.codegen.__main__ import load
 from vgpumgr.virtio.codegen.model import Field, Operation
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.native
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "vgpumgr" / "virtio" / "native"
-RULES = HERE.parents[1] / "vgpumgr" / "native" / "cuda_rules"
 GATE = 0.85
 """Lines of each gated file that a short run executes, at least."""
 #: its tables are executed instruction by instruction in tests/unit/test_filter_table.py; main() is not linked
@@ -86,7 +86,7 @@ def compile_worker(directory: Path, flags: Sequence[str]) -> list[str]:
     generated = [NATIVE / "generated" / n for n in ("vg_codec.c", "vg_dispatch.c")]
     driver = sorted((NATIVE / "nulldriver").glob("*.c"))
     driver.append(NATIVE / "transport" / "worker_limits.c")
-    driver += [RULES / f"{name}.c" for name in ("array", "copy", "texture")]
+    driver += WORKER_RULES
     sources = [*worker, NATIVE / "codec" / "codec.c", *generated, *driver]
     compile_with(directory, flags, "-c", *map(str, sources))
     return [str(directory / f"{path.stem}.o") for path in sources]

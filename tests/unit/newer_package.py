@@ -7,12 +7,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.unit.calls_rig import RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
 from vgpumgr.virtio.codegen.__main__ import SPEC, load, outputs, write_headers
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "vgpumgr" / "virtio" / "native"
-RULES = ROOT / "vgpumgr" / "native" / "cuda_rules"
 VERSION = "99.1.0"
 
 PITCH = "    request: [width: u64, height: u64, element: u32]\n"
@@ -109,7 +109,7 @@ def _worker_sources(made: Path) -> list[Path]:
     names = ("vg_dispatch.c", "vg_codec.c", "added_worker.c")
     return [
         *sorted((NATIVE / "worker").glob("*.c")),
-        *(RULES / f"{name}.c" for name in ("array", "copy", "texture")),
+        *WORKER_RULES,
         *sorted((NATIVE / "transport").glob("worker_*.c")), *shared,
         NATIVE / "codec" / "codec.c", *(made / name for name in names),
     ]  # fmt: skip
