@@ -15,12 +15,14 @@ from tests.differential.generate import generate
 from tests.unit.calls_rig import simulated_channel
 
 TRANSPORTS = ("ring", "serial")
+#: it has clusters of blocks
+MACHINE = "hgx-h100"
 
 
 def run(count: int, seed: int, transport: str) -> tuple[Reached, list[Difference]]:
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgd")))
-        rig = stack.enter_context(simulated_channel(transport, root))
+        rig = stack.enter_context(simulated_channel(transport, root, machine=MACHINE))
         before = rig.status().worker.pid
         one, other = stack.enter_context(direct()), stack.enter_context(forwarded(rig))
         found = run_all([generate(seed + i) for i in range(count)], one, [other])

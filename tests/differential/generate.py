@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.differential.calls import BY_HAND, CALLS, IMAGES, KERNELS
+from tests.differential.launches import LAUNCH_CALLS
 from tests.differential.pools import POOL_CALLS
 from tests.differential.things import SkipError, Thing
 from tests.differential.values import (
@@ -141,8 +142,8 @@ class Generator:
         make = getattr(self, f"make_{name}", None)
         if make:
             make()
-        elif name in POOL_CALLS:
-            POOL_CALLS[name](self)
+        elif make := (POOL_CALLS | LAUNCH_CALLS).get(name):
+            make(self)
         elif name.startswith(("cuMemset", "cuMemcpy")):
             self.fill_or_copy(name)
         else:
@@ -199,7 +200,7 @@ class Generator:
     # ---- contexts: each thread has a stack
 
     def make_cuCtxCreate_v2(self) -> None:
-        flags, device = self.chance.choice((0, 0, 1, 2, 4)), 5 if self.odd() else 0
+        flags, device = self.chance.choice((0, 0, 1, 2, 4)), 99 if self.odd() else 0
         if len(self.own("ctx")) > 3 or self.odd():
             flags, device = 99, 0
         thing = self.add("ctx")

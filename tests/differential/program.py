@@ -41,6 +41,17 @@ class Copy2D(ctypes.Structure):
     ] + [("width", c_size_t), ("height", c_size_t)]  # fmt: skip
 
 
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig, whose attributes are 64 bytes behind 8 of their own."""
+
+    _fields_ = [
+        ("shape", c_uint * 7), ("stream", c_void_p), ("attributes", c_void_p), ("count", c_uint),
+    ]  # fmt: skip
+
+
+CLUSTER_DIMENSION = 4
+
+
 class Run:
     """The objects of one sequence, by kind and number."""
 
@@ -200,9 +211,57 @@ class Run:
         handle, given = c_void_p(self.find("pol", pool)), c_uint64(value)
         return [self.cu.cuMemPoolSetAttribute(handle, attribute, byref(given))]
 
-    def cuLaunchKernel(
-        self, function: int, kernel: str, shape: list[int], stream: int | None, values: list[Any]
+    def cuLaunchKernel(self, function: int, kernel: str, shape: list[int], *rest: Any) -> list[Any]:
+        handle, flow, pointers, _kept = self._prepare(function, kernel, *rest)
+        return [self.cu.cuLaunchKernel(handle, *shape, flow, pointers, None)]
+
+    def cuLaunchKernelEx(
+        self,
+        function: int,
+        kernel: str,
+        shape: list[int],
+        stream: int | None,
+        values: list[Any],
+        cluster: list[int],
     ) -> list[Any]:
+        handle, flow, pointers, _kept = self._prepare(function, kernel, stream, values)
+        config = self._configure(shape, cluster)
+        config.stream = flow
+        return [self.cu.cuLaunchKernelEx(byref(config), handle, pointers, None)]
+
+    def cuOccupancyMaxActiveClusters(self, *given: Any) -> list[Any]:
+        return self._count_clusters("cuOccupancyMaxActiveClusters", *given)
+
+    def cuOccupancyMaxPotentialClusterSize(self, *given: Any) -> list[Any]:
+        return self._count_clusters("cuOccupancyMaxPotentialClusterSize", *given)
+
+    def _count_clusters(
+        self, name: str, function: int, shape: list[int], cluster: list[int]
+    ) -> list[Any]:
+        value, handle = c_int(), c_void_p(self.find("fun", function))
+        code = getattr(self.cu, name)(byref(value), handle, byref(self._configure(shape, cluster)))
+        return [code, value.value if code == 0 else None]
+
+    def _configure(self, shape: list[int], cluster: list[int]) -> LaunchConfig:
+        attribute = (c_uint * 18)(CLUSTER_DIMENSION, 0, *cluster)
+        self.kept.append(attribute)
+        where = ctypes.addressof(attribute)
+        return LaunchConfig((c_uint * 7)(*shape), None, where, int(cluster != [0, 0, 0]))
+
+    def cuStreamSetAttribute(
+        self, stream: int | None, attribute: int, words: list[int]
+    ) -> list[Any]:
+        """And what is read then."""
+        given, read = (c_int * 16)(*words), (c_int * 16)()
+        flow = c_void_p(self.find("stm", stream))
+        code = self.cu.cuStreamSetAttribute(flow, attribute, given)
+        again = self.cu.cuStreamGetAttribute(flow, attribute, read)
+        return [code, again, list(read) if again == 0 else None]
+
+    def _prepare(
+        self, function: int, kernel: str, stream: int | None, values: list[Any]
+    ) -> tuple[c_void_p, c_void_p, Any, list[Any]]:
+        """Function, stream and parameters of a launch, and what must stay until then."""
         cells: list[Any] = []
         for form, value in zip(KERNELS[kernel], values, strict=True):
             cells.append(self.address(value) if form == "p" else c_uint(value))
@@ -210,8 +269,7 @@ class Run:
             cells.append(ctypes.create_string_buffer(b"\x07" * PADDING[kernel], PADDING[kernel]))
         pointers = (c_void_p * max(1, len(cells)))(*map(ctypes.addressof, cells))
         handle = c_void_p(self.find("fun", function))
-        flow = c_void_p(self.find("stm", stream))
-        return [self.cu.cuLaunchKernel(handle, *shape, flow, pointers, None)]
+        return handle, c_void_p(self.find("stm", stream)), pointers, cells
 
     def cuLaunchHostFunc(self, stream: int | None, group: str, mark: int) -> list[Any]:
         order = self.order.setdefault(group, [])

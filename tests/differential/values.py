@@ -13,7 +13,7 @@ STEPS = 60
 IN_CONTEXT = ("stm", "evt", "mod", "fun", "mem", "hst")
 #: by form: right ones, and wrong or unusual ones
 PLAIN: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "z": (SIZES, ODD_SIZES), "u": ((0,), (1, 2, 77)), "i": ((0, 1), (-1, 77)), "d": ((0,), (2, -1, 5)),
+    "z": (SIZES, ODD_SIZES), "u": ((0,), (1, 2, 77)), "i": ((0, 1), (-1, 77)), "d": ((0,), (99, -1, 100)),
     "b": (tuple(range(256)), (0,)), "h": (tuple(range(256)), (0,)),
 }  # fmt: skip
 _ATTRIBUTE: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -48,7 +48,7 @@ WEIGHTS = {
     "cuMemAlloc_v2": 4, "cuLaunchKernel": 8, "cuStreamCreate": 2, "cuEventRecord": 3, "cuModuleLoadData": 2,
     "cuModuleGetFunction": 4, "cuCtxSetCurrent": 2, "cuMemcpyDtoH_v2": 3, "cuMemcpyHtoD_v2": 3,
     "cuDevicePrimaryCtxRelease_v2": 0.5, "cuCtxDestroy_v2": 0.5, "cuCtxPopCurrent_v2": 0.7,
-    "cuMemPoolCreate": 2, "cuMemAllocFromPoolAsync": 2,
+    "cuMemPoolCreate": 2, "cuMemPoolSetAttribute": 3, "cuMemAllocFromPoolAsync": 2,
     "cuModuleUnload": 0.5, "cuStreamDestroy_v2": 0.6, "cuLibraryGetKernel": 3, "cuKernelGetFunction": 3,
     **{name: 2 for name in CALLS if name.startswith(("cuFuncSet", "cuOccupancy", "cuKernel"))},
     "cuMemcpyDtoHAsync_v2": 2, "cuEventElapsedTime_v2": 5, "cuMemMap": 2, "cuArray3DCreate_v2": 2,

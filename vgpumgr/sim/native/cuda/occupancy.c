@@ -131,13 +131,16 @@ static CUresult check_clusters(CUfunction handle, const CUlaunchConfig *config, 
 
 CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction handle, const CUlaunchConfig *config)
 {
+	struct cuda_launch_options options; /* read for what is wrong in them: no size is asked for */
 	struct cuda_cluster_limits limits;
 	struct function *f;
 	int per_sm;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	r = size ? check_clusters(handle, config, ctx->dev, &f, &limits, &per_sm) : CUDA_ERROR_INVALID_VALUE;
+	r = size ? cuda_read_launch_attributes(config, &options) : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = check_clusters(handle, config, ctx->dev, &f, &limits, &per_sm);
 	if (r != CUDA_SUCCESS)
 		return r;
 	for (*size = (int)limits.most; *size && !count_clusters(ctx->dev, per_sm, *size);)

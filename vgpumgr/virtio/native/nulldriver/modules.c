@@ -116,6 +116,34 @@ NULL_API CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int gx
 	return cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, NULL);
 }
 
+NULL_API CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **parameters, void **extra)
+{
+	volatile unsigned int sum = 0;
+
+	for (unsigned int i = 0; i < c->numAttrs; i++)
+		sum += c->attrs[i].id + c->attrs[i].value.clusterDim.z;
+	return cuLaunchKernel(function, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
+			      c->sharedMemBytes, c->hStream, parameters, extra);
+}
+
+static CUresult count_clusters(int *value, CUfunction function, const CUlaunchConfig *config)
+{
+	ENTER;
+	null_check(NULL_MODULE, function);
+	*value = config->numAttrs ? 4 : 8;
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config)
+{
+	return count_clusters(clusters, function, config);
+}
+
+NULL_API CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction function, const CUlaunchConfig *config)
+{
+	return count_clusters(size, function, config);
+}
+
 /* ---- linking: inputs are read whole, and what comes out is always the same */
 
 NULL_API CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *state)

@@ -163,9 +163,12 @@ static CUresult send_clusters(const struct vg_launch_request *in, const unsigned
 		.parameters = in->parameters,
 	};
 
-	if (vg_size_launch_clusters_request(&wide) > VG_PAYLOAD_RING_MAX)
+	if (vg_size_launch_clusters_request(&wide) <= VG_PAYLOAD_RING_MAX)
+		return vg_send_launch_clusters(&wide);
+	/* clusters of one block are a launch without */
+	if (cluster[0] * cluster[1] * cluster[2] > 1)
 		return shim_unsupported("a launch in clusters with parameters of this size", &told);
-	return vg_send_launch_clusters(&wide);
+	return send_large(in);
 }
 
 static CUresult launch(CUfunction function, const CUlaunchConfig *c, struct cuda_launch_options options, void **params,
