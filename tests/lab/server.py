@@ -16,6 +16,7 @@ import json
 import os
 import pkgutil
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -60,6 +61,11 @@ class Forked:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> int:
         """The same, waited for. Raises subprocess.TimeoutExpired."""

@@ -166,6 +166,15 @@ def test_a_helper_ends_when_its_owner_is_gone(helper: Helper) -> None:
     wait_until_gone(process)
 
 
+def test_one_that_was_never_asked_is_not_waited_for(records: LateRecords) -> None:
+    """It has called nothing of a driver's, and may still be loading."""
+    with Helper([sys.executable, "-c", "import time; time.sleep(600)"], {}, records) as loading:
+        identity = read_identity(loading.pid)
+    assert identity is not None
+    assert not is_alive(identity)
+    assert records.list_running() == []
+
+
 def test_a_helper_has_a_session_of_its_own(helper: Helper) -> None:
     helper.call("add", {"a": 1, "b": 1}, LONG_S)
     assert os.getsid(helper.pid) == helper.pid != os.getsid(0)

@@ -217,6 +217,7 @@ class Helper:
         self._buffer = b""
         self._late = False
         self._lost = False
+        self._asked = False
         try:
             self._socket, self._process = _spawn(argv, env)
         except OSError as error:
@@ -246,6 +247,7 @@ class Helper:
         if self._late:
             raise self._late_error(f"{what} cannot be asked of a late helper")
         request = json.dumps({"method": method, "params": params}, default=encode) + "\n"
+        self._asked = True
         try:
             line = self._ask(request.encode(), timeout_s)
         except (TimeoutError, _InterruptedError) as error:
@@ -261,8 +263,12 @@ class Helper:
         return self._unpack(what, line)
 
     def close(self) -> None:
-        """Hangs up; a helper that is not late ends by itself at once."""
+        """Hangs up; a helper that is not late ends by itself at once. One that was never asked has called nothing, may
+        still be loading, and is not waited for.
+        """
         self._socket.close()
+        if not self._asked:
+            self._process.kill()
         if not self._late:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=2)
