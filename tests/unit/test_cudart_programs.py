@@ -3,12 +3,14 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.guest.build_programs import NAMES, SOURCES, build_programs, cache, compile_program
+from tests.unit.calls_rig import SHIM
 from tests.unit.cudart.libraries import library
 from vgpumgr.sim.machine import create_machine, destroy_machine, machine_env
 
@@ -139,3 +141,39 @@ def test_runtime_program(name: str, machine: dict[str, str]) -> None:
 def test_compiled_programs_are_found_again(programs: dict[str, Path]) -> None:
     assert build_programs(["vectoradd"])["vectoradd"] == programs["vectoradd"]
     assert programs["vectoradd"].parent == cache()
+
+
+LOG = """
+import ctypes
+from ctypes import byref, c_char_p, c_size_t, c_uint, c_void_p
+rt, heard, kept = ctypes.CDLL("libcudart.so.13"), [], c_void_p()
+HEAR = ctypes.CFUNCTYPE(None, c_void_p, c_uint, c_char_p, c_size_t)
+hear = HEAR(lambda data, level, text, length: heard.append(text.decode()))
+assert rt.cudaLogsRegisterCallback(hear, None, byref(kept)) == 0 and kept.value
+at = c_uint(); assert rt.cudaLogsCurrent(byref(at), 0) == 0
+assert rt.cudaGetDeviceCount(byref(c_uint())) == 100
+text, size = ctypes.create_string_buffer(4096), c_size_t(4096)
+assert rt.cudaLogsDumpToMemory(byref(at), text, byref(size), 0) == 0
+assert heard and text.value.decode() == "".join(line + "\\n" for line in heard), (heard, text.value)
+assert rt.cudaLogsUnregisterCallback(kept) == 0 and rt.cudaLogsUnregisterCallback(kept) == 1
+assert rt.cudaLogsDumpToFile(None, b"log", 0) == 0
+print(heard[0])
+"""
+
+
+def test_without_a_channel_the_log_says_why(tmp_path: Path) -> None:
+    """By the runtime's names, and without a word on standard error."""
+    libraries, agent = str(SHIM.parent), str(tmp_path / "none")
+    env = {"LD_LIBRARY_PATH": libraries, "VGPUMGR_AGENT": agent, "VGPUMGR_QUIET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOG],
+        env=os.environ | env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("no GPU for this process: ")
+    assert agent in done.stdout
+    assert done.stdout in (tmp_path / "log").read_text()

@@ -3,9 +3,12 @@
  * Attributes of streams. What the device does with them is the host driver's, so each is sent there; how a thread waits
  * concerns this side alone.
  */
-#include <string.h>
+#include <pthread.h>
 
 #include "shim.h"
+
+/* Of what is kept. Never held while the worker is asked. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Where they are kept: the legacy default stream's with its context. */
 static CUresult find(CUstream stream, uint64_t *context, uint64_t *id, struct cuda_stream_attributes **attributes)
@@ -39,7 +42,7 @@ static int clamp_priority(uint64_t context, int priority)
 static CUresult set(CUstream stream, CUstreamAttrID id, const CUstreamAttrValue *value)
 {
 	struct vg_stream_attribute_request in = { .attribute = (uint32_t)id };
-	struct cuda_stream_attributes *kept, changed;
+	struct cuda_stream_attributes *kept, alone;
 	CUstreamAttrValue sent = *value;
 	CUresult r = find(stream, &in.context, &in.stream, &kept);
 
@@ -47,16 +50,29 @@ static CUresult set(CUstream stream, CUstreamAttrID id, const CUstreamAttrValue 
 		return r;
 	if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
 		sent.priority = clamp_priority(in.context, sent.priority);
-	changed = *kept;
-	r = cuda_stream_attribute_set(&changed, id, &sent);
+	r = cuda_stream_attribute_set(&alone, id, &sent);
 	if (r == CUDA_SUCCESS)
-		r = cuda_stream_attribute_get(&changed, id, &sent); /* nothing but the value: the rest is zero */
+		r = cuda_stream_attribute_get(&alone, id, &sent); /* nothing but the value: the rest is zero */
 	in.value.data = &sent;
 	in.value.length = sizeof(sent);
 	if (r == CUDA_SUCCESS && id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY)
 		r = vg_send_stream_attribute(&in);
-	if (r == CUDA_SUCCESS)
-		*kept = changed;
+	if (r != CUDA_SUCCESS)
+		return r;
+	/* another thread may set another one of the same stream meanwhile */
+	pthread_mutex_lock(&lock);
+	r = cuda_stream_attribute_set(kept, id, &sent);
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+static CUresult get(const struct cuda_stream_attributes *kept, CUstreamAttrID id, CUstreamAttrValue *value)
+{
+	CUresult r;
+
+	pthread_mutex_lock(&lock);
+	r = cuda_stream_attribute_get(kept, id, value);
+	pthread_mutex_unlock(&lock);
 	return r;
 }
 
@@ -76,7 +92,7 @@ SHIM_API CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CU
 	uint64_t context, id;
 	CUresult r = value ? find(hStream, &context, &id, &kept) : CUDA_ERROR_INVALID_VALUE;
 
-	return r == CUDA_SUCCESS ? cuda_stream_attribute_get(kept, attr, value) : r;
+	return r == CUDA_SUCCESS ? get(kept, attr, value) : r;
 }
 
 SHIM_API CUresult cuStreamGetAttribute_ptsz(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue *value)
@@ -98,7 +114,7 @@ SHIM_API CUresult cuStreamCopyAttributes(CUstream dst, CUstream src)
 	if (r == CUDA_SUCCESS && context != other)
 		r = CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; r == CUDA_SUCCESS && i < sizeof(all) / sizeof(*all); i++) {
-		r = cuda_stream_attribute_get(from, all[i], &value);
+		r = get(from, all[i], &value);
 		if (r == CUDA_SUCCESS)
 			r = set(dst, all[i], &value);
 	}
