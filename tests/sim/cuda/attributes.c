@@ -78,10 +78,10 @@ struct racer {
 static void *set_one(void *which)
 {
 	static CUstreamAttrValue values[][2] = {
-		{ { .syncPolicy = CU_SYNC_POLICY_SPIN }, { .syncPolicy = CU_SYNC_POLICY_YIELD } },
+		{ { .memSyncDomainMap = { 0, 1 } }, { .memSyncDomainMap = { 1, 0 } } },
 		{ { .memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT }, { .memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE } },
 	};
-	static const CUstreamAttrID ids[] = { CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN };
+	static const CUstreamAttrID ids[] = { CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN };
 	const struct racer *mine = which;
 	CUstreamAttrValue back;
 
@@ -91,7 +91,7 @@ static void *set_one(void *which)
 
 		OK(cuStreamSetAttribute(mine->stream, ids[mine->number], value));
 		OK(cuStreamGetAttribute(mine->stream, ids[mine->number], &back));
-		EXPECT(!memcmp(&back.syncPolicy, &value->syncPolicy, sizeof(back.syncPolicy)));
+		EXPECT(!memcmp(&back, value, sizeof(back)));
 	}
 	return NULL;
 }
