@@ -49,6 +49,13 @@ def test_killed_at_random(seed: int) -> None:
     assert done["happened"] == done["planned"] == 2500
 
 
+def test_two_commands_killed_one_after_the_other() -> None:
+    """The first while a definition gets its devices, the second at any of its points."""
+    done = run("kill_twice", "--step", "domain.attach", "--every", "7")
+    assert done["wrong"] == {}
+    assert done["cases"] >= 950
+
+
 @pytest.mark.parametrize("part", ["0/2", "1/2"])
 def test_power_fails_at_any_moment(part: str) -> None:
     done = run("power", "--states", "2000", "--part", part)

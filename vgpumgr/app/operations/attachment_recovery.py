@@ -7,7 +7,7 @@ Doing it twice changes nothing the second time.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -123,14 +123,23 @@ class AttachmentFamily(Family):
         if not all(ended):
             return Recovered(self._reports, ended=False)
         records = self._read_records()
-        for one in attachments if found.op else ():
-            record = records.get(one.attachment or "")
-            if record is not None and record.controllers_before is not None:
-                # devices that were being given again: from now on the definition counts as it is
-                self._parts.store.save_attachment(replace(record, controllers_before=None))
+        if found.operation == RECOVER:
+            self._count_from_now(records.get(one.attachment or "") for one in attachments)
         if not any(one.attachment in records for one in attachments):
             remember_earlier(self._parts, found)
         return Recovered(self._reports, more={"exists": list(records)})
+
+    def _count_from_now(self, records: Iterable[AttachmentRecord | None]) -> None:
+        """Devices that were being given again: from now on the definition counts as it is. Of one that is
+        half attached, its own operation still asks what libvirt has added.
+        """
+        for record in records:
+            if (
+                record is not None
+                and record.controllers_before is not None
+                and record.state is AttachmentState.ATTACHED
+            ):
+                self._parts.store.save_attachment(replace(record, controllers_before=None))
 
     def _finish_restart(self, found: Unfinished) -> Recovered:
         """Goes on with the step that was begun last. One that fails now is ended all the same: what the channel
