@@ -48,6 +48,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "graph_objects",
         "virtual",
         "textures",
+        "devices",
     ):
         harness.compile_program(name, out)
     return out
@@ -99,6 +100,11 @@ def test_host_side(slice_machine: Machine, built: Path, program: str, case: str)
 )
 def test_kernels(slice_machine: Machine, built: Path, ptx: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case, KERNELS=str(ptx))
+
+
+@pytest.mark.parametrize("case", cases("devices"))
+def test_two_devices(machine: Machine, built: Path, ptx: Path, case: str) -> None:
+    machine.run(built / "devices", case, KERNELS=str(ptx), CUDA_VISIBLE_DEVICES="0,1")
 
 
 def test_printf_reaches_stdout(slice_machine: Machine, built: Path, ptx: Path) -> None:

@@ -38,6 +38,14 @@ def emit_stubs_header(spec: Spec) -> str:
     return "\n".join(out) + "\n"
 
 
+def _channel(o: Operation) -> str:
+    """Where a frame goes: to the device of its context, else of the first object that it names, else the thread's."""
+    if o.context:
+        return "shim_channel_by(in->context)"
+    named = [f.name for f in o.request if f.kind in (Kind.HANDLE, Kind.MINT)]
+    return f"shim_channel_by(in->{named[0]})" if named else "shim_channel()"
+
+
 def _is_fixed(o: Operation) -> bool:
     """Whether a call is a few words each way, whatever it is called with: the shim has a short way for these."""
     fields = [f for _, side in sides(o) for f in side]
@@ -64,7 +72,7 @@ def _emit_exchange(o: Operation) -> list[str]:
         out.append("\tvg_encoder_init(&e, asked, sizeof(asked));")
         out.append(f"\tvg_put_{o.name}_request(&e, in);")
         out.append("\tif (vg_encoder_end(&e))\n\t\treturn CUDA_ERROR_INVALID_VALUE;")
-    out.append(f"\tr = shim_exchange(VG_OP_{o.name}, {asked}, {told});")
+    out.append(f"\tr = shim_exchange({_channel(o)}, VG_OP_{o.name}, {asked}, {told});")
     if "reply" in has:
         out.append("\tif (!r.has_data) {\n\t\tmemset(out, 0, sizeof(*out));")
         out.append("\t\treturn r.result;\n\t}")
@@ -88,7 +96,7 @@ def _emit_sender(o: Operation) -> list[str]:
         CallClass.SYNC: "SHIM_SYNC",
     }[o.call_class]
     bulk = "bulk" if o.bulk != "none" else "NULL"
-    out.append(f"\tr = shim_begin(&f, VG_OP_{o.name}, {kind}, {size}, {bulk});")
+    out.append(f"\tr = shim_begin(&f, {_channel(o)}, VG_OP_{o.name}, {kind}, {size}, {bulk});")
     # where the frame never gets through there is no reply, and the reply's fields are zero
     if "reply" in has:
         out.append("\tif (r != CUDA_SUCCESS) {\n\t\tmemset(out, 0, sizeof(*out));")

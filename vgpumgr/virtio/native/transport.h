@@ -82,6 +82,8 @@ int vg_conn_open_device(const struct vg_interface *interface, const char *api_ve
 			struct vg_conn **out);
 /* How many devices the VM has, and what CUDA on the host calls that of this connection ("" if it does not say). */
 uint32_t vg_conn_devices(const struct vg_conn *conn);
+/* The same as the agent said it last to this thread, also where it opened nothing; 0: it said nothing. */
+uint32_t vg_conn_devices_told(void);
 /* How many operations of the caller's interface the worker has otherwise or not at all. */
 uint32_t vg_conn_refused(const struct vg_conn *conn);
 const char *vg_conn_device_name(const struct vg_conn *conn);

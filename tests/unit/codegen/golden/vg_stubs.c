@@ -26,7 +26,7 @@ CUresult vg_send_hello(const struct vg_hello_request *in, struct vg_hello_reply 
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_hello, SHIM_CACHED, vg_size_hello_request(in), NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_hello, SHIM_CACHED, vg_size_hello_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -45,7 +45,7 @@ CUresult vg_send_cuWork(const struct vg_cuWork_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuWork, SHIM_QUIET, vg_size_cuWork_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuWork, SHIM_QUIET, vg_size_cuWork_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuWork_request(&f.encoder, in);
@@ -65,7 +65,7 @@ CUresult vg_send_cuAsk(const struct vg_cuAsk_request *in, struct vg_cuAsk_reply 
 	vg_put_cuAsk_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuAsk, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuAsk, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;

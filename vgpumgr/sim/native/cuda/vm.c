@@ -18,6 +18,10 @@
 /* Far from where the kernel and malloc put things; only a wish, another free address serves as well. */
 const struct vm_watch *vm_watch;
 static const uint64_t wished_base = UINT64_C(0x300000000000);
+/* For mappings: the same in all processes where it is free, as a program that moves a range between sessions wants it. */
+static const uint64_t wished_arena = UINT64_C(0x1f0000000000);
+/* Each GPU and instance of the machine has another one: programs of several sessions compare addresses. */
+enum { PLACES = 64, PLACES_PER_GPU = 8, PLACE_SHIFT = 39 };
 
 /* Sorted by address. Readers are kernels, so a lock that they share. */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
@@ -93,7 +97,8 @@ static void cover(uint64_t addr, uint64_t bytes)
 CUresult vm_reserve(struct device *dev)
 {
 	size_t n = (size_t)(dev->total_bytes / GRANULE * 2);
-	uint64_t wish = wished_base;
+	uint32_t place = dev->gpu * PLACES_PER_GPU + (uint32_t)(dev->gi_id + 1);
+	uint64_t wish = wished_base + ((uint64_t)(place % PLACES) << PLACE_SHIFT);
 	void *p;
 
 	if (dev->va_base)
@@ -118,7 +123,7 @@ uint64_t vm_arena(uint64_t *bytes)
 {
 	WRITING();
 	for (uint64_t wish = UINT64_C(1) << 44; !arena.base && wish >= UINT64_C(1) << 32; wish >>= 1) {
-		void *p = mmap(NULL, wish + GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		void *p = mmap((void *)wished_arena, wish + GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (p != MAP_FAILED) {
 			arena.bytes = wish;

@@ -258,7 +258,7 @@ CUresult vg_send_snapshot(struct vg_snapshot_reply *out)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_snapshot, SHIM_CACHED, 0, NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_snapshot, SHIM_CACHED, 0, NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -276,7 +276,7 @@ CUresult vg_send_device_snapshot(const struct vg_device_snapshot_request *in, st
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_device_snapshot, SHIM_CACHED, vg_size_device_snapshot_request(in), NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_device_snapshot, SHIM_CACHED, vg_size_device_snapshot_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -295,7 +295,7 @@ CUresult vg_send_device_use(struct vg_device_use_reply *out)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_device_use, SHIM_SYNC, 0, NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_device_use, SHIM_SYNC, 0, NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -320,7 +320,7 @@ CUresult vg_send_context_create(const struct vg_context_create_request *in, stru
 	vg_put_context_create_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_context_create, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->created), VG_OP_context_create, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -340,7 +340,7 @@ CUresult vg_send_context_destroy(const struct vg_context_destroy_request *in)
 	vg_put_context_destroy_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_context_destroy, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->target), VG_OP_context_destroy, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -356,7 +356,7 @@ CUresult vg_send_memory_allocate(const struct vg_memory_allocate_request *in, st
 	vg_put_memory_allocate_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_memory_allocate, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_memory_allocate, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -378,7 +378,7 @@ CUresult vg_send_memory_allocate_pitch(const struct vg_memory_allocate_pitch_req
 	vg_put_memory_allocate_pitch_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_memory_allocate_pitch, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_memory_allocate_pitch, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -393,7 +393,7 @@ CUresult vg_send_memory_free(const struct vg_memory_free_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_memory_free, SHIM_QUIET, vg_size_memory_free_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_memory_free, SHIM_QUIET, vg_size_memory_free_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_memory_free_request(&f.encoder, in);
@@ -413,7 +413,7 @@ CUresult vg_send_memory_allocate_async(const struct vg_memory_allocate_async_req
 	vg_put_memory_allocate_async_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_memory_allocate_async, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_memory_allocate_async, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -428,7 +428,7 @@ CUresult vg_send_memory_free_async(const struct vg_memory_free_async_request *in
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_memory_free_async, SHIM_QUIET, vg_size_memory_free_async_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_memory_free_async, SHIM_QUIET, vg_size_memory_free_async_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_memory_free_async_request(&f.encoder, in);
@@ -446,7 +446,7 @@ CUresult vg_send_pool_default(const struct vg_pool_default_request *in)
 	vg_put_pool_default_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_pool_default, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->created), VG_OP_pool_default, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -460,7 +460,7 @@ CUresult vg_send_pool_create(const struct vg_pool_create_request *in)
 	vg_put_pool_create_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_pool_create, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->created), VG_OP_pool_create, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -469,7 +469,7 @@ CUresult vg_send_pool_destroy(const struct vg_pool_destroy_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_pool_destroy, SHIM_QUIET, vg_size_pool_destroy_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->pool), VG_OP_pool_destroy, SHIM_QUIET, vg_size_pool_destroy_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_pool_destroy_request(&f.encoder, in);
@@ -489,7 +489,7 @@ CUresult vg_send_pool_allocate(const struct vg_pool_allocate_request *in, struct
 	vg_put_pool_allocate_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_pool_allocate, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_pool_allocate, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -511,7 +511,7 @@ CUresult vg_send_pool_get(const struct vg_pool_get_request *in, struct vg_pool_g
 	vg_put_pool_get_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_pool_get, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->pool), VG_OP_pool_get, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -531,7 +531,7 @@ CUresult vg_send_pool_set(const struct vg_pool_set_request *in)
 	vg_put_pool_set_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_pool_set, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->pool), VG_OP_pool_set, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -547,7 +547,7 @@ CUresult vg_send_virtual_granularity(const struct vg_virtual_granularity_request
 	vg_put_virtual_granularity_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_virtual_granularity, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel(), VG_OP_virtual_granularity, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -569,7 +569,7 @@ CUresult vg_send_virtual_reserve(const struct vg_virtual_reserve_request *in, st
 	vg_put_virtual_reserve_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_virtual_reserve, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel(), VG_OP_virtual_reserve, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -584,7 +584,7 @@ CUresult vg_send_virtual_free(const struct vg_virtual_free_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_virtual_free, SHIM_QUIET, vg_size_virtual_free_request(in), NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_virtual_free, SHIM_QUIET, vg_size_virtual_free_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_virtual_free_request(&f.encoder, in);
@@ -602,7 +602,7 @@ CUresult vg_send_virtual_create(const struct vg_virtual_create_request *in)
 	vg_put_virtual_create_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_virtual_create, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->created), VG_OP_virtual_create, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -611,7 +611,7 @@ CUresult vg_send_virtual_release(const struct vg_virtual_release_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_virtual_release, SHIM_QUIET, vg_size_virtual_release_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->physical), VG_OP_virtual_release, SHIM_QUIET, vg_size_virtual_release_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_virtual_release_request(&f.encoder, in);
@@ -629,7 +629,7 @@ CUresult vg_send_virtual_map(const struct vg_virtual_map_request *in)
 	vg_put_virtual_map_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_virtual_map, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->physical), VG_OP_virtual_map, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -638,7 +638,7 @@ CUresult vg_send_virtual_unmap(const struct vg_virtual_unmap_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_virtual_unmap, SHIM_QUIET, vg_size_virtual_unmap_request(in), NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_virtual_unmap, SHIM_QUIET, vg_size_virtual_unmap_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_virtual_unmap_request(&f.encoder, in);
@@ -656,7 +656,7 @@ CUresult vg_send_virtual_access(const struct vg_virtual_access_request *in)
 	vg_put_virtual_access_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_virtual_access, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel(), VG_OP_virtual_access, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -665,7 +665,7 @@ CUresult vg_send_copy_to_device(const struct vg_copy_to_device_request *in, stru
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_to_device, SHIM_QUIET, vg_size_copy_to_device_request(in), bulk);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_to_device, SHIM_QUIET, vg_size_copy_to_device_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_to_device_request(&f.encoder, in);
@@ -678,7 +678,7 @@ CUresult vg_send_copy_to_host(const struct vg_copy_to_host_request *in, struct s
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_to_host, SHIM_SYNC, vg_size_copy_to_host_request(in), bulk);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_to_host, SHIM_SYNC, vg_size_copy_to_host_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_to_host_request(&f.encoder, in);
@@ -691,7 +691,7 @@ CUresult vg_send_copy_device(const struct vg_copy_device_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_device, SHIM_QUIET, vg_size_copy_device_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_device, SHIM_QUIET, vg_size_copy_device_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_device_request(&f.encoder, in);
@@ -704,7 +704,7 @@ CUresult vg_send_copy_to_device_2d(const struct vg_copy_to_device_2d_request *in
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_to_device_2d, SHIM_QUIET, vg_size_copy_to_device_2d_request(in), bulk);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_to_device_2d, SHIM_QUIET, vg_size_copy_to_device_2d_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_to_device_2d_request(&f.encoder, in);
@@ -717,7 +717,7 @@ CUresult vg_send_copy_to_host_2d(const struct vg_copy_to_host_2d_request *in, st
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_to_host_2d, SHIM_SYNC, vg_size_copy_to_host_2d_request(in), bulk);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_to_host_2d, SHIM_SYNC, vg_size_copy_to_host_2d_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_to_host_2d_request(&f.encoder, in);
@@ -730,7 +730,7 @@ CUresult vg_send_copy_device_2d(const struct vg_copy_device_2d_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_device_2d, SHIM_QUIET, vg_size_copy_device_2d_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_device_2d, SHIM_QUIET, vg_size_copy_device_2d_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_device_2d_request(&f.encoder, in);
@@ -748,7 +748,7 @@ CUresult vg_send_array_create(const struct vg_array_create_request *in)
 	vg_put_array_create_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_array_create, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_array_create, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -757,7 +757,7 @@ CUresult vg_send_array_destroy(const struct vg_array_destroy_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_array_destroy, SHIM_QUIET, vg_size_array_destroy_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->array), VG_OP_array_destroy, SHIM_QUIET, vg_size_array_destroy_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_array_destroy_request(&f.encoder, in);
@@ -775,7 +775,7 @@ CUresult vg_send_mipmap_create(const struct vg_mipmap_create_request *in)
 	vg_put_mipmap_create_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_mipmap_create, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_mipmap_create, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -789,7 +789,7 @@ CUresult vg_send_mipmap_level(const struct vg_mipmap_level_request *in)
 	vg_put_mipmap_level_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_mipmap_level, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_mipmap_level, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -798,7 +798,7 @@ CUresult vg_send_mipmap_destroy(const struct vg_mipmap_destroy_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_mipmap_destroy, SHIM_QUIET, vg_size_mipmap_destroy_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->mipmap), VG_OP_mipmap_destroy, SHIM_QUIET, vg_size_mipmap_destroy_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_mipmap_destroy_request(&f.encoder, in);
@@ -811,7 +811,7 @@ CUresult vg_send_copy_to_array(const struct vg_copy_to_array_request *in, struct
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_to_array, SHIM_QUIET, vg_size_copy_to_array_request(in), bulk);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_to_array, SHIM_QUIET, vg_size_copy_to_array_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_to_array_request(&f.encoder, in);
@@ -824,7 +824,7 @@ CUresult vg_send_copy_from_array(const struct vg_copy_from_array_request *in, st
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_from_array, SHIM_SYNC, vg_size_copy_from_array_request(in), bulk);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_from_array, SHIM_SYNC, vg_size_copy_from_array_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_from_array_request(&f.encoder, in);
@@ -837,7 +837,7 @@ CUresult vg_send_copy_array_device(const struct vg_copy_array_device_request *in
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_array_device, SHIM_QUIET, vg_size_copy_array_device_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_array_device, SHIM_QUIET, vg_size_copy_array_device_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_array_device_request(&f.encoder, in);
@@ -850,7 +850,7 @@ CUresult vg_send_copy_arrays(const struct vg_copy_arrays_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_copy_arrays, SHIM_QUIET, vg_size_copy_arrays_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_arrays, SHIM_QUIET, vg_size_copy_arrays_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_copy_arrays_request(&f.encoder, in);
@@ -870,7 +870,7 @@ CUresult vg_send_texture_create(const struct vg_texture_create_request *in, stru
 	vg_put_texture_create_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_texture_create, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_texture_create, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -885,7 +885,7 @@ CUresult vg_send_texture_destroy(const struct vg_texture_destroy_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_texture_destroy, SHIM_QUIET, vg_size_texture_destroy_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->texture), VG_OP_texture_destroy, SHIM_QUIET, vg_size_texture_destroy_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_texture_destroy_request(&f.encoder, in);
@@ -905,7 +905,7 @@ CUresult vg_send_surface_create(const struct vg_surface_create_request *in, stru
 	vg_put_surface_create_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_surface_create, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_surface_create, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -920,7 +920,7 @@ CUresult vg_send_surface_destroy(const struct vg_surface_destroy_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_surface_destroy, SHIM_QUIET, vg_size_surface_destroy_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->surface), VG_OP_surface_destroy, SHIM_QUIET, vg_size_surface_destroy_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_surface_destroy_request(&f.encoder, in);
@@ -933,7 +933,7 @@ CUresult vg_send_image_data(const struct vg_image_data_request *in, struct shim_
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_image_data, SHIM_QUIET, vg_size_image_data_request(in), bulk);
+	r = shim_begin(&f, shim_channel(), VG_OP_image_data, SHIM_QUIET, vg_size_image_data_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_image_data_request(&f.encoder, in);
@@ -946,7 +946,7 @@ CUresult vg_send_module_load(const struct vg_module_load_request *in, struct vg_
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_module_load, SHIM_SYNC, vg_size_module_load_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_module_load, SHIM_SYNC, vg_size_module_load_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -965,7 +965,7 @@ CUresult vg_send_module_unload(const struct vg_module_unload_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_module_unload, SHIM_QUIET, vg_size_module_unload_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_module_unload, SHIM_QUIET, vg_size_module_unload_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_module_unload_request(&f.encoder, in);
@@ -978,7 +978,7 @@ CUresult vg_send_module_function(const struct vg_module_function_request *in, st
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_module_function, SHIM_SYNC, vg_size_module_function_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_module_function, SHIM_SYNC, vg_size_module_function_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -997,7 +997,7 @@ CUresult vg_send_module_global(const struct vg_module_global_request *in, struct
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_module_global, SHIM_SYNC, vg_size_module_global_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_module_global, SHIM_SYNC, vg_size_module_global_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1016,7 +1016,7 @@ CUresult vg_send_image_link(const struct vg_image_link_request *in, struct vg_im
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_image_link, SHIM_SYNC, vg_size_image_link_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_image_link, SHIM_SYNC, vg_size_image_link_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1035,7 +1035,7 @@ CUresult vg_send_image_read(const struct vg_image_read_request *in, struct shim_
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_image_read, SHIM_SYNC, vg_size_image_read_request(in), bulk);
+	r = shim_begin(&f, shim_channel(), VG_OP_image_read, SHIM_SYNC, vg_size_image_read_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_image_read_request(&f.encoder, in);
@@ -1048,7 +1048,7 @@ CUresult vg_send_image_drop(const struct vg_image_drop_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_image_drop, SHIM_QUIET, vg_size_image_drop_request(in), NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_image_drop, SHIM_QUIET, vg_size_image_drop_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_image_drop_request(&f.encoder, in);
@@ -1061,7 +1061,7 @@ CUresult vg_send_launch(const struct vg_launch_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_launch, SHIM_QUIET, vg_size_launch_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_launch, SHIM_QUIET, vg_size_launch_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_launch_request(&f.encoder, in);
@@ -1074,7 +1074,7 @@ CUresult vg_send_launch_large(const struct vg_launch_large_request *in, struct s
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_launch_large, SHIM_QUIET, vg_size_launch_large_request(in), bulk);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_launch_large, SHIM_QUIET, vg_size_launch_large_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_launch_large_request(&f.encoder, in);
@@ -1087,7 +1087,7 @@ CUresult vg_send_launch_clusters(const struct vg_launch_clusters_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_launch_clusters, SHIM_QUIET, vg_size_launch_clusters_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_launch_clusters, SHIM_QUIET, vg_size_launch_clusters_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_launch_clusters_request(&f.encoder, in);
@@ -1107,7 +1107,7 @@ CUresult vg_send_occupancy_clusters(const struct vg_occupancy_clusters_request *
 	vg_put_occupancy_clusters_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_occupancy_clusters, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_occupancy_clusters, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1122,7 +1122,7 @@ CUresult vg_send_stream_attribute(const struct vg_stream_attribute_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_stream_attribute, SHIM_SYNC, vg_size_stream_attribute_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_stream_attribute, SHIM_SYNC, vg_size_stream_attribute_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_stream_attribute_request(&f.encoder, in);
@@ -1135,7 +1135,7 @@ CUresult vg_send_host_gate(const struct vg_host_gate_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_host_gate, SHIM_QUIET, vg_size_host_gate_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_host_gate, SHIM_QUIET, vg_size_host_gate_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_host_gate_request(&f.encoder, in);
@@ -1149,7 +1149,7 @@ CUresult vg_send_host_gate_next(struct vg_host_gate_next_reply *out)
 	struct vg_decoder d;
 	struct shim_told r;
 
-	r = shim_exchange(VG_OP_host_gate_next, NULL, 0, told, sizeof(told));
+	r = shim_exchange(shim_channel(), VG_OP_host_gate_next, NULL, 0, told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1164,7 +1164,7 @@ CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_host_gate_open, SHIM_QUIET, vg_size_host_gate_open_request(in), NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_host_gate_open, SHIM_QUIET, vg_size_host_gate_open_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_host_gate_open_request(&f.encoder, in);
@@ -1177,7 +1177,7 @@ CUresult vg_send_gate_fill(const struct vg_gate_fill_request *in, struct shim_bu
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_gate_fill, SHIM_QUIET, vg_size_gate_fill_request(in), bulk);
+	r = shim_begin(&f, shim_channel(), VG_OP_gate_fill, SHIM_QUIET, vg_size_gate_fill_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_gate_fill_request(&f.encoder, in);
@@ -1190,7 +1190,7 @@ CUresult vg_send_gate_fetch(const struct vg_gate_fetch_request *in, struct shim_
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_gate_fetch, SHIM_SYNC, vg_size_gate_fetch_request(in), bulk);
+	r = shim_begin(&f, shim_channel(), VG_OP_gate_fetch, SHIM_SYNC, vg_size_gate_fetch_request(in), bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_gate_fetch_request(&f.encoder, in);
@@ -1203,7 +1203,7 @@ CUresult vg_send_output_next(struct vg_output_next_reply *out)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_output_next, SHIM_SYNC, 0, NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_output_next, SHIM_SYNC, 0, NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1221,7 +1221,7 @@ CUresult vg_send_call_refused(const struct vg_call_refused_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_call_refused, SHIM_QUIET, vg_size_call_refused_request(in), NULL);
+	r = shim_begin(&f, shim_channel(), VG_OP_call_refused, SHIM_QUIET, vg_size_call_refused_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_call_refused_request(&f.encoder, in);
@@ -1239,7 +1239,7 @@ CUresult vg_send_graph_create(const struct vg_graph_create_request *in)
 	vg_put_graph_create_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_graph_create, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_create, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1248,7 +1248,7 @@ CUresult vg_send_graph_destroy(const struct vg_graph_destroy_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_destroy, SHIM_QUIET, vg_size_graph_destroy_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->graph), VG_OP_graph_destroy, SHIM_QUIET, vg_size_graph_destroy_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_graph_destroy_request(&f.encoder, in);
@@ -1266,7 +1266,7 @@ CUresult vg_send_graph_clone(const struct vg_graph_clone_request *in)
 	vg_put_graph_clone_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_graph_clone, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_clone, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1275,7 +1275,7 @@ CUresult vg_send_graph_kernel(const struct vg_graph_kernel_request *in, struct v
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_kernel, SHIM_SYNC, vg_size_graph_kernel_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_kernel, SHIM_SYNC, vg_size_graph_kernel_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1294,7 +1294,7 @@ CUresult vg_send_graph_copy(const struct vg_graph_copy_request *in, struct vg_gr
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_copy, SHIM_SYNC, vg_size_graph_copy_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_copy, SHIM_SYNC, vg_size_graph_copy_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1313,7 +1313,7 @@ CUresult vg_send_graph_memset(const struct vg_graph_memset_request *in, struct v
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_memset, SHIM_SYNC, vg_size_graph_memset_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_memset, SHIM_SYNC, vg_size_graph_memset_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1332,7 +1332,7 @@ CUresult vg_send_graph_event(const struct vg_graph_event_request *in, struct vg_
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_event, SHIM_SYNC, vg_size_graph_event_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_event, SHIM_SYNC, vg_size_graph_event_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1351,7 +1351,7 @@ CUresult vg_send_graph_child(const struct vg_graph_child_request *in, struct vg_
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_child, SHIM_SYNC, vg_size_graph_child_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_child, SHIM_SYNC, vg_size_graph_child_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1370,7 +1370,7 @@ CUresult vg_send_graph_edges(const struct vg_graph_edges_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_edges, SHIM_SYNC, vg_size_graph_edges_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_edges, SHIM_SYNC, vg_size_graph_edges_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_graph_edges_request(&f.encoder, in);
@@ -1383,7 +1383,7 @@ CUresult vg_send_graph_list(const struct vg_graph_list_request *in, struct vg_gr
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_list, SHIM_SYNC, vg_size_graph_list_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_list, SHIM_SYNC, vg_size_graph_list_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1409,7 +1409,7 @@ CUresult vg_send_graph_node_type(const struct vg_graph_node_type_request *in, st
 	vg_put_graph_node_type_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_graph_node_type, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_node_type, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1429,7 +1429,7 @@ CUresult vg_send_graph_node_destroy(const struct vg_graph_node_destroy_request *
 	vg_put_graph_node_destroy_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_graph_node_destroy, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_node_destroy, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1443,7 +1443,7 @@ CUresult vg_send_graph_instantiate(const struct vg_graph_instantiate_request *in
 	vg_put_graph_instantiate_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_graph_instantiate, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_instantiate, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1452,7 +1452,7 @@ CUresult vg_send_graph_exec_destroy(const struct vg_graph_exec_destroy_request *
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_exec_destroy, SHIM_QUIET, vg_size_graph_exec_destroy_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->exec), VG_OP_graph_exec_destroy, SHIM_QUIET, vg_size_graph_exec_destroy_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_graph_exec_destroy_request(&f.encoder, in);
@@ -1472,7 +1472,7 @@ CUresult vg_send_graph_exec_update(const struct vg_graph_exec_update_request *in
 	vg_put_graph_exec_update_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_graph_exec_update, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_exec_update, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1487,7 +1487,7 @@ CUresult vg_send_graph_launch(const struct vg_graph_launch_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_launch, SHIM_QUIET, vg_size_graph_launch_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_launch, SHIM_QUIET, vg_size_graph_launch_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_graph_launch_request(&f.encoder, in);
@@ -1507,7 +1507,7 @@ CUresult vg_send_graph_enable(const struct vg_graph_enable_request *in, struct v
 	vg_put_graph_enable_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_graph_enable, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_enable, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1522,7 +1522,7 @@ CUresult vg_send_graph_host(const struct vg_graph_host_request *in, struct vg_gr
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_host, SHIM_SYNC, vg_size_graph_host_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_host, SHIM_SYNC, vg_size_graph_host_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1541,7 +1541,7 @@ CUresult vg_send_graph_host_copy(const struct vg_graph_host_copy_request *in, st
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_graph_host_copy, SHIM_SYNC, vg_size_graph_host_copy_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_host_copy, SHIM_SYNC, vg_size_graph_host_copy_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1565,7 +1565,7 @@ CUresult vg_send_capture_begin(const struct vg_capture_begin_request *in)
 	vg_put_capture_begin_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_capture_begin, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_capture_begin, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1579,7 +1579,7 @@ CUresult vg_send_capture_end(const struct vg_capture_end_request *in)
 	vg_put_capture_end_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_capture_end, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_capture_end, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1595,7 +1595,7 @@ CUresult vg_send_capture_status(const struct vg_capture_status_request *in, stru
 	vg_put_capture_status_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_capture_status, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_capture_status, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1615,7 +1615,7 @@ CUresult vg_send_capture_check(const struct vg_capture_check_request *in)
 	vg_put_capture_check_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_capture_check, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_capture_check, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1629,7 +1629,7 @@ CUresult vg_send_capture_host(const struct vg_capture_host_request *in)
 	vg_put_capture_host_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_capture_host, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_capture_host, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1643,7 +1643,7 @@ CUresult vg_send_capture_copy(const struct vg_capture_copy_request *in)
 	vg_put_capture_copy_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_capture_copy, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_capture_copy, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1657,7 +1657,7 @@ CUresult vg_send_cuCtxSynchronize(const struct vg_cuCtxSynchronize_request *in)
 	vg_put_cuCtxSynchronize_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuCtxSynchronize, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuCtxSynchronize, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1671,7 +1671,7 @@ CUresult vg_send_cuCtxSetLimit(const struct vg_cuCtxSetLimit_request *in)
 	vg_put_cuCtxSetLimit_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuCtxSetLimit, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuCtxSetLimit, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1687,7 +1687,7 @@ CUresult vg_send_cuCtxGetLimit(const struct vg_cuCtxGetLimit_request *in, struct
 	vg_put_cuCtxGetLimit_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuCtxGetLimit, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuCtxGetLimit, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1702,7 +1702,7 @@ CUresult vg_send_cuCtxSetCacheConfig(const struct vg_cuCtxSetCacheConfig_request
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuCtxSetCacheConfig, SHIM_QUIET, vg_size_cuCtxSetCacheConfig_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuCtxSetCacheConfig, SHIM_QUIET, vg_size_cuCtxSetCacheConfig_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuCtxSetCacheConfig_request(&f.encoder, in);
@@ -1722,7 +1722,7 @@ CUresult vg_send_cuCtxGetCacheConfig(const struct vg_cuCtxGetCacheConfig_request
 	vg_put_cuCtxGetCacheConfig_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuCtxGetCacheConfig, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuCtxGetCacheConfig, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1737,7 +1737,7 @@ CUresult vg_send_cuCtxSetSharedMemConfig(const struct vg_cuCtxSetSharedMemConfig
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuCtxSetSharedMemConfig, SHIM_QUIET, vg_size_cuCtxSetSharedMemConfig_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuCtxSetSharedMemConfig, SHIM_QUIET, vg_size_cuCtxSetSharedMemConfig_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuCtxSetSharedMemConfig_request(&f.encoder, in);
@@ -1757,7 +1757,7 @@ CUresult vg_send_cuCtxGetSharedMemConfig(const struct vg_cuCtxGetSharedMemConfig
 	vg_put_cuCtxGetSharedMemConfig_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuCtxGetSharedMemConfig, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuCtxGetSharedMemConfig, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1779,7 +1779,7 @@ CUresult vg_send_cuMemGetInfo_v2(const struct vg_cuMemGetInfo_v2_request *in, st
 	vg_put_cuMemGetInfo_v2_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuMemGetInfo_v2, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuMemGetInfo_v2, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -1794,7 +1794,7 @@ CUresult vg_send_cuMemsetD8Async(const struct vg_cuMemsetD8Async_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuMemsetD8Async, SHIM_QUIET, vg_size_cuMemsetD8Async_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD8Async, SHIM_QUIET, vg_size_cuMemsetD8Async_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuMemsetD8Async_request(&f.encoder, in);
@@ -1807,7 +1807,7 @@ CUresult vg_send_cuMemsetD16Async(const struct vg_cuMemsetD16Async_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuMemsetD16Async, SHIM_QUIET, vg_size_cuMemsetD16Async_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD16Async, SHIM_QUIET, vg_size_cuMemsetD16Async_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuMemsetD16Async_request(&f.encoder, in);
@@ -1820,7 +1820,7 @@ CUresult vg_send_cuMemsetD32Async(const struct vg_cuMemsetD32Async_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuMemsetD32Async, SHIM_QUIET, vg_size_cuMemsetD32Async_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD32Async, SHIM_QUIET, vg_size_cuMemsetD32Async_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuMemsetD32Async_request(&f.encoder, in);
@@ -1833,7 +1833,7 @@ CUresult vg_send_cuMemsetD2D8Async(const struct vg_cuMemsetD2D8Async_request *in
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuMemsetD2D8Async, SHIM_QUIET, vg_size_cuMemsetD2D8Async_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD2D8Async, SHIM_QUIET, vg_size_cuMemsetD2D8Async_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuMemsetD2D8Async_request(&f.encoder, in);
@@ -1846,7 +1846,7 @@ CUresult vg_send_cuMemsetD2D16Async(const struct vg_cuMemsetD2D16Async_request *
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuMemsetD2D16Async, SHIM_QUIET, vg_size_cuMemsetD2D16Async_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD2D16Async, SHIM_QUIET, vg_size_cuMemsetD2D16Async_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuMemsetD2D16Async_request(&f.encoder, in);
@@ -1859,7 +1859,7 @@ CUresult vg_send_cuMemsetD2D32Async(const struct vg_cuMemsetD2D32Async_request *
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuMemsetD2D32Async, SHIM_QUIET, vg_size_cuMemsetD2D32Async_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD2D32Async, SHIM_QUIET, vg_size_cuMemsetD2D32Async_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuMemsetD2D32Async_request(&f.encoder, in);
@@ -1877,7 +1877,7 @@ CUresult vg_send_cuMemPoolTrimTo(const struct vg_cuMemPoolTrimTo_request *in)
 	vg_put_cuMemPoolTrimTo_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuMemPoolTrimTo, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->pool), VG_OP_cuMemPoolTrimTo, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1886,7 +1886,7 @@ CUresult vg_send_cuStreamCreateWithPriority(const struct vg_cuStreamCreateWithPr
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuStreamCreateWithPriority, SHIM_QUIET, vg_size_cuStreamCreateWithPriority_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuStreamCreateWithPriority, SHIM_QUIET, vg_size_cuStreamCreateWithPriority_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuStreamCreateWithPriority_request(&f.encoder, in);
@@ -1899,7 +1899,7 @@ CUresult vg_send_cuStreamDestroy_v2(const struct vg_cuStreamDestroy_v2_request *
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuStreamDestroy_v2, SHIM_QUIET, vg_size_cuStreamDestroy_v2_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuStreamDestroy_v2, SHIM_QUIET, vg_size_cuStreamDestroy_v2_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuStreamDestroy_v2_request(&f.encoder, in);
@@ -1917,7 +1917,7 @@ CUresult vg_send_cuStreamQuery(const struct vg_cuStreamQuery_request *in)
 	vg_put_cuStreamQuery_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuStreamQuery, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuStreamQuery, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1931,7 +1931,7 @@ CUresult vg_send_cuStreamSynchronize(const struct vg_cuStreamSynchronize_request
 	vg_put_cuStreamSynchronize_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuStreamSynchronize, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuStreamSynchronize, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -1940,7 +1940,7 @@ CUresult vg_send_cuStreamWaitEvent(const struct vg_cuStreamWaitEvent_request *in
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuStreamWaitEvent, SHIM_QUIET, vg_size_cuStreamWaitEvent_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuStreamWaitEvent, SHIM_QUIET, vg_size_cuStreamWaitEvent_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuStreamWaitEvent_request(&f.encoder, in);
@@ -1953,7 +1953,7 @@ CUresult vg_send_cuEventCreate(const struct vg_cuEventCreate_request *in)
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuEventCreate, SHIM_QUIET, vg_size_cuEventCreate_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuEventCreate, SHIM_QUIET, vg_size_cuEventCreate_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuEventCreate_request(&f.encoder, in);
@@ -1966,7 +1966,7 @@ CUresult vg_send_cuEventDestroy_v2(const struct vg_cuEventDestroy_v2_request *in
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuEventDestroy_v2, SHIM_QUIET, vg_size_cuEventDestroy_v2_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuEventDestroy_v2, SHIM_QUIET, vg_size_cuEventDestroy_v2_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuEventDestroy_v2_request(&f.encoder, in);
@@ -1979,7 +1979,7 @@ CUresult vg_send_cuEventRecordWithFlags(const struct vg_cuEventRecordWithFlags_r
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuEventRecordWithFlags, SHIM_QUIET, vg_size_cuEventRecordWithFlags_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuEventRecordWithFlags, SHIM_QUIET, vg_size_cuEventRecordWithFlags_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuEventRecordWithFlags_request(&f.encoder, in);
@@ -1997,7 +1997,7 @@ CUresult vg_send_cuEventQuery(const struct vg_cuEventQuery_request *in)
 	vg_put_cuEventQuery_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuEventQuery, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuEventQuery, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -2011,7 +2011,7 @@ CUresult vg_send_cuEventSynchronize(const struct vg_cuEventSynchronize_request *
 	vg_put_cuEventSynchronize_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuEventSynchronize, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuEventSynchronize, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -2027,7 +2027,7 @@ CUresult vg_send_cuEventElapsedTime_v2(const struct vg_cuEventElapsedTime_v2_req
 	vg_put_cuEventElapsedTime_v2_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuEventElapsedTime_v2, asked, sizeof(asked), told, sizeof(told));
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuEventElapsedTime_v2, asked, sizeof(asked), told, sizeof(told));
 	if (!r.has_data) {
 		memset(out, 0, sizeof(*out));
 		return r.result;
@@ -2047,7 +2047,7 @@ CUresult vg_send_cuFuncSetAttribute(const struct vg_cuFuncSetAttribute_request *
 	vg_put_cuFuncSetAttribute_request(&e, in);
 	if (vg_encoder_end(&e))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = shim_exchange(VG_OP_cuFuncSetAttribute, asked, sizeof(asked), NULL, 0);
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_cuFuncSetAttribute, asked, sizeof(asked), NULL, 0);
 	return r.result;
 }
 
@@ -2056,7 +2056,7 @@ CUresult vg_send_cuFuncSetCacheConfig(const struct vg_cuFuncSetCacheConfig_reque
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuFuncSetCacheConfig, SHIM_QUIET, vg_size_cuFuncSetCacheConfig_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuFuncSetCacheConfig, SHIM_QUIET, vg_size_cuFuncSetCacheConfig_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuFuncSetCacheConfig_request(&f.encoder, in);
@@ -2069,7 +2069,7 @@ CUresult vg_send_cuFuncSetSharedMemConfig(const struct vg_cuFuncSetSharedMemConf
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuFuncSetSharedMemConfig, SHIM_QUIET, vg_size_cuFuncSetSharedMemConfig_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuFuncSetSharedMemConfig, SHIM_QUIET, vg_size_cuFuncSetSharedMemConfig_request(in), NULL);
 	if (r != CUDA_SUCCESS)
 		return r;
 	vg_put_cuFuncSetSharedMemConfig_request(&f.encoder, in);
@@ -2082,7 +2082,7 @@ CUresult vg_send_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(const stru
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, SHIM_CACHED, vg_size_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, SHIM_CACHED, vg_size_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -2101,7 +2101,7 @@ CUresult vg_send_cuOccupancyAvailableDynamicSMemPerBlock(const struct vg_cuOccup
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, VG_OP_cuOccupancyAvailableDynamicSMemPerBlock, SHIM_CACHED, vg_size_cuOccupancyAvailableDynamicSMemPerBlock_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuOccupancyAvailableDynamicSMemPerBlock, SHIM_CACHED, vg_size_cuOccupancyAvailableDynamicSMemPerBlock_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -2451,23 +2451,6 @@ SHIM_API CUresult cuStreamQuery_ptsz(CUstream hStream)
 SHIM_API CUresult cuStreamSynchronize_ptsz(CUstream hStream)
 {
 	return cuStreamSynchronize(hStream ? hStream : CU_STREAM_PER_THREAD);
-}
-
-SHIM_API CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
-{
-	struct vg_cuStreamWaitEvent_request in = { 0 };
-	CUresult r = shim_enter(&in.context);
-
-	if (r == CUDA_SUCCESS)
-		r = shim_stream(hStream, &in.context, &in.hStream);
-	if (r == CUDA_SUCCESS)
-		r = shim_event(hEvent, &in.context, &in.hEvent);
-	in.Flags = Flags;
-	if (r == CUDA_SUCCESS && (unsigned int)Flags > 1)
-		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS)
-		r = vg_send_cuStreamWaitEvent(&in);
-	return r;
 }
 
 SHIM_API CUresult cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int Flags)

@@ -184,7 +184,7 @@ bool agent_serial_full(const struct agent_serial *serial);
 void agent_accept(struct agent *agent);
 void agent_client_event(struct agent *agent, struct client *client, short events);
 void agent_client_opened(struct agent *agent, struct client *client, const struct vg_opened *opened);
-void agent_client_refuse(struct client *client, int error, const char *text);
+void agent_client_refuse(struct agent *agent, struct client *client, int error, const char *text);
 void agent_client_message(struct link *link, const struct vg_message *message, const void *body);
 void agent_client_drop(struct agent *agent, struct client *client);
 /* Its relay has ended. */

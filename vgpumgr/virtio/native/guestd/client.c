@@ -54,14 +54,6 @@ void agent_client_relay_gone(struct agent *agent, struct client *client)
 		agent_client_drop(agent, client);
 }
 
-void agent_client_refuse(struct client *client, int error, const char *text)
-{
-	struct vg_agent_answer answer = { .magic = VG_AGENT_MAGIC, .error = error };
-
-	snprintf(answer.text, sizeof(answer.text), "%s", text);
-	vg_send_fds(client->fd, &answer, sizeof(answer), NULL, 0);
-}
-
 /* ---- asking ---- */
 
 /* A place for a new process: of those that have not asked yet, the oldest has had its time when all are taken. */
@@ -104,7 +96,7 @@ static void read_request(struct agent *agent, struct client *client)
 	}
 	snprintf(text, sizeof(text), "this process has wire version %u, the guest agent has %d",
 		 client->request.version, VG_WIRE_VERSION);
-	agent_client_refuse(client, -EPROTO, text);
+	agent_client_refuse(agent, client, -EPROTO, text);
 	agent_client_drop(agent, client);
 }
 
@@ -121,7 +113,7 @@ static void take_client(struct agent *agent, struct client *client, int fd)
 		read_request(agent, client); /* most have sent it by now: a turn of the loop less */
 		return;
 	}
-	agent_client_refuse(client, -EUSERS, "this user has too many connections to the guest agent");
+	agent_client_refuse(agent, client, -EUSERS, "this user has too many connections to the guest agent");
 	agent_client_drop(agent, client);
 }
 
@@ -179,6 +171,14 @@ static uint32_t count_devices(struct agent *agent)
 	for (int64_t number = next_number(agent, 0); number >= 0; number = next_number(agent, number + 1))
 		count++;
 	return count;
+}
+
+void agent_client_refuse(struct agent *agent, struct client *client, int error, const char *text)
+{
+	struct vg_agent_answer answer = { .magic = VG_AGENT_MAGIC, .error = error, .devices = count_devices(agent) };
+
+	snprintf(answer.text, sizeof(answer.text), "%s", text);
+	vg_send_fds(client->fd, &answer, sizeof(answer), NULL, 0);
 }
 
 /* The attachment that programs call device `index`; -1: there are not so many. */
@@ -240,7 +240,7 @@ static void give_up(struct agent *agent, struct client *client)
 			 client->request.device, count - 1);
 	else
 		snprintf(text, sizeof(text), "the host's worker is not there; see `vgpumgr virtio show` on the host");
-	agent_client_refuse(client, -ENOTCONN, text);
+	agent_client_refuse(agent, client, -ENOTCONN, text);
 	agent_client_drop(agent, client);
 }
 
@@ -280,7 +280,7 @@ static bool take_reserved(struct agent *agent, struct client *client, struct lin
 	link->reserved.generation = 0;
 	if (!client->direct && agent_relay_start(agent, client)) {
 		agent_close_lane(link, opened.lane, opened.generation);
-		agent_client_refuse(client, -EAGAIN, "the guest agent cannot start a process for this lane");
+		agent_client_refuse(agent, client, -EAGAIN, "the guest agent cannot start a process for this lane");
 		agent_client_drop(agent, client);
 		return true;
 	}
@@ -297,7 +297,7 @@ static void ask_for(struct agent *agent, struct client *client, struct link *lin
 	if (!agent_user_has_room(agent, client, link, &most)) {
 		snprintf(text, sizeof(text), "user %u holds %u lanes of this VM, as many as one user may", client->uid,
 			 most);
-		agent_client_refuse(client, -EUSERS, text);
+		agent_client_refuse(agent, client, -EUSERS, text);
 		agent_client_drop(agent, client);
 		return;
 	}
@@ -314,7 +314,7 @@ static void ask_for(struct agent *agent, struct client *client, struct link *lin
 	/* while the worker opens the lane */
 	if (!link->ring || client->direct || !agent_relay_start(agent, client))
 		return;
-	agent_client_refuse(client, -EAGAIN, "the guest agent cannot start a process for this lane");
+	agent_client_refuse(agent, client, -EAGAIN, "the guest agent cannot start a process for this lane");
 	agent_client_drop(agent, client);
 }
 
@@ -357,7 +357,7 @@ static bool take_lane(struct agent *agent, struct client *client, const struct v
 		return false;
 	}
 	if (ring && (!opened->lane || opened->lane > ring->layout.lane_count)) {
-		agent_client_refuse(client, -EPROTO, "the worker gave a lane that there is not");
+		agent_client_refuse(agent, client, -EPROTO, "the worker gave a lane that there is not");
 		agent_client_drop(agent, client);
 		return false;
 	}

@@ -38,7 +38,7 @@ static void take_opened(struct link *link, uint64_t id, int status, const void *
 	if (status || length != sizeof(opened)) {
 		copy_text(text, sizeof(text), data, length);
 		if (client)
-			agent_client_refuse(client, status ? status : -EPROTO, text);
+			agent_client_refuse(agent, client, status ? status : -EPROTO, text);
 		if (client)
 			agent_client_drop(agent, client);
 		return;

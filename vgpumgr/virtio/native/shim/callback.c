@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host functions run here, in the guest, on one thread of ours. The stream gets a gate in the worker: when the work
+ * Host functions run here, in the guest, on one thread of ours for each device. The stream gets a gate in the worker: when the work
  * before it is done the worker names the gate, we run the function and open the gate, and the stream goes on.
  */
 #include <pthread.h>
@@ -26,7 +26,7 @@ struct gate {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gate *gates;
 static uint64_t last;
-static bool running;
+static bool running[SHIM_CHANNELS];
 static _Atomic unsigned int due;
 
 bool shim_host_functions(void)
@@ -68,20 +68,20 @@ static void run(uint64_t id, CUresult status)
 	vg_send_host_gate_open(&in);
 }
 
-static void *serve(void *unused)
+static void *serve(void *channel)
 {
+	SHIM_TURN(turn, shim_turn_to_channel((unsigned)(uintptr_t)channel));
 	struct vg_host_gate_next_reply out;
 
-	(void)unused;
 	while (vg_send_host_gate_next(&out) == CUDA_SUCCESS)
 		run(out.gate, out.status);
 	pthread_mutex_lock(&lock);
-	running = false;
+	running[(uintptr_t)channel] = false;
 	pthread_mutex_unlock(&lock);
 	return NULL;
 }
 
-bool shim_start_thread(void *(*run)(void *))
+bool shim_start_thread(void *(*run)(void *), void *argument)
 {
 	pthread_attr_t attributes;
 	pthread_t thread;
@@ -89,24 +89,24 @@ bool shim_start_thread(void *(*run)(void *))
 
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	error = pthread_create(&thread, &attributes, run, NULL);
+	error = pthread_create(&thread, &attributes, run, argument);
 	pthread_attr_destroy(&attributes);
 	return !error;
 }
 
 /* Under the lock. */
-static bool start(void)
+static bool start(unsigned channel)
 {
-	running = running || shim_start_thread(serve);
-	return running;
+	running[channel] = running[channel] || shim_start_thread(serve, (void *)(uintptr_t)channel);
+	return running[channel];
 }
 
-bool shim_serve_gates(void)
+bool shim_serve_gates(unsigned channel)
 {
 	bool serves;
 
 	pthread_mutex_lock(&lock);
-	serves = start();
+	serves = start(channel);
 	pthread_mutex_unlock(&lock);
 	return serves;
 }
@@ -139,7 +139,7 @@ static CUresult enqueue(CUstream hStream, const struct gate *what)
 	*g = *what;
 	g->stream = hStream;
 	pthread_mutex_lock(&lock);
-	if (!start()) {
+	if (!start(shim_channel_of(in.context))) {
 		pthread_mutex_unlock(&lock);
 		free(g);
 		return CUDA_ERROR_OUT_OF_MEMORY;

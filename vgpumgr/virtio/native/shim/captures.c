@@ -49,13 +49,14 @@ void shim_capture_forget(uint64_t context, uint64_t stream)
 	pthread_mutex_unlock(&lock);
 }
 
-CUresult shim_capture_settle(void)
+CUresult shim_capture_settle(unsigned channel)
 {
 	struct vg_capture_check_request in = { 0 };
 
 	pthread_mutex_lock(&lock);
-	if (captures)
-		in.context = captures->context;
+	for (struct capture *c = captures; c && !in.context; c = c->next)
+		if (shim_channel_of(c->context) == channel)
+			in.context = c->context;
 	pthread_mutex_unlock(&lock);
 	return in.context ? vg_send_capture_check(&in) : CUDA_SUCCESS;
 }

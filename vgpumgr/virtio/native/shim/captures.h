@@ -7,8 +7,8 @@
 
 /* Begun by this process and not ended. */
 extern _Atomic uint32_t shim_captures;
-/* The error of what was posted just now, or before. */
-CUresult shim_capture_settle(void);
+/* The error of what was posted to the channel just now, or before. */
+CUresult shim_capture_settle(unsigned channel);
 /* Before a call that CUDA documents as potentially unsafe: an error where this thread may not make it now. */
 CUresult shim_capture_safe(void);
 /* Whether the stream captures; *r: what is wrong with it. */

@@ -31,6 +31,18 @@ struct shim_object *shim_current_object(void)
 	return mine.current ? shim_object_get(SHIM_CONTEXT, mine.current) : NULL;
 }
 
+uint64_t shim_context_on(unsigned channel)
+{
+	uint64_t any = vg_handle_make(VG_TAG_CONTEXT, channel << SHIM_CHANNEL_SHIFT, 0);
+	const struct shim_object *o;
+	uint32_t at = 0;
+
+	if (mine.current && shim_channel_of(mine.current) == channel)
+		return mine.current;
+	o = shim_object_next(SHIM_CONTEXT, any, &at);
+	return o ? o->context : 0;
+}
+
 /* After each change of the stack. */
 static void note_current(void)
 {
@@ -79,7 +91,7 @@ static bool sticky(CUresult result)
 	}
 }
 
-void shim_note(CUresult result)
+void shim_note(unsigned channel, CUresult result)
 {
 	struct shim_object *o;
 	int none = CUDA_SUCCESS;
@@ -87,7 +99,7 @@ void shim_note(CUresult result)
 	if (!sticky(result))
 		return;
 	o = shim_current_object();
-	if (o)
+	if (o && shim_channel_of(o->context) == channel)
 		atomic_compare_exchange_strong(&o->ctx.broken, &none, result);
 }
 
@@ -110,7 +122,8 @@ static CUresult live(CUcontext ctx, struct shim_object **object)
 
 static CUresult create(CUdevice dev, unsigned int flags, bool primary, uint64_t *id)
 {
-	struct vg_context_create_request in = { .ordinal = dev, .flags = flags, .primary = primary };
+	SHIM_TURN(turn, shim_turn_to(dev));
+	struct vg_context_create_request in = { .ordinal = turn.ordinal, .flags = flags, .primary = primary };
 	struct vg_context_create_reply out;
 	const struct shim_device *d;
 	struct shim_object *o;

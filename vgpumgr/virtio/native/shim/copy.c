@@ -11,10 +11,10 @@
 
 #include <string.h>
 
-size_t shim_piece(void)
+size_t shim_piece(unsigned channel)
 {
 	CUresult why;
-	struct vg_conn *conn = shim_conn(&why);
+	struct vg_conn *conn = shim_conn(channel, &why);
 	size_t most = conn ? vg_conn_piece(conn) : 0;
 
 	return most ? most : VG_PAYLOAD_RING_MAX;
@@ -61,9 +61,9 @@ static CUresult begin_fetch(struct fetches *fetches, uint64_t context, uint64_t 
 
 	fetch->bulk = (struct shim_bulk){ VG_BULK_TO_GUEST, p->host, p->width, p->rows, p->host_pitch, p->present };
 	if (p->rows == 1)
-		r = shim_begin(f, VG_OP_copy_to_host, kind, vg_size_copy_to_host_request(&line), &fetch->bulk);
+		r = shim_begin(f, shim_channel_of(context), VG_OP_copy_to_host, kind, vg_size_copy_to_host_request(&line), &fetch->bulk);
 	else
-		r = shim_begin(f, VG_OP_copy_to_host_2d, kind, vg_size_copy_to_host_2d_request(&rect), &fetch->bulk);
+		r = shim_begin(f, shim_channel_of(context), VG_OP_copy_to_host_2d, kind, vg_size_copy_to_host_2d_request(&rect), &fetch->bulk);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (p->rows == 1)
@@ -94,7 +94,7 @@ typedef CUresult piece_fn(void *state, uint64_t context, uint64_t stream, const 
 /* One row that is longer than a frame's bulk. */
 static CUresult cut_row(uint64_t context, uint64_t stream, const struct shim_rect *row, piece_fn *move, void *state)
 {
-	size_t most = shim_piece();
+	size_t most = shim_piece(shim_channel_of(context));
 	CUresult r = CUDA_SUCCESS;
 
 	for (size_t at = 0; r == CUDA_SUCCESS && at < row->width; at += most) {
@@ -110,7 +110,7 @@ static CUresult cut_row(uint64_t context, uint64_t stream, const struct shim_rec
 static CUresult cut(uint64_t context, uint64_t stream, const struct shim_rect *rect, piece_fn *move, void *state)
 {
 	struct shim_rect whole = *rect;
-	size_t most = shim_piece(), step;
+	size_t most = shim_piece(shim_channel_of(context)), step;
 	CUresult r = CUDA_SUCCESS;
 
 	if (!whole.width || !whole.rows)
@@ -176,6 +176,20 @@ CUresult shim_copy_to_host(uint64_t context, uint64_t stream, const struct shim_
 	return r;
 }
 
+/* Memory of another device than the stream's takes part. */
+static bool is_across(uint64_t context, uint64_t dst, uint64_t src)
+{
+	return shim_is_elsewhere(context, dst) || shim_is_elsewhere(context, src);
+}
+
+static CUresult across(uint64_t context, uint64_t stream, uint64_t dst, uint64_t src, size_t n)
+{
+	struct shim_across copy = { .to = dst, .to_pitch = n, .from = src, .from_pitch = n, .width = n, .rows = 1,
+				    .to_device = shim_is_device(dst), .from_device = shim_is_device(src) };
+
+	return shim_copy_across(context, stream, &copy);
+}
+
 static CUresult on_device(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream)
 {
 	struct vg_copy_device_request in = { .destination = dst, .source = src, .bytes = n };
@@ -189,7 +203,7 @@ static CUresult on_device(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream h
 		r = shim_check_range(src, n, 1, 1, 0);
 	if (r != CUDA_SUCCESS || !n)
 		return r;
-	return vg_send_copy_device(&in);
+	return is_across(in.context, dst, src) ? across(in.context, in.stream, dst, src, n) : vg_send_copy_device(&in);
 }
 
 static CUresult to_device(CUdeviceptr dst, const void *src, size_t n, CUstream hStream)
@@ -205,6 +219,8 @@ static CUresult to_device(CUdeviceptr dst, const void *src, size_t n, CUstream h
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = shim_check_range(dst, n, 1, 1, 0);
+	if (r == CUDA_SUCCESS && n && is_across(context, dst, (uint64_t)src))
+		return across(context, stream, dst, (uint64_t)src, n);
 	if (r == CUDA_SUCCESS && n && !shim_is_device((uint64_t)src))
 		r = capture_line(context, stream, dst, (uint64_t)src, n, &captured);
 	else if (r == CUDA_SUCCESS && n && shim_capturing(context, stream, &r))
@@ -225,6 +241,8 @@ static CUresult to_host(void *dst, CUdeviceptr src, size_t n, CUstream hStream)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = shim_check_range(src, n, 1, 1, 0);
+	if (r == CUDA_SUCCESS && n && is_across(context, (uint64_t)dst, src))
+		return across(context, stream, (uint64_t)dst, src, n);
 	if (r == CUDA_SUCCESS && n && !shim_is_device((uint64_t)dst))
 		r = capture_line(context, stream, (uint64_t)dst, src, n, &captured);
 	else if (r == CUDA_SUCCESS && n && shim_capturing(context, stream, &r))
@@ -289,15 +307,24 @@ COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *, to_device
 COPY(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, void *, CUdeviceptr, to_host)
 COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr, on_device)
 
-/* Between contexts of one device it is a plain copy; between devices it is refused. */
+/* By contexts, whose devices must be those that have the memory. */
 static CUresult peer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream hStream)
 {
+	struct shim_range there, here;
 	CUdevice a, b;
-	CUresult r = cuCtxGetDevice_v2(&a, to);
+	CUresult r;
 
+	to = to ? to : (CUcontext)shim_current();
+	from = from ? from : (CUcontext)shim_current();
+	r = cuCtxGetDevice_v2(&a, to);
 	if (r == CUDA_SUCCESS)
 		r = cuCtxGetDevice_v2(&b, from);
-	if (r == CUDA_SUCCESS && (a != b || to != from))
+	if (r == CUDA_SUCCESS && n && (!shim_range_find(SHIM_RANGE_DEVICE, dst, &there) || there.channel != shim_channel_of((uint64_t)to)))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS && n && (!shim_range_find(SHIM_RANGE_DEVICE, src, &here) || here.channel != shim_channel_of((uint64_t)from)))
+		r = CUDA_ERROR_INVALID_VALUE;
+	/* of two devices of one session */
+	if (r == CUDA_SUCCESS && a != b && shim_channel_of((uint64_t)to) == shim_channel_of((uint64_t)from))
 		r = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	return r == CUDA_SUCCESS ? on_device(dst, src, n, hStream) : r;
 }

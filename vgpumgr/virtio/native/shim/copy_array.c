@@ -75,7 +75,7 @@ static CUresult move_host(const struct transfer *t)
 {
 	const struct cuda_side *host = t->to_array ? &t->copy->from : &t->copy->to;
 	struct cuda_side at = t->to_array ? t->copy->to : t->copy->from;
-	size_t most = shim_piece(), element = t->to_array ? t->to.element : t->from.element;
+	size_t most = shim_piece(shim_channel_of(t->context)), element = t->to_array ? t->to.element : t->from.element;
 	CUresult r = CUDA_SUCCESS;
 
 	most -= most % element;

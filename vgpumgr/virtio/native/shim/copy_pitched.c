@@ -39,7 +39,10 @@ static CUresult copy_slice(const struct box *b, size_t z, uint64_t context, uint
 						stream };
 	struct shim_rect down = { to, c->to.pitch, (uint8_t *)from, c->from.pitch, c->width, c->rows };
 	struct shim_rect up = { from, c->from.pitch, (uint8_t *)to, c->to.pitch, c->width, c->rows };
+	struct shim_across across = { to, c->to.pitch, from, c->from.pitch, c->width, c->rows, b->to_device, b->from_device };
 
+	if ((b->to_device && shim_is_elsewhere(context, to)) || (b->from_device && shim_is_elsewhere(context, from)))
+		return shim_copy_across(context, stream, &across);
 	if (b->from_device && b->to_device)
 		return vg_send_copy_device_2d(&in);
 	if (b->to_device)

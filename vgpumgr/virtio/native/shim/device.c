@@ -12,9 +12,15 @@ static _Atomic(struct shim_device *) devices[SHIM_DEVICES_MAX];
 
 CUresult shim_device_count(uint32_t *count)
 {
+	unsigned channels = shim_channels();
 	struct vg_snapshot_reply out;
-	CUresult r = vg_send_snapshot(&out);
+	CUresult r;
 
+	if (channels > 1) {
+		*count = channels; /* each session sees its slice alone */
+		return CUDA_SUCCESS;
+	}
+	r = vg_send_snapshot(&out);
 	*count = out.device_count < SHIM_DEVICES_MAX ? out.device_count : SHIM_DEVICES_MAX;
 	return r;
 }
@@ -39,7 +45,8 @@ static struct shim_device *read_snapshot(const struct vg_device_snapshot_reply *
 
 CUresult shim_device(CUdevice ordinal, const struct shim_device **device)
 {
-	struct vg_device_snapshot_request in = { .ordinal = ordinal };
+	SHIM_TURN(turn, shim_turn_to(ordinal));
+	struct vg_device_snapshot_request in = { .ordinal = turn.ordinal };
 	struct vg_device_snapshot_reply out;
 	struct shim_device *d, *none = NULL;
 	uint32_t count;

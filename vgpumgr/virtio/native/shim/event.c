@@ -141,6 +141,36 @@ SHIM_API CUresult cuEventSynchronize(CUevent hEvent)
 	return r == CUDA_SUCCESS ? shim_lost(in.context) : r;
 }
 
+/* Streams wait for events of their own device by themselves; for those of another one, this thread waits. */
+static CUresult wait_here(uint64_t context, uint64_t stream, uint64_t event)
+{
+	struct shim_object *o = shim_object_get(SHIM_EVENT, event);
+	struct vg_cuEventSynchronize_request in = { .context = o ? o->context : 0, .hEvent = event };
+	CUresult r = SHIM_CAPTURE_REFUSE(context, stream, "an event of another device in a captured stream");
+
+	if (r == CUDA_SUCCESS && !o)
+		r = CUDA_ERROR_INVALID_HANDLE;
+	return r == CUDA_SUCCESS ? vg_send_cuEventSynchronize(&in) : r;
+}
+
+SHIM_API CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+	struct vg_cuStreamWaitEvent_request in = { .Flags = Flags };
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &in.context, &in.hStream);
+	if (r == CUDA_SUCCESS)
+		r = shim_event(hEvent, &in.context, &in.hEvent);
+	if (r == CUDA_SUCCESS && Flags > 1)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (shim_channel_of(in.hEvent) != shim_channel_of(in.context))
+		return wait_here(in.context, in.hStream, in.hEvent);
+	return vg_send_cuStreamWaitEvent(&in);
+}
+
 SHIM_API CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
 	return cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);

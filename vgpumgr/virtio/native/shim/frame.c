@@ -13,7 +13,7 @@
 enum { CACHE_SLOTS = 1024, CACHE_PROBES = 8 };
 
 struct answer {
-	uint32_t op, epoch;
+	uint32_t op, epoch, channel;
 	size_t key_length, length;
 	uint8_t bytes[]; /* key, then reply */
 };
@@ -37,7 +37,7 @@ static struct answer *find_answer(const struct shim_frame *f)
 	for (uint32_t i = 0; i < CACHE_PROBES; i++) {
 		struct answer *a = atomic_load_explicit(&answers[(at + i) % CACHE_SLOTS], memory_order_acquire);
 
-		if (a && a->op == f->op && a->epoch == atomic_load(&epoch) && a->key_length == f->size &&
+		if (a && a->op == f->op && a->channel == f->channel && a->epoch == atomic_load(&epoch) && a->key_length == f->size &&
 		    !memcmp(a->bytes, f->key, f->size))
 			return a;
 	}
@@ -51,7 +51,7 @@ static void keep_answer(const struct shim_frame *f, uint32_t when)
 
 	if (!a)
 		return;
-	*a = (struct answer){ f->op, when, f->size, f->reply.length };
+	*a = (struct answer){ f->op, when, f->channel, f->size, f->reply.length };
 	memcpy(a->bytes, f->key, f->size);
 	memcpy(a->bytes + f->size, f->reply.data, f->reply.length);
 	for (uint32_t i = 0; i < CACHE_PROBES; i++) {
@@ -110,7 +110,7 @@ static CUresult open_frame(struct shim_frame *f)
 	CUresult why;
 	int error;
 
-	f->conn = shim_conn(&why);
+	f->conn = shim_conn(f->channel, &why);
 	if (!f->conn)
 		return why;
 	why = set_aside(f, bulk);
@@ -127,11 +127,12 @@ static CUresult open_frame(struct shim_frame *f)
 	return CUDA_SUCCESS;
 }
 
-CUresult shim_begin(struct shim_frame *f, uint32_t op, enum shim_send_kind kind, size_t size,
+CUresult shim_begin(struct shim_frame *f, unsigned channel, uint32_t op, enum shim_send_kind kind, size_t size,
 		    const struct shim_bulk *bulk)
 {
 	CUresult r;
 
+	f->channel = channel;
 	f->kind = kind;
 	f->op = op;
 	f->size = size;
@@ -210,25 +211,25 @@ static CUresult cached(struct shim_frame *f)
 	return r;
 }
 
-struct shim_told shim_exchange(uint32_t op, const uint64_t *request, size_t request_size, uint64_t *reply,
-			       size_t reply_size)
+struct shim_told shim_exchange(unsigned channel, uint32_t op, const uint64_t *request, size_t request_size,
+			       uint64_t *reply, size_t reply_size)
 {
 	struct vg_words words = { .at = reply, .room = reply_size };
 	struct shim_told told;
-	struct vg_conn *conn = shim_conn(&told.result);
+	struct vg_conn *conn = shim_conn(channel, &told.result);
 	int error = conn ? vg_exchange(conn, op, request, request_size, &words) : 0;
 
 	if (!conn)
 		return (struct shim_told){ told.result, false };
 	if (__builtin_expect(words.output, 0))
-		shim_output_fetch();
+		shim_output_fetch(channel);
 	told.result = error ? shim_frame_error(op, error) : (CUresult)words.status;
 	told.has_data = !error && words.length && words.length == reply_size;
 	/* data of another size, or none where there must be some */
 	if (!error && words.length != reply_size && (words.length || told.result == CUDA_SUCCESS))
 		told.result = CUDA_ERROR_UNKNOWN;
 	if (told.result != CUDA_SUCCESS)
-		shim_note(told.result);
+		shim_note(channel, told.result);
 	return told;
 }
 
@@ -250,7 +251,7 @@ CUresult shim_send(struct shim_frame *f)
 	error = vg_post(f->conn, &f->frame);
 	if (error)
 		return shim_channel_error(error);
-	return atomic_load_explicit(&shim_captures, memory_order_relaxed) ? shim_capture_settle() : CUDA_SUCCESS;
+	return atomic_load_explicit(&shim_captures, memory_order_relaxed) ? shim_capture_settle(f->channel) : CUDA_SUCCESS;
 }
 
 CUresult shim_end(struct shim_frame *f, CUresult r, bool decodes)
@@ -262,11 +263,11 @@ CUresult shim_end(struct shim_frame *f, CUresult r, bool decodes)
 	if (f->replied)
 		vg_reply_done(f->conn, &f->reply);
 	if (f->output)
-		shim_output_fetch();
+		shim_output_fetch(f->channel);
 	if (f->aside && r == CUDA_SUCCESS && f->bulk->direction == VG_BULK_TO_GUEST)
 		copy_rows(f->bulk, f->aside, true);
 	free(f->aside);
 	if (r != CUDA_SUCCESS)
-		shim_note(r);
+		shim_note(f->channel, r);
 	return r;
 }

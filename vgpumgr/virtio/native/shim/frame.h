@@ -3,9 +3,7 @@
 #ifndef VGPUMGR_FRAME_H
 #define VGPUMGR_FRAME_H
 
-#include <codec.h>
-#include <cuda.h>
-#include <transport.h>
+#include "channels.h"
 
 /* Ahead: one of several calls on their way, of which none but the first waits for room. */
 enum shim_send_kind { SHIM_QUIET, SHIM_CACHED, SHIM_SYNC, SHIM_FIRST, SHIM_AHEAD };
@@ -22,6 +20,7 @@ struct shim_bulk {
 
 struct shim_frame {
 	struct vg_conn *conn;
+	unsigned channel;
 	enum shim_send_kind kind;
 	uint32_t op;
 	const struct shim_bulk *bulk;
@@ -42,7 +41,7 @@ struct shim_frame {
  * SHIM_FIRST and SHIM_AHEAD, shim_await() comes between them, if shim_send() succeeds; of the latter, CUDA_ERROR_NOT_READY
  * says that there is no room now, and ends the frame.
  */
-CUresult shim_begin(struct shim_frame *f, uint32_t op, enum shim_send_kind kind, size_t size,
+CUresult shim_begin(struct shim_frame *f, unsigned channel, uint32_t op, enum shim_send_kind kind, size_t size,
 		    const struct shim_bulk *bulk);
 CUresult shim_send(struct shim_frame *f);
 CUresult shim_await(struct shim_frame *f);
@@ -59,8 +58,8 @@ struct shim_told {
 };
 
 /* A whole synchronous call of fixed size: request and reply are words on the wire, sizes in bytes. */
-struct shim_told shim_exchange(uint32_t op, const uint64_t *request, size_t request_size, uint64_t *reply,
-			       size_t reply_size);
+struct shim_told shim_exchange(unsigned channel, uint32_t op, const uint64_t *request, size_t request_size,
+			       uint64_t *reply, size_t reply_size);
 
 /* Forgets the answers of cached calls. */
 void shim_cache_clear(void);

@@ -504,7 +504,7 @@ static CUresult launch_with_hosts(const struct vg_graph_launch_request *in, CUst
 		r = shim_hosts_captured(exec);
 		return r == CUDA_SUCCESS ? vg_send_graph_launch(in) : r;
 	}
-	if (r == CUDA_SUCCESS && !shim_serve_gates())
+	if (r == CUDA_SUCCESS && !shim_serve_gates(shim_channel_of(in->context)))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	held = r == CUDA_SUCCESS ? shim_hosts_launch(exec, &r) : NULL;
 	if (r == CUDA_SUCCESS)

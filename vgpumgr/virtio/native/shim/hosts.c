@@ -320,12 +320,12 @@ static CUresult move_piece(const struct record *r, uint64_t at, uint8_t *room, s
 
 static CUresult copy(const struct record *r)
 {
-	static uint8_t *room; /* of the one thread that serves */
-	static size_t most;
+	static __thread uint8_t *room; /* of the thread that serves this device */
+	static __thread size_t most;
 	const struct cuda_copy *c = &r->what.copy;
 	uint64_t bytes = c->width * c->rows * c->slices;
 	CUresult result;
-	struct vg_conn *conn = shim_conn(&result);
+	struct vg_conn *conn = shim_conn(shim_channel_of(r->what.context), &result);
 
 	if (!conn)
 		return result;

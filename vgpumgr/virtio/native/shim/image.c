@@ -22,7 +22,7 @@ CUresult shim_upload(const void *image, size_t length, uint32_t *upload)
 {
 	static _Atomic uint32_t last;
 	CUresult why, r = CUDA_SUCCESS;
-	struct vg_conn *conn = shim_conn(&why);
+	struct vg_conn *conn = shim_conn(shim_channel(), &why);
 	size_t most = conn ? vg_conn_bulk_max(conn) : 0, at = 0;
 
 	if (!conn || !most)

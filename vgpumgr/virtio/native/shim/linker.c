@@ -131,7 +131,7 @@ SHIM_API CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const
 static CUresult fetch(uint32_t upload, size_t bytes, uint8_t *to)
 {
 	CUresult why, r = CUDA_SUCCESS;
-	struct vg_conn *conn = shim_conn(&why);
+	struct vg_conn *conn = shim_conn(shim_channel(), &why);
 	size_t most = conn ? vg_conn_bulk_max(conn) : 0;
 
 	if (!conn || !most)

@@ -341,7 +341,7 @@ static bool start_serving(void)
 		return false;
 	}
 	shim_range_watch(&watcher);
-	managed.serving = shim_start_thread(serve);
+	managed.serving = shim_start_thread(serve, NULL);
 	return managed.serving;
 }
 
@@ -365,7 +365,7 @@ static CUresult place(struct range *r, unsigned int attempts)
 		return result;
 	r->device = out.address;
 	r->start = (out.address + PAGE - 1) & ~(uint64_t)(PAGE - 1);
-	if (faults_map(r->start, r->bytes))
+	if (!shim_range_elsewhere(in.context, out.address, in.bytes) && faults_map(r->start, r->bytes))
 		return CUDA_SUCCESS;
 	result = attempts > 1 ? place(r, attempts - 1) : CUDA_ERROR_OUT_OF_MEMORY;
 	free_device(in.context, out.address);

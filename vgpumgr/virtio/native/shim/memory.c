@@ -1,17 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory. Addresses are the worker's own; what is allocated is known on both sides. */
+#include <stdlib.h>
+
 #include "captures.h"
 #include "managed.h"
 
-CUresult shim_remember_memory(uint64_t context, uint64_t address, uint64_t bytes)
+/* Addresses of one device, which another session has given out, too: kept until the driver offers others. */
+struct held {
+	struct held *next;
+	uint64_t address;
+};
+
+static CUresult remember(const struct shim_range *range)
 {
-	struct shim_range range = { .start = address, .bytes = bytes, .context = context };
-	struct vg_memory_free_request in = { .context = context, .address = address };
-	CUresult r = shim_range_add(SHIM_RANGE_DEVICE, &range);
+	struct vg_memory_free_request in = { .context = range->context, .address = range->start };
+	CUresult r = shim_range_add(SHIM_RANGE_DEVICE, range);
 
 	if (r != CUDA_SUCCESS)
 		vg_send_memory_free(&in);
 	return r;
+}
+
+static CUresult hold(struct held **held, uint64_t context, uint64_t address)
+{
+	struct vg_memory_free_request in = { .context = context, .address = address };
+	struct held *h = malloc(sizeof(*h));
+
+	if (!h) {
+		vg_send_memory_free(&in);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*h = (struct held){ *held, address };
+	*held = h;
+	return CUDA_SUCCESS;
+}
+
+static void free_held(struct held *held, uint64_t context)
+{
+	struct vg_memory_free_request in = { .context = context };
+
+	for (struct held *next; held; held = next) {
+		next = held->next;
+		in.address = held->address;
+		vg_send_memory_free(&in);
+		free(held);
+	}
+}
+
+CUresult shim_allocate(struct shim_range *range, shim_allocate_fn *allocate, void *what)
+{
+	uint64_t context = range->context;
+	struct held *held = NULL;
+	CUresult r;
+
+	while ((r = allocate(what, range)) == CUDA_SUCCESS && shim_range_elsewhere(context, range->start, range->bytes)) {
+		r = hold(&held, context, range->start);
+		if (r != CUDA_SUCCESS)
+			break;
+	}
+	free_held(held, context);
+	return r == CUDA_SUCCESS ? remember(range) : r;
 }
 
 /* An allocation, by its start; a module's variables cannot be freed. */
@@ -22,45 +70,68 @@ static bool take(uint64_t address, struct shim_range *range)
 	return shim_range_remove(SHIM_RANGE_DEVICE, address, range);
 }
 
+static CUresult allocate(void *in, struct shim_range *got)
+{
+	struct vg_memory_allocate_reply out;
+	CUresult r = vg_send_memory_allocate(in, &out);
+
+	got->start = out.address;
+	return r;
+}
+
 SHIM_API CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
 	struct vg_memory_allocate_request in = { .bytes = bytesize };
-	struct vg_memory_allocate_reply out;
+	struct shim_range got = { .bytes = bytesize };
 	CUresult r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS)
 		r = shim_capture_safe();
 	if (r == CUDA_SUCCESS && (!dptr || !bytesize))
 		r = CUDA_ERROR_INVALID_VALUE;
+	got.context = in.context;
 	if (r == CUDA_SUCCESS)
-		r = vg_send_memory_allocate(&in, &out);
+		r = shim_allocate(&got, allocate, &in);
 	if (r == CUDA_SUCCESS)
-		r = shim_remember_memory(in.context, out.address, bytesize);
-	if (r == CUDA_SUCCESS)
-		*dptr = out.address;
+		*dptr = got.start;
+	return r;
+}
+
+struct pitched {
+	struct vg_memory_allocate_pitch_request in;
+	uint64_t pitch;
+};
+
+static CUresult allocate_pitch(void *what, struct shim_range *got)
+{
+	struct vg_memory_allocate_pitch_reply out;
+	struct pitched *p = what;
+	CUresult r = vg_send_memory_allocate_pitch(&p->in, &out);
+
+	got->start = out.address;
+	got->bytes = out.pitch * p->in.height;
+	p->pitch = out.pitch;
 	return r;
 }
 
 SHIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
 				     unsigned int ElementSizeBytes)
 {
-	struct vg_memory_allocate_pitch_request in = { .width = WidthInBytes, .height = Height,
-						       .element = ElementSizeBytes };
-	struct vg_memory_allocate_pitch_reply out;
-	CUresult r = shim_enter(&in.context);
+	struct pitched p = { .in = { .width = WidthInBytes, .height = Height, .element = ElementSizeBytes } };
+	struct shim_range got = { 0 };
+	CUresult r = shim_enter(&p.in.context);
 
 	if (r == CUDA_SUCCESS)
 		r = shim_capture_safe();
 	if (r == CUDA_SUCCESS)
 		r = cuda_check_alloc_pitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	got.context = p.in.context;
 	if (r == CUDA_SUCCESS)
-		r = vg_send_memory_allocate_pitch(&in, &out);
-	if (r == CUDA_SUCCESS)
-		r = shim_remember_memory(in.context, out.address, out.pitch * Height);
+		r = shim_allocate(&got, allocate_pitch, &p);
 	if (r != CUDA_SUCCESS)
 		return r;
-	*dptr = out.address;
-	*pPitch = out.pitch;
+	*dptr = got.start;
+	*pPitch = p.pitch;
 	return CUDA_SUCCESS;
 }
 
@@ -94,9 +165,10 @@ SHIM_API CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		r = SHIM_CAPTURE_REFUSE(in.context, in.stream, "freeing in a captured stream");
 	if (r != CUDA_SUCCESS || !dptr)
 		return r;
-	if (shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) && range.managed)
+	if (!shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) || range.managed)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!take(dptr, &range))
+	/* on a stream of the device that has it */
+	if (range.channel != shim_channel_of(in.context) || !take(dptr, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	return vg_send_memory_free_async(&in);
 }

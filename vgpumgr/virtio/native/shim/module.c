@@ -109,7 +109,7 @@ SHIM_API CUresult cuModuleUnload(CUmodule hmod)
 	in.context = o->context;
 	r = vg_send_module_unload(&in);
 	shim_range_forget(SHIM_RANGE_DEVICE, in.module);
-	while ((f = shim_object_next(SHIM_FUNCTION, &at))) {
+	while ((f = shim_object_next(SHIM_FUNCTION, in.module, &at))) {
 		id = atomic_load(&f->id);
 		if (!id || f->function.module != in.module || !shim_object_retire(f, id))
 			continue;
@@ -148,7 +148,7 @@ static struct shim_object *known(uint64_t module, const char *name, uint64_t *id
 	struct shim_object *f;
 	uint32_t at = 0;
 
-	while ((f = shim_object_next(SHIM_FUNCTION, &at))) {
+	while ((f = shim_object_next(SHIM_FUNCTION, module, &at))) {
 		*id = atomic_load(&f->id);
 		if (*id && f->function.module == module && f->function.name && !strcmp(f->function.name, name))
 			return f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guest's handles. An object's handle is the wire's: {tag, generation, slot}; a program sees it as an opaque
+ * The guest's handles. An object's handle is the wire's: {tag, generation, slot}, see channels.h; a program sees it as an opaque
  * pointer and no guest address is in it. Objects live in chunks that are never freed, so that a stale handle is
  * recognised without a lock.
  */
@@ -85,7 +85,7 @@ struct shim_object {
 enum shim_table { SHIM_CONTEXT, SHIM_STREAM, SHIM_EVENT, SHIM_MODULE, SHIM_FUNCTION, SHIM_POOL, SHIM_PHYSICAL, SHIM_GRAPH, SHIM_GRAPH_EXEC,
 		  SHIM_ARRAY, SHIM_MIPMAP, SHIM_TEXTURE, SHIM_SURFACE, SHIM_TABLES };
 
-/* A fresh object, not yet visible under its handle; NULL: the table is full. */
+/* A fresh object of the context's channel, or of this thread's, not yet visible under its handle; NULL: the table is full. */
 struct shim_object *shim_object_new(enum shim_table table, uint64_t context, uint64_t *id);
 /* Makes the handle valid. */
 void shim_object_publish(struct shim_object *object, uint64_t id);
@@ -99,7 +99,7 @@ void shim_object_recycle(enum shim_table table, uint64_t id);
 void shim_function_free(struct shim_object *function);
 /* Retires and recycles all objects of a context; `drop` is called for each, may be NULL. */
 void shim_object_forget(enum shim_table table, uint64_t context, void (*drop)(struct shim_object *object));
-/* The next live object at or after slot *at, which moves beyond it; NULL: no more. */
-struct shim_object *shim_object_next(enum shim_table table, uint32_t *at);
+/* The next live object of the owner's channel at or after slot *at, which moves beyond it; NULL: no more. */
+struct shim_object *shim_object_next(enum shim_table table, uint64_t owner, uint32_t *at);
 
 #endif

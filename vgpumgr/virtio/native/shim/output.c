@@ -65,8 +65,9 @@ static bool fetch(struct vg_output_next_reply *out)
 }
 
 /* All that there is; whether there may soon be more: what is on its way to its end may flush. */
-static bool fetch_all(void)
+static bool fetch_all(unsigned channel)
 {
+	SHIM_TURN(turn, shim_turn_to_channel(channel));
 	struct vg_output_next_reply *out;
 	int saved = errno;
 	bool more = false;
@@ -85,9 +86,9 @@ static bool fetch_all(void)
 	return more;
 }
 
-void shim_output_fetch(void)
+void shim_output_fetch(unsigned channel)
 {
-	fetch_all();
+	fetch_all(channel);
 }
 
 /* Another thread of the parent may have held the lock. */
@@ -106,18 +107,29 @@ void shim_output_expect(void)
 	atomic_store_explicit(&expected, true, memory_order_relaxed);
 }
 
-/* What the driver has flushed and no call has brought yet. As with the vendor's driver, an end is no synchronisation. */
-__attribute__((destructor)) static void end(void)
+static void end_channel(unsigned channel)
 {
 	/* of no event: it is refused, but behind what the worker does later, as the unloading of a module, which flushes */
 	struct vg_cuEventQuery_request behind = { 0 };
-	CUresult why;
-	struct vg_conn *conn = shim_conn(&why);
+	SHIM_TURN(turn, shim_turn_to_channel(channel));
 
-	if (!conn || !atomic_load(&expected))
-		return;
-	vg_conn_hurry(conn, END_MS);
 	vg_send_cuEventQuery(&behind);
-	for (unsigned i = 0; i < END_MS && fetch_all(); i++)
+	for (unsigned i = 0; i < END_MS && fetch_all(channel); i++)
 		usleep(1000);
+}
+
+/* What the driver has flushed and no call has brought yet. As with the vendor's driver, an end is no synchronisation. */
+__attribute__((destructor)) static void end(void)
+{
+	struct vg_conn *conn;
+
+	if (!atomic_load(&expected))
+		return;
+	for (unsigned i = 0; i < SHIM_CHANNELS; i++) {
+		conn = shim_open_conn(i);
+		if (!conn)
+			continue;
+		vg_conn_hurry(conn, END_MS);
+		end_channel(i);
+	}
 }

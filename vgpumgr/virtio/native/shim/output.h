@@ -4,7 +4,7 @@
 #define VGPUMGR_SHIM_OUTPUT_H
 
 /* A reply has said that there is output. */
-void shim_output_fetch(void);
+void shim_output_fetch(unsigned channel);
 /* Kernels may run from now on: there may be output when the process ends. */
 void shim_output_expect(void);
 

@@ -49,7 +49,8 @@ static CUresult publish(CUresult r, struct shim_object *o, uint64_t id, CUdevice
 
 static CUresult ask_initial(CUdevice device, uint64_t *id)
 {
-	struct vg_pool_default_request in = { .ordinal = device };
+	SHIM_TURN(turn, shim_turn_to(device));
+	struct vg_pool_default_request in = { .ordinal = turn.ordinal };
 	struct shim_object *o = shim_object_new(SHIM_POOL, 0, &in.created);
 
 	*id = in.created;
@@ -144,7 +145,8 @@ SHIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool
 		r = shim_device(poolProps->location.id, &d);
 	if (r != CUDA_SUCCESS)
 		return r;
-	in.ordinal = poolProps->location.id;
+	SHIM_TURN(turn, shim_turn_to(poolProps->location.id));
+	in.ordinal = turn.ordinal;
 	in.most_bytes = poolProps->maxSize;
 	o = shim_object_new(SHIM_POOL, 0, &in.created);
 	if (!o)
@@ -242,51 +244,52 @@ SHIM_API CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memP
 
 /* ---- allocations */
 
-static CUresult allocate_from(uint64_t context, uint64_t bytes, uint64_t pool, uint64_t stream, uint64_t *address)
-{
-	struct vg_pool_allocate_request in = { .context = context, .bytes = bytes, .pool = pool, .stream = stream };
-	struct vg_pool_allocate_reply out;
-	CUresult r = vg_send_pool_allocate(&in, &out);
+/* From a pool, or (0) from the one that the device allocates from. */
+struct ordered {
+	uint64_t context, bytes, pool, stream;
+};
 
-	*address = out.address;
-	return r;
-}
-
-static CUresult allocate(uint64_t context, uint64_t bytes, uint64_t stream, uint64_t *address)
+static CUresult allocate(void *what, struct shim_range *got)
 {
-	struct vg_memory_allocate_async_request in = { .context = context, .bytes = bytes, .stream = stream };
+	const struct ordered *o = what;
+	struct vg_pool_allocate_request from = { .context = o->context, .bytes = o->bytes, .pool = o->pool, .stream = o->stream };
+	struct vg_memory_allocate_async_request in = { .context = o->context, .bytes = o->bytes, .stream = o->stream };
 	struct vg_memory_allocate_async_reply out;
-	CUdevice device;
-	CUresult r = cuCtxGetDevice_v2(&device, (CUcontext)context);
+	struct vg_pool_allocate_reply out_of;
+	CUresult r;
 
-	if (r != CUDA_SUCCESS)
+	if (o->pool) {
+		r = vg_send_pool_allocate(&from, &out_of);
+		got->start = out_of.address;
 		return r;
-	if (pools[device].current)
-		return allocate_from(context, bytes, pools[device].current, stream, address);
+	}
 	r = vg_send_memory_allocate_async(&in, &out);
-	*address = out.address;
+	got->start = out.address;
 	return r;
 }
 
-/* `pool` 0: the one that the device allocates from. */
 static CUresult allocate_async(CUdeviceptr *out, size_t bytes, uint64_t pool, CUstream handle)
 {
-	uint64_t context, stream, address;
-	CUresult r = shim_enter(&context);
+	struct ordered o = { .bytes = bytes, .pool = pool };
+	struct shim_range got = { .bytes = bytes };
+	CUdevice device;
+	CUresult r = shim_enter(&o.context);
 
 	if (r == CUDA_SUCCESS && (!out || !bytes))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
-		r = shim_stream(handle, &context, &stream);
+		r = shim_stream(handle, &o.context, &o.stream);
 	if (r == CUDA_SUCCESS)
-		r = SHIM_CAPTURE_REFUSE(context, stream, "allocating in a captured stream");
+		r = SHIM_CAPTURE_REFUSE(o.context, o.stream, "allocating in a captured stream");
 	if (r == CUDA_SUCCESS)
-		r = pool ? allocate_from(context, bytes, pool, stream, &address) :
-			   allocate(context, bytes, stream, &address);
+		r = cuCtxGetDevice_v2(&device, (CUcontext)o.context);
+	if (r == CUDA_SUCCESS && !pool)
+		o.pool = pools[device].current;
+	got.context = o.context;
 	if (r == CUDA_SUCCESS)
-		r = shim_remember_memory(context, address, bytes);
+		r = shim_allocate(&got, allocate, &o);
 	if (r == CUDA_SUCCESS)
-		*out = address;
+		*out = got.start;
 	return r;
 }
 

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sorted arrays of address ranges: device allocations and mappings, pinned host memory, reserved addresses. */
+/*
+ * Sorted arrays of address ranges: device allocations and mappings, pinned host memory, reserved addresses. Each channel has
+ * its own: sessions do not know of each other's addresses. Allocations are made so that they differ (memory.c); where they
+ * cannot, as the variables of modules, an address is looked for on the device first that the thread works on.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shim.h"
 
+enum { KINDS = SHIM_RANGE_RESERVED + 1 };
+
 static struct ranges {
 	pthread_mutex_t lock;
 	struct shim_range *at;
 	size_t count, room;
-} ranges[] = {
-	{ .lock = PTHREAD_MUTEX_INITIALIZER },
-	{ .lock = PTHREAD_MUTEX_INITIALIZER },
-	{ .lock = PTHREAD_MUTEX_INITIALIZER },
-};
+} ranges[SHIM_CHANNELS][KINDS];
 
 static _Atomic uint64_t last_id;
 static _Atomic size_t managed_count;
@@ -51,9 +53,30 @@ static bool make_room(struct ranges *r)
 	return true;
 }
 
+static struct ranges *of_channel(enum shim_range_kind kind, unsigned channel)
+{
+	return &ranges[kind == SHIM_RANGE_HOST ? 0 : channel][kind];
+}
+
+/* The channels that may have it: the thread's own, then all others. -1: no more. */
+static int first_channel(enum shim_range_kind kind)
+{
+	return kind == SHIM_RANGE_HOST ? 0 : (int)shim_channel();
+}
+
+static int next_channel(enum shim_range_kind kind, int channel)
+{
+	int own = first_channel(kind), next = channel == own ? 0 : channel + 1;
+
+	if (next == own)
+		next++;
+	return kind == SHIM_RANGE_HOST || next >= (int)shim_channels() ? -1 : next;
+}
+
 CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *range)
 {
-	struct ranges *r = &ranges[kind];
+	unsigned channel = shim_channel_by(range->context ? range->context : range->physical);
+	struct ranges *r = of_channel(kind, channel);
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	size_t at;
 
@@ -63,6 +86,7 @@ CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *rang
 		memmove(&r->at[at + 1], &r->at[at], (r->count - at) * sizeof(*r->at));
 		r->at[at] = *range;
 		r->at[at].id = atomic_fetch_add(&last_id, 1) + 1;
+		r->at[at].channel = channel;
 		r->count++;
 		atomic_fetch_add(&managed_count, range->managed);
 		result = CUDA_SUCCESS;
@@ -71,9 +95,8 @@ CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *rang
 	return result;
 }
 
-bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_range *found)
+static bool find_in(struct ranges *r, uint64_t address, struct shim_range *found)
 {
-	struct ranges *r = &ranges[kind];
 	bool is = false;
 	size_t at;
 
@@ -87,9 +110,16 @@ bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_ra
 	return is;
 }
 
-bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_range *removed)
+bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_range *found)
 {
-	struct ranges *r = &ranges[kind];
+	for (int c = first_channel(kind); c >= 0; c = next_channel(kind, c))
+		if (find_in(of_channel(kind, (unsigned)c), address, found))
+			return true;
+	return false;
+}
+
+static bool remove_from(struct ranges *r, uint64_t start, struct shim_range *removed)
+{
 	bool is = false;
 	size_t at;
 
@@ -106,10 +136,18 @@ bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_ra
 	return is;
 }
 
+bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_range *removed)
+{
+	for (int c = first_channel(kind); c >= 0; c = next_channel(kind, c))
+		if (remove_from(of_channel(kind, (unsigned)c), start, removed))
+			return true;
+	return false;
+}
+
 void shim_range_forget(enum shim_range_kind kind, uint64_t owner)
 {
 	const struct shim_managed_watcher *watcher = atomic_load(&managed_watcher);
-	struct ranges *r = &ranges[kind];
+	struct ranges *r = of_channel(kind, shim_channel_of(owner));
 	size_t kept = 0;
 
 	pthread_mutex_lock(&r->lock);
@@ -130,14 +168,10 @@ void shim_range_watch(const struct shim_managed_watcher *watcher)
 	atomic_store(&managed_watcher, watcher);
 }
 
-bool shim_range_is_managed(const void *memory, size_t bytes)
+static bool has_managed(struct ranges *r, uint64_t start, size_t bytes)
 {
-	uint64_t start = (uint64_t)memory;
-	struct ranges *r = &ranges[SHIM_RANGE_DEVICE];
 	bool is = false;
 
-	if (!atomic_load_explicit(&managed_count, memory_order_relaxed) || !bytes)
-		return false;
 	pthread_mutex_lock(&r->lock);
 	for (size_t at = below(r, start + bytes - 1); at && !is && r->at[at - 1].start + r->at[at - 1].bytes > start; at--)
 		is = r->at[at - 1].managed;
@@ -145,9 +179,19 @@ bool shim_range_is_managed(const void *memory, size_t bytes)
 	return is;
 }
 
-bool shim_range_any(enum shim_range_kind kind, uint64_t start, uint64_t bytes)
+bool shim_range_is_managed(const void *memory, size_t bytes)
 {
-	struct ranges *r = &ranges[kind];
+	bool is = false;
+
+	if (!atomic_load_explicit(&managed_count, memory_order_relaxed) || !bytes)
+		return false;
+	for (unsigned c = 0; c < shim_channels() && !is; c++)
+		is = has_managed(of_channel(SHIM_RANGE_DEVICE, c), (uint64_t)memory, bytes);
+	return is;
+}
+
+static bool has_any(struct ranges *r, uint64_t start, uint64_t bytes)
+{
 	size_t at;
 	bool any;
 
@@ -158,9 +202,46 @@ bool shim_range_any(enum shim_range_kind kind, uint64_t start, uint64_t bytes)
 	return any;
 }
 
-bool shim_range_open(uint64_t start, bool accessible)
+bool shim_range_any(enum shim_range_kind kind, uint64_t start, uint64_t bytes)
 {
-	struct ranges *r = &ranges[SHIM_RANGE_DEVICE];
+	bool any = false;
+
+	for (unsigned c = 0; c < shim_channels() && !any; c++)
+		any = has_any(of_channel(kind, c), start, bytes);
+	return any;
+}
+
+/* The end of the last that has any of these; 0: none does. */
+static uint64_t last_end(struct ranges *r, uint64_t start, uint64_t bytes)
+{
+	uint64_t end = 0;
+	size_t at;
+
+	pthread_mutex_lock(&r->lock);
+	at = below(r, start + bytes - 1);
+	if (at && r->at[at - 1].start + r->at[at - 1].bytes > start)
+		end = r->at[at - 1].start + r->at[at - 1].bytes;
+	pthread_mutex_unlock(&r->lock);
+	return end;
+}
+
+uint64_t shim_range_elsewhere(uint64_t context, uint64_t start, uint64_t bytes)
+{
+	static const enum shim_range_kind kinds[] = { SHIM_RANGE_DEVICE, SHIM_RANGE_RESERVED };
+	unsigned own = shim_channel_by(context);
+	uint64_t end = 0, found;
+
+	for (unsigned c = 0; c < shim_channels(); c++) {
+		for (unsigned k = 0; k < 2 && c != own; k++) {
+			found = last_end(of_channel(kinds[k], c), start, bytes);
+			end = found > end ? found : end;
+		}
+	}
+	return end;
+}
+
+static bool open_in(struct ranges *r, uint64_t start, bool accessible)
+{
 	bool is = false;
 	size_t at;
 
@@ -172,6 +253,14 @@ bool shim_range_open(uint64_t start, bool accessible)
 	}
 	pthread_mutex_unlock(&r->lock);
 	return is;
+}
+
+bool shim_range_open(uint64_t start, bool accessible)
+{
+	for (unsigned c = 0; c < shim_channels(); c++)
+		if (open_in(of_channel(SHIM_RANGE_DEVICE, c), start, accessible))
+			return true;
+	return false;
 }
 
 bool shim_is_device(uint64_t address)

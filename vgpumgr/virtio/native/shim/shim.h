@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <transport.h>
 
+#include "channels.h"
 #include "objects.h"
 #include "vg_stubs.h"
 
@@ -28,13 +29,12 @@ enum {
 	SHIM_CONTEXT_STACK = 32,
 };
 
-/* ---- state.c */
-struct vg_conn *shim_conn(CUresult *why);
-/* Connects if need be. */
-CUresult shim_connect(void);
+/* ---- channels.c, and see channels.h */
 CUresult shim_ready(void);
-CUresult shim_channel_error(int error);
 void shim_mark_initialized(void);
+
+/* ---- state.c */
+CUresult shim_channel_error(int error);
 /* Whether this is the first time, and the program's user wants to hear of it. */
 bool shim_is_news(atomic_flag *said);
 /* CUDA_ERROR_NOT_SUPPORTED; says the name on stderr the first time. */
@@ -46,20 +46,18 @@ CUresult shim_frame_error(uint32_t op, int error);
 /* The same without a word to the user: for calls that programs try and can do without. */
 int shim_refuse(const char *name);
 
-/* ---- visible.c: CUDA_VISIBLE_DEVICES */
-/* Connects to the first device that the variable lets this process see. */
-int shim_open_visible(const struct vg_interface *interface, struct vg_conn **conn);
-
 /* ---- context.c */
 uint64_t shim_current(void);
 /* cuInit has been called; where `context` is not NULL it gets the current one, which must be alive and well. */
 CUresult shim_enter(uint64_t *context);
-/* Remembers errors after which a context is of no more use. */
-void shim_note(CUresult result);
+/* Remembers errors of a channel after which the current context, if it is of that one, is of no more use. */
+void shim_note(unsigned channel, CUresult result);
 /* What a context is lost with, maybe by a copy in a graph that could not be made; or CUDA_SUCCESS. */
 CUresult shim_lost(uint64_t context);
 /* The current context, which must be alive and well. */
 CUresult shim_enter_current(uint64_t *context);
+/* A context of that channel, the current one before others; 0: there is none. */
+uint64_t shim_context_on(unsigned channel);
 /* The current context's object, or NULL. */
 struct shim_object *shim_current_object(void);
 
@@ -88,6 +86,7 @@ struct shim_range {
 	uint64_t physical;   /* not 0: a mapping, of this memory; of no context */
 	bool accessible;     /* of a mapping */
 	CUdevice device;     /* of a mapping */
+	unsigned channel;    /* that has it: of the context, or of the memory, or of the thread that adds it */
 };
 CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *range);
 bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_range *found);
@@ -105,6 +104,8 @@ struct shim_managed_watcher {
 void shim_range_watch(const struct shim_managed_watcher *watcher);
 /* Whether there is any in those addresses. */
 bool shim_range_any(enum shim_range_kind kind, uint64_t start, uint64_t bytes);
+/* Whether another channel than the context's has any memory or reserved addresses there: 0, or the end of the last. */
+uint64_t shim_range_elsewhere(uint64_t context, uint64_t start, uint64_t bytes);
 /* A mapping that starts there; false: none does. */
 bool shim_range_open(uint64_t start, bool accessible);
 /* Whether it is memory of a device, or would be if something were mapped there. */
@@ -115,14 +116,16 @@ CUresult shim_check_range(uint64_t address, uint64_t count, uint64_t factor, uin
 /* ---- callback.c */
 /* Whether any is to run, or runs. */
 bool shim_host_functions(void);
-/* Gates of graphs are served, too. */
-bool shim_serve_gates(void);
+/* Gates of graphs are served, too, of that channel. */
+bool shim_serve_gates(unsigned channel);
 /* A thread of the library's own, that nobody waits for. */
-bool shim_start_thread(void *(*run)(void *));
+bool shim_start_thread(void *(*run)(void *), void *argument);
 
 /* ---- memory.c */
-/* What the worker has allocated; freed there again if there is no room for it here. */
-CUresult shim_remember_memory(uint64_t context, uint64_t address, uint64_t bytes);
+/* Asks the worker for memory once: fills its start, and its bytes where the caller does not know them. */
+typedef CUresult shim_allocate_fn(void *what, struct shim_range *got);
+/* The same, for the range's context, until its addresses are of no other device, and remembers it. */
+CUresult shim_allocate(struct shim_range *range, shim_allocate_fn *allocate, void *what);
 
 /* ---- stream.c, event.c, module.c, function.c, library.c: handles to wire; context follows a stream's own */
 CUresult shim_stream(CUstream stream, uint64_t *context, uint64_t *id);

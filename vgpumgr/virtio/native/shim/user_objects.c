@@ -6,7 +6,7 @@
 
 bool user_object_start_thread(void *(*run)(void *))
 {
-	return shim_start_thread(run);
+	return shim_start_thread(run, NULL);
 }
 
 SHIM_API CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount,

@@ -9,6 +9,8 @@
 #include "shim.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+enum { ATTEMPTS = 16 };
+#define FAR (UINT64_C(1) << 42)
 static _Atomic uint64_t granularities[SHIM_DEVICES_MAX][2]; /* least and recommended; 0: not asked for yet */
 
 static void unlock(int *unused)
@@ -22,7 +24,8 @@ static void unlock(int *unused)
 
 static CUresult get_granularity(CUdevice device, CUmemAllocationGranularity_flags option, size_t *bytes)
 {
-	struct vg_virtual_granularity_request in = { .ordinal = (uint32_t)device, .option = option };
+	SHIM_TURN(turn, shim_turn_to(device));
+	struct vg_virtual_granularity_request in = { .ordinal = turn.ordinal, .option = option };
 	struct vg_virtual_granularity_reply out;
 	const struct shim_device *d;
 	CUresult r = shim_device(device, &d);
@@ -52,7 +55,8 @@ SHIM_API CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmem
 
 static CUresult create(uint64_t bytes, const CUmemAllocationProp *prop, CUmemGenericAllocationHandle *handle)
 {
-	struct vg_virtual_create_request in = { .bytes = bytes, .ordinal = (uint32_t)prop->location.id };
+	SHIM_TURN(turn, shim_turn_to(prop->location.id));
+	struct vg_virtual_create_request in = { .bytes = bytes, .ordinal = turn.ordinal };
 	struct shim_object *o = shim_object_new(SHIM_PHYSICAL, 0, &in.created);
 	CUresult r = o ? vg_send_virtual_create(&in) : CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -141,7 +145,53 @@ SHIM_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *pr
 	return CUDA_SUCCESS;
 }
 
-/* ---- addresses */
+/* ---- addresses: of the device that the thread works on, until something of another one is mapped there */
+
+/* Those that another device has, too, are kept until there are others: behind all of that device's, if it can be. */
+static CUresult reserve(const struct vg_virtual_reserve_request *in, unsigned attempts, uint64_t *address)
+{
+	struct vg_virtual_free_request undo = { .bytes = in->bytes };
+	struct vg_virtual_reserve_request again = *in;
+	struct vg_virtual_reserve_reply out;
+	CUresult r = vg_send_virtual_reserve(in, &out);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	*address = undo.address = out.address;
+	if (!shim_range_elsewhere(0, out.address, in->bytes))
+		return CUDA_SUCCESS;
+	again.wish = shim_range_elsewhere(0, out.address, FAR);
+	r = attempts > 1 ? reserve(&again, attempts - 1, address) : CUDA_ERROR_OUT_OF_MEMORY;
+	vg_send_virtual_free(&undo);
+	return r;
+}
+
+/* Reserved addresses go to another device, as long as nothing is mapped there: the same ones, or it is refused. */
+static CUresult move_space(struct shim_range *space, unsigned channel)
+{
+	struct vg_virtual_reserve_request in = { .bytes = space->bytes, .wish = space->start };
+	struct vg_virtual_free_request old = { .address = space->start, .bytes = space->bytes }, wrong = old;
+	struct vg_virtual_reserve_reply out;
+	struct shim_range removed;
+	CUresult r = CUDA_ERROR_NOT_SUPPORTED;
+
+	if (shim_range_any(SHIM_RANGE_DEVICE, space->start, space->bytes))
+		return r;
+	SHIM_TURN(turn, shim_turn_to_channel(channel));
+	r = vg_send_virtual_reserve(&in, &out);
+	wrong.address = out.address;
+	if (r == CUDA_SUCCESS && out.address != space->start) {
+		vg_send_virtual_free(&wrong);
+		r = CUDA_ERROR_NOT_SUPPORTED;
+	}
+	if (r != CUDA_SUCCESS)
+		return r;
+	shim_range_remove(SHIM_RANGE_RESERVED, space->start, &removed);
+	r = shim_range_add(SHIM_RANGE_RESERVED, space);
+	SHIM_TURN(back, shim_turn_to_channel(removed.channel));
+	vg_send_virtual_free(&old);
+	return r;
+}
 
 SHIM_API CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
 				      unsigned long long flags)
@@ -149,7 +199,6 @@ SHIM_API CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alig
 	struct vg_virtual_reserve_request in = { .bytes = size, .alignment = alignment, .wish = addr };
 	struct vg_virtual_free_request undo = { .bytes = size };
 	struct shim_range range = { .bytes = size };
-	struct vg_virtual_reserve_reply out;
 	CUresult r = shim_ready();
 
 	if (r == CUDA_SUCCESS)
@@ -157,13 +206,13 @@ SHIM_API CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alig
 	if (r != CUDA_SUCCESS)
 		return r;
 	LOCKED();
-	r = vg_send_virtual_reserve(&in, &out);
+	r = reserve(&in, ATTEMPTS, &range.start);
 	if (r != CUDA_SUCCESS)
 		return r;
-	undo.address = range.start = out.address;
+	undo.address = range.start;
 	r = shim_range_add(SHIM_RANGE_RESERVED, &range);
 	if (r == CUDA_SUCCESS)
-		*ptr = out.address;
+		*ptr = range.start;
 	else
 		vg_send_virtual_free(&undo);
 	return r;
@@ -197,6 +246,7 @@ SHIM_API CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	    shim_range_any(SHIM_RANGE_DEVICE, ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
 	shim_range_remove(SHIM_RANGE_RESERVED, ptr, &range);
+	SHIM_TURN(turn, shim_turn_to_channel(range.channel));
 	return vg_send_virtual_free(&in);
 }
 
@@ -207,6 +257,7 @@ static CUresult map(struct shim_object *o, uint64_t address, uint64_t bytes, uin
 	struct shim_range range = { .start = address, .bytes = bytes, .physical = id, .device = o->physical.device };
 	struct vg_virtual_map_request in = { .address = address, .bytes = bytes, .physical = id };
 	struct vg_virtual_unmap_request undo = { .address = address, .bytes = bytes };
+	SHIM_TURN(turn, shim_turn_to_channel(shim_channel_of(id)));
 	CUresult r = vg_send_virtual_map(&in);
 
 	if (r != CUDA_SUCCESS)
@@ -222,6 +273,7 @@ static CUresult map(struct shim_object *o, uint64_t address, uint64_t bytes, uin
 SHIM_API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
 			   unsigned long long flags)
 {
+	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct shim_object *o;
 	struct shim_range space;
 	size_t granularity;
@@ -242,13 +294,19 @@ SHIM_API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGen
 	    size > space.bytes - (ptr - space.start) ||
 	    shim_range_any(SHIM_RANGE_DEVICE, ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	return map(o, ptr, size, handle);
+	if (space.channel != shim_channel_of(handle)) {
+		r = move_space(&space, shim_channel_of(handle));
+		if (r == CUDA_ERROR_NOT_SUPPORTED)
+			return shim_unsupported("cuMemMap of several devices' memory to one range of addresses", &told);
+	}
+	return r == CUDA_SUCCESS ? map(o, ptr, size, handle) : r;
 }
 
 static CUresult unmap(const struct shim_range *range)
 {
 	struct vg_virtual_unmap_request in = { .address = range->start, .bytes = range->bytes };
 	struct shim_object *o = shim_object_get(SHIM_PHYSICAL, range->physical);
+	SHIM_TURN(turn, shim_turn_to_channel(range->channel));
 	CUresult r = vg_send_virtual_unmap(&in), end = CUDA_SUCCESS;
 
 	if (o) {
@@ -278,8 +336,9 @@ SHIM_API CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 static CUresult set_access(const struct shim_range *range, bool open)
 {
+	SHIM_TURN(turn, shim_turn_to(range->device));
 	struct vg_virtual_access_request in = { .address = range->start, .bytes = range->bytes,
-						.ordinal = (uint32_t)range->device, .open = open };
+						.ordinal = turn.ordinal, .open = open };
 	CUresult r = open == range->accessible ? CUDA_SUCCESS : vg_send_virtual_access(&in);
 
 	if (r == CUDA_SUCCESS)

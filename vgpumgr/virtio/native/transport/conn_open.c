@@ -19,6 +19,7 @@ enum { OPEN_TIMEOUT_S = 60 };
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vg_conn *list;
 static bool watching_fork;
+static __thread uint32_t devices_told;
 
 static void before_fork(void)
 {
@@ -87,6 +88,7 @@ static int ask_agent(struct vg_conn *conn, const char *api_version, struct vg_ag
 		vg_conn_say("the guest agent speaks another protocol than this library (version %d)", VG_WIRE_VERSION);
 		return -EPROTO;
 	}
+	devices_told = answer->devices;
 	if (answer->error)
 		vg_conn_say("%s", answer->text);
 	return answer->error;
@@ -150,6 +152,11 @@ uint32_t vg_conn_devices(const struct vg_conn *conn)
 	return conn->devices;
 }
 
+uint32_t vg_conn_devices_told(void)
+{
+	return devices_told;
+}
+
 const char *vg_conn_device_name(const struct vg_conn *conn)
 {
 	return conn->device_name;
@@ -162,6 +169,7 @@ int vg_conn_open_device(const struct vg_interface *interface, const char *api_ve
 	int error;
 
 	vg_conn_say("%s", "");
+	devices_told = 0;
 	if (!conn)
 		return -ENOMEM;
 	conn->socket = -1;
