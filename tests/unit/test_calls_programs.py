@@ -51,6 +51,7 @@ PROGRAMS = (
     "surfaces",
     "together",
     "clusters",
+    "devices",
     "vectoradd12",
 )
 

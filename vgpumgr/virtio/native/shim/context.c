@@ -20,6 +20,7 @@ static struct primary {
 } primaries[SHIM_DEVICES_MAX];
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint64_t last_number;
+static _Atomic uint32_t used_devices; /* a bit for each that had a context */
 
 uint64_t shim_current(void)
 {
@@ -31,16 +32,24 @@ struct shim_object *shim_current_object(void)
 	return mine.current ? shim_object_get(SHIM_CONTEXT, mine.current) : NULL;
 }
 
-uint64_t shim_context_on(unsigned channel)
+bool shim_uses_devices(void)
 {
-	uint64_t any = vg_handle_make(VG_TAG_CONTEXT, channel << SHIM_CHANNEL_SHIFT, 0);
-	const struct shim_object *o;
+	uint32_t used = atomic_load_explicit(&used_devices, memory_order_relaxed);
+
+	return used & (used - 1);
+}
+
+uint64_t shim_context_on(const struct shim_range *mapping)
+{
+	const struct shim_object *o = shim_current_object();
 	uint32_t at = 0;
 
-	if (mine.current && shim_channel_of(mine.current) == channel)
-		return mine.current;
-	o = shim_object_next(SHIM_CONTEXT, any, &at);
-	return o ? o->context : 0;
+	while (!o || o->ctx.device != mapping->device) {
+		o = shim_object_next(SHIM_CONTEXT, mapping->physical, &at);
+		if (!o)
+			return 0;
+	}
+	return o->context;
 }
 
 /* After each change of the stack. */
@@ -142,6 +151,7 @@ static CUresult create(CUdevice dev, unsigned int flags, bool primary, uint64_t 
 	}
 	o->context = *id;
 	o->ctx.device = dev;
+	atomic_fetch_or(&used_devices, 1u << dev);
 	o->ctx.flags = flags;
 	o->ctx.primary = primary;
 	o->ctx.api_version = out.api_version;

@@ -311,21 +311,18 @@ COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr, on_device)
 static CUresult peer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream hStream)
 {
 	struct shim_range there, here;
-	CUdevice a, b;
+	CUdevice device;
 	CUresult r;
 
 	to = to ? to : (CUcontext)shim_current();
 	from = from ? from : (CUcontext)shim_current();
-	r = cuCtxGetDevice_v2(&a, to);
+	r = cuCtxGetDevice_v2(&device, to);
 	if (r == CUDA_SUCCESS)
-		r = cuCtxGetDevice_v2(&b, from);
+		r = cuCtxGetDevice_v2(&device, from);
 	if (r == CUDA_SUCCESS && n && (!shim_range_find(SHIM_RANGE_DEVICE, dst, &there) || there.channel != shim_channel_of((uint64_t)to)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && n && (!shim_range_find(SHIM_RANGE_DEVICE, src, &here) || here.channel != shim_channel_of((uint64_t)from)))
 		r = CUDA_ERROR_INVALID_VALUE;
-	/* of two devices of one session */
-	if (r == CUDA_SUCCESS && a != b && shim_channel_of((uint64_t)to) == shim_channel_of((uint64_t)from))
-		r = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	return r == CUDA_SUCCESS ? on_device(dst, src, n, hStream) : r;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies between devices. Each has a session of its own on the host, and no session reaches another one's memory, so the
- * bytes come here and go there, piece by piece. The caller waits: before, for what the stream has to do, and at the end.
+ * Copies between devices. Each slice has a session of its own on the host, and no session reaches another one's memory, so
+ * the bytes come here and go there, piece by piece. The caller waits: before, for what the stream has to do, and at the end.
  */
 #include <stdlib.h>
 
@@ -15,14 +15,25 @@ struct place {
 	uint64_t context, stream;
 };
 
+/* -1: none that lives. */
+static CUdevice device_of(uint64_t context)
+{
+	const struct shim_object *o = shim_object_get(SHIM_CONTEXT, context);
+
+	return o ? o->ctx.device : -1;
+}
+
+static CUdevice device_of_range(const struct shim_range *range)
+{
+	return range->physical ? range->device : device_of(range->context);
+}
+
 bool shim_is_elsewhere(uint64_t context, uint64_t address)
 {
 	struct shim_range range;
 
-	if (shim_channels() < 2)
-		return false;
-	return (shim_range_find(SHIM_RANGE_DEVICE, address, &range) || shim_range_find(SHIM_RANGE_RESERVED, address, &range)) &&
-	       range.channel != shim_channel_of(context);
+	return shim_uses_devices() && shim_range_find(SHIM_RANGE_DEVICE, address, &range) &&
+	       device_of_range(&range) != device_of(context);
 }
 
 static CUresult wait_for(const struct place *p)
@@ -40,9 +51,9 @@ static CUresult find_place(uint64_t context, uint64_t stream, uint64_t address, 
 	*p = (struct place){ context, stream };
 	if (!shim_range_find(SHIM_RANGE_DEVICE, address, &range))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (range.channel == shim_channel_of(context))
+	if (device_of_range(&range) == device_of(context))
 		return CUDA_SUCCESS;
-	p->context = range.context ? range.context : shim_context_on(range.channel);
+	p->context = range.context ? range.context : shim_context_on(&range);
 	if (!p->context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	return shim_stream(stream ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY, &p->context, &p->stream);
@@ -118,7 +129,7 @@ CUresult shim_copy_across(uint64_t context, uint64_t stream, const struct shim_a
 		return r;
 	if (!c->to_device || !c->from_device)
 		r = with_host(c, c->to_device ? &to : &from);
-	else if (shim_channel_of(to.context) == shim_channel_of(from.context))
+	else if (device_of(to.context) == device_of(from.context))
 		r = within(c, &to);
 	else
 		r = move_all(c, &to, &from);

@@ -56,8 +56,11 @@ void shim_note(unsigned channel, CUresult result);
 CUresult shim_lost(uint64_t context);
 /* The current context, which must be alive and well. */
 CUresult shim_enter_current(uint64_t *context);
-/* A context of that channel, the current one before others; 0: there is none. */
-uint64_t shim_context_on(unsigned channel);
+/* Whether this process has made contexts on several devices. */
+bool shim_uses_devices(void);
+/* A context of a mapping's device, the current one before others; 0: there is none. */
+struct shim_range;
+uint64_t shim_context_on(const struct shim_range *mapping);
 /* The current context's object, or NULL. */
 struct shim_object *shim_current_object(void);
 
