@@ -27,13 +27,15 @@ def test_a_running_guest_with_the_agent_uses_the_slice_at_once(
         remove(scene, name)
 
 
-def test_a_guest_with_two_slices_uses_the_one_that_a_program_names(scene: GuestLab) -> None:
+def test_a_guest_with_two_slices_uses_both_or_the_one_that_a_program_names(scene: GuestLab) -> None:
     scene.define("two", machine="q35")
     try:
         scene.vgpumgr("attach", "two", "--profile", PROFILE, "--count", "2")
         shell = scene.start("two")
         for visible in ("", "CUDA_VISIBLE_DEVICES=0 ", "CUDA_VISIBLE_DEVICES=1 "):
             assert "PASS" in shell.check(f"{visible}vectoradd")
+        for visible, devices in (("", 2), ("CUDA_VISIBLE_DEVICES=1 ", 1)):
+            assert f"PASS devices {devices}" in shell.check(f"{visible}devices")
         assert "PASS" not in shell.run("CUDA_VISIBLE_DEVICES=2 vectoradd").output
         channels = scene.document("virtio", "list")["channels"]
         assert [channel["hello"] for channel in channels] == [True, True]

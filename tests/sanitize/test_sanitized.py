@@ -183,7 +183,7 @@ def compile_programs(sanitizer: str, target: Path) -> None:
     ]
     work = target / "build"
     configure = ["cmake", "-S", ROOT, "-B", work, f"-DVGPUMGR_SANITIZE={sanitizer}", *headers]
-    targets = [*PROGRAMS, "simcuda"]
+    targets = [*PROGRAMS, "simcuda", "guest_cuda"]
     for command in (configure, ["cmake", "--build", work, "-j2", "--target", *targets]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
@@ -194,4 +194,8 @@ def compile_programs(sanitizer: str, target: Path) -> None:
     (target / "lib" / "sim").mkdir()
     (driver,) = (p for p in work.glob("vgpumgr/sim/native/cuda/libcuda.so.1") if p.is_file())
     shutil.copy2(driver, target / "lib" / "sim" / "libcuda.so.1")
+    # for programs that are sanitized themselves: see test_guest_library.py
+    (guest,) = (p for p in work.glob("vgpumgr/virtio/native/shim/libcuda.so.1") if p.is_file())
+    (target / "lib" / "guest-sanitized").mkdir()
+    shutil.copy2(guest, target / "lib" / "guest-sanitized" / "libcuda.so.1")
     shutil.rmtree(work)

@@ -29,7 +29,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module", params=["ring", "private", "serial"])
-def guest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+def guest(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guest]:
     with run_simulated(request.param, tmp_path_factory.mktemp("sim")) as found:
         yield found
 
@@ -159,7 +161,9 @@ def test_a_device_that_has_gone_is_unavailable_alone(tmp_path: Path) -> None:
         wait_for(lambda: guest.run(sys.executable, "-c", ALONE).returncode == 0, "unplugged")
         out, errors = process.communicate("\n", timeout=PATIENCE_S)
         assert (process.returncode, out) == (0, "[0, 46]\n"), errors
-        assert errors.startswith("vgpumgr: device 1 cannot be used: this VM has no device 1"), errors
+        assert errors.startswith("vgpumgr: device 1 cannot be used: this VM has no device 1"), (
+            errors
+        )
 
 
 FORK = """

@@ -119,7 +119,7 @@ static void keep_words(struct vg_words *reply, int32_t status, const void *data,
 {
 	reply->status = status;
 	reply->length = length;
-	if (length == reply->room)
+	if (length && length == reply->room)
 		memcpy(reply->at, data, length);
 }
 
@@ -147,7 +147,8 @@ __attribute__((cold, noinline)) static int the_long_way(struct vg_conn *conn, ui
 
 	if (error)
 		return error;
-	memcpy(frame.payload, request, length);
+	if (length)
+		memcpy(frame.payload, request, length);
 	error = vg_call(conn, &frame, &got);
 	if (error)
 		return error;
