@@ -41,6 +41,8 @@ CALLS = {
     "cuCtxGetCacheConfig": "ou",
     "cuCtxSetSharedMemConfig": "u",
     "cuCtxGetSharedMemConfig": "ou",
+    # devices
+    "cuMemcpyPeer": "mem ctx mem ctx z",
     # memory
     "cuMemAlloc_v2": "+mem z",
     "cuMemAllocPitch_v2": "+mem oz z z u",

@@ -18,6 +18,7 @@ from tests.differential.arrays import ARRAY_PROGRAMS
 from tests.differential.graphs import GRAPH_PROGRAMS
 from tests.differential.virtual import VIRTUAL_PROGRAMS
 from tests.unit.calls_rig import PROGRAM_S, SHIM, guest_env
+from tests.unit.several_rig import Guest
 from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.virtio.codegen.__main__ import load
 
@@ -68,8 +69,15 @@ class Runner:
 
 
 @contextmanager
-def direct() -> Iterator[Runner]:
-    with Runner(DRIVER, dict(os.environ)) as runner:
+def direct(**more: str) -> Iterator[Runner]:
+    with Runner(DRIVER, os.environ | more) as runner:
+        yield runner
+
+
+@contextmanager
+def forwarded_to(guest: Guest) -> Iterator[Runner]:
+    """Over a channel for each device."""
+    with Runner(SHIM, guest.environment()) as runner:
         yield runner
 
 

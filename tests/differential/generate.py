@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.differential.calls import BY_HAND, CALLS, IMAGES, KERNELS
+from tests.differential.devices import DEVICE_CALLS
 from tests.differential.launches import LAUNCH_CALLS
 from tests.differential.pools import POOL_CALLS
 from tests.differential.things import SkipError, Thing
@@ -38,10 +39,12 @@ class Generator:
     seed: int
     in_turns: bool
     threads: int
+    devices: int = 1
     steps: list[list[Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed}-{self.in_turns}")
+        self.choose_device = random.Random(f"device-{self.seed}")
         self.things: list[Thing] = []
         self.stacks: list[list[int]] = [[] for _ in range(self.threads)]
         self.made: dict[str, int] = {}
@@ -142,7 +145,7 @@ class Generator:
         make = getattr(self, f"make_{name}", None)
         if make:
             make()
-        elif make := (POOL_CALLS | LAUNCH_CALLS).get(name):
+        elif make := (POOL_CALLS | LAUNCH_CALLS | DEVICE_CALLS).get(name):
             make(self)
         elif name.startswith(("cuMemset", "cuMemcpy")):
             self.fill_or_copy(name)
@@ -176,10 +179,10 @@ class Generator:
             if (thing.kind, thing.number) == (kind, number) and thing.alive:
                 self.end(thing)
 
-    # ---- virtual memory: a program of its own
+    # ---- virtual memory: a program of its own, of device 0
 
     def make_cuMemMap(self) -> None:
-        if self.in_turns and self.current is not None:
+        if self.in_turns and self.current is not None and self.devices == 1:
             self.emit("cuMemMap", self.chance.randrange(1 << 30))
 
     def make_cuArray3DCreate_v2(self) -> None:
@@ -199,13 +202,16 @@ class Generator:
 
     # ---- contexts: each thread has a stack
 
+    def device(self) -> int:
+        return self.choose_device.randrange(self.devices)
+
     def make_cuCtxCreate_v2(self) -> None:
-        flags, device = self.chance.choice((0, 0, 1, 2, 4)), 99 if self.odd() else 0
+        flags, device = self.chance.choice((0, 0, 1, 2, 4)), 99 if self.odd() else self.device()
         if len(self.own("ctx")) > 3 or self.odd():
             flags, device = 99, 0
         thing = self.add("ctx")
         self.emit("cuCtxCreate_v2", thing.number, flags, device)
-        if flags in (3, 99) or device:
+        if flags in (3, 99) or device == 99:
             thing.alive = False
         else:
             self.stacks[self.thread].append(thing.number)
@@ -572,15 +578,15 @@ class Generator:
         self.emit("cuLaunchKernel", function.number, function.kernel, shape, home, values)
 
 
-def generate(seed: int) -> dict[str, Any]:
+def generate(seed: int, devices: int = 1) -> dict[str, Any]:
     """The sequence of a seed. Two of three take turns, and share what they have."""
     in_turns = seed % 3 != 0
-    made = Generator(seed, in_turns, 1 + seed % 4)
+    made = Generator(seed, in_turns, 1 + seed % 4, devices)
     for thread in range(made.threads):
         made.thread = thread
         if not in_turns or thread == 0 or made.chance.random() < 0.5:
             make = made.add("ctx")
-            made.emit("cuCtxCreate_v2", make.number, 0, 0)
+            made.emit("cuCtxCreate_v2", make.number, 0, made.device())
             made.stacks[thread].append(make.number)
             make.context = make.number
     while len(made.steps) < STEPS:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.differential.__main__ import TRANSPORTS, run
+from tests.differential.__main__ import TRANSPORTS, run, run_devices
 from tests.differential.calls import BY_HAND, CALLS
 from tests.differential.compare import compare, list_operations
 from tests.differential.generate import generate
@@ -54,6 +54,16 @@ def test_a_difference_is_noticed() -> None:
         {"died": 11},
     ):
         assert compare(sequence, answer, other) is not None
+
+
+def test_two_devices_with_a_channel_each_give_what_they_give_directly() -> None:
+    """Contexts are on either, memory is copied between them, streams wait for events of the other one."""
+    reached, differences = run_devices(COUNT, SEED)
+    assert not differences, str(differences[0])
+    print(reached.describe())
+    assert reached.calls["cuMemcpyPeer", True] >= 4
+    assert reached.calls["cuStreamWaitEvent", True] >= 4
+    assert len(reached.pairs) >= PAIRS, len(reached.pairs)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

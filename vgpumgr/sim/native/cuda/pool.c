@@ -270,18 +270,23 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool han
 	r = stream_get(ctx, stream, &s);
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (!handle_is(pool, HANDLE_POOL) || pool->dev != s->ctx->dev)
+	if (!handle_is(pool, HANDLE_POOL))
 		return CUDA_ERROR_INVALID_VALUE;
-	return allocate(s->ctx, pool, size, out);
+	/* CUDA permits it; here memory belongs to a context of its device */
+	return pool->dev == s->ctx->dev ? allocate(s->ctx, pool, size, out) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
+/* From the pool of the stream's device, whatever is current. */
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream stream)
 {
 	CUmemoryPool pool;
+	struct stream *s;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	r = get_pool(&pool, ctx->dev, true);
+	r = stream_get(ctx, stream, &s);
+	if (r == CUDA_SUCCESS)
+		r = get_pool(&pool, s->ctx->dev, true);
 	return r == CUDA_SUCCESS ? cuMemAllocFromPoolAsync(out, size, pool, stream) : r;
 }
 

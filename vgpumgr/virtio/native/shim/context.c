@@ -20,7 +20,6 @@ static struct primary {
 } primaries[SHIM_DEVICES_MAX];
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint64_t last_number;
-static _Atomic uint32_t used_devices; /* a bit for each that had a context */
 
 uint64_t shim_current(void)
 {
@@ -32,11 +31,9 @@ struct shim_object *shim_current_object(void)
 	return mine.current ? shim_object_get(SHIM_CONTEXT, mine.current) : NULL;
 }
 
-bool shim_uses_devices(void)
+bool shim_uses_contexts(void)
 {
-	uint32_t used = atomic_load_explicit(&used_devices, memory_order_relaxed);
-
-	return used & (used - 1);
+	return atomic_load_explicit(&last_number, memory_order_relaxed) > 1;
 }
 
 uint64_t shim_context_on(const struct shim_range *mapping)
@@ -151,7 +148,6 @@ static CUresult create(CUdevice dev, unsigned int flags, bool primary, uint64_t 
 	}
 	o->context = *id;
 	o->ctx.device = dev;
-	atomic_fetch_or(&used_devices, 1u << dev);
 	o->ctx.flags = flags;
 	o->ctx.primary = primary;
 	o->ctx.api_version = out.api_version;

@@ -176,7 +176,7 @@ CUresult shim_copy_to_host(uint64_t context, uint64_t stream, const struct shim_
 	return r;
 }
 
-/* Memory of another device than the stream's takes part. */
+/* Memory of another context than the stream's takes part. */
 static bool is_across(uint64_t context, uint64_t dst, uint64_t src)
 {
 	return shim_is_elsewhere(context, dst) || shim_is_elsewhere(context, src);

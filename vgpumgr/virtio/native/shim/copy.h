@@ -21,13 +21,13 @@ CUresult shim_copy_to_host(uint64_t context, uint64_t stream, const struct shim_
 CUresult shim_capture_copy(uint64_t context, uint64_t stream, const struct cuda_copy *copy, bool to_device, bool from_device,
 			   bool *done);
 
-/* ---- copy_across.c: copies in which memory of another device than the stream's takes part */
+/* ---- copy_across.c: copies in which memory of another context than the stream's takes part */
 struct shim_across {
 	uint64_t to, to_pitch, from, from_pitch;
 	size_t width, rows;
 	bool to_device, from_device;
 };
-/* Whether that is memory of another device than the context's. */
+/* Whether that is memory of another context, or a mapping of another device. */
 bool shim_is_elsewhere(uint64_t context, uint64_t address);
 /* It is done, also where the stream goes on, when the call returns. */
 CUresult shim_copy_across(uint64_t context, uint64_t stream, const struct shim_across *copy);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies between devices. Each slice has a session of its own on the host, and no session reaches another one's memory, so
+ * Copies between devices, and between contexts. Each slice has a session of its own on the host, and no session reaches another one's memory, so
  * the bytes come here and go there, piece by piece. The caller waits: before, for what the stream has to do, and at the end.
  */
 #include <stdlib.h>
@@ -23,17 +23,17 @@ static CUdevice device_of(uint64_t context)
 	return o ? o->ctx.device : -1;
 }
 
-static CUdevice device_of_range(const struct shim_range *range)
+/* Mappings are of all contexts of their device. */
+static bool is_of(const struct shim_range *range, uint64_t context)
 {
-	return range->physical ? range->device : device_of(range->context);
+	return range->physical ? range->device == device_of(context) : range->context == context;
 }
 
 bool shim_is_elsewhere(uint64_t context, uint64_t address)
 {
 	struct shim_range range;
 
-	return shim_uses_devices() && shim_range_find(SHIM_RANGE_DEVICE, address, &range) &&
-	       device_of_range(&range) != device_of(context);
+	return shim_uses_contexts() && shim_range_find(SHIM_RANGE_DEVICE, address, &range) && !is_of(&range, context);
 }
 
 static CUresult wait_for(const struct place *p)
@@ -43,7 +43,7 @@ static CUresult wait_for(const struct place *p)
 	return vg_send_cuStreamSynchronize(&in);
 }
 
-/* On the stream's own device that stream; on another one what a copy by that kind of stream may wait for. */
+/* In the stream's own context that stream; in another one what a copy by that kind of stream may wait for. */
 static CUresult find_place(uint64_t context, uint64_t stream, uint64_t address, struct place *p)
 {
 	struct shim_range range;
@@ -51,7 +51,7 @@ static CUresult find_place(uint64_t context, uint64_t stream, uint64_t address, 
 	*p = (struct place){ context, stream };
 	if (!shim_range_find(SHIM_RANGE_DEVICE, address, &range))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (device_of_range(&range) == device_of(context))
+	if (is_of(&range, context))
 		return CUDA_SUCCESS;
 	p->context = range.context ? range.context : shim_context_on(&range);
 	if (!p->context)
@@ -129,7 +129,7 @@ CUresult shim_copy_across(uint64_t context, uint64_t stream, const struct shim_a
 		return r;
 	if (!c->to_device || !c->from_device)
 		r = with_host(c, c->to_device ? &to : &from);
-	else if (device_of(to.context) == device_of(from.context))
+	else if (to.context == from.context)
 		r = within(c, &to);
 	else
 		r = move_all(c, &to, &from);

@@ -268,8 +268,9 @@ static CUresult allocate(void *what, struct shim_range *got)
 	return r;
 }
 
-static CUresult allocate_async(CUdeviceptr *out, size_t bytes, uint64_t pool, CUstream handle)
+static CUresult allocate_async(CUdeviceptr *out, size_t bytes, const struct shim_object *from, uint64_t pool, CUstream handle)
 {
+	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct ordered o = { .bytes = bytes, .pool = pool };
 	struct shim_range got = { .bytes = bytes };
 	CUdevice device;
@@ -283,6 +284,8 @@ static CUresult allocate_async(CUdeviceptr *out, size_t bytes, uint64_t pool, CU
 		r = SHIM_CAPTURE_REFUSE(o.context, o.stream, "allocating in a captured stream");
 	if (r == CUDA_SUCCESS)
 		r = cuCtxGetDevice_v2(&device, (CUcontext)o.context);
+	if (r == CUDA_SUCCESS && from && from->pool.device != device)
+		r = shim_unsupported("cuMemAllocFromPoolAsync from a pool of another device than the stream's", &told);
 	if (r == CUDA_SUCCESS && !pool)
 		o.pool = pools[device].current;
 	got.context = o.context;
@@ -295,7 +298,7 @@ static CUresult allocate_async(CUdeviceptr *out, size_t bytes, uint64_t pool, CU
 
 SHIM_API CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	return allocate_async(dptr, bytesize, 0, hStream);
+	return allocate_async(dptr, bytesize, NULL, 0, hStream);
 }
 
 SHIM_API CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
@@ -308,7 +311,7 @@ SHIM_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CU
 	struct shim_object *o;
 	CUresult r = find_pool(pool, &o);
 
-	return r == CUDA_SUCCESS ? allocate_async(dptr, bytesize, (uint64_t)pool, hStream) : r;
+	return r == CUDA_SUCCESS ? allocate_async(dptr, bytesize, o, (uint64_t)pool, hStream) : r;
 }
 
 SHIM_API CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)

@@ -56,8 +56,8 @@ void shim_note(unsigned channel, CUresult result);
 CUresult shim_lost(uint64_t context);
 /* The current context, which must be alive and well. */
 CUresult shim_enter_current(uint64_t *context);
-/* Whether this process has made contexts on several devices. */
-bool shim_uses_devices(void);
+/* Whether this process has made several contexts. */
+bool shim_uses_contexts(void);
 /* A context of a mapping's device, the current one before others; 0: there is none. */
 struct shim_range;
 uint64_t shim_context_on(const struct shim_range *mapping);

@@ -147,7 +147,7 @@ SHIM_API CUresult cuStreamSynchronize(CUstream hStream)
 	return r == CUDA_SUCCESS ? shim_lost(in.context) : r;
 }
 
-/* What a stream is; a default stream has the properties of a plain one. */
+/* What a stream is; a default stream has the properties of a plain one, and the attributes that were set. */
 static CUresult look(CUstream stream, struct shim_object *found)
 {
 	uint64_t context, id;
@@ -162,8 +162,10 @@ static CUresult look(CUstream stream, struct shim_object *found)
 	found->stream.flags = CU_STREAM_DEFAULT;
 	found->stream.attributes.priority = 0;
 	found->stream.number = 1;
-	o = id ? shim_object_get(SHIM_STREAM, id) : NULL;
-	if (o) {
+	o = id ? shim_object_get(SHIM_STREAM, id) : shim_object_get(SHIM_CONTEXT, context);
+	if (o && !id)
+		found->stream.attributes.priority = o->ctx.default_stream.priority;
+	if (o && id) {
 		found->stream.flags = o->stream.flags;
 		found->stream.attributes.priority = o->stream.attributes.priority;
 		found->stream.number = o->stream.number;
