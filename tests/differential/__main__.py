@@ -1,4 +1,4 @@
-"""``python -m tests.differential [COUNT] [SEED]``: random sequences, directly and over channels: one, or one for each device.
+"""``python -m tests.differential [COUNT] [SEED]``: random sequences, directly and over a channel, or one per device.
 
 Prints what they reached, and each difference as the shortest sequence that shows it. ``COUNT`` is 1000 by default.
 """
