@@ -62,13 +62,24 @@ def build_serial(directory: Path, sanitizer: str = "address") -> Path:
     return build_alone(HERE / "serial_fuzz.c", *files, directory=directory, sanitizer=sanitizer)
 
 
-def build_agent(directory: Path, sanitizer: str = "address") -> Path:
+def build_lane0(directory: Path, sanitizer: str = "address") -> Path:
+    names = ("entry", "frame", "control", "interface", "log", "lane_state")
+    files = list_transport(*(f"worker_{name}" for name in names), "layout", "util")
+    return build_alone(HERE / "lane0_fuzz.c", *files, directory=directory, sanitizer=sanitizer)
+
+
+def build_agent(
+    directory: Path, sanitizer: str = "address", source: Path = HERE / "agent_fuzz.c"
+) -> Path:
     files = [path for path in sorted((NATIVE / "guestd").glob("*.c")) if path.name != "main.c"]
     files += list_transport("layout", "util")
     # a tape has a time of its own
     wrap = ["-Wl,--wrap=vg_now_ms"]
-    source = HERE / "agent_fuzz.c"
     return build_alone(source, *files, directory=directory, sanitizer=sanitizer, flags=wrap)
+
+
+def build_ring_agent(directory: Path, sanitizer: str = "address") -> Path:
+    return build_agent(directory, sanitizer, HERE / "ring_agent_fuzz.c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,24 @@ FUZZERS = {
                 ("interface", 0.95),
                 ("frame", 0.68),
             )
+        },
+    ),
+    "lane0": Fuzzer(
+        build_lane0,
+        (),
+        2000,
+        {
+            TRANSPORT / f"worker_{name}.c": share
+            for name, share in (("control", 0.5), ("entry", 0.5), ("frame", 0.3))
+        },
+    ),
+    "ring-agent": Fuzzer(
+        build_ring_agent,
+        ("{directory}",),
+        300,
+        {
+            NATIVE / "guestd" / f"{name}.c": share
+            for name, share in (("ring", 0.5), ("control", 0.5), ("reply", 0.5), ("client", 0.3))
         },
     ),
     "agent": Fuzzer(

@@ -42,6 +42,16 @@ def test_nothing_on_the_serial_stream_harms_the_server(tmp_path: Path) -> None:
         assert hung_up > 100
 
 
+def test_nothing_on_lane_0_harms_the_server(tmp_path: Path) -> None:
+    """Another processor of the guest writes over it in half of the rounds, at any moment."""
+    program = TARGETS["lane0"].build(tmp_path)
+    for seed in (1, *read_seeds().get("lane0", [])):
+        done = try_seed(program, TARGETS["lane0"], seed)
+        assert done.returncode == 0, done.stderr[-4000:]
+        greeted, opened, claims, resets, spoilt = read_numbers(done.stdout)
+        assert min(greeted, opened, claims, resets, spoilt) > 10_000, done.stdout
+
+
 @pytest.mark.parametrize("name", FUZZERS)
 def test_what_is_kept_and_its_like_harm_nobody(name: str, tmp_path: Path) -> None:
     program = FUZZERS[name].build(tmp_path)

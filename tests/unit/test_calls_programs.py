@@ -359,7 +359,8 @@ for make in (lambda: to_device(p, c_void_p(at), 8192, s), lambda: to_host(c_void
     at = libc.mmap(None, 8192, 3, 0x22, -1, 0); ctx = context(); s = stream(); p = memory(8192)
     e = instantiated(captured(s, make())); ok(cu.cuGraphLaunch(e, s)); ok(cu.cuStreamSynchronize(s))
     assert libc.munmap(at + 4096, 4096) == 0
-    ok(cu.cuGraphLaunch(e, s)); assert cu.cuStreamSynchronize(s) == 700 and cu.cuCtxSynchronize() == 700
+    assert cu.cuGraphLaunch(e, s) in (0, 700)      # it may be lost before the launch is through
+    assert cu.cuStreamSynchronize(s) == 700 and cu.cuCtxSynchronize() == 700
     q = ctypes.c_uint64(); assert cu.cuMemAlloc_v2(byref(q), c_size_t(64)) == 700; ok(cu.cuDevicePrimaryCtxReset_v2(0))
 ctx = context(); p = memory(4); ok(cu.cuMemsetD8_v2(p, 1, c_size_t(4))); ok(cu.cuCtxSynchronize())
 """,

@@ -185,3 +185,45 @@ def test_a_fork_closes_both_in_the_child_alone(guest: Guest) -> None:
     process = guest.start_python(FORK)
     out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, errors) == (0, "done\n", "")
+
+
+PLACES = """
+import mmap
+libc = ctypes.CDLL(None, use_errno=True); libc.mmap.restype = c_void_p
+libc.mmap.argtypes = [c_void_p, c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+def place(start, size, access=3):
+    return libc.mmap(start, size, access, 0x100022, -1, 0)   # private, anonymous, only there
+ctx = context(); first = memory(1 << 20).value; MB = 1 << 20
+# what a device has, nobody gets by chance
+assert place(first, 4096) != first and ctypes.get_errno() == 17
+# the other way round: what the program has, no device gets
+ahead = first + 64 * MB
+assert place(ahead, 32 * MB) == ahead
+ctypes.memset(ahead, 5, 32 * MB)
+taken = [memory(5 * MB) for _ in range(40)]
+assert not any(p.value < ahead + 32 * MB and ahead < p.value + 5 * MB for p in taken)
+kind = ctypes.c_uint()
+assert cu.cuPointerGetAttribute(byref(kind), 2, c_void_p(ahead)) == 1     # unknown to CUDA: the program's own
+ok(cu.cuMemsetD8_v2(taken[0], 9, c_size_t(5 * MB)))
+ok(cu.cuMemcpy(c_void_p(ahead), taken[0], c_size_t(5 * MB)))
+assert ctypes.string_at(ahead, 5 * MB) == bytes([9]) * (5 * MB)
+assert ctypes.string_at(ahead + 5 * MB, 4) == bytes([5]) * 4
+for p in taken: ok(cu.cuMemFree_v2(p))
+# freed and taken again, plain and managed in turn
+for _ in range(20):
+    p = memory(3 * MB); managed = c_void_p(); ok(cu.cuMemAllocManaged(byref(managed), c_size_t(4096), 1))
+    ctypes.memset(managed.value, 1, 4096); ok(cu.cuMemFree_v2(p)); ok(cu.cuMemFree_v2(managed))
+# all around is the program's: then such addresses are better than none
+far = first + 1024 * MB
+assert place(far, 1 << 36, 0) == far
+many = [memory(256 * MB) for _ in range(7)]
+assert any(p.value + 256 * MB > far for p in many)
+print('done')
+"""
+
+
+def test_addresses_are_either_a_devices_or_the_programs(tmp_path: Path) -> None:
+    with run_simulated("ring", tmp_path, ("0",)) as guest:
+        process = guest.start_python(PLACES)
+        out, errors = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, out, errors) == (0, "done\n", "")

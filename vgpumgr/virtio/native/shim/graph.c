@@ -509,11 +509,11 @@ static CUresult launch_with_hosts(const struct vg_graph_launch_request *in, CUst
 	held = r == CUDA_SUCCESS ? shim_hosts_launch(exec, &r) : NULL;
 	if (r == CUDA_SUCCESS)
 		r = vg_send_graph_launch(in);
-	if (r != CUDA_SUCCESS) {
+	if (r == CUDA_SUCCESS)
+		r = cuLaunchHostFunc(hStream, shim_hosts_launched, held);
+	if (r != CUDA_SUCCESS)
 		shim_hosts_launched(held);
-		return r;
-	}
-	return cuLaunchHostFunc(hStream, shim_hosts_launched, held);
+	return r;
 }
 
 static CUresult launch(const struct vg_graph_launch_request *in, CUstream hStream)

@@ -17,6 +17,7 @@
 #include "captures.h"
 #include "copy.h"
 #include "faults.h"
+#include "space.h"
 
 enum { PAGE = FAULTS_PAGE, BLOCK = 1 << 17, AHEAD = 8, ATTEMPTS = 16 };
 
@@ -365,6 +366,7 @@ static CUresult place(struct range *r, unsigned int attempts)
 		return result;
 	r->device = out.address;
 	r->start = (out.address + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+	shim_space_give(r->start, r->bytes);
 	if (!shim_range_elsewhere(in.context, out.address, in.bytes) && faults_map(r->start, r->bytes))
 		return CUDA_SUCCESS;
 	result = attempts > 1 ? place(r, attempts - 1) : CUDA_ERROR_OUT_OF_MEMORY;

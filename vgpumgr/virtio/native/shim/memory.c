@@ -4,8 +4,11 @@
 
 #include "captures.h"
 #include "managed.h"
+#include "space.h"
 
-/* Addresses of one device, which another session has given out, too: kept until the driver offers others. */
+enum { ATTEMPTS = 16 };
+
+/* Addresses that another session has given out, too, or where the program has something: kept until there are others. */
 struct held {
 	struct held *next;
 	uint64_t address;
@@ -42,23 +45,45 @@ static void free_held(struct held *held, uint64_t context)
 	for (struct held *next; held; held = next) {
 		next = held->next;
 		in.address = held->address;
-		vg_send_memory_free(&in);
+		if (in.address)
+			vg_send_memory_free(&in);
 		free(held);
 	}
 }
 
+/* Whether its addresses are nobody else's: not another device's, and nothing of the program's own. */
+static bool is_unique(const struct shim_range *range, bool *elsewhere)
+{
+	*elsewhere = shim_range_elsewhere(range->context, range->start, range->bytes);
+	return !*elsewhere && shim_space_take(range->start, range->bytes);
+}
+
+/*
+ * Of another device it must differ. What the program has there may be without end (a sanitizer's shadow) or there is not
+ * enough memory to try more: then such addresses are better than none.
+ */
 CUresult shim_allocate(struct shim_range *range, shim_allocate_fn *allocate, void *what)
 {
-	uint64_t context = range->context;
-	struct held *held = NULL;
+	struct held *held = NULL, *spared = NULL;
+	unsigned attempts = 0;
+	bool elsewhere;
 	CUresult r;
 
-	while ((r = allocate(what, range)) == CUDA_SUCCESS && shim_range_elsewhere(context, range->start, range->bytes)) {
-		r = hold(&held, context, range->start);
+	while ((r = allocate(what, range)) == CUDA_SUCCESS && !is_unique(range, &elsewhere)) {
+		if (!elsewhere && ++attempts == ATTEMPTS)
+			break;
+		r = hold(&held, range->context, range->start);
 		if (r != CUDA_SUCCESS)
 			break;
+		if (!elsewhere)
+			spared = held;
 	}
-	free_held(held, context);
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && spared) {
+		range->start = spared->address;
+		spared->address = 0;
+		r = CUDA_SUCCESS;
+	}
+	free_held(held, range->context);
 	return r == CUDA_SUCCESS ? remember(range) : r;
 }
 

@@ -219,7 +219,8 @@ SHIM_API CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodul
 	r = vg_send_module_global(&in, &out);
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (!shim_range_find(SHIM_RANGE_DEVICE, out.address, &range)) {
+	SHIM_TURN(turn, shim_turn_to_channel(shim_channel_of(in.context)));
+	if (!shim_range_find(SHIM_RANGE_DEVICE, out.address, &range) || range.channel != shim_channel_of(in.context)) {
 		range = (struct shim_range){ .start = out.address, .bytes = out.bytes, .context = in.context,
 					     .module = in.module };
 		r = shim_range_add(SHIM_RANGE_DEVICE, &range);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "shim.h"
+#include "space.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 enum { ATTEMPTS = 16 };
@@ -147,21 +148,30 @@ SHIM_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *pr
 
 /* ---- addresses: of the device that the thread works on, until something of another one is mapped there */
 
-/* Those that another device has, too, are kept until there are others: behind all of that device's, if it can be. */
+/*
+ * Those that another device or the program has, too, are kept until there are others: behind all of the device's, if it can
+ * be. Where there are none, the program's are better than none.
+ */
 static CUresult reserve(const struct vg_virtual_reserve_request *in, unsigned attempts, uint64_t *address)
 {
 	struct vg_virtual_free_request undo = { .bytes = in->bytes };
 	struct vg_virtual_reserve_request again = *in;
 	struct vg_virtual_reserve_reply out;
+	bool elsewhere;
 	CUresult r = vg_send_virtual_reserve(in, &out);
 
 	if (r != CUDA_SUCCESS)
 		return r;
 	*address = undo.address = out.address;
-	if (!shim_range_elsewhere(0, out.address, in->bytes))
+	elsewhere = shim_range_elsewhere(0, out.address, in->bytes);
+	if (!elsewhere && shim_space_take(out.address, in->bytes))
 		return CUDA_SUCCESS;
-	again.wish = shim_range_elsewhere(0, out.address, FAR);
+	again.wish = elsewhere ? shim_range_elsewhere(0, out.address, FAR) : 0;
 	r = attempts > 1 ? reserve(&again, attempts - 1, address) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS && !elsewhere) {
+		*address = out.address;
+		return CUDA_SUCCESS;
+	}
 	vg_send_virtual_free(&undo);
 	return r;
 }
