@@ -91,7 +91,7 @@ class Fuzzer:
     rounds: int
     files: dict[Path, float]
     """The share of lines that a short run executes, at least. It is the same in every run, and some points above: the
-    rest waits for seconds, needs a ring's lane 0, or follows errors of the system.
+    rest waits for seconds, is of the other transport, or follows errors of the system.
     """
 
 
@@ -120,16 +120,21 @@ FUZZERS = {
         2000,
         {
             TRANSPORT / f"worker_{name}.c": share
-            for name, share in (("control", 0.5), ("entry", 0.5), ("frame", 0.3))
+            for name, share in (("control", 0.96), ("entry", 0.74), ("frame", 0.68))
         },
     ),
     "ring-agent": Fuzzer(
         build_ring_agent,
         ("{directory}",),
-        300,
+        120,
         {
             NATIVE / "guestd" / f"{name}.c": share
-            for name, share in (("ring", 0.5), ("control", 0.5), ("reply", 0.5), ("client", 0.3))
+            for name, share in (
+                ("ring", 0.84),
+                ("control", 0.88),
+                ("reply", 0.95),
+                ("client", 0.69),
+            )
         },
     ),
     "agent": Fuzzer(

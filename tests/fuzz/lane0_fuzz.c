@@ -272,7 +272,7 @@ static void serve_an_agent(void)
 	uint32_t lane = 0;
 
 	for (unsigned turn = 0; turn < END_TURNS; turn++) {
-		vg_control_publish(&server); /* as several times a second */
+		vg_lane_publish(&server.control_ring); /* as several times a second */
 		live(true);
 		if (!turn || agent.life != vg_load64(&agent.control->life) || (turn % 20 == 19 && !agent.greeted))
 			begin();

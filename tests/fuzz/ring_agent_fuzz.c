@@ -273,11 +273,21 @@ static void ask(struct peer *c)
 	c->asked = send(c->fd, &request, sizeof(request), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(request);
 }
 
+/* Nothing of the agent's memory but what it means to say. */
+static void check_text(const char *text, size_t size)
+{
+	for (size_t i = 0; i < size && text[i]; i++)
+		if (text[i] < ' ' || text[i] > '~')
+			abort();
+}
+
 static void hear(struct peer *c)
 {
 	struct vg_agent_answer got;
 	ssize_t n = recv(c->fd, &got, sizeof(got), MSG_DONTWAIT);
 
+	if (n == sizeof(got) && got.magic == VG_AGENT_MAGIC && got.error)
+		check_text(got.text, sizeof(got.text));
 	if (n == sizeof(got) && got.magic == VG_AGENT_MAGIC && !got.error)
 		c->lane = got.lane;
 	else if (n >= 0)

@@ -136,7 +136,7 @@ static void start_session(struct agent_ring *ring)
 {
 	struct vg_header *header = (struct vg_header *)ring->memory;
 	struct link *link = &ring->link;
-	char text[sizeof(link->refusal)];
+	char text[sizeof(link->refusal)] = "the channel's header says more than the device has";
 	uint8_t *base;
 
 	if (vg_layout_read(header, &ring->layout, text, sizeof(text)) || ring->layout.size > ring->size) {

@@ -175,14 +175,3 @@ void vg_control_poll(struct vg_server *server)
 		}
 	}
 }
-
-/* An agent goes on from where the words stand: where one was spoilt, what it writes would never be read. */
-void vg_control_publish(struct vg_server *server)
-{
-	struct vg_lane *lane = &server->control_ring;
-
-	vg_ring_release(&lane->submit);
-	vg_store64(&lane->control->reply_head, lane->reply.mine);
-	vg_store32(&lane->control->parked, 1);
-	vg_store64(&lane->control->life, lane->generation);
-}
