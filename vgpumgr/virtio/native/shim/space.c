@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -75,19 +77,21 @@ static void note(uint64_t start, uint64_t end)
 /* Where no program can have anything, or where the kernel has no room for it in its books, there is nothing to do. */
 static bool map(uint64_t start, uint64_t end)
 {
-	void *at = mmap((void *)start, end - start, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+	/* not by the C library: a sanitizer's mmap() ends the program where it has a plan of its own for the addresses */
+	long at = syscall(SYS_mmap, start, end - start, PROT_NONE, how, -1, 0);
 
-	if (at == (void *)start)
+	if (at == (long)start)
 		return true;
-	if (at == MAP_FAILED)
+	if (at == -1)
 		return errno != EEXIST;
-	munmap(at, end - start); /* before Linux 4.17 the address is a wish */
+	syscall(SYS_munmap, at, end - start); /* before Linux 4.17 the address is a wish */
 	return false;
 }
 
 static bool unmap(uint64_t start, uint64_t end)
 {
-	munmap((void *)start, end - start);
+	syscall(SYS_munmap, start, end - start);
 	return true;
 }
 
