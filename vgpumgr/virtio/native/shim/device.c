@@ -43,25 +43,14 @@ static struct shim_device *read_snapshot(const struct vg_device_snapshot_reply *
 	return d;
 }
 
-CUresult shim_device(CUdevice ordinal, const struct shim_device **device)
+static CUresult fetch(CUdevice ordinal, const struct shim_device **device)
 {
 	SHIM_TURN(turn, shim_turn_to(ordinal));
 	struct vg_device_snapshot_request in = { .ordinal = turn.ordinal };
 	struct vg_device_snapshot_reply out;
 	struct shim_device *d, *none = NULL;
-	uint32_t count;
-	CUresult r = shim_ready();
+	CUresult r = vg_send_device_snapshot(&in, &out);
 
-	if (r == CUDA_SUCCESS)
-		r = shim_device_count(&count);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (ordinal < 0 || (uint32_t)ordinal >= count)
-		return CUDA_ERROR_INVALID_DEVICE;
-	*device = atomic_load(&devices[ordinal]);
-	if (*device)
-		return CUDA_SUCCESS;
-	r = vg_send_device_snapshot(&in, &out);
 	if (r != CUDA_SUCCESS)
 		return r;
 	d = read_snapshot(&out);
@@ -73,6 +62,25 @@ CUresult shim_device(CUdevice ordinal, const struct shim_device **device)
 	}
 	*device = d;
 	return CUDA_SUCCESS;
+}
+
+/* Each launch asks for some attributes: what is known is answered before all else. */
+CUresult shim_device(CUdevice ordinal, const struct shim_device **device)
+{
+	uint32_t count;
+	CUresult r = shim_ready();
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if ((unsigned)ordinal < SHIM_DEVICES_MAX) {
+		*device = atomic_load_explicit(&devices[ordinal], memory_order_acquire);
+		if (*device)
+			return CUDA_SUCCESS;
+	}
+	r = shim_device_count(&count);
+	if (r != CUDA_SUCCESS)
+		return r;
+	return ordinal >= 0 && (uint32_t)ordinal < count ? fetch(ordinal, device) : CUDA_ERROR_INVALID_DEVICE;
 }
 
 /* What this channel does not offer, whatever the worker's device can do. */
