@@ -57,6 +57,15 @@ int main()
 		CHECK(cudaStreamWaitEvent(d.stream, next.filled, 0));
 		CHECK(cudaMemcpyPeerAsync(d.other, i, next.own, (i + 1) % count, N * sizeof(int), d.stream));
 	}
+	if (count > 1) { /* the same once more, as a box of one slice */
+		cudaMemcpy3DPeerParms box = {};
+
+		box.srcPtr = make_cudaPitchedPtr(devices[1].own, 1024, 1024, N / 256);
+		box.dstPtr = make_cudaPitchedPtr(devices[0].other, 1024, 1024, N / 256);
+		box.srcDevice = 1;
+		box.extent = make_cudaExtent(1024, N / 256, 1);
+		CHECK(cudaMemcpy3DPeer(&box));
+	}
 	/* all have been read before any changes */
 	for (int i = 0; i < count; i++)
 		CHECK(cudaStreamSynchronize(devices[i].stream));

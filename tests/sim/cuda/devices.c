@@ -286,6 +286,39 @@ static void rows(void)
 			EXPECT(back[y * TO + x] == (x < WIDTH ? bytes[y * FROM + x] : 0xee));
 }
 
+static void boxes(void)
+{
+	enum { WIDTH = 60, ROWS = 7, SLICES = 5, PITCH = 96, HEIGHT = 9 };
+	size_t all = PITCH * HEIGHT * SLICES;
+	uint8_t *bytes = make_bytes(all, 4), *back = calloc(1, all);
+	CUDA_MEMCPY3D_PEER copy = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcPitch = PITCH, .srcHeight = HEIGHT,
+				    .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstPitch = PITCH, .dstHeight = HEIGHT,
+				    .WidthInBytes = WIDTH, .Height = ROWS, .Depth = SLICES };
+	CUstream stream;
+
+	begin();
+	copy.srcDevice = allocate(0, all), copy.srcContext = contexts[0];
+	OK(cuMemcpyHtoD(copy.srcDevice, bytes, all));
+	copy.dstDevice = allocate(1, all), copy.dstContext = contexts[1];
+	OK(cuMemsetD8(copy.dstDevice, 0xee, all));
+	OK(cuMemcpy3DPeer(&copy));
+	OK(cuMemcpyDtoH(back, copy.dstDevice, all));
+	for (size_t i = 0; i < all; i++) {
+		size_t x = i % PITCH, y = i / PITCH % HEIGHT;
+
+		EXPECT(back[i] == (x < WIDTH && y < ROWS ? bytes[i] : 0xee));
+	}
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemsetD8Async(copy.dstDevice, 0, all, stream));
+	OK(cuMemcpy3DPeerAsync(&copy, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemcpyDtoH(back, copy.dstDevice, all));
+	EXPECT(!memcmp(back, bytes, WIDTH) && !back[WIDTH]);
+	copy.dstContext = NULL;
+	EXPECT_ERROR(CUDA_ERROR_INVALID_CONTEXT, cuMemcpy3DPeer(&copy));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DPeer(NULL));
+}
+
 /* What a stream has to do before the copy is done before it, and what comes later is later. */
 static void copies_in_order(void)
 {
@@ -464,6 +497,7 @@ int main(int argc, char **argv)
 		{ "copies", copies },
 		{ "copies_with_the_program", copies_with_the_program },
 		{ "rows", rows },
+		{ "boxes", boxes },
 		{ "copies_in_order", copies_in_order },
 		{ "events_of_the_other", events_of_the_other },
 		{ "host_functions_on_both", host_functions_on_both },

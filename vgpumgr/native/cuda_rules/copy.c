@@ -73,6 +73,35 @@ CUresult cuda_read_copy_3d(const CUDA_MEMCPY3D *p, struct cuda_copy *copy)
 	return read_sides(&to, &from, copy);
 }
 
+static CUresult look_at_side(CUmemorytype type, CUcontext context, CUresult (*look)(CUdevice *device, CUcontext context))
+{
+	CUdevice device;
+
+	if (type != CU_MEMORYTYPE_DEVICE)
+		return CUDA_SUCCESS;
+	return context ? look(&device, context) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuda_read_copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUresult (*look)(CUdevice *device, CUcontext context), CUDA_MEMCPY3D *copy)
+{
+	CUresult r = p ? look_at_side(p->srcMemoryType, p->srcContext, look) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r == CUDA_SUCCESS)
+		r = look_at_side(p->dstMemoryType, p->dstContext, look);
+	if (r != CUDA_SUCCESS)
+		return r;
+	*copy = (CUDA_MEMCPY3D){
+		.srcXInBytes = p->srcXInBytes, .srcY = p->srcY, .srcZ = p->srcZ, .srcLOD = p->srcLOD,
+		.srcMemoryType = p->srcMemoryType, .srcHost = p->srcHost, .srcDevice = p->srcDevice, .srcArray = p->srcArray,
+		.srcPitch = p->srcPitch, .srcHeight = p->srcHeight,
+		.dstXInBytes = p->dstXInBytes, .dstY = p->dstY, .dstZ = p->dstZ, .dstLOD = p->dstLOD,
+		.dstMemoryType = p->dstMemoryType, .dstHost = p->dstHost, .dstDevice = p->dstDevice, .dstArray = p->dstArray,
+		.dstPitch = p->dstPitch, .dstHeight = p->dstHeight,
+		.WidthInBytes = p->WidthInBytes, .Height = p->Height, .Depth = p->Depth,
+	};
+	return CUDA_SUCCESS;
+}
+
 bool cuda_copy_is_empty(const struct cuda_copy *copy)
 {
 	return !copy->width || !copy->rows || !copy->slices;

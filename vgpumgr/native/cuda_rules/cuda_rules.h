@@ -195,6 +195,8 @@ struct cuda_copy {
 
 CUresult cuda_read_copy_2d(const CUDA_MEMCPY2D *p, struct cuda_copy *copy);
 CUresult cuda_read_copy_3d(const CUDA_MEMCPY3D *p, struct cuda_copy *copy);
+/* Between contexts: the copy that it is where an address says whose it is. `look` fails for a context that is none. */
+CUresult cuda_read_copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUresult (*look)(CUdevice *device, CUcontext context), CUDA_MEMCPY3D *copy);
 bool cuda_copy_is_empty(const struct cuda_copy *copy);
 /* Bytes from the first to the last one that a copy touches on a side. */
 CUresult cuda_copy_extent(const struct cuda_copy *copy, const struct cuda_side *side, size_t *bytes);

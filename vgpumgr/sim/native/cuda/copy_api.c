@@ -201,6 +201,24 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *p, CUstream stream)
 	return copy_3d(p, stream, true, false);
 }
 
+static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool async)
+{
+	CUDA_MEMCPY3D copy;
+	CUresult r = cuda_read_copy_3d_peer(p, cuCtxGetDevice_v2, &copy);
+
+	return r == CUDA_SUCCESS ? copy_3d(&copy, stream, async, false) : r;
+}
+
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *p)
+{
+	return copy_3d_peer(p, NULL, false);
+}
+
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *p, CUstream stream)
+{
+	return copy_3d_peer(p, stream, true);
+}
+
 CUresult copy_node(const CUDA_MEMCPY3D *p, CUstream stream)
 {
 	return copy_3d(p, stream, true, true);

@@ -207,6 +207,26 @@ static cudaError_t copy_3d(const struct cudaMemcpy3DParms *p, struct lane lane)
 BLOCKING_API(cudaMemcpy3D, (const struct cudaMemcpy3DParms *p), copy_3d(p, lane))
 ASYNC_API(cudaMemcpy3DAsync, (const struct cudaMemcpy3DParms *p, cudaStream_t stream), copy_3d(p, lane))
 
+/* Whose memory it is says the address; the devices must be there. */
+static cudaError_t copy_3d_peer(const struct cudaMemcpy3DPeerParms *p, struct lane lane)
+{
+	struct cudaMemcpy3DParms copy = { .kind = cudaMemcpyDefault };
+	CUcontext context;
+	cudaError_t error = p ? rt_primary(p->dstDevice, &context) : cudaErrorInvalidValue;
+
+	if (error == cudaSuccess)
+		error = rt_primary(p->srcDevice, &context);
+	if (error != cudaSuccess)
+		return error;
+	copy.srcArray = p->srcArray, copy.srcPos = p->srcPos, copy.srcPtr = p->srcPtr;
+	copy.dstArray = p->dstArray, copy.dstPos = p->dstPos, copy.dstPtr = p->dstPtr;
+	copy.extent = p->extent;
+	return copy_3d(&copy, lane);
+}
+
+BLOCKING_API(cudaMemcpy3DPeer, (const struct cudaMemcpy3DPeerParms *p), copy_3d_peer(p, lane))
+ASYNC_API(cudaMemcpy3DPeerAsync, (const struct cudaMemcpy3DPeerParms *p, cudaStream_t stream), copy_3d_peer(p, lane))
+
 static cudaError_t copy_peer(void *dst, int to, const void *src, int from, size_t count, struct lane lane)
 {
 	CUcontext target, source;

@@ -115,6 +115,15 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream hStream)
 	return copy_any(r, &b, hStream);
 }
 
+/* By its contexts: an address alone says here whose it is. */
+static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream)
+{
+	CUDA_MEMCPY3D copy;
+	CUresult r = cuda_read_copy_3d_peer(p, cuCtxGetDevice_v2, &copy);
+
+	return r == CUDA_SUCCESS ? copy_3d(&copy, hStream) : r;
+}
+
 #define PITCHED(name, type, how)                                                                                       \
 	SHIM_API CUresult name(const type *pCopy)                                                                      \
 	{                                                                                                              \
@@ -142,5 +151,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream hStream)
 PITCHED(cuMemcpy2D_v2, CUDA_MEMCPY2D, copy_2d)
 PITCHED(cuMemcpy2DUnaligned_v2, CUDA_MEMCPY2D, copy_2d)
 PITCHED(cuMemcpy3D_v2, CUDA_MEMCPY3D, copy_3d)
+PITCHED(cuMemcpy3DPeer, CUDA_MEMCPY3D_PEER, copy_3d_peer)
 PITCHED_ASYNC(cuMemcpy2DAsync_v2, CUDA_MEMCPY2D, copy_2d)
 PITCHED_ASYNC(cuMemcpy3DAsync_v2, CUDA_MEMCPY3D, copy_3d)
+PITCHED_ASYNC(cuMemcpy3DPeerAsync, CUDA_MEMCPY3D_PEER, copy_3d_peer)
