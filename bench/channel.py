@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.calls import NULL, null_channel
 from bench.registry import Figure, at_least, at_most
+from tests.unit.several_rig import run_guest
 from vgpumgr.host.machine import LIB_DIR as LIB
 
 _BENCH = LIB / "bench"
@@ -23,8 +24,8 @@ def _numbers(program: str, *arguments: str, env: dict[str, str] | None = None) -
 
 def run() -> Iterable[Figure]:
     """A call against a raw ping-pong, posts to a null worker, a copy against memcpy, each with the
-    window in the process and with a private lane, copies through the library both ways, how soon a new process has its
-    first call, and a graph's launch.
+    window in the process and with a private lane, copies through the library both ways and between
+    two slices, how soon a new process has its first call, and a graph's launch.
     """
     echo = LIB / "test" / "vgpumgr-test-echo"
     with (
@@ -33,8 +34,42 @@ def run() -> Iterable[Figure]:
     ):
         yield from _measure(_guest(shared), _guest(private))
     yield from _measure_copies()
+    yield from _measure_between_devices()
     yield from _measure_first_call()
     yield from _measure_graph()
+
+
+#: best times of a copy between devices, and of memmove; see tests/unit/guest_cuda.py
+_BETWEEN = """
+import time
+SIZE = 16 << 20; contexts = [c_void_p(), c_void_p()]; memories = []
+ok(cu.cuInit(0))
+for i in range(2):
+    ok(cu.cuDevicePrimaryCtxRetain(byref(contexts[i]), i)); ok(cu.cuCtxSetCurrent(contexts[i]))
+    memories.append(memory(SIZE))
+here, there = ctypes.create_string_buffer(SIZE), ctypes.create_string_buffer(SIZE)
+def best(copy):
+    took = []
+    for _ in range(30):
+        start = time.perf_counter(); copy(); took.append(time.perf_counter() - start)
+    return SIZE / min(took)
+print(best(lambda: ok(cu.cuMemcpyPeer(memories[0], contexts[0], memories[1], contexts[1], c_size_t(SIZE)))))
+print(best(lambda: ctypes.memmove(here, there, SIZE)))
+"""
+
+
+def _measure_between_devices() -> Iterable[Figure]:
+    """cuMemcpyPeer of 16 MiB between two slices, which goes through the program's process, against memcpy."""
+    with run_guest("ring", shm_size_bytes=64 << 20) as guest:
+        process = guest.start_python(_BETWEEN)
+        text, errors = process.communicate()
+    if process.returncode:
+        raise RuntimeError(errors)
+    ours, plain = map(float, text.split())
+    goal, met = at_least(0.3, ours, plain)
+    yield Figure(
+        "16 MiB between two slices", ours, plain, "B/s", "memcpy", goal, met, "null driver"
+    )
 
 
 def _measure_copies() -> Iterable[Figure]:

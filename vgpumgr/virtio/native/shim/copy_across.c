@@ -8,7 +8,7 @@
 #include "captures.h"
 #include "copy.h"
 
-enum { ROOM = 4 << 20 };
+enum { ROOM = 1 << 20 };
 
 /* Where one side is: the context and the stream that its part of the copy is done with. */
 struct place {
