@@ -242,6 +242,8 @@ void vg_watch_look(struct vg_server *server);
 /* worker_control.c: lane 0 */
 int vg_control_frame(struct vg_lane *control, const struct vg_call *call);
 void vg_control_poll(struct vg_server *server);
+/* Writes the server's words of lane 0 of the ring as they must be. */
+void vg_control_publish(struct vg_server *server);
 
 /* worker_stream.c: the serial stream, outgoing; never waits */
 int vg_stream_send(struct vg_server *server, uint32_t lane, uint32_t kind, const void *a, size_t a_length,

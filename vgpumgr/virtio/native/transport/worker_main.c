@@ -143,8 +143,7 @@ static void publish(struct vg_server *server)
 	vg_store32(&server->header->epoch, server->epoch);
 	vg_store32(&server->header->number, server->number);
 	vg_control_poll(server);
-	vg_store32(&server->control_ring.control->parked, 1);
-	vg_store64(&server->control_ring.control->life, server->control_ring.generation);
+	vg_control_publish(server);
 	vg_store32(&server->header->state, VG_STATE_READY);
 }
 
