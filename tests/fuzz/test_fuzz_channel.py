@@ -56,7 +56,7 @@ def test_nothing_in_lane_0_harms_the_server(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr[-4000:]
         greeted, opened, reserved, claimed, violations, healed = read_numbers(done.stdout)
         assert min(greeted, opened, violations) > 10_000
-        assert min(reserved, claimed) > 50
+        assert min(reserved, claimed) > 15
         assert healed == 2100
 
 
